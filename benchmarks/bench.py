@@ -27,7 +27,9 @@ candidates = feasible = 0
 for model in models:
     for strategy in STRATEGY.values():
         for system in systems:
-            for result in search_each(model, system, GPUS, BATCH, "paper", strategy, top=1):
+            for result in search_each(
+                model, system, gpus=GPUS, gbs=BATCH, assumptions="paper", strategy=strategy, top=1
+            ):
                 candidates += result.candidates
                 feasible += result.feasible
                 result.least_seconds
@@ -44,7 +46,10 @@ from traincast.planner.study.sweep import define
 def main():
     capacities, bandwidths = np.linspace(80e9, 1000e9, 32), np.linspace(500e9, 16000e9, int(sys.argv[3]))
     vary = [{"accelerator.hbm_bytes": capacities}, {"accelerator.hbm_bandwidth": bandwidths}]
-    study = define(["gpt3-1t"], ["b200-nvs8"], [4 << power for power in range(13)], [sys.argv[1]], 4096, vary=vary)
+    study = define(
+        models=["gpt3-1t"], systems=["b200-nvs8"], gpus=[4 << power for power in range(13)],
+        strategies=[sys.argv[1]], gbs=4096, vary=vary,
+    )
     begin = time.perf_counter()
     frame = run(study, workers=int(sys.argv[2])).frame
     print(time.perf_counter() - begin, frame["candidates"].sum())
@@ -121,7 +126,7 @@ def one_search(strategy: str) -> float:
     _enumerate.cache_clear()
     distinct_devices.cache_clear()
     begin = time.perf_counter()
-    _ = tc.search(model, system, 16384, 4096, strategy=strategy).plans
+    _ = tc.search(model, system, gpus=16384, gbs=4096, strategy=strategy).plans
     return time.perf_counter() - begin
 
 
@@ -142,7 +147,7 @@ def modern(name: str, gpus: int, framework: str) -> tuple[float, int, int]:
     _enumerate.cache_clear()
     distinct_devices.cache_clear()
     begin = time.perf_counter()
-    result = tc.search(model, system, gpus, model.global_batch, framework=framework)
+    result = tc.search(model, system, gpus=gpus, gbs=model.global_batch, framework=framework)
     _ = result.plans
     return time.perf_counter() - begin, result.candidates, result.feasible
 
@@ -164,9 +169,9 @@ def assumed(repeats: int) -> dict[str, tuple[float, int]]:
         result = tc.search(
             model,
             unlimited,
-            16384,
-            model.global_batch,
-            name,
+            gpus=16384,
+            gbs=model.global_batch,
+            assumptions=name,
             framework="any",
             locks={"zero": 1, "schedule": "1f1b"},
         )

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     fitted = (
         catalogue_as_fitted(constants, runs)
         if options.keep_values
-        else fit(constants, runs, told=report, steps=options.steps, settle=False)
+        else fit(constants, runs, progress=report, steps=options.steps, settle=False)
     )
     print(fitted.table())
     errors = {} if options.no_left_out else residuals(fitted, report)

@@ -19,8 +19,8 @@ def test_models_and_systems_are_given_by_name_file_or_object(model):
     for system in (SYSTEM, tc.load_system(SYSTEM)):
         assert tc.estimate(model, system, PLAN, 8).model == tc.load_model(MODEL)
     assert (
-        tc.search(model, SYSTEM, 8, 8, top=1).best
-        == tc.search(tc.load_model(MODEL), tc.load_system(SYSTEM), 8, 8, top=1).best
+        tc.search(model, SYSTEM, gpus=8, gbs=8, top=1).best
+        == tc.search(tc.load_model(MODEL), tc.load_system(SYSTEM), gpus=8, gbs=8, top=1).best
     )
 
 
@@ -56,8 +56,8 @@ def test_a_search_tells_all_that_is_wrong_at_once():
         tc.search(
             "lama-3-8b",
             None,
-            -8,
-            0,
+            gpus=-8,
+            gbs=0,
             framework="jax",
             strategy="3d",
             locks={"zero": 7, "tpp": 2},
@@ -132,14 +132,14 @@ def test_a_file_of_another_kind_is_told_what_it_must_be(load, name):
 def test_a_job_is_no_larger_than_its_machine():
     small = replace(tc.load_system(SYSTEM), gpus=4)
     with pytest.raises(tc.InputError, match="gpus: 8 are asked for, dgx-h100 has 4"):
-        tc.search(MODEL, small, 8, 8)
+        tc.search(MODEL, small, gpus=8, gbs=8)
     with pytest.raises(tc.InputError, match="gpus: 8 are asked for, dgx-h100 has 4"):
         tc.estimate(MODEL, small, PLAN, 8)
 
 
 def test_progress_is_told_batch_by_batch():
     heard = []
-    found = tc.search(MODEL, SYSTEM, 8, 8, told=lambda *said: heard.append(said))
+    found = tc.search(MODEL, SYSTEM, gpus=8, gbs=8, progress=lambda *said: heard.append(said))
     assert [done for done, _, _ in heard] == list(range(1, len(heard) + 1))
     assert {total for _, total, _ in heard} == {len(heard)} == {len(found.outcomes)}
     assert sum(candidates for _, _, candidates in heard) == found.candidates

@@ -31,7 +31,9 @@ def test_another_model(opened):
     )
     settled(page)
     gbs = page.locator("#global_batch").get_attribute("placeholder")
-    assert label(page) == str(tc.search("llama-2-7b", "dgx-h100", 64, int(gbs.replace(",", ""))).best[0])
+    assert label(page) == str(
+        tc.search("llama-2-7b", "dgx-h100", gpus=64, gbs=int(gbs.replace(",", ""))).best[0]
+    )
     assert query(page)["model"] == "llama-2-7b"
 
 
@@ -109,7 +111,7 @@ def test_a_pasted_config(opened):
     settled(page)
     model = tc.load_model(QWEN)
     gbs = int(page.locator("#global_batch").get_attribute("placeholder").replace(",", ""))
-    best = str(tc.search(model, "dgx-h100", 64, gbs).best[0])
+    best = str(tc.search(model, "dgx-h100", gpus=64, gbs=gbs).best[0])
     assert label(page) == best
     again = opened(asked(page))  # the address holds the model itself
     assert label(again) == best
@@ -136,7 +138,7 @@ def test_back_and_forward(opened):
 
 def test_nothing_fits(opened):
     page = opened(UNFIT)
-    explanation = tc.search("llama-3-70b", "perlmutter", 8, 512).explain()
+    explanation = tc.search("llama-3-70b", "perlmutter", gpus=8, gbs=512).explain()
     gpus, _ = explanation.fits_from
     page.get_by_role("button", name=f"{gpus} GPUs").wait_for()
     said = page.locator("#headline").inner_text()

@@ -59,7 +59,7 @@ def test_a_job_has_the_nodes_that_its_accelerators_need(gpus, nodes):
 
 
 def test_a_script_is_one_that_bash_can_read(tmp_path):
-    search = tc.search("deepseek-v3", "dgx-h100", 256, gbs=256, top=1)
+    search = tc.search("deepseek-v3", "dgx-h100", gpus=256, gbs=256, top=1)
     path = tmp_path / "run.sh"
     path.write_text(tc.export(search).text, encoding="utf-8")
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
@@ -76,7 +76,7 @@ def test_what_cannot_be_said_is_said_in_the_file():
 
 
 def test_a_search_without_plans_and_an_unknown_format_are_refused():
-    search = tc.search("llama-3.1-405b", "dgx-h100", 8, gbs=8)
+    search = tc.search("llama-3.1-405b", "dgx-h100", gpus=8, gbs=8)
     with pytest.raises(tc.NothingFits):
         tc.export(search)
     est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=8), gbs=8)

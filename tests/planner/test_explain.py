@@ -78,7 +78,7 @@ def test_misses_are_those_of_all_candidates(capacity):
     over = [row for row in everything() if row[1] > capacity]
     limit = min(fits)[0]
     faster = [row for row in over if row[0] < limit]
-    said = tc.search(MODEL, system(capacity), GPUS, GBS, top=1).explain()
+    said = tc.search(MODEL, system(capacity), gpus=GPUS, gbs=GBS, top=1).explain()
     assert plan_of(said.miss) == (min(over, key=by_memory)[4] if over else None)
     assert plan_of(said.faster) == (min(faster, key=by_memory)[4] if faster else None)
     assert plan_of(said.unlimited) == (min(faster)[4] if faster else None)
@@ -89,7 +89,7 @@ def test_misses_are_those_of_all_candidates(capacity):
 
 def test_capacities_tell_the_misses_apart():
     """The capacities above are such that each of the three is there, and a plan of its own."""
-    said = tc.search(MODEL, system(capacity_of(0.02)), GPUS, GBS).explain()
+    said = tc.search(MODEL, system(capacity_of(0.02)), gpus=GPUS, gbs=GBS).explain()
     assert len({said.miss[0], said.faster[0], said.unlimited[0]}) == 3
     assert said.unlimited[0] == min(everything())[4]
     assert (
@@ -101,7 +101,7 @@ def test_capacities_tell_the_misses_apart():
 
 
 def test_where_all_fit_memory_excludes_nothing():
-    said = tc.search(MODEL, system(1e15), GPUS, GBS).explain()
+    said = tc.search(MODEL, system(1e15), gpus=GPUS, gbs=GBS).explain()
     assert (said.miss, said.faster, said.unlimited) == (None, None, None)
     assert "Memory excludes nothing." in said.lines()
 
@@ -118,7 +118,7 @@ def test_each_degree_has_its_best_plan_or_its_least_memory(capacity, strategies)
     by_degree = {}
     for row in rows:
         by_degree.setdefault(row[4].tp * row[4].tp2 * row[4].cp, []).append(row)
-    said = tc.search(MODEL, system(capacity), GPUS, GBS, strategy=strategies, top=1).explain()
+    said = tc.search(MODEL, system(capacity), gpus=GPUS, gbs=GBS, strategy=strategies, top=1).explain()
     assert [row.degree for row in said.degrees] == sorted(by_degree)
     for row in said.degrees:
         of_degree = by_degree[row.degree]
@@ -130,7 +130,7 @@ def test_each_degree_has_its_best_plan_or_its_least_memory(capacity, strategies)
 
 
 def test_degrees_that_do_not_fit_and_those_that_do():
-    said = tc.search(MODEL, system(TIGHT), GPUS, GBS).explain()
+    said = tc.search(MODEL, system(TIGHT), gpus=GPUS, gbs=GBS).explain()
     fitting = [row.degree for row in said.degrees if row.best is not None]
     assert 0 < len(fitting) < len(said.degrees)
     best = said.plans[0][0]
@@ -142,14 +142,14 @@ def test_degrees_that_do_not_fit_and_those_that_do():
 )
 def test_excluded_tp_have_no_candidate_and_break_the_rule_named(strategies):
     """24 GPUs, 12 heads: tp 8 and 24 do not divide them. With 24 heads of 25, all divide, but some cut the width too fine."""
-    assert tc.search(MODEL, system(1e15), 24, GBS, strategy=strategies).explain().excluded == {
+    assert tc.search(MODEL, system(1e15), gpus=24, gbs=GBS, strategy=strategies).explain().excluded == {
         "tp does not divide the attention heads": [8, 24]
     }
     narrow = replace(MODEL, hidden=600, heads=24)  # 600/8 = 75 < 128 ≤ 3·600/8 = 225, 3·600/24 = 75
     cut = (
         [24] if "1d" in strategies else [6, 8, 12, 24]
     )  # one strategy that allows it will do; 1-D asks 128 of 3e only
-    found = tc.search(narrow, system(1e15), 24, GBS, strategy=strategies)
+    found = tc.search(narrow, system(1e15), gpus=24, gbs=GBS, strategy=strategies)
     assert found.explain().excluded == {"tp cuts a width below 128": cut}
     tried = {plan.tp for plan, _ in replace(found, top=10**6).plans}
     assert tried <= {1, 2, 3, 4, 6, 8, 12, 24} - set(cut)
@@ -158,14 +158,14 @@ def test_excluded_tp_have_no_candidate_and_break_the_rule_named(strategies):
 def test_excluded_for_the_tokens_of_the_largest_micro_batch():
     """gbs·l = 1 · 1155 is odd: no micro-batch divides over tp 2 or 4; SUMMA cuts tokens by tp2 only, so allows both."""
     odd = replace(MODEL, seq=1155)
-    said = tc.search(odd, system(1e15), 4, 1, strategy="1d,context").explain()
+    said = tc.search(odd, system(1e15), gpus=4, gbs=1, strategy="1d,context").explain()
     assert said.excluded == {"the tokens of a micro-batch do not divide over the tensor ranks": [2, 4]}
-    assert tc.search(odd, system(1e15), 4, 1).explain().excluded == {}
+    assert tc.search(odd, system(1e15), gpus=4, gbs=1).explain().excluded == {}
 
 
 @pytest.mark.parametrize(("gpus", "gbs"), [(24, 24), (24, 8), (7, 4096), (48, 6), (14, 7)])
 def test_no_tp_is_both_tried_and_excluded(gpus, gbs):
-    found = tc.search(MODEL, system(1e15), gpus, gbs, top=10**6)
+    found = tc.search(MODEL, system(1e15), gpus=gpus, gbs=gbs, top=10**6)
     tried = {plan.tp for plan, _ in found.plans}
     excluded = [tp for degrees in found.explain().excluded.values() for tp in degrees]
     assert len(excluded) == len(set(excluded))
@@ -179,7 +179,7 @@ def test_no_tp_is_both_tried_and_excluded(gpus, gbs):
 @CAPACITIES
 def test_sensitivity_is_the_plan_estimated_again(capacity):
     machine = system(capacity)
-    said = tc.search(MODEL, machine, GPUS, GBS).explain()
+    said = tc.search(MODEL, machine, gpus=GPUS, gbs=GBS).explain()
     plan, est = said.plans[0]
     chip, (fast, slow) = machine.accelerator, machine.tiers
     better = {
@@ -202,7 +202,7 @@ def test_sensitivity_is_the_plan_estimated_again(capacity):
 def test_sensitivity_tells_tiers_of_the_same_name_apart():
     """Both tiers may be called the same, as where one file calls both "links": there are five figures nonetheless."""
     machine = system(1e15, inner="links", outer="links")
-    said = tc.search(MODEL, machine, GPUS, GBS).explain()
+    said = tc.search(MODEL, machine, gpus=GPUS, gbs=GBS).explain()
     assert len(said.sensitivity) == 5
 
 
@@ -212,7 +212,7 @@ def test_sensitivity_tells_tiers_of_the_same_name_apart():
 def nothing_fits(strategy, share):
     """A search on 8 GPUs with a share of the least memory that one of its plans needs."""
     least = min(row[1] for row in everything(strategies=tuple(strategy.split(","))))
-    return tc.search(MODEL, system(share * least), GPUS, GBS, strategy=strategy)
+    return tc.search(MODEL, system(share * least), gpus=GPUS, gbs=GBS, strategy=strategy)
 
 
 NOTHING = pytest.mark.parametrize(
@@ -235,8 +235,8 @@ def test_fits_from_is_where_a_search_first_fits(strategy, share):
     gpus, least = found.explain().fits_from
     doublings = math.log2(gpus / GPUS)
     assert doublings == int(doublings) >= 1
-    assert tc.search(MODEL, found.system, gpus, GBS, strategy=strategy).feasible > 0
-    assert tc.search(MODEL, found.system, gpus // 2, GBS, strategy=strategy).feasible == 0
+    assert tc.search(MODEL, found.system, gpus=gpus, gbs=GBS, strategy=strategy).feasible > 0
+    assert tc.search(MODEL, found.system, gpus=gpus // 2, gbs=GBS, strategy=strategy).feasible == 0
     assert least <= found.system.accelerator.hbm_bytes
 
 
@@ -245,7 +245,7 @@ def test_fits_from_says_the_least_memory_any_plan_needs_there(strategy, share):
     """Of all strategies searched, as the text says: the leanest plan."""
     found = nothing_fits(strategy, share)
     gpus, least = found.explain().fits_from
-    there = tc.search(MODEL, found.system, gpus, GBS, strategy=strategy, top=1)
+    there = tc.search(MODEL, found.system, gpus=gpus, gbs=GBS, strategy=strategy, top=1)
     assert least == there.pareto()[-1][1].memory_bytes  # the Pareto front ends with the leanest
 
 
@@ -261,7 +261,7 @@ def test_nearest_miss_is_the_leanest_of_all(strategy, share):
 
 def test_too_little_memory_for_any_number_of_gpus():
     """A kilobyte: no number of GPUs helps, and the text does not promise one."""
-    said = tc.search(MODEL, system(1e3), GPUS, GBS, strategy="1d").explain()
+    said = tc.search(MODEL, system(1e3), gpus=GPUS, gbs=GBS, strategy="1d").explain()
     assert said.fits_from is None
     assert said.miss is not None
     assert "GPUs instead" not in str(said)
@@ -270,14 +270,15 @@ def test_too_little_memory_for_any_number_of_gpus():
 @pytest.mark.parametrize("strategy", ["1d", "summa", "context", "1d,summa,context"])
 def test_no_plan_meets_the_rules(strategy):
     """4096 = 2^12 has no factor 7, nor have 6 layers, 12 heads, or 1024 tokens: every way to use 7 GPUs breaks a rule."""
-    found = tc.search(MODEL, system(1e15), 7, 4096, strategy=strategy)
+    found = tc.search(MODEL, system(1e15), gpus=7, gbs=4096, strategy=strategy)
     said = found.explain()
     assert (found.candidates, said.miss, said.fits_from, said.degrees) == (0, None, None, [])
     text = str(said)
     assert "small on 7 GPUs of by hand: no plan uses exactly so many GPUs" in text
     assert said.possible == [4, 8]  # domains of 4: the multiples on either side
     assert all(
-        tc.search(MODEL, system(1e15), gpus, 4096, strategy=strategy).candidates for gpus in said.possible
+        tc.search(MODEL, system(1e15), gpus=gpus, gbs=4096, strategy=strategy).candidates
+        for gpus in said.possible
     )
     assert "Nearest numbers of GPUs that have candidates: 4, 8." in text
     named = [
@@ -299,7 +300,7 @@ def test_no_plan_meets_the_rules(strategy):
 
 
 def test_text_names_what_was_found():
-    said = tc.search(MODEL, system(TIGHT), GPUS, GBS).explain()
+    said = tc.search(MODEL, system(TIGHT), gpus=GPUS, gbs=GBS).explain()
     lines, text = said.lines(), str(said)
     assert str(said.miss[0]) not in "\n".join(lines[-6:])  # it does not fit, and is slower
     assert text == "\n".join(lines)
@@ -340,18 +341,18 @@ def test_text_names_what_was_found():
     ],
 )
 def test_text_where_locks_leave_no_plan_says_why(gpus, gbs, locks, expected):
-    said = tc.search("llama-3-8b", "dgx-h100", gpus, gbs, locks=locks).explain()
+    said = tc.search("llama-3-8b", "dgx-h100", gpus=gpus, gbs=gbs, locks=locks).explain()
     assert f"    {expected}" in said.lines()
 
 
 def test_no_larger_job_than_the_machine_is_proposed():
     small = replace(tc.load_system("dgx-h100"), gpus=8)
-    assert tc.search("llama-3-70b", "dgx-h100", 8, 8).explain().fits_from is not None
-    assert tc.search("llama-3-70b", small, 8, 8).explain().fits_from is None
+    assert tc.search("llama-3-70b", "dgx-h100", gpus=8, gbs=8).explain().fits_from is not None
+    assert tc.search("llama-3-70b", small, gpus=8, gbs=8).explain().fits_from is None
 
 
 def test_memory_that_excludes_only_slower_plans():
-    said = tc.search(MODEL, system(HALF), GPUS, GBS).explain()
+    said = tc.search(MODEL, system(HALF), gpus=GPUS, gbs=GBS).explain()
     assert said.miss is not None
     assert (
         replace(said, faster=None, unlimited=None).lines()[-1]
@@ -360,7 +361,7 @@ def test_memory_that_excludes_only_slower_plans():
 
 
 def test_text_of_excluded_degrees():
-    text = str(tc.search(MODEL, system(1e15), 24, GBS).explain())
+    text = str(tc.search(MODEL, system(1e15), gpus=24, gbs=GBS).explain())
     assert "Not tried: tp = 8, 24: tp does not divide the attention heads." in text
 
 
@@ -380,7 +381,7 @@ def test_text_where_nothing_fits():
 @pytest.mark.parametrize("strategy", ["1d", "context"])
 def test_components_named_as_cause_are_those_that_differ_most(strategy):
     """The line below the runner-up says by how much each component differs, largest first."""
-    found = tc.search(MODEL, system(HALF), GPUS, GBS, strategy=strategy)
+    found = tc.search(MODEL, system(HALF), gpus=GPUS, gbs=GBS, strategy=strategy)
     (_, best), (_, second) = found.plans[:2]
     largest = max((second.breakdown[name] - best.breakdown[name] for name in best.breakdown), key=abs)
     lines = found.explain().lines()
@@ -391,7 +392,7 @@ def test_components_named_as_cause_are_those_that_differ_most(strategy):
 
 def test_runner_up_that_costs_the_same():
     """Without tensor parallelism SUMMA's panels cost nothing: one panel and two tie."""
-    found = tc.search(MODEL, system(HALF), GPUS, GBS, strategy="summa")
+    found = tc.search(MODEL, system(HALF), gpus=GPUS, gbs=GBS, strategy="summa")
     (first, best), (second, other) = found.plans[:2]
     assert replace(first, panels=2) == second
     assert best.step_seconds == other.step_seconds
@@ -413,7 +414,7 @@ def finite(value):
     [(1e15, 8), (HALF, 8), (TIGHT, 8), (TIGHT / 10, 8), (1e3, 8), (1e15, 7), (HALF, 1), (HALF, 24)],
 )
 def test_data_is_json_without_nan_and_says_what_the_objects_say(capacity, gpus):
-    said = tc.search(MODEL, system(capacity), gpus, GBS if gpus != 7 else 4096).explain()
+    said = tc.search(MODEL, system(capacity), gpus=gpus, gbs=GBS if gpus != 7 else 4096).explain()
     data = said.to_dict()
     assert finite(data)
     assert json.loads(json.dumps(data, allow_nan=False)) == data

@@ -1,6 +1,8 @@
 """Search against what it abbreviates: the estimate of every candidate, one by one."""
 
 import json
+import pickle
+from copy import copy, deepcopy
 from dataclasses import replace
 from itertools import combinations, pairwise, permutations
 
@@ -72,7 +74,7 @@ TIED = replace(
 
 @pytest.mark.parametrize("capacity", [1e15, MEDIAN], ids=["all fit", "half fit"])
 def test_plans_are_the_best_of_all_candidates_in_order(capacity):
-    found = tc.search(MODEL, system(capacity), GPUS, GBS, top=50)
+    found = tc.search(MODEL, system(capacity), gpus=GPUS, gbs=GBS, top=50)
     fitting = sorted(row for row in EVERY if row[1] <= capacity)
     assert len(fitting) > 100
     assert [plan for plan, _ in found.plans] == [row[4] for row in fitting[:50]]
@@ -97,7 +99,7 @@ def test_ties_go_by_memory_then_strategy_as_asked_then_enumeration(strategies):
     )  # also in memory, across strategies
     assert any(a[:3] == b[:3] for a, b in pairwise(rows))  # and within one
     for top in (1, 2, 7, len(rows)):
-        found = tc.search(MODEL, TIED, GPUS, GBS, strategy=strategies, top=top)
+        found = tc.search(MODEL, TIED, gpus=GPUS, gbs=GBS, strategy=strategies, top=top)
         assert [plan for plan, _ in found.plans] == [row[4] for row in rows[:top]]
 
 
@@ -106,7 +108,7 @@ def test_ties_go_by_memory_then_strategy_as_asked_then_enumeration(strategies):
 def test_pareto_front_is_that_of_all_candidates(strategy, capacity):
     asked = strategy.split(",")
     rows = [row for row in EVERY if row[1] <= capacity and PAPER[row[2]] in asked]
-    found = tc.search(MODEL, system(capacity), GPUS, GBS, strategy=strategy, top=1).pareto()
+    found = tc.search(MODEL, system(capacity), gpus=GPUS, gbs=GBS, strategy=strategy, top=1).pareto()
     assert [(est.step_seconds, est.memory_bytes) for _, est in found] == front(rows)
     assert len(found) > 1  # fastest first, leanest last, and something between to choose from
     of_equals = {row[:2]: row[4] for row in sorted(rows, reverse=True)}  # the first in order, of equals
@@ -114,7 +116,7 @@ def test_pareto_front_is_that_of_all_candidates(strategy, capacity):
 
 
 def test_pareto_front_of_a_machine_where_all_tie():
-    found = tc.search(MODEL, TIED, GPUS, GBS).pareto()
+    found = tc.search(MODEL, TIED, gpus=GPUS, gbs=GBS).pareto()
     assert [(est.step_seconds, est.memory_bytes) for _, est in found] == front(everything(TIED))
 
 
@@ -122,15 +124,15 @@ def test_capacity_is_what_may_be_filled():
     """A plan that fills the memory to the byte fits; one byte less and it does not."""
     leanest = min(row[1] for row in EVERY)
     holders = sum(row[1] == leanest for row in EVERY)
-    assert tc.search(MODEL, system(leanest), GPUS, GBS).feasible == holders > 0
-    assert tc.search(MODEL, system(leanest - 1), GPUS, GBS).feasible == 0
+    assert tc.search(MODEL, system(leanest), gpus=GPUS, gbs=GBS).feasible == holders > 0
+    assert tc.search(MODEL, system(leanest - 1), gpus=GPUS, gbs=GBS).feasible == 0
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 3, 6, 12])
 def test_other_job_sizes_against_brute_force(gpus):
     """1, 2, 3: a job inside one domain; 6: cannot fill domains of 4; 12: fills three."""
     rows = sorted(everything(ROOMY, gpus=gpus))
-    found = tc.search(MODEL, ROOMY, gpus, GBS, top=20)
+    found = tc.search(MODEL, ROOMY, gpus=gpus, gbs=GBS, top=20)
     assert found.candidates == len(rows)
     assert (len(rows) == 0) == (gpus == 6)
     assert [plan for plan, _ in found.plans] == [row[4] for row in rows[:20]]
@@ -152,10 +154,10 @@ def shown(found):
 
 
 def test_twice_the_same():
-    once = shown(tc.search(MODEL, system(MEDIAN), GPUS, GBS))
+    once = shown(tc.search(MODEL, system(MEDIAN), gpus=GPUS, gbs=GBS))
     _enumerate.cache_clear()
     distinct_devices.cache_clear()
-    assert shown(tc.search(MODEL, system(MEDIAN), GPUS, GBS)) == once
+    assert shown(tc.search(MODEL, system(MEDIAN), gpus=GPUS, gbs=GBS)) == once
 
 
 @pytest.mark.parametrize(
@@ -163,9 +165,10 @@ def test_twice_the_same():
 )
 def test_several_strategies_are_single_searches_merged(strategies):
     machine = system(MEDIAN)
-    together = tc.search(MODEL, machine, GPUS, GBS, strategy=strategies, top=30, framework="paper")
+    together = tc.search(MODEL, machine, gpus=GPUS, gbs=GBS, strategy=strategies, top=30, framework="paper")
     alone = [
-        tc.search(MODEL, machine, GPUS, GBS, strategy=name, top=30, framework="paper") for name in strategies
+        tc.search(MODEL, machine, gpus=GPUS, gbs=GBS, strategy=name, top=30, framework="paper")
+        for name in strategies
     ]
     ranked = [(which, rank, *pair) for which, one in enumerate(alone) for rank, pair in enumerate(one.plans)]
     merged = sorted(
@@ -183,11 +186,13 @@ def test_several_strategies_are_single_searches_merged(strategies):
 
 def test_search_each_is_separate_searches():
     machine, sizes = system(MEDIAN), (16, 1, 8, 6, 12, 8)  # in no order, one twice, one without candidates
-    each = tc.search_each(MODEL, machine, sizes, GBS, top=15)
+    each = tc.search_each(MODEL, machine, gpus=sizes, gbs=GBS, top=15)
     assert [found.gpus for found in each] == list(sizes)
     for gpus, found in zip(sizes, each, strict=True):
-        assert shown(found) == shown(tc.search(MODEL, machine, gpus, GBS, top=15)), gpus
-        assert found.explain().lines() == tc.search(MODEL, machine, gpus, GBS, top=15).explain().lines(), gpus
+        assert shown(found) == shown(tc.search(MODEL, machine, gpus=gpus, gbs=GBS, top=15)), gpus
+        assert (
+            found.explain().lines() == tc.search(MODEL, machine, gpus=gpus, gbs=GBS, top=15).explain().lines()
+        ), gpus
     assert {found.feasible > 0 for found in each} == {True, False}
 
 
@@ -195,27 +200,27 @@ def test_search_each_is_separate_searches():
     "strategy", ["1d,summa", " 1d , summa ", ("1d", "summa"), ["1d", "summa"], "1d,summa,1d"], ids=repr
 )
 def test_ways_to_name_strategies(strategy):
-    found = tc.search(MODEL, ROOMY, GPUS, GBS, strategy=strategy)
+    found = tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, strategy=strategy)
     assert found.strategies == ("1d", "summa")
-    assert found.plans == tc.search(MODEL, ROOMY, GPUS, GBS, strategy=("1d", "summa")).plans
+    assert found.plans == tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, strategy=("1d", "summa")).plans
 
 
 def test_the_models_own_batch():
     own = replace(MODEL, global_batch=GBS)
-    found = tc.search(own, ROOMY, GPUS)
+    found = tc.search(own, ROOMY, gpus=GPUS)
     assert found.gbs == GBS
     assert [plan for plan, _ in found.plans] == [
         row[4] for row in sorted(EVERY)[:10]
     ]  # 10 is the documented default
-    assert tc.search(own, ROOMY, GPUS, gbs=12).gbs == 12
+    assert tc.search(own, ROOMY, gpus=GPUS, gbs=12).gbs == 12
 
 
 def test_assumptions_by_name_and_by_value():
     """Assumptions reach the search: it finds the best of what `estimate` says under them."""
-    by_name = tc.search(MODEL, ROOMY, GPUS, GBS, assumptions="paper-published")
+    by_name = tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, assumptions="paper-published")
     assert by_name.assumptions.name == "paper-published"
     own = tc.Assumptions(name="slow launches", launch_seconds=2e-3)
-    for found in (by_name, tc.search(MODEL, ROOMY, GPUS, GBS, assumptions=own)):
+    for found in (by_name, tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, assumptions=own)):
         least = min(tc.estimate(MODEL, ROOMY, row[4], GBS, found.assumptions).step_seconds for row in EVERY)
         assert found.least_seconds == found.best[1].step_seconds == least != min(EVERY)[0]
 
@@ -224,13 +229,13 @@ def test_assumptions_by_name_and_by_value():
 
 
 def test_top_larger_than_what_fits_gives_all_that_fits():
-    found = tc.search(MODEL, system(MEDIAN), GPUS, GBS, top=10**9)
+    found = tc.search(MODEL, system(MEDIAN), gpus=GPUS, gbs=GBS, top=10**9)
     assert [plan for plan, _ in found.plans] == [row[4] for row in sorted(EVERY) if row[1] <= MEDIAN]
 
 
 @pytest.mark.parametrize(("machine", "gpus"), [(system(1e6), GPUS), (ROOMY, 6)], ids=["memory", "rules"])
 def test_where_nothing_is_found_there_are_no_plans_and_no_error(machine, gpus):
-    found = tc.search(MODEL, machine, gpus, GBS)
+    found = tc.search(MODEL, machine, gpus=gpus, gbs=GBS)
     assert found.plans == []
     assert found.best is None
     assert found.pareto() == []
@@ -241,7 +246,7 @@ def test_where_nothing_is_found_there_are_no_plans_and_no_error(machine, gpus):
 
 
 def test_table_has_rank_strategy_every_knob_and_every_second():
-    found = tc.search(MODEL, ROOMY, GPUS, GBS, top=25)
+    found = tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, top=25)
     table = found.table()
     seconds = [name for name, info in COLUMNS.items() if info.kind == "time"]
     assert all(
@@ -262,7 +267,7 @@ def test_table_has_rank_strategy_every_knob_and_every_second():
 
 
 def test_rejected_adds_up_over_strategies_and_ends_with_memory():
-    found = tc.search(MODEL, system(MEDIAN), 16, GBS)
+    found = tc.search(MODEL, system(MEDIAN), gpus=16, gbs=GBS)
     spaces = [enumerate_space(MODEL, (16,), 4, GBS, CandidateBatch(name)) for name in PAPER]
     for broken in reasons():
         counted = sum(int(space.rejected[broken][0]) for space in spaces if broken in space.rejected)
@@ -274,7 +279,7 @@ def test_rejected_adds_up_over_strategies_and_ends_with_memory():
 @pytest.mark.parametrize("strategies", [("1d", "summa", "context"), ("context", "summa", "1d")], ids=",".join)
 def test_rejected_is_in_the_order_rules_are_asked(strategies):
     """As documented; also where a strategy meets a rule that those before it never break (1-D never cuts the sequence)."""
-    found = list(tc.search(replace(MODEL, seq=1000), ROOMY, 16, GBS, strategy=strategies).rejected)
+    found = list(tc.search(replace(MODEL, seq=1000), ROOMY, gpus=16, gbs=GBS, strategy=strategies).rejected)
     asked = [broken for broken in reasons() if broken in found]
     assert "the sequence on a rank is below 128 tokens" in asked
     assert [reason for reason in found if reason in asked] == asked
@@ -296,7 +301,7 @@ def test_numbers_that_are_no_positive_whole_numbers(name, value):
 @pytest.mark.parametrize("value", [0, -4, 2.5, True, "24", "many", float("nan"), float("inf")], ids=repr)
 def test_batches_that_are_no_positive_whole_numbers(value):
     with pytest.raises(tc.InputError, match=WHOLE) as caught:
-        tc.search(MODEL, ROOMY, GPUS, gbs=value)
+        tc.search(MODEL, ROOMY, gpus=GPUS, gbs=value)
     assert f"gbs = {value!r}" in str(caught.value)
     assert repr(value) in str(caught.value)
 
@@ -306,7 +311,7 @@ def test_no_batch_for_a_model_without_its_own():
         tc.InputError,
         match=r"small has no global batch of its own: give one \(gbs, --global-batch\), in sequences of 1024 tokens",
     ):
-        tc.search(MODEL, ROOMY, GPUS)
+        tc.search(MODEL, ROOMY, gpus=GPUS)
 
 
 @pytest.mark.parametrize(
@@ -323,13 +328,13 @@ def test_no_batch_for_a_model_without_its_own():
 )
 def test_strategies_that_are_none(strategy, said):
     with pytest.raises(tc.InputError) as caught:
-        tc.search(MODEL, ROOMY, GPUS, GBS, strategy=strategy)
+        tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, strategy=strategy)
     assert said in str(caught.value)
 
 
 def test_unknown_assumptions_have_close_matches():
     with pytest.raises(tc.InputError, match="unknown assumptions 'papr': did you mean paper"):
-        tc.search(MODEL, ROOMY, GPUS, GBS, assumptions="papr")
+        tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, assumptions="papr")
 
 
 def test_all_that_is_wrong_is_said_at_once():
@@ -342,17 +347,68 @@ def test_all_that_is_wrong_is_said_at_once():
 
 def test_search_each_needs_some_gpus():
     with pytest.raises(tc.InputError, match="gpus"):
-        tc.search_each(MODEL, ROOMY, [], GBS)
+        tc.search_each(MODEL, ROOMY, gpus=[], gbs=GBS)
 
 
 def test_search_each_names_the_wrong_size_among_good_ones():
     with pytest.raises(tc.InputError, match=f"gpus = -2: {WHOLE}"):
-        tc.search_each(MODEL, ROOMY, [4, -2, 8], GBS)
+        tc.search_each(MODEL, ROOMY, gpus=[4, -2, 8], gbs=GBS)
 
 
 def test_numpy_whole_numbers_are_whole_numbers():
     """Sizes often come out of an array; what is said of them must still go into JSON."""
-    found = tc.search(MODEL, ROOMY, np.int64(GPUS), np.int64(GBS), top=np.int64(3))
-    assert found.plans == tc.search(MODEL, ROOMY, GPUS, GBS, top=3).plans
-    nothing = tc.search(MODEL, system(MEDIAN / 20), np.int64(GPUS), GBS)
+    found = tc.search(MODEL, ROOMY, gpus=np.int64(GPUS), gbs=np.int64(GBS), top=np.int64(3))
+    assert found.plans == tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, top=3).plans
+    nothing = tc.search(MODEL, system(MEDIAN / 20), gpus=np.int64(GPUS), gbs=GBS)
     assert json.loads(json.dumps(nothing.explain().to_dict()["fits_from"]))["gpus"] > GPUS
+
+
+# As a value -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("copied", [copy, deepcopy, lambda found: pickle.loads(pickle.dumps(found))])
+def test_results_are_values(copied):
+    found = tc.search(MODEL, system(MEDIAN), gpus=GPUS, gbs=GBS, top=3, locks={"mbs": 1})
+    found.explain()
+    other = copied(found)
+    assert other == found
+    assert hash(other) == hash(found)
+    assert other.plans == found.plans
+    assert other.explain() == found.explain()
+    assert found != tc.search(MODEL, system(MEDIAN), gpus=GPUS, gbs=GBS, top=4, locks={"mbs": 1})
+
+
+def test_results_as_json_and_as_a_table():
+    found = tc.search("llama-3-8b", "dgx-h100", gpus=8, gbs=8, top=3)
+    content = json.loads(found.to_json(price=2.0))
+    assert content == json.loads(json.dumps(found.to_dict(price=2.0)))
+    assert content["plans"][0]["metrics"]["cost"] is not None or "cost" in content["plans"][0]["metrics"]
+    assert content["explanation"]["text"] == found.explain().lines()
+    frame = found.to_polars()
+    assert frame.to_dicts() == found.table()
+    assert frame["step_seconds"].to_list() == [est.step_seconds for _, est in found.plans]
+
+
+def test_the_best_plan_or_the_nearest_miss():
+    found = tc.search(MODEL, system(MEDIAN), gpus=GPUS, gbs=GBS)
+    assert found.require_best() == found.plans[0]
+    nothing = tc.search(MODEL, system(MEDIAN / 20), gpus=GPUS, gbs=GBS)
+    assert nothing.plans == []
+    with pytest.raises(tc.NothingFits, match="would make it fit") as caught:
+        nothing.require_best()
+    assert str(nothing.explain().miss[0]) in str(caught.value)
+
+
+def test_arguments_after_the_system_are_keywords():
+    with pytest.raises(TypeError, match="positional"):
+        tc.search(MODEL, ROOMY, GPUS, GBS)
+    with pytest.raises(TypeError, match="positional"):
+        tc.search_each(MODEL, ROOMY, [GPUS])
+
+
+def test_numbers_of_gpus_may_be_an_array():
+    sizes = np.array([4, 8])
+    each = tc.search_each(MODEL, ROOMY, gpus=sizes, gbs=GBS)
+    assert [found.gpus for found in each] == [4, 8]
+    with pytest.raises(tc.InputError, match="gpus = array"):
+        tc.search(MODEL, ROOMY, gpus=sizes, gbs=GBS)

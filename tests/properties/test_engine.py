@@ -62,7 +62,9 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_a_search_gives_what_the_estimate_gives(strategy):
-    found = tc.search(GPT, SYSTEMS["h200-nvs8"], GPUS, BATCH, strategy=strategy, top=50, framework="paper")
+    found = tc.search(
+        GPT, SYSTEMS["h200-nvs8"], gpus=GPUS, gbs=BATCH, strategy=strategy, top=50, framework="paper"
+    )
     assert len(found.plans) == 50
     ranked = rank(found.outcomes, 50)
     assert [est.step_seconds for _, est in found.plans] == ranked.seconds.tolist()
@@ -196,7 +198,7 @@ def test_parameters_are_the_weights_that_ranks_hold(gpt):
 
 def searched(machine, gpus, strategy):
     """A search of the paper's kind for each number of GPUs, also for strategies that the paper does not have."""
-    return tc.search_each(GPT, machine, gpus, BATCH, strategy=strategy, top=5, framework="paper")
+    return tc.search_each(GPT, machine, gpus=gpus, gbs=BATCH, strategy=strategy, top=5, framework="paper")
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))

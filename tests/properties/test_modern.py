@@ -191,8 +191,8 @@ def test_a_search_gives_what_the_estimate_gives(name, gpus, framework):
         tc.search(
             MODELS[name],
             SYSTEMS["llama3-h100"],
-            gpus,
-            8192,
+            gpus=gpus,
+            gbs=8192,
             framework=framework,
             locks={"mbs": 1, "recompute": "full"},
         ),
@@ -206,7 +206,12 @@ def test_a_search_places_experts_in_either_order(order):
     locks = {"order": order, "pp": 4, "mbs": 1, "recompute": "selective"}
     agree(
         tc.search(
-            MODELS["deepseek-v2-lite"], SYSTEMS["frontier"], 2048, 2048, framework="megatron", locks=locks
+            MODELS["deepseek-v2-lite"],
+            SYSTEMS["frontier"],
+            gpus=2048,
+            gbs=2048,
+            framework="megatron",
+            locks=locks,
         ),
         100,
     )

@@ -417,7 +417,8 @@ def test_rules_that_narrow_the_search_do_not_forbid_a_plan():
     assert estimate(tc.Plan(tp=8, dp=1, cp=1, cp_kind="all-gather"), model=narrow).step_seconds > 0
     assert estimate(tc.Plan(cp=16, cp_kind="all-gather")).step_seconds > 0
     assert 16 not in {
-        plan.cp for plan, _ in tc.search(MODEL, MACHINE, 16, GBS, strategy="context", top=10**6).plans
+        plan.cp
+        for plan, _ in tc.search(MODEL, MACHINE, gpus=16, gbs=GBS, strategy="context", top=10**6).plans
     }
 
 

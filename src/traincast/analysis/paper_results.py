@@ -147,7 +147,9 @@ def _optima(model_name: str, strategy: str) -> Iterator[tuple[Key, dict[str, Opt
         for gpu in ACCELERATORS:
             system = load_system(f"{gpu}-nvs{domain}")
             variants = {
-                name: search_each(model, system, GPUS, BATCH, assumed, strategy, top=1)
+                name: search_each(
+                    model, system, gpus=GPUS, gbs=BATCH, assumptions=assumed, strategy=strategy, top=1
+                )
                 for name, assumed in (("published", PUBLISHED), ("corrected", PAPER))
             }
             for job, gpus in enumerate(GPUS):

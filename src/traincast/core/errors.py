@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from operator import index
 from reprlib import repr as shortened
-from typing import Any, Final, ParamSpec, SupportsIndex, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
@@ -119,10 +119,12 @@ class ErrorCollector:
 
 def is_whole(value: Any) -> bool:
     """Return whether a value is a whole number of at least 1; 4.0 and True are not."""
-    is_integer = type(value) is int or (
-        isinstance(value, SupportsIndex) and not isinstance(value, bool)
-    )  # the first is far faster
-    return is_integer and index(value) >= 1
+    if type(value) is int:  # far faster than the general case
+        return value >= 1
+    try:
+        return not isinstance(value, bool) and index(value) >= 1
+    except TypeError:  # no number, or several in an array
+        return False
 
 
 def whole_number_problems(name: str, value: Any) -> list[str]:

@@ -150,7 +150,7 @@ def check(
     framework: str | None = None,
     assumptions: str | Assumptions | None = None,
     knobs: Mapping[str, Any] | None = None,
-    told: Progress | None = None,
+    progress: Progress | None = None,
     accept_unread: bool = False,
 ) -> Checked:
     """Predict step time and memory of a launch script or configuration, and find settings to change.
@@ -171,7 +171,7 @@ def check(
         Assumptions; those of the framework's software stack if left out.
     knobs : mapping of str to value, optional
         Knobs and choices of the plan that the file does not set, such as ``{"recompute": "full"}``.
-    told : callable, optional
+    progress : callable, optional
         Progress callback of the search, as for `search`.
     accept_unread : bool
         Whether to answer although settings that matter are not read; `Reading.unread` names them.
@@ -223,11 +223,11 @@ def check(
     result = search(
         transformer,
         require(machine),
-        plan.gpus,
-        batch,
-        require(assumed),
+        gpus=plan.gpus,
+        gbs=batch,
+        assumptions=require(assumed),
         top=1,
-        told=told,
+        progress=progress,
         locks=locks,
         framework=space,
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
-from traincast.core.errors import InputError, NothingFits, unknown_name_error
+from traincast.core.errors import InputError, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
@@ -141,10 +141,9 @@ def launch(
 def _estimate_to_write(what: Estimate | Found, form: Format) -> Estimate:
     """Return the estimate of the plan to write: of a search the best that the format can express in full, else the best."""
     if isinstance(what, Found):
-        if what.best is None:
-            raise NothingFits(str(what.explain()))
+        _, best = what.require_best()
         expressible = (est for plan, est in what.plans if _fully_expressed(form, est, plan))
-        return next(expressible, what.best[1])
+        return next(expressible, best)
     if not isinstance(what, Estimate) or not isinstance(what.plan, Plan):
         raise InputError("export", ["what: must be an estimate of one plan, or a search"])
     return what

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -71,7 +71,7 @@ class Explanation:
         Knobs that the search holds constant, and what another value would change: of the best plan, or else of the nearest miss.
     """
 
-    outcomes: tuple[StrategyResult, ...]
+    outcomes: tuple[StrategyResult, ...] = field(compare=False)
     plans: list[Answer]
     sensitivity: dict[str, float]
     degrees: list[BestOfDegree]

@@ -8,70 +8,38 @@ from typing import Any, Final
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
-from traincast.core.plan import Plans
+from traincast.core.plan import AXES, Plans
 from traincast.core.plan_choices import STRATEGIES, choice_problems
 from traincast.core.quantities import CHOICES, KNOBS
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule
 from traincast.times.pipeline.schedules import SCHEDULES
 
-SHAPING: Final = (
-    "schedule",
-    "attention",
-    "sp",
-    "order",
-    "tp_overlap",
-    "ep_overlap",
-    "layout",
-)  # choices that rules or the enumeration depend on
+# Choices that rules or the enumeration depend on.
+SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout")
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
-SEARCHED: Final = tuple(
-    name for name in KNOBS if not name.startswith("fast_") and name != "recompute_every"
-)  # can be locked
+UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every"}
+SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can be locked
+LOCKABLE: Final = (*SEARCHED, "recompute_every", *CHOICES)
 
 
 @dataclass(frozen=True)
 class CandidateBatch:
-    """Candidates that differ in numbers only.
-
-    Parameters
-    ----------
-    strategy : str
-        How a layer is sharded.
-    choices : tuple of (str, value)
-        Choices besides those of the strategy, and knobs that are not searched.
-    vp : int or None
-        Virtual stages of a device; None searches them.
-    experts : bool
-        Whether expert parallelism is searched.
-    hybrid : bool
-        Whether replicas of the sharded state (HSDP) are searched.
-    uneven : bool
-        Whether stages may differ by a layer.
-    ordered : bool
-        Whether ranks are placed in the order a framework numbers them, instead of every way that fills the fast domains.
-    above : tuple of (str, int)
-        Degrees that are searched only above a number.
-    locks : tuple of (str, int)
-        Knobs locked to one value.
-    tp_in_domain : bool or None
-        True: only candidates whose tensor-parallel group has several members, all in one fast domain. False: only the others.
-        None: all.
-    rules : tuple of Rule
-        Conditions of the framework besides those of every search.
-    """
+    """Candidates that differ in numbers only."""
 
     strategy: str
-    choices: tuple[tuple[str, Any], ...] = ()
-    vp: int | None = 1
-    experts: bool = False
-    hybrid: bool = False
-    uneven: bool = False
-    ordered: bool = False
-    above: tuple[tuple[str, int], ...] = ()
-    locks: tuple[tuple[str, int], ...] = ()
-    tp_in_domain: bool | None = None
-    rules: tuple[Rule, ...] = ()
+    choices: tuple[
+        tuple[str, Any], ...
+    ] = ()  # besides those of the strategy; and knobs that are not searched
+    vp: int | None = 1  # virtual stages of a device; None searches them
+    experts: bool = False  # whether expert parallelism is searched
+    hybrid: bool = False  # whether replicas of the sharded state (HSDP) are searched
+    uneven: bool = False  # whether stages may differ by a layer
+    ordered: bool = False  # whether ranks are placed in the framework's order only, instead of every way
+    above: tuple[tuple[str, int], ...] = ()  # degrees that are searched only above a number
+    locks: tuple[tuple[str, int], ...] = ()  # knobs locked to one value
+    tp_in_domain: bool | None = None  # only tensor groups of several ranks in one fast domain, or only others
+    rules: tuple[Rule, ...] = ()  # conditions of the framework besides those of every search
 
     @property
     def given(self) -> dict[str, Any]:
@@ -81,55 +49,29 @@ class CandidateBatch:
     @property
     def shape(self) -> "CandidateBatch":
         """The batch without what no rule and no enumeration depends on: batches of one shape share their space."""
-        shaping = tuple((name, value) for name, value in self.choices if name in SHAPING)
-        return replace(self, choices=shaping)
+        return replace(self, choices=tuple(choice for choice in self.choices if choice[0] in SHAPING))
 
 
 @dataclass(frozen=True)
 class Framework:
-    """Capabilities of a training framework, and which of them are searched.
-
-    Parameters
-    ----------
-    name, about : str
-        Name users give it, and its description.
-    strategies : tuple of str
-        How layers are sharded; of several, those with a second axis leave out degree 1 of it, where they are the same as 1-D.
-    choices : mapping of str to tuple
-        Values of every choice that is searched.
-    experts, hybrid, uneven, interleaved : bool
-        Whether expert parallelism, replicas (HSDP), uneven stages and virtual stages are searched.
-    ordered : bool
-        Whether only the framework's own order of ranks is searched.
-    overlapping : bool
-        Whether degree 1 of the second axis is kept although it duplicates 1-D plans, as the paper does.
-    pipeline_zero : int
-        Highest stage of ZeRO it runs together with a pipeline.
-    assumptions : str
-        Preset or software stack that suits it.
-    on_request : tuple of str
-        Further strategies that it runs, searched only on request.
-    unsearched : mapping of str to tuple
-        Values of choices (and of ``replicas``) that it can run but that are not searched: a search reports them as held constant.
-    rules : tuple of Rule
-        Conditions besides those of every plan.
-    """
+    """Capabilities of a training framework, and which of them are searched."""
 
     name: str
     about: str
-    strategies: tuple[str, ...]
-    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    experts: bool = True
-    hybrid: bool = False
-    uneven: bool = True
-    ordered: bool = True
-    interleaved: bool = True
-    overlapping: bool = False
-    pipeline_zero: int = 3
-    assumptions: str = "calibrated"
-    on_request: tuple[str, ...] = ()
-    unsearched: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    rules: tuple[Rule, ...] = ()
+    strategies: tuple[str, ...]  # of several, those with a second axis leave out degree 1 of it: it is 1-D
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)  # values searched
+    experts: bool = True  # whether expert parallelism is searched
+    hybrid: bool = False  # whether replicas (HSDP) are
+    uneven: bool = True  # whether stages may differ by a layer
+    ordered: bool = True  # whether only the framework's own order of ranks is searched
+    interleaved: bool = True  # whether virtual stages are searched
+    overlapping: bool = False  # whether degree 1 of the second axis is kept although it duplicates 1-D plans
+    pipeline_zero: int = 3  # highest stage of ZeRO it runs together with a pipeline
+    assumptions: str = "calibrated"  # preset or software stack that suits it
+    on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
+    # Values of choices (and of replicas) that it runs but that are not searched: reported as held constant.
+    unsearched: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
 
     @property
     def runs(self) -> tuple[str, ...]:
@@ -137,68 +79,56 @@ class Framework:
         return tuple(dict.fromkeys((*self.strategies, *self.on_request)))
 
     def batches(
-        self, model: Model, locks: Mapping[str, Any] | None = None, assumptions: Assumptions | None = None
+        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions
     ) -> list[CandidateBatch]:
-        """Return every batch of candidates, with locked choices and knobs at one value.
+        """Return every batch of candidates, with locked choices and knobs at one value, in the order of equal times.
 
         Where the framework can overlap tensor-parallel communication, it is overlapped wherever that is possible (a group inside a
         fast domain) and hides any time: it takes no memory, so the same plan without it is never better.
 
-        Parameters
-        ----------
-        model : Model
-            The transformer; expert parallelism is searched where it has experts.
-        locks : mapping of str to value
-            Knobs and choices by name.
-        assumptions : Assumptions, optional
-            Decide whether overlapping tensor-parallel communication hides any of it; if left out, it does.
-
-        Returns
-        -------
-        list of CandidateBatch
-            In the order candidates of equal time are ranked.
-
         Raises
         ------
         InputError
-            If a lock is no knob or choice, or has a value that is not allowed; all of them at once.
+            If the locks leave nothing of what the framework runs.
         """
-        locks = dict(locks or {})
-        _check(locks)
         knobs = {name: locks[name] for name in SEARCHED if name in locks}
         fixed = {name: value for name, value in locks.items() if name not in knobs}
         searched = dict(self.choices)
         if "recompute" in searched:
-            searched["recompute"] = tuple(
-                lean(model) if value == LEAN else value for value in searched["recompute"]
-            )
+            modules = searched["recompute"]
+            searched["recompute"] = tuple(lean(model) if value == LEAN else value for value in modules)
         if not (self.experts and model.experts is not None):
             searched.pop("ep_overlap", None)
-        if assumptions is not None and assumptions.tp_overlapped >= assumptions.tp_exposed:
+        if assumptions.tp_overlapped >= assumptions.tp_exposed:
             searched.pop("tp_overlap", None)
         searched |= {name: (value,) for name, value in fixed.items()}
         strategies = self._strategies(fixed)
         restricted = replace(self, strategies=tuple(strategies))
-        stack = {} if assumptions is None else {"stack": assumptions.name}
+        stack = {"stack": assumptions.name}
         batches = []
         for strategy, values in product(strategies, product(*searched.values())):
             chosen = dict(zip(searched, values, strict=True))
             if not refused(self.name, chosen | stack):
-                batches.append(restricted._batch(model, strategy, chosen, knobs, "zero" in fixed))
-        return _overlapped_where_possible([batch for batch in batches if batch is not None])
+                batch = restricted._batch(model, strategy, chosen, knobs, "zero" in fixed)
+                batches += [] if batch is None else [batch]
+        if not batches:
+            problems = [
+                f"{refusal.choice} = {locks[refusal.choice]}: {refusal.why}; framework any has it"
+                for refusal in refused(self.name, {**locks, **stack})
+            ]
+            nothing = f"the locks leave nothing of what {self.name} can run; framework any has more"
+            raise InputError("search", problems or [nothing])
+        return _overlapped_where_possible(batches)
 
     def _batch(
         self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool
     ) -> CandidateBatch | None:
         """Return the candidates of one combination of choices; None where locked knobs rule it out."""
         schedule, zero = chosen.get("schedule", UNPIPELINED), chosen.get("zero", 1)
-        experts, hybrid = (
-            self.experts and model.experts is not None,
-            (self.hybrid or "replicas" in knobs) and zero > 0,
-        )
-        if any(
-            value > 1 and name not in _searched(strategy, experts, hybrid) for name, value in knobs.items()
-        ):
+        experts = self.experts and model.experts is not None
+        hybrid = (self.hybrid or "replicas" in knobs) and zero > 0
+        searched = _searched(strategy, experts, hybrid)
+        if any(value > 1 and name not in searched for name, value in knobs.items()):
             return None
         vp = SCHEDULES[schedule].virtual_stages
         if vp is None:
@@ -231,9 +161,8 @@ class Framework:
         """Return the strategies whose choices agree with the locked ones: of those searched, else of all the framework runs."""
 
         def agrees(name: str) -> bool:
-            return all(
-                fixed.get(choice, value) == value for choice, value in STRATEGIES[name].choices.items()
-            )
+            choices = STRATEGIES[name].choices.items()
+            return all(fixed.get(choice, value) == value for choice, value in choices)
 
         return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
 
@@ -244,43 +173,34 @@ def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateB
     def rest(batch: CandidateBatch) -> CandidateBatch:
         return replace(batch, choices=tuple(choice for choice in batch.choices if choice[0] != "tp_overlap"))
 
-    overlaps: dict[CandidateBatch, set[Any]] = {}
+    overlaps: dict[CandidateBatch, set[bool]] = {}
     for batch in batches:
         overlaps.setdefault(rest(batch), set()).add(batch.given.get("tp_overlap", False))
     return [
-        replace(batch, tp_in_domain=bool(batch.given["tp_overlap"]))
-        if len(overlaps[rest(batch)]) > 1
-        else batch
+        replace(batch, tp_in_domain=batch.given["tp_overlap"]) if len(overlaps[rest(batch)]) > 1 else batch
         for batch in batches
     ]
 
 
 def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
     """Return the knobs that a batch searches; the others are 1 in it."""
-    second = STRATEGIES[strategy].second
-    inside = ({"ulysses"} if strategy in ("ulysses", "hybrid") else set()) | (
-        {"panels"} if second == "tp2" else set()
-    )
-    return {
-        *STRATEGIES[strategy].axes,
-        "mbs",
-        "vp",
-        *inside,
-        *(("ep", "etp") if experts else ()),
-        *(("replicas",) if hybrid else ()),
-    }
+    knobs = {*STRATEGIES[strategy].axes, "mbs", "vp"}
+    knobs |= {"ulysses"} if strategy in ("ulysses", "hybrid") else set()
+    knobs |= {"panels"} if STRATEGIES[strategy].second == "tp2" else set()
+    knobs |= {"ep", "etp"} if experts else set()
+    return knobs | ({"replicas"} if hybrid else set())
 
 
-def _check(locks: Mapping[str, Any]) -> None:
+def check_locked_values(locks: Mapping[str, Any]) -> None:
     """Refuse locks of unknown knobs and of values that are not allowed."""
     problems = []
     for name, value in locks.items():
         if name in CHOICES:
             problems += choice_problems(name, value)
-        elif name in KNOBS and (name in SEARCHED or name == "recompute_every"):
+        elif name in LOCKABLE:
             problems += whole_number_problems(name, value)
         else:
-            problems.append(str(unknown_name_error("knob", name, (*SEARCHED, "recompute_every", *CHOICES))))
+            problems.append(str(unknown_name_error("knob", name, LOCKABLE)))
     if problems:
         raise InputError("search", problems)
 
@@ -304,18 +224,7 @@ OVERLAP_NEEDS_CHUNKS: Final = Rule(
 
 
 def lean(model: Model) -> str:
-    """Return the modules that cost least to recompute, of those Megatron-Core can recompute: activations only of experts.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-
-    Returns
-    -------
-    str
-        A value of `recompute`.
-    """
+    """Return the modules that cost least to recompute, of those Megatron-Core can recompute: activations only of experts."""
     more = {"activation": model.experts is not None, "mla_up_proj": model.latent is not None}
     return "+".join((LEAN, *(name for name, there in more.items() if there)))
 
@@ -418,23 +327,7 @@ FRAMEWORKS: Final = {
 
 
 def framework(name: str | Framework) -> Framework:
-    """Return a framework by name.
-
-    Parameters
-    ----------
-    name : str or Framework
-        Its name, or the object itself.
-
-    Returns
-    -------
-    Framework
-        The framework.
-
-    Raises
-    ------
-    InputError
-        If none has that name.
-    """
+    """Return the framework of a name, or a given framework itself."""
     if isinstance(name, Framework):
         return name
     if name not in FRAMEWORKS:
@@ -445,17 +338,7 @@ def framework(name: str | Framework) -> Framework:
 def default_framework(model: Model, strategies: Sequence[str] | None) -> Framework:
     """Return the framework searched by default: the paper's space for its kind of model, else Megatron-Core's, else any.
 
-    Parameters
-    ----------
-    model : Model
-        The transformer; one without a vocabulary is of the paper's kind.
-    strategies : sequence of str, optional
-        Requested strategies.
-
-    Returns
-    -------
-    Framework
-        The framework.
+    A model of the paper's kind has no vocabulary; requested `strategies` have to be among those of the framework.
     """
     requested = set(strategies or ())
     if model.vocab is None and requested <= set(FRAMEWORKS["paper"].strategies):

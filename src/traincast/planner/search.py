@@ -4,20 +4,22 @@ Candidates of equal time are ordered by memory, then by strategy as requested, t
 panels and placement ascending).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from traincast.catalog.load import as_model, as_system, load_model
-from traincast.core.assumptions import CALIBRATED, Assumptions
+from traincast.catalog.load import as_model, as_system
+from traincast.core.assumptions import Assumptions
 from traincast.core.errors import (
     ErrorCollector,
     InputError,
+    NothingFits,
     type_problems,
     unknown_name_error,
     whole_number_problems,
@@ -29,35 +31,43 @@ from traincast.core.system import System
 from traincast.planner.confidence import probability_near_best
 from traincast.planner.evaluation import StrategyResult, evaluate, fastest, rank, rejections
 from traincast.planner.explain import Explanation, explain
-from traincast.planner.framework_refusals import refused
-from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, Framework, default_framework
-from traincast.planner.framework_spaces import framework as known_framework
+from traincast.planner.framework_spaces import (
+    FRAMEWORKS,
+    CandidateBatch,
+    Framework,
+    check_locked_values,
+    default_framework,
+)
+from traincast.planner.framework_spaces import framework as framework_named
 from traincast.planner.search_space import enumerate_space
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, estimate
+from traincast.step.metrics import metrics
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)
 Progress: TypeAlias = Callable[
     [int, int, int], None
-]  # (batches done, batches in total, candidates in the last batch)
-ANY_MODEL: Final = "gpt-125m"  # locks are checked on it where the model itself is wrong
+]  # batches done, batches in total, candidates of the last
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Found:
-    """Result of a search on one number of GPUs."""
+    """Result of a search on one number of GPUs; results of equal requests are equal."""
 
     model: Model
     system: System
     gpus: int
     gbs: int
     assumptions: Assumptions
-    top: int
-    outcomes: tuple[StrategyResult, ...]  # one per batch of candidates
     framework: Framework
-    objective: Objective = "time"
-    locks: Mapping[str, Any] = field(default_factory=dict)
+    objective: Objective
+    locks: Mapping[str, Any] = field(hash=False)
+    top: int
+    outcomes: tuple[StrategyResult, ...] = field(compare=False)  # one per batch of candidates
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -124,6 +134,18 @@ class Found:
         """The best plan, or None where nothing fits."""
         return self.plans[0] if self.plans else None
 
+    def require_best(self) -> Answer:
+        """Return the best plan with its estimate.
+
+        Raises
+        ------
+        NothingFits
+            If nothing fits; the message has the nearest miss and what would make it fit.
+        """
+        if self.best is None:
+            raise NothingFits(str(self.explain()))
+        return self.best
+
     @cached_property
     def within_3_percent(self) -> tuple[float, float] | None:
         """Probability that the first plan, and that any of `plans`, is really within 3 % of the fastest candidate's time.
@@ -151,55 +173,109 @@ class Found:
         best = order[faster][::-1]
         return list(zip(index[best].tolist(), layout[best].tolist(), strict=True))
 
+    def explain(self) -> Explanation:
+        """Explain what limits the best plan, why the alternatives are slower, and what would make the nearest miss fit."""
+        return self._explanation
+
+    @cached_property
+    def _explanation(self) -> Explanation:
+        plans = self.plans if len(self.plans) > 2 else [self._answer(plan) for plan in self._ranked(3)]
+        return explain(self.outcomes, plans, self.framework, self.locks)
+
     def table(self) -> list[dict[str, Any]]:
         """Return the best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
         return [
             {"rank": rank, "strategy": plan.strategy, **est.summary()["plan"]}
-            | {
-                "step_seconds": est.step_seconds,
-                "memory_bytes": est.memory_bytes,
-                **est.uncertainty(),
-                **est.breakdown,
-            }
+            | {"step_seconds": est.step_seconds, "memory_bytes": est.memory_bytes}
+            | est.uncertainty()
+            | est.breakdown
             for rank, (plan, est) in enumerate(self.plans, 1)
         ]
 
-    def explain(self) -> Explanation:
-        """Explain what limits the best plan, why the alternatives are slower, and what would make the nearest miss fit."""
-        plans = self.plans if len(self.plans) > 2 else [self._answer(plan) for plan in self._ranked(3)]
-        return explain(self.outcomes, plans, self.framework, self.locks)
+    def to_polars(self) -> "pl.DataFrame":
+        """Return `table` as a polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.table(), infer_schema_length=None)
+
+    def to_dict(self, **figures: Any) -> dict[str, Any]:
+        """Return the search as JSON values in SI units, as ``traincast plan --json`` prints it.
+
+        Parameters
+        ----------
+        **figures
+            Keyword arguments of `traincast.metrics`: ``tokens``, ``price``, ``restart_seconds``.
+        """
+        within = ("first_within_3_percent", "listed_within_3_percent")
+        front = [est.summary() for _, est in self.pareto()]
+        return {
+            "model": self.model.name,
+            "left_out": self.model.left_out or None,
+            "system": self.system.name,
+            "gpus": self.gpus,
+            "global_batch": self.gbs,
+            "seq": self.model.seq,
+            "assumptions": self.assumptions.name,
+            "framework": self.framework.name,
+            "objective": self.objective,
+            "strategies": list(self.strategies),
+            "candidates": self.candidates,
+            "feasible": self.feasible,
+            "rejected": self.rejected,
+            **dict(zip(within, self.within_3_percent or (), strict=False)),
+            "plans": [est.summary() | {"metrics": vars(metrics(est, **figures))} for _, est in self.plans],
+            "pareto": [{key: row[key] for key in PARETO_KEYS} for row in front],
+            "explanation": self.explain().to_dict(),
+        }
+
+    def to_json(self, **figures: Any) -> str:
+        """Return `to_dict` as JSON text."""
+        return json.dumps(self.to_dict(**figures), indent=2, allow_nan=False)
 
 
-@dataclass(frozen=True)
+PARETO_KEYS: Final = ("strategy", "plan", "step_seconds", "memory_bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchRequest:
     """Checked arguments of a search, made by `search_request`."""
 
     model: Model
     system: System
-    gpus: list[int]
+    gpus: tuple[int, ...]
     gbs: int
     assumptions: Assumptions
     framework: Framework
-    batches: list[CandidateBatch]
-    top: int
     objective: Objective
     locks: Mapping[str, Any]
+    top: int
+    batches: Sequence[CandidateBatch]
 
-    def answer(self, told: Progress | None = None) -> list[Found]:
-        """Search, and return the result for each number of GPUs."""
-        return [
-            Found(
-                *(self.model, self.system, n, self.gbs, self.assumptions, self.top, outcomes, self.framework),
-                objective=self.objective,
-                locks=self.locks,
-            )
-            for n, outcomes in zip(self.gpus, _outcomes(self, told), strict=True)
-        ]
+    def answer(self, progress: Progress | None = None) -> list[Found]:
+        """Search, and return the result for each number of GPUs.
+
+        Numbers of GPUs that use as much of a fast domain share a search.
+        """
+        system, ordered = self.system, self.batches[0].ordered
+        domains = {n: system.domain(n) if ordered else system.fast_domain for n in self.gpus}
+        outcomes: dict[int, list[StrategyResult]] = {n: [] for n in domains}
+        searches = list(product(dict.fromkeys(domains.values()), self.batches))
+        for done, (domain, batch) in enumerate(searches, 1):
+            sizes = tuple(n for n in domains if domains[n] == domain)
+            space = enumerate_space(self.model, sizes, domain, self.gbs, batch)
+            results = evaluate(space, self.model, system, self.gbs, self.assumptions).outcomes()
+            for n, outcome in zip(sizes, results, strict=True):
+                outcomes[n].append(outcome)
+            if progress is not None:
+                progress(done, len(searches), sum(outcome.candidates for outcome in results))
+        request = {name: value for name, value in vars(self).items() if name not in ("gpus", "batches")}
+        return [Found(**request, gpus=n, outcomes=tuple(outcomes[n])) for n in self.gpus]
 
 
 def search(
     model: str | Path | Model,
     system: str | Path | System,
+    *,
     gpus: int,
     gbs: int | None = None,
     assumptions: str | Assumptions | None = None,
@@ -209,7 +285,7 @@ def search(
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
-    told: Progress | None = None,
+    progress: Progress | None = None,
 ) -> Found:
     """Search every candidate plan that uses all of `gpus`.
 
@@ -224,12 +300,12 @@ def search(
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
-        Name of a preset or one's own; that of the framework if left out.
+        Assumptions, or the name of a preset or software stack; that of the framework if left out.
     strategy : str or sequence of str, optional
         ``"1d"``, ``"summa"``, ``"context"`` (or ``"2d"``, ``"2d-seqp"``, as the paper's code calls the latter two), ``"ring"``,
         ``"ulysses"``, ``"hybrid"``, one or several; a comma-separated string will do. Those of the framework if left out.
     top : int
-        How many plans to keep.
+        How many plans to list.
     vp : int, optional
         Virtual stages of a device (interleaved 1F1B), the same for every candidate.
     framework : str or Framework, optional
@@ -239,7 +315,7 @@ def search(
         Knobs and choices of a plan that have one value only, such as ``{"tp": 8, "zero": 3}``.
     objective : {"time", "throughput", "cost", "memory"}
         What is best. All of the GPUs are used, so that the least time is the most throughput and the least cost.
-    told : callable, optional
+    progress : callable, optional
         Called after each batch of candidates with the number of batches done, that of all, and the batch's candidates.
 
     Returns
@@ -252,52 +328,44 @@ def search(
     InputError
         If an argument is invalid; all mistakes at once.
     """
+    options = {"assumptions": assumptions, "strategy": strategy, "framework": framework, "locks": locks}
     return search_each(
-        model, system, (gpus,), gbs, assumptions, strategy, top, vp, framework, locks, objective, told
+        model,
+        system,
+        gpus=(gpus,),
+        gbs=gbs,
+        progress=progress,
+        top=top,
+        vp=vp,
+        objective=objective,
+        **options,
     )[0]
 
 
 def search_each(
     model: str | Path | Model,
     system: str | Path | System,
+    *,
     gpus: Sequence[int],
     gbs: int | None = None,
-    assumptions: str | Assumptions | None = None,
-    strategy: str | Sequence[str] | None = None,
-    top: int = 10,
-    vp: int | None = None,
-    framework: str | Framework | None = None,
-    locks: Mapping[str, Any] | None = None,
-    objective: Objective = "time",
-    told: Progress | None = None,
+    progress: Progress | None = None,
+    **options: Any,
 ) -> list[Found]:
-    """`search` on several numbers of GPUs, which share what they have in common."""
-    mistakes = ErrorCollector("search")
-    transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
-    batch = mistakes.catch(check_gbs, gbs, transformer)
-    request = search_request(
-        mistakes,
-        transformer,
-        machine,
-        gpus,
-        batch,
-        assumptions,
-        strategy,
-        top,
-        vp,
-        framework,
-        locks,
-        objective,
-    )
-    return mistakes.require(request).answer(told)
+    """`search` on several numbers of GPUs, which share what they have in common; `options` are its other arguments."""
+    errors = ErrorCollector("search")
+    checked_model, checked_system = errors.catch(as_model, model), errors.catch(as_system, system)
+    checked_gbs = errors.catch(check_gbs, gbs, checked_model)
+    request = search_request(errors, checked_model, checked_system, gpus, checked_gbs, **options)
+    return errors.require(request).answer(progress)
 
 
 def search_request(
-    mistakes: ErrorCollector,
+    errors: ErrorCollector,
     model: Model | None,
     system: System | None,
     gpus: Sequence[int],
     gbs: int | None,
+    *,
     assumptions: str | Assumptions | None = None,
     strategy: str | Sequence[str] | None = None,
     top: int = 10,
@@ -306,95 +374,52 @@ def search_request(
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
 ) -> SearchRequest | None:
-    """Check the arguments of a search; None where one is wrong, and `mistakes` then has every error.
+    """Check the arguments of a search; None where one is wrong, and `errors` then has every mistake.
 
-    Parameters
-    ----------
-    mistakes : ErrorCollector
-        Collects the errors.
-    model, system, gbs : optional
-        As for `search`; None where an error was collected for them before. The other arguments are those of `search`.
+    `model`, `system` and `gbs` are None where an error was collected for them before.
     """
-    numbers = mistakes.catch(_check_sizes, gpus, system)
-    mistakes.catch(_check_ranking, top, objective)
-    checked_locks = mistakes.catch(_check_locks, locks, vp)
-    chosen = mistakes.catch(_choose, model or load_model(ANY_MODEL), strategy, framework)
-    assumed = mistakes.catch(
-        check_assumptions, assumptions, CALIBRATED.name if chosen is None else chosen.assumptions
-    )
-    batches = mistakes.catch(
-        (chosen or FRAMEWORKS["any"]).batches, model or load_model(ANY_MODEL), checked_locks, assumed
-    )
-    if not mistakes.errors and chosen is not None and not batches:
-        stack = {} if assumed is None else {"stack": assumed.name}
-        problems = [
-            f"{refusal.choice} = {(checked_locks or {})[refusal.choice]}: {refusal.why}; framework any has it"
-            for refusal in refused(chosen.name, (checked_locks or {}) | stack)
-        ]
-        problems = problems or [
-            f"the locks leave nothing of what {chosen.name} can run; framework any has more"
-        ]
-        mistakes.errors.append(InputError("search", problems))
-    if mistakes.errors:
+    sizes = errors.catch(check_sizes, gpus, system)
+    errors.catch(check_ranking, top, objective)
+    locked = errors.catch(_check_locks, locks, vp)
+    space = errors.catch(_choose, model, errors.catch(check_strategies, strategy), framework)
+    assumed = errors.catch(check_assumptions, assumptions, (space or FRAMEWORKS["any"]).assumptions)
+    if errors.errors or model is None or system is None or sizes is None or gbs is None:
         return None
-    require = mistakes.require
+    if locked is None or space is None or assumed is None:
+        return None
+    batches = errors.catch(space.batches, model, locked, assumed)
+    if batches is None:
+        return None
     return SearchRequest(
-        model=require(model),
-        system=require(system),
-        gpus=require(numbers),
-        gbs=require(gbs),
-        assumptions=require(assumed),
-        framework=require(chosen),
-        batches=require(batches),
-        top=top,
+        model=model,
+        system=system,
+        gpus=sizes,
+        gbs=gbs,
+        assumptions=assumed,
+        framework=space,
         objective=objective,
-        locks=require(checked_locks),
+        locks=locked,
+        top=top,
+        batches=batches,
     )
 
 
-def _outcomes(request: SearchRequest, progress: Progress | None) -> Iterator[tuple[StrategyResult, ...]]:
-    """Return the outcomes of every batch for each number of GPUs; numbers that use as much of a fast domain share a search."""
-    model, system, gbs, batches = request.model, request.system, request.gbs, request.batches
-    domains = [system.fast_domain if not batches[0].ordered else system.domain(n) for n in request.gpus]
-    results: dict[int, tuple[StrategyResult, ...]] = {}
-    searches = list(product(dict.fromkeys(domains), batches))
-    for done, (domain, batch) in enumerate(searches, 1):
-        sizes = tuple(n for n, used in zip(request.gpus, domains, strict=True) if used == domain)
-        space = enumerate_space(model, sizes, domain, gbs, batch)
-        outcomes = evaluate(space, model, system, gbs, request.assumptions).outcomes()
-        results |= {n: (*results.get(n, ()), outcome) for n, outcome in zip(sizes, outcomes, strict=True)}
-        if progress is not None:
-            progress(done, len(searches), sum(outcome.candidates for outcome in outcomes))
-    return (results[n] for n in request.gpus)
-
-
-def check_arguments(
-    model: Model, gpus: Sequence[int], gbs: int | None, strategy: str | Sequence[str] | None, top: int
-) -> tuple[int, tuple[str, ...] | None]:
-    """Return the global batch and the strategies, or raise all mistakes of the arguments at once."""
-    mistakes = ErrorCollector("search")
-    mistakes.catch(_check_sizes, gpus, None)
-    mistakes.catch(_check_ranking, top, "time")
-    names, batch = mistakes.catch(_check_strategies, strategy), mistakes.catch(check_gbs, gbs, model)
-    return mistakes.require(batch), names
-
-
-def _check_sizes(gpus: Any, system: System | None) -> list[int]:
-    """Return the numbers of GPUs, checked to be whole and no larger than the system."""
+def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
+    """Return numbers of GPUs, checked to be whole and no larger than the system."""
     if isinstance(gpus, str) or not isinstance(gpus, Iterable):
         raise InputError("search", [f"gpus = {gpus!r}: must be a sequence of whole numbers"])
-    mistakes, numbers = ErrorCollector("search"), list(gpus)
-    problems = [wrong for n in numbers for wrong in whole_number_problems("gpus", n)]
-    problems += [] if numbers else ["gpus: give at least one number"]
+    errors, sizes = ErrorCollector("search"), list(gpus)
+    problems = [problem for n in sizes for problem in whole_number_problems("gpus", n)]
+    problems += [] if sizes else ["gpus: give at least one number"]
     if problems:
         raise InputError("search", problems)
-    for n in numbers:
-        mistakes.catch(check_size, system, n)
-    mistakes.raise_any()
-    return [int(n) for n in numbers]
+    for n in sizes:
+        errors.catch(check_size, system, n)
+    errors.raise_any()
+    return tuple(int(n) for n in sizes)
 
 
-def _check_ranking(top: int, objective: str) -> None:
+def check_ranking(top: int, objective: str = "time") -> None:
     """Refuse an invalid number of plans or an unknown objective."""
     problems = whole_number_problems("top", top)
     if objective not in OBJECTIVES:
@@ -403,19 +428,18 @@ def _check_ranking(top: int, objective: str) -> None:
         raise InputError("search", problems)
 
 
-def _check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the strategies by their canonical names, each once; None where none is given."""
+def check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return strategies by their canonical names, each once; None where none is given."""
     if strategy is None:
         return None
     if wrong := type_problems("strategy", strategy, "a name or a sequence of names", str, Sequence):
         raise InputError("search", wrong)
     names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
-    problems = [wrong for name in names for wrong in type_problems("strategy", name, "a name", str)]
+    problems = [problem for name in names for problem in type_problems("strategy", name, "a name", str)]
     if not problems:
         names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
-        problems = [
-            str(unknown_name_error("strategy", name, STRATEGIES)) for name in names if name not in STRATEGIES
-        ]
+        unknown = [name for name in names if name not in STRATEGIES]
+        problems = [str(unknown_name_error("strategy", name, STRATEGIES)) for name in unknown]
     if not names:
         problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
     if problems:
@@ -425,48 +449,36 @@ def _check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] |
 
 def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, Any]:
     """Return the locks as a mapping of names, `vp` among them."""
-    if wrong := type_problems(
-        "locks", locks, "a mapping of names of knobs and choices to values", Mapping, type(None)
-    ):
+    names = "a mapping of names of knobs and choices to values"
+    if wrong := type_problems("locks", locks, names, Mapping, type(None)):
         raise InputError("search", wrong)
-    checked = dict(locks or {})
-    problems = [
-        wrong
-        for name in checked
-        for wrong in type_problems("locks", name, "a mapping whose keys are names", str)
-    ]
+    locked = dict(locks or {})
+    keys = "a mapping whose keys are names"
+    problems = [problem for name in locked for problem in type_problems("locks", name, keys, str)]
     problems += [] if vp is None else whole_number_problems("vp", vp)
-    if vp is not None and checked.get("vp", vp) != vp:
-        problems.append(f"vp = {vp!r} contradicts locks, where vp = {checked['vp']!r}: give one of them")
+    if vp is not None and locked.get("vp", vp) != vp:
+        problems.append(f"vp = {vp!r} contradicts locks, where vp = {locked['vp']!r}: give one of them")
     if problems:
         raise InputError("search", problems)
-    return checked if vp is None else checked | {"vp": vp}
+    check_locked_values(locked)
+    return locked if vp is None else locked | {"vp": vp}
 
 
 def _choose(
-    model: Model, strategy: str | Sequence[str] | None, framework: str | Framework | None
+    model: Model | None, strategies: tuple[str, ...] | None, framework: str | Framework | None
 ) -> Framework:
     """Return the framework that is searched, restricted to the given strategies."""
-    mistakes = ErrorCollector("search")
-    names = mistakes.catch(_check_strategies, strategy)
-    chosen = (
-        default_framework(model, names) if framework is None else mistakes.catch(_check_framework, framework)
-    )
-    chosen = mistakes.require(chosen)
-    if names is None:
+    if framework is None:
+        chosen = FRAMEWORKS["any"] if model is None else default_framework(model, strategies)
+    else:
+        if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
+            raise InputError("search", wrong)
+        chosen = framework_named(framework)
+    if strategies is None:
         return chosen
     runs = f"it runs {', '.join(chosen.runs)}, and any runs all"
-    if problems := [
-        f"strategy = {name!r}: {chosen.name} does not run it; {runs}"
-        for name in names
-        if name not in chosen.runs
-    ]:
+    refused = [name for name in strategies if name not in chosen.runs]
+    if refused:
+        problems = [f"strategy = {name!r}: {chosen.name} does not run it; {runs}" for name in refused]
         raise InputError("search", problems)
-    return replace(chosen, strategies=names)
-
-
-def _check_framework(framework: str | Framework) -> Framework:
-    """Return the given framework, or that of a name."""
-    if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
-        raise InputError("search", wrong)
-    return known_framework(framework)
+    return replace(chosen, strategies=strategies)

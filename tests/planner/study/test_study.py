@@ -39,7 +39,14 @@ VARY = [
 def small():
     """A study of 2 strategies × 2 batches × 6 machines × 2 numbers of GPUs."""
     return define(
-        ["gpt3-175b"], ["h200-nvs8"], GPUS, ["1d", "summa"], gbs=[256, 512], top=3, vary=VARY, name="small"
+        models=["gpt3-175b"],
+        systems=["h200-nvs8"],
+        gpus=GPUS,
+        strategies=["1d", "summa"],
+        gbs=[256, 512],
+        top=3,
+        vary=VARY,
+        name="small",
     )
 
 
@@ -68,7 +75,7 @@ def test_every_point_is_what_a_search_finds(small):
         "gbs", "strategy", "point", "gpus", maintain_order=True
     ):
         machine = base.with_figures({path: values[point] for path, values in fields.items()})
-        found = tc.search(model, machine, gpus, gbs, strategy=strategy, top=3)
+        found = tc.search(model, machine, gpus=gpus, gbs=gbs, strategy=strategy, top=3)
         assert set(rows["candidates"]) == {found.candidates}
         assert set(rows["feasible"]) == {found.feasible}
         assert rows["rank"].to_list() == list(range(1, max(len(found.plans), 1) + 1))
@@ -93,14 +100,19 @@ def test_fields_that_change_the_space():
         {"model.seq": [1024, 2048]},
         {"accelerator.hbm_bytes": [100e9, 200e9]},
     ]
-    frame = tc.study(["gpt3-175b"], ["h200-nvs8"], [64], ["1d"], gbs=64, vary=vary).frame
+    frame = tc.study(
+        models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64], strategies=["1d"], gbs=64, vary=vary
+    ).frame
     assert frame["point"].to_list() == list(range(8))
     for row in frame.iter_rows(named=True):
         model = replace(tc.load_model("gpt3-175b"), seq=int(row["model.seq"]))
         system = tc.load_system(f"h200-nvs{row['network.0.size']:.0f}").with_figures(
             {"accelerator.hbm_bytes": row["accelerator.hbm_bytes"]}
         )
-        assert row["step_seconds"] == tc.search(model, system, 64, 64, strategy="1d").plans[0][1].step_seconds
+        assert (
+            row["step_seconds"]
+            == tc.search(model, system, gpus=64, gbs=64, strategy="1d").plans[0][1].step_seconds
+        )
 
 
 def test_the_table_says_what_its_columns_mean_and_what_it_was_made_from(small, tmp_path):
@@ -444,10 +456,12 @@ def test_control_c_leaves_a_resumable_study(tmp_path, how):
 def test_what_a_study_assumes_where_nothing_is_said():
     """An idealised machine for the paper's models; for others what their usual framework makes of a real one."""
     paper, llama = (
-        define(["gpt3-1t"], ["h200-nvs8"], [1024]),
-        define(["llama-3-8b"], ["dgx-h100"], [8], ["1d"], gbs=8),
+        define(models=["gpt3-1t"], systems=["h200-nvs8"], gpus=[1024]),
+        define(models=["llama-3-8b"], systems=["dgx-h100"], gpus=[8], strategies=["1d"], gbs=8),
     )
-    both = define(["gpt3-1t", "llama-3-8b"], ["dgx-h100"], [1024], ["1d"], gbs=1024)
+    both = define(
+        models=["gpt3-1t", "llama-3-8b"], systems=["dgx-h100"], gpus=[1024], strategies=["1d"], gbs=1024
+    )
     assert [one.assumptions.name for one in (paper, llama, both)] == [
         "paper",
         "megatron-core-2025",
@@ -457,7 +471,9 @@ def test_what_a_study_assumes_where_nothing_is_said():
 
 def test_varied_figures_take_text_with_a_unit():
     given = {"accelerator.hbm_bytes": ["80 GiB", 160e9], "network.1.latency": ["2 us", 5e-6]}
-    study = define(["gpt3-175b"], ["h200-nvs8"], [64], ["1d"], gbs=64, vary=[given])
+    study = define(
+        models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64], strategies=["1d"], gbs=64, vary=[given]
+    )
     assert study.vary[0] == {
         "accelerator.hbm_bytes": (80 * 2.0**30, 160e9),
         "network.1.latency": (2e-6, 5e-6),
@@ -467,10 +483,46 @@ def test_varied_figures_take_text_with_a_unit():
 def test_varied_figures_without_a_unit_are_refused_at_once():
     given = {"accelerator.hbm_bytes": ["192", "80 GB/s"], "model.seq": ["2k", 1024]}
     with pytest.raises(tc.InputError) as caught:
-        tc.study(["gpt3-175b"], ["h200-nvs8"], [64], ["1d"], gbs=64, vary=[given])
+        tc.study(
+            models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64], strategies=["1d"], gbs=64, vary=[given]
+        )
     for told in (
         "hbm_bytes = '192': has no unit",
         "'80 GB/s': unit 'GB/s' measures byte/s",
         "model.seq = '2k': must be a number",
     ):
         assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"vary": "x"}, "vary.0 = 'x': not a mapping of fields to values"),
+        ({"vary": [{"accelerator.hbm_bytes": []}]}, "hbm_bytes: give at least one value"),
+        ({"vary": [{3: [1.0]}]}, "unknown field '3'"),
+        ({"gpus": 8}, "gpus = 8: must be a sequence of whole numbers"),
+        ({"gpus": []}, "gpus: give at least one number"),
+        ({"models": []}, "models: give at least one"),
+        ({"systems": [3]}, "system = 3"),
+        ({"strategies": "1d, sumna"}, "did you mean summa"),
+        ({"gbs": "many"}, "gbs = 'many'"),
+    ],
+)
+def test_arguments_of_a_study_that_are_wrong(wrong, said):
+    good = {"models": ["gpt3-175b"], "systems": ["h200-nvs8"], "gpus": [64], "strategies": ["1d"], "gbs": 64}
+    with pytest.raises(tc.InputError) as caught:
+        tc.study(**good | wrong)
+    assert said in str(caught.value)
+
+
+def test_arguments_of_a_study_may_be_arrays_and_single_names():
+    vary = {"accelerator.hbm_bytes": np.array([80e9, 160e9]), "network.1.latency": ["2 us", 5e-6]}
+    study = define(
+        models="gpt3-175b", systems="h200-nvs8", gpus=np.array([8, 64]), strategies="1d", gbs=64, vary=vary
+    )
+    assert (study.gpus, study.strategies, study.points) == ((8, 64), ("1d",), 2)
+
+
+def test_a_study_takes_keywords_only():
+    with pytest.raises(TypeError, match="positional"):
+        tc.study(["gpt3-175b"], ["h200-nvs8"], [64])

@@ -42,7 +42,7 @@ def machine(hbm_bytes=6e9, name="chip-nvs4"):
 @pytest.fixture(scope="module")
 def scaling():
     """A study over numbers of GPUs: nothing fits on the smallest."""
-    return run(define([MODEL], [machine(), machine(2e10, "roomy-nvs4")], GPUS)).frame
+    return run(define(models=[MODEL], systems=[machine(), machine(2e10, "roomy-nvs4")], gpus=GPUS)).frame
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +50,20 @@ def swept():
     """A study over capacity with vector rate, and bandwidth; the least memory holds nothing on few GPUs."""
     paired = {HBM: [1e9, 4e9, 8e9, 32e9], "accelerator.vector_flops": [1e12, 5e12, 1e13, 2e13]}
     return run(
-        define([MODEL], [machine()], (4, 16), ["1d"], vary=[paired, {BANDWIDTH: [1e11, 1e12, 4e12]}])
+        define(
+            models=[MODEL],
+            systems=[machine()],
+            gpus=(4, 16),
+            strategies=["1d"],
+            vary=[paired, {BANDWIDTH: [1e11, 1e12, 4e12]}],
+        )
     ).frame
 
 
 @pytest.fixture(scope="module")
 def found():
     """A search whose winner nearly fills the memory."""
-    return tc.search(MODEL, machine(), 16)
+    return tc.search(MODEL, machine(), gpus=16)
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +332,7 @@ def test_pareto_marks_front_and_winner(found, every):
 
 
 def test_pareto_where_nothing_fits():
-    nothing = tc.search(MODEL, machine(1e8), 4)
+    nothing = tc.search(MODEL, machine(1e8), gpus=4)
     assert any("candidates fits" in text for text in words(figures.pareto(nothing)))
     with pytest.raises(tc.InputError, match="candidates fits"):
         figures.tornado(nothing)
@@ -344,7 +350,7 @@ def test_tornado_changes_each_figure(found, every):
         for column, factor in enumerate((0.9, 1.1)):
             other = system.with_figures({path: system.figures()[path] * factor})
             fixed = tc.estimate(MODEL, other, found.best[0]).step_seconds / found.least_seconds - 1
-            again = tc.search(MODEL, other, 16).least_seconds / found.least_seconds - 1
+            again = tc.search(MODEL, other, gpus=16).least_seconds / found.least_seconds - 1
             assert ax.containers[column][place].get_width() == pytest.approx(100 * fixed, abs=1e-9)
             assert ax.containers[2 + column][place].get_width() == pytest.approx(100 * again, abs=1e-9)
             assert again <= fixed + 1e-12, "re-optimised is never slower"
@@ -363,7 +369,7 @@ def test_tornado_leaves_out_what_changes_nothing(found):
 
 def test_tornado_says_what_no_longer_fits(found):
     held = found.best[1].memory_bytes
-    brim = tc.search(MODEL, machine(held * 1.05), 16)
+    brim = tc.search(MODEL, machine(held * 1.05), gpus=16)
     assert brim.best[1].memory_bytes > 0.9 * held * 1.05
     assert any("does not fit" in text for text in words(figures.tornado(brim)))
 

@@ -32,13 +32,17 @@ def estimate(**knobs):
 
 def scaling(gpus, models=(MODEL,), systems=("h200-nvs8",), strategies=("1d", "summa"), gbs=64):
     """The table of a study over numbers of GPUs."""
-    return run(define(list(models), list(systems), gpus, strategies, gbs=gbs)).frame
+    return run(
+        define(models=list(models), systems=list(systems), gpus=gpus, strategies=strategies, gbs=gbs)
+    ).frame
 
 
 def swept():
     """The table of a study over two figures of a machine."""
     vary = [{HBM: [8e9, 40e9, 80e9, 192e9]}, {BANDWIDTH: [5e11, 1e12, 4e12, 1.6e13]}]
-    return run(define([MODEL], ["h200-nvs8"], (16, 64), ["1d"], gbs=64, vary=vary)).frame
+    return run(
+        define(models=[MODEL], systems=["h200-nvs8"], gpus=(16, 64), strategies=["1d"], gbs=64, vary=vary)
+    ).frame
 
 
 def errors(low, high):
@@ -75,9 +79,9 @@ FIGURES = {
     "memory_waterfall": lambda: figures.memory_waterfall(estimate(recompute="full")),
     "time_waterfall": lambda: figures.time_waterfall(estimate()),
     "stage_memory": lambda: figures.stage_memory(estimate()),
-    "pareto": lambda: figures.pareto(tc.search(MODEL, "h200-nvs8", 64)),
-    "pareto large": lambda: figures.pareto(tc.search("gpt3-175b", "dgx-a100", 1024, strategy="1d")),
-    "tornado": lambda: figures.tornado(tc.search(MODEL, "h200-nvs8", 64)),
+    "pareto": lambda: figures.pareto(tc.search(MODEL, "h200-nvs8", gpus=64)),
+    "pareto large": lambda: figures.pareto(tc.search("gpt3-175b", "dgx-a100", gpus=1024, strategy="1d")),
+    "tornado": lambda: figures.tornado(tc.search(MODEL, "h200-nvs8", gpus=64)),
     "timeline": lambda: figures.timeline(tc.trace(estimate())),
     "timeline deep": lambda: figures.timeline(
         tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=32, dp=8, fast_tp=8), 512))

@@ -45,7 +45,7 @@ def found():
     return tc.search(
         model,
         tc.System(name=HOSTILE, accelerator=chip, tiers=tiers, sources={"price": HOSTILE}),
-        8,
+        gpus=8,
         strategy="1d",
     )
 
@@ -142,7 +142,7 @@ def test_columns_of_plans_make_no_report():
 def results():
     """One result of every kind that has a card, each with a figure that its card shows as it is told to people."""
     est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, dp=8), gbs=64)
-    sweep = tc.study(["gpt3-175b"], ["h200-nvs8"], [64, 8], ["1d"], 64)
+    sweep = tc.study(models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64, 8], strategies=["1d"], gbs=64)
     runs = Path(__file__).parents[3] / "examples" / "my_cluster" / "runs.csv"
     judged, limits = tc.validate(runs), tc.limits("h100-sxm-80")
     zero = tc.scaling("gpt-13b", "polaris", [8, 64], [2])[1][0]

@@ -74,7 +74,7 @@ class Fitted:
         self,
         groups: Sequence[Hashable] | None = None,
         seed: int = 0,
-        told: Callable[[str], Any] | None = None,
+        progress: Callable[[str], Any] | None = None,
     ) -> Floats:
         """Return the residual of every run under parameters fitted without its group, shape (runs,); nan if not estimated.
 
@@ -84,14 +84,14 @@ class Fitted:
             Group of each run, left out together; None for runs never left out; source × model × accelerator by default.
         seed : int
             Seed of the perturbed starts.
-        told : callable, optional
+        progress : callable, optional
             Called with a line of text after every group.
         """
         names = self.evidence.data.groups if groups is None else groups
         residuals = np.full(len(self.evidence.runs), np.nan)
         others = [None] * (len(self.solution.residuals) - len(names))  # benchmarks are never left out
         thetas = left_out(
-            self.solution, self.whole.data, bounds(self.parameters), [*names, *others], seed, told
+            self.solution, self.whole.data, bounds(self.parameters), [*names, *others], seed, progress
         )
         for name, theta in thetas.items():
             rows = [i for i, group in enumerate(names) if group == name]
@@ -112,7 +112,7 @@ def fit(
     parameters: Sequence[Parameter],
     runs: Sequence[Run] | None = None,
     start: Floats | None = None,
-    told: Callable[[str], Any] | None = None,
+    progress: Callable[[str], Any] | None = None,
     steps: int = 20,
     more: Sequence[Evidence] = (),
     equal: bool = False,
@@ -128,7 +128,7 @@ def fit(
         Runs; the bundled ones by default.
     start : array, shape (parameters,), optional
         Start, in standard deviations from the priors.
-    told : callable, optional
+    progress : callable, optional
         Called with a line of text after every step.
     steps : int
         Maximum number of steps.
@@ -150,8 +150,8 @@ def fit(
 
     def model(theta: Floats) -> tuple[Floats, Floats]:
         y, slopes = measurements.residuals(theta)
-        if told:
-            told(f"mean error {100 * float(np.mean(np.abs(np.expm1(y[data.weights > 0])))):.2f} %")
+        if progress:
+            progress(f"mean error {100 * float(np.mean(np.abs(np.expm1(y[data.weights > 0])))):.2f} %")
         return y, slopes
 
     before, _ = measurements.residuals(np.zeros(n))

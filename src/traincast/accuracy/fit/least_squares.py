@@ -218,7 +218,7 @@ def left_out(
     bounds: tuple[Floats, Floats],
     groups: Sequence[Hashable],
     seed: int = 0,
-    told: Callable[[str], Any] | None = None,
+    progress: Callable[[str], Any] | None = None,
 ) -> dict[Hashable, Floats]:
     """Fit the parameters without each group of the data in turn, from perturbed starts, with residuals linearised at the full fit.
 
@@ -234,7 +234,7 @@ def left_out(
         Group of each row, left out together; None for rows never left out.
     seed : int
         Seed of the perturbations.
-    told : callable, optional
+    progress : callable, optional
         Called with a line of text after every group.
 
     Returns
@@ -254,6 +254,6 @@ def left_out(
         thetas[name] = solve(
             plane, data.without(excluded), start, bounds, steps=100, free=solution.free
         ).theta
-        if told:
-            told(f"{len(thetas)} of {len(distinct)} groups left out")
+        if progress:
+            progress(f"{len(thetas)} of {len(distinct)} groups left out")
     return thetas

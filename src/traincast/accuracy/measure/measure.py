@@ -92,7 +92,7 @@ def measure(
     ranks: int | None = None,
     threads: int | None = None,
     force: bool = False,
-    told: Progress | None = None,
+    progress: Progress | None = None,
 ) -> MeasuredMachine | None:
     """Measure this machine with the installed PyTorch, and write a system file.
 
@@ -109,7 +109,7 @@ def measure(
         Threads of a rank on a CPU; default: the cores divided by the ranks.
     force : bool
         Whether existing files are overwritten.
-    told : callable, optional
+    progress : callable, optional
         Called with the seconds elapsed and the seconds of the budget.
 
     Returns
@@ -135,8 +135,8 @@ def measure(
 
     def on_message(message: dict[str, Any]) -> None:
         journal.append(message)
-        if told is not None and "left" in message:
-            told(seconds - message["left"], seconds)
+        if progress is not None and "left" in message:
+            progress(seconds - message["left"], seconds)
 
     if rank is not None:
         measure_as_rank(request | {"threads": threads or 0}, on_message)

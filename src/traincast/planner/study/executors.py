@@ -212,6 +212,7 @@ def run(study: Study, executor: Executor | None = None, workers: int = 1) -> Res
 
 
 def study(
+    *,
     models: Sequence[Model | str],
     systems: Sequence[System | str],
     gpus: Sequence[int],
@@ -260,11 +261,22 @@ def study(
     Examples
     --------
     >>> import traincast as tc
-    >>> results = tc.study(["gpt3-1t"], ["h200-nvs4", "h200-nvs8"], gpus=[1024, 2048], strategies=["1d"])
+    >>> systems = ["h200-nvs4", "h200-nvs8"]
+    >>> results = tc.study(models=["gpt3-1t"], systems=systems, gpus=[1024, 2048], strategies=["1d"])
     >>> results.frame.select("system", "gpus", "tp", "step_seconds").rows()[0]
     ('h200-nvs4', 1024, 4, 74.91406374092023)
     """
-    return run(define(models, systems, gpus, strategies, gbs, assumptions, top, vary), executor, workers)
+    definition = define(
+        models=models,
+        systems=systems,
+        gpus=gpus,
+        strategies=strategies,
+        gbs=gbs,
+        assumptions=assumptions,
+        top=top,
+        vary=vary,
+    )
+    return run(definition, executor, workers)
 
 
 def run_to(

@@ -80,11 +80,7 @@ def load_study(path: str | Path) -> Study:
             name=str(document.get("name", Path(path).stem)),
         )
     except InputError as error:
-        problems += (
-            error.problems
-            if len(error.problems) > 1 or error.subject == document.get("name")
-            else [str(error)]
-        )
+        problems += error.problems
     if problems:
         raise InputError(str(path), problems)
     return study

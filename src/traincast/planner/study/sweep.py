@@ -5,7 +5,8 @@ Machines are columns: a varied figure is another axis of the same evaluation. A 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
@@ -13,24 +14,26 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traincast.catalog.load import load_model, load_system
+from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError, unknown_name_error
+from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.core.system import System
 from traincast.core.units import to_si
 from traincast.planner.evaluation import CAPACITY, StrategyResult, evaluate, rank
 from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.search import check_arguments
+from traincast.planner.search import check_ranking, check_sizes, check_strategies
 from traincast.planner.search_space import enumerate_space
+from traincast.step.arguments import check_gbs
 from traincast.step.estimate import estimate, usual_assumptions
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
 Table = dict[str, NDArray[Any]]
 MACHINES: Final = 64  # machines in a chunk, which bounds its memory and is what an interruption can lose
 SIZES: Final = 16  # numbers of GPUs in a chunk
+STRATEGIES_BY_DEFAULT: Final = ("1d", "summa", "context")
 
 
 @dataclass(frozen=True)
@@ -274,59 +277,60 @@ def with_fields(model: Model, fields: Mapping[str, float]) -> Model:
 
 
 def define(
+    *,
     models: Sequence[Model | str],
     systems: Sequence[System | str],
     gpus: Sequence[int],
-    strategies: Sequence[str] = ("1d", "summa", "context"),
+    strategies: Sequence[str] = STRATEGIES_BY_DEFAULT,
     gbs: int | Sequence[int] | None = None,
     assumptions: str | Assumptions | None = None,
     top: int = 1,
     vary: Sequence[Mapping[str, Sequence[float | str]]] = (),
     name: str = "study",
 ) -> Study:
-    """Return a study from names or objects, checked.
-
-    Raises
-    ------
-    InputError
-        With every mistake.
-    """
-    loaded = tuple(load_model(model) if isinstance(model, str) else model for model in models)
-    machines = tuple(load_system(system) if isinstance(system, str) else system for system in systems)
-    required = {"models": loaded, "systems": machines, "gpus": gpus, "strategies": strategies}
-    problems = [f"{what}: give at least one" for what, given in required.items() if not len(given)]
-    given = [*(model.name for model in loaded), *(system.name for system in machines)]
-    problems += [
-        f"{name} is given twice" for name in sorted({name for name in given if given.count(name) > 1})
-    ]
-    batches = list(gbs) if isinstance(gbs, Sequence) else [gbs]
-    chosen: dict[int, None] = {}
-    names: tuple[str, ...] = ()
-    for model, batch in product(loaded, batches) if not problems else ():
-        try:
-            size, checked_names = check_arguments(model, gpus, batch, strategies, top)
-            chosen[size], names = None, checked_names or ()
-        except InputError as error:
-            problems += [problem for problem in error.problems if problem not in problems]
-    read = [_read_axis(axis) for axis in vary]
-    problems += [problem for axis, wrong in read for problem in wrong or _wrong_axis(axis, machines)]
-    paths = [path for axis, _ in read for path in axis]
-    problems += [
-        f"vary: {path} stands in two axes"
-        for path in sorted({path for path in paths if paths.count(path) > 1})
-    ]
-    if problems:
-        raise InputError(name, problems)
-    sizes = tuple(sorted({int(n) for n in gpus}))
-    axes = tuple({path: tuple(map(float, values)) for path, values in axis.items()} for axis, _ in read)
-    study = Study(
-        name, loaded, machines, sizes, names, tuple(chosen), _assumed(assumptions, loaded), top, axes
-    )
+    """Return a study from names or objects, checked: `InputError` has every mistake."""
+    errors = ErrorCollector("search")
+    loaded = [model for item in listed(models) if (model := errors.catch(as_model, item)) is not None]
+    machines = [system for item in listed(systems) if (system := errors.catch(as_system, item)) is not None]
+    sizes, names = errors.catch(check_sizes, gpus), errors.catch(check_strategies, strategies)
+    errors.catch(check_ranking, top)
+    batches = [errors.catch(check_gbs, batch, model) for model, batch in product(loaded, listed(gbs))]
+    axes = errors.catch(_read_axes, vary, machines)
+    given = [model.name for model in loaded] + [system.name for system in machines]
+    errors.catch(_check_names, listed(models), listed(systems), given)
     try:
+        study = Study(
+            name=name,
+            models=tuple(loaded),
+            systems=tuple(machines),
+            gpus=tuple(sorted(set(errors.require(sizes)))),
+            strategies=names or STRATEGIES_BY_DEFAULT,
+            batches=tuple(dict.fromkeys(batch for batch in batches if batch is not None)),
+            assumptions=_assumed(assumptions, loaded),
+            top=top,
+            vary=errors.require(axes),
+        )
         study.chunks()  # which makes every model and machine
     except InputError as error:
-        raise InputError(name, [str(error)]) from None
+        raise InputError(name, error.problems if error.subject == "search" else [str(error)]) from None
     return study
+
+
+def listed(value: Any) -> list[Any]:
+    """Return the items of a list, a tuple or an array, and any other value as a list of one."""
+    return list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
+
+
+def _check_names(models: Sequence[Any], systems: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuse empty lists, and two models or systems of one name."""
+    problems = [
+        f"{what}: give at least one"
+        for what, given in (("models", models), ("systems", systems))
+        if not given
+    ]
+    problems += [f"{name} is given twice" for name, count in Counter(names).items() if count > 1]
+    if problems:
+        raise InputError("search", problems)
 
 
 def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> Assumptions:
@@ -337,41 +341,53 @@ def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> 
     return resolve(usual.pop() if len(usual) == 1 else CALIBRATED.name)
 
 
-def _read_axis(axis: Mapping[str, Sequence[float | str]]) -> tuple[Axis, list[str]]:
-    """Return an axis with its quantities in SI, and the mistakes in them."""
-    numbers: dict[str, list[float]] = {}
-    problems = []
-    for path, values in axis.items():
-        numbers[path] = []
-        unit = COLUMNS[path].unit if path in COLUMNS else ""
-        for value in values:
-            try:
-                numbers[path].append(to_si(value, unit))
-            except ValueError as error:
-                problems.append(f"vary: {path} = {value!r}: {error}")
-    return numbers, problems
+def _read_axes(vary: Any, systems: Sequence[System]) -> tuple[Axis, ...]:
+    """Return the axes with their quantities in SI."""
+    given, axes, problems = listed(vary), [], list[str]()
+    known = {path for system in systems for path in fields_of(system)}
+    for number, axis in enumerate(given):
+        if not isinstance(axis, Mapping) or not axis:
+            problems.append(f"vary.{number} = {axis!r}: not a mapping of fields to values")
+            continue
+        axes.append({path: _read_values(path, values, problems) for path, values in axis.items()})
+        for path, values in axes[-1].items():
+            problems += _field_problems(path, values, known) if values else []
+        lengths = {path: len(listed(values)) for path, values in axis.items()}
+        if len(set(lengths.values())) > 1:
+            counts = ", ".join(f"{path} {length}" for path, length in lengths.items())
+            problems.append(f"vary: fields that vary together need equally many values: {counts}")
+    times_given = Counter(path for axis in axes for path in axis)
+    problems += [f"vary: {path} stands in two axes" for path, count in times_given.items() if count > 1]
+    if problems:
+        raise InputError("search", problems)
+    return tuple(axes)
 
 
-def _wrong_axis(axis: Axis, systems: Sequence[System]) -> list[str]:
-    """Return the mistakes in an axis."""
-    problems = []
-    known = [path for system in systems for path in fields_of(system)]
-    for path, values in axis.items():
-        if path not in known:
-            problems.append(f"vary: {unknown_name_error('field', path, set(known))}")
-        elif not len(values):
-            problems.append(f"vary: {path}: give at least one value")
-        elif not all(math.isfinite(value) and value > 0 for value in values):
-            problems.append(f"vary: {path}: every value must be a finite number above 0")
-        elif path.endswith(".efficiency") and max(values) > 1:
-            problems.append(f"vary: {path}: a share is at most 1")
-        elif not is_column(path) and any(value != int(value) for value in values):
-            problems.append(f"vary: {path}: every value must be a whole number")
-    lengths = {path: len(values) for path, values in axis.items()}
-    if len(set(lengths.values())) > 1:
-        counts = ", ".join(f"{path} {length}" for path, length in lengths.items())
-        problems.append(f"vary: fields that vary together need equally many values: {counts}")
-    return problems
+def _read_values(path: Any, values: Any, problems: list[str]) -> tuple[float, ...]:
+    """Return the values of a field in SI; nothing where one is wrong, and `problems` then has why."""
+    unit = COLUMNS[path].unit if path in COLUMNS else ""
+    numbers: list[float] = []
+    if not len(listed(values)):
+        problems.append(f"vary: {path}: give at least one value")
+    for value in listed(values):
+        try:
+            numbers.append(to_si(value, unit))
+        except ValueError as error:
+            problems.append(f"vary: {path} = {value!r}: {error}")
+    return tuple(numbers)
+
+
+def _field_problems(path: str, values: Sequence[float], known: Collection[str]) -> list[str]:
+    """Return what is wrong with a varied field and its values."""
+    if path not in known:
+        return [f"vary: {unknown_name_error('field', str(path), known)}"]
+    if not all(math.isfinite(value) and value > 0 for value in values):
+        return [f"vary: {path}: every value must be a finite number above 0"]
+    if path.endswith(".efficiency") and max(values) > 1:
+        return [f"vary: {path}: a share is at most 1"]
+    if not is_column(path) and any(value != int(value) for value in values):
+        return [f"vary: {path}: every value must be a whole number"]
+    return []
 
 
 def fields_of(system: System) -> list[str]:

@@ -196,19 +196,12 @@ def _best(
         if model_read is None
         else expressible_space(form, model_read, locked | {"stack": assumptions})
     )
-    request = search_request(
-        errors,
-        model_read,
-        machine,
-        (gpus,),
-        gbs,
-        assumptions,
-        None,
-        MAX_PLANS_TRIED,
-        None,
-        space,
-        framework_locks | locked,
-    )
+    choices: dict[str, Any] = {
+        "assumptions": assumptions,
+        "framework": space,
+        "locks": framework_locks | locked,
+    }
+    request = search_request(errors, model_read, machine, (gpus,), gbs, top=MAX_PLANS_TRIED, **choices)
     with progress("search") as report_progress:
         (result,) = errors.require(request).answer(report_progress)
     return result

@@ -77,7 +77,7 @@ def measure(
             ranks=ranks,
             threads=threads,
             force=force,
-            told=report_progress,
+            progress=report_progress,
         )
     if measured is None:  # not the first rank, which alone reports
         return

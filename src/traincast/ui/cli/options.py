@@ -103,7 +103,11 @@ class RunOptions:
         """Return throughput, utilisation and cost of an estimate."""
         from traincast.step.metrics import metrics
 
-        return metrics(est, tokens=self._tokens(), price=self.price, restart_seconds=self.restart)
+        return metrics(est, **self.metrics_arguments())
+
+    def metrics_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `traincast.metrics` besides the estimate."""
+        return {"tokens": self._tokens(), "price": self.price, "restart_seconds": self.restart}
 
     def _load(self) -> float | list[float]:
         """Return the load of the experts: a factor, or tokens of every expert."""

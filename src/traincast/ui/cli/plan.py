@@ -1,13 +1,12 @@
 """Commands on plans: `plan`, `estimate`, `memory`."""
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from traincast.core.errors import ErrorCollector, NothingFits
+from traincast.core.errors import ErrorCollector
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import (
     OUTPUT,
@@ -42,7 +41,6 @@ from traincast.ui.cli.options import (
 if TYPE_CHECKING:
     from traincast.planner.explain import Explanation
     from traincast.planner.search import Found
-    from traincast.step.estimate import Estimate
 
 
 @app.command
@@ -90,21 +88,15 @@ def plan(
     errors.catch(check_html, html, force)
     model_read, machine, gbs = options.read(errors, model, system)
     locked = {name: value for name, value in vars(locks).items() if value is not None}
-    request = search_request(
-        errors,
-        model_read,
-        machine,
-        (gpus,),
-        gbs,
-        assumptions,
-        strategy,
-        top,
-        None,
-        framework,
-        locked,
-        objective,
+    choices: dict[str, Any] = {
+        "assumptions": assumptions,
+        "strategy": strategy,
+        "framework": framework,
+        "locks": locked,
+    }
+    question = errors.require(
+        search_request(errors, model_read, machine, (gpus,), gbs, top=top, objective=objective, **choices)
     )
-    question = errors.require(request)
     with progress("search") as report_progress:
         begin = time.perf_counter()
         (result,) = question.answer(report_progress)
@@ -114,7 +106,7 @@ def plan(
     if html is not None:
         _report_search(result, explanation, options, html)
     if json:
-        print_json(_search_dict(result, options) | {"explanation": explanation.to_dict()} | html_key(html))
+        print_json(result.to_dict(**options.metrics_arguments()) | html_key(html))
     elif best is not None:
         from traincast.ui.text.plans import console, print_header, print_search
 
@@ -123,8 +115,7 @@ def plan(
         print_search(result, explanation, elapsed, options.metrics(best[1]), out)
     if html is not None and not json:
         print(html)
-    if best is None:
-        raise NothingFits(str(explanation))
+    result.require_best()
 
 
 def _report_search(result: "Found", explanation: "Explanation", options: RunOptions, html: Path) -> None:
@@ -234,31 +225,3 @@ def memory(
         print_devices(est, out)
         print_bytes_per_parameter(est, out)
     require_fit(est)
-
-
-_PARETO_KEYS = ("strategy", "plan", "step_seconds", "memory_bytes")
-
-
-def _search_dict(result: "Found", options: RunOptions) -> dict[str, Any]:
-    """Return a search as JSON."""
-
-    def answer_dict(est: "Estimate") -> Mapping[str, Any]:
-        return est.summary() | {"metrics": vars(options.metrics(est))}
-
-    probabilities = result.within_3_percent
-    within = (
-        {}
-        if probabilities is None
-        else {"first_within_3_percent": probabilities[0], "listed_within_3_percent": probabilities[1]}
-    )
-    return case_dict(result) | {
-        "framework": result.framework.name,
-        "objective": result.objective,
-        "strategies": result.strategies,
-        "candidates": result.candidates,
-        "feasible": result.feasible,
-        "rejected": result.rejected,
-        **within,
-        "plans": [answer_dict(est) for _, est in result.plans],
-        "pareto": [{key: est.summary()[key] for key in _PARETO_KEYS} for _, est in result.pareto()],
-    }

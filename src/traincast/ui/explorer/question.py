@@ -195,8 +195,9 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
     errors.catch(_check_types, state)
     errors.catch(_tokens, state)
     errors.catch(check_given, price=state.price, restart_seconds=state.restart)
-    arguments = (model, system, sizes or (state.gpus,), gbs, state.assumptions, state.strategy, state.top)
-    question = search_request(errors, *arguments, None, state.framework, state.locks, state.objective)
+    names = ("assumptions", "strategy", "top", "framework", "locks", "objective")
+    choices = {name: getattr(state, name) for name in names}
+    question = search_request(errors, model, system, sizes or (state.gpus,), gbs, **choices)
     require = errors.require
     return ExplorerCase(state, require(model), require(system), require(question))
 

@@ -48,11 +48,27 @@ def paper_studies() -> dict[str, Study]:
     alone = {HBM[0]: capacity.tolist()}, {HBM[1]: bandwidth.tolist()}
     paired = between_generations(HBM, 4), between_generations(RATES, 8)
     return {
-        "strong-scaling": define(list(MODELS.values()), systems, GPUS, gbs=BATCH, name="strong-scaling"),
-        "capacity-bandwidth": define(
-            [GPT], [SYSTEM], GPUS, ["1d"], BATCH, vary=alone, name="capacity-bandwidth"
+        "strong-scaling": define(
+            models=list(MODELS.values()), systems=systems, gpus=GPUS, gbs=BATCH, name="strong-scaling"
         ),
-        "flops-capacity": define([GPT], [SYSTEM], GPUS, ["1d"], BATCH, vary=paired, name="flops-capacity"),
+        "capacity-bandwidth": define(
+            models=[GPT],
+            systems=[SYSTEM],
+            gpus=GPUS,
+            strategies=["1d"],
+            gbs=BATCH,
+            vary=alone,
+            name="capacity-bandwidth",
+        ),
+        "flops-capacity": define(
+            models=[GPT],
+            systems=[SYSTEM],
+            gpus=GPUS,
+            strategies=["1d"],
+            gbs=BATCH,
+            vary=paired,
+            name="flops-capacity",
+        ),
     }
 
 
