@@ -169,7 +169,7 @@ def check_collectives(
     InputError
         If the file cannot be read.
     """
-    assumed = replace(resolve(assumptions), collective_launch=1.0)
+    assumed = resolve(assumptions).with_values({"collectives.launch_share": 1.0})
     table = [(row, read(row)) for row in rows(path)]
     groups: dict[Any, list[Timing]] = defaultdict(list)
     for row, timing in table:

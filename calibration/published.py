@@ -10,7 +10,7 @@ from traincast.accuracy.fit.fitted_yaml import FOLDERS
 from traincast.accuracy.fit.parameters import Home, Parameter
 from traincast.catalog.documents import catalogue, read
 from traincast.catalog.load import load_accelerator, load_system
-from traincast.catalog.software_stacks import resolve
+from traincast.catalog.software_stacks import CALIBRATED_FILE, calibrated, resolve
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
 
@@ -65,7 +65,7 @@ def _parameter(home: Home, line: dict[str, Any]) -> Parameter:
 def _named(constants: Sequence[Parameter]) -> Iterable[str]:
     """Yield ``owner:path`` of every constant, once per owner."""
     for constant in constants:
-        yield from (f"{name}:{constant.path}" for name in constant.of or ("everything",))
+        yield from (f"{name}:{constant.path}" for name in constant.of or (CALIBRATED,))
 
 
 def _counted(constants: Sequence[Parameter], generations: dict[str, str]) -> Iterable[tuple[str, str]]:
@@ -88,16 +88,17 @@ def unlisted(path: Path = FILE) -> list[str]:
         if line["why"]
     }
     missing = []
-    for home, folder in FOLDERS.items():
-        for name, file in catalogue(folder).items():
-            for field, entry in _entries(read(file)):
-                key = f"{name}:{home}.{field}" if f"{name}:{field}" not in known else f"{name}:{field}"
-                if (
-                    entry.get("basis") == "fitted"
-                    and RUNS.search(entry.get("source", ""))
-                    and key not in known
-                ):
-                    missing.append(key)
+    files = [
+        (home, name, read(file))
+        for home, folder in FOLDERS.items()
+        for name, file in catalogue(folder).items()
+    ]
+    for home, name, document in (*files, ("universal", CALIBRATED, read(CALIBRATED_FILE))):
+        for field, entry in _entries(document):
+            key = f"{name}:{home}.{field}" if f"{name}:{field}" not in known else f"{name}:{field}"
+            fitted = entry.get("basis") == "fitted" and RUNS.search(entry.get("source", ""))
+            if fitted and key not in known:
+                missing.append(key)
     return missing
 
 
@@ -120,7 +121,7 @@ def in_catalogue(constant: Parameter) -> float:
                 load_system(constant.of[0]).tiers[int(constant.path.split(".")[1])], constant.field
             )
         case "stack":
-            value = getattr(resolve(constant.of[0]), constant.field)
+            value = resolve(constant.of[0]).value(constant.field)
         case _:
-            value = getattr(CALIBRATED, constant.field)
+            value = calibrated().value(constant.field)
     return float(value) if value else constant.prior

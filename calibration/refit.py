@@ -6,14 +6,13 @@
 
 The fit starts from the priors, which do not depend on the catalogue's values: fitting twice gives the same result.
 Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to their files, universal ones to
-`CALIBRATED` (core/assumptions.py). A constant that the data do not determine stays near its prior, and its source says so. Then
+catalog/calibrated.yaml. A constant that the data do not determine stays near its prior, and its source says so. Then
 every run is predicted with constants fitted without its group (source x model x accelerator), without its stack, and more
 (left_out.py). The table of these predictions goes to the package, and so does the error model estimated from it
 (catalog/errors.yaml). Finally scoreboard.py renews what depends on the values.
 """
 
 import argparse
-import re
 import subprocess
 import sys
 import time
@@ -35,7 +34,6 @@ from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
-from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
 ROOT: Final = Path(__file__).parents[1]
@@ -134,31 +132,8 @@ def fitted_values(done: Fitted) -> list[FittedValue]:
 
 
 def write_values(fitted: Fitted) -> list[Path]:
-    """Write fitted values to their files, and return the paths."""
-    values = fitted_values(fitted)
-    assumptions = PACKAGE / "core" / "assumptions.py"
-    text = assumptions.read_text(encoding="utf-8")
-    for value in values:
-        if value.parameter.home == "universal":
-            text = with_universal(text, value)
-    with atomic_output(assumptions) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
-    return [
-        assumptions,
-        *write_catalogue([value for value in values if value.parameter.of], PACKAGE / "catalog"),
-    ]
-
-
-def with_universal(text: str, fitted: FittedValue) -> str:
-    """Return the source text with a new value in `CALIBRATED`, and its interval and date in a comment above it."""
-    head, rest = text.split("CALIBRATED: Final = Assumptions(", 1)
-    comment = r"(?:^    # (?:fitted to \d+ published runs|runs say little), .*\n)?"
-    line = re.compile(rf"{comment}^    {fitted.parameter.field}=[^,\n]+,", re.MULTILINE)
-    if not line.search(rest):
-        raise SystemExit(f"{fitted.parameter.field}: no line of its own in CALIBRATED")
-    note = f"    # {fitted.source.rsplit('; ', 1)[-1]}: {fitted.low:.3g} to {fitted.high:.3g}\n"
-    field = f"    {fitted.parameter.field}={float(f'{fitted.value:.4g}'):g},"
-    return head + "CALIBRATED: Final = Assumptions(" + line.sub(lambda _: note + field, rest, count=1)
+    """Write fitted values to their files in the catalogue, and return the paths."""
+    return write_catalogue(fitted_values(fitted), PACKAGE / "catalog")
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def test_waste_of_a_product_by_hand():
         6144,
     )
     assert first.tiles == 0
-    lost = est.assumptions.wave_loss * (8 / (16 * 48 / 108) - 1)
+    lost = est.assumptions.kernels.wave_loss * (8 / (16 * 48 / 108) - 1)
     assert first.waves == pytest.approx(lost / (1 + lost), rel=1e-12)
     assert [one.share for one in wasteful(est)] == sorted((one.share for one in wasteful(est)), reverse=True)
 

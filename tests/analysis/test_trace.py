@@ -167,7 +167,7 @@ def test_passes_that_run_as_one_are_told_one_after_the_other():
 
 def test_transfers_beside_the_work():
     """1F1B of two stages and three micro-batches waits for 2(p - 1) + 2(nm - 1 - ceil((nm - 1)/p)) = 4 hops (docs/schedules.md)."""
-    stack = replace(PAPER, name="custom", pp_exposed=0)
+    stack = replace(PAPER, name="custom").with_values({"overlap.pp_exposed": 0})
     plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1)
     found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=12, assumptions=stack))
     assert found.totals["pp_comm"] == pytest.approx(4 * found.passes.beside, **EXACT)
@@ -182,7 +182,11 @@ def test_data_parallel_traffic_is_waited_for_or_hides(knobs):
     plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1, **knobs)
     found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=64))
     bare = tc.estimate(
-        "gpt3-1t", "h200-nvs8", plan, gbs=64, assumptions=replace(PAPER, name="custom", dp_window=0)
+        "gpt3-1t",
+        "h200-nvs8",
+        plan,
+        gbs=64,
+        assumptions=replace(PAPER, name="custom").with_values({"overlap.dp_window": 0}),
     )
     assert 0 < found.totals["dp_comm"] < bare.breakdown["dp_comm"]
     for hidden in found.passes.traffic:

@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.analysis import zero_formulas
-from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.assumptions import PAPER
 from traincast.times.collectives import collective
 from traincast.times.process_groups import Group
+
+CALIBRATED = calibrated()
 
 SHARES = st.floats(0.01, 0.99)
 GPUS = st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 64, 100, 512])

@@ -11,14 +11,16 @@ import pytest
 
 import left_out
 import published
-import refit
 import scoreboard
-from traincast.accuracy.fit.fitted_yaml import FittedValue
+from traincast.accuracy.fit.fitted_yaml import FittedValue, write_catalogue
 from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
 from traincast.accuracy.validate import validate
-from traincast.core.assumptions import CALIBRATED
+from traincast.catalog.documents import read
+from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
+
+CALIBRATED = calibrated()
 
 ROOT = Path(__file__).parents[2]
 BLACKWELL = '  - {{path: {}, of: [{}], prior: 0.5, sigma: 0.1, why: "x"}}\n'
@@ -72,45 +74,46 @@ def test_the_catalogue_is_read_where_constants_live():
         for one in (
             Parameter(path="accelerator.matrix_sustained", of=("a100-sxm-80",), prior=0.8, sigma=0.1),
             Parameter(path="network.1.bandwidth", of=("jean-zay-a100",), prior=1e10, sigma=0.1),
-            Parameter(path="stack.loss_bytes", of=("nemo-2024",), prior=1.0, sigma=0.1),
-            Parameter(path="universal.loss_bytes", prior=1.0, sigma=0.1),
+            Parameter(path="stack.traffic.loss_bytes", of=("nemo-2024",), prior=1.0, sigma=0.1),
+            Parameter(path="universal.traffic.loss_bytes", prior=1.0, sigma=0.1),
         )
     }
     assert 0.7 < values["a100-sxm-80:accelerator.matrix_sustained"] < 0.9
     assert values["jean-zay-a100:network.1.bandwidth"] == 12.5e9  # Omni-Path, 100 Gb/s
-    assert values["nemo-2024:stack.loss_bytes"] == values["universal.loss_bytes"] == CALIBRATED.loss_bytes
-
-
-def test_universal_values_go_into_the_source_of_calibrated():
-    text = "loss_bytes=1,\nCALIBRATED: Final = Assumptions(\n    loss_bytes=13,  # [byte/logit] in fits\n    straggling=0.1,\n)\n"
-    loss = FittedValue(
-        Parameter(path="universal.loss_bytes", prior=12, sigma=0.2),
-        14.20004,
-        12.0,
-        16.0,
-        "fitted to 9 published runs, 2026-01-02",
-    )
-    once = refit.with_universal(text, loss)
     assert (
-        f"(\n    # {FITTED}: 12 to 16\n    loss_bytes=14.2,  # [byte/logit] in fits\n    straggling" in once
+        values["nemo-2024:stack.traffic.loss_bytes"]
+        == values["universal.traffic.loss_bytes"]
+        == CALIBRATED.traffic.loss_bytes
     )
-    assert once.startswith("loss_bytes=1,\n")
-    again = refit.with_universal(once, replace(loss, value=15.0))
-    assert again == once.replace("14.2", "15")
+
+
+def test_universal_values_go_into_the_file_of_calibrated(tmp_path):
+    path = tmp_path / "calibrated.yaml"
+    path.write_text("# all\ntraffic.loss_bytes: {value: 13, source: fits}  # logits\nhost.straggling: 0.1\n")
+    loss = FittedValue(
+        Parameter(path="universal.traffic.loss_bytes", prior=12, sigma=0.2), 14.20004, 12.0, 16.0, FITTED
+    )
+    assert write_catalogue([loss], tmp_path) == [path]
+    text = path.read_text()
+    assert text.startswith("# all\n")
+    assert (
+        f"traffic.loss_bytes: {{value: 14.2, low: 12.0, high: 16.0, source: '{FITTED}', basis: fitted}}"
+        in text
+    )
+    assert text.endswith("host.straggling: 0.1\n")
+    write_catalogue([loss], tmp_path)
+    assert path.read_text() == text
     slow = FittedValue(
-        Parameter(path="universal.straggling", prior=0.003, sigma=0.2),
-        0.003,
-        0.002,
-        0.004,
-        "order; runs say little, today",
+        Parameter(path="universal.host.straggling", prior=0.003, sigma=0.2), 0.003, 0.002, 0.004, "x"
     )
-    once = refit.with_universal(again, slow)
-    assert "in fits\n    # runs say little, today: 0.002 to 0.004\n    straggling=0.003,\n" in once
-    assert refit.with_universal(once, slow) == once
-    with pytest.raises(SystemExit, match="tile"):
-        refit.with_universal(
-            text, replace(loss, parameter=Parameter(path="universal.tile", prior=12, sigma=0.2))
-        )
+    write_catalogue([slow], tmp_path)
+    assert read(path)["host.straggling"] == {
+        "value": 0.003,
+        "low": 0.002,
+        "high": 0.004,
+        "source": "x",
+        "basis": "fitted",
+    }
 
 
 def test_the_table_of_runs_left_out_is_of_the_bundled_runs():

@@ -1,6 +1,7 @@
 """Software stacks, and the terms that only they switch on: the host's pace, waits for slow ranks, windows, broadcasts."""
 
-from dataclasses import fields, replace
+import json
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -8,12 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.catalog.load import figures
-from traincast.catalog.software_stacks import DEFAULT_STACK, load_stack, resolve, stack_file, stack_names
-from traincast.core.assumptions import CALIBRATED, Assumptions
+from traincast.catalog.load import figures, system_document
+from traincast.catalog.software_stacks import (
+    DEFAULT_STACK,
+    calibrated,
+    load_stack,
+    resolve,
+    stack_file,
+    stack_names,
+    with_fitted_values,
+)
+from traincast.core.assumptions import from_dict
 from traincast.planner.framework_spaces import FRAMEWORKS
 from traincast.step.arguments import check_assumptions
 from traincast.times.overlap import paced_by
+
+CALIBRATED = calibrated()
 
 MODEL = tc.Model(
     name="small", layers=8, hidden=1024, ffn=4096, heads=16, seq=1024, vocab=51200, dropout=False
@@ -21,9 +32,9 @@ MODEL = tc.Model(
 PLAN = tc.Plan(dp=8, mbs=1)
 
 
-def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", **changes):
+def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", assumed=None):
     """Return the step time and its breakdown with some assumptions changed."""
-    est = tc.estimate(model, system, plan, gbs, replace(CALIBRATED, **changes))
+    est = tc.estimate(model, system, plan, gbs, CALIBRATED.with_values(assumed or {}))
     return est.step_seconds, est.breakdown
 
 
@@ -34,9 +45,8 @@ def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", **changes):
 def test_every_stack_loads_and_differs_from_calibrated_only_where_it_says_so(name):
     stack, file = load_stack(name), stack_file(name)
     base = load_stack(file.based_on) if file.based_on else CALIBRATED
-    names = [field.name for field in fields(Assumptions)]
-    changed = {name for name in names if getattr(stack, name) != getattr(base, name)}
-    assert changed - {"name"} <= set(file.changes())
+    changed = {path for path, value in stack.values().items() if value != base.value(path)}
+    assert changed <= set(file.changes())
     assert (stack.name, file.name) == (name, name)
     assert file.framework in FRAMEWORKS
     assert all(figure.source != "the file itself" for figure in figures(name))
@@ -68,8 +78,8 @@ def test_the_pace_is_at_least_that_of_the_slower_side_and_at_most_a_fifth_more(h
 def test_a_small_model_takes_as_long_as_its_host_needs_to_issue_it():
     """By hand: the operations of a layer are counted; each takes the host 1 ms, far more than the GPU."""
     free, _ = seconds()
-    bound, parts = seconds(dispatch_seconds=1e-3)
-    est = tc.estimate(MODEL, "dgx-a100", PLAN, 64, replace(CALIBRATED, dispatch_seconds=1e-3))
+    bound, parts = seconds(assumed={"host.dispatch_seconds": 1e-3})
+    est = tc.estimate(MODEL, "dgx-a100", PLAN, 64, CALIBRATED.with_values({"host.dispatch_seconds": 1e-3}))
     issued = 0
     for part, n in est.stages.model_parts.items():
         for one in est.timed[part]:
@@ -81,27 +91,31 @@ def test_a_small_model_takes_as_long_as_its_host_needs_to_issue_it():
 
 
 def test_overhead_between_steps_counts_once():
-    assert seconds(step_seconds=0.5)[0] == pytest.approx(seconds(step_seconds=0)[0] + 0.5, rel=1e-12)
+    assert seconds(assumed={"host.step_seconds": 0.5})[0] == pytest.approx(
+        seconds(assumed={"host.step_seconds": 0})[0] + 0.5, rel=1e-12
+    )
 
 
 # Slow ranks -------------------------------------------------------------------------------------------------------------------
 
 
 def test_one_node_has_no_stragglers_and_each_doubling_adds_its_share():
-    assert seconds(straggling=0.01)[0] == seconds(straggling=0)[0]
-    free, parts = seconds(tc.Plan(dp=32), straggling=0)
-    slow, _ = seconds(tc.Plan(dp=32), straggling=0.01)
+    assert seconds(assumed={"host.straggling": 0.01})[0] == seconds(assumed={"host.straggling": 0})[0]
+    free, parts = seconds(tc.Plan(dp=32), assumed={"host.straggling": 0})
+    slow, _ = seconds(tc.Plan(dp=32), assumed={"host.straggling": 0.01})
     assert slow == pytest.approx(free + 0.01 * 2 * (free - parts["optimizer_step"]), rel=1e-12)  # 32 = 8 · 2²
 
 
 def test_weights_broadcast_rank_by_rank_cost_a_share_of_every_rank_beyond_a_node():
     wide = tc.Plan(dp=32)
-    assert seconds(wide, broadcast_seconds=1e-3)[1]["dp_comm"] == pytest.approx(
+    assert seconds(wide, assumed={"host.broadcast_seconds": 1e-3})[1]["dp_comm"] == pytest.approx(
         seconds(wide)[1]["dp_comm"] + 0.032
     )
-    assert seconds(broadcast_seconds=1e-3)[0] == seconds()[0], "the group is inside a node"
+    assert seconds(assumed={"host.broadcast_seconds": 1e-3})[0] == seconds()[0], "the group is inside a node"
     grouped = tc.Plan(dp=32, replicas=4)
-    assert seconds(grouped, broadcast_seconds=1e-3)[0] == seconds(grouped)[0], "so is each copy"
+    assert seconds(grouped, assumed={"host.broadcast_seconds": 1e-3})[0] == seconds(grouped)[0], (
+        "so is each copy"
+    )
 
 
 # Windows ----------------------------------------------------------------------------------------------------------------------
@@ -109,9 +123,15 @@ def test_weights_broadcast_rank_by_rank_cost_a_share_of_every_rank_beyond_a_node
 
 def test_traffic_that_cannot_overlap_is_fully_exposed():
     wide = tc.Plan(dp=32, mbs=2)
-    hidden, apart = seconds(wide)[1]["dp_comm"], seconds(wide, dp_window=0)[1]["dp_comm"]
+    hidden, apart = seconds(wide)[1]["dp_comm"], seconds(wide, assumed={"overlap.dp_window": 0})[1]["dp_comm"]
     assert apart > hidden
-    est = tc.estimate(MODEL, "dgx-a100", wide, 64, replace(CALIBRATED, dp_window=0, dp_contention=0))
+    est = tc.estimate(
+        MODEL,
+        "dgx-a100",
+        wide,
+        64,
+        CALIBRATED.with_values({"overlap.dp_window": 0, "overlap.dp_contention": 0}),
+    )
     assert apart == pytest.approx(est.breakdown["dp_comm"], rel=1e-12), "there is nothing hidden to contend"
 
 
@@ -119,11 +139,12 @@ def test_interleaved_chunks_hide_traffic_behind_pp_micro_batches():
     model = replace(MODEL, layers=16)
     plain, interleaved = tc.Plan(pp=4, dp=16, vp=1), tc.Plan(pp=4, dp=16, vp=4)
     assert (
-        seconds(plain, model=model, interleaved_window=0)[0]
-        == seconds(plain, model=model, interleaved_window=1)[0]
+        seconds(plain, model=model, assumed={"overlap.interleaved_window": 0})[0]
+        == seconds(plain, model=model, assumed={"overlap.interleaved_window": 1})[0]
     )
     shorter, longer = (
-        seconds(interleaved, 256, model, interleaved_window=share)[1]["dp_comm"] for share in (1, 0)
+        seconds(interleaved, 256, model, assumed={"overlap.interleaved_window": share})[1]["dp_comm"]
+        for share in (1, 0)
     )
     assert shorter <= longer
 
@@ -134,9 +155,9 @@ def test_interleaved_chunks_hide_traffic_behind_pp_micro_batches():
 def test_layers_of_experts_wait_for_the_host_once_in_forward():
     model, system, plan = tc.load_model("mixtral-8x7b"), tc.load_system("dgx-h100"), tc.Plan(ep=8, dp=8)
     calm = tc.estimate(model, system, plan, 8, CALIBRATED)
-    late = tc.estimate(model, system, plan, 8, replace(CALIBRATED, sync_seconds=1e-3))
+    late = tc.estimate(model, system, plan, 8, CALIBRATED.with_values({"host.sync_seconds": 1e-3}))
     assert np.isclose(late.step_seconds - calm.step_seconds, 32e-3, rtol=0.02)  # 32 layers, one micro-batch
-    moved = tc.estimate(model, system, plan, 8, replace(CALIBRATED, expert_passes=2))
+    moved = tc.estimate(model, system, plan, 8, CALIBRATED.with_values({"traffic.expert_passes": 2}))
     assert moved.breakdown["exposed_memory"] > calm.breakdown["exposed_memory"]
     assert moved.memory == pytest.approx(calm.memory), "traffic is no memory"
 
@@ -144,7 +165,37 @@ def test_layers_of_experts_wait_for_the_host_once_in_forward():
 def test_tokens_cast_before_they_are_gathered_take_half_the_bytes():
     def waited(precision, cast):
         plan = tc.Plan(tp=8, precision=precision)
-        return seconds(plan, system="dgx-h100", gathers_operands=cast)[1]["tp_comm"]
+        return seconds(plan, system="dgx-h100", assumed={"collectives.gathers_operands": cast})[1]["tp_comm"]
 
     assert waited("fp8", cast=True) < waited("fp8", cast=False)
     assert waited("bf16", cast=True) == pytest.approx(waited("bf16", cast=False), rel=1e-12)
+
+
+# Names ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_flat_names_of_earlier_releases_are_read_with_a_warning(tmp_path):
+    document = system_document("dgx-h100") | {"name": "mine"}
+    document["software"] = [{"stack": DEFAULT_STACK, "dispatch_seconds": 1e-5, "attention_softmax": 11}]
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(document))
+    with pytest.warns(FutureWarning, match=r"is now (host.dispatch_seconds|attention.softmax);"):
+        system = tc.load_system(path)
+    assert system.software[0].figures == (("attention.softmax", 11), ("host.dispatch_seconds", 1e-5))
+    assumed = with_fitted_values(system, resolve("calibrated"))
+    assert (assumed.host.dispatch_seconds, assumed.attention.softmax) == (1e-5, 11)
+
+
+def test_saved_assumptions_are_read_flat_and_nested():
+    stack = load_stack(DEFAULT_STACK)
+    assert from_dict(asdict(stack)) == stack
+    assert from_dict({"name": "old", "keeps_casts": False, "launch_seconds": 1e-6}) == tc.Assumptions(
+        name="old"
+    ).with_values({"memory.saves_casts": False, "kernels.launch_seconds": 1e-6})
+
+
+def test_an_unknown_assumption_is_refused():
+    with pytest.raises(
+        tc.InputError, match=r"unknown assumption 'overlap.tp_expose': did you mean overlap.tp_exp"
+    ):
+        CALIBRATED.with_values({"overlap.tp_expose": 0.5})

@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.core.assumptions import CALIBRATED
+from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
 from traincast.operations.operation import Operation, PassCount
 from traincast.operations.transformer import layer
 from traincast.times.operation_time import PassSeconds, TimedOperation, overlapped
+
+CALIBRATED = calibrated()
 
 IDLE = Operation("idle", PassCount((), 0.0), PassCount((), 0.0))
 
@@ -21,27 +23,33 @@ def test_padded_experts_need_no_count_of_their_tokens():
     model, plan = tc.load_model("mixtral-8x7b"), tc.Plan(ep=8, dp=8)
     padded = replace(model, experts=replace(model.experts, capacity=1.0))
     calm, late = (
-        tc.estimate(padded, "dgx-h100", plan, 8, replace(CALIBRATED, sync_seconds=wait)).step_seconds
+        tc.estimate(
+            padded, "dgx-h100", plan, 8, CALIBRATED.with_values({"host.sync_seconds": wait})
+        ).step_seconds
         for wait in (0.0, 1e-3)
     )
     assert late == calm
 
 
-def exchanged(ep_overlap, **assumed):
+def exchanged(ep_overlap, assumed=None):
     """Mixtral on two nodes with all-to-alls between them, which take about a third of a step."""
     plan = tc.Plan(ep=8, tp=2, dp=8, ep_overlap=ep_overlap)
-    est = tc.estimate("mixtral-8x7b", "dgx-h100", plan, 64, replace(CALIBRATED, **assumed))
+    est = tc.estimate("mixtral-8x7b", "dgx-h100", plan, 64, CALIBRATED.with_values(assumed or {}))
     return est.step_seconds, est.breakdown
 
 
 def test_an_overlapped_exchange_pays_a_share():
     """8 micro-batches: the first forward and the last backward pass of a rank have none beside them."""
-    exposed, now = exchanged(False)[1]["ep_comm"], exchanged(True, ep_overlapped=0.3)[1]
+    exposed, now = exchanged(False)[1]["ep_comm"], exchanged(True, assumed={"overlap.ep_overlapped": 0.3})[1]
     assert now["ep_comm"] == pytest.approx(0.3 * exposed, rel=1e-12), "the rest is shorter than the work"
     assert now["bubble"] == pytest.approx(0.7 * exposed / 8, rel=1e-12)
-    assert exchanged(True, ep_overlapped=1.0) == exchanged(False)
-    assert exchanged(False, ep_overlapped=0.0) == exchanged(False), "nothing is overlapped"
-    assert exchanged(False, ep_exposed=0.5)[1]["ep_comm"] == pytest.approx(0.5 * exposed, rel=1e-12)
+    assert exchanged(True, assumed={"overlap.ep_overlapped": 1.0}) == exchanged(False)
+    assert exchanged(False, assumed={"overlap.ep_overlapped": 0.0}) == exchanged(False), (
+        "nothing is overlapped"
+    )
+    assert exchanged(False, assumed={"overlap.ep_exposed": 0.5})[1]["ep_comm"] == pytest.approx(
+        0.5 * exposed, rel=1e-12
+    )
 
 
 seconds_of = st.floats(0.0, 1.0).map(lambda value: round(value, 6))
@@ -55,7 +63,7 @@ def test_what_an_exchange_waits_for(passes, share):
         for x, w in passes
     )
     sent, busy = 3 * sum(x for x, _ in passes), 2 * sum(w for _, w in passes)
-    after = overlapped(timed, replace(CALIBRATED, ep_overlapped=share))
+    after = overlapped(timed, CALIBRATED.with_values({"overlap.ep_overlapped": share}))
     waited = sum(op.forward.exchange + op.backward.exchange for op in after)
     assert waited == pytest.approx(max(sent - busy, share * sent), abs=1e-9)
     assert [op.forward.compute for op in after] == [op.forward.compute for op in timed]
@@ -64,7 +72,9 @@ def test_what_an_exchange_waits_for(passes, share):
 def test_biases_of_experts_move_their_traffic():
     """An element of the result and the bias, at 16 bits in each direction, so many times (arXiv 2410.00273)."""
     model = tc.load_model("gpt-oss-20b")
-    operations = layer(model, Plans(), replace(CALIBRATED, expert_bias_passes=5), model.kinds[0])
+    operations = layer(
+        model, Plans(), CALIBRATED.with_values({"traffic.expert_bias_passes": 5}), model.kinds[0]
+    )
     rows, widths = (
         model.seq * model.experts.topk,
         {"experts.fc1_bias": 2 * model.experts.ffn, "experts.fc2_bias": model.hidden},
@@ -81,7 +91,7 @@ def test_attention_at_8_bits():
     def waited(precision, faster):
         plan = tc.Plan(tp=8, precision=precision)
         return tc.estimate(
-            "llama-3-8b", "dgx-h100", plan, 8, replace(CALIBRATED, attention_low=faster)
+            "llama-3-8b", "dgx-h100", plan, 8, CALIBRATED.with_values({"attention.low_precision": faster})
         ).step_seconds
 
     assert waited("fp8", 1.5) < waited("fp8", 1.0)

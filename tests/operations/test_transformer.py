@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.core.assumptions import CALIBRATED
+from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
 from traincast.step.model_flops import forward_flops
 from traincast.step.pipeline_stages import devices
 
-EXACT = replace(CALIBRATED, vocab_multiple=1)  # without padding of the vocabulary
+CALIBRATED = calibrated()
+
+EXACT = CALIBRATED.with_values({"memory.vocab_multiple": 1})  # without padding of the vocabulary
 MODELS = [name for name in tc.model_names() if tc.load_model(name).vocab is not None]
 BIG = (
     "llama-3-8b",
@@ -161,7 +163,9 @@ def test_products_are_twice_the_active_weights_and_attention(name, convention, s
         2 * model.hidden * model.experts.experts * moe_layers(model) if model.experts else 0
     )  # Megatron-LM leaves it out
     expected = sum(forward_flops(model, convention)) + router
-    flops_per_token = products(model, Plans(), replace(EXACT, causal_skipping=skipping)) / model.seq
+    flops_per_token = (
+        products(model, Plans(), EXACT.with_values({"attention.causal_skipping": skipping})) / model.seq
+    )
     assert flops_per_token == pytest.approx(expected, rel=1e-3)  # a sum of k products has k - 1 additions
 
 
@@ -236,7 +240,9 @@ def test_a_window_and_a_causal_mask():
 def test_the_last_product_is_not_made_again(name, recompute, left_out):
     """PyTorch's checkpoints stop early (set_checkpoint_early_stop), XLA removes dead code; what is kept stays the same."""
     model, plan = tc.load_model(name), Plans(recompute=recompute)
-    before, after = (layer(model, plan, replace(EXACT, remakes_last=remade)) for remade in (True, False))
+    before, after = (
+        layer(model, plan, EXACT.with_values({"memory.recomputes_last": remade})) for remade in (True, False)
+    )
     assert not any(op.output_unused for op in before)
     assert {op.name for op in after if op.output_unused} == left_out
     assert [(op.recompute, op.saved_bytes, op.recomputed_bytes) for op in before] == [

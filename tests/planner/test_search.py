@@ -219,7 +219,7 @@ def test_assumptions_by_name_and_by_value():
     """Assumptions reach the search: it finds the best of what `estimate` says under them."""
     by_name = tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, assumptions="paper-published")
     assert by_name.assumptions.name == "paper-published"
-    own = tc.Assumptions(name="slow launches", launch_seconds=2e-3)
+    own = tc.Assumptions(name="slow launches").with_values({"kernels.launch_seconds": 2e-3})
     for found in (by_name, tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, assumptions=own)):
         least = min(tc.estimate(MODEL, ROOMY, row[4], GBS, found.assumptions).step_seconds for row in EVERY)
         assert found.least_seconds == found.best[1].step_seconds == least != min(EVERY)[0]

@@ -6,7 +6,8 @@ import pint
 import pytest
 
 import traincast as tc
-from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.operations.transformer import layer, parts
@@ -16,6 +17,8 @@ from traincast.step.pipeline_stages import stages, with_load
 from traincast.step.step_time import step
 from traincast.times.nccl import LAUNCH_SECONDS, LL_BANDWIDTH, MAX_SIMPLE_TO_LL_HOP, SIMPLE_HOP_SECONDS
 from traincast.times.operation_time import time_part
+
+CALIBRATED = calibrated()
 
 UNIT = pint.UnitRegistry()
 BYTE, SECOND = UNIT.byte, UNIT.second
@@ -32,12 +35,13 @@ ATTENTION = [
 
 @pytest.fixture(scope="module")
 def assumed():
-    return replace(
-        PAPER,
-        element_bytes=2.0 * BYTE,
-        mask_bytes=1.0 * BYTE,
-        launch_seconds=20e-6 * SECOND,
-        host_memory_bandwidth=50e9 * BYTE / SECOND,
+    return PAPER.with_values(
+        {
+            "memory.element_bytes": 2.0 * BYTE,
+            "memory.mask_bytes": 1.0 * BYTE,
+            "kernels.launch_seconds": 20e-6 * SECOND,
+            "host.memory_bandwidth": 50e9 * BYTE / SECOND,
+        }
     )
 
 
@@ -155,17 +159,19 @@ MODERN = {
 def test_a_modern_model_with_all_its_parts(name, choices, system):
     """Embedding, head and loss, experts, the optimizer step, copies to the host, and what a framework takes for itself."""
     model = tc.load_model(name)
-    sizes = {"element_bytes": 2.0 * BYTE, "mask_bytes": 1.0 * BYTE, "launch_seconds": 5e-6 * SECOND}
-    sizes |= {"attention_launch_seconds": 20e-6 * SECOND, "step_seconds": 0.015 * SECOND}
-    sizes |= {"host_memory_bandwidth": 50e9 * BYTE / SECOND}
-    assumed = replace(CALIBRATED, **sizes, context_bytes=1e9 * BYTE, buffer_bytes=1e7 * BYTE)
-    bare = replace(
-        CALIBRATED,
-        launch_seconds=5e-6,
-        step_seconds=0.015,
-        attention_launch_seconds=20e-6,
-        context_bytes=1e9,
-        buffer_bytes=1e7,
+    sizes = {"memory.element_bytes": 2.0 * BYTE, "memory.mask_bytes": 1.0 * BYTE}
+    sizes |= {"memory.context_bytes": 1e9 * BYTE, "memory.buffer_bytes": 1e7 * BYTE}
+    sizes |= {"kernels.launch_seconds": 5e-6 * SECOND, "attention.launch_seconds": 20e-6 * SECOND}
+    sizes |= {"host.step_seconds": 0.015 * SECOND, "host.memory_bandwidth": 50e9 * BYTE / SECOND}
+    assumed = CALIBRATED.with_values(sizes)
+    bare = CALIBRATED.with_values(
+        {
+            "kernels.launch_seconds": 5e-6,
+            "host.step_seconds": 0.015,
+            "attention.launch_seconds": 20e-6,
+            "memory.context_bytes": 1e9,
+            "memory.buffer_bytes": 1e7,
+        }
     )
     with_host = replace(
         system,

@@ -6,7 +6,6 @@ for 1-D and context parallelism and recomputation for 1-D; the same formulas ser
 """
 
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -381,13 +380,14 @@ def estimated(c):
     presets = {(): PRESETS["paper"], (1, 2, 3): PRESETS["paper-published"]}
     assumed = presets[c.errata] if c.errata in presets else with_errata(*c.errata)
     if not c.plain:
-        assumed = replace(
-            assumed,
-            element_bytes=float(c.E),
-            mask_bytes=float(c.mask),
-            launch_seconds=c.launch,
-            matrix_efficiency=c.matrix_share,
-            vector_efficiency=c.vector_share,
+        assumed = assumed.with_values(
+            {
+                "memory.element_bytes": float(c.E),
+                "memory.mask_bytes": float(c.mask),
+                "kernels.launch_seconds": c.launch,
+                "kernels.matrix_efficiency": c.matrix_share,
+                "kernels.vector_efficiency": c.vector_share,
+            }
         )
     operations = layer(model, plan, assumed)
     timed, where = time_part(operations, plan, system, assumed), stages(model, plan)

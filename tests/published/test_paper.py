@@ -75,7 +75,7 @@ def timed(case):
     return (
         {one.operation.name: one for one in operations},
         gpu.matrix_flops / gpu.vector_flops,
-        assumed.element_bytes,
+        assumed.memory.element_bytes,
     )
 
 

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.core.assumptions import CALIBRATED
+from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
 from traincast.core.plan import AXES
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import COLUMNS, KNOBS
+
+CALIBRATED = calibrated()
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
 GBS = 24
@@ -36,7 +38,13 @@ def test_layers_made_again_without_their_last_product_take_less():
     model, system = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100")
     plan = tc.Plan(dp=8, zero=3, recompute="full")
     whole, less = (
-        tc.estimate(model, system, plan, 8, replace(CALIBRATED, remakes_last=remade, straggling=0.0))
+        tc.estimate(
+            model,
+            system,
+            plan,
+            8,
+            CALIBRATED.with_values({"memory.recomputes_last": remade, "host.straggling": 0.0}),
+        )
         for remade in (True, False)
     )
     spared = (
@@ -60,7 +68,8 @@ def test_products_of_integers_have_a_peak_of_their_own():
         {row["operation"]: row for row in tc.estimate(model, tpu, plan, 8).operations()} for plan in plans
     )
     product = [
-        rows["mlp.fc1"]["forward_compute_seconds"] - CALIBRATED.launch_seconds for rows in (whole, less)
+        rows["mlp.fc1"]["forward_compute_seconds"] - CALIBRATED.kernels.launch_seconds
+        for rows in (whole, less)
     ]
     assert product[0] / product[1] == pytest.approx(2 * 0.75, rel=1e-6)
     assert whole["head.projection"]["forward_seconds"] == less["head.projection"]["forward_seconds"]

@@ -6,11 +6,14 @@ from itertools import product
 import pytest
 
 import traincast as tc
-from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
 from traincast.step.memory import Footprint, devices_memory, memory_as_reported, states
 from traincast.step.pipeline_stages import stages
+
+CALIBRATED = calibrated()
 
 # The GPT of arXiv 2205.05198: b = 2 sequences of s = 512 tokens, width h = 1024, a = 16 heads, biases and dropout.
 GPT = tc.Model(
@@ -193,11 +196,11 @@ def test_every_second_product_of_an_mlp_without_gate():
 def test_what_software_keeps():
     """Activated gate, queries and keys before their positions; operands of fp8 products in 16 bits, where they are cast again."""
     model = tc.load_model("llama-3-8b")
-    eager = replace(CALIBRATED, keeps_elementwise=True)
+    eager = CALIBRATED.with_values({"memory.saves_elementwise": True})
     assert (saved(model, assumed=eager).saved - saved(model).saved) / model.seq == 2 * 14336 + 2 * (
         4096 + 1024
     )
-    again = replace(CALIBRATED, keeps_casts=False)
+    again = CALIBRATED.with_values({"memory.saves_casts": False})
     assert saved(model, assumed=again, precision="fp8").saved == saved(model).saved
     kept = (
         4096 + 4096 + 4096 + 14336
@@ -247,9 +250,9 @@ def test_bytes_of_a_parameter(precision):
             assert found[what] == pytest.approx(2e9 * each / (n if zero >= from_stage else 1), rel=2e-3)
 
 
-def held_by(zero=1, precision="bf16", parts=None, **fields):
+def held_by(zero=1, precision="bf16", parts=None, assumed=None):
     """States of 1e9 parameters on each of 8 ranks [byte a parameter]."""
-    assumed = replace(CALIBRATED, **fields)
+    assumed = CALIBRATED.with_values(assumed or {})
     plan = Plans(dp=8.0, zero=zero, precision=precision).ready(assumed)
     part = Footprint(1e9, 0.0, 0.0, 0.0, 0.0)
     found = states({"dense": part, "head": part}, plan, parts or {"dense": 1.0}, assumed)
@@ -267,29 +270,31 @@ def test_states_of_other_software():
     assert held_by(precision="fp16") == megatron | {
         "gradients": 2
     }  # Megatron-LM and DeepSpeed leave those of fp16 in 16 bits
-    deepspeed = {"gradient_copy_bytes": 2.0}
-    assert held_by(**deepspeed) == megatron | {"gradients": 6}  # BF16_Optimizer: 16 bits and fp32
-    assert held_by(precision="fp16", **deepspeed)["gradients"] == 2
-    assert held_by(zero=2, **deepspeed)["gradients"] == 4 / 8
+    deepspeed = {"memory.gradient_copy_bytes": 2.0}
+    assert held_by(assumed=deepspeed) == megatron | {"gradients": 6}  # BF16_Optimizer: 16 bits and fp32
+    assert held_by(precision="fp16", assumed=deepspeed)["gradients"] == 2
+    assert held_by(zero=2, assumed=deepspeed)["gradients"] == 4 / 8
     assert (
         sum(held_by(zero=3).values()) == 18 / 8
     )  # DeepSpeed: a shard of 16-bit weights beside the master copy
-    assert sum(held_by(zero=3, keeps_sharded_copy=False).values()) == 16 / 8  # FSDP
+    assert sum(held_by(zero=3, assumed={"memory.stores_sharded_copy": False}).values()) == 16 / 8  # FSDP
 
 
 def test_weights_in_low_precision():
     """Transformer Engine: 16 bits and a copy in 8; with fp8_param_gather rows and columns in 8 bits; torchao casts when it uses."""
     assert held_by(precision="fp8")["weights"] == 3
-    assert held_by(precision="fp8", keeps_16bit_weights=False)["weights"] == 2
-    assert held_by(precision="mxfp8", keeps_16bit_weights=False)["weights"] == pytest.approx(
-        2 * 33 / 32, rel=2e-3
-    )
+    assert held_by(precision="fp8", assumed={"memory.stores_16bit_weights": False})["weights"] == 2
+    assert held_by(precision="mxfp8", assumed={"memory.stores_16bit_weights": False})[
+        "weights"
+    ] == pytest.approx(2 * 33 / 32, rel=2e-3)
     assert (
-        held_by(precision="nvfp4", keeps_16bit_weights=False)["weights"]
+        held_by(precision="nvfp4", assumed={"memory.stores_16bit_weights": False})["weights"]
         == held_by(precision="nvfp4")["weights"]
     )
-    assert held_by(precision="fp8", keeps_casts=False)["weights"] == 2
-    ends = held_by(precision="fp8", keeps_16bit_weights=False, parts={"dense": 1.0, "head": 1.0})
+    assert held_by(precision="fp8", assumed={"memory.saves_casts": False})["weights"] == 2
+    ends = held_by(
+        precision="fp8", assumed={"memory.stores_16bit_weights": False}, parts={"dense": 1.0, "head": 1.0}
+    )
     assert ends["weights"] == 2 + 2  # the vocabulary's matrix is not multiplied in 8 bits
 
 
@@ -336,7 +341,11 @@ def device_by_device(model, gbs=64, **knobs):
     costs = {"dense": Footprint(10.0, 0.0, 6.0, 0.0, 0.0), "embedding": Footprint(7.0, 0.0, 1.0, 0.0, 0.0)}
     costs |= {"head": Footprint(7.0, 0.0, 2.0, 0.0, 100.0), "tied": Footprint(7.0, 0.0, 0.0, 0.0, 0.0)}
     return devices_memory(
-        costs, plan, stages(model, plan), gbs, replace(CALIBRATED, context_bytes=0, allocator_share=0)
+        costs,
+        plan,
+        stages(model, plan),
+        gbs,
+        CALIBRATED.with_values({"memory.context_bytes": 0, "memory.allocator_share": 0}),
     )
 
 
@@ -361,7 +370,7 @@ def test_logits_are_gone_when_a_layer_is_made_again():
         costs = {"dense": Footprint(10.0, 0.0, 6.0, live, 0.0), "head": Footprint(7.0, 0.0, 2.0, 0.0, 100.0)}
         costs |= {"embedding": Footprint(7.0, 0.0, 1.0, 0.0, 0.0)}
         plan = Plans(pp=4.0, recompute="full")
-        assumed = replace(CALIBRATED, vocabulary_gradient_bytes=0)
+        assumed = CALIBRATED.with_values({"memory.vocabulary_gradient_bytes": 0})
         first, *_, last = devices_memory(costs, plan, stages(model, plan), 64, assumed)
         assert (last["logits"], last["workspace"]) == (100, expected)
         assert (first["logits"], first["workspace"]) == (0, live)
@@ -377,7 +386,7 @@ def test_ways_of_measuring():
     assert device == pytest.approx(sum(used.values()))
     assert device - reserving == used["buffers"] > 0
     assert reserving - allocated == pytest.approx(used["reserved"])
-    assert used["reserved"] == pytest.approx(CALIBRATED.allocator_share * allocated)
+    assert used["reserved"] == pytest.approx(CALIBRATED.memory.allocator_share * allocated)
 
 
 def test_offloaded_states_and_activations():

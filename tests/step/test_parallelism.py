@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.core.assumptions import CALIBRATED
+from traincast.catalog.software_stacks import calibrated
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
 from traincast.step.data_parallel import data_parallel
 from traincast.step.layer_cost import PartCosts
 from traincast.step.pipeline_stages import Stages, with_load
+
+CALIBRATED = calibrated()
 
 LLAMA, MIXTRAL, DEEPSEEK = (
     tc.load_model(name) for name in ("llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite")
@@ -19,8 +21,14 @@ DGX = tc.load_system("dgx-h100")
 SLOW = replace(  # a network so slow, and without latency, that time is traffic
     DGX, tiers=tuple(replace(tier, bandwidth=1e3, latency=0.0) for tier in DGX.tiers)
 )
-EXPOSED = replace(  # all communication is seen, and in proportion to its volume
-    CALIBRATED, protocols=False, dp_contention=0, pp_exposed=1, tp_exposed=1, ep_exposed=1
+EXPOSED = CALIBRATED.with_values(
+    {
+        "collectives.protocols": False,
+        "overlap.dp_contention": 0,
+        "overlap.pp_exposed": 1,
+        "overlap.tp_exposed": 1,
+        "overlap.ep_exposed": 1,
+    }
 )
 
 
@@ -64,7 +72,7 @@ def test_sequence_parallelism_moves_the_same_bytes():
     assert traffic(without, "tp", "backward") == 2 * 2 * one
     # inputs of column-parallel layers are not kept gathered: two all-gathers more (arXiv 2205.05198, section 4.2.2)
     assert traffic(with_sp, "tp", "backward") == (2 * 2 + 2) * one
-    gathered = layer(LLAMA, Plans(tp=4.0), replace(CALIBRATED, keeps_gathered=True))
+    gathered = layer(LLAMA, Plans(tp=4.0), CALIBRATED.with_values({"memory.saves_gathered": True}))
     assert traffic(gathered, "tp", "backward") == 2 * 2 * one
 
 
@@ -228,7 +236,7 @@ def test_masks_save_time():
     gemma = tc.load_model("gemma-2-9b")
     assert run(gemma, dp=8).step_seconds < run(replace(gemma, local=None), dp=8).step_seconds
     assert run(dp=8).step_seconds < run(replace(LLAMA, causal=False), dp=8).step_seconds
-    unskipped = replace(CALIBRATED, causal_skipping=0)
+    unskipped = CALIBRATED.with_values({"attention.causal_skipping": 0})
     assert run(dp=8, assumed=unskipped).step_seconds == run(replace(LLAMA, causal=False), dp=8).step_seconds
 
 
@@ -339,7 +347,8 @@ def test_muon_by_hand():
     moved = model.parameters / 8 * (2 * (4 + 4) + 2 * 4 + 2)  # master copy and one momentum, as for Adam
     found = run(model, dp=8, grad_dtype="fp32", optimizer_kind="muon").breakdown["optimizer_step"]
     assert found == pytest.approx(
-        work / (CALIBRATED.matrix_efficiency * gpu.matrix_flops) + moved / gpu.hbm_bandwidth, rel=1e-12
+        work / (CALIBRATED.kernels.matrix_efficiency * gpu.matrix_flops) + moved / gpu.hbm_bandwidth,
+        rel=1e-12,
     )
 
 

@@ -15,8 +15,8 @@ from error_model import coverage, estimate_errors, memory_errors, rankings, weig
 from errors_yaml import document
 from left_out_residuals import gather, table
 from traincast.accuracy.validate import validate
-from traincast.catalog.software_stacks import load_stack, resolve
-from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.catalog.software_stacks import calibrated, load_stack, resolve
+from traincast.core.assumptions import PAPER
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.step.uncertainty import (
@@ -34,6 +34,8 @@ from traincast.step.uncertainty import (
     plan_distance,
 )
 from traincast.ui.cli.main import main
+
+CALIBRATED = calibrated()
 
 RUNS = Path(__file__).parents[1] / "data" / "my_runs.csv"
 KNOWN = errors()

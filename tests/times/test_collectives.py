@@ -14,13 +14,16 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from collective_benchmarks import BANDS, check_collectives, rows
-from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.assumptions import PAPER
 from traincast.core.errors import InputError
 from traincast.core.system import Tier
 from traincast.times.collectives import AlphaBeta, collective, collective_curve
 from traincast.times.nccl import message, protocols, torus_axes
 from traincast.times.overlap import layer_by_layer
 from traincast.times.process_groups import Group
+
+CALIBRATED = calibrated()
 
 KINDS = ("all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce")
 SYSTEMS = {
@@ -36,7 +39,7 @@ SYSTEMS = {
         "h200-nvs8",
     )
 }
-BENCHMARK = replace(CALIBRATED, collective_launch=1.0)
+BENCHMARK = CALIBRATED.with_values({"collectives.launch_share": 1.0})
 FAST = Tier(
     name="nvlink", bandwidth=200e9, efficiency=1.0, latency=1e-6, size=8, launch=10e-6, simple_latency=10e-6
 )
@@ -345,7 +348,11 @@ def test_what_streams_is_no_more_than_all_of_it():
 def test_a_step_pays_a_share_of_the_start_up():
     at, system = Group(8.0, (8.0, 8.0)), SYSTEMS["dgx-h100"]
     with_launch, without_launch = (
-        float(collective("all-reduce", 1e3, at, system, replace(CALIBRATED, collective_launch=share)))
+        float(
+            collective(
+                "all-reduce", 1e3, at, system, CALIBRATED.with_values({"collectives.launch_share": share})
+            )
+        )
         for share in (1.0, 0.0)
     )
     assert with_launch - without_launch == pytest.approx(
@@ -357,10 +364,10 @@ def test_a_step_pays_a_share_of_the_start_up():
 @pytest.mark.parametrize(
     ("kind", "factor"),
     [
-        ("all-gather", "all_gather_factor"),
-        ("reduce-scatter", "reduce_scatter_factor"),
-        ("all-to-all", "all_to_all_factor"),
-        ("send", "message_factor"),
+        ("all-gather", "collectives.all_gather_factor"),
+        ("reduce-scatter", "collectives.reduce_scatter_factor"),
+        ("all-to-all", "collectives.all_to_all_factor"),
+        ("send", "collectives.message_factor"),
     ],
 )
 def test_a_library_that_is_no_ring_moves_more(kind, factor, assumed):
@@ -369,7 +376,7 @@ def test_a_library_that_is_no_ring_moves_more(kind, factor, assumed):
         Group(np.array([2.0, 8.0, 16.0]), (np.array([2.0, 8.0, 8.0]), np.array([2.0, 8.0, 16.0]))),
         np.array([1e3, 1e6, 1e9]),
     )
-    system, slower = SYSTEMS["dgx-h100"], replace(assumed, **{factor: 1.7})
+    system, slower = SYSTEMS["dgx-h100"], assumed.with_values({factor: 1.7})
     for other_kind in (*KINDS, "all-to-all", "send"):
         expected = collective(other_kind, V * (1.7 if other_kind == kind else 1.0), group, system, assumed)
         assert collective(other_kind, V, group, system, slower) == pytest.approx(expected, rel=1e-12)
@@ -379,10 +386,14 @@ def test_gathering_and_scattering_may_differ_where_states_are_sharded():
     """ZeRO-1 gathers as often as it scatters, bf16 both: a factor on one of them adds as much to its traffic as on the other."""
     plan = tc.Plan(dp=16, zero=1, grad_dtype="16-bit")
 
-    def sent(**factors):
-        assumed = replace(CALIBRATED, dp_window=0.0, **factors)
+    def sent(factors=None):
+        assumed = CALIBRATED.with_values({"overlap.dp_window": 0.0} | (factors or {}))
         return tc.estimate("llama-3-8b", "dgx-h100", plan, gbs=64, assumptions=assumed).breakdown["dp_comm"]
 
-    usual, gathered, scattered = sent(), sent(all_gather_factor=3.0), sent(reduce_scatter_factor=3.0)
+    usual, gathered, scattered = (
+        sent(),
+        sent(factors={"collectives.all_gather_factor": 3.0}),
+        sent(factors={"collectives.reduce_scatter_factor": 3.0}),
+    )
     assert gathered == pytest.approx(scattered)
     assert gathered == pytest.approx(2 * usual, rel=0.02)  # latency aside

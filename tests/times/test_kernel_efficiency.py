@@ -11,7 +11,8 @@ import pytest
 
 from traincast.accuracy.fit.kernel_benchmarks import REPEATED_KERNEL, mape, pass_seconds, predict, read
 from traincast.catalog.load import load_accelerator, load_model
-from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.core.precision import PRECISIONS
 from traincast.operations.attention import Heads, flash, unfused
@@ -22,16 +23,20 @@ from traincast.operations.transformer import layer
 from traincast.times.kernel_efficiency import tiled
 from traincast.times.roofline import streamed
 
+CALIBRATED = calibrated()
+REPEATED = CALIBRATED.with_values(REPEATED_KERNEL)
+
 BF16 = PRECISIONS["bf16"]
 
-ROUND = replace(  # round figures, to count with by hand
-    CALIBRATED,
-    inputs_exposed=0.6,
-    outputs_exposed=0.55,
-    grouped_exposed=0.9,
-    cast_passes=1,
-    weight_cast_passes=0,
-    attention_wide_backward=1.34,
+ROUND = CALIBRATED.with_values(
+    {
+        "kernels.inputs_exposed": 0.6,
+        "kernels.outputs_exposed": 0.55,
+        "kernels.grouped_exposed": 0.9,
+        "traffic.cast_passes": 1,
+        "traffic.weight_cast_passes": 0,
+        "attention.wide_backward": 1.34,
+    }
 )
 
 
@@ -119,7 +124,7 @@ def test_half_a_wave_more_costs_half_of_what_waits(a100):
 
 
 def test_padding_to_tiles(a100):
-    bare = replace(CALIBRATED, wave_loss=0)
+    bare = CALIBRATED.with_values({"kernels.wave_loss": 0})
     assert tiled(Gemm(1024.0, 64.0, 192.0), a100, bare) == pytest.approx(256 / 192)
     assert tiled(Gemm(1024.0, 64.0, 64.0), a100, bare) == 1  # half a tile
     assert tiled(Gemm(100.0, 64.0, 128.0, batch=8.0, layout="grouped"), a100, bare) == pytest.approx(
@@ -134,10 +139,10 @@ def test_q_is_at_least_one(a100):
 
 def test_numbers_and_columns_agree(a100):
     m, k, n = np.random.default_rng(2).integers(1, 200, (3, 50)) * 64.0
-    column = pass_seconds(product(m, k, n), a100, REPEATED_KERNEL, BF16)
+    column = pass_seconds(product(m, k, n), a100, REPEATED, BF16)
     for i in range(50):
         assert column[i] == pytest.approx(
-            float(pass_seconds(product(m[i], k[i], n[i]), a100, REPEATED_KERNEL, BF16)), rel=1e-14
+            float(pass_seconds(product(m[i], k[i], n[i]), a100, REPEATED, BF16)), rel=1e-14
         )
 
 
@@ -154,7 +159,7 @@ def test_a_faster_accelerator_is_never_slower(figure, kernel):
         "norm": norm("norm", 2.0, 4096.0, 8192.0).forward,
     }[kernel]
     times = [
-        float(pass_seconds(work, replace(gpu, **{figure: f * getattr(gpu, figure)}), REPEATED_KERNEL, BF16))
+        float(pass_seconds(work, replace(gpu, **{figure: f * getattr(gpu, figure)}), REPEATED, BF16))
         for f in (0.5, 0.9, 1, 1.1)
     ]
     assert times == sorted(times, reverse=True)
@@ -195,7 +200,7 @@ def test_heads_of_odd_width_do_without_matrix_units(a100):
         at = Heads(1.0, 8.0, 8.0, 2048.0, 2048.0, width, width)
         logits = next(iter(unfused(2.0, 1.0, at, "cp", False)))
         pace = pass_seconds(logits.forward, a100, CALIBRATED, BF16) / pass_seconds(
-            logits.forward, a100, replace(CALIBRATED, misaligned_slowdown=1), BF16
+            logits.forward, a100, CALIBRATED.with_values({"kernels.misaligned_slowdown": 1}), BF16
         )
         assert (pace > 2) == slow
 
@@ -230,9 +235,9 @@ def test_long_rows_reach_the_rate_of_the_kernel(a100):
     s = 131072.0
     forward = flash(2.0, Heads(1.0, 32.0, 32.0, s, s, 128.0, 128.0, 0.5), ((), ())).forward
     ideal = 2 * 32 * s * s * 128 / (0.677 * 312e12)
-    assert pass_seconds(forward, a100, replace(CALIBRATED, attention_kernel="fa2"), BF16) == pytest.approx(
-        ideal, rel=0.015
-    )
+    assert pass_seconds(
+        forward, a100, CALIBRATED.with_values({"attention.kernel": "fa2"}), BF16
+    ) == pytest.approx(ideal, rel=0.015)
 
 
 def test_gradients_of_wide_heads_are_slower(a100):
@@ -257,11 +262,11 @@ def test_steady_work_knows_no_burst():
     """A B200 that rested is up to 1.45 times faster for some 0.2 ms; a step is steady work."""
     gpu, steady = (
         load_accelerator("b200-180"),
-        replace(REPEATED_KERNEL, burst_seconds=CALIBRATED.burst_seconds),
+        REPEATED.with_values({"kernels.burst_seconds": CALIBRATED.kernels.burst_seconds}),
     )
     short, long = product(4096.0, 2048.0, 2048.0), product(65536.0, 16384.0, 16384.0)
-    assert pass_seconds(short, gpu, REPEATED_KERNEL, BF16) < 0.85 * pass_seconds(short, gpu, steady, BF16)
-    assert pass_seconds(long, gpu, REPEATED_KERNEL, BF16) == pytest.approx(
+    assert pass_seconds(short, gpu, REPEATED, BF16) < 0.85 * pass_seconds(short, gpu, steady, BF16)
+    assert pass_seconds(long, gpu, REPEATED, BF16) == pytest.approx(
         float(pass_seconds(long, gpu, steady, BF16)), rel=1e-6
     )
 
@@ -272,7 +277,7 @@ def test_tokens_cast_before_they_are_gathered():
     model = load_model("llama-3-8b")
     cast = {}
     for gathers in (False, True):
-        operations = layer(model, plan, replace(ROUND, gathers_operands=gathers))
+        operations = layer(model, plan, ROUND.with_values({"collectives.gathers_operands": gathers}))
         cast[gathers] = {
             op.name: (op.forward.cast, op.backward.cast) for op in operations if op.weight is not None
         }
@@ -288,7 +293,7 @@ def test_elementwise_work_that_is_not_fused():
     fused, eager = (
         {
             op.name: op.forward.nbytes
-            for op in layer(model, plan, replace(CALIBRATED, elementwise_passes=passes))
+            for op in layer(model, plan, CALIBRATED.with_values({"traffic.elementwise_passes": passes}))
         }
         for passes in (1, 2.5)
     )
@@ -319,6 +324,6 @@ def test_products_at_32_bits_have_a_share_of_their_own(a100):
         pass_seconds(work, chip, CALIBRATED, PRECISIONS["fp32"])
         for chip in (a100, replace(a100, fp32_sustained=0.375))
     )
-    assert half - CALIBRATED.launch_seconds == pytest.approx(
-        2 * (usual - CALIBRATED.launch_seconds)
+    assert half - CALIBRATED.kernels.launch_seconds == pytest.approx(
+        2 * (usual - CALIBRATED.kernels.launch_seconds)
     )  # 0.75 is assumed of others

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.core.system import Tier
 from traincast.times.collectives import collective
@@ -16,11 +17,15 @@ from traincast.times.nccl import distinct
 from traincast.times.pipeline.p2p import transfer
 from traincast.times.process_groups import ORDERS, Group, group
 
+CALIBRATED = calibrated()
+
 SYSTEMS = {
     name: tc.load_system(name)
     for name in ("llama3-h100", "dgx-h100", "frontier", "gb200-nvl72", "perlmutter")
 }
-RINGS = replace(CALIBRATED, protocols=False)  # latency and bandwidth only: times that can be reckoned by hand
+RINGS = CALIBRATED.with_values(
+    {"collectives.protocols": False}
+)  # latency and bandwidth only: times that can be reckoned by hand
 
 
 @st.composite
@@ -189,7 +194,7 @@ def test_all_to_all_by_hand():
 def test_a_token_crosses_once_to_each_node(nodes, topk):
     """Each of K copies is as likely in any of D nodes: D (1 - (1 - 1/D)^K) of them leave instead of K (DeepEP, HybridEP)."""
     system, V, n = SYSTEMS["dgx-h100"], 1e9, 8 * nodes
-    at, quick = Group(float(n), (8.0, float(n))), replace(RINGS, node_copies=False)
+    at, quick = Group(float(n), (8.0, float(n))), RINGS.with_values({"collectives.node_copies": False})
     every, once = (
         collective("all-to-all", V, at, system, assumed, copies=topk) for assumed in (quick, RINGS)
     )
@@ -217,7 +222,7 @@ def test_two_copies_in_two_nodes():
 def test_an_all_to_all_streams_through_all_tiers_at_once(once, inside):
     """8 experts of a token on 8 H100 of a node, and on 64 of 8 nodes, where the network decides. A rank gets one copy."""
     system, V = SYSTEMS["dgx-h100"], 1e13  # so much that latencies do not count
-    assumed = replace(CALIBRATED, node_copies=once)
+    assumed = CALIBRATED.with_values({"collectives.node_copies": once})
     fast, leaf, _ = system.tiers
     near = float(collective("all-to-all", V, Group(8.0, (8.0, 8.0)), system, assumed, copies=8.0))
     assert near == pytest.approx(7 / 8 * V * inside / (fast.bandwidth * fast.efficiency), rel=1e-3)

@@ -6,7 +6,7 @@ Run `python tools/docs/generate.py` (or `make docs`). The pages are in the repos
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import sympy as sp
 
 from traincast.analysis.paper_results import Reproduction, reproduce
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
-from traincast.catalog.software_stacks import load_stack, stack_file, stack_names
-from traincast.core.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
+from traincast.catalog.software_stacks import calibrated, load_stack, stack_file, stack_names
+from traincast.core.assumptions import ERRATA, PAPER
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.plan_choices import STRATEGIES
@@ -218,7 +218,9 @@ def operations_of(strategy: str) -> list[tuple[str, ...]]:
         strategy, {"cp": m2, "ulysses": inner.get(strategy, 1)}
     )
     plan = Plans(tp=m1, mbs=b, **second, **STRATEGIES[strategy].choices)  # type: ignore[arg-type]
-    operations = layer(model, plan, Assumptions(element_bytes=E, mask_bytes=Symbolic(1)))  # type: ignore[arg-type]
+    operations = layer(
+        model, plan, PAPER.with_values({"memory.element_bytes": E, "memory.mask_bytes": Symbolic(1)})
+    )
     return [
         (f"<code>{op.name}</code>", mathml(E * op.weights), mathml(op.saved_bytes),
          communication(op.forward, STRATEGIES[strategy].axes), communication(op.whole_backward, STRATEGIES[strategy].axes))
@@ -242,7 +244,13 @@ def times() -> str:
     system, (V, g, x, t, F, Fv, D, tc) = machine(), symbols("V g x t F_m F_v D t_c")
     nl = Symbolic(LAYERS)
     launch, matrix, vector = symbols("t_launch eta_m eta_v")
-    assumed = replace(PAPER, launch_seconds=launch, matrix_efficiency=matrix, vector_efficiency=vector)  # type: ignore[arg-type]
+    assumed = PAPER.with_values(
+        {
+            "kernels.launch_seconds": launch,
+            "kernels.matrix_efficiency": matrix,
+            "kernels.vector_efficiency": vector,
+        }
+    )  # type: ignore[arg-type]
     work = PassCount(
         (Gemm(F / 2, Symbolic(1), Symbolic(1), accumulate=True), Vector(Fv)), D
     )  # F_m + F_v FLOP, D bytes
@@ -474,16 +482,11 @@ def _stacks() -> str:
         "| --- | --- | --- |\n"
     )
     for name in stack_names():
-        stack, usual = load_stack(name), CALIBRATED
-        changed = (
-            (field_.name, getattr(stack, field_.name))
-            for field_ in fields(Assumptions)
-            if field_.name != "name"
-        )
+        usual = calibrated().values()
         differs = ", ".join(
-            f"{field} {value:g}" if isinstance(value, float) else f"{field} {value}"
-            for field, value in changed
-            if value != getattr(usual, field)
+            f"{path} {value:g}" if isinstance(value, float) else f"{path} {value}"
+            for path, value in load_stack(name).values().items()
+            if value != usual[path]
         )
         text += f"| `{name}` | {stack_file(name).title} | {differs} |\n"
     return text

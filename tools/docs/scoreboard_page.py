@@ -220,7 +220,7 @@ def _stacks(scores: Board) -> str:
     dense, moe = scores.by_stack(moe=False), scores.by_stack(moe=True)
     rows = [
         (
-            f"`{name}`" if name != CALIBRATED.name else "none of these",
+            f"`{name}`" if name != CALIBRATED else "none of these",
             *_stack(dense.get(name)),
             *_stack(moe.get(name)),
         )

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,11 +52,11 @@ class RunBatch:
         """Estimate these runs on a machine under assumptions; operations are counted once."""
         assumed = with_fitted_values(system, assumed)
         for assumptions, operations in self.counted.items():
-            if all(getattr(assumed, name) == value for name, value in assumptions):
+            if all(assumed.value(path) == value for path, value in assumptions):
                 return estimate_columns(self.model, system, self.plans, self.gbs, assumed, operations)
-        recorded = _RecordedAssumptions(assumed)
+        recorded = _Recorded(assumed)
         operations = count_operations(self.model, self.plans, recorded)  # type: ignore[arg-type]
-        self.counted[tuple((name, getattr(assumed, name)) for name in sorted(recorded.read))] = operations
+        self.counted[tuple(sorted(recorded.read.items()))] = operations
         return estimate_columns(self.model, system, self.plans, self.gbs, assumed, operations)
 
     def seconds(self, system: System, assumed: Assumptions, counted: bool = True) -> Floats:
@@ -76,16 +76,19 @@ class RunBatch:
         )
 
 
-class _RecordedAssumptions:
+class _Recorded:
     """Assumptions that record which of them are read: operations depend on nothing else."""
 
-    def __init__(self, assumed: Assumptions):
-        self.assumed = assumed
-        self.read: set[str] = set()
+    def __init__(self, record: Any, prefix: str = "", read: dict[str, Any] | None = None):
+        self.record, self.prefix = record, prefix
+        self.read: dict[str, Any] = {} if read is None else read
 
     def __getattr__(self, name: str) -> Any:
-        self.read.add(name)
-        return getattr(self.assumed, name)
+        value = getattr(self.record, name)
+        if is_dataclass(value):
+            return _Recorded(value, f"{self.prefix}{name}.", self.read)
+        self.read[self.prefix + name] = value
+        return value
 
 
 def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:

@@ -156,7 +156,7 @@ def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: boo
         yield Prediction(runs[i].id, skipped=reason)
     for batch in run_batches:
         assumed = resolve(
-            batch.stack if assumptions == CALIBRATED.name else assumptions
+            batch.stack if assumptions == CALIBRATED else assumptions
         )  # calibrated: the stack of the run
         yield from _batch_predictions(batch, [runs[i] for i in batch.rows], assumed, parts)
 

@@ -70,7 +70,7 @@ def wasteful(est: Estimate) -> list[Product]:
     list of Product
         Products that lose more than 2 % of their time. Those of equal sizes are listed once; fused attention is left out.
     """
-    without_waves, gpu = replace(est.assumptions, wave_loss=0.0), est.system.accelerator
+    without_waves, gpu = est.assumptions.with_values({"kernels.wave_loss": 0.0}), est.system.accelerator
     rows: dict[tuple[float, float, float], list[Any]] = {}
     spent = 0.0
     for name, direction, kernel in _products(est):
@@ -313,7 +313,7 @@ def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, mo
         return None
     time = float(variant.step_seconds / est.step_seconds)
     flops = 1.0 if name == "vocabulary" else model_flops_per_token(model) / model_flops_per_token(est.model)
-    even = _untiled_seconds(est, model) / untiled / time - 1 if est.assumptions.tile else 0.0
+    even = _untiled_seconds(est, model) / untiled / time - 1 if est.assumptions.kernels.tile else 0.0
     parameters = model.parameters / est.model.parameters - 1
     return Better(
         value=value, said=note, gain=flops / time - 1, even=even, step_seconds=time - 1, parameters=parameters
@@ -322,5 +322,5 @@ def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, mo
 
 def _untiled_seconds(est: Estimate, model: Model) -> float:
     """Return the step time of a model without tile and wave quantisation [s]."""
-    smooth = replace(est.assumptions, tile=0.0)
+    smooth = est.assumptions.with_values({"kernels.tile": 0.0})
     return float(estimate_columns(model, est.system, one_plan(est), est.gbs, smooth).step_seconds)

@@ -149,7 +149,7 @@ class Trace:
             ("copies to and from the host", "offload_comm", float(step.offload)),
             ("stragglers", "stragglers", float(step.stragglers)),
             ("optimizer step", "optimizer_step", float(step.optimizer)),
-            ("host between steps", "host", float(self.estimate.assumptions.step_seconds)),
+            ("host between steps", "host", float(self.estimate.assumptions.host.step_seconds)),
         ]
 
     @cached_property
@@ -258,7 +258,7 @@ def trace(est: Estimate) -> Trace:
     lengths = passes(est, plan)
     timeline = _simulated(lengths, plan, est, lengths.beside)
     without_transfers = _simulated(lengths, plan, est, 0.0) if lengths.beside else timeline
-    barrier = est.assumptions.optimizer_barrier or not SCHEDULES[plan.schedule].splits_backward
+    barrier = est.assumptions.overlap.optimizer_barrier or not SCHEDULES[plan.schedule].splits_backward
     begin, seconds = _start_and_seconds(timeline, barrier)
     first_start, undelayed_seconds = _start_and_seconds(without_transfers, barrier)
     undelayed = {

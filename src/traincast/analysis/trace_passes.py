@@ -127,9 +127,9 @@ def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tu
     busy = float(
         sum_of(costs, device.executed_parts, "forward") + sum_of(costs, device.executed_parts, "backward")
     )
-    if not assumed.dispatch_seconds:
+    if not assumed.host.dispatch_seconds:
         return 0.0, busy
-    issued = float(sum_of(costs, device.executed_parts, "dispatch")) + assumed.microbatch_seconds
+    issued = float(sum_of(costs, device.executed_parts, "dispatch")) + assumed.host.microbatch_seconds
     return float(paced_by(issued, busy)) - busy, busy
 
 

@@ -127,9 +127,9 @@ class ScalingRequest:
     def rate(self) -> float:
         """Sustained rate of large matrix products on one GPU [FLOP/s]."""
         gpu, assumed = self.system.accelerator, self.assumptions
-        efficiency = assumed.matrix_efficiency
-        sustained = gpu.sustained("16-bit", efficiency) if assumed.sustained_rates else efficiency
-        share = assumed.product_efficiency * sustained
+        efficiency = assumed.kernels.matrix_efficiency
+        sustained = gpu.sustained("16-bit", efficiency) if assumed.kernels.sustained_rates else efficiency
+        share = assumed.kernels.product_efficiency * sustained
         return float(gpu.peak("16-bit") * share)
 
     @property

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from traincast.catalog import huggingface
 from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
-from traincast.catalog.software_stacks import stack_file, stack_names
+from traincast.catalog.software_stacks import stack_file, stack_names, with_current_paths
 from traincast.core.errors import InputError, type_problems, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import Accelerator, Software, System, Tier
@@ -366,6 +366,10 @@ def system_document(name_or_path: str | Path) -> dict[str, Any]:
         raise unknown_name_error("system", str(name_or_path), system_names(), hint)
     if MODEL_KEYS & document.keys():
         raise InputError(str(name_or_path), ["describes a model, not a system"])
+    if isinstance(parts := document.get("software"), list):
+        document["software"] = [
+            with_current_paths(part) if isinstance(part, dict) else part for part in parts
+        ]
     return document
 
 

@@ -1,17 +1,20 @@
 """Software stacks: assumptions on what a training framework of a given year fuses and overlaps, and its overheads."""
 
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from traincast.catalog.documents import catalogue, catalogue_entry
-from traincast.core.assumptions import CALIBRATED, PRESETS, Assumptions
-from traincast.core.errors import unknown_name_error
+from traincast.catalog.documents import catalogue, catalogue_entry, read
+from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, PAPER, PRESETS, Assumptions, current_path
+from traincast.core.errors import InputError, unknown_name_error
 from traincast.core.system import System
 
 if TYPE_CHECKING:
-    from traincast.catalog.schema.software_stack import StackFile
+    from traincast.catalog.schema.software_stack import AssumptionsFile, StackFile
 
+CALIBRATED_FILE: Final = Path(__file__).with_name("calibrated.yaml")
 DEFAULT_STACK = "megatron-core-2025"  #: the stack that "calibrated" stands for
 
 
@@ -20,7 +23,13 @@ def stack_names() -> tuple[str, ...]:
     return tuple(catalogue("stacks"))
 
 
-@lru_cache
+@cache
+def calibrated() -> Assumptions:
+    """Return the values for all or most software (calibrated.yaml), which the files of stacks change."""
+    return replace(PAPER, name=CALIBRATED).with_values(calibrated_file().changes())
+
+
+@cache
 def load_stack(name: str) -> Assumptions:
     """Load the assumptions of a software stack.
 
@@ -32,7 +41,7 @@ def load_stack(name: str) -> Assumptions:
     Returns
     -------
     Assumptions
-        The calibrated assumptions, with the fields that the stack's file sets replaced.
+        The calibrated assumptions, with the values of the stack's file.
 
     Raises
     ------
@@ -40,8 +49,8 @@ def load_stack(name: str) -> Assumptions:
         If there is no such stack, or with every mistake of its file.
     """
     file = stack_file(name)
-    base = load_stack(file.based_on) if file.based_on else CALIBRATED
-    return replace(base, name=file.name, **file.changes())
+    base = load_stack(file.based_on) if file.based_on else calibrated()
+    return replace(base, name=file.name).with_values(file.changes())
 
 
 def stack_file(name: str) -> "StackFile":
@@ -53,6 +62,14 @@ def stack_file(name: str) -> "StackFile":
     if document is None:
         raise unknown_name_error("stack", name, stack_names())
     return check(STACK, document, name)
+
+
+def calibrated_file() -> "AssumptionsFile":
+    """Read and check the file of the values for all or most software."""
+    from traincast.catalog.schema.messages import check
+    from traincast.catalog.schema.software_stack import CALIBRATED_SCHEMA
+
+    return check(CALIBRATED_SCHEMA, read(CALIBRATED_FILE), CALIBRATED)
 
 
 def resolve(assumptions: str | Assumptions) -> Assumptions:
@@ -70,28 +87,32 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
     """
     if isinstance(assumptions, Assumptions):
         return assumptions
-    if assumptions == CALIBRATED.name:
-        return replace(load_stack(DEFAULT_STACK), name=CALIBRATED.name)
+    if assumptions == CALIBRATED:
+        return replace(load_stack(DEFAULT_STACK), name=CALIBRATED)
     if assumptions in PRESETS:
         return PRESETS[assumptions]
     if assumptions.lower() in catalogue("stacks"):
         return load_stack(assumptions.lower())
-    raise unknown_name_error("assumptions", assumptions, (*PRESETS, *stack_names()))
+    raise unknown_name_error("assumptions", assumptions, (CALIBRATED, *PRESETS, *stack_names()))
 
 
 def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
-    """Return the assumptions of a software stack on a system: values fitted on the system replace those of the catalogue.
-
-    Parameters
-    ----------
-    system : System
-        Machine, which may have values of the stack (`System.software`).
-    assumed : Assumptions
-        Assumptions of the stack.
-    """
-    stack = DEFAULT_STACK if assumed.name == CALIBRATED.name else assumed.name
+    """Return the assumptions of a stack with the values fitted on a system (`System.software`), if it has any."""
+    stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
     fitted: dict[str, Any] = {}
     for software in system.software:
         if software.stack == stack:
             fitted |= dict(software.figures)
-    return replace(assumed, **fitted) if fitted else assumed
+    return assumed.with_values(fitted) if fitted else assumed
+
+
+def with_current_paths(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document with the paths of assumptions in place of flat names of earlier releases; others stay."""
+
+    def current(key: Any) -> Any:
+        try:
+            return key if key in ASSUMPTIONS else current_path(key)
+        except InputError:  # the schema knows whether the key is allowed
+            return key
+
+    return {current(key): value for key, value in document.items()}

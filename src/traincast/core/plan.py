@@ -235,7 +235,7 @@ class Plans:
     def ready(self, assumed: Assumptions) -> "Plans":
         """Return the plans with a `grad_dtype` of "usual" replaced by that of the precision recipe or the assumptions."""
         return (
-            replace(self, grad_dtype=self.recipe.accumulation or assumed.grad_dtype)
+            replace(self, grad_dtype=self.recipe.accumulation or assumed.memory.grad_dtype)
             if self.grad_dtype == "usual"
             else self
         )

@@ -244,7 +244,7 @@ class Software:
     stack : str
         Name of the stack in the catalogue.
     figures : tuple of (str, float)
-        Fields of `Assumptions` and their values, which replace the catalogue's.
+        Paths of `Assumptions` and their values, which replace the catalogue's.
     """
 
     stack: str

@@ -28,7 +28,7 @@ def vocabulary(model: Model, sharding: Sharding) -> Column:
     Column
         Rows; a column over plans.
     """
-    multiple = sharding.assumptions.vocab_multiple
+    multiple = sharding.assumptions.memory.vocab_multiple
     return -(-(model.vocab or 0) // (multiple * sharding.plan.tp)) * multiple
 
 
@@ -115,9 +115,9 @@ def loss(sharding: Sharding, logits: Column) -> Operation:
     Operation
         Bound by memory traffic.
     """
-    byte = sharding.assumptions.element_bytes / 2  # an element of 16 bits has two
-    nbytes = sharding.assumptions.loss_bytes * byte * logits
-    peak = sharding.assumptions.logit_bytes * sharding.plan.recipe.width * byte * logits
+    byte = sharding.assumptions.memory.element_bytes / 2  # an element of 16 bits has two
+    nbytes = sharding.assumptions.traffic.loss_bytes * byte * logits
+    peak = sharding.assumptions.memory.logit_bytes * sharding.plan.recipe.width * byte * logits
     all_reduce = (
         Collective("all-reduce", 3 * 4 * byte * sharding.tokens, "tp"),
     )  # three fp32 numbers of a token

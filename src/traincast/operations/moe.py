@@ -81,7 +81,7 @@ def _permutation(
     exchange = Collective("all-to-all", nbytes, "ep", copies=topk)
     gather = Collective("all-gather", nbytes * sharding.plan.etp, "etp")
     scatter = Collective("reduce-scatter", nbytes * sharding.plan.etp, "etp")
-    elements = sharding.assumptions.expert_passes * rows * width
+    elements = sharding.assumptions.traffic.expert_passes * rows * width
     moved = elementwise.moved(name, sharding.E, forward * elements, backward * elements, module="experts")
     return replace(
         moved,
@@ -101,7 +101,7 @@ def _expert_mlps(model: Model, config: Experts, sharding: Sharding, rows: Column
     yield replace(up, experts=True, module="experts", recomputed_with="experts", role="up projection")
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc1_bias", sharding, rows, wide / sharding.plan.etp, local_experts)
-    passes = sharding.assumptions.expert_passes
+    passes = sharding.assumptions.traffic.expert_passes
     activated = elementwise.activation(
         f"experts.{model.mlp}", sharding.E * passes, inner, model.up_projections
     )
@@ -116,5 +116,5 @@ def _expert_bias(
     name: str, sharding: Sharding, rows: Column, width: Column, local_experts: Column
 ) -> Operation:
     """Return the biases of the rank's experts, of local width `width`, added to all rows."""
-    bias = elementwise.bias(name, sharding.E * sharding.assumptions.expert_bias_passes, rows, width)
+    bias = elementwise.bias(name, sharding.E * sharding.assumptions.traffic.expert_bias_passes, rows, width)
     return replace(bias, weights=local_experts * width, experts=True, has_framework_traffic=True)

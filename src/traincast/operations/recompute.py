@@ -51,7 +51,7 @@ def _is_output_unused(op: Operation, model: Model, sharding: Sharding) -> bool:
     layer's products. A norm after the block needs its result.
     """
     return (
-        not sharding.assumptions.remakes_last
+        not sharding.assumptions.memory.recomputes_last
         and op.only_makes_output
         and model.norms == NORMS_OF_PRE_NORM_LAYER
     )

@@ -46,7 +46,7 @@ class Sharding(ABC):
     @cached_property
     def E(self) -> Column:
         """Return the size of an element [byte]."""
-        return self.plan.recipe.width * self.assumptions.element_bytes
+        return self.plan.recipe.width * self.assumptions.memory.element_bytes
 
     @cached_property
     def sizes(self) -> Sizes:
@@ -62,12 +62,15 @@ class Sharding(ABC):
         """Return the element sizes of a linear layer at the rate of the precision recipe (`low`) or at 16 bits."""
         recipe, plan, assumed = self.plan.recipe, self.plan, self.assumptions
         accumulated = (
-            plan.gradient_bytes * assumed.accumulation_passes / (2 * recipe.width)
+            plan.gradient_bytes * assumed.traffic.accumulation_passes / (2 * recipe.width)
         )  # 2 bytes of 16 bits
         if not (low and recipe.rate in ("fp8", "int8", "fp4")):
             return Sizes(self.E, 1, accumulated)
-        casts, weight_casts = recipe.casts * assumed.cast_passes, recipe.casts * assumed.weight_cast_passes
-        kept = recipe.operand if assumed.keeps_casts else 1
+        casts, weight_casts = (
+            recipe.casts * assumed.traffic.cast_passes,
+            recipe.casts * assumed.traffic.weight_cast_passes,
+        )
+        kept = recipe.operand if assumed.memory.saves_casts else 1
         return Sizes(self.E, recipe.operand, accumulated, casts, weight_casts, low, kept)
 
     @cached_property
@@ -192,19 +195,23 @@ class Sharding(ABC):
         """
         rows, width = self.residual_shape
         return elementwise.dropout(
-            name, self.E, self.assumptions.mask_bytes, rows * width if elements is None else elements
+            name, self.E, self.assumptions.memory.mask_bytes, rows * width if elements is None else elements
         )
 
     def gate_bytes(self, elements: Column) -> Column:
         """Return the memory of the activated gate of a gated MLP, if it is saved beside gate and product [byte]."""
-        return self.E * elements * float(self.assumptions.keeps_elementwise and self.model.up_projections > 1)
+        return (
+            self.E
+            * elements
+            * float(self.assumptions.memory.saves_elementwise and self.model.up_projections > 1)
+        )
 
     def heads(self, local: bool = False) -> Heads:
         """Return the shapes of core attention on the local heads, queries cut over the sequence."""
         model, plan = self.model, self.plan
         head_ways = plan.tp * plan.ulysses
         full = model.seq * model.seq
-        skipped: Any = self.assumptions.causal_skipping
+        skipped: Any = self.assumptions.attention.causal_skipping
         share: Any = 1 if not (model.causal or local) else 1 - skipped * (1 - model.attended(local) / full)
         kv = -(-model.groups // head_ways)  # keys and values with fewer heads than ranks are replicated
         q, v = model.head_width, model.value_width
@@ -236,19 +243,19 @@ class Sharding(ABC):
         recompute = "attention" in plan.recomputed
         if plan.attention == "flash":
             # The output projection saves its operand in low precision, and attention its result at 16 bits.
-            kept = 1 if self.sizes.kept != 1 else assumed.keeps_attention_output
+            kept = 1 if self.sizes.kept != 1 else assumed.memory.saves_attention_output
             comms, rounds = self._context_comms(at), self._ring_rounds()
             yield attention.flash(self.E, at, comms, rounds, kept, recompute, self.model.dropout)
         else:
             yield from attention.unfused(
                 self.E,
-                assumed.mask_bytes,
+                assumed.memory.mask_bytes,
                 at,
                 self.sequence_axis,
                 recompute,
                 self.model.dropout,
-                passes=(assumed.softmax_passes, assumed.unfused_softmax_passes),
-                launches=assumed.unfused_softmax_launches,
+                passes=(assumed.traffic.softmax_passes, assumed.traffic.unfused_softmax_passes),
+                launches=assumed.host.unfused_softmax_launches,
             )
 
     def _ring_rounds(self) -> Column | None:

@@ -42,13 +42,13 @@ class OneD(Sharding):
 
     def _gather(self, width: Column, operand: bool = False) -> Comms:
         """Return the all-gather of tokens at full width, none without `sp`; an operand of a product may be cast before."""
-        size = self.sizes.operand if operand and self.assumptions.gathers_operands else 1
+        size = self.sizes.operand if operand and self.assumptions.collectives.gathers_operands else 1
         return (Collective("all-gather", size * self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
 
     @property
     def _cast_share(self) -> Column:
         """Return the share of gathered tokens that a rank casts: its own part if they are cast before they are gathered."""
-        return 1 / self.plan.tp if self.plan.sp and self.assumptions.gathers_operands else 1
+        return 1 / self.plan.tp if self.plan.sp and self.assumptions.collectives.gathers_operands else 1
 
     def column_parallel(
         self,
@@ -61,7 +61,7 @@ class OneD(Sharding):
         """Return w[inputs, outputs/m1]; the input gradient is reduce-scattered."""
         if rows is not None:
             return linear.linear(name, self.sizes, rows, inputs, outputs // self.plan.etp, copies=copies)
-        keeps = self.assumptions.keeps_gathered or not self.plan.sp
+        keeps = self.assumptions.memory.saves_gathered or not self.plan.sp
         kept = self.tokens if keeps else self.tokens // self.plan.tp
         second_gather = () if keeps else self._gather(inputs, operand=True)
         backward = (*second_gather, *self._scatter(inputs))
@@ -97,7 +97,11 @@ class OneD(Sharding):
     def projection(self, name: str, local: Column) -> Operation:
         """Return a column-parallel layer on gathered tokens."""
         e = self.model.hidden
-        kept = self.tokens if self.assumptions.keeps_gathered or not self.plan.sp else self.residual_shape[0]
+        kept = (
+            self.tokens
+            if self.assumptions.memory.saves_gathered or not self.plan.sp
+            else self.residual_shape[0]
+        )
         return linear.linear(
             name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept
         )
@@ -113,7 +117,7 @@ class OneD(Sharding):
         if (
             returned and self.plan.sp
         ):  # gradient of the row-parallel layer's result: gathered, written as its equal in the paper
-            gathers = self.assumptions.gathers_operands
+            gathers = self.assumptions.collectives.gathers_operands
             backward = (
                 self._gather(self.model.hidden, operand=True) if gathers else self._scatter(self.model.hidden)
             )
@@ -188,7 +192,7 @@ class Summa(Sharding):
         """Return the norm of rows cut over m1: moments (forward), their gradients and the weights' (backward) are all-reduced."""
         r, w = self.residual_shape
         width = (
-            getattr(self.model, self.assumptions.summa_norm_width) // self.plan.tp
+            getattr(self.model, self.assumptions.traffic.summa_norm_width) // self.plan.tp
         )  # erratum 1: the published model cut l
         forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)  # two moments per row
         backward = (
@@ -205,7 +209,7 @@ class Summa(Sharding):
         if self.plan.attention != "summa":
             yield from super().attention(local)
             return
-        model, plan, mask = self.model, self.plan, self.assumptions.mask_bytes
+        model, plan, mask = self.model, self.plan, self.assumptions.memory.mask_bytes
         yield from attention.summa(
             self.E, mask, plan.mbs, model.heads, model.seq, model.head_width, plan.tp, plan.tp2, plan.panels
         )

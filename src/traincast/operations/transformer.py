@@ -94,7 +94,9 @@ def _block_end(
     ends_layer = block == "mlp"
     if model.dropout:
         yield sharding.dropout("mlp.dropout" if ends_layer else "attention.out_dropout")
-    if sharding.assumptions.residuals:  # read twice and written once; backward adds to the norm's gradient
+    if (
+        sharding.assumptions.traffic.residuals
+    ):  # read twice and written once; backward adds to the norm's gradient
         addition = moved(f"{block}.residual", sharding.E, 3 * rows * width, rows * width)
         yield replace(addition, only_makes_output=ends_layer)
     for extra in range(model.norms // 2 - 1):
@@ -164,7 +166,7 @@ def _queries_keys_values(model: Model, sharding: Sharding) -> Iterator[Operation
         normed = norm("attention.qk_norm", sharding.E, T * sharding.local(model.heads + kv), q, vectors=1)
         yield replace(normed, weights=weights + 0.0 * sharding.plan.tp)
     if model.positions == "rotary":
-        inputs = sharding.E * rotated * float(sharding.assumptions.keeps_elementwise)
+        inputs = sharding.E * rotated * float(sharding.assumptions.memory.saves_elementwise)
         yield replace(moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated), saved_bytes=inputs)
 
 
@@ -218,10 +220,10 @@ def _as_fused(op: Operation, assumed: Assumptions) -> Operation:
     """Return the operation with the memory traffic that a framework's kernels make of elementwise work."""
     if op.has_framework_traffic or not _is_elementwise(op):
         return op
-    if assumed.fuses_additions and op.fused_with_neighbour:
+    if assumed.traffic.fuses_additions and op.fused_with_neighbour:
         # The kernel before or after reads and writes the same elements; only a mask is written in addition.
         op = replace(op, forward=replace(op.forward, nbytes=op.saved_bytes))
-    return with_traffic(op, assumed.elementwise_passes)
+    return with_traffic(op, assumed.traffic.elementwise_passes)
 
 
 def _is_elementwise(op: Operation) -> bool:

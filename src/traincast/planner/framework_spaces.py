@@ -99,7 +99,7 @@ class Framework:
             searched["recompute"] = tuple(lean(model) if value == LEAN else value for value in modules)
         if not (self.experts and model.experts is not None):
             searched.pop("ep_overlap", None)
-        if assumptions.tp_overlapped >= assumptions.tp_exposed:
+        if assumptions.overlap.tp_overlapped >= assumptions.overlap.tp_exposed:
             searched.pop("tp_overlap", None)
         searched |= {name: (value,) for name, value in fixed.items()}
         strategies = self._strategies(fixed)

@@ -53,7 +53,7 @@ def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assu
         "assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)
     ):
         raise InputError("assumptions", wrong)
-    usual_stack = assumptions == CALIBRATED.name and usual in stack_names()
+    usual_stack = assumptions == CALIBRATED and usual in stack_names()
     return resolve(usual if assumptions is None or usual_stack else assumptions)
 
 

@@ -94,7 +94,7 @@ class _DataParallelTraffic:
 
     def exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
         """Return the exposed time of exchanges that so many passes of a direction may overlap [s]."""
-        return self._exposed(exchanges, direction, device, passes, self.assumed.dp_contention)
+        return self._exposed(exchanges, direction, device, passes, self.assumed.overlap.dp_contention)
 
     def hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
         """Return the hidden time of these exchanges [s]."""
@@ -104,7 +104,9 @@ class _DataParallelTraffic:
     def _exposed(
         self, exchanges: Exchanges, direction: str, device: Counts, passes: Column, contention: float
     ) -> Column:
-        busy = [self.assumed.dp_window * passes * getattr(self.costs[part], direction) for part in device]
+        busy = [
+            self.assumed.overlap.dp_window * passes * getattr(self.costs[part], direction) for part in device
+        ]
         seconds, streams = zip(*(exchanges[part] for part in device), strict=True)
         return layer_by_layer(seconds, busy, list(device.values()), contention, streams)
 
@@ -123,7 +125,9 @@ class _DataParallelTraffic:
             return nm * time_of(self.gather, "forward", executed), nm * time_of(
                 both, "backward", executed
             ) + replicated
-        passes = 1 + self.assumed.interleaved_window * is_group(plan.vp) * (np.minimum(plan.pp, nm) - 1)
+        passes = 1 + self.assumed.overlap.interleaved_window * is_group(plan.vp) * (
+            np.minimum(plan.pp, nm) - 1
+        )
         if plan.zero == 2:
             scattered = nm * time_of(self.scatter, "backward", executed)
         else:
@@ -146,10 +150,10 @@ def _traffic(
 
 def _broadcasts(plan: Plans, system: System, assumed: Assumptions) -> Column:
     """Return the wait for ranks that broadcast their shard of the weights one after the other, over the network [s]."""
-    if not (assumed.broadcast_seconds and plan.zero):
+    if not (assumed.host.broadcast_seconds and plan.zero):
         return 0.0
     n, near = group(plan, "shards", system.tiers)
-    return assumed.broadcast_seconds * n * is_group(n / near[0])
+    return assumed.host.broadcast_seconds * n * is_group(n / near[0])
 
 
 class _ReplicaGroup(NamedTuple):
@@ -198,7 +202,7 @@ def _replica_groups(
         reduction = over(all_ranks, "all-reduce")
         return _ReplicaGroup(False, reduction, reduction, between, shards)
     reduction = over(shard_ranks, "reduce-scatter")
-    equal = assumed.all_gather_factor == assumed.reduce_scatter_factor
+    equal = assumed.collectives.all_gather_factor == assumed.collectives.reduce_scatter_factor
     return _ReplicaGroup(
         True, reduction, reduction if equal else over(shard_ranks, "all-gather"), between, shards
     )
@@ -206,7 +210,7 @@ def _replica_groups(
 
 def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[Exchanges, ...]:
     """Return the time to gather the weights of one of every part, to reduce its gradients, and to sum those over replicas [s]."""
-    byte = assumed.element_bytes / 2  # 16 bits have two bytes
+    byte = assumed.memory.element_bytes / 2  # 16 bits have two bytes
     weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
     dense = _replica_groups(plan, ("weights", "shards", "replicas"), plan.shards, system, assumed)
     gather = {part: dense.gather(weight * cost.weights) for part, cost in used.items()}

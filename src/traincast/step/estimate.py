@@ -230,7 +230,7 @@ class Estimate:
                     f"{name}_comm_seconds": time.comm + time.exchange,
                 }
             recompute_seconds = 0.0 if timed.again is None else timed.again.total
-            weights = op.weights * self.assumptions.element_bytes
+            weights = op.weights * self.assumptions.memory.element_bytes
             row |= {
                 "again_seconds": recompute_seconds,
                 "weight_bytes": weights,

@@ -113,7 +113,11 @@ def devices_memory(
     flight = SCHEDULES[plan.schedule].in_flight
     nm = plan.microbatches(gbs)
     groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
-    communicators = assumed.buffer_bytes * total(is_group(n) for n in groups) if assumed.buffer_bytes else 0.0
+    communicators = (
+        assumed.memory.buffer_bytes * total(is_group(n) for n in groups)
+        if assumed.memory.buffer_bytes
+        else 0.0
+    )
     devices = []
     for i, position in enumerate(stages.position):
         parts = states(footprints, plan, stages.stored_parts[i], assumed)
@@ -129,18 +133,18 @@ def devices_memory(
             "peak",
         )
         parts["gathered"] = _gathered(footprints, plan, stages.stored_parts[i], assumed)
-        parts["buffers"] = assumed.context_bytes + communicators
+        parts["buffers"] = assumed.memory.context_bytes + communicators
         ends = {part: n for part, n in stages.stored_parts[i].items() if part in VOCABULARY}
         matrix = (
             _largest(footprints, ends, "weights")
-            * (assumed.vocabulary_gradient_bytes / 2)
-            * assumed.element_bytes
+            * (assumed.memory.vocabulary_gradient_bytes / 2)
+            * assumed.memory.element_bytes
         )
         live = _largest(
             footprints, stages.stored_parts[i], "live"
         )  # in backward, when the logits are gone: the larger of the two counts
         parts["workspace"] = np.maximum(live - parts["logits"], 0 * live) + matrix
-        parts["reserved"] = assumed.allocator_share * total(
+        parts["reserved"] = assumed.memory.allocator_share * total(
             column for name, column in parts.items() if name != "buffers"
         )
         devices.append(parts)
@@ -186,20 +190,22 @@ def states(
     dict of str to Column
         ``"weights"``, ``"gradients"``, ``"optimizer"``; columns over plans [byte].
     """
-    recipe, offloaded, element_scale = plan.recipe, words(plan.offload), assumed.element_bytes / 2
+    recipe, offloaded, element_scale = plan.recipe, words(plan.offload), assumed.memory.element_bytes / 2
     n, n_experts = plan.shards, plan.expert_shards
 
     def kept(each: float, sharded: bool, parts: Counts = counts) -> Column:
         dense, experts = _sum(footprints, parts, "weights"), _sum(footprints, parts, "expert_weights")
         return each * element_scale * (dense / n + experts / n_experts if sharded else dense + experts)
 
-    weights = kept(2 * recipe.width if plan.zero < 3 or assumed.keeps_sharded_copy else 0.0, plan.zero >= 3)
+    weights = kept(
+        2 * recipe.width if plan.zero < 3 or assumed.memory.stores_sharded_copy else 0.0, plan.zero >= 3
+    )
     if (
-        recipe.copies and assumed.keeps_casts
+        recipe.copies and assumed.memory.saves_casts
     ):  # of what is multiplied in low precision, which the vocabulary's matrices are not
         layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
         both_layouts = (
-            recipe.rate == "fp8" and not assumed.keeps_16bit_weights
+            recipe.rate == "fp8" and not assumed.memory.stores_16bit_weights
         )  # by rows and by columns, in the place of 16 bits
         weights = weights + kept(
             2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies, plan.zero >= 3, layers
@@ -208,7 +214,7 @@ def states(
     optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,
-        "gradients": kept(plan.gradient_bytes + assumed.gradient_copy_bytes * wide, plan.zero >= 2),
+        "gradients": kept(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2),
         "optimizer": 0 * optimizer if "optimizer" in offloaded else optimizer,
     }
 
@@ -222,7 +228,9 @@ def _gathered(
     layers = {part: n for part, n in counts.items() if part not in VOCABULARY}
     largest = _largest(footprints, layers, "weights") + _largest(footprints, layers, "expert_weights")
     ends = _sum(footprints, {part: n for part, n in counts.items() if part in VOCABULARY}, "weights")
-    return plan.recipe.width * assumed.element_bytes * (assumed.gathered_layers * largest + ends)
+    return (
+        plan.recipe.width * assumed.memory.element_bytes * (assumed.memory.gathered_layers * largest + ends)
+    )
 
 
 def _sum(footprints: Mapping[str, Footprint], counts: Counts, what: str) -> Column:

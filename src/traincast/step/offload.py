@@ -45,7 +45,10 @@ def offload_seconds(
         if "weights" in offloaded:
             copied = (
                 copied
-                + plan.recipe.width * assumed.element_bytes * (cost.weights + cost.expert_weights) / link
+                + plan.recipe.width
+                * assumed.memory.element_bytes
+                * (cost.weights + cost.expert_weights)
+                / link
             )
         seconds = seconds + n * (exposed_time(copied - cost.forward) + exposed_time(copied - cost.backward))
     return nm * seconds

@@ -32,9 +32,9 @@ def optimizer_seconds(
     Column
         Time in a step [s].
     """
-    if not assumed.optimizer_passes:
+    if not assumed.traffic.optimizer_passes:
         return 0.0
-    gpu, element_scale = system.accelerator, assumed.element_bytes / 2  # 16 bits have two bytes
+    gpu, element_scale = system.accelerator, assumed.memory.element_bytes / 2  # 16 bits have two bytes
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
     updated = (
         sum_of(costs, stored, "weights") / n + sum_of(costs, stored, "expert_weights") / n_experts
@@ -45,7 +45,7 @@ def optimizer_seconds(
     )  # states read and written; gradients read twice
     if "optimizer" in words(plan.offload):  # gradients go to the host, which updates, and weights come back
         copied = updated * element_scale * (plan.gradient_bytes + 2 * plan.recipe.width)
-        return copied / gpu.host_link + moved / assumed.host_memory_bandwidth
+        return copied / gpu.host_link + moved / assumed.host.memory_bandwidth
     squares = sum_of(costs, stored, "squares") / n + sum_of(costs, stored, "expert_squares") / n_experts
-    products = plan.optimizer.iterations * squares / (assumed.matrix_efficiency * gpu.matrix_flops)
-    return assumed.optimizer_passes * moved / gpu.hbm_bandwidth + products
+    products = plan.optimizer.iterations * squares / (assumed.kernels.matrix_efficiency * gpu.matrix_flops)
+    return assumed.traffic.optimizer_passes * moved / gpu.hbm_bandwidth + products

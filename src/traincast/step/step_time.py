@@ -96,7 +96,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     forward, backward = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.model_parts, "weight") if schedule.splits_backward else 0.0
     lost = schedule.lost(
-        forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.optimizer_barrier
+        forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier
     )
     link = links(costs, plan, system, assumed)
     per_microbatch = 2 * schedule.transfers(plan.vp) * link.blocking  # forward and backward
@@ -104,7 +104,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     if plan.ep_overlap:  # nothing overlaps the exchange of the first forward and the last backward pass
         bubble = bubble + largest([sum_of(costs, device, "hidden") for device in stages.executed_parts])[0]
     pp_comm = nm * per_microbatch
-    if assumed.pp_exposed < 1:
+    if assumed.overlap.pp_exposed < 1:
         pp_comm = pp_comm + _exposed_transfers(schedule, link.overlapped, plan, nm, pace)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = largest(
@@ -115,11 +115,11 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         offload, _ = largest(
             [offload_seconds(costs, device, plan, nm, system, assumed) for device in stages.executed_parts]
         )
-    host = nm * pace.late + assumed.step_seconds
+    host = nm * pace.late + assumed.host.step_seconds
     time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, host)
     return (
         replace(time, stragglers=_straggling(plan, assumed) * (time.seconds - optimizer))
-        if assumed.straggling
+        if assumed.host.straggling
         else time
     )
 
@@ -137,10 +137,10 @@ def links(costs: Costs, plan: Plans, system: System, assumed: Assumptions) -> Li
     hop = stage_transfer(message, plan, system, assumed)
     paced = (
         stage_transfer(message, plan, system, assumed, slowest_stage_link)
-        if assumed.slowest_link_paces
+        if assumed.collectives.slowest_link_paces
         else hop
     )
-    return Links(assumed.pp_exposed * paced, (1 - assumed.pp_exposed) * hop)
+    return Links(assumed.overlap.pp_exposed * paced, (1 - assumed.overlap.pp_exposed) * hop)
 
 
 class _Pace(NamedTuple):
@@ -158,12 +158,12 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
     *busy, busy_model = (
         sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward") for parts in counts
     )
-    if not assumed.dispatch_seconds:
+    if not assumed.host.dispatch_seconds:
         longest, slowest = largest(busy)
         return _Pace(slowest, longest, 0.0, exposed_time(busy_model - longest))
     *launch, launch_model = (sum_of(costs, parts, "dispatch") for parts in counts)
-    launch = [seconds + assumed.microbatch_seconds for seconds in launch]
-    launch_model = launch_model + pp * assumed.microbatch_seconds
+    launch = [seconds + assumed.host.microbatch_seconds for seconds in launch]
+    launch_model = launch_model + pp * assumed.host.microbatch_seconds
     longest, slowest = largest([paced_by(*both) for both in zip(launch, busy, strict=True)])
     busy_slowest = total((slowest == i) * seconds for i, seconds in enumerate(busy))
     return _Pace(
@@ -185,7 +185,7 @@ def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column,
 
 def _straggling(plan: Plans, assumed: Assumptions) -> Column:
     """Return by how much the slowest of all ranks makes a step longer, relative to its work."""
-    return assumed.straggling * np.log2(np.maximum(plan.gpus / GPUS_WITHOUT_STRAGGLERS, 1))
+    return assumed.host.straggling * np.log2(np.maximum(plan.gpus / GPUS_WITHOUT_STRAGGLERS, 1))
 
 
 def _message(costs: Costs) -> Column:

@@ -190,7 +190,7 @@ class ErrorCase:
             for name, parts in COMPONENTS.items()
         }
         return cls(
-            DEFAULT_STACK if stack == CALIBRATED.name else stack,
+            DEFAULT_STACK if stack == CALIBRATED else stack,
             accelerator,
             model.experts is not None,
             sizes,
@@ -271,7 +271,7 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
         What is known of errors; the catalogue's if left out.
     """
     known = known or errors()
-    stack = DEFAULT_STACK if stack == CALIBRATED.name else stack
+    stack = DEFAULT_STACK if stack == CALIBRATED else stack
     ninety = known.memory_stacks.get(stack, float(np.hypot(known.memory, known.memory_new_stack)))
     spread = (
         np.log(19) * np.log(capacity / nbytes) / ninety

@@ -61,7 +61,7 @@ def collective(
     """
     if kind == "all-to-all":
         return all_to_all(
-            V if assumed.all_to_all_factor == 1 else assumed.all_to_all_factor * V,
+            V if assumed.collectives.all_to_all_factor == 1 else assumed.collectives.all_to_all_factor * V,
             members,
             system,
             assumed,
@@ -110,9 +110,10 @@ def collective_curve(
     With `data_parallel` all groups of a domain communicate at once.
     """
     curve = _unscaled_curve(kind, members, system, assumed, data_parallel)
-    factor = {"all-gather": assumed.all_gather_factor, "reduce-scatter": assumed.reduce_scatter_factor}.get(
-        kind, 1.0
-    )
+    factor = {
+        "all-gather": assumed.collectives.all_gather_factor,
+        "reduce-scatter": assumed.collectives.reduce_scatter_factor,
+    }.get(kind, 1.0)
     return curve if factor == 1 else curve.scaled(factor)
 
 
@@ -120,8 +121,8 @@ def _unscaled_curve(
     kind: CollectiveKind, members: Group, system: System, assumed: Assumptions, data_parallel: bool
 ) -> Curve:
     """Return the time of a collective before the factors of the volume in the assumptions."""
-    if assumed.protocols:
-        return nccl.protocols(kind, members, system.tiers, assumed.collective_launch, data_parallel)
+    if assumed.collectives.protocols:
+        return nccl.protocols(kind, members, system.tiers, assumed.collectives.launch_share, data_parallel)
     n, near = members
     fast, *outer = system.tiers
     inside = is_group(near[0])
@@ -136,7 +137,9 @@ def _unscaled_curve(
         hops = hops + tier.latency * (domains(n, within) - domains(n, beyond))
     a: Column = 1.0
     if kind == "all-reduce":
-        one_tier = assumed.all_reduce_passes_in_domain  # erratum 3: the published model passed once
+        one_tier = (
+            assumed.collectives.all_reduce_passes_in_domain
+        )  # erratum 3: the published model passed once
         a = (
             one_tier + (2.0 - one_tier) * is_group(domains(n, near[0])) * inside
         )  # 2 passes: reduce-scatter, then all-gather
@@ -168,15 +171,15 @@ def all_to_all(
         Sum over the tiers, with a latency for each partner; 0 for a group of one [s].
     """
     n, near = members
-    if assumed.protocols:
-        distinct_copies = copies if assumed.node_copies else None
-        return nccl.all_to_all(V, members, system.tiers, assumed.collective_launch, distinct_copies)
+    if assumed.collectives.protocols:
+        distinct_copies = copies if assumed.collectives.node_copies else None
+        return nccl.all_to_all(V, members, system.tiers, assumed.collectives.launch_share, distinct_copies)
     spans, seconds = (1.0, *near, n), []
     for i, tier in enumerate(system.tiers):
         within, beyond = spans[i], spans[i + 1]
         domains = n / within
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
-        if i and assumed.node_copies:
+        if i and assumed.collectives.node_copies:
             sent = sent * nccl.distinct(copies, domains) / copies
         ports = tier.ports if i else 1.0
         seconds.append(
@@ -217,7 +220,7 @@ def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = Fa
     Column
         Latency and V over the effective bandwidth [s].
     """
-    volume = V if assumed.message_factor == 1 else assumed.message_factor * V
-    if assumed.protocols:
-        return nccl.message(volume, tier, inner, assumed.collective_launch)
+    volume = V if assumed.collectives.message_factor == 1 else assumed.collectives.message_factor * V
+    if assumed.collectives.protocols:
+        return nccl.message(volume, tier, inner, assumed.collectives.launch_share)
     return tier.latency + volume / achieved_bandwidth(tier)

@@ -39,7 +39,7 @@ def work_done(work: PassCount, unit: Unit, gpu: Accelerator, assumed: Assumption
     Column
         FLOPs times q, a column over plans [FLOP].
     """
-    if not assumed.tile and not assumed.aligned_elements:
+    if not assumed.kernels.tile and not assumed.kernels.aligned_elements:
         return work.flops(unit)
     products = [kernel for kernel in work.kernels if isinstance(kernel, Gemm) and kernel.unit == unit]
     return total(kernel.flops * tiled(kernel, gpu, assumed) * aligned(kernel, assumed) for kernel in products)
@@ -65,16 +65,16 @@ def tiled(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
     Column
         q, a column over plans.
     """
-    if not assumed.tile:
+    if not assumed.kernels.tile:
         return 1.0
     m, n = product.m, product.n
-    rows, columns = (_tile_edge(size, assumed.tile) for size in (m, n))
+    rows, columns = (_tile_edge(size, assumed.kernels.tile) for size in (m, n))
     tiles = product.batch * np.ceil(m / rows) * np.ceil(n / columns)
     padded = tiles * rows * columns / (product.batch * m * n)
-    if gpu.processors is None or not assumed.wave_loss:
+    if gpu.processors is None or not assumed.kernels.wave_loss:
         return padded
-    waves = tiles * (rows * columns / assumed.tile**2) / gpu.processors
-    return padded * (1 + assumed.wave_loss * (np.ceil(waves) / waves - 1))
+    waves = tiles * (rows * columns / assumed.kernels.tile**2) / gpu.processors
+    return padded * (1 + assumed.kernels.wave_loss * (np.ceil(waves) / waves - 1))
 
 
 def _tile_edge(size: Column, tile: float) -> Column:
@@ -100,10 +100,12 @@ def aligned(product: Gemm, assumed: Assumptions) -> Column:
     Column
         1 or the slowdown, a column over plans.
     """
-    if product.layout != "batched" or not assumed.aligned_elements:
+    if product.layout != "batched" or not assumed.kernels.aligned_elements:
         return 1.0
-    is_aligned = (product.k % assumed.aligned_elements == 0) & (product.n % assumed.aligned_elements == 0)
-    return np.where(is_aligned, 1.0, assumed.misaligned_slowdown)
+    is_aligned = (product.k % assumed.kernels.aligned_elements == 0) & (
+        product.n % assumed.kernels.aligned_elements == 0
+    )
+    return np.where(is_aligned, 1.0, assumed.kernels.misaligned_slowdown)
 
 
 def burst(seconds: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
@@ -126,7 +128,7 @@ def burst(seconds: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
     if gpu.matrix_burst is None or gpu.matrix_sustained is None:
         return seconds
     speedup = gpu.matrix_burst / gpu.matrix_sustained - 1
-    return seconds / (1 + speedup * np.exp(-seconds / assumed.burst_seconds))
+    return seconds / (1 + speedup * np.exp(-seconds / assumed.kernels.burst_seconds))
 
 
 def attention(flops: Column, shapes: Fused, gpu: Accelerator, peak: Column, assumed: Assumptions) -> Column:
@@ -154,24 +156,24 @@ def attention(flops: Column, shapes: Fused, gpu: Accelerator, peak: Column, assu
     Column
         Time, a column over plans [s].
     """
-    rate = gpu.fused_attention(assumed.attention_kernel, assumed.attention_efficiency) * peak  # A
-    tile: Column = assumed.attention_tile
+    rate = gpu.fused_attention(assumed.attention.kernel, assumed.attention.efficiency) * peak  # A
+    tile: Column = assumed.attention.tile
     if shapes.backward:
         rate = rate * (
-            assumed.attention_backward if gpu.attention_backward is None else gpu.attention_backward
+            assumed.attention.backward if gpu.attention_backward is None else gpu.attention_backward
         )
-        rate = rate / np.where(shapes.width > REFERENCE_HEAD_WIDTH, assumed.attention_wide_backward, 1)
+        rate = rate / np.where(shapes.width > REFERENCE_HEAD_WIDTH, assumed.attention.wide_backward, 1)
     elif gpu.attention_tile is not None:
         tile = gpu.attention_tile
     ideal = (
         flops
         / rate
-        * (1 + assumed.attention_softmax / shapes.width)
-        / (1 + assumed.attention_softmax / REFERENCE_HEAD_WIDTH)
+        * (1 + assumed.attention.softmax / shapes.width)
+        / (1 + assumed.attention.softmax / REFERENCE_HEAD_WIDTH)
     )
     edge = tile / 2 * np.sign(1 - shapes.share)
-    seconds = ideal * (1 + (shapes.starts * assumed.attention_start + edge) / (shapes.share * shapes.keys))
+    seconds = ideal * (1 + (shapes.starts * assumed.attention.start + edge) / (shapes.share * shapes.keys))
     if gpu.processors is None:
         return seconds
     longest = ideal * np.minimum(1 / shapes.share, MAX_ROW_IMBALANCE) * gpu.processors * tile / shapes.queries
-    return np.maximum(seconds + assumed.attention_tail * longest, longest)
+    return np.maximum(seconds + assumed.attention.tail * longest, longest)

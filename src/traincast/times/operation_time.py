@@ -107,14 +107,14 @@ def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions
     compute = (
         arithmetic(work, system.accelerator, assumed, plan.recipe)
         if work.kernels
-        else 0 * assumed.launch_seconds
+        else 0 * assumed.kernels.launch_seconds
     )
     memory = exposed_memory(work, compute, system.accelerator, assumed)
 
     def seconds_of(call: Collective) -> Column:
         seconds = _collective_seconds(call, plan, system, assumed)
-        if call.over == "tp" and assumed.collective_seconds:
-            return seconds + assumed.collective_seconds * np.log2(plan.tp)
+        if call.over == "tp" and assumed.collectives.skew_seconds:
+            return seconds + assumed.collectives.skew_seconds * np.log2(plan.tp)
         return seconds
 
     comm = total(seconds_of(call) for call in work.collectives if call.over not in EXPERT_AXES)
@@ -123,9 +123,9 @@ def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions
     elif work.rounds is not None:  # a ring: each block is fetched while attention works on the previous one
         comm = exposed_time(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
     else:
-        comm = comm * (assumed.tp_overlapped if plan.tp_overlap else assumed.tp_exposed)
+        comm = comm * (assumed.overlap.tp_overlapped if plan.tp_overlap else assumed.overlap.tp_exposed)
     exchange = total(seconds_of(call) for call in work.collectives if call.over in EXPERT_AXES)
-    exchange = (1 if plan.ep_overlap else assumed.ep_exposed) * exchange
+    exchange = (1 if plan.ep_overlap else assumed.overlap.ep_exposed) * exchange
     return PassSeconds(compute, memory, comm, exchange, _dispatch(work, plan, system, assumed))
 
 
@@ -146,30 +146,30 @@ def _collective_seconds(call: Collective, plan: Plans, system: System, assumed: 
 
 def _dispatch(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> Column:
     """Return the time of the host to launch a pass: its kernels, and a collective of each group with several members [s]."""
-    if not assumed.dispatch_seconds:
+    if not assumed.host.dispatch_seconds:
         return 0.0
     collectives = total(is_group(group(plan, call.over, system.tiers).members) for call in work.collectives)
-    return assumed.dispatch_seconds * (work.launches * bool(work.kernels) + collectives)
+    return assumed.host.dispatch_seconds * (work.launches * bool(work.kernels) + collectives)
 
 
 def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:
     """Return the time of an operation; arguments and units as for `time_pass`."""
     forward = time_pass(op.forward, plan, system, assumed)
-    if op.synchronises and assumed.sync_seconds:
-        forward = replace(forward, compute=forward.compute + assumed.sync_seconds)
+    if op.synchronises and assumed.host.sync_seconds:
+        forward = replace(forward, compute=forward.compute + assumed.host.sync_seconds)
     weight: Column = 0.0
     if op.backward is op.forward:
         backward = forward
     elif op.weight is None:
         backward = time_pass(op.backward, plan, system, assumed)
-    elif assumed.joint_backward:
+    elif assumed.kernels.joint_backward:
         backward = time_pass(op.whole_backward, plan, system, assumed)
         weight = backward.total * _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
     else:
         weight_pass = time_pass(op.weight, plan, system, assumed)
         backward, weight = time_pass(op.backward, plan, system, assumed) + weight_pass, weight_pass.total
     recompute = forward
-    if op.module == "norms" and "full" not in plan.recomputed and not assumed.keeps_gathered:
+    if op.module == "norms" and "full" not in plan.recomputed and not assumed.memory.saves_gathered:
         recompute = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
     is_recomputed = op.recompute and not op.output_unused
     return TimedOperation(
@@ -215,7 +215,7 @@ def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
     ]
     sent = total(seconds.exchange for seconds in passes)
     work = total(seconds.compute + seconds.memory + seconds.comm for seconds in passes)
-    exposed = np.maximum(sent - work, assumed.ep_overlapped * sent)
+    exposed = np.maximum(sent - work, assumed.overlap.ep_overlapped * sent)
     share = np.where(sent > 0, exposed / np.where(sent > 0, sent, 1.0), 1.0)
 
     def divided(seconds: PassSeconds) -> PassSeconds:

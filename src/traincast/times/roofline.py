@@ -33,16 +33,16 @@ def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: 
         t_c; a column over plans [s].
     """
     high: Rate = "16-bit" if recipe.rate != "fp32" else "fp32"
-    if work.fused is not None and assumed.attention_kernel != "paper":
-        faster = assumed.attention_low if recipe.rate in ("fp8", "fp4") else 1.0
+    if work.fused is not None and assumed.attention.kernel != "paper":
+        faster = assumed.attention.low_precision if recipe.rate in ("fp8", "fp4") else 1.0
         return _launch_overhead(work, assumed) + attention(
             work.flops("matrix"), work.fused, gpu, faster * gpu.peak(high), assumed
         )
     matrix = work_done(work, "matrix", gpu, assumed) / (_sustained_share(high, gpu, assumed) * gpu.peak(high))
-    if assumed.burst_seconds:
+    if assumed.kernels.burst_seconds:
         matrix = burst(matrix, gpu, assumed)
-    vector = work.flops("vector") / (assumed.vector_efficiency * gpu.vector_flops)
-    seconds = assumed.launch_seconds + matrix + vector
+    vector = work.flops("vector") / (assumed.kernels.vector_efficiency * gpu.vector_flops)
+    seconds = assumed.kernels.launch_seconds + matrix + vector
     if any(kernel.unit == "low" for kernel in work.kernels):
         low = _sustained_share(recipe.rate, gpu, assumed) * recipe.reduced_rate * gpu.peak(recipe.rate)
         seconds = seconds + work_done(work, "low", gpu, assumed) / low
@@ -51,24 +51,30 @@ def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: 
 
 def _launch_overhead(work: PassCount, assumed: Assumptions) -> Column:
     """Return the launch overhead of the kernels of a pass, their start and end included [s]."""
-    return assumed.attention_launch_seconds if _is_fused_attention(work, assumed) else assumed.launch_seconds
+    return (
+        assumed.attention.launch_seconds
+        if _is_fused_attention(work, assumed)
+        else assumed.kernels.launch_seconds
+    )
 
 
 def _is_fused_attention(work: PassCount, assumed: Assumptions) -> bool:
     """Return whether a pass is fused attention with a rate of its own."""
-    return work.fused is not None and assumed.attention_kernel != "paper"
+    return work.fused is not None and assumed.attention.kernel != "paper"
 
 
 def _sustained_share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Return the share of a peak that products sustain: the accelerator's measured one if it is asked for and known."""
-    default = assumed.matrix_efficiency
-    return assumed.product_efficiency * (gpu.sustained(rate, default) if assumed.sustained_rates else default)
+    default = assumed.kernels.matrix_efficiency
+    return assumed.kernels.product_efficiency * (
+        gpu.sustained(rate, default) if assumed.kernels.sustained_rates else default
+    )
 
 
 def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:
     """Return the memory bandwidth that kernels achieve, by the accelerator's measured share if asked for and known [byte/s]."""
-    measured = gpu.hbm_sustained if assumed.sustained_bandwidth else None
-    return gpu.hbm_bandwidth * (assumed.memory_efficiency if measured is None else measured)
+    measured = gpu.hbm_sustained if assumed.kernels.sustained_bandwidth else None
+    return gpu.hbm_bandwidth * (assumed.kernels.memory_efficiency if measured is None else measured)
 
 
 def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
@@ -89,7 +95,7 @@ def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
         Time; a column over plans [s].
     """
     rate = memory_rate(gpu, assumed)
-    if gpu.cache_bytes is None or gpu.cache_bandwidth is None or not assumed.sustained_bandwidth:
+    if gpu.cache_bytes is None or gpu.cache_bandwidth is None or not assumed.kernels.sustained_bandwidth:
         return nbytes / rate
     cached = np.minimum(nbytes, gpu.cache_bytes)
     return cached / gpu.cache_bandwidth + (nbytes - cached) / rate
@@ -117,7 +123,7 @@ def exposed_memory(work: PassCount, compute: Column, gpu: Accelerator, assumed: 
     Column
         Exposed time; a column over plans [s].
     """
-    if work.kernels and not assumed.launch_hides_traffic:
+    if work.kernels and not assumed.kernels.launch_hides_traffic:
         compute = compute - _launch_overhead(work, assumed)
     always_exposed = _always_exposed_bytes(work, assumed)
     traffic = streamed(work.nbytes, gpu, assumed)
@@ -130,10 +136,13 @@ def _always_exposed_bytes(work: PassCount, assumed: Assumptions) -> Column | Non
     """Return the traffic of products that arithmetic never hides [byte]; None without such traffic."""
     if _is_fused_attention(work, assumed) or all(kernel.unit == "vector" for kernel in work.kernels):
         return None
-    inputs, outputs = assumed.inputs_exposed, assumed.outputs_exposed
+    inputs, outputs = assumed.kernels.inputs_exposed, assumed.kernels.outputs_exposed
     if any(isinstance(kernel, Gemm) and kernel.layout == "grouped" for kernel in work.kernels):
-        inputs, outputs = max(inputs, assumed.grouped_exposed), max(outputs, assumed.grouped_exposed)
-    if not (inputs or outputs or assumed.casts_exposed):
+        inputs, outputs = (
+            max(inputs, assumed.kernels.grouped_exposed),
+            max(outputs, assumed.kernels.grouped_exposed),
+        )
+    if not (inputs or outputs or assumed.kernels.casts_exposed):
         return None
     read = work.nbytes - work.written - work.cast
-    return inputs * read + outputs * work.written + assumed.casts_exposed * work.cast
+    return inputs * read + outputs * work.written + assumed.kernels.casts_exposed * work.cast

@@ -37,11 +37,11 @@ def accelerator(field, prior, sigma, *of, **rest):
 
 PARAMETERS = (
     accelerator("matrix_sustained", 0.8, 0.1, "a100-sxm-80", high=1.0),
-    Parameter(path="stack.collective_seconds", of=("megatron-deepspeed-2022",), prior=1e-4, sigma=0.5),
+    Parameter(path="stack.collectives.skew_seconds", of=("megatron-deepspeed-2022",), prior=1e-4, sigma=0.5),
     Parameter(
         path="network.0.efficiency", of=("dgx-a100", "hgx-a100-hdr-4x200"), prior=0.8, sigma=0.2, high=1.0
     ),
-    Parameter(path="universal.straggling", prior=0.003, sigma=1.0),
+    Parameter(path="universal.host.straggling", prior=0.003, sigma=1.0),
     accelerator("matrix_sustained", 0.8, 0.1, "mi355x-288"),
 )
 SOME = [run for run in RUNS if run.id.split("-")[0] in ("korth", "zb", "vtrain", "nemo")][::12]
@@ -141,16 +141,19 @@ def test_a_plane_is_solved(
 
 
 def test_a_value_of_a_stack_holds_for_those_based_on_it_unless_they_say_otherwise():
-    parent = Parameter(path="stack.tp_exposed", of=("megatron-core-2025",), prior=0.9, sigma=0.1)
-    everywhere = Parameter(path="universal.tp_exposed", prior=0.9, sigma=0.1)
+    parent = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2025",), prior=0.9, sigma=0.1)
+    everywhere = Parameter(path="universal.overlap.tp_exposed", prior=0.9, sigma=0.1)
     assert touching_stack([parent], "megatron-core-2024") == (0,)
     assert touching_stack([parent], "megatron-core-plain") == ()  # says 1 itself
     assert touching_stack([parent], "calibrated") == (0,)  # stands for it
     assert touching_stack([parent], "composer-fsdp-2023") == ()
     assert touching_stack([parent, everywhere], "composer-fsdp-2023") == (1,)
-    own = Parameter(path="stack.tp_exposed", of=("megatron-core-2024",), prior=0.5, sigma=0.1)
+    own = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2024",), prior=0.5, sigma=0.1)
     assert touching_stack([parent, own], "megatron-core-2024") == (1,)
-    assert Setting([parent, own]).assumed("megatron-core-2024", tc.load_system("dgx-h100")).tp_exposed == 0.5
+    assert (
+        Setting([parent, own]).assumed("megatron-core-2024", tc.load_system("dgx-h100")).overlap.tp_exposed
+        == 0.5
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,7 +197,7 @@ def test_fitted_values_go_into_the_catalogue(tmp_path):
         )
     share = accelerator("matrix_sustained", 0.8, 0.1, "h100-sxm-80")
     hop = Parameter(path="network.1.latency", of=("dgx-h100",), prior=5e-6, sigma=0.3)
-    stack = Parameter(path="stack.tp_exposed", of=("megatron-core-2025",), prior=0.9, sigma=0.1)
+    stack = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2025",), prior=0.9, sigma=0.1)
     values = [
         FittedValue(share, 0.71234, 0.7, 0.73, "here"),
         FittedValue(hop, 4.2e-6, 4e-6, 5e-6, "here"),
@@ -285,19 +288,21 @@ def test_software_found_on_a_system_holds_for_its_stack_only(tmp_path):
     out = tmp_path / "my.yaml"
     calibrate("dgx-h100", runs=[own_runs(tmp_path, 7, 1.2)]).write(out)
     document = load(out)
-    document["software"] = [{"stack": "megatron-core-2025", "dp_contention": 0.77}]
+    document["software"] = [{"stack": "megatron-core-2025", "overlap.dp_contention": 0.77}]
     out.write_text(text_of(document))
     plan = tc.Plan(tp=2, dp=8)
     mine = tc.estimate("llama-3-8b", out, plan, gbs=64, assumptions="megatron-core-2025")
-    assert mine.assumptions.dp_contention == 0.77
+    assert mine.assumptions.overlap.dp_contention == 0.77
     assert (
-        tc.estimate("llama-3-8b", out, plan, gbs=64, assumptions="calibrated").assumptions.dp_contention
+        tc.estimate(
+            "llama-3-8b", out, plan, gbs=64, assumptions="calibrated"
+        ).assumptions.overlap.dp_contention
         == 0.77
     )
     for other in ("torchtitan-2025", "paper"):
         assert tc.estimate("llama-3-8b", out, plan, gbs=64, assumptions=other).assumptions == resolve(other)
     found = tc.search("llama-3-8b", out, gpus=16, gbs=64, assumptions="megatron-core-2025", top=1)
-    assert found.best[1].assumptions.dp_contention == 0.77
+    assert found.best[1].assumptions.overlap.dp_contention == 0.77
 
 
 def test_a_calibration_never_overwrites_and_says_what_is_wrong(tmp_path, capsys):

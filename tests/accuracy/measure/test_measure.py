@@ -228,10 +228,10 @@ def test_constants_are_fitted_to_exact_times():
 
 
 FACTORS = {
-    "all_gather_factor": 1.2,
-    "reduce_scatter_factor": 1.7,
-    "all_to_all_factor": 0.6,
-    "message_factor": 0.3,
+    "collectives.all_gather_factor": 1.2,
+    "collectives.reduce_scatter_factor": 1.7,
+    "collectives.all_to_all_factor": 0.6,
+    "collectives.message_factor": 0.3,
 }
 
 
@@ -257,7 +257,7 @@ def test_a_network_is_fitted_to_synthetic_times():
 def test_a_ring_of_two_takes_alpha_and_beta():
     """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms, over two hops of 40 us."""
     rows = timed([Task("collectives", "allreduce", "fp32", (8_000_000,))], [1.0])
-    figures = fit_accelerator.Figures(ABOUT, rows, software={"collective_launch": 1.0})
+    figures = fit_accelerator.Figures(ABOUT, rows, software={"collectives.launch_share": 1.0})
     tier = fit_network.one_protocol({"bandwidth": 2e9, "latency": 40e-6})
     assert predicted.collectives(
         rows, fit_network.system_of(figures, [tier]), figures.assumed(), ABOUT
@@ -271,8 +271,13 @@ def synthetic():
         "hbm_sustained": 0.9, "cache_bandwidth": 100e9, "cache_bytes": 8e6, "vector_flops": 40e9, "attention_fa2": 0.7,
         "attention_backward": 0.9,
     }  # fmt: skip
-    software = {"tile": 16.0, "causal_skipping": 0.4, "attention_start": 0.0, "attention_softmax": 10.0}
-    software |= {"attention_tail": 0.0, "attention_launch_seconds": 1e-5, "launch_seconds": 4e-6}
+    software = {
+        "kernels.tile": 16.0,
+        "attention.causal_skipping": 0.4,
+        "attention.start": 0.0,
+        "attention.softmax": 10.0,
+    }
+    software |= {"attention.tail": 0.0, "attention.launch_seconds": 1e-5, "kernels.launch_seconds": 4e-6}
     blank = [Row(task, (1.0,)) for task in EVERY]
     figures = fit_accelerator.Figures(ABOUT, blank, accelerator=gpu, software=software, kernel_seconds=1e-6)
     rows = []
@@ -306,8 +311,8 @@ def test_a_machine_is_fitted_to_synthetic_times():
     assert fit.accelerator["hbm_bandwidth"] * fit.accelerator["hbm_sustained"] == pytest.approx(18e9, rel=0.1)
     assert fit.accelerator["cache_bandwidth"] == pytest.approx(100e9, rel=0.1)
     assert fit.accelerator["cache_bytes"] == pytest.approx(8e6, rel=0.2)
-    assert fit.software["launch_seconds"] == 4e-6
-    assert fit.software["tile"] == 16
+    assert fit.software["kernels.launch_seconds"] == 4e-6
+    assert fit.software["kernels.tile"] == 16
     totals = {
         error.family: error.mape
         for error in prediction_errors.errors_by_family(fit, fit_network.fit_tiers(fit))
@@ -542,7 +547,7 @@ def test_gpus_of_the_catalogue_are_fitted_to_synthetic_times():
     ]
     fit = fit_accelerator.fit_accelerator(GPU, rows, known)
     assert {name: fit.accelerator[name] for name in true} == pytest.approx(true, rel=0.03)
-    assert fit.software == {"launch_seconds": 3e-6, "dispatch_seconds": 8e-6}
+    assert fit.software == {"kernels.launch_seconds": 3e-6, "host.dispatch_seconds": 8e-6}
     assert fit.accelerator["host_bandwidth"] == pytest.approx(50e9, rel=0.02)
     assert not {"matrix_flops", "hbm_bandwidth", "vector_flops"} & set(fit.accelerator)  # the data sheet's
     tiers = fit_network.fit_tiers(fit)

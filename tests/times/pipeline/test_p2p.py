@@ -8,14 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.core.assumptions import CALIBRATED, PAPER
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer, transfer
 from traincast.times.process_groups import Group
 
+CALIBRATED = calibrated()
+
 GPT = replace(tc.load_model("gpt3-175b"), layers=32)
 DGX = tc.load_system("dgx-a100")  # nodes of 8
-PLAIN = replace(CALIBRATED, protocols=False)
+PLAIN = CALIBRATED.with_values({"collectives.protocols": False})
 MESSAGE = 1e8  # [byte]
 
 
@@ -50,18 +53,18 @@ def test_a_stage_is_as_slow_as_the_slowest(tp, pp, message):
 def test_scattered_transfers_move_a_part_of_each_rank():
     """Megatron-LM (arXiv 2104.04473, section 4.1): 1/tp over the network, then a gather in the node; nothing with one rank."""
     plan = Plans(tp=8.0, pp=2.0, fast_tp=8.0, sp=False)
-    direct = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0))
-    scattered = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=1))
-    half = stage_transfer(MESSAGE, plan, DGX, replace(PLAIN, transfers_scattered=0.5))
+    direct = stage_transfer(MESSAGE, plan, DGX, PLAIN.with_values({"collectives.transfers_scattered": 0}))
+    scattered = stage_transfer(MESSAGE, plan, DGX, PLAIN.with_values({"collectives.transfers_scattered": 1}))
+    half = stage_transfer(MESSAGE, plan, DGX, PLAIN.with_values({"collectives.transfers_scattered": 0.5}))
     assert direct / 8 < scattered < direct
     assert half == pytest.approx((direct + scattered) / 2)
     single_rank = Plans(pp=2.0, sp=False)
     assert stage_transfer(MESSAGE, single_rank, DGX, PLAIN) == stage_transfer(
-        MESSAGE, single_rank, DGX, replace(PLAIN, transfers_scattered=0)
+        MESSAGE, single_rank, DGX, PLAIN.with_values({"collectives.transfers_scattered": 0})
     )
     cut = Plans(tp=8.0, pp=2.0, fast_tp=8.0)  # with sequence parallelism the message is a part already
     assert stage_transfer(MESSAGE, cut, DGX, PLAIN) == stage_transfer(
-        MESSAGE, cut, DGX, replace(PLAIN, transfers_scattered=0)
+        MESSAGE, cut, DGX, PLAIN.with_values({"collectives.transfers_scattered": 0})
     )
 
 
@@ -71,7 +74,7 @@ def run(assumed, model=GPT, **knobs):
 
 def test_transfers_hold_up_stages_or_run_beside_them():
     """Held up, a step pays for two of every micro-batch, and in the bubble; beside the work, for those it waits for."""
-    held, beside, half = (run(replace(PLAIN, pp_exposed=share)) for share in (1.0, 0.0, 0.5))
+    held, beside, half = (run(PLAIN.with_values({"overlap.pp_exposed": share})) for share in (1.0, 0.0, 0.5))
     hop = slowest_stage_link(
         GPT.seq * GPT.hidden * 2.0, Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1]), DGX, PLAIN
     )
@@ -82,7 +85,7 @@ def test_transfers_hold_up_stages_or_run_beside_them():
 
 def test_what_stages_have_to_spare_hides_round_trips():
     """A head that makes the last stage the slowest leaves the others time; without one, all stages are waited for."""
-    assumed = replace(PLAIN, pp_exposed=0, straggling=0, step_seconds=0)
+    assumed = PLAIN.with_values({"overlap.pp_exposed": 0, "host.straggling": 0, "host.step_seconds": 0})
     heavy = run(assumed, replace(GPT, vocab=500_000))
     light = run(assumed, replace(GPT, vocab=128))
     assert heavy.breakdown["pp_comm"] < 0.5 * light.breakdown["pp_comm"]
@@ -93,7 +96,11 @@ def test_what_the_host_does_for_a_micro_batch():
     model = replace(tc.load_model("gpt3-175b"), layers=2, hidden=256, ffn=1024, heads=4)
     slow, slower = (
         tc.estimate(
-            model, DGX, tc.Plan(dp=8), 64, replace(PLAIN, dispatch_seconds=1e-5, microbatch_seconds=seconds)
+            model,
+            DGX,
+            tc.Plan(dp=8),
+            64,
+            PLAIN.with_values({"host.dispatch_seconds": 1e-5, "host.microbatch_seconds": seconds}),
         )
         for seconds in (5.0, 6.0)
     )
@@ -103,11 +110,13 @@ def test_what_the_host_does_for_a_micro_batch():
 def test_softmax_kernel_by_kernel_keeps_the_host_busy():
     """Scores of a number of sequences and heads that is no multiple of 4: Megatron-LM's fused softmax does not take them."""
     model = replace(tc.load_model("gpt3-175b"), layers=2, hidden=256, ffn=1024, heads=4, kv_heads=4, seq=128)
-    slow = replace(PLAIN, dispatch_seconds=1e-2, unfused_softmax_passes=1.21)
+    slow = PLAIN.with_values({"host.dispatch_seconds": 1e-2, "traffic.unfused_softmax_passes": 1.21})
 
     def seconds(mbs, launches):
         plan = tc.Plan(tp=4, mbs=mbs, attention="unfused", sp=False)
-        return tc.estimate(model, DGX, plan, 4, replace(slow, unfused_softmax_launches=launches)).step_seconds
+        return tc.estimate(
+            model, DGX, plan, 4, slow.with_values({"host.unfused_softmax_launches": launches})
+        ).step_seconds
 
     assert seconds(4, 9) == seconds(4, 0)
     # 9 operations more, forward and backward, in 2 layers, for 4 micro-batches
@@ -119,7 +128,8 @@ def test_skew_grows_with_the_ranks():
 
     def skew(tp):
         with_it, without = (
-            run(replace(PLAIN, collective_seconds=s), pp=1, tp=tp).breakdown["tp_comm"] for s in (1e-3, 0.0)
+            run(PLAIN.with_values({"collectives.skew_seconds": s}), pp=1, tp=tp).breakdown["tp_comm"]
+            for s in (1e-3, 0.0)
         )
         return with_it - without
 
@@ -130,12 +140,21 @@ def test_skew_grows_with_the_ranks():
 def test_products_of_older_libraries_are_slower():
     """All of a model's products at 0.8 of the rate: between nothing, where memory binds, and a quarter more."""
     usual, older = (
-        run(replace(PLAIN, product_efficiency=share)).breakdown["compute"] for share in (1.0, 0.8)
+        run(PLAIN.with_values({"kernels.product_efficiency": share})).breakdown["compute"]
+        for share in (1.0, 0.8)
     )
     assert 1.05 * usual < older < 1.25 * usual * (1 + 1e-9)
 
 
 def test_the_paper_has_none_of_it():
-    assert (PAPER.pp_exposed, PAPER.transfers_scattered, PAPER.slowest_link_paces) == (1, 0, False)
-    assert (PAPER.microbatch_seconds, PAPER.collective_seconds, PAPER.unfused_softmax_launches) == (0, 0, 0)
+    assert (
+        PAPER.overlap.pp_exposed,
+        PAPER.collectives.transfers_scattered,
+        PAPER.collectives.slowest_link_paces,
+    ) == (1, 0, False)
+    assert (
+        PAPER.host.microbatch_seconds,
+        PAPER.collectives.skew_seconds,
+        PAPER.host.unfused_softmax_launches,
+    ) == (0, 0, 0)
     assert np.all(stage_transfer(MESSAGE, Plans(pp=2.0, sp=False), DGX, PAPER) > 0)

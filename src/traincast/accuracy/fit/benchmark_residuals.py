@@ -1,7 +1,6 @@
 """A user's timed collectives and matrix products as residuals of the constants of a system."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -39,7 +38,7 @@ NOISE: Final = {"collective": 0.10, "product": 0.05}  # expected relative error 
 
 def collective_seconds(system: System, assumed: Assumptions, timings: Sequence[Collective]) -> Floats:
     """Predict the times of timed collectives, run one after the other, shape (rows,) [s]."""
-    repeated = replace(assumed, collective_seconds=0.0, collective_launch=1.0)
+    repeated = assumed.with_values({"collectives.skew_seconds": 0.0, "collectives.launch_share": 1.0})
     seconds = np.empty(len(timings))
     for op, rows in _rows_by_name([row.op for row in timings]).items():
         g = np.array([float(timings[i].gpus_per_node) for i in rows])
@@ -54,9 +53,7 @@ def collective_seconds(system: System, assumed: Assumptions, timings: Sequence[C
 
 def product_seconds(gpu: Accelerator, assumed: Assumptions, timings: Sequence[Gemm]) -> Floats:
     """Predict the times of timed matrix products, each repeated, shape (rows,) [s]."""
-    repeated = replace(
-        assumed, burst_seconds=REPEATED_KERNEL.burst_seconds, inputs_exposed=REPEATED_KERNEL.inputs_exposed
-    )
+    repeated = assumed.with_values(REPEATED_KERNEL)
     seconds = np.empty(len(timings))
     for dtype, rows in _rows_by_name([row.dtype for row in timings]).items():
         m, n, k, batch = (

@@ -43,12 +43,12 @@ SITE_SPREAD: Final[
     "network.efficiency": (0.20, 1.0),
     "network.launch": (0.50, np.inf),
     "network.latency": (0.50, np.inf),
-    "stack.elementwise_passes": (0.20, np.inf),
-    "stack.dispatch_seconds": (0.30, np.inf),
-    "stack.tp_exposed": (0.20, 1.0),
-    "stack.tp_overlapped": (0.30, 1.0),
-    "stack.dp_contention": (0.40, 1.0),
-    "stack.ep_exposed": (0.25, 1.0),
+    "stack.traffic.elementwise_passes": (0.20, np.inf),
+    "stack.host.dispatch_seconds": (0.30, np.inf),
+    "stack.overlap.tp_exposed": (0.20, 1.0),
+    "stack.overlap.tp_overlapped": (0.30, 1.0),
+    "stack.overlap.dp_contention": (0.40, 1.0),
+    "stack.overlap.ep_exposed": (0.25, 1.0),
 }
 
 
@@ -72,7 +72,7 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
     catalogue_figures = {figure.path: figure for figure in figures(named)}
     parameters: list[Parameter] = []
     for kind in SITE_SPREAD:
-        home, name = kind.split(".")
+        home, name = kind.split(".", 1)
         owner = accelerator_name(system) if home == "accelerator" else system.name
         paths = [
             path
@@ -98,9 +98,9 @@ def _stack_parameters(system: System, stack: str) -> list[Parameter]:
     figures, assumed = stack_file(stack), with_fitted_values(system, resolve(stack))
     parameters = []
     for kind in (path for path in SITE_SPREAD if path.startswith("stack.")):
-        name = kind.split(".")[1]
+        name = kind.removeprefix("stack.")
         figure = getattr(figures, name, None)
-        if value := getattr(assumed, name):
+        if value := assumed.value(name):
             parameters.append(
                 _with_prior(
                     kind,

@@ -12,6 +12,7 @@ from traincast.catalog.documents import catalogue_entry
 from traincast.catalog.load import system_document
 from traincast.catalog.schema.fields import Entry, Part
 from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.output_files import atomic_output
 from traincast.core.units import quantity
 
@@ -110,14 +111,14 @@ def put(document: Any, fitted: FittedValue) -> None:
 
 
 def write_catalogue(values: list[FittedValue], folder: Path) -> list[Path]:
-    """Write values into the files of the catalogue they belong to; universal ones have none.
+    """Write values into the files of the catalogue they belong to.
 
     Parameters
     ----------
     values : list of FittedValue
         The values.
     folder : Path
-        The catalogue, with its folders ``accelerators``, ``systems`` and ``stacks``.
+        The catalogue, with its folders ``accelerators``, ``systems`` and ``stacks``, and ``calibrated.yaml``.
 
     Returns
     -------
@@ -126,8 +127,8 @@ def write_catalogue(values: list[FittedValue], folder: Path) -> list[Path]:
     """
     documents: dict[Path, Any] = {}
     for fitted in values:
-        for name in fitted.parameter.of:
-            path = folder / FOLDERS[fitted.parameter.home] / f"{name}.yaml"
+        for name in fitted.parameter.of or (CALIBRATED,):
+            path = folder / FOLDERS.get(fitted.parameter.home, "") / f"{name}.yaml"
             if path not in documents:
                 documents[path] = load(path)
             put(documents[path], fitted)

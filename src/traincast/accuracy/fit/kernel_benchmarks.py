@@ -4,7 +4,7 @@ import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
@@ -12,7 +12,8 @@ from typing import Final, Literal
 import numpy as np
 
 from traincast.catalog.load import accelerator_called, load_accelerator
-from traincast.core.assumptions import CALIBRATED, Assumptions
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.quantities import Column, Floats
@@ -27,12 +28,10 @@ EXCLUDED: Final = (  # rows that do not measure an ordinary kernel: kind, notes,
     (r"gemm bwd", r"", "on gradients near zero, which draw little power"),
     (r"attention", r"not stated|standard attention", "forward and backward mixed, causality not stated"),
 )
-REPEATED_KERNEL: Final = replace(
-    CALIBRATED,
-    name="calibrated, one kernel again and again",
-    burst_seconds=0.23e-3,  # [s] from rest; fitted to kernels on B200: 0.15 to 0.36
-    inputs_exposed=0,  # caches hold the operands; fitted: 0.03
-)
+REPEATED_KERNEL: Final[dict[str, float]] = {  # assumptions for one kernel in a loop
+    "kernels.burst_seconds": 0.23e-3,  # [s] from rest; fitted to kernels on B200: 0.15 to 0.36
+    "kernels.inputs_exposed": 0,  # caches hold the operands; fitted: 0.03
+}
 ELEMENT_BYTES: Final = {"bf16": 2.0, "fp32": 4.0}  # of an element of a product's result [byte]
 
 
@@ -187,7 +186,7 @@ def _heads(
 
 def predict(
     benchmarks: Iterable[Benchmark],
-    assumptions: Assumptions = REPEATED_KERNEL,
+    assumptions: Assumptions | None = None,
     accelerators: Mapping[str, Accelerator] | None = None,
 ) -> tuple[KernelPrediction, ...]:
     """Predict measured kernels with the formulas of a step.
@@ -196,8 +195,8 @@ def predict(
     ----------
     benchmarks : iterable of Benchmark
         Measured kernels.
-    assumptions : Assumptions
-        Assumptions; by default the calibrated ones, for a kernel repeated on an accelerator that starts at rest.
+    assumptions : Assumptions, optional
+        By default the calibrated ones, for a kernel repeated on an accelerator that starts at rest.
     accelerators : mapping of str to Accelerator, optional
         Accelerators that replace the catalogue's.
 
@@ -206,6 +205,7 @@ def predict(
     tuple of KernelPrediction
         In the order of the benchmarks.
     """
+    assumed = assumptions or calibrated().with_values(REPEATED_KERNEL)
     order, groups = {}, defaultdict(list)
     for index, benchmark in enumerate(benchmarks):
         order[benchmark.id] = index
@@ -214,7 +214,7 @@ def predict(
     for (name, kind, dtype), group in groups.items():
         gpu = (accelerators or {}).get(name) or load_accelerator(name)
         sizes = {size: np.array([benchmark.sizes[size] for benchmark in group]) for size in group[0].sizes}
-        seconds = np.broadcast_to(_seconds(kind, dtype, sizes, gpu, assumptions), len(group))
+        seconds = np.broadcast_to(_seconds(kind, dtype, sizes, gpu, assumed), len(group))
         predictions += [
             KernelPrediction(benchmark, float(time)) for benchmark, time in zip(group, seconds, strict=True)
         ]
@@ -234,9 +234,9 @@ def _seconds(
         kernel: Literal["fa2", "cudnn"] = (
             "cudnn" if sizes["causal"].any() else "fa2"
         )  # as the sources of the table ran them
-        op = flash(assumed.element_bytes, at, ((), ()), dropped=False)
+        op = flash(assumed.memory.element_bytes, at, ((), ()), dropped=False)
         work = op.backward if kind.endswith("backward") else op.forward
-        return pass_seconds(work, gpu, replace(assumed, attention_kernel=kernel), PRECISIONS["bf16"])
+        return pass_seconds(work, gpu, assumed.with_values({"attention.kernel": kernel}), PRECISIONS["bf16"])
     layout: Layout = "grouped" if kind == "grouped" else "one"
     m, k, n, b = (sizes[size] for size in ("m", "k", "n", "batch"))
     low = dtype == "fp8"

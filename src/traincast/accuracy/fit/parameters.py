@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import exp, log
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from traincast.catalog.documents import catalogue, catalogue_entry
 from traincast.catalog.software_stacks import DEFAULT_STACK, resolve, stack_file, with_fitted_values
-from traincast.core.assumptions import Assumptions
+from traincast.core.assumptions import ASSUMPTIONS, Assumptions
 from traincast.core.errors import InputError
 from traincast.core.system import Accelerator, System, Tier
 
@@ -29,8 +29,8 @@ class Parameter:
     Parameters
     ----------
     path : str
-        Its place: ``"accelerator.matrix_sustained"``, ``"network.1.efficiency"``, ``"stack.dispatch_seconds"`` or, for
-        universal constants, ``"universal.straggling"``.
+        Its place: ``"accelerator.matrix_sustained"``, ``"network.1.efficiency"``, ``"stack.host.dispatch_seconds"`` or, for
+        universal constants, ``"universal.host.straggling"``.
     of : tuple of str
         Accelerators, systems or stacks it is a constant of, by their names in the catalogue, all with one value; empty for
         universal ones.
@@ -85,8 +85,12 @@ class Parameter:
 
     @cached_property
     def field(self) -> str:
-        """Name of the figure."""
-        return self.path.rsplit(".", 1)[-1]
+        """Name of the figure; path of an assumption."""
+        return (
+            self.path.rsplit(".", 1)[-1]
+            if self.home in ("accelerator", "network")
+            else self.path.split(".", 1)[1]
+        )
 
     @property
     def name(self) -> str:
@@ -104,15 +108,15 @@ class Parameter:
 
 def _fields(home: str) -> set[str]:
     """Return the names of the figures of a home."""
-    kinds: dict[str, Any] = {
-        "accelerator": Accelerator,
-        "network": Tier,
-        "stack": Assumptions,
-        "universal": Assumptions,
+    names = {
+        "accelerator": Accelerator.__dataclass_fields__,
+        "network": Tier.__dataclass_fields__,
+        "stack": ASSUMPTIONS,
+        "universal": ASSUMPTIONS,
     }
-    if home not in kinds:
-        raise InputError(f"parameter of {home}", [f"{home}: must be one of {', '.join(kinds)}"])
-    return {figure.name for figure in fields(kinds[home])} - {"name", "size"}
+    if home not in names:
+        raise InputError(f"parameter of {home}", [f"{home}: must be one of {', '.join(names)}"])
+    return set(names[home]) - {"name", "size"}
 
 
 class Setting:
@@ -137,10 +141,8 @@ class Setting:
 
     def assumed(self, stack: str, system: System) -> Assumptions:
         """Return the assumptions of a stack on a system, with the values of its parameters and the universal ones."""
-        changes: dict[str, Any] = {
-            self.parameters[i].field: self.values[i] for i in touching_stack(self.parameters, stack)
-        }
-        return replace(with_fitted_values(system, resolve(stack)), **changes)
+        changes = {self.parameters[i].field: self.values[i] for i in touching_stack(self.parameters, stack)}
+        return with_fitted_values(system, resolve(stack)).with_values(changes)
 
 
 def touching_system(parameters: Sequence[Parameter], system: System) -> tuple[int, ...]:

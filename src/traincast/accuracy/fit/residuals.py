@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -171,7 +171,9 @@ class MeasuredRuns:
         }
         try:
             seconds = batch.seconds(
-                system.with_figures(figures) if figures else system, replace(assumed, **fields), counted=False
+                system.with_figures(figures) if figures else system,
+                assumed.with_values(fields),
+                counted=False,
             )
         except ValueError:  # nearly equal values on two sides of a branch
             seconds = self._one_by_one(batch, values, touching)

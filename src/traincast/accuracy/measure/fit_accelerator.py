@@ -5,7 +5,7 @@ which the engine's own formulas come nearest to the medians. Families are fitted
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ MIN_UNCACHED_BYTES: Final = 2.0**26  # traffic that exceeds every GPU cache [byt
 CACHE_SIZES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # initial cache sizes that the fit tries [byte]
 SHARE_BOUNDS: Final = (0.01, 1.0)
 MAY_BE_ZERO: Final = frozenset(
-    ("launch", "latency", "causal_skipping", "attention_softmax", "attention_launch_seconds")
+    ("launch", "latency", "attention.causal_skipping", "attention.softmax", "attention.launch_seconds")
 )
 SECONDS_BOUNDS: Final = (1e-8, 1e-2)  # lowest and highest launch overhead or latency [s]
 REQUIRED_FAMILIES: Final = ("products", "memory", "dispatch")
@@ -58,7 +58,7 @@ class Figures:
     known : mapping of str to float
         Figures of the accelerator in the catalogue.
     accelerator, software : dict
-        Fitted fields of `Accelerator` and of `Assumptions`.
+        Fitted fields of `Accelerator`, and of `Assumptions` by path.
     kernel_seconds : float
         Launch overhead of a kernel, without autograd [s].
     loose : set of str
@@ -94,13 +94,13 @@ class Figures:
         }
         return Accelerator(name="measured", **{**blank, **self.known, **measured, **self.accelerator, **more})  # type: ignore[arg-type]
 
-    def assumed(self, **more: float) -> Assumptions:
-        """Return the assumptions about software with the fitted fields and those of `more`."""
-        return replace(resolve(DEFAULT_STACK), **self.software, **more)  # type: ignore[arg-type]  # fields by name
+    def assumed(self, more: Mapping[str, float] | None = None) -> Assumptions:
+        """Return the assumptions about software with the fitted values and those of `more`, by path."""
+        return resolve(DEFAULT_STACK).with_values(self.software | dict(more or {}))
 
     def bare(self) -> Assumptions:
         """Return the assumptions for kernels launched in a loop without autograd."""
-        return replace(self.assumed(), launch_seconds=self.kernel_seconds)
+        return self.assumed().with_values({"kernels.launch_seconds": self.kernel_seconds})
 
     @property
     def host(self) -> bool:
@@ -175,13 +175,17 @@ def _fit_launch_overhead(fit: Figures) -> None:
     fit.kernel_seconds = per_operation.get("kernel", min(per_operation.values()))
     if fit.host:
         forward = per_operation.get("forward", fit.kernel_seconds)
-        fit.software = {"launch_seconds": forward, "dispatch_seconds": 0.0, "collective_launch": 1.0}
+        fit.software = {
+            "kernels.launch_seconds": forward,
+            "host.dispatch_seconds": 0.0,
+            "collectives.launch_share": 1.0,
+        }
         fit.taken |= dict.fromkeys(
-            ("dispatch_seconds", "collective_launch"), "a CPU issues nothing ahead of time"
+            ("host.dispatch_seconds", "collectives.launch_share"), "a CPU issues nothing ahead of time"
         )
     else:
-        fit.software = {"launch_seconds": fit.kernel_seconds} | (
-            {"dispatch_seconds": per_operation["forward"]} if "forward" in per_operation else {}
+        fit.software = {"kernels.launch_seconds": fit.kernel_seconds} | (
+            {"host.dispatch_seconds": per_operation["forward"]} if "forward" in per_operation else {}
         )
 
 
@@ -225,7 +229,7 @@ def _fit_memory(fit: Figures) -> None:
 def _fit_products(fit: Figures) -> None:
     """Fit the share of the peaks that matmuls sustain; on a CPU also the tile of its kernels."""
     if fit.host:
-        fit.software["tile"] = _best_tile(fit)
+        fit.software["kernels.tile"] = _best_tile(fit)
     for share, types in RATES.values():
         rows = [row for row in fit.of("products") if row.task.dtype in types]
         if rows:
@@ -240,7 +244,7 @@ def _best_tile(fit: Figures) -> float:
     share = next(share for share, types in RATES.values() if dtype in types)
 
     def loss_of(tile: float) -> float:
-        predict = partial(_product_seconds, fit, rows, {"tile": tile})
+        predict = partial(_product_seconds, fit, rows, {"kernels.tile": tile})
         return mean_soft_error(
             predict(fit.fitted(rows, predict, {share: 0.9}, {share: SHARE_BOUNDS})), fit.seconds(rows)
         )
@@ -250,7 +254,7 @@ def _best_tile(fit: Figures) -> float:
 
 def _product_seconds(fit: Figures, rows: Sequence[Row], software: Values, gpu: Values) -> Floats:
     """Return predicted times of matmuls with the given figures of software and accelerator, shape (rows,) [s]."""
-    return predicted.products(rows, fit.gpu(**gpu), replace(fit.bare(), **software))  # type: ignore[arg-type]  # fields by name
+    return predicted.products(rows, fit.gpu(**gpu), fit.bare().with_values(software))
 
 
 def _fit_attention(fit: Figures) -> None:
@@ -260,23 +264,23 @@ def _fit_attention(fit: Figures) -> None:
         return
     shares = {"attention_fa2": 0.5, "attention_backward": 0.8}
     host_only = (
-        {"causal_skipping": 0.5, "attention_softmax": 20.0, "attention_launch_seconds": 1e-5}
+        {"attention.causal_skipping": 0.5, "attention.softmax": 20.0, "attention.launch_seconds": 1e-5}
         if fit.host
         else {}
     )
-    bounds = dict.fromkeys((*shares, "causal_skipping"), SHARE_BOUNDS)
-    bounds |= {"attention_softmax": (0.1, 1e3), "attention_launch_seconds": SECONDS_BOUNDS}
+    bounds = dict.fromkeys((*shares, "attention.causal_skipping"), SHARE_BOUNDS)
+    bounds |= {"attention.softmax": (0.1, 1e3), "attention.launch_seconds": SECONDS_BOUNDS}
     if fit.host:
-        fit.software |= {"attention_start": 0.0, "attention_tail": 0.0}
+        fit.software |= {"attention.start": 0.0, "attention.tail": 0.0}
         fit.taken |= dict.fromkeys(
-            ("attention_start", "attention_tail"),
+            ("attention.start", "attention.tail"),
             "threads share rows of queries evenly, and begin one after another",
         )
 
     def predict(values: Values) -> Floats:
         software = {name: value for name, value in values.items() if name not in shares}
         gpu = fit.gpu(**{name: values[name] for name in shares})
-        return predicted.attention(rows, gpu, fit.assumed(**software))
+        return predicted.attention(rows, gpu, fit.assumed(software))
 
     values = fit.fitted(rows, predict, shares | host_only, bounds)
     fit.accelerator |= {name: values.pop(name) for name in shares}

@@ -1,7 +1,6 @@
 """Fit of a network's latency and bandwidth to timed collectives, by the engine's own formulas."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -27,10 +26,10 @@ ONE_PROTOCOL: Final = {
 }
 SIMPLE_HOP_RATIO: Final = 1.5  # Simple hop over LL hop, so large that Simple is never chosen
 FACTOR_FIELDS: Final = {
-    "allgather": "all_gather_factor",
-    "reducescatter": "reduce_scatter_factor",
-    "all2all": "all_to_all_factor",
-    "p2p": "message_factor",
+    "allgather": "collectives.all_gather_factor",
+    "reducescatter": "collectives.reduce_scatter_factor",
+    "all2all": "collectives.all_to_all_factor",
+    "p2p": "collectives.message_factor",
 }
 
 
@@ -108,7 +107,7 @@ def _fit_gloo_tier(fit: Figures, rows: Sequence[Row], inner: Sequence[Values]) -
             fit,
             [*inner, one_protocol({name: value for name, value in values.items() if name not in factors})],
         )
-        return predicted.collectives(rows, system, replace(fit.assumed(), **software), fit.about)  # type: ignore[arg-type]
+        return predicted.collectives(rows, system, fit.assumed(software), fit.about)
 
     start = {"bandwidth": float(np.max(carried / times)), "latency": float(np.min(times))} | dict.fromkeys(
         factors, 1.0

@@ -1,7 +1,6 @@
 """Predicted times of benchmark tasks, with the formulas of a training step."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -32,7 +31,7 @@ def memory(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Float
     flops = np.array([FLOPS_PER_ELEMENT[row.task.op] for row in rows]) * elements
     nbytes = (
         np.array([ARRAYS_MOVED[row.task.op] for row in rows])
-        * assumed.element_bytes
+        * assumed.memory.element_bytes
         * recipe.width
         * elements
     )
@@ -44,11 +43,14 @@ def attention(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Fl
     recipe = _precision_of(rows)
     b, h, s, d = np.array([row.task.sizes for row in rows], float).T
     causal = np.array([row.task.op != "full" for row in rows])
-    share = 1 - causal * assumed.causal_skipping * (1 - (1 + 1 / s) / 2)
+    share = 1 - causal * assumed.attention.causal_skipping * (1 - (1 + 1 / s) / 2)
     kernel = flash(
-        assumed.element_bytes * recipe.width, Heads(b, h, h, s, s, d, d, share), ((), ()), dropped=False
+        assumed.memory.element_bytes * recipe.width,
+        Heads(b, h, h, s, s, d, d, share),
+        ((), ()),
+        dropped=False,
     )
-    fused = replace(assumed, attention_kernel="fa2")
+    fused = assumed.with_values({"attention.kernel": "fa2"})
     forward, backward = (
         np.asarray(pass_seconds(passes, gpu, fused, recipe), float)
         for passes in (kernel.forward, kernel.backward)

@@ -79,4 +79,4 @@ def software(cells: Cells) -> str:
         if re.search(framework, framework_name, re.IGNORECASE) and re.search(era, context, re.IGNORECASE):
             return name
     cells.assume("stack")
-    return CALIBRATED.name
+    return CALIBRATED

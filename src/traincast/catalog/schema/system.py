@@ -1,7 +1,7 @@
 """Schema of a system file."""
 
 from functools import cache
-from typing import Any, ClassVar, Final, get_type_hints
+from typing import Any, ClassVar, Final
 
 from pydantic import StrictBool, create_model, field_validator
 
@@ -25,7 +25,7 @@ from traincast.catalog.schema.fields import (
     Text,
     Watts,
 )
-from traincast.core.assumptions import Assumptions
+from traincast.core.assumptions import ASSUMPTIONS
 from traincast.core.errors import MAX_VALUES, close_to
 
 MAX_TIERS: Final = 8
@@ -148,7 +148,7 @@ class SoftwarePart(Part):
 
 
 _NUMBERS: Final[dict[str, Any]] = {
-    name: (Number | None, None) for name, kind in get_type_hints(Assumptions).items() if kind is float
+    path: (Number | None, None) for path, item in ASSUMPTIONS.items() if item.type is float
 }
 SOFTWARE: Final = create_model("Software", __base__=SoftwarePart, **_NUMBERS)
 

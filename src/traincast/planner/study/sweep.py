@@ -338,7 +338,7 @@ def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> 
     if assumptions is not None:
         return resolve(assumptions)
     usual = {usual_assumptions(model) for model in models}
-    return resolve(usual.pop() if len(usual) == 1 else CALIBRATED.name)
+    return resolve(usual.pop() if len(usual) == 1 else CALIBRATED)
 
 
 def _read_axes(vary: Any, systems: Sequence[System]) -> tuple[Axis, ...]:

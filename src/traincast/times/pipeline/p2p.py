@@ -59,7 +59,7 @@ def _links(
 ) -> list[tuple[Column, Column]]:
     """Return the number of links across each tier, the innermost first, and the time of each [s]."""
     pp, near = stages
-    counted = 1 - (1 - assumed.slow_pipeline_links) * is_group(
+    counted = 1 - (1 - assumed.collectives.slow_pipeline_links) * is_group(
         near[0]
     )  # erratum 2: the published model left some out
     links = [(pp - domains(pp, near[0]), point_to_point(message, system.fast, assumed, inner=True))]
@@ -95,8 +95,8 @@ def stage_transfer(
     """
     stages = group(plan, "pp", system.tiers)
     direct = of(message, stages, system, assumed)
-    if not assumed.transfers_scattered or plan.sp or plan.strategy != "1d":
+    if not assumed.collectives.transfers_scattered or plan.sp or plan.strategy != "1d":
         return direct
     gather = collective("all-gather", message, group(plan, "tp", system.tiers), system, assumed)
     scattered = of(message / plan.tp, stages, system, assumed) + gather * is_group(plan.pp)
-    return direct + assumed.transfers_scattered * (np.minimum(scattered, direct) - direct)
+    return direct + assumed.collectives.transfers_scattered * (np.minimum(scattered, direct) - direct)

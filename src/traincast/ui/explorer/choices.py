@@ -26,7 +26,7 @@ MIN_SHARE: Final = 0.05
 
 def catalog() -> dict[str, Any]:
     """Return everything that can be chosen for a search, by name."""
-    presets = tuple(dict.fromkeys((CALIBRATED.name, *PRESETS, *stack_names())))
+    presets = tuple(dict.fromkeys((CALIBRATED, *PRESETS, *stack_names())))
     components = {
         kind: [
             {"name": name, "label": label(name), "meaning": info.meaning}

@@ -66,7 +66,7 @@ def _question(report: Report, source: str) -> Pairs:
     subjects = report.subjects.values()
     stacks = Counter(subject.stack for subject in subjects)
     moe = sum(subject.moe for subject in subjects)
-    own_stack = report.assumptions == CALIBRATED.name
+    own_stack = report.assumptions == CALIBRATED
     yield "Runs", source
     yield "Predicted with", "the software stack of each run" if own_stack else report.assumptions
     yield "Software", ", ".join(f"{name} ({runs:,})" for name, runs in stacks.most_common())
@@ -104,7 +104,7 @@ def _run_cells(run: Prediction) -> tuple[str, ...]:
 
 def _assumptions_remark(report: Report) -> str:
     """Return the remark that each run has its own software stack, where it is so."""
-    if report.assumptions != CALIBRATED.name:
+    if report.assumptions != CALIBRATED:
         return ""
     return (
         "Each run is predicted with its own software stack; these are the values of the usual one "

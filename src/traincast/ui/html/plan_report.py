@@ -240,7 +240,11 @@ def _operations(est: Estimate) -> dict[str, Any]:
 
 def _uncertainty(est: Estimate) -> dict[str, Any]:
     """Return intervals, and in which respects the plan lies outside of measured runs."""
-    content = {"interval": None, "idealised": not est.assumptions.sustained_rates, "outside": est.outside}
+    content = {
+        "interval": None,
+        "idealised": not est.assumptions.kernels.sustained_rates,
+        "outside": est.outside,
+    }
     if est.interval is None:
         return content
     low, high = (seconds(float(end)) for end in est.interval)

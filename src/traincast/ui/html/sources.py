@@ -1,13 +1,16 @@
 """The basis of an answer: every assumption, and every figure of model and machine, with its source."""
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
-from inspect import cleandoc
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog.software_stacks import DEFAULT_STACK, stack_file, stack_names, with_fitted_values
-from traincast.core.assumptions import CALIBRATED, ERRATA, PAPER, Assumptions
+from traincast.catalog.software_stacks import (
+    DEFAULT_STACK,
+    calibrated_file,
+    stack_file,
+    stack_names,
+    with_fitted_values,
+)
+from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, PAPER, Assumptions
 from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS
 from traincast.core.system import System
@@ -19,7 +22,6 @@ FIGURE_UNITS: Final = {  # of figures that are no columns
     "training_tokens": "token", "seq": "token", "global_batch": "sequence",
 }  # fmt: skip
 PAPER_SOURCE: Final = "arXiv 2410.00273, or neutral where it counts nothing"
-CALIBRATED_SOURCE: Final = "preset calibrated, for all software (docs/kernels.md, docs/validation.md)"
 
 
 class Subject(NamedTuple):
@@ -54,16 +56,10 @@ def system_figures(system: System, key: str = "machine") -> Subject:
 def assumptions(assumed: Assumptions, system: System | None = None, remark: str = "") -> Subject:
     """Return every assumption, as it applies to the system if there is one: value, meaning and source."""
     applied = assumed if system is None else with_fitted_values(system, assumed)
-    meanings, origins = _meanings(), _origins(applied, system)
+    origins = _origins(applied, system)
     rows = [
-        (
-            name,
-            _value_text(getattr(applied, name)),
-            meanings.get(name, ""),
-            linked(origins.get(name, "given by hand")),
-        )
-        for name in (field.name for field in fields(Assumptions))
-        if name != "name"
+        (path, _value_text(value), _meaning(path), linked(origins.get(path, "given by hand")))
+        for path, value in applied.values().items()
     ]
     header = ("assumption", "value", "meaning", "source")
     table = Table("How counts become seconds and bytes (SI units)", header, rows, ("meaning", "source"))
@@ -97,51 +93,40 @@ def _value_text(value: object) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _meanings() -> dict[str, str]:
-    """Return the meaning of each assumption, read from the class docstring."""
-    docstring = cleandoc(Assumptions.__doc__ or "").partition("----------\n")[2]
-    meanings = {}
-    for names, meaning in re.findall(r"^([\w, ]+) : .*\n((?: {4}.*\n?|\n)*)", docstring, re.MULTILINE):
-        for name in names.split(", "):
-            meanings[name] = " ".join(meaning.replace("`", "").split())
-    return meanings
+def _meaning(path: str) -> str:
+    """Return the meaning of an assumption, with its unit."""
+    about = ASSUMPTIONS[path].metadata
+    return f"{about['meaning']} [{about['unit']}]" if about["unit"] else str(about["meaning"])
 
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
-    """Return the source of each assumption that the preset, the software stack or the system sets."""
-    stack = DEFAULT_STACK if assumed.name == CALIBRATED.name else assumed.name
-    base, source = (CALIBRATED, CALIBRATED_SOURCE) if stack in stack_names() else (PAPER, PAPER_SOURCE)
+    """Return the source of each assumption whose value is that of the preset, the software stack or the system, by path."""
+    stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
     known: dict[str, tuple[object, str]] = {
-        field.name: (getattr(base, field.name), source) for field in fields(Assumptions)
+        path: (value, PAPER_SOURCE) for path, value in PAPER.values().items()
     }
-    if base is PAPER:
-        known |= {
-            name: (value, f"arXiv 2410.00273, erratum {n}")
-            for n, changed in ERRATA.items()
-            for name, value in changed.items()
-            if getattr(assumed, name) == value
-        }
-    else:
+    if stack in stack_names():
         known |= dict(_stack_values(stack))
-    if system is not None:
-        measured_here = (entry for entry in system.software if entry.stack == stack)
+    else:
         known |= {
-            name: (value, f"found on {system.name}")
-            for entry in measured_here
-            for name, value in entry.figures
+            path: (value, f"arXiv 2410.00273, erratum {n}")
+            for n, changed in ERRATA.items()
+            for path, value in changed.items()
+            if assumed.value(path) == value
         }
-    return {
-        name: source_text for name, (value, source_text) in known.items() if getattr(assumed, name) == value
-    }
+    if system is not None:
+        for entry in (entry for entry in system.software if entry.stack == stack):
+            known |= {path: (value, f"found on {system.name}") for path, value in entry.figures}
+    return {path: source for path, (value, source) in known.items() if assumed.value(path) == value}
 
 
 def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
-    """Yield the values of a software stack and its base stacks, with their sources; its own come last."""
-    file = stack_file(name)
-    if file.based_on:
-        yield from _stack_values(file.based_on)
-    for field, value in file.changes().items():
-        entry = getattr(file, field)
+    """Yield the values of a software stack, after those of its base stacks and of all software, with their sources."""
+    file = calibrated_file() if name == CALIBRATED else stack_file(name)
+    if name != CALIBRATED:
+        yield from _stack_values(getattr(file, "based_on", None) or CALIBRATED)
+    for path, value in file.changes().items():
+        entry = getattr(file, path)
         basis = getattr(entry, "basis", None)
         source = getattr(entry, "source", None) or file.source
-        yield field, (value, f"{file.name}: {source}" + (f" ({basis})" if basis else ""))
+        yield path, (value, f"{file.name}: {source}" + (f" ({basis})" if basis else ""))

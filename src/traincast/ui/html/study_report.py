@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from traincast.core.assumptions import Assumptions
+from traincast.core.assumptions import from_dict
 from traincast.core.model import Model
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import COLUMNS
@@ -42,7 +42,7 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
         "figures": list(_figures(rows, study)),
         "points": _points(rows, study),
         "uncertainty": list(_uncertainty(rows)),
-        "subjects": [*subjects, assumptions(Assumptions(**study["assumptions"]))],
+        "subjects": [*subjects, assumptions(from_dict(study["assumptions"]))],
         "inputs": Table(
             "SHA-256 of every model and system as it was used",
             ("input", "hash"),

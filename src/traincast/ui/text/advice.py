@@ -120,7 +120,7 @@ def _print_dimensions(sizes: list[Dimension], products: list[Product], est: Esti
             style=bad,
         )
     out.print(table)
-    if not est.assumptions.tile:
+    if not est.assumptions.kernels.tile:
         out.print("tiles and waves: not known with these assumptions; --assumptions calibrated knows them")
         return
     if not products:

@@ -108,7 +108,7 @@ def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True
         lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
     if timed and est.assumptions.errors_known:
         lines.append("times are calibrated to published runs; 90% of other runs lie within the limits")
-    elif timed and not est.assumptions.sustained_rates:
+    elif timed and not est.assumptions.kernels.sustained_rates:
         lines.append("times are those of an idealised machine, not calibrated to a real one")
     return lines
 
