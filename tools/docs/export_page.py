@@ -10,13 +10,14 @@ from traincast.planner.framework_refusals import REFUSALS
 
 INTRO = """# Launches
 
-A plan is of use where it runs. `traincast export` writes it as a framework is told it: the model, the parallelism, the batch,
-precision, optimizer and recomputation.
+`traincast export` writes a plan as a launch file of a framework: the model, the parallelism, the batch, precision, optimizer and
+recomputation.
 
     traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     traincast export mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --dp 32 --seq 4096 --gbs 512 --to megatron
 
-With `--gpus` it is the best plan that the framework can run (knobs hold it: `--tp 8`), without it the plan that the knobs say.
+With `--gpus` it exports the best plan that the framework can run (`--tp 8` and other knobs constrain it), without it the plan given by
+the knobs.
 
 ```python
 import traincast as tc
@@ -34,12 +35,12 @@ print(launch.text.splitlines()[0], launch.not_expressed)
 
 ## What is not expressed
 
-What was written is read back, and every fact about model and plan that does not come back as it was is *not expressed*: it is said
-in the file, on standard error, and under `not_expressed` with `--json`. Nothing is dropped in silence. What has no effect is no
-fact: sequence parallelism on one tensor rank, or a schedule without a pipeline.
+Every written file is read back. What differs from the model and the plan is *not expressed*: it is listed in the file, on standard
+error, and under `not_expressed` with `--json`, so nothing is dropped silently. Settings without effect are not compared: sequence
+parallelism on one tensor rank, or a schedule without a pipeline.
 
-A model without a flavour of torchtitan is written under its own name, at which torchtitan stops until it is registered. What a
-framework refuses beside other settings is not written either, and said in the same places; `check` does not advise it:
+A model for which torchtitan has no flavour is written under its own name; torchtitan stops until that name is registered. Combinations
+of settings that a framework refuses are not written either and are listed in the same places; `check` does not advise them:
 
 {refusals}
 
@@ -48,31 +49,31 @@ framework refuses beside other settings is not written either, and said in the s
     traincast check run.sh --system dgx-h100
     traincast check examples/my_cluster/ds_config.json --system dgx-h100 --model llama-3-8b --gpus 64 --recompute full
 
-`traincast check` reads any of the formats below, told apart by what is in them, and launch scripts with Megatron-LM's arguments as
-people write them: behind variables, arrays, quotes and continued lines. Nothing is run. What the file does not say is given on the
-command line (the model, the number of GPUs, the batch, any knob), or taken for granted and said so.
+`traincast check` reads any of the formats below, which it recognises by their content, and launch scripts with Megatron-LM's arguments
+as people write them: in variables, arrays, quotes and continued lines. Nothing is executed. What the file does not state is given on the
+command line (the model, the number of GPUs, the batch, any knob), or assumed, and the answer lists what was assumed.
 
-A file of a program that is recognised and not supported (gpt-neox, Hugging Face's Trainer, NeMo, verl and others), and a launch of
-another training than that of a decoder-only model (encoders, T5, multimodal, retrieval, Mamba and hybrid models, reinforcement
-learning), is refused with exit code 2 and its name. So is a value that the framework does not know.
+Files of programs that are not supported (gpt-neox, Hugging Face's Trainer, NeMo, verl and others), and launches that do not train a
+decoder-only model (encoders, T5, multimodal, retrieval, Mamba and hybrid models, reinforcement learning), are refused by name with exit
+code 2. So is a value that the framework does not know.
 
 Every setting of a file is one of these:
 
 - *read*: in the tables below;
-- *not read, though it matters*: it changes time or memory in a way that is not predicted. The answer stops with exit code 2 and
-  names each with its value and why. So it does for a setting that is in no list and whose name speaks of the model, degrees, batch,
-  precision, optimizer, memory or overlap. With `--accept-unread` it is answered all the same, and the first lines name them;
-- *not understood*: in no list, with a name that speaks of something else. It is named;
-- *of small effect*: fusions of single kernels, sizes of buckets and the like. It is named;
-- *no part of the prediction*: logs, data, checkpoints, learning rates, seeds, or a value for which the prediction holds.
+- *not read, though it matters*: it changes time or memory in a way that is not predicted. `check` stops with exit code 2 and lists each
+  with its value and the reason. The same holds for an unknown setting whose name refers to the model, degrees, batch, precision,
+  optimizer, memory or overlap. With `--accept-unread` the launch is predicted without them, and the first lines list them;
+- *not understood*: an unknown setting with another name. It is listed;
+- *of small effect*: fusions of single kernels, bucket sizes and the like. It is listed;
+- *not part of the prediction*: logs, data, checkpoints, learning rates, seeds, or a value for which the prediction holds.
 
 `--json` has them under `read`, `unread`, `not_understood`, `small` and `ignored`.
 
-It predicts the launch with the software of its framework, searches what the framework can run on the same GPUs, batch and
-precision, and tries every change of one thing (a degree doubled or halved against data parallelism, another micro-batch, number of
-chunks, ZeRO stage, recomputation or schedule), the best pairs of them, and a third beside the best pair. Each is estimated anew;
-only changes that fit and that the framework does not refuse are told, in its own words. Where the launch does not fit the exit code
-is 1, with the nearest change that makes it fit.
+`check` predicts the launch with the software stack of its framework, searches the plans that the framework can run on the same GPUs,
+batch and precision, and estimates every single change (a degree doubled or halved against data parallelism, another micro-batch, number of
+chunks, ZeRO stage, recomputation or schedule), the best pairs of changes, and the best pair with a third. It reports changes that fit and
+that the framework accepts, in the framework's own settings. If the launch does not fit in memory, the exit code is 1 and the answer has
+the nearest change that makes it fit.
 
 ```python
 found = tc.check("examples/my_cluster/pretrain.sh", "dgx-h100")
@@ -92,10 +93,9 @@ for one in found.spelled(found.together.settings):
 
 ## The formats
 
-Names were looked at in the sources named below. Beyond that, files were read by the programs themselves where these could be had:
-Accelerate 1.15.0 reads what is written for it with its own launcher, the Python configuration, model included, is made by the
-classes of torchtitan 0.3.0, and Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core
-0.16.1. No training was run with them.
+Names of settings come from the sources named below. Where a program could be installed, it read the files itself: the launcher of
+Accelerate 1.15.0 reads the files written for it, the classes of torchtitan 0.3.0 build the Python configuration, model included, and
+Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core 0.16.1. No training was launched.
 
 Facts are knobs and choices of a plan ([nomenclature](nomenclature.md)) and fields of a model ([models](models.md)). Data,
 tokenizer, learning rate and length of the run are the user's: what is written for them lets the file run, and no more.
