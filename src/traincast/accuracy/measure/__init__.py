@@ -1,1 +1,1 @@
-"""Microbenchmarks of the user's machine with the user's PyTorch, and the system file fitted to them (docs/measure.md)."""
+"""Microbenchmarks of this machine with the installed PyTorch, and the system file fitted to them."""

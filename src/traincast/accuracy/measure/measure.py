@@ -1,10 +1,11 @@
-"""Measurement of this machine: benchmarks within a time budget, then the system file, the tables, and the prediction errors."""
+"""Measurement of this machine: benchmarks within a budget, then system file, tables, prediction errors."""
 
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,16 +13,11 @@ import numpy as np
 
 from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.accuracy.fit.least_squares import least_squares
-from traincast.accuracy.measure.device_info import default_ranks
-from traincast.accuracy.measure.fit_accelerator import fit_accelerator
-from traincast.accuracy.measure.fit_network import fit_tiers
-from traincast.accuracy.measure.journal import Journal
-from traincast.accuracy.measure.launcher import available_cores, launch, launched_rank
-from traincast.accuracy.measure.prediction_errors import KindError, errors_by_family
-from traincast.accuracy.measure.process_group import require_torch
-from traincast.accuracy.measure.rank_loop import measure_as_rank
+from traincast.accuracy.measure.figures import KindError, errors_by_family
+from traincast.accuracy.measure.fit_machine import fit_machine
+from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.system_yaml import document
-from traincast.accuracy.measure.tables import Row, table_paths, write_tables
+from traincast.accuracy.measure.tables import Journal, Row, table_paths, write_tables
 from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_output
@@ -30,7 +26,11 @@ MIN_BUDGET_SECONDS: Final = 5.0  # enough for one task of each family
 FIT_SECONDS: Final = 2.0  # reserved for the fit
 RESERVE_SHARES: Final = (0.03, 0.25)  # of the budget: reserved in addition, and at most in all
 PERCENTILES: Final = (50, 5, 95)  # of samples [%]: the median, and the ends of a figure's interval
-DEFAULT_BUDGET_SECONDS: Final = 120.0  # [s]
+DEFAULT_BUDGET_SECONDS: Final = 120.0
+TORCH_MISSING: Final = (
+    "needs PyTorch, which traincast does not bring: "
+    "pip install torch, or the build that pytorch.org names for your machine"
+)
 Progress = Callable[[float, float], Any]
 
 
@@ -67,11 +67,10 @@ class MeasuredMachine:
     @property
     def spread(self) -> dict[str, float]:
         """Median interquartile range of the samples relative to their median, by family [1]."""
-        families = dict.fromkeys(row.task.family for row in self.rows)
-        widths = {
-            family: [row.width for row in self.rows if row.task.family == family] for family in families
-        }
-        return {str(family): float(np.median(values)) for family, values in widths.items()}
+        widths: dict[str, list[float]] = {}
+        for row in self.rows:
+            widths.setdefault(row.task.family, []).append(row.width)
+        return {family: float(np.median(values)) for family, values in widths.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object: machine, rows and spread by family, errors, problems, files."""
@@ -103,8 +102,8 @@ def measure(
     budget : float
         Time for everything [s].
     ranks : int, optional
-        Processes on this computer; default: one per GPU, or 2 on a CPU with several cores. Not allowed under a launcher
-        (torchrun, srun, mpirun), which has started the ranks already.
+        Processes on this computer; default: one per GPU, or 2 on a CPU with several cores. Not allowed under
+        a launcher (torchrun, srun, mpirun), which has started the ranks already.
     threads : int, optional
         Threads of a rank on a CPU; default: the cores divided by the ranks.
     force : bool
@@ -124,34 +123,22 @@ def measure(
     """
     start, path = time.time(), Path(output)
     check_arguments(path, budget, ranks, threads, force)
-    rank = launched_rank()
-    if rank is not None and rank.rank > 0:
-        measure_as_rank({"until": 0, "threads": threads or 0, "done": [], "identity": ""}, lambda _: None)
-        return None
-    path.parent.mkdir(parents=True, exist_ok=True)
     journal = Journal(path.with_name(f"{path.stem}.partial.jsonl"))
     seconds = budget - min(FIT_SECONDS + RESERVE_SHARES[0] * budget, RESERVE_SHARES[1] * budget)
     request = {"until": start + seconds, "identity": journal.identity, "done": list(journal.visits)}
 
     def on_message(message: dict[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         journal.append(message)
         if progress is not None and "left" in message:
             progress(seconds - message["left"], seconds)
 
-    if rank is not None:
-        measure_as_rank(request | {"threads": threads or 0}, on_message)
-    else:
-        count = ranks or default_ranks()
-        threads_per_rank = threads or max(available_cores() // count, 1)
-        launch(
-            "traincast.accuracy.measure.worker",
-            request | {"threads": threads_per_rank},
-            count,
-            threads_per_rank,
-            on_message,
-        )
+    job = "traincast.accuracy.measure.benchmarks:measure_as_rank"
+    run_on_all_ranks(job, request, ranks, threads, on_message)
+    if (rank := launched_rank()) is not None and rank.rank > 0:
+        return None
     result = fit_and_write(journal.about, journal.rows(), journal.problems, path)
-    journal.discard()
+    journal.path.unlink(missing_ok=True)
     return result
 
 
@@ -161,28 +148,27 @@ def check_arguments(path: Path, budget: float, ranks: int | None, threads: int |
     mistakes.catch(check_output, path, force, (".yaml", ".yml"))
     for table in table_paths(path).values():
         mistakes.catch(check_output, table, force, (".csv",))
-    collect_job_errors(budget, ranks, threads, mistakes)
+    mistakes.catch(check_job, budget, ranks, threads)
     mistakes.raise_any()
 
 
-def collect_job_errors(
-    budget: float, ranks: int | None, threads: int | None, mistakes: ErrorCollector
-) -> None:
-    """Add everything that is wrong with budget, ranks and threads to `mistakes`."""
-    problems = (
-        []
-        if MIN_BUDGET_SECONDS <= budget < float("inf")
-        else [f"budget = {budget:g}: must be at least {MIN_BUDGET_SECONDS:g} seconds"]
-    )
+def check_job(budget: float, ranks: int | None, threads: int | None) -> None:
+    """Raise InputError with everything that is wrong with a job, PyTorch and scipy included."""
+    problems = []
+    if not MIN_BUDGET_SECONDS <= budget < float("inf"):
+        problems.append(f"budget = {budget:g}: must be at least {MIN_BUDGET_SECONDS:g} seconds")
     for name, value in (("ranks", ranks), ("threads", threads)):
         problems += [] if value is None else whole_number_problems(name, value)
     rank = launched_rank()
     if rank is not None and ranks is not None:
         problems.append(f"ranks = {ranks}: {rank.launcher} has started {rank.size} already; leave it out")
+    if find_spec("torch") is None:
+        problems.append(TORCH_MISSING)
+    mistakes = ErrorCollector("measure")
     if problems:
         mistakes.errors.append(InputError("measure", problems))
-    mistakes.catch(require_torch)
     mistakes.catch(least_squares, "measure")
+    mistakes.raise_any()
 
 
 def fit_and_write(
@@ -191,20 +177,13 @@ def fit_and_write(
     """Fit the machine to rows, and write its system file and tables."""
     day = date.today().isoformat()
     name = accelerator_called(str(about["device"]))
-    known = _data_sheet_figures(name) if name else {}
-    fits = [fit_accelerator(about, rows, known, percent) for percent in PERCENTILES]
-    network = [fit_tiers(fit) for fit in fits]
-    file = document(path.stem, fits, list(zip(*network, strict=True)), day)
-    write_system(path, file)
-    tables = write_tables(path, rows, about, day)
-    return MeasuredMachine(
-        about, tuple(rows), problems, file, errors_by_family(fits[0], network[0]), (path, *tables)
-    )
-
-
-def _data_sheet_figures(name: str) -> dict[str, float]:
-    """Return the numeric figures of an accelerator of the catalogue."""
-    accelerator = load_accelerator(name)
-    return {
-        field: float(value) for field, value in vars(accelerator).items() if isinstance(value, int | float)
+    known = {
+        field: float(value)
+        for field, value in (vars(load_accelerator(name)) if name else {}).items()
+        if isinstance(value, int | float)
     }
+    fits = [fit_machine(about, rows, known, percent) for percent in PERCENTILES]
+    content = document(path.stem, fits, day)
+    write_system(path, content)
+    tables = write_tables(path, rows, about, day)
+    return MeasuredMachine(about, tuple(rows), problems, content, errors_by_family(fits[0]), (path, *tables))

@@ -1,14 +1,17 @@
-"""Timed tasks with their samples, and the CSV tables beside a system file."""
+"""Timed tasks: rows with samples, a journal that survives interruption, CSV tables beside a system file."""
 
 import csv
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
 
 from traincast.accuracy.logs import Collective, Gemm
+from traincast.accuracy.measure.device_info import identity
 from traincast.accuracy.measure.tasks import Family, Task
 from traincast.core.output_files import atomic_output
 
@@ -25,26 +28,12 @@ SIZE_COLUMNS: Final[dict[Family, tuple[str, ...]]] = {
     "copies": ("size_bytes",),
     "collectives": ("size_bytes",),
 }
-PERCENTILE_COLUMNS: Final = {
-    "time_us": 50,
-    "lower_quartile_us": 25,
-    "upper_quartile_us": 75,
-}  # column -> percent of the samples below it
+PERCENTILE_COLUMNS: Final = {"time_us": 50, "lower_quartile_us": 25, "upper_quartile_us": 75}  # [%]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A timed task with its samples.
-
-    Parameters
-    ----------
-    task : Task
-        The task.
-    samples : tuple of float
-        Times of the visit with the lowest median [s].
-    visits : int
-        Number of visits.
-    """
+    """A timed task with the samples [s] of its visit with the lowest median."""
 
     task: Task
     samples: tuple[float, ...]
@@ -60,6 +49,56 @@ class Row:
         return (self.at(75) - self.at(25)) / self.at(50)
 
 
+class Journal:
+    """Messages of a measurement in a file, one a line: the machine, then each timed task.
+
+    Lines that are there already are read up to the first incomplete one, so that an interrupted measurement
+    goes on.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.about: dict[str, Any] = {}
+        self.visits: dict[str, list[list[float]]] = {}
+        self.problems: dict[str, str] = {}
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+            try:
+                self._apply(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                break
+
+    @property
+    def identity(self) -> str:
+        """Identity of the machine; empty if the journal is."""
+        return identity(self.about) if self.about else ""
+
+    def append(self, message: dict[str, Any]) -> None:
+        """Append a message; the message of another machine discards all rows."""
+        machine = message.get("machine")
+        if machine is not None and self.identity == identity(machine):
+            return
+        with self.path.open("a" if machine is None else "w", encoding="utf-8") as file:
+            file.write(json.dumps(message) + "\n")
+        self._apply(message)
+
+    def _apply(self, message: dict[str, Any]) -> None:
+        """Update machine, samples and problems from a message."""
+        if "machine" in message:
+            self.about, self.visits, self.problems = dict(message["machine"]), {}, {}
+        elif message["problem"]:
+            self.problems[message["task"]] = str(message["problem"])
+        else:
+            samples = [float(sample) for sample in message["samples"]]
+            self.visits.setdefault(message["task"], []).append(samples)
+
+    def rows(self) -> list[Row]:
+        """Return a row per timed task: the visit with the lowest median, since other load only adds time."""
+        return [
+            Row(Task.of(key), tuple(min(visits, key=median)), len(visits))
+            for key, visits in self.visits.items()
+        ]
+
+
 def matmul_row(row: Row) -> Gemm:
     """Return the matmul of a row in the format of matmul tables."""
     m, n, k = row.task.sizes
@@ -68,11 +107,9 @@ def matmul_row(row: Row) -> Gemm:
 
 def collective_row(row: Row, about: Mapping[str, Any]) -> Collective:
     """Return the collective of a row in the format of nccl-tests tables."""
-    placed, time_us = group_placement(row.task, about), row.at(50) * 1e6
-    return Collective(
-        op=row.task.op, nodes=placed["nodes"], gpus_per_node=placed["gpus_per_node"], ranks=placed["ranks"],
-        size_bytes=float(row.task.sizes[0]), time_us=time_us,
-    )  # fmt: skip
+    placement: dict[str, Any] = group_placement(row.task, about)
+    size, time_us = float(row.task.sizes[0]), row.at(50) * 1e6
+    return Collective(op=row.task.op, **placement, size_bytes=size, time_us=time_us)
 
 
 def group_placement(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
@@ -85,68 +122,36 @@ def group_placement(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
     return {"nodes": nodes, "gpus_per_node": ranks // nodes, "ranks": ranks}
 
 
-def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> list[Path]:
-    """Write the tables beside a system file: matmuls, collectives, and all other kernels.
-
-    Parameters
-    ----------
-    path : Path
-        The system file.
-    rows : sequence of Row
-        Timed tasks.
-    about : mapping
-        Description of the machine.
-    day : str
-        Date of the measurement.
-
-    Returns
-    -------
-    list of Path
-        The tables that have rows.
-    """
-    written = []
-    for name, table in table_paths(path).items():
-        table_rows = [row for row in rows if row.task.family in FAMILIES_OF_TABLE[name]]
-        if table_rows:
-            _write_table(table, table_rows, about, day)
-            written.append(table)
-    return written
-
-
 def table_paths(path: Path) -> dict[str, Path]:
     """Return the paths of the tables of a system file by name."""
     return {name: path.with_name(f"{path.stem}.{name}.csv") for name in FAMILIES_OF_TABLE}
 
 
-def _write_table(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> None:
-    """Write one table."""
-    constants = {
-        "gpu": about["device"],
-        "torch": about["torch"],
-        "threads": about["threads"],
-        "host": about["host"],
-        "date": day,
-    }
-    blanks = dict.fromkeys((size for row in rows for size in SIZE_COLUMNS[row.task.family]), "")
-    lines = []
-    for row in sorted(
-        rows, key=lambda row: (row.task.family, row.task.op, row.task.dtype, row.task.scope, row.task.sizes)
-    ):
-        task = row.task
-        names = {} if task.family == "products" else {"family": task.family, "op": task.op}
-        placed = group_placement(task, about) if task.family == "collectives" else {}
-        sizes = blanks | dict(zip(SIZE_COLUMNS[task.family], map(str, task.sizes), strict=True))
-        times = {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in PERCENTILE_COLUMNS.items()}
-        lines.append(
-            names
-            | placed
-            | {"dtype": task.dtype}
-            | sizes
-            | times
-            | {"samples": len(row.samples), "visits": row.visits}
-            | constants
-        )
-    with atomic_output(path) as partial, partial.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(lines)
+def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> list[Path]:
+    """Write the tables that have rows beside a system file: products, collectives, and all other kernels."""
+    machine = {"gpu": about["device"]} | {name: about[name] for name in ("torch", "threads", "host")}
+    written = []
+    for name, table in table_paths(path).items():
+        table_rows = [row for row in rows if row.task.family in FAMILIES_OF_TABLE[name]]
+        if table_rows:
+            columns = dict.fromkeys(size for row in table_rows for size in SIZE_COLUMNS[row.task.family])
+            table_rows.sort(key=lambda row: row.task.sort_key)
+            lines = [_cells(row, about, columns) | machine | {"date": day} for row in table_rows]
+            with atomic_output(table) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(lines)
+            written.append(table)
+    return written
+
+
+def _cells(row: Row, about: Mapping[str, Any], size_columns: Mapping[str, None]) -> dict[str, Any]:
+    """Return the cells of a row, of those sizes that the table has a column for."""
+    task = row.task
+    cells: dict[str, Any] = {} if task.family == "products" else {"family": task.family, "op": task.op}
+    if task.family == "collectives":
+        cells |= group_placement(task, about)
+    sizes = dict(zip(SIZE_COLUMNS[task.family], task.sizes, strict=True))
+    cells |= {"dtype": task.dtype} | {name: sizes.get(name, "") for name in size_columns}
+    cells |= {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in PERCENTILE_COLUMNS.items()}
+    return cells | {"samples": len(row.samples), "visits": row.visits}

@@ -1,26 +1,24 @@
-"""Process of one rank: `python -m traincast.accuracy.measure.worker` reads a request and writes its results line by line."""
+"""Process of one local rank: it runs the job of a request file, and writes messages line by line."""
 
 import json
 import sys
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from traincast.core.errors import TraincastError
 
 
 def main() -> None:
-    """Run the request on standard input."""
-    from traincast.accuracy.measure.rank_loop import measure_as_rank
-    from traincast.accuracy.measure.training.timed_steps import train_as_rank
-
+    """Run the job of the file that the first argument names."""
     messages, sys.stdout = sys.stdout, sys.stderr  # so that libraries cannot print between the messages
 
     def send(message: dict[str, Any]) -> None:
         print(json.dumps(message), file=messages, flush=True)
 
+    content = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     try:
-        request = json.load(sys.stdin)
-        run = train_as_rank if request.get("job") == "steps" else measure_as_rank
-        run(request, send)
+        resolve_name(content["job"])(content["request"], send)
     except TraincastError as error:
         sys.exit(str(error))
 

@@ -1,12 +1,9 @@
 """Run by `test_gpt.py` as every rank of a job: trains sharded and on one rank, and reports differences of losses and gradients."""
 
-import json
-import sys
-
 import torch
 import torch.distributed as dist
 
-from traincast.accuracy.measure.launcher import Rank, launched_rank, rendezvous_address
+from traincast.accuracy.measure.rank_group import RankGroup
 from traincast.accuracy.measure.training.gpt import GroupRank
 from traincast.accuracy.measure.training.parallel_step import MeshPosition, Trainer
 from traincast.core.model import Model
@@ -67,24 +64,18 @@ def compared(plan: Plan, reference: Trainer, loss: torch.Tensor) -> dict[str, fl
     return {"loss": float(loss_sum) / copies / plan.tp - float(loss), "gradients": difference}
 
 
-def main() -> None:
-    """Compare every plan on standard input."""
-    rank = launched_rank() or Rank(0, 1)
-    host, port = rendezvous_address(rank)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://{host}:{port}", rank=rank.rank, world_size=rank.size)
-    reference = Trainer(GPT, Plan(mbs=GBS, zero=0, precision="fp32"), GBS, MeshPosition())
-    loss = reference.forward_backward()
-    for number, knobs in enumerate(json.load(sys.stdin)["plans"]):
-        plan = Plan(sp=False, **{"precision": "fp32", **knobs})
-        result = compared(plan, reference, loss)
-        results = [None] * rank.size
-        dist.all_gather_object(results, result)
-        after = later(plan)
-        if rank.rank == 0:
-            largest = {name: max(abs(differences[name]) for differences in results) for name in result}
-            print(json.dumps({"plan": number, **largest, "later": after}), flush=True)
-    dist.destroy_process_group()
+def run(request, send):
+    """Compare every plan of the request."""
+    with RankGroup(threads=1) as group:
+        reference = Trainer(GPT, Plan(mbs=GBS, zero=0, precision="fp32"), GBS, MeshPosition())
+        loss = reference.forward_backward()
+        for number, knobs in enumerate(request["plans"]):
+            plan = Plan(sp=False, **{"precision": "fp32", **knobs})
+            results = group.all_gather(compared(plan, reference, loss))
+            after = later(plan)
+            if group.rank.rank == 0:
+                largest = {name: max(abs(result[name]) for result in results) for name in results[0]}
+                send({"plan": number, **largest, "later": after})
 
 
 def later(plan: Plan) -> float:
@@ -94,7 +85,3 @@ def later(plan: Plan) -> float:
         loss = trainer.step()
     dist.all_reduce(loss)
     return float(loss) / (dist.get_world_size() // plan.gpus) / plan.tp
-
-
-if __name__ == "__main__":
-    main()

@@ -30,7 +30,7 @@ def test_losses_and_gradients_of_every_plan_are_those_of_one_rank(monkeypatch):
     """Four ranks; smaller plans are trained side by side. Sums are rounded to 6e-8 of their largest term, at 16 bits to 4e-3."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
     results = []
-    launch("cut_gradients", {"plans": PLANS}, ranks=4, threads=1, on_message=results.append)
+    launch("cut_gradients:run", {"plans": PLANS, "threads": 1}, ranks=4, on_message=results.append)
     assert [result["plan"] for result in results] == list(range(len(PLANS)))
     for plan, result in zip(PLANS, results, strict=True):
         exact = "precision" not in plan

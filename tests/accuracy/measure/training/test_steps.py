@@ -216,18 +216,18 @@ def test_to_dict_is_json():
 
 def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
     """With fake ranks: they continue where the table ends, and start a new table on another machine."""
-    asked = []
+    requests = []
 
-    def play(about, found):
-        def launch(module, request, ranks, threads, told):
-            asked.append((module, request["job"], len(request["kept"]), ranks, threads))
-            told({"machine": about})
-            for index, case in enumerate(found):
-                told({"row": run_row(case, about, [0.2], None), "left": 8 - index, "visits": 9})
-                if len(asked) == 1 and index == 1:
+    def play(about, cases):
+        def run_on_all_ranks(job, request, ranks, threads, on_message):
+            requests.append((job, len(request["rows"]), ranks, threads))
+            on_message({"machine": about})
+            for index, case in enumerate(cases):
+                on_message({"row": run_row(case, about, [0.2], None), "left": 8 - index, "visits": 9})
+                if len(requests) == 1 and index == 1:
                     raise KeyboardInterrupt
 
-        monkeypatch.setattr(compare, "launch", launch)
+        monkeypatch.setattr(compare, "run_on_all_ranks", run_on_all_ranks)
 
     job, seen = TrainingJob(tmp_path / "steps.csv", ranks=2, threads=3), []
     some = training_cases("cpu", 2)[:3]
@@ -242,7 +242,8 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
     assert seen == [(1, 9)]
     play(ABOUT | {"torch": "3"}, some[:1])
     assert [one["id"] for one in measure_steps(job)] == [some[0].id]
-    assert asked == [("traincast.accuracy.measure.worker", "steps", kept, 2, 3) for kept in (0, 2, 3)]
+    job_name = "traincast.accuracy.measure.training.timed_steps:train_as_rank"
+    assert requests == [(job_name, earlier, 2, 3) for earlier in (0, 2, 3)]
 
 
 def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
@@ -262,7 +263,7 @@ def test_cases_are_visited_in_turn_and_the_fastest_visit_counts():
 
 
 def test_all_mistakes_are_reported_before_training(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("traincast.accuracy.measure.process_group.find_spec", lambda _: None)
+    monkeypatch.setattr("traincast.accuracy.measure.measure.find_spec", lambda _: None)
     (tmp_path / "there.csv").write_text("")
     files = ["--output", str(tmp_path / "there.csv"), "--calibrated", str(tmp_path / "mine.txt")]
     with pytest.raises(SystemExit) as stop:

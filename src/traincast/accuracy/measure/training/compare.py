@@ -1,4 +1,4 @@
-"""Measured training steps against predictions, before and after calibrating the machine to half of the shapes."""
+"""Measured training steps against predictions, before and after calibrating to half of the shapes."""
 
 import csv
 import os
@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from traincast.accuracy.fit.calibrate import Calibration, fitted_to
 from traincast.accuracy.fit.measured_files import Measured
-from traincast.accuracy.measure.device_info import default_ranks
-from traincast.accuracy.measure.launcher import available_cores, launch, launched_rank
-from traincast.accuracy.measure.measure import collect_job_errors
+from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
+from traincast.accuracy.measure.measure import check_job
 from traincast.accuracy.measure.training.shapes import Shape
-from traincast.accuracy.measure.training.timed_steps import faster_visit, same_machine, train_as_rank
+from traincast.accuracy.measure.training.timed_steps import faster_visit, same_machine
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import ErrorSummary, Prediction, source_of
 from traincast.accuracy.validate import Report, validate
@@ -24,8 +23,7 @@ from traincast.core.errors import ErrorCollector
 from traincast.core.output_files import atomic_output, check_output
 
 Rows = Sequence[Mapping[str, str]]
-WORKER: Final = "traincast.accuracy.measure.worker"
-DEFAULT_BUDGET_SECONDS: Final = 180.0  # [s]
+DEFAULT_BUDGET_SECONDS: Final = 180.0
 HALF_COUNT: Final = 2  # shapes are fitted and left out alternately
 
 
@@ -67,57 +65,44 @@ class StepComparison:
         return {
             prediction.id: (half, prediction)
             for half, report in halves.items()
-            if report
-            for prediction in report.predictions
+            for prediction in (report.predictions if report else ())
         }
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON object: rows with predictions, errors by shape and in total, and fitted constants."""
-        calibrated = self.calibrated
-        constants = () if self.calibration is None else self.calibration.to_dict()["constants"]
-        return {
-            "source": self.rows[0]["source"] if self.rows else None,
-            "rows": [
+        cells, calibrated = [], self.calibrated
+        for row, item in zip(self.rows, self.before.predictions, strict=True):
+            half, after = calibrated.get(item.id, (None, None))
+            cells.append(
                 {
                     "id": item.id,
                     "measured_step_seconds": item.measured_step_seconds,
                     "spread": float(row["step_spread"]),
                     "predicted_step_seconds": item.predicted_step_seconds,
-                    "calibrated_step_seconds": calibrated[item.id][1].predicted_step_seconds
-                    if item.id in calibrated
-                    else None,
-                    "half": calibrated[item.id][0] if item.id in calibrated else None,
+                    "calibrated_step_seconds": after.predicted_step_seconds if after else None,
+                    "half": half,
                     "skipped": item.skipped,
                 }
-                for row, item in zip(self.rows, self.before.predictions, strict=True)
-            ],
-            "shapes": {item.source: figures_of(item) for item in self.before.summaries},
-            "errors": {
-                name: None if item is None else figures_of(item) for name, item in self.errors.items()
-            },
-            "constants": list(constants),
+            )
+        return {
+            "source": self.rows[0]["source"] if self.rows else None,
+            "rows": cells,
+            "shapes": {item.source: _figures_of(item) for item in self.before.summaries},
+            "errors": {name: item and _figures_of(item) for name, item in self.errors.items()},
+            "constants": list(self.calibration.to_dict()["constants"]) if self.calibration else [],
         }
 
 
-def figures_of(errors: ErrorSummary) -> dict[str, Any]:
+def _figures_of(errors: ErrorSummary) -> dict[str, Any]:
     """Return the figures of a summary as a JSON object."""
     return {name: value for name, value in asdict(errors).items() if name != "source"}
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Job of timed training steps.
+    """Job of timed training steps within a budget [s]; unfinished rows are kept beside the table `output`.
 
-    Parameters
-    ----------
-    output : Path
-        Path of the table of runs; unfinished rows are kept beside it.
-    budget : float
-        Time for everything [s].
-    ranks, threads : int, optional
-        Processes on this computer, and threads of each; as for `traincast.measure`.
-    shapes : tuple of Shape
-        Shapes to train in place of the default ones.
+    `ranks` and `threads` are as for `traincast.measure`; `shapes` are trained in place of the default ones.
     """
 
     output: Path
@@ -133,15 +118,9 @@ class TrainingJob:
         return rank is None or rank.rank == 0
 
     def check(self, calibrated: Path | None = None, force: bool = False) -> None:
-        """Raise InputError with everything that is wrong with the job.
-
-        Raises
-        ------
-        InputError
-            If a number is not allowed, a file exists already, or PyTorch is not installed.
-        """
+        """Raise InputError with everything that is wrong with the job and its output files."""
         mistakes = ErrorCollector("measure")
-        collect_job_errors(self.budget, self.ranks, self.threads, mistakes)
+        mistakes.catch(check_job, self.budget, self.ranks, self.threads)
         if self.first:
             mistakes.catch(check_output, self.output, force, (".csv",))
             if calibrated is not None:
@@ -154,43 +133,25 @@ def measure_steps(
 ) -> tuple[dict[str, str], ...]:
     """Run a job, and keep rows as they are measured, so that it can be continued.
 
-    Parameters
-    ----------
-    job : TrainingJob
-        The job.
-    progress : callable
-        Called with the number of visits done and their maximum.
-
-    Returns
-    -------
-    tuple of dict of str to str
-        Rows of a table of runs; none on ranks other than the first.
+    Returns the rows of a table of runs, none on ranks other than the first. `progress` is called with the
+    number of visits done and their maximum.
     """
-    partial, rank = partial_path(job.output), launched_rank()
-    kept = {row["id"]: row for row in rows(partial)} if job.first and partial.is_file() else {}
+    partial = partial_path(job.output)
+    measured = {row["id"]: row for row in rows(partial)} if job.first and partial.is_file() else {}
 
     def on_message(message: dict[str, Any]) -> None:
-        if "machine" in message and not same_machine(kept.values(), message["machine"]):
-            kept.clear()
-        if "row" in message:
-            rank = message["row"]
-            kept[rank["id"]] = faster_visit(kept[rank["id"]], rank) if rank["id"] in kept else rank
-            write_rows(partial, list(kept.values()))
+        if "machine" in message and not same_machine(measured.values(), message["machine"]):
+            measured.clear()
+        if row := message.get("row"):
+            earlier = measured.get(row["id"])
+            measured[row["id"]] = faster_visit(earlier, row) if earlier else row
+            write_rows(partial, list(measured.values()))
             progress(message["visits"] - message["left"], message["visits"])
 
-    request = {
-        "job": "steps",
-        "seconds": job.budget,
-        "kept": list(kept.values()),
-        "shapes": [list(row) for row in job.shapes],
-    }
-    if rank is not None:
-        train_as_rank(request | {"threads": job.threads or 0}, on_message)
-    else:
-        ranks = job.ranks or default_ranks()
-        threads = job.threads or max(available_cores() // ranks, 1)
-        launch(WORKER, request | {"threads": threads}, ranks, threads, on_message)
-    return tuple(kept.values())
+    request = {"seconds": job.budget, "rows": list(measured.values()), "shapes": job.shapes}
+    train = "traincast.accuracy.measure.training.timed_steps:train_as_rank"
+    run_on_all_ranks(train, request, job.ranks, job.threads, on_message)
+    return tuple(measured.values())
 
 
 def partial_path(output: Path) -> Path:
@@ -213,21 +174,9 @@ def with_system(table: Rows, system: Path, folder: Path | None = None) -> list[d
 
 
 def compare_with_predictions(table: Rows, system: Path, calibrated: Path | None = None) -> StepComparison:
-    """Predict measured steps before and after calibration.
+    """Predict measured steps with a system file, before and after calibrating it; without scipy only before.
 
-    Parameters
-    ----------
-    table : sequence of mapping of str to str
-        Measured rows.
-    system : Path
-        System file of the machine.
-    calibrated : Path, optional
-        Path to write the calibrated system file to.
-
-    Returns
-    -------
-    StepComparison
-        Without calibration if scipy is missing.
+    The calibrated system file is written to `calibrated`.
 
     Raises
     ------
@@ -237,9 +186,7 @@ def compare_with_predictions(table: Rows, system: Path, calibrated: Path | None 
     before = validate(with_system(table, system))
     shapes = list(dict.fromkeys(source_of(row["id"], False) for row in table))
     halves = [_rows_of_shapes(table, shapes[half::HALF_COUNT]) for half in range(HALF_COUNT)]
-    if not all(halves):
-        return StepComparison(tuple(table), before)
-    if find_spec("scipy") is None:
+    if not all(halves) or find_spec("scipy") is None:
         return StepComparison(tuple(table), before)
     runs = [run for _, run in readable(with_system(halves[0], system)) if isinstance(run, Run)]
     calibration = fitted_to(system, Measured(load_system(system), runs=tuple(runs)))

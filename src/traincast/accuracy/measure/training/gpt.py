@@ -1,9 +1,10 @@
 """Small GPT in PyTorch with the tensor and pipeline parallelism that the estimator counts.
 
-Token and position embedding, pre-norm layers of causal attention and a GeLU MLP, a final norm, an untied head, and the
-vocabulary-parallel cross-entropy (arXiv 1909.08053, section 3; without sequence parallelism). Backward passes of linear layers and
-of the embedding accumulate into the gradients in place, so that a gradient is read and written once per micro-batch. A group of one
-rank communicates nothing: the same code trains on one rank.
+Token and position embedding, pre-norm layers of causal attention and a GeLU MLP, a final norm, an untied
+head, and the vocabulary-parallel cross-entropy (arXiv 1909.08053, section 3; without sequence parallelism).
+Backward passes of linear layers and of the embedding accumulate into the gradients in place, so that a
+gradient is read and written once per micro-batch. A group of one rank communicates nothing: the same code
+trains on one rank.
 """
 
 from collections.abc import Iterable
@@ -20,15 +21,7 @@ INIT_DEVIATION: Final = 0.02  # standard deviation of initial weights (GPT-2)
 
 
 class GroupRank(NamedTuple):
-    """Rank in a process group.
-
-    Parameters
-    ----------
-    group : process group or None
-        The group; None for one rank alone.
-    rank, size : int
-        Rank in the group, and size of the group.
-    """
+    """Rank in a process group; the group is None for one rank alone."""
 
     group: Any = None
     rank: int = 0
@@ -46,12 +39,10 @@ class GroupRank(NamedTuple):
 
 
 class _ParallelLinear(torch.autograd.Function):
-    """Linear layer y = x w' + b: column-parallel all-reduces the gradient of its input, row-parallel its output."""
+    """Linear layer y = x w' + b; column-parallel reduces its input's gradient, row-parallel its output."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, cut: GroupRank, columns: bool
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Any, cut: GroupRank, columns: bool) -> Tensor:
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias, ctx.cut, ctx.columns = weight, bias, cut, columns
         if columns:
@@ -119,7 +110,7 @@ class _VocabParallelCrossEntropy(torch.autograd.Function):
 def _local_rows(
     tokens: Tensor, rows: int, cut: GroupRank, dtype: Any = torch.float32
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the local rows of tokens, and a mask of those in the rank's shard of the vocabulary (1 or 0); None if all are."""
+    """Return local rows of tokens, and a mask (1 or 0) of those in the rank's shard; None if all are."""
     if cut.size == 1:
         return tokens, None
     local = tokens - cut.rank * rows
@@ -171,9 +162,7 @@ class Layer(nn.Module):
         first = 8 * (index + 1)  # seeds of the layer
         self.heads = model.heads // n
         self.attention_norm, self.mlp_norm = weights.norm(e), weights.norm(e)
-        qkv = weights.normal(first, 3, e, e, axis=1).reshape(
-            -1, e
-        )  # each rank has its heads of queries, keys and values
+        qkv = weights.normal(first, 3, e, e, axis=1).reshape(-1, e)  # each rank has its heads of q, k and v
         self.qkv = Linear(qkv, weights.zeros(3 * e // n), cut, columns=True)
         self.proj = Linear(weights.normal(first + 1, e, e, axis=1), weights.zeros(e), cut, columns=False)
         self.fc1 = Linear(weights.normal(first + 2, f, e), weights.zeros(f // n), cut, columns=True)
@@ -194,20 +183,10 @@ class Layer(nn.Module):
 
 
 class Stage(nn.Module):
-    """Pipeline stage; the first has the embedding, the last the head.
+    """Pipeline stage with some of the layers; the first has the embedding, the last the head.
 
-    Parameters
-    ----------
-    model : Model
-        A GPT: layer norms, biases, a GeLU MLP, learned positions, no dropout, an untied head.
-    layers : range
-        Layers of the stage.
-    cut : GroupRank
-        Rank in the tensor group.
-    seed : int
-        Seed of the initial weights.
-    **where
-        Device and dtype of its tensors.
+    The model is a GPT: layer norms, biases, a GeLU MLP, learned positions, no dropout, an untied head. `cut`
+    is the rank in the tensor group; `where` holds device and dtype.
     """
 
     def __init__(self, model: Model, layers: range, cut: GroupRank, seed: int = 0, **where: Any):
@@ -224,21 +203,10 @@ class Stage(nn.Module):
             self.head = Linear(weights.normal(2, vocab, e), None, cut, columns=True)
 
     def forward(self, x: Tensor, targets: Tensor | None = None, scale: float = 1.0) -> Tensor:
-        """Pass one micro-batch through the stage.
+        """Pass a micro-batch through the stage; return activations, or the summed loss times `scale`.
 
-        Parameters
-        ----------
-        x : Tensor, shape (tokens,) or (tokens, hidden)
-            Tokens for the first stage, activations of the previous stage for the others.
-        targets : Tensor, shape (tokens,)
-            Next tokens, for the last stage.
-        scale : float
-            Factor of the summed loss.
-
-        Returns
-        -------
-        Tensor
-            Activations for the next stage, shape (tokens, hidden); the loss on the last stage.
+        x holds tokens (tokens,) for the first stage, activations (tokens, hidden) for the others; targets are
+        next tokens (tokens,) for the last one.
         """
         if self.first:
             x = _VocabParallelEmbedding.apply(x, self.table, self.positions, self.cut)
@@ -251,27 +219,15 @@ class Stage(nn.Module):
 
 
 def flatten_parameters(parameters: Iterable[nn.Parameter], multiple: int = 1) -> tuple[Tensor, Tensor]:
-    """Flatten weights and gradients into one buffer each; the parameters and their gradients become views of them.
+    """Flatten weights and gradients into a buffer each, padded to a multiple of elements; gradients are 0.
 
-    Parameters
-    ----------
-    parameters : iterable of Parameter
-        Parameters of a stage.
-    multiple : int
-        The buffers are padded to a multiple of this.
-
-    Returns
-    -------
-    weights, gradients : Tensor, shape (n,)
-        The buffers; gradients are 0.
+    The parameters and their gradients become views of the buffers.
     """
-    parameter_list = list(parameters)
-    size = -(-sum(parameter.numel() for parameter in parameter_list) // multiple) * multiple
-    weights, gradients = (
-        torch.zeros(size, device=parameter_list[0].device, dtype=parameter_list[0].dtype) for _ in range(2)
-    )
-    start = 0
-    for parameter in parameter_list:
+    every = list(parameters)
+    size = -(-sum(parameter.numel() for parameter in every) // multiple) * multiple
+    weights = torch.zeros(size, device=every[0].device, dtype=every[0].dtype)
+    gradients, start = torch.zeros_like(weights), 0
+    for parameter in every:
         view = slice(start, start + parameter.numel())
         weights[view] = parameter.data.flatten()
         parameter.data, parameter.grad = weights[view].view_as(parameter), gradients[view].view_as(parameter)

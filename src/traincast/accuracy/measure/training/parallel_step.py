@@ -6,34 +6,24 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.device_mesh import init_device_mesh
 
+from traincast.accuracy.measure.rank_group import gather_and_scatter
 from traincast.accuracy.measure.training.gpt import GroupRank, Stage, flatten_parameters
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.times.pipeline.pass_order import one_forward_one_backward
 
 LEARNING_RATE: Final = 1e-4
-DTYPES: Final = {
-    "fp32": torch.float32,
-    "bf16-pure": torch.bfloat16,
-}  # precision of a plan -> type of everything but the loss
+DTYPES: Final = {"fp32": torch.float32, "bf16-pure": torch.bfloat16}  # by precision; the loss is in fp32
 
 
 @dataclass(frozen=True)
 class MeshPosition:
-    """Position of a rank in the device mesh.
+    """Position of a rank in the device mesh: in its tensor, data and pipeline group.
 
-    A plan of fewer ranks than the job has is trained several times, side by side, so that the machine is fully busy.
-
-    Parameters
-    ----------
-    tp, dp, pp : GroupRank
-        Rank in its tensor, data and pipeline group.
-    pipeline : tuple of int
-        Global ranks of the pipeline, stage by stage.
-    device : str or torch.device
-        Device to train on.
+    A plan of fewer ranks than the job has is trained several times, side by side, so that the machine is
+    fully busy. `pipeline` has the global ranks of the pipeline, stage by stage.
     """
 
     tp: GroupRank = field(default_factory=GroupRank)
@@ -47,13 +37,8 @@ class MeshPosition:
         """Return the rank's position in a plan (order tp, dp, pp); collective: every rank must call it."""
         if not dist.is_initialized():
             return cls(device=device)
-        world = dist.get_world_size()
-        shape = (world // plan.gpus, plan.pp, plan.dp, plan.tp)
-        mesh = DeviceMesh(
-            torch.device(device).type,
-            torch.arange(world).view(shape),
-            mesh_dim_names=("copy", "pp", "dp", "tp"),
-        )
+        shape = (dist.get_world_size() // plan.gpus, plan.pp, plan.dp, plan.tp)
+        mesh = init_device_mesh(torch.device(device).type, shape, mesh_dim_names=("copy", "pp", "dp", "tp"))
 
         def group_rank(name: str) -> GroupRank:
             group = mesh.get_group(name)
@@ -65,20 +50,10 @@ class MeshPosition:
 
 
 class Trainer:
-    """Training of a GPT on random tokens, as one rank does it: 1F1B, gradient accumulation, data parallelism, AdamW.
+    """Training of a GPT on random tokens, as one rank does it: 1F1B, data parallelism, AdamW.
 
-    Parameters
-    ----------
-    model : Model
-        The GPT.
-    plan : Plan
-        Parallel plan: tp, pp, dp, mbs, ZeRO stage 0 or 1, in fp32 or bf16-pure.
-    gbs : int
-        Global batch [sequence].
-    place : MeshPosition
-        Position of the rank.
-    seed : int
-        Seed of weights and tokens.
+    The plan has tp, pp, dp, mbs and ZeRO stage 0 or 1, in fp32 or bf16-pure; `gbs` is in sequences; `seed` is
+    that of weights and tokens.
     """
 
     def __init__(self, model: Model, plan: Plan, gbs: int, place: MeshPosition, seed: int = 0):
@@ -89,42 +64,34 @@ class Trainer:
         layers = range(place.pp.rank * layers_per_stage, (place.pp.rank + 1) * layers_per_stage)
         self.where = {"device": place.device, "dtype": DTYPES[plan.precision]}
         self.stage = Stage(model, layers, place.tp, seed, **self.where)
-        shards = plan.dp if plan.zero else 1
+        shards, index = (plan.dp, place.dp.rank) if plan.zero else (1, 0)
         self.weights, self.gradients = flatten_parameters(self.stage.parameters(), shards)
-        shard = self.weights.chunk(shards)[place.dp.rank if plan.zero else 0]
-        self.shard = torch.nn.Parameter(
-            shard
-        )  # the rank's shard of the optimizer with ZeRO, else all weights
-        self.shard.grad = self.gradients.chunk(shards)[place.dp.rank if plan.zero else 0]
+        # The rank's shard of the optimizer with ZeRO, else all weights.
+        self.shard = torch.nn.Parameter(self.weights.chunk(shards)[index])
+        self.shard.grad = self.gradients.chunk(shards)[index]
         self.optimizer = torch.optim.AdamW([self.shard], lr=LEARNING_RATE, fused=True)
         self.steps = 0
 
     def step(self) -> Tensor:
-        """Run one optimizer step.
-
-        Returns
-        -------
-        Tensor
-            The rank's part of the loss: that of its replica's micro-batches on the last stage, 0 elsewhere.
-        """
+        """Run an optimizer step; return the replica's loss, 0 except on the last stage."""
         loss = self.forward_backward()
         self.reduce()
         self.optimizer.step()
         if self.plan.zero and self.place.dp.group is not None:
-            _all_gather(self.weights, self.shard.data, self.place.dp.group)
+            all_gather, _ = gather_and_scatter()
+            all_gather(self.weights, self.shard.data.clone(), group=self.place.dp.group)
         self.steps += 1
         return loss
 
     def forward_backward(self) -> Tensor:
-        """Run forward and backward of all micro-batches in 1F1B order, accumulating gradients; return the loss."""
+        """Run all micro-batches in 1F1B order, accumulating gradients; return the loss."""
         self.gradients.zero_()
         tokens = self._tokens()
         loss = torch.zeros((), device=self.place.device)
         in_flight: dict[int, tuple[Tensor, Tensor]] = {}
-        links = _StageLinks(self.place, self._shape, self.where)
-        for ((kind, _, microbatch),) in one_forward_one_backward(
-            self.place.pp.rank, self.plan.pp, self.microbatches, 1
-        ):
+        links = _StageLinks(self.place, (self.plan.mbs * self.model.seq, self.model.hidden), self.where)
+        order = one_forward_one_backward(self.place.pp.rank, self.plan.pp, self.microbatches, 1)
+        for ((kind, _, microbatch),) in order:
             if kind == "F":
                 batch = tokens[microbatch * self.plan.mbs : (microbatch + 1) * self.plan.mbs]
                 x = batch[:, :-1].flatten() if self.stage.first else links.receive(-1).requires_grad_()
@@ -144,17 +111,16 @@ class Trainer:
 
     def reduce(self) -> None:
         """Sum gradients over the replicas: all-reduce, or reduce-scatter with ZeRO."""
-        if self.place.dp.group is None:
+        group = self.place.dp.group
+        if group is None:
             return
-        if self.plan.zero:
-            _reduce_scatter(self.shard.grad, self.gradients, self.place.dp.group)
-        else:
-            dist.all_reduce(self.gradients, group=self.place.dp.group)
-
-    @property
-    def _shape(self) -> tuple[int, int]:
-        """Shape of the activations between stages."""
-        return self.plan.mbs * self.model.seq, self.model.hidden
+        if not self.plan.zero:
+            dist.all_reduce(self.gradients, group=group)
+            return
+        _, reduce_scatter = gather_and_scatter()
+        result = torch.empty_like(self.shard.grad)  # the shard is a view of what is reduced
+        reduce_scatter(result, self.gradients, group=group)
+        self.shard.grad.copy_(result)
 
     def _tokens(self) -> Tensor:
         """Return random tokens of the replica's sequences of this step, shape (sequences, seq + 1)."""
@@ -179,27 +145,10 @@ class _StageLinks:
     def send(self, x: Tensor, offset: int) -> None:
         """Send to the stage at an offset."""
         self.sent = [(request, tensor) for request, tensor in self.sent if not request.is_completed()]
-        self.sent.append(
-            (dist.isend(x, self.place.pipeline[self.place.pp.rank + offset], group=self.place.pp.group), x)
-        )
+        target = self.place.pipeline[self.place.pp.rank + offset]
+        self.sent.append((dist.isend(x, target, group=self.place.pp.group), x))
 
     def wait(self) -> None:
         """Wait until all messages are sent."""
         for request, _ in self.sent:
             request.wait()
-
-
-def _reduce_scatter(shard: Tensor, buffer: Tensor, group: Any) -> None:
-    """Reduce-scatter a buffer over a group; the shard may be a view of the buffer."""
-    result = torch.empty_like(shard)
-    reduce_scatter = (
-        getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    )  # the name since PyTorch 2.13
-    reduce_scatter(result, buffer, group=group)
-    shard.copy_(result)
-
-
-def _all_gather(buffer: Tensor, shard: Tensor, group: Any) -> None:
-    """All-gather the shards of a group into a buffer."""
-    all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    all_gather(buffer, shard.clone(), group=group)

@@ -1,7 +1,7 @@
 """Grid of training cases: small GPTs of different shapes, and the plans that the ranks can run for each."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from traincast.core.errors import InputError
@@ -57,15 +57,7 @@ PRECISION_KNOBS: Final[Mapping[str, dict[str, Any]]] = {  # knobs of the plan: p
 
 @dataclass(frozen=True)
 class TrainingCase:
-    """Configuration that is trained for a few steps.
-
-    Parameters
-    ----------
-    shape : Shape
-        The GPT and its batch.
-    plan : Plan
-        The parallel plan.
-    """
+    """A shape and the parallel plan under which it is trained for a few steps."""
 
     shape: Shape
     plan: Plan
@@ -74,9 +66,8 @@ class TrainingCase:
     def id(self) -> str:
         """Name of the shape, then the degrees of the plan."""
         plan = self.plan
-        degrees = "".join(
-            f"{name}{getattr(plan, name)}" for name in ("dp", "tp", "pp") if getattr(plan, name) > 1
-        )
+        sizes = {"dp": plan.dp, "tp": plan.tp, "pp": plan.pp}
+        degrees = "".join(f"{name}{size}" for name, size in sizes.items() if size > 1)
         return f"{self.shape.name}-{degrees or 'one'}{'z' if plan.zero else ''}m{plan.mbs}"
 
     @property
@@ -84,25 +75,15 @@ class TrainingCase:
         """The GPT as a `Model`."""
         shape = self.shape
         return Model(
-            name=shape.name, layers=shape.layers, hidden=shape.hidden, heads=shape.heads, kv_heads=shape.heads,
-            ffn=4 * shape.hidden, seq=shape.seq, vocab=shape.vocab,
+            name=shape.name, layers=shape.layers, hidden=shape.hidden,
+            heads=shape.heads, kv_heads=shape.heads, ffn=4 * shape.hidden, seq=shape.seq, vocab=shape.vocab,
             biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
             inner_dropout=False,
         )  # fmt: skip
 
 
 def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[TrainingCase, ...]:
-    """Return all cases, the most informative first.
-
-    Parameters
-    ----------
-    device : {"cpu", "cuda"}
-        Type of device.
-    ranks : int
-        Ranks of the job.
-    shapes : iterable of Shape
-        Shapes to train in place of the default ones.
-    """
+    """Return the cases of `shapes` or of the default ones of a device, the most informative first."""
     return tuple(
         TrainingCase(shape, plan)
         for shape in tuple(shapes) or DEFAULT_SHAPES[device]
@@ -111,38 +92,28 @@ def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tup
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """Parse shapes.
-
-    Parameters
-    ----------
-    text : str
-        Comma-separated shapes, each hidden x layers x heads x seq x vocab x gbs.
+    """Parse shapes with commas, each hidden x layers x heads x seq x vocab x gbs (256x4x4x128x4096x8).
 
     Raises
     ------
     InputError
         If a shape cannot be read or trained; all mistakes at once.
-
-    Examples
-    --------
-    >>> shapes_of("256x4x4x128x4096x8")
-    (Shape(hidden=256, layers=4, heads=4, seq=128, vocab=4096, gbs=8),)
     """
     shapes, problems = [], []
     for word in text.split(","):
         numbers = [int(part) if part.isdecimal() else 0 for part in word.strip().lower().split("x")]
         if len(numbers) != len(Shape._fields) or not all(numbers):
-            format_text = " x ".join(f"{name}" for name in Shape._fields)
-            problems.append(f"{word.strip()!r}: write {format_text}, such as 256x4x4x128x4096x8")
+            problems.append(
+                f"{word.strip()!r}: write {' x '.join(Shape._fields)}, such as 256x4x4x128x4096x8"
+            )
             continue
         shape = Shape(*numbers)
         shapes.append(shape)
         if shape.hidden % shape.heads:
             problems.append(f"{word.strip()!r}: {shape.heads} heads do not divide {shape.hidden}")
         if shape.vocab % VOCAB_MULTIPLE:
-            problems.append(
-                f"{word.strip()!r}: vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}"
-            )
+            problem = f"vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}"
+            problems.append(f"{word.strip()!r}: {problem}")
     if problems:
         raise InputError("--shapes", problems)
     return tuple(shapes)
@@ -151,51 +122,27 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
 def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
     """Yield the plans of a shape: competing ones on all ranks, and one on a single rank.
 
-    Parameters
-    ----------
-    shape : Shape
-        The GPT and its batch.
-    ranks : int
-        Ranks of the job.
-    device : {"cpu", "cuda"}
-        Type of device.
-
-    Yields
-    ------
-    Plan
-        Data parallelism with one and with two micro-batches and with ZeRO-1, tensor parallelism, pipelines with few and with many
-        micro-batches, and pairs of them with four ranks and more; only those whose degrees divide the shape.
+    They are data parallelism with one and with two micro-batches and with ZeRO-1, tensor parallelism,
+    pipelines with few and with many micro-batches, and pairs of them with four ranks and more; only those
+    whose degrees divide the shape.
     """
-    degree_sets: list[dict[str, Any]] = [{"dp": ranks}, {"tp": ranks}, {"pp": ranks}]
-    degree_sets += [
-        {first: 2, second: ranks // 2}
-        for first, second in (("tp", "dp"), ("pp", "dp"), ("pp", "tp"))
-        if ranks >= 4 and ranks % 2 == 0
-    ]
+    degree_sets: list[dict[str, int]] = []
+    if ranks > 1:
+        degree_sets += [{"dp": ranks}, {"tp": ranks}, {"pp": ranks}]
+    if ranks >= 4 and ranks % 2 == 0:
+        half = ranks // 2
+        degree_sets += [{"tp": 2, "dp": half}, {"pp": 2, "dp": half}, {"pp": 2, "tp": half}]
     candidates: list[Plan] = []
-    for degrees in degree_sets if ranks > 1 else ():
-        replica_batch = shape.gbs // degrees.get("dp", 1)
-        pp = degrees.get("pp", 1)
-        microbatch_counts = (2 * pp, 4 * pp) if pp > 1 else (1, 2)  # micro-batches of a replica
-        choices: list[dict[str, Any]] = [
-            {"mbs": replica_batch // count, "zero": 0}
-            for count in microbatch_counts
-            if replica_batch % count == 0
-        ]
-        if set(degrees) == {"dp"} and choices:
-            choices.append(choices[0] | {"zero": 1})
-        candidates += [
-            Plan(sp="tp" not in degrees, **degrees, **choice, **PRECISION_KNOBS[device])
-            for choice in choices
-            if _divides(shape, degrees)
-        ]
+    for degrees in degree_sets:
+        dp, tp, pp = (degrees.get(name, 1) for name in ("dp", "tp", "pp"))
+        if shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp:
+            continue
+        replica_batch = shape.gbs // dp
+        counts = (2 * pp, 4 * pp) if pp > 1 else (1, 2)  # micro-batches of a replica
+        knobs = {"dp": dp, "tp": tp, "pp": pp, "sp": tp == 1} | PRECISION_KNOBS[device]
+        plans = [Plan(mbs=replica_batch // n, zero=0, **knobs) for n in counts if replica_batch % n == 0]
+        if plans and tp == pp == 1:
+            plans.append(replace(plans[0], zero=1))
+        candidates += plans
     yield from dict.fromkeys(candidates)
     yield Plan(mbs=shape.gbs, zero=0, **PRECISION_KNOBS[device])
-
-
-def _divides(shape: Shape, degrees: Mapping[str, int]) -> bool:
-    """Return whether the degrees divide the shape."""
-    dp, tp, pp = (degrees.get(name, 1) for name in ("dp", "tp", "pp"))
-    return not (
-        shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp
-    )

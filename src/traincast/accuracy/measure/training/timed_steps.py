@@ -1,151 +1,122 @@
 """Timed training steps of every case of the grid on all ranks, as rows of a table of runs."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from statistics import median, quantiles
 from typing import Any, Final
 
-from traincast.accuracy.measure import device_info
-from traincast.accuracy.measure.launcher import Rank, launched_rank
-from traincast.accuracy.measure.process_group import RankGroup, load_torch
+from traincast.accuracy.measure.device_info import describe_machine
+from traincast.accuracy.measure.launcher import Send
 from traincast.accuracy.measure.system_yaml import accelerator_label
 from traincast.accuracy.measure.training.shapes import Shape, TrainingCase, training_cases
 from traincast.core.units import GIB
 
-Send = Callable[[dict[str, Any]], Any]
 STACK: Final = "pytorch"  # software stack of the training loop
 WARM_UP_STEPS, TIMED_STEPS, MIN_TIMED_STEPS = 1, 5, 3  # the last where the time is short
 MAX_VISITS: Final = 3  # of a case: other load slows one visit, rarely all
 MAX_CASE_SHARE: Final = 0.05  # of the budget for one case
 
 
-def train_as_rank(request: Mapping[str, Any], send: Send) -> None:
+def train_as_rank(request: dict[str, Any], send: Send) -> None:
     """Train as one rank of a job.
 
     Parameters
     ----------
-    request : mapping
-        ``seconds``, the time budget; ``threads`` of a rank, 0 for PyTorch's default; ``kept``, rows measured before, used
-        if they are from this machine; ``shapes``, to train in place of the default ones.
+    request : dict
+        ``seconds``, the time budget; ``threads`` of a rank, 0 for PyTorch's default; ``rows`` measured
+        before, used if they are from this machine; ``shapes``, to train in place of the default ones.
     send : callable
         Called by rank 0 with a message for the machine, and one for the row of each case.
     """
-    start = time.perf_counter()
-    group = RankGroup(
-        load_torch("measure --step"), launched_rank() or Rank(0, 1, 0, 1), int(request["threads"])
-    )
-    try:
-        about = group.from_rank_zero(
-            lambda: device_info.describe_machine(
-                group.torch, group.rank, group.device, group.hosts, group.backend
-            )
-        )
-        is_first, device = group.rank.rank == 0, group.device.type
+    from traincast.accuracy.measure.rank_group import RankGroup
+
+    start, seconds = time.perf_counter(), float(request["seconds"])
+    with RankGroup(request["threads"]) as group:
+        about = group.from_rank_zero(lambda: describe_machine(group))
+        is_first = group.rank.rank == 0
         if is_first:
             send({"machine": about})
-        seconds = float(request["seconds"])
-        cases = training_cases(
-            device, group.rank.size, (Shape(*item) for item in request.get("shapes") or ())
-        )
-        visits = (
-            {item["id"]: int(item["visits"]) for item in request["kept"]}
-            if same_machine(request["kept"], about)
-            else {}
-        )
+        shapes = [Shape(*sizes) for sizes in request["shapes"]]
+        cases = training_cases(group.device.type, group.rank.size, shapes)
+        visits = dict.fromkeys((case.id for case in cases), 0)
+        if same_machine(request["rows"], about):
+            visits |= {row["id"]: int(row["visits"]) for row in request["rows"]}
         end = start + seconds * (1 - MAX_CASE_SHARE)
         while (index := group.from_rank_zero(lambda: _next_case(cases, visits, end))) is not None:
             case = cases[index]
             result = _train_case(case, group, seconds * MAX_CASE_SHARE)
-            visits[case.id] = visits.get(case.id, 0) + 1
+            visits[case.id] += 1
             if is_first:
-                visits_left = sum(MAX_VISITS - visits.get(item.id, 0) for item in cases)
-                send(
-                    {
-                        "row": run_row(case, about, **result),
-                        "left": visits_left,
-                        "visits": MAX_VISITS * len(cases),
-                    }
-                )
-    finally:
-        group.close()
+                left = sum(MAX_VISITS - visits[case.id] for case in cases)
+                row = run_row(case, about, *result)
+                send({"row": row, "left": left, "visits": MAX_VISITS * len(cases)})
 
 
 def _next_case(cases: Sequence[TrainingCase], visits: Mapping[str, int], end: float) -> int | None:
-    """Return the index of the first case with the fewest visits; None when the time is over and something was measured."""
-    if visits and time.perf_counter() > end:
+    """Return the index of the first case with the fewest visits; None when the time is over."""
+    if any(visits.values()) and time.perf_counter() > end:
         return None
     index = min(range(len(cases)), key=lambda index: visits.get(cases[index].id, 0), default=None)
     return index if index is not None and visits.get(cases[index].id, 0) < MAX_VISITS else None
 
 
-def _train_case(case: TrainingCase, group: RankGroup, seconds: float) -> dict[str, Any]:
-    """Train a case; return its step times [s] and the peak memory over ranks [byte]."""
+def _train_case(case: TrainingCase, group: Any, seconds: float) -> tuple[list[float], float | None]:
+    """Train a case on a `RankGroup`; return step times [s] and peak memory [byte], None on a CPU."""
+    from torch import cuda
+
     from traincast.accuracy.measure.training.parallel_step import MeshPosition, Trainer
 
     gpu = group.device.type == "cuda"
     if gpu:
-        group.torch.cuda.reset_peak_memory_stats()
+        cuda.reset_peak_memory_stats()
     trainer = Trainer(case.model, case.plan, case.shape.gbs, MeshPosition.of(case.plan, group.device))
-    taken: list[float] = []
-    start = time.perf_counter()
+
+    def step_seconds() -> float:
+        """Return the time of one step on this rank, after a barrier [s]."""
+        if gpu:
+            cuda.synchronize()
+        group.all_gather(None)
+        start = time.perf_counter()
+        trainer.step()
+        if gpu:
+            cuda.synchronize()
+        return time.perf_counter() - start
+
+    times: list[float] = []
+    end = time.perf_counter() + seconds
     for index in range(WARM_UP_STEPS + TIMED_STEPS):
-        seconds_here = _step_seconds(trainer, group)
+        times_of_ranks = group.all_gather(step_seconds())
         if index >= WARM_UP_STEPS:
-            taken.append(_slowest_rank_seconds(group.all_gather(seconds_here), case.plan.gpus))
-        if group.from_rank_zero(
-            lambda: len(taken) >= MIN_TIMED_STEPS and time.perf_counter() - start > seconds
-        ):
+            times.append(_slowest_rank_seconds(times_of_ranks, case.plan.gpus))
+        if group.from_rank_zero(lambda: len(times) >= MIN_TIMED_STEPS and time.perf_counter() > end):
             break
-    memory = max(group.all_gather(group.torch.cuda.max_memory_allocated())) if gpu else None
-    return {"taken": taken, "memory": memory}
+    return times, max(group.all_gather(cuda.max_memory_allocated())) if gpu else None
 
 
-def _step_seconds(trainer: Any, group: RankGroup) -> float:
-    """Return the time of one step on this rank, after a barrier [s]."""
-    synchronise = group.torch.cuda.synchronize if group.device.type == "cuda" else lambda: None
-    synchronise()
-    group.all_gather(None)
-    start = time.perf_counter()
-    trainer.step()
-    synchronise()
-    return time.perf_counter() - start
-
-
-def _slowest_rank_seconds(seconds_of_ranks: list[float], gpus: int) -> float:
+def _slowest_rank_seconds(times_of_ranks: list[float], gpus: int) -> float:
     """Return the time of the slowest rank, averaged over copies of the plan trained side by side [s]."""
-    copies = [seconds_of_ranks[first : first + gpus] for first in range(0, len(seconds_of_ranks), gpus)]
+    copies = [times_of_ranks[first : first + gpus] for first in range(0, len(times_of_ranks), gpus)]
     return sum(map(max, copies)) / len(copies)
 
 
 def run_row(
-    case: TrainingCase, about: Mapping[str, Any], taken: list[float], memory: float | None
+    case: TrainingCase, about: Mapping[str, Any], times: list[float], memory: float | None
 ) -> dict[str, str]:
-    """Return the row of a case in a table of runs.
-
-    Parameters
-    ----------
-    case : TrainingCase
-        The trained case.
-    about : mapping
-        Description of the machine.
-    taken : list of float
-        Step times [s].
-    memory : float or None
-        Peak allocated memory over ranks [byte]; None if not measured.
-    """
-    shape, plan, middle = case.shape, case.plan, median(taken)
-    quarters = quantiles(taken, n=4, method="inclusive") if len(taken) > 1 else [middle] * 3
+    """Return the row of a case in a table of runs, from step times [s] and peak memory [byte]."""
+    shape, plan, middle = case.shape, case.plan, median(times)
+    quarters = quantiles(times, n=4, method="inclusive") if len(times) > 1 else [middle] * 3
     cells: dict[str, Any] = {
-        "id": case.id, "source": source_text(about),
-        "stack": STACK, "model": shape.name, "layers": shape.layers, "hidden": shape.hidden,
-        "ffn": 4 * shape.hidden, "heads": shape.heads, "vocab": shape.vocab, "seq": shape.seq, "mlp": "gelu",
-        "gpu": accelerator_label(about), "gpus": plan.gpus, "precision": plan.precision, "grad_dtype": plan.grad_dtype,
-        "optimizer_kind": plan.optimizer_kind, "tp": plan.tp, "sp": plan.sp, "pp": plan.pp, "dp": plan.dp, "zero": plan.zero,
-        "mbs": plan.mbs, "gbs": shape.gbs, "recompute": "none", "flash_attention": True, "step_seconds": f"{middle:.6g}",
-        "step_spread": f"{(quarters[2] - quarters[0]) / middle:.3g}", "steps_measured": len(taken), "visits": 1,
-        "memory_gb_published": f"{memory / GIB:.6g}" if memory else "", "memory_kind": "allocated" if memory else "",
-        "notes": "untied embeddings",
+        "id": case.id, "source": source_text(about), "stack": STACK, "model": shape.name,
+        "layers": shape.layers, "hidden": shape.hidden, "ffn": 4 * shape.hidden, "heads": shape.heads,
+        "vocab": shape.vocab, "seq": shape.seq, "mlp": "gelu", "gpu": accelerator_label(about),
+        "gpus": plan.gpus, "precision": plan.precision, "grad_dtype": plan.grad_dtype,
+        "optimizer_kind": plan.optimizer_kind, "tp": plan.tp, "sp": plan.sp, "pp": plan.pp, "dp": plan.dp,
+        "zero": plan.zero, "mbs": plan.mbs, "gbs": shape.gbs, "recompute": "none", "flash_attention": True,
+        "step_seconds": f"{middle:.6g}", "step_spread": f"{(quarters[2] - quarters[0]) / middle:.3g}",
+        "steps_measured": len(times), "visits": 1,
+        "memory_gb_published": f"{memory / GIB:.6g}" if memory else "",
+        "memory_kind": "allocated" if memory else "", "notes": "untied embeddings",
     }  # fmt: skip
     return {name: str(value) for name, value in cells.items()}
 
