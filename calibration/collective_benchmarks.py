@@ -1,7 +1,7 @@
 """Published collective benchmarks against predictions, by row and in summary.
 
-A table has one row per timing, with the columns of the bundled `catalog/measured/collectives.csv`. A row that cannot be predicted
-states why: no message size, a forced algorithm, times that the machine cannot reach.
+A table has one row per timing, with the columns of the bundled `catalog/measured/collectives.csv`. A row that
+cannot be predicted states why: no message size, a forced algorithm, times that the machine cannot reach.
 """
 
 import csv

@@ -1,7 +1,8 @@
 """Estimate of the error model in `traincast.step.uncertainty` from runs left out of the fits, and its coverage.
 
-Variances maximise a composite likelihood: of the error of every run, and of the difference of errors of every pair of runs that
-differ only in their plan. Errors have heavy tails (Student's t with 4 degrees of freedom); a group of n runs has weight √n.
+Variances maximise a composite likelihood: of the error of every run, and of the difference of errors of every
+pair of runs that differ only in their plan. Errors have heavy tails (Student's t with 4 degrees of freedom);
+a group of n runs has weight √n.
 """
 
 from collections import Counter

@@ -1,7 +1,8 @@
 """Figures of the public scoreboard: errors of bundled runs and benchmarks, goals, and what peers publish.
 
-Every figure is computed when the page is written. "Fitted" is what the package predicts now; "left out" comes from the table that
-``calibration/refit.py`` writes: each run predicted with constants fitted without its group.
+Every figure is computed when the page is written. "Fitted" is what the package predicts now; "left out" comes
+from the table that ``calibration/refit.py`` writes: each run predicted with constants fitted without its
+group.
 """
 
 import csv

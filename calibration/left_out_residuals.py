@@ -1,9 +1,9 @@
 """Left-out residuals of measured runs: the input of error_model.py.
 
-``catalog/measured/left_out.csv`` has one row per measured run that can be predicted: `id`, `source`, `group` (source x model x
-accelerator), `fitted` and `left_out`, the logarithm of predicted over measured time with the catalogue's constants, and with
-constants fitted without the row's group; optionally `without_stack`, with constants fitted without all runs of its software.
-Further columns are ignored.
+``catalog/measured/left_out.csv`` has one row per measured run that can be predicted: `id`, `source`, `group`
+(source x model x accelerator), `fitted` and `left_out`, the logarithm of predicted over measured time with
+the catalogue's constants, and with constants fitted without the row's group; optionally `without_stack`, with
+constants fitted without all runs of its software. Further columns are ignored.
 """
 
 import csv

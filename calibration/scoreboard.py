@@ -1,10 +1,10 @@
-"""Renew everything that depends on prediction errors: tests/data/scoreboard.json, and the pages of tools/docs/generate.py.
+"""Renew what depends on predictions: the tidy table of runs, tests/data/scoreboard.json, and the pages of tools/docs.
 
     python calibration/scoreboard.py        # or: make scoreboard
 
-scoreboard.json has the mean absolute relative error and the number of predicted rows of every source of published runs. A test
-compares it with what the code predicts now: no source may get worse by more than `MAX_GROWTH` points, or lose rows, unless a
-fragment in changelog.d/ says so and why, on a line of its own:
+scoreboard.json has the mean absolute relative error and the number of predicted rows of every source of
+published runs. A test compares it with what the code predicts now: no source may get worse by more than
+`MAX_GROWTH` points, or lose rows, unless a fragment in changelog.d/ says so and why, on a line of its own:
 
     accuracy: mpt +0.6: traffic of sharded weights is no longer hidden by the optimizer
     accuracy: papers -2 rows: a plan that no framework can run is refused
@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypedDict
 
+import normalise
 from traincast.accuracy.validate import Report, validate
 from traincast.core.output_files import atomic_output
 
@@ -100,6 +101,7 @@ def read(path: Path = FILE) -> dict[str, Score]:
 
 def main() -> None:
     """Write scores and pages."""
+    normalise.write()
     before, now = read(), scores(validate())
     refused = worse(before, now, explained())
     lines = (

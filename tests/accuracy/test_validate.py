@@ -8,13 +8,14 @@ import re
 import pytest
 
 import traincast as tc
-from traincast.accuracy.runs.run import NEEDED, read, readable, rows
+from normalise import published
+from traincast.accuracy.runs.run import NEEDED, read, readable
 from traincast.accuracy.scores import Prediction, spearman
 from traincast.accuracy.validate import validate
 from traincast.step.memory import memory_as_reported
 from traincast.ui.cli.main import main
 
-TABLE = rows()
+TABLE = published()
 BY_ID = {row["id"]: row for row in TABLE}
 REPORT = validate()
 

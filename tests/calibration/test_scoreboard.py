@@ -10,7 +10,7 @@ import traincast as tc
 from goals_and_errors import GOALS, TOTALS, Board, board, covered, flops, kernel_errors, perlmutter
 from traincast.accuracy.error_budget import budgets
 from traincast.accuracy.fit.residuals import group_of
-from traincast.accuracy.runs.run import readable, rows
+from traincast.accuracy.runs.run import bundled
 from traincast.accuracy.scores import INDEPENDENT, Prediction, Subject, family_of, reasons, summary
 from traincast.accuracy.validate import validate
 from traincast.ui.cli.main import main
@@ -158,7 +158,7 @@ def test_every_goal_can_be_judged():
     for goal in GOALS:
         assert getattr(BOARD.of(goal.sources, goal.column), goal.what) is not None, goal.rows
     assert set(TOTALS) <= set(BOARD.by_source())
-    runs = {run.id: run for _, run in readable(rows()) if not isinstance(run, str) and run.step_seconds}
+    runs = {run.id: run for _, run in bundled() if not isinstance(run, str) and run.step_seconds}
     assert set(BOARD.residuals) <= set(runs)
     dense, moe = BOARD.by_stack(moe=False), BOARD.by_stack(moe=True)
     assert {run.stack for run in runs.values()} >= {*dense, *moe}
@@ -167,7 +167,7 @@ def test_every_goal_can_be_judged():
 
 def test_left_out_groups_are_no_better_than_fitted_ones_on_the_whole():
     """A group's constants without it cannot suit it better, but by luck: the mean over groups is larger."""
-    runs = {run.id: run for _, run in readable(rows()) if not isinstance(run, str) and run.step_seconds}
+    runs = {run.id: run for _, run in bundled() if not isinstance(run, str) and run.step_seconds}
     groups = {}
     for name, y in BOARD.residuals.items():
         groups.setdefault(group_of(runs[name]), []).append(abs(y["left_out"]) - abs(y["fitted"]))

@@ -10,11 +10,13 @@ from dataclasses import replace
 import pytest
 
 import traincast as tc
-from traincast.accuracy.runs.run import Unreadable, read, rows
+from normalise import published
+from traincast.accuracy.runs.cells import Unreadable
+from traincast.accuracy.runs.run import read
 from traincast.step.memory import memory_as_reported
 from traincast.step.placement import placements
 
-TABLE = rows()
+TABLE = published()
 CONTRADICT = {
     "bloom-010",
     "bloom-078",

@@ -39,10 +39,11 @@ class ErrorBudget:
 def budgets(predictions: Sequence[Prediction], moe: frozenset[str] = frozenset()) -> tuple[ErrorBudget, ...]:
     """Compute error budgets by source, from rows whose parts are known.
 
-    If part j of row i, a share s_ij of its predicted time, were right times 1 + e_j, then measured over predicted would be
-    1 + Σ_j s_ij e_j. The e_j of a source are fitted to its rows, with a prior of 0 ± `BELIEVED` and a noise of `NOISE` in each row,
-    n rows counting as √n (ridge regression). A part's cause is minus its mean share times e_j. This is correlation: parts that vary
-    together share each other's error, and an error common to all parts is attributed to the largest.
+    If part j of row i, a share s_ij of its predicted time, were right times 1 + e_j, then measured over
+    predicted would be 1 + Σ_j s_ij e_j. The e_j of a source are fitted to its rows, with a prior of 0 ±
+    `BELIEVED` and a noise of `NOISE` in each row, n rows counting as √n (ridge regression). A part's cause is
+    minus its mean share times e_j. This is correlation: parts that vary together share each other's error,
+    and an error common to all parts is attributed to the largest.
 
     Parameters
     ----------

@@ -62,7 +62,8 @@ class RunBatch:
     def seconds(self, system: System, assumed: Assumptions, counted: bool = True) -> Floats:
         """Return step times, shape (runs,), or (machines, runs) where figures of the system are columns of shape (machines, 1) [s].
 
-        Assumptions may be such columns as well; pass ``counted=False`` then, so that operations are not cached.
+        Assumptions may be such columns as well; pass ``counted=False`` then, so that operations are not
+        cached.
         """
         if counted:
             value = self.estimate(system, assumed).step_seconds

@@ -107,13 +107,13 @@ class ErrorSummary:
     weight : float
         Total weight of the rows: their number, or less where they are composed of fewer measurements.
     mape, median, bias, worst : float or None
-        Mean and median of the absolute relative error of the step time, its mean, and its largest absolute value; None where no
-        step time was measured.
+        Mean and median of the absolute relative error of the step time, its mean, and its largest absolute
+        value; None where no step time was measured.
     groups : int
         Groups of rows that differ only in their plan, of which there are three or more.
     spearman, regret, best_of_three : float or None
-        Means over such groups: rank correlation; measured slowdown of the plan ranked first relative to the best; the same for the
-        best of the three ranked first. None without such groups.
+        Means over such groups: rank correlation; measured slowdown of the plan ranked first relative to the
+        best; the same for the best of the three ranked first. None without such groups.
     worst_regret, worst_of_three : float or None
         The largest regrets.
     memory : float or None
@@ -268,7 +268,6 @@ def reasons(predictions: Iterable[Prediction]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for prediction in predictions:
         if prediction.skipped is not None:
-            counts.update(
-                {re.sub(r" \([^()]*\)$", "", part) for part in re.split(r"; (?![^(]*\))", prediction.skipped)}
-            )
+            parts = re.split(r"; (?![^(]*\))", prediction.skipped)
+            counts.update(list(dict.fromkeys(re.sub(r" \([^()]*\)$", "", part) for part in parts)))
     return counts

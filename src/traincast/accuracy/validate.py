@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from traincast.accuracy.run_batches import RunBatch, batches
-from traincast.accuracy.runs.run import Run, readable, rows
+from traincast.accuracy.runs.run import Run, bundled, readable, rows
 from traincast.accuracy.scores import ErrorSummary, Prediction, Subject, reasons, source_of, summaries, totals
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
@@ -102,7 +102,8 @@ def validate(
     Parameters
     ----------
     runs : str, Path or sequence of mapping of str to str, optional
-        A CSV file with the columns of the bundled table of published runs, or its rows; that table itself if left out.
+        A CSV file with the columns of the bundled table of published runs, or its rows; that table itself if
+        left out.
     assumptions : str or Assumptions
         Assumptions; ``"calibrated"`` uses for each run the software stack that ran it.
     parts : bool
@@ -125,20 +126,20 @@ def validate(
     >>> next(row for row in report.predictions if row.id == "korth-008").skipped is None
     True
     """
-    table = list(readable(rows(runs) if runs is None or isinstance(runs, str | Path) else runs))
-    if repeated := [name for name, count in Counter(row["id"] for row, _ in table).items() if count > 1]:
+    if runs is None:
+        table = bundled()
+    else:
+        given = rows(runs) if isinstance(runs, str | Path) else runs
+        table = [(row["id"], run) for row, run in readable(given)]
+    if repeated := [name for name, count in Counter(name for name, _ in table).items() if count > 1]:
         raise InputError(
             "runs", [f"id = {name!r}: names several runs; each needs its own" for name in repeated]
         )
-    predictions = {
-        row["id"]: Prediction(row["id"], skipped=run) for row, run in table if isinstance(run, str)
-    }
+    predictions = {name: Prediction(name, skipped=run) for name, run in table if isinstance(run, str)}
     usable = [run for _, run in table if isinstance(run, Run)]
     predictions |= {prediction.id: prediction for prediction in _predictions(usable, assumptions, parts)}
-    ordered, subjects = (
-        tuple(predictions[row["id"]] for row, _ in table),
-        {run.id: _subject(run) for run in usable},
-    )
+    ordered = tuple(predictions[name] for name, _ in table)
+    subjects = {run.id: _subject(run) for run in usable}
     name = assumptions if isinstance(assumptions, str) else assumptions.name
     return Report(ordered, summaries(ordered, subjects), totals(ordered, subjects), name, subjects)
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+from normalise import published
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.runs import run
-from traincast.accuracy.runs.machine import ACCELERATORS
+from traincast.accuracy.runs.system import accelerators
 from traincast.catalog.load import accelerator_called, accelerator_names
 
 
@@ -56,7 +57,7 @@ def test_accelerators_by_what_they_call_themselves(name, known):
 
 
 def test_accelerators_that_are_named_can_be_read():
-    table = next(one for one in run.rows() if one["id"] == "korth-008")
-    for name in ACCELERATORS:
+    table = next(one for one in published() if one["id"] == "korth-008")
+    for name in accelerators():
         assert run.read(table | {"gpu": name}).system
-    assert set(accelerator_names()) >= set(ACCELERATORS)
+    assert set(accelerator_names()) >= set(accelerators())

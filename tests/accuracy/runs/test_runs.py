@@ -7,13 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from traincast.accuracy.runs.layer_layout import layout, written_out
-from traincast.accuracy.runs.row import Cells
-from traincast.accuracy.runs.run import MACHINES, STACKS, Run, Unreadable, read, readable, rows
+from normalise import published
+from traincast.accuracy.runs.cells import Cells, Unreadable, patterns
+from traincast.accuracy.runs.plan import layout, written_out
+from traincast.accuracy.runs.run import Run, bundled, read, readable
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.plan_choices import chunks as layers_of_chunks
 
-TABLE = rows()
+TABLE = published()
 BY_ID = {row["id"]: row for row in TABLE}
 READ = {row["id"]: run for row, run in readable(TABLE)}
 
@@ -28,9 +29,16 @@ def like(text, column="notes"):
 
 
 def test_machines_and_stacks_are_of_the_catalogue():
-    for _, _, name in MACHINES:
-        assert tc.load_system(name).name
-    assert {name for _, _, name in STACKS} <= set(stack_names())
+    for networks in patterns()["systems"].values():
+        assert "" in networks  # the usual system
+        for name in networks.values():
+            assert tc.load_system(name).name == name
+    assert {name for eras in patterns()["stacks"].values() for name in eras.values()} <= set(stack_names())
+
+
+def test_bundled_runs_are_those_of_the_published_table():
+    """They are read once, by calibration/normalise.py."""
+    assert bundled() == [(row["id"], run) for row, run in readable(TABLE)]
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,8 @@ def calibrate(
     system : str or Path
         The most similar system of the catalogue, or a file.
     runs, logs, nccl, gemm : sequence of str or Path
-        Tables of runs, logs of training, output of nccl-tests, and tables of matrix products (docs/calibration.md).
+        Tables of runs, logs of training, output of nccl-tests, and tables of matrix products
+        (docs/calibration.md).
     config : str or Path, optional
         Configuration of runs whose logs do not contain it.
     **given
@@ -274,7 +275,8 @@ def calibrate(
     Returns
     -------
     Calibration
-        Constants with intervals, errors before and after; constants that the data do not determine keep the catalogue's values.
+        Constants with intervals, errors before and after; constants that the data do not determine keep the
+        catalogue's values.
 
     Raises
     ------

@@ -81,7 +81,8 @@ class Fitted:
         Parameters
         ----------
         groups : sequence of hashable, optional
-            Group of each run, left out together; None for runs never left out; source × model × accelerator by default.
+            Group of each run, left out together; None for runs never left out; source × model × accelerator
+            by default.
         seed : int
             Seed of the perturbed starts.
         progress : callable, optional
@@ -137,7 +138,8 @@ def fit(
     equal : bool
         Whether every run has the same weight, for runs of a user; else a group of n rows counts as n^0.65.
     settle : bool
-        Whether parameters that the data do not determine are reset to their priors, and the others fitted once more.
+        Whether parameters that the data do not determine are reset to their priors, and the others fitted
+        once more.
 
     Returns
     -------

@@ -52,8 +52,8 @@ class Benchmark:
     dtype : {"16-bit", "fp8"}
         Type of the operands.
     sizes : mapping of str to float
-        Products: m, k, n and batch, and written, the traffic of an element of the result [byte]. Attention: sequences b, heads h
-        and kv, length s, widths q and v, causal. Memory: nbytes.
+        Products: m, k, n and batch, and written, the traffic of an element of the result [byte]. Attention:
+        sequences b, heads h and kv, length s, widths q and v, causal. Memory: nbytes.
     seconds : float
         Time [s].
     """
@@ -87,7 +87,8 @@ def read(table: str | Path | None = None) -> tuple[tuple[Benchmark, ...], dict[s
     Parameters
     ----------
     table : str or Path, optional
-        A CSV file with the columns of the bundled table of published microbenchmarks; that table itself if left out.
+        A CSV file with the columns of the bundled table of published microbenchmarks; that table itself if
+        left out.
 
     Returns
     -------

@@ -1,8 +1,9 @@
 """Bounded robust least squares with priors, its confidence intervals, and fits with some groups of the data left out.
 
-Parameters are in units of their priors: theta is the distance of the logarithm of a value from its prior in standard deviations, so
-that the residual of the prior is theta itself. A residual y of the data is the logarithm of predicted over measured; it costs
-w ρ(y²/s²) with ρ(z) = 2(√(1+z) - 1) (soft l1) for a weight w and a scale s, its expected noise.
+Parameters are in units of their priors: theta is the distance of the logarithm of a value from its prior in
+standard deviations, so that the residual of the prior is theta itself. A residual y of the data is the
+logarithm of predicted over measured; it costs w ρ(y²/s²) with ρ(z) = 2(√(1+z) - 1) (soft l1) for a weight w
+and a scale s, its expected noise.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -55,8 +56,8 @@ class Solution:
     jacobian : array, shape (rows, parameters)
         Its derivatives.
     deviation : array, shape (parameters,)
-        Standard deviation of each parameter, 1 before the fit: the larger of that from the curvature and of the one that is robust
-        against correlated rows of a group.
+        Standard deviation of each parameter, 1 before the fit: the larger of that from the curvature and of
+        the one that is robust against correlated rows of a group.
     information : array, shape (parameters,)
         Standard deviation from the curvature alone: near 1 where the data say nothing.
     determined : array of bool, shape (parameters,)

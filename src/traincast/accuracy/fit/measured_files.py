@@ -19,7 +19,8 @@ from traincast.accuracy.logs import (
     not_used,
 )
 from traincast.accuracy.logs import read as read_file
-from traincast.accuracy.runs.run import Run, Unreadable
+from traincast.accuracy.runs.cells import Unreadable
+from traincast.accuracy.runs.run import Run
 from traincast.accuracy.runs.run import read as read_run
 from traincast.catalog.load import accelerator_called, load_system
 from traincast.core.errors import ErrorCollector, InputError

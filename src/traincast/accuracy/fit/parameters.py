@@ -32,8 +32,8 @@ class Parameter:
         Its place: ``"accelerator.matrix_sustained"``, ``"network.1.efficiency"``, ``"stack.host.dispatch_seconds"`` or, for
         universal constants, ``"universal.host.straggling"``.
     of : tuple of str
-        Accelerators, systems or stacks it is a constant of, by their names in the catalogue, all with one value; empty for
-        universal ones.
+        Accelerators, systems or stacks it is a constant of, by their names in the catalogue, all with one
+        value; empty for universal ones.
     prior : float
         Mean of the prior, above 0 [`unit`].
     sigma : float

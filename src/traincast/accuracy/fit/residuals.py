@@ -17,7 +17,7 @@ from traincast.accuracy.fit.parameters import (
     touching_system,
 )
 from traincast.accuracy.run_batches import RunBatch, batches
-from traincast.accuracy.runs.run import Run, readable, rows
+from traincast.accuracy.runs.run import Run, bundled
 from traincast.accuracy.scores import INDEPENDENT, source_of
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats
@@ -30,7 +30,7 @@ MACHINE_HOMES: Final = ("accelerator", "network")  # homes of parameters that fo
 
 def bundled_runs() -> list[Run]:
     """Return every readable bundled run."""
-    return [run for _, run in readable(rows()) if isinstance(run, Run)]
+    return [run for _, run in bundled() if isinstance(run, Run)]
 
 
 def group_of(run: Run) -> tuple[str, str, str]:
@@ -129,8 +129,8 @@ class MeasuredRuns:
     def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
         """Return log(predicted over measured), shape (runs,), and its derivatives by theta, shape (runs, parameters).
 
-        A run that cannot be estimated has zeros. Each batch is evaluated once, with the parameters that touch it as columns: one
-        row of their values, and one row for each parameter with that parameter nudged.
+        A run that cannot be estimated has zeros. Each batch is evaluated once, with the parameters that touch
+        it as columns: one row of their values, and one row for each parameter with that parameter nudged.
         """
         values = [parameter.value(x) for parameter, x in zip(self.parameters, theta, strict=True)]
         y, slopes = np.zeros(len(self.runs)), np.zeros((len(self.runs), len(theta)))

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from traincast.accuracy.logs.rows import TRAINING, TrainingRows
 from traincast.accuracy.runs import run as measurements
-from traincast.accuracy.runs.machine import ACCELERATORS
+from traincast.accuracy.runs.cells import Unreadable
+from traincast.accuracy.runs.system import accelerators
 from traincast.core.errors import InputError
 
 WARM_UP: Final = 3  # progress lines: compilation, allocation and cold caches
@@ -21,7 +22,7 @@ NEEDED_COLUMNS: Final = {  # column that a prediction needs -> values that may b
     "heads": "a whole number, or model=",
     "mlp": "gelu, swiglu, geglu, relu or relu2, or model=",
     "seq": "tokens of a sequence",
-    "gpu": f"one of {', '.join(ACCELERATORS)}",
+    "gpu": f"one of {', '.join(accelerators())}",
     "gpus": "how many ran",
     "precision": "fp32, fp16, bf16, fp8, mxfp8 or nvfp4",
     "tp": "tensor-parallel degree",
@@ -221,6 +222,6 @@ def training_rows(
     row = {name: stated.get(name, "") for name in TRAINING}
     try:
         measurements.read(row)
-    except measurements.Unreadable as reason:
+    except Unreadable as reason:
         raise InputError(file, [str(reason)]) from None
     return TrainingRows(file=file, rows=(row,), left_out=tuple(run.left_out))

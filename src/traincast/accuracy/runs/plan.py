@@ -1,79 +1,26 @@
-"""The plan of a row of measured runs: degrees, sharding, precision, overlap. `unstated` fills in what it leaves open."""
+"""The plan of a row of measured runs: degrees, sharding, precision, overlap, recompute, layout."""
 
 import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from traincast.accuracy.runs.layer_layout import layout
-from traincast.accuracy.runs.recompute import recomputed
-from traincast.accuracy.runs.row import Cells
+from traincast.accuracy.runs.cells import Cells, follows, patterns
+from traincast.core.model_blocks import Experts
+from traincast.core.plan_choices import choice_problems
+from traincast.core.precision import PRECISIONS
 
-PRECISION: Final = {  # precision of a row → pattern of its detail, recipe; the first match counts
-    "16-bit": ((r"", "fp16"),),
-    "fp8": (
-        (r"row.?wise", "fp8-rowwise"),
-        (r"current|tensorwise|torchao", "fp8-current"),
-        (r"block", "fp8-block"),
-        (r"", "fp8"),
-    ),
-    **{
-        name: ((r"", name),)
-        for name in (
-            "fp32",
-            "fp16",
-            "bf16",
-            "bf16-pure",
-            "fp8-current",
-            "fp8-rowwise",
-            "fp8-block",
-            "mxfp8",
-            "nvfp4",
-            "int8",
-        )
-    },
-}
-SCHEDULES: Final = {
-    "1F1B": "1f1b",
-    "1F1B-I": "1f1b",
-    "ZB-1p": "zb-h1",
-    "ZB-2p": "zb-2p",
-}  # names of Zero Bubble's tables
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
-GATHERED_ONCE: Final = (
-    "torchtitan",
-    "automodel",
-)  # FSDP2 keeps weights gathered while a pipeline runs, and reduces at its end
-OVERLAPPING: Final = (  # stacks whose dense runs overlap tensor-parallel communication by default
-    "megatron-core-2024", "megatron-core-2025", "megatron-bridge-2025", "megatron-bridge-26.02", "megatron-bridge-2026",
-    "nemo-2024", "mlperf-2023", "megascale-2024",
-)  # fmt: skip
-PLAN_COLUMNS: Final = (
+TEXT_KNOBS: Final = (
     "cp_kind",
     "schedule",
-    "tp_overlap",
-    "ep_overlap",
     "offload",
     "grad_dtype",
     "optimizer_kind",
 )  # columns named as fields of a plan
-REDUCES_IN_16_BITS: Final = r"\bNeMo\b(?! AutoModel)|Megatron-Bridge"  # their benchmarks reduce gradients so (grad_reduce_in_fp32 is False)
-EP_OVERLAP: Final = (
-    r"a2a overlap|1f1b overlap|DualPipe|QWEN3_235B_A22B\w*_H100_"  # stated, or set by the stated recipe
-)
-INTERLEAVED: Final = (  # Megatron overlaps pipeline traffic where it interleaves, only; NVIDIA recommends it
-    r"interleav(ed|ing)|PP/DP comm overlap|recommended H100 configs"
-)
-DEGREES: Final = ("pp", "cp", "ep")
-WITH_SP: Final = (
-    "megatron",
-    "nemo",
-    "mlperf",
-    "megascale",
-)  # stacks with sequence parallelism since Megatron-LM of 2022
-SHARDS_RESIDUAL: Final = (
-    "maxtext",
-)  # XLA shards activations between blocks by width: the same traffic (activation_embed)
-BEFORE_SP: Final = ("megatron-lm-2021", "megatron-deepspeed-2022")
+SWITCHES: Final = ("tp_overlap", "ep_overlap")
+EVERY_SOME_BLOCKS: Final = 2  # IBM's "some blocks": every second; 0.43 of the layers fits its published runs
+REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
+MAX_LAYOUT_LENGTH: Final = 100_000  # characters of a layout in letters, written out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,22 +36,14 @@ class Degrees:
 
 
 def degrees(cells: Cells, layers: int) -> Degrees:
-    """Return the degrees of a row; a missing degree that follows from the others is filled in.
-
-    Parameters
-    ----------
-    cells : Cells
-        A row.
-    layers : int
-        Layers of the model.
-    """
+    """Return the degrees of a row; a missing one that follows from the others is filled in."""
     problems_before = len(cells.problems)
     gpus = cells.positive("gpus")
     gpus_are_known = len(cells.problems) == problems_before
-    pp, cp, ep = (cells.positive(name, 1) for name in DEGREES)
-    stated_dp, tp = cells.text("dp"), cells.positive("tp", 0)
+    pp, cp, ep = (cells.positive(name, 1) for name in ("pp", "cp", "ep"))
+    tp = cells.positive("tp", 0)
     if not tp:  # it follows from the other degrees
-        split_without_tp = cells.whole("dp", 1) * pp * cp if stated_dp else 0
+        split_without_tp = cells.whole("dp", 1) * pp * cp if cells.text("dp") else 0
         if gpus == 1 or (split_without_tp and gpus % split_without_tp == 0):
             tp = max(gpus // max(split_without_tp, 1), 1)
         else:
@@ -122,175 +61,224 @@ def degrees(cells: Cells, layers: int) -> Degrees:
 
 
 def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
-    """Return the virtual stages; of an interleaved run without their number, the fewest that divide the layers of a stage."""
+    """Return the virtual stages; if interleaved without number, the fewest that divide a stage's layers."""
     stated = cells.positive("vp", 1)
-    if pp == 1 or cells.text("vp"):
-        return stated if pp > 1 else 1
-    if cells.says(INTERLEAVED, "notes", "source"):
-        cells.assume("vp")
-        noted = cells.says(r"\bVP (\d+) per", "notes")  # stated for other rows of the source
-        if noted and layers % (pp * int(noted[1])) == 0:
-            return int(noted[1])
-        if cells.says("torchtitan", "stack"):
-            return 2
-        return next((v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0), 1)
-    return 1
+    if pp == 1:
+        return 1
+    if cells.text("vp") or not cells.states("interleaved"):
+        return stated
+    cells.assume("vp")
+    of_source = cells.stated_number("vp_of_source")
+    if of_source and layers % (pp * of_source) == 0:
+        return of_source
+    if cells.states("torchtitan"):
+        return 2
+    return next((v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0), 1)
 
 
-def plan(cells: Cells, cut: Degrees, model: dict[str, Any], stack: str) -> dict[str, Any]:
-    """Return the arguments of the row's `Plan`; `recompute` and `mbs` are missing where the row does not state them.
+def plan(cells: Cells, model: dict[str, Any], stack: str) -> dict[str, Any]:
+    """Return the arguments of the row's `Plan`, valid only if no problem was noted.
 
-    Parameters
-    ----------
-    cells : Cells
-        A row.
-    cut : Degrees
-        Degrees of the row.
-    model : dict of str to Any
-        Arguments of the row's model.
-    stack : str
-        Software stack that ran it.
-
-    Returns
-    -------
-    dict of str to Any
-        Arguments, valid only if no problem was noted.
+    `recompute` and `mbs` are missing where the row does not state them; `model` are the arguments of its
+    model.
     """
-    moe = model.get("experts") is not None
+    cut = degrees(cells, model["layers"])
+    experts: Experts | None = model.get("experts")
+    moe = experts is not None
+    # experts are sharded over tp, Megatron-Core's default, which runs with narrow experts turn off
+    wide_experts = experts is not None and experts.ffn > model["hidden"]
+    overlapped = follows(stack, "overlaps_exchange") or cells.states("overlaps_exchange")
+    sp = cut.tp == 1 or moe or _sequence_parallel(cells, stack)
     arguments: dict[str, Any] = {
         **vars(cut),
-        "etp": cut.tp
-        if moe and _experts_are_sharded(model) and cut.tp * cut.ep <= cut.tp * cut.cp * cut.dp
-        else 1,
-        "cp_kind": "none" if cut.cp == 1 else _cp_kind(cells),
-        "sp": cut.tp == 1 or moe or _sequence_parallel(cells, stack),
+        "etp": cut.tp if wide_experts and cut.ep <= cut.cp * cut.dp else 1,
+        "cp_kind": "none" if cut.cp == 1 else cells.choose("cp_kind"),
+        "sp": sp,
         "attention": _attention(cells),
         "precision": _precision(cells),
         "layout": layout(cells, model["layers"], cut.pp * cut.vp, stack),
         **_sharding(cells, cut, stack),
+        "schedule": cells.choose("schedule"),
+        "ep_overlap": cut.ep > 1 and bool(overlapped),
+        "tp_overlap": cut.tp > 1 and _overlaps_tp(cells, stack, sp and not moe),
     }
-    schedule = cells.says(r"schedule=([\w-]+)", "notes")
-    arguments["schedule"] = (
-        "dualpipe" if cells.says("DualPipe") else SCHEDULES.get(schedule[1], "1f1b") if schedule else "1f1b"
-    )
-    arguments["ep_overlap"] = cut.ep > 1 and (
-        stack == "megatron-bridge-2026" or bool(cells.says(EP_OVERLAP, "notes"))
-    )
-    arguments["tp_overlap"] = cut.tp > 1 and _overlaps(cells, stack, arguments["sp"], moe)
-    if cells.says(r"fp32 (grad|reduce)", "precision_detail"):
-        arguments["grad_dtype"] = "fp32"
-    elif cells.says("pure", "precision_detail") or cells.says(
-        REDUCES_IN_16_BITS, "stack"
-    ):  # the master copy of weights is kept
-        arguments["grad_dtype"] = "16-bit"
-    if cells.says("muon", "notes"):
-        arguments["optimizer_kind"] = "muon"
+    for knob in ("grad_dtype", "optimizer_kind"):
+        if chosen := cells.choose(knob):
+            arguments[knob] = chosen
     if _offloads(cells, model["layers"]):
         arguments["offload"] = "activations"
     arguments |= recomputed(cells, model["layers"] / cut.pp) or {}
     if cells.text("mbs"):
         arguments["mbs"] = cells.positive("mbs")
-    columns = {name: cells.text(name).lower() for name in PLAN_COLUMNS if cells.text(name)}
-    return (
-        arguments
-        | columns
-        | {name: columns[name] == "true" for name in ("tp_overlap", "ep_overlap") if name in columns}
-    )
+    arguments |= {knob: cells.text(knob).lower() for knob in TEXT_KNOBS if cells.text(knob)}
+    return arguments | {knob: cells.text(knob).lower() == "true" for knob in SWITCHES if cells.text(knob)}
 
 
 def _offloads(cells: Cells, layers: int) -> bool:
     """Return whether activations of most layers are offloaded; a plan cannot offload only a few layers."""
-    if partial := cells.says(r"CPU activation offload\w* of (\d+) layers", "notes"):
+    offloaded_layers = cells.stated_number("offloaded_layers")
+    if offloaded_layers is not None:
         cells.assume("offload")
-        return 2 * int(partial[1]) >= layers
-    return bool(cells.says(r"CPU activation offload|offloaded", "notes", "recompute_detail"))
-
-
-def _experts_are_sharded(model: dict[str, Any]) -> bool:
-    """Return whether experts are sharded over tp, Megatron-Core's default, which runs with narrow experts turn off."""
-    return bool(model["experts"].ffn > model["hidden"])
+        return 2 * offloaded_layers >= layers
+    return bool(cells.states("offloaded"))
 
 
 def _attention(cells: Cells) -> str:
     """Return the attention kernel; where it is not stated, GPTs have the unfused one of their time."""
     stated = cells.text("flash_attention").lower()
-    if stated not in ("true", "false"):
-        stated = "false" if cells.text("mlp").lower() in ("gelu", "relu") else "true"
-    return "flash" if stated == "true" else "unfused"
-
-
-def _cp_kind(cells: Cells) -> str:
-    """Return the kind of context parallelism: a ring unless stated otherwise."""
-    if cells.says("ulysses", "notes", "source"):
-        return "ulysses"
-    return "all-gather" if cells.says(r"all-?gather|Llama 3 herd", "notes", "source") else "ring"
+    if stated in ("true", "false"):
+        return "flash" if stated == "true" else "unfused"
+    return "unfused" if cells.text("mlp").lower() in ("gelu", "relu") else "flash"
 
 
 def _sequence_parallel(cells: Cells, stack: str) -> bool:
     """Return whether sequence parallelism is on; where it is not stated, the default of the stack."""
-    if stack.startswith(SHARDS_RESIDUAL):
+    if follows(stack, "shards_residual"):
         return True
     stated = cells.text("sp").lower()
     if stated in ("true", "false"):
         return stated == "true"
     cells.assume("sp")
-    return stack.startswith(WITH_SP) and stack not in BEFORE_SP
+    return follows(stack, "sequence_parallel")
 
 
-def _overlaps(cells: Cells, stack: str, sp: bool, moe: bool) -> bool:
-    """Return whether tensor-parallel communication overlaps with matrix products."""
-    if cells.says(r"vanilla TP|overlap (off|false|disabled)|comm_overlap (off|false)", "notes", "source"):
-        return False
-    if cells.says(r"async ?TP|TP comm overlap on|TP/PP/DP comm overlap enabled", "notes", "source"):
-        return True
-    if cells.text("precision").lower() == "nvfp4":  # no user buffers of Transformer Engine at 4 bits
-        return False
-    return stack in OVERLAPPING and sp and not moe
+def _overlaps_tp(cells: Cells, stack: str, possible: bool) -> bool:
+    """Return whether tensor-parallel communication overlaps, by default where it is `possible`."""
+    stated = cells.choose("tp_overlap")
+    return possible and follows(stack, "overlaps_tp") if stated is None else bool(stated)
 
 
 def _precision(cells: Cells) -> str:
-    """Return the precision recipe; fp8 on TPUs, whose matrix units lack it, runs at 16 bits unless it is int8."""
-    stated, detail = cells.text("precision").lower(), cells.text("precision_detail")
-    if stated not in PRECISION:
+    """Return the precision recipe."""
+    stated = cells.text("precision").lower()
+    recipe = cells.choose("precision") or (stated if stated in PRECISIONS else None)
+    if recipe is None:
         cells.problem(f"precision {stated or 'not known'}")
-        return "bf16"
-    if stated == "fp8" and cells.text("gpu").lower().startswith("tpu"):
-        cells.assume("precision")
-        return "int8" if "int8" in detail else "bf16"
-    if stated == "fp8" and cells.says("DeepSeek-V3", "source"):  # arXiv 2412.19437, section 3.3
-        return "fp8-block"
-    return next(name for pattern, name in PRECISION[stated] if re.search(pattern, detail, re.IGNORECASE))
+    return recipe or "bf16"
 
 
 def _sharding(cells: Cells, cut: Degrees, stack: str) -> dict[str, Any]:
     """Return the ZeRO stage, and the replicas of the shards."""
-    stated, detail = cells.text("zero").lower(), cells.text("zero_detail")
+    stated = cells.text("zero").lower()
     if stated and stated not in ZERO:
         cells.problem(f"zero = {stated!r}")
     if not stated:
         cells.assume("zero")
-    zero = ZERO.get(stated, 3 if re.search("FSDP|ZeRO-3", detail) else 1)
-    unsharded_gradients = cut.pp > 1 and (
-        zero == 2 or stack.startswith(GATHERED_ONCE)
-    )  # gradients are kept whole until a step's last micro-batch
-    if zero > 1 and (unsharded_gradients or re.search("no reshard", detail)):
+    zero = ZERO.get(stated, 3 if cells.states("sharded_weights") else 1)
+    # gradients are kept whole until a step's last micro-batch
+    unsharded_gradients = cut.pp > 1 and (zero == ZERO["2"] or follows(stack, "gathers_once"))
+    if zero > 1 and (unsharded_gradients or cells.states("not_resharded")):
         zero = 1
-    ranks = cut.dp * cut.cp
-    replicas = _replicas(cells, ranks, cut) if zero else 1
-    return {"zero": zero, "replicas": replicas if replicas and ranks % replicas == 0 else 1}
+    replicas = _replicas(cells, cut) if zero else 1
+    return {"zero": zero, "replicas": replicas if replicas and cut.dp * cut.cp % replicas == 0 else 1}
 
 
-def _replicas(cells: Cells, ranks: int, cut: Degrees) -> int:
+def _replicas(cells: Cells, cut: Degrees) -> int:
     """Return the replicas of the shards among the ranks that share weights."""
-    detail = cells.text("zero_detail")
-    if match := re.search(r"x DP (\d+)|(\d+)-way (?:pod )?DP", detail):
-        return int(match[1] or match[2])
-    if match := re.search(r"groups? (?:of )?(\d+)|FSDP (\d+)|\((\d+)-way\)", detail):
-        return ranks // max(int(match[1] or match[2] or match[3]), 1)
-    if slice_count := cells.says(r"\bDCN\D*(\d+)", "interconnect"):  # TPUs shard within a slice
-        return int(slice_count[1])
-    if "within slice" in detail or re.search(r"within \d+-chip slice", detail):  # of which there is one
+    ranks = cut.dp * cut.cp
+    if (replicas := cells.stated_number("replicas")) is not None:
+        return replicas
+    if (shards := cells.stated_number("shards")) is not None:
+        return ranks // max(shards, 1)
+    if (slices := cells.stated_number("slices")) is not None:
+        return slices
+    if cells.states("one_slice"):
         return 1
-    if cells.text("zero").lower() == "hsdp" or "within node" in detail:
+    if cells.text("zero").lower() == "hsdp" or cells.states("node_shards"):
         return ranks * cut.tp // cells.positive("gpus_per_node", 8)
     return 1
+
+
+def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
+    """Return `recompute`, with `recompute_every` for a share of the layers; None where not stated."""
+    kind, detail = cells.text("recompute").lower(), cells.text("recompute_detail")
+    if kind == "none":
+        return {"recompute": "none"}
+    if kind == "selective" and cells.states("torchtitan") and detail in ("", kind):
+        detail = "per-op"
+    if policy := _policy(detail):
+        modules, match = policy
+        return {"recompute": modules, "recompute_every": _recompute_every(match, layers_of_stage)}
+    names = patterns()["recompute_modules"].items()
+    if stated := {module for name, module in names if re.search(rf"\b{name}\b", detail, re.IGNORECASE)}:
+        return {"recompute": "+".join(sorted(stated))}
+    if kind in ("selective", "full"):
+        return {"recompute": kind}
+    if not kind:
+        return _policy_in_notes(cells) or cells.choose("recompute_recipes")
+    if not choice_problems("recompute", kind):  # modules as a plan names them
+        return {"recompute": kind}
+    cells.problem(f"recompute {kind}: {detail or 'no kind that is known, and not told how'}")
+    return {"recompute": "none"}
+
+
+def _policy(text: str) -> tuple[str, re.Match[str]] | None:
+    """Return what the first policy in a text recomputes, with its match; None without."""
+    for pattern, modules in patterns()["recompute_policies"].items():
+        if match := re.search(pattern, text, re.IGNORECASE):
+            return modules, match
+    return None
+
+
+def _recompute_every(match: re.Match[str], layers_of_stage: float) -> int:
+    """Return the interval of recomputed layers."""
+    if match.re.groups:  # a number of layers of every stage
+        return max(round(layers_of_stage / max(int(match[1]), 1)), 1)
+    return EVERY_SOME_BLOCKS if match[0].lower() == "some blocks" else 1
+
+
+def _policy_in_notes(cells: Cells) -> dict[str, Any] | None:
+    """Return the policy in notes by model size, as in "5B: save-dots, 175B: save qkv"; None without."""
+    size = cells.states("model_size")
+    policy = size and re.search(rf"\b{re.escape(size[0])}: ([^,;)]*)", cells.text("notes"))
+    if not policy:
+        return None
+    cells.assume("recompute")
+    known = _policy(policy[1])
+    return {"recompute": known[0]} if known else None
+
+
+def layout(cells: Cells, layers: int, chunks: int, stack: str) -> str:
+    """Return the layers of every model chunk for `Plan.layout`; empty for the estimator's balance.
+
+    The layout that a row gives; else an even one where layers divide, the head in addition on the last; else
+    embedding and head count as a layer each where that divides; else as the framework splits uneven layers.
+    """
+    if stated := cells.text("layout"):
+        return stated
+    if letters := cells.states("letter_layout"):
+        return written_out(letters[1])
+    if chunks <= 1 or follows(stack, "balances_stages"):
+        return ""
+    if layers % chunks == 0:
+        return f"{layers // chunks}*{chunks}"
+    if (layers + 2) % chunks == 0:
+        each = (layers + 2) // chunks
+        middle = f"{each}*{chunks - 2}," if chunks > 2 else ""
+        return f"{each - 1},{middle}{each - 1}"
+    if follows(stack, "extra_layers_in_the_middle") and layers > chunks:
+        return _extra_in_the_middle(layers, chunks)
+    return ""
+
+
+def written_out(letters: str) -> str:
+    """Return a layout in letters as one in numbers: a layer is t, chunks are separated by |, * repeats.
+
+    Examples
+    --------
+    >>> written_out("Et*4|(t*4|)*14tmL")
+    '4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1'
+    """
+    while (match := REPEATED.search(letters)) and len(letters) < MAX_LAYOUT_LENGTH:
+        group, times, letter, copies = match.groups()
+        expanded = (letter or group) * min(int(copies or times), MAX_LAYOUT_LENGTH)
+        letters = letters[: match.start()] + expanded + letters[match.end() :]
+    return ",".join(str(chunk.count("t")) for chunk in letters.split("|"))
+
+
+def _extra_in_the_middle(layers: int, chunks: int) -> str:
+    """Return chunks whose extra layers are in the middle, as torchtitan splits."""
+    even, extra = divmod(layers, chunks)
+    lengths = [even + (0 < i <= extra and i < chunks - 1) for i in range(chunks)]
+    lengths[-1] = layers - sum(lengths[:-1])
+    return ",".join(map(str, lengths))

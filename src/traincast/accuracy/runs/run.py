@@ -1,50 +1,38 @@
-"""Measured training runs: a table with one row for each configuration, read into a model, a machine and a plan.
+"""Measured training runs: a table with one row for each, read into a model, a machine and a plan.
 
-A row that cannot be read gives the reason. Stated values are taken as they are; open ones are filled in by rules that hold for all
-rows (docs/validation.md), and the run lists what was assumed.
+A row that cannot be read gives the reason. Stated values are taken as they are; open ones are filled in by
+rules that hold for all rows (docs/validation.md), and the run lists what was assumed. The bundled runs were
+read once, by calibration/normalise.py.
 """
 
 import csv
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.runs.machine import FILES, MACHINES, machine
-from traincast.accuracy.runs.measured_time import RATES, check_measured, reported, seconds
+from traincast.accuracy.runs.cells import ROW, Cells, Unreadable
+from traincast.accuracy.runs.measured_time import RATES, check_measured, memory_kind, step_seconds
 from traincast.accuracy.runs.model import shape
-from traincast.accuracy.runs.plan import degrees, plan
-from traincast.accuracy.runs.row import ROW, Cells, Unreadable
-from traincast.accuracy.runs.software import STACKS, software
+from traincast.accuracy.runs.plan import plan
+from traincast.accuracy.runs.system import FILES, machine, software, system_of
 from traincast.accuracy.runs.unmodelled import note_unmodelled
 from traincast.accuracy.runs.unstated import filled
 from traincast.core.errors import InputError, TraincastError
 from traincast.core.model import Model
+from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import GIB
 from traincast.step.memory import Reported
 
-__all__ = ["MACHINES", "NEEDED", "STACKS", "Run", "Unreadable", "read", "readable", "repeated", "rows"]
-
-NEEDED: Final = (
-    "id",
-    "layers",
-    "hidden",
-    "heads",
-    "seq",
-    "mlp",
-    "gpu",
-    "gpus",
-    "precision",
-    "tp",
-    "pp",
-    "gbs",
-    "step_seconds",
-)
-Row = Mapping[str, Any]
+NEEDED_COLUMNS = "id layers hidden heads seq mlp gpu gpus precision tp pp gbs step_seconds"
+NEEDED: Final = tuple(NEEDED_COLUMNS.split())
+MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,66 +66,82 @@ class Run:
     system: System
     plan: Plan
     gbs: int
-    step_seconds: float | None
-    memory_bytes: float | None
+    step_seconds: float | None = None
+    memory_bytes: float | None = None
     reported: Reported = "device"
     assumed: tuple[str, ...] = ()
 
 
-def rows(path: str | Path | None = None) -> list[dict[str, str]]:
-    """Read the rows of a table of runs; the bundled ones without a path.
-
-    Parameters
-    ----------
-    path : str or Path, optional
-        A CSV file with the columns of the bundled table; optional ones may be missing. A system file named in the column
-        `system` is relative to the folder of the table.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read, or columns are missing or repeated.
-    """
-    file = (
-        files("traincast").joinpath("catalog", "measured", "training_runs.csv")
-        if path is None
-        else Path(path)
+def bundled() -> list[tuple[str, Run | str]]:
+    """Return the published runs of the package by id, or the reason why one cannot be predicted."""
+    table = (
+        files("traincast").joinpath("catalog", "measured", "training_runs.csv").read_text(encoding="utf-8")
     )
+    return [(row["id"], row["skipped"] or _bundled_run(row)) for row in csv.DictReader(table.splitlines())]
+
+
+def _bundled_run(row: Mapping[str, str]) -> Run:
+    """Return the run of a row whose columns are the fields of a run, `model.`, `plan.` and their parts."""
+    fields: dict[str, dict[str, Any]] = {part: {} for part in ("", "model", "plan", *MODEL_PARTS)}
+    for column, cell in row.items():
+        if cell:
+            part, _, name = column.rpartition(".")
+            fields[part][name] = _value(cell)
+    run = fields[""]
+    del run["gpus"]  # a product of the plan
+    blocks = {part: kind(**fields[part]) for part, kind in MODEL_PARTS.items() if fields[part]}
+    run["model"], run["plan"] = Model(**fields["model"], **blocks), Plan(**fields["plan"])
+    run["system"], run["assumed"] = system_of(run["system"]), tuple(run.get("assumed", "").split())
+    return Run(**run)
+
+
+@lru_cache(maxsize=10_000)
+def _value(cell: str) -> Any:
+    """Return the value of a cell: JSON where it is that, else text."""
     try:
-        with file.open(encoding="utf-8-sig", newline="") as opened:  # type: ignore[call-overload]
+        value = json.loads(cell)
+    except ValueError:
+        return cell
+    return tuple(value) if isinstance(value, list) else value
+
+
+def rows(path: str | Path) -> list[dict[str, str]]:
+    """Read the rows of a table of runs from a CSV file; optional columns may be missing (docs/validation.md).
+
+    A system file named in the column `system` is relative to the folder of the table. Raises InputError if
+    the file cannot be read, or columns are missing or repeated.
+    """
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as opened:
             first = opened.readline()
             opened.seek(0)
             reader = csv.DictReader(opened, restval="", delimiter=max(",;\t", key=first.count))
-            header, table_rows = list(reader.fieldnames or ()), list(reader)
+            header, table = list(reader.fieldnames or ()), list(reader)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(str(path), [f"cannot be read as a table of runs ({reason})"]) from None
-    if repetitions := repeated(header):
-        raise InputError(str(path), repetitions)
-    missing = [name for name in NEEDED if not table_rows or name not in table_rows[0]]
-    if missing:
-        raise InputError(
-            str(path), [f"column {name}: missing" for name in missing] if table_rows else ["holds no run"]
+    problems = repeated(header)
+    if not problems:
+        problems = (
+            [f"column {name}: missing" for name in NEEDED if name not in header]
+            if table
+            else ["holds no run"]
         )
-    return (
-        table_rows
-        if path is None
-        else [_numbered_row(row, number, Path(path).parent) for number, row in enumerate(table_rows, start=2)]
-    )
+    if problems:
+        raise InputError(str(path), problems)
+    return [_numbered_row(row, number, Path(path).parent) for number, row in enumerate(table, start=2)]
 
 
 def repeated(header: Iterable[str]) -> list[str]:
     """Return a problem for each name that occurs more than once among columns."""
     counts = Counter(name.strip() for name in header)
     return [
-        f"column {name}: stands there {count} times; keep one"
-        for name, count in counts.items()
-        if name and count > 1
+        f"column {name}: stands there {n} times; keep one" for name, n in counts.items() if name and n > 1
     ]
 
 
 def _numbered_row(row: dict[str, str], number: int, folder: Path) -> dict[str, str]:
-    """Return a row with its number, which is its id where it has none, and the full path of its system file."""
+    """Return a row with its number, its id where it has none, and the full path of its system file."""
     placed = {ROW: str(number)} | row
     named = row.get("system") or ""
     if named.lower().endswith(FILES):
@@ -145,19 +149,17 @@ def _numbered_row(row: dict[str, str], number: int, folder: Path) -> dict[str, s
     return placed if (row.get("id") or "").strip() else placed | {"id": f"row {number}"}
 
 
-def read(row: Row) -> Run:
-    """Read the run of a row.
+def readable(table: Iterable[Mapping[str, str]]) -> Iterator[tuple[Mapping[str, str], Run | str]]:
+    """Yield every row with its run, or with the reason why it has none."""
+    for row in table:
+        try:
+            yield row, read(row)
+        except Unreadable as reason:
+            yield row, str(reason)
 
-    Parameters
-    ----------
-    row : mapping of str to str
-        A row of the table.
 
-    Raises
-    ------
-    Unreadable
-        If something is missing or cannot be represented; the message lists all problems.
-    """
+def read(row: Mapping[str, Any]) -> Run:
+    """Read the run of a row of a table; raise `Unreadable` with all problems if it cannot be represented."""
     cells = Cells(row)
     try:
         return _run(cells)
@@ -171,17 +173,16 @@ def _run(cells: Cells) -> Run:
     note_unmodelled(cells)
     cells.done()  # no other cell could make it readable
     stack, system, sizes = software(cells), machine(cells), shape(cells)
-    arguments = plan(cells, degrees(cells, sizes["layers"]), sizes, stack)
-    gbs, memory, kind = cells.positive("gbs"), cells.number("memory_gb_published"), reported(cells)
+    arguments = plan(cells, sizes, stack)
+    gbs, memory, kind = cells.positive("gbs"), cells.number("memory_gb_published"), memory_kind(cells)
     check_measured(cells)
     if memory is None and not any(cells.number(name) for name in RATES):
         cells.problem("no step time")
     cells.done()
     assert system is not None  # else there was a problem
     model = Model(**sizes)
-    measured = seconds(cells, model, system, gbs)
-    cells.done()
-    if measured is None and memory is None:
+    measured = step_seconds(cells, model, system, gbs)
+    if measured is None and memory is None and not cells.problems:
         cells.problem("no step time")
     cells.done()
     return Run(
@@ -197,12 +198,3 @@ def _run(cells: Cells) -> Run:
         reported=kind,
         assumed=tuple(cells.assumed),
     )
-
-
-def readable(table: Iterable[Mapping[str, str]]) -> Iterator[tuple[Mapping[str, str], Run | str]]:
-    """Yield every row with its run, or with the reason why it has none."""
-    for row in table:
-        try:
-            yield row, read(row)
-        except Unreadable as reason:
-            yield row, str(reason)

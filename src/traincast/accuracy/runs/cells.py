@@ -1,16 +1,15 @@
-"""Cells of a row of measured runs: numbers and words, their problems, and the columns that had to be assumed."""
+"""Cells of a row of measured runs, and what their words state (patterns.yaml)."""
 
 import math
 import re
 from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
-MAX_VALUES: Final[Mapping[str, int]] = {
-    "layers": 10_000,
-    "pp": 10_000,
-    "vp": 100,
-}  # a list is made of these: larger values are refused
-WORDY_COLUMNS: Final = ("moe_detail", "notes")  # columns of free text
+from traincast.catalog.documents import read
+
+MAX_VALUES: Final = {"layers": 10_000, "pp": 10_000, "vp": 100}  # a list is made of these
 ROW: Final = "row"  # key of the row number in the file, where the header is 1
 
 
@@ -18,14 +17,19 @@ class Unreadable(Exception):
     """A row that cannot be turned into a run; the message says every reason."""
 
 
-class Cells:
-    """One row: its cells by name, the problems found while reading it, and the columns whose content was assumed.
+@cache
+def patterns() -> Any:
+    """Return patterns.yaml, by section."""
+    return read(files(__package__) / "patterns.yaml")
 
-    Parameters
-    ----------
-    row : mapping of str to str
-        Cells by name of the column; empty where nothing is known.
-    """
+
+def follows(stack: str, convention: str) -> bool:
+    """Return whether a software stack follows a convention of patterns.yaml."""
+    return re.search(patterns()["conventions"][convention], stack) is not None
+
+
+class Cells:
+    """One row: its cells by name, the problems of reading it, and the columns whose content was assumed."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self.row = row
@@ -36,11 +40,34 @@ class Cells:
         """Return a cell stripped of spaces; empty where there is no such column."""
         return str(self.row.get(name) or "").strip()
 
-    def says(self, pattern: str, *names: str) -> re.Match[str] | None:
-        """Search cells for a pattern, ignoring case; `moe_detail` and `notes` where none is named."""
-        return re.search(
-            pattern, " | ".join(self.text(name) for name in names or WORDY_COLUMNS), re.IGNORECASE
-        )
+    def joined(self, columns: str) -> str:
+        """Return the cells of columns, whose names are separated by spaces."""
+        return " | ".join(map(self.text, columns.split()))
+
+    def states(self, phrase: str) -> re.Match[str] | None:
+        """Return the match of a phrase of patterns.yaml; None where the row does not state it."""
+        ((columns, pattern),) = patterns()["phrases"][phrase].items()
+        return re.search(pattern, self.joined(columns), re.IGNORECASE)
+
+    def stated_number(self, phrase: str) -> int | None:
+        """Return the whole number that a phrase contains; None where the row does not state it."""
+        match = self.states(phrase)
+        return None if match is None else int(next(filter(None, match.groups())))
+
+    def choose(self, section: str) -> Any:
+        """Return what the first rule that applies gives; None without."""
+        for rule in patterns()[section]:
+            conditions = {
+                columns: pattern for columns, pattern in rule.items() if columns not in ("is", "assumed")
+            }
+            if all(
+                re.search(pattern, self.joined(columns), re.IGNORECASE)
+                for columns, pattern in conditions.items()
+            ):
+                if "assumed" in rule:
+                    self.assume(rule["assumed"])
+                return rule["is"]
+        return None
 
     def problem(self, message: str) -> None:
         """Note a reason why the row cannot be read, once."""
@@ -79,7 +106,7 @@ class Cells:
         return value
 
     def whole(self, name: str, default: int | None = None, least: int = 0) -> int:
-        """Return a whole number, the default where the cell is empty, or 1 where it is invalid, which is noted."""
+        """Return a whole number; the default where the cell is empty, 1 (noted) where it is invalid."""
         value = self.number(name)
         if value is None:
             if default is None and not self.text(name):
@@ -100,12 +127,6 @@ class Cells:
         return self.whole(name, default, least=1)
 
     def done(self) -> None:
-        """Raise if problems were noted, all of them in one message.
-
-        Raises
-        ------
-        Unreadable
-            If a problem was noted.
-        """
+        """Raise `Unreadable` if problems were noted, all of them in one message."""
         if self.problems:
             raise Unreadable("; ".join(self.problems))
