@@ -203,7 +203,7 @@ def test_where_no_network_is_used_and_where_none_is_enough():
     )  # latency of 512 reduces
     assert np.isnan(one.network_efficiency).all()
     assert one.needed_efficiency is None
-    assert one.rows()[2]["network_efficiency"] is None
+    assert one.rows()[2].network_efficiency is None
 
 
 def test_dispatch_lengthens_compute_only():

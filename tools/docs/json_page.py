@@ -1,11 +1,14 @@
-"""Page on JSON outputs, and the schemas it links to, from `traincast.ui.json_schema`."""
+"""Page on JSON outputs, and the schemas it links to, from the results of `traincast.ui.outputs`."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
-from traincast.ui.json_schema import OUTPUTS, schema
-from traincast.ui.json_schema.vocabulary import UNIT, Schema, rows
+from traincast.core.result import UNIT
+from traincast.ui.outputs import output_types, schema
 
+Schema = dict[str, Any]
 INTRO = """# JSON outputs
 
 Every command takes `--json` and then prints one JSON object on standard output, whatever happens; messages and progress go to
@@ -24,86 +27,93 @@ from them. A key in a table is a path: `[]` stands for every element of a list, 
 """
 
 
-def kind(schema_part: Schema) -> str:
+SCHEMAS = {name: schema(name) for name in output_types()}
+USES = Counter(name for output in SCHEMAS.values() for name in output.get("$defs", {}))
+SHARED = {name: output for output in SCHEMAS.values() for name in output.get("$defs", {}) if USES[name] > 1}
+
+
+def resolved(part: Schema, output: Schema) -> Schema:
+    """Return a part of a schema, or the result it refers to."""
+    return output["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+
+
+def kind(part: Schema, output: Schema) -> str:
     """Return the type of a part of a schema in words."""
-    if "anyOf" in schema_part:
-        return " or ".join(map(kind, schema_part["anyOf"]))
-    if "title" in schema_part:
-        return f"[{schema_part['title']}](#{schema_part['title']})"
-    if "enum" in schema_part:
-        return ", ".join(f"`{json.dumps(word)}`" for word in schema_part["enum"])
-    types = schema_part["type"] if isinstance(schema_part["type"], list) else [schema_part["type"]]
+    if "anyOf" in part:
+        return " or ".join(kind(option, output) for option in part["anyOf"])
+    if "$ref" in part and (name := part["$ref"].rpartition("/")[2]) in SHARED:
+        return f"[{name}](#{name.lower()})"
+    if "enum" in part:
+        return ", ".join(f"`{json.dumps(word)}`" for word in part["enum"])
+    part = resolved(part, output)
+    types = part.get("type", "any")
     names = {
         "string": "text",
         "boolean": "true or false",
-        "array": f"list of {kind(schema_part['items'])}" if "items" in schema_part else "list",
+        "array": f"list of {kind(part['items'], output)}" if part.get("items") else "list",
     }
-    if isinstance(schema_part.get("additionalProperties"), dict):
-        names["object"] = f"{kind(schema_part['additionalProperties'])} by name"
-    return " or ".join(names.get(name, name) for name in types)
+    if isinstance(part.get("additionalProperties"), dict):
+        names["object"] = f"{kind(part['additionalProperties'], output)} by name"
+    return " or ".join(names.get(name, name) for name in (types if isinstance(types, list) else [types]))
 
 
-def unit(schema_part: Schema) -> str:
-    """Return the unit of a number, or of the numbers in a list."""
-    inner = next(
-        (
-            schema_part[key]
-            for key in ("items", "additionalProperties")
-            if isinstance(schema_part.get(key), dict)
-        ),
-        {},
-    )
-    return schema_part.get(UNIT, inner.get(UNIT, ""))
+def parts_of(part: Schema) -> Iterator[tuple[Schema, str]]:
+    """Yield what a part of a schema holds, with what stands for it in a path: an option, the items, the values."""
+    for option in part.get("anyOf", ()):
+        yield option, ""
+    if isinstance(part.get("items"), dict):
+        yield part["items"], "[]"
+    if isinstance(part.get("additionalProperties"), dict):
+        yield part["additionalProperties"], ".*"
 
 
-def table(schema_part: Schema) -> str:
-    """Return the table of keys of a record."""
-    required = set(schema_part.get("required", ()))
+def unit(part: Schema) -> str:
+    """Return the unit of a number, or of the numbers that a part holds."""
+    return part.get(UNIT) or next(filter(None, (unit(inner) for inner, _ in parts_of(part))), "")
+
+
+def rows(part: Schema, output: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield path and schema of every key below a part; results that several outputs hold are not entered."""
+    if "$ref" in part and part["$ref"].rpartition("/")[2] in SHARED:
+        return
+    part = resolved(part, output)
+    for key, value in part.get("properties", {}).items():
+        at = f"{path}.{key}".removeprefix(".")
+        yield at, value
+        yield from rows(value, output, at)
+    for inner, ending in parts_of(part):
+        yield from rows(inner, output, path + ending)
+
+
+def table(part: Schema, output: Schema) -> str:
+    """Return the table of keys of an object."""
+    required = set(part.get("required", ()))
     lines = ["| key | type | unit | meaning |", "| --- | --- | --- | --- |"]
-    for path, part in rows(schema_part):
-        meaning = part["description"] + ("" if "." in path or path in required else "; not always there")
-        lines.append(f"| `{path}` | {kind(part)} | {unit(part)} | {meaning} |")
+    for path, row in rows(part, output):
+        meaning = row["description"] + ("" if "." in path or path in required else "; not always there")
+        lines.append(f"| `{path}` | {kind(row, output)} | {unit(row)} | {meaning} |")
     return "\n".join(lines) + "\n"
-
-
-def titled(schema_part: Schema) -> Iterator[Schema]:
-    """Yield the titled records below a part of a schema, inner ones first."""
-    parts = [*schema_part.get("properties", {}).values(), *schema_part.get("anyOf", ())]
-    parts += [
-        schema_part[key]
-        for key in ("items", "additionalProperties")
-        if isinstance(schema_part.get(key), dict)
-    ]
-    for part in parts:
-        yield from titled(part)
-    if "title" in schema_part:
-        yield schema_part
 
 
 def page() -> str:
     """Return the page."""
-    commands = {name: output for name, output in OUTPUTS.items() if name != "error"}
-    shared = {part["title"]: part for output in commands.values() for part in titled(output)}
-    text = INTRO + f"## error\n\n[schema](schemas/error.json)\n\n{table(OUTPUTS['error'])}"
-    for name, output in commands.items():
-        text += (
-            f"\n## `traincast {name}`\n\n{sentence(output['description'])} ([schema](schemas/{name}.json))\n"
-        )
-        text += f"\n{table(output)}" if "properties" in output else ""
+    text = INTRO + f"## error\n\n[schema](schemas/error.json)\n\n{table(SCHEMAS['error'], SCHEMAS['error'])}"
+    for name, output in SCHEMAS.items():
+        if name != "error":
+            about = output["description"]
+            text += (
+                f"\n## `traincast {name}`\n\n{about[0].upper()}{about[1:]}. ([schema](schemas/{name}.json))\n"
+            )
+            text += f"\n{table(output, output)}" if "properties" in output else ""
     text += "\n## What several outputs hold\n"
-    for name, output in shared.items():
-        text += f"\n### {name}\n\n{table(output)}"
+    for name, output in SHARED.items():
+        text += f"\n### {name}\n\n{table(output['$defs'][name], output)}"
     return text
-
-
-def sentence(words: str) -> str:
-    """Return words as a sentence."""
-    return f"{words[0].upper()}{words[1:]}."
 
 
 def schemas() -> dict[str, str]:
     """Return the schemas by file name."""
     return {
-        f"schemas/{name}.json": json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n"
-        for name in OUTPUTS
+        f"schemas/{name}.json": json.dumps(output, indent=2, ensure_ascii=False) + "\n"
+        for name, output in SCHEMAS.items()
     }

@@ -5,11 +5,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from traincast.core.quantities import Floats
+from traincast.core.result import Doc, Result
 
 MAX_UNRANKED_PLANS: Final = 2  # groups of more plans are ranked
 BEST_OF: Final = 3  # the best of this many top-ranked plans, for `best_of_three`
@@ -28,33 +29,19 @@ FAMILIES: Final = {  # framework or origin → its sources
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """One row of a table of runs, predicted or skipped.
+class Prediction(Result):
+    """One row of a table of runs, predicted or skipped; `parts` are the seconds by component, where requested."""
 
-    Parameters
-    ----------
-    id : str
-        Name of the row.
-    measured_step_seconds, predicted_step_seconds : float or None
-        Time of a step [s].
-    low, high : float or None
-        Interval of the predicted time [s]; None where assumptions give none.
-    measured_memory_bytes, predicted_memory_bytes : float or None
-        Memory of the fullest rank, both by the row's kind of measurement [byte].
-    skipped : str or None
-        Why the row is not predicted.
-    parts : mapping of str to float
-        Seconds of the predicted step by component, where requested.
-    """
-
-    id: str
-    measured_step_seconds: float | None = None
-    predicted_step_seconds: float | None = None
-    low: float | None = None
-    high: float | None = None
-    measured_memory_bytes: float | None = None
-    predicted_memory_bytes: float | None = None
-    skipped: str | None = None
+    id: Annotated[str, Doc("name of the row")]
+    measured_step_seconds: Annotated[float | None, Doc("measured time of a step", "s")] = None
+    predicted_step_seconds: Annotated[float | None, Doc("predicted time of a step", "s")] = None
+    low: Annotated[float | None, Doc("lower end of the 90 % interval", "s")] = None
+    high: Annotated[float | None, Doc("upper end of the 90 % interval", "s")] = None
+    measured_memory_bytes: Annotated[float | None, Doc("measured memory of the fullest rank", "byte")] = None
+    predicted_memory_bytes: Annotated[
+        float | None, Doc("predicted memory, by the row's kind of measurement", "byte")
+    ] = None
+    skipped: Annotated[str | None, Doc("why the row is not predicted")] = None
     parts: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -95,46 +82,28 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class ErrorSummary:
-    """Errors of the predictions of one source.
+class ErrorSummary(Result):
+    """Errors of the predictions of one source, mixture-of-experts models apart; ``"dense"`` or ``"moe"`` for totals.
 
-    Parameters
-    ----------
-    source : str
-        Name of the source, mixture-of-experts models apart; ``"dense"`` or ``"moe"`` for totals.
-    n, skipped : int
-        Rows predicted that have a measured step time, and rows skipped.
-    weight : float
-        Total weight of the rows: their number, or less where they are composed of fewer measurements.
-    mape, median, bias, worst : float or None
-        Mean and median of the absolute relative error of the step time, its mean, and its largest absolute
-        value; None where no step time was measured.
-    groups : int
-        Groups of rows that differ only in their plan, of which there are three or more.
-    spearman, regret, best_of_three : float or None
-        Means over such groups: rank correlation; measured slowdown of the plan ranked first relative to the
-        best; the same for the best of the three ranked first. None without such groups.
-    worst_regret, worst_of_three : float or None
-        The largest regrets.
-    memory : float or None
-        Mean absolute relative error of memory; None where none is measured.
+    Relative errors are of the step time; None where none was measured. Groups hold rows that differ only in
+    their plan.
     """
 
     source: str
-    n: int
-    skipped: int
-    weight: float
-    mape: float | None
-    median: float | None
-    bias: float | None
-    worst: float | None
-    groups: int
-    spearman: float | None
-    regret: float | None
-    best_of_three: float | None
-    worst_regret: float | None
-    worst_of_three: float | None
-    memory: float | None
+    n: Annotated[int, Doc("runs predicted that have a measured step time")]
+    skipped: Annotated[int, Doc("runs skipped")]
+    weight: Annotated[float, Doc("independent measurements among the runs")]
+    mape: Annotated[float | None, Doc("mean absolute relative error")]
+    median: Annotated[float | None, Doc("median absolute relative error")]
+    bias: Annotated[float | None, Doc("mean relative error")]
+    worst: Annotated[float | None, Doc("largest absolute relative error")]
+    groups: Annotated[int, Doc("groups of three or more plans of one model on one machine")]
+    spearman: Annotated[float | None, Doc("mean rank correlation in groups")]
+    regret: Annotated[float | None, Doc("mean slowdown of the plan ranked first, relative to the best")]
+    best_of_three: Annotated[float | None, Doc("mean slowdown of the best of the three ranked first")]
+    worst_regret: Annotated[float | None, Doc("largest slowdown of the plan ranked first")]
+    worst_of_three: Annotated[float | None, Doc("largest slowdown of the best of the three ranked first")]
+    memory: Annotated[float | None, Doc("mean absolute relative error of memory")]
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import InputError
 from traincast.core.quantities import Column, Floats
+from traincast.core.result import KEY, Doc, Result
 from traincast.core.units import seconds as rounded
 from traincast.step.estimate import Estimate
 from traincast.step.memory import LEFT_OUT, memory_as_reported
@@ -22,30 +23,17 @@ from traincast.step.metrics import utilisation
 from traincast.step.model_flops import model_flops_per_token
 
 __all__ = ["ErrorSummary", "Prediction", "Report", "source_of", "validate"]
-PREDICTION_COLUMNS = tuple(column.name for column in fields(Prediction) if column.name != "parts")
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
-    """Predictions of a table of runs.
-
-    Parameters
-    ----------
-    predictions : tuple of Prediction
-        Every row, in order.
-    summaries, totals : tuple of ErrorSummary
-        Errors by source; and of all dense models, and all with experts.
-    assumptions : str
-        Name of the assumptions.
-    subjects : mapping of str to Subject
-        Properties of the rows that can be read, by id.
-    """
+class Report(Result):
+    """Predictions of a table of runs: every row, in order, and errors by source and in total."""
 
     predictions: tuple[Prediction, ...]
     summaries: tuple[ErrorSummary, ...]
     totals: tuple[ErrorSummary, ...]
-    assumptions: str
-    subjects: Mapping[str, Subject] = field(default_factory=dict)
+    assumptions: Annotated[str, Doc("name of the assumptions")]
+    subjects: Mapping[str, Subject] = field(default_factory=dict)  # rows that can be read, by id
 
     def __repr__(self) -> str:
         predicted = [prediction for prediction in self.predictions if prediction.skipped is None]
@@ -57,8 +45,23 @@ class Report:
         return frozenset(run for run, subject in self.subjects.items() if subject.moe)
 
     @property
-    def coverage(self) -> float | None:
-        """Share of the measured step times that lie in the 90 % intervals of their predictions; None without intervals or times."""
+    def rows(self) -> Annotated[tuple[Prediction, ...], KEY]:
+        """Every row of the table."""
+        return self.predictions
+
+    @property
+    def by_source(self) -> Annotated[dict[str, ErrorSummary], Doc(key="summary")]:
+        """Errors by source."""
+        return {summary.source: summary for summary in self.summaries}
+
+    @property
+    def by_kind(self) -> Annotated[dict[str, ErrorSummary], Doc(key="totals")]:
+        """Errors of all dense models, and of all with experts."""
+        return {summary.source: summary for summary in self.totals}
+
+    @property
+    def coverage(self) -> Annotated[float | None, KEY]:
+        """Share of the measured step times that lie in the 90 % intervals of their predictions."""
         covered = [
             prediction.low <= prediction.measured_step_seconds <= prediction.high
             for prediction in self.predictions
@@ -68,27 +71,10 @@ class Report:
         ]
         return float(np.mean(covered)) if covered else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return rows, summaries by source, totals of dense and mixture-of-experts models, and skip reasons as JSON values."""
-        return {
-            "assumptions": self.assumptions,
-            "rows": [
-                {name: getattr(prediction, name) for name in PREDICTION_COLUMNS}
-                for prediction in self.predictions
-            ],
-            "summary": _by_source(self.summaries),
-            "totals": _by_source(self.totals),
-            "coverage": self.coverage,
-            "skipped": dict(reasons(self.predictions).most_common()),
-        }
-
-
-def _by_source(summaries: Iterable[ErrorSummary]) -> dict[str, dict[str, Any]]:
-    """Return summaries by source."""
-    return {
-        summary.source: {key: value for key, value in asdict(summary).items() if key != "source"}
-        for summary in summaries
-    }
+    @property
+    def skipped(self) -> Annotated[dict[str, int], KEY]:
+        """Rows that are not predicted, by reason."""
+        return dict(reasons(self.predictions).most_common())
 
 
 def validate(

@@ -5,9 +5,9 @@ The rules are those of S. Bekman, "Software tune up for the best performance" (M
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Annotated, Final
 
 from traincast.analysis.batch_and_network import (
     NETWORK_SHARE,
@@ -30,6 +30,7 @@ from traincast.analysis.per_parameter import (
     throughput,
 )
 from traincast.core.errors import InputError
+from traincast.core.result import KEY, Doc, Result
 from traincast.core.units import GIB, gib, percent, rate, signed
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.model_flops import hardware_flops_per_token
@@ -39,99 +40,70 @@ MEGATRON: Final = "arXiv 2104.04473"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuleOfThumb:
-    """A rule of thumb and the figure that the estimator predicts for the same quantity.
+class RuleOfThumb(Result):
+    """A rule of thumb and the figure that the estimator predicts for the same quantity."""
 
-    Parameters
-    ----------
-    about : str
-        Quantity that the rule is about.
-    rule, here : str
-        What the rule says, and what the estimator says of this plan.
-    low, high : float, optional
-        The rule in numbers, where it has any.
-    exact : float, optional
-        The estimator's number, in the same unit; None where there is none.
-    source : str
-        Whose rule it is.
-    """
-
-    about: str
-    rule: str
-    here: str
-    low: float | None = None
-    high: float | None = None
-    exact: float | None = None
-    source: str = BEKMAN
+    about: Annotated[str, Doc("quantity that the rule is about")]
+    rule: Annotated[str, Doc("what the rule says")]
+    here: Annotated[str, Doc("what the estimator says of this plan")]
+    low: Annotated[float | None, Doc("the rule in numbers, from; in SI units")] = None
+    high: Annotated[float | None, Doc("the rule in numbers, to")] = None
+    exact: Annotated[float | None, Doc("the estimator's number, in the same unit")] = None
+    source: Annotated[str, Doc("whose rule it is")] = BEKMAN
 
 
 @dataclass(frozen=True)
-class Advice:
-    """Bytes per parameter, throughput and advice on one plan; each part is computed on first access.
-
-    Parameters
-    ----------
-    est : Estimate
-        Estimate of the plan.
-    step_seconds : float, optional
-        Measured time of a step [s].
-    network_share : float
-        Share of the step that may wait for bandwidth between nodes.
-    """
+class Advice(Result):
+    """Bytes per parameter, throughput and advice on one plan; each part is computed on first access."""
 
     est: Estimate
-    step_seconds: float | None = None
+    step_seconds: Annotated[float | None, Doc("the time given", "s", key="measured_step_seconds")] = None
     network_share: float = NETWORK_SHARE
 
     @cached_property
-    def per_parameter(self) -> PerParameter:
+    def per_parameter(self) -> Annotated[PerParameter, Doc(key="bytes_per_parameter")]:
         """Bytes per parameter before sharding."""
         return bytes_per_parameter_of(self.est)
 
+    @property
+    def parameters(self) -> Annotated[int, KEY]:
+        """Parameters of the model."""
+        return self.est.model.parameters
+
     @cached_property
-    def throughput(self) -> list[Throughput]:
+    def throughput(self) -> Annotated[list[Throughput], KEY]:
         """FLOP/s and utilisation by convention; of the measured step time where it is given."""
         return throughput(self.est, self.step_seconds)
 
     @cached_property
-    def products(self) -> list[Product]:
-        """Matrix products that lose time to tile or wave quantisation."""
+    def products(self) -> Annotated[list[Product], KEY]:
+        """Matrix products that lose more than 2 % to tile or wave quantisation, the most expensive first."""
         return wasteful(self.est)
 
     @cached_property
-    def dimensions(self) -> list[Dimension]:
+    def dimensions(self) -> Annotated[list[Dimension], KEY]:
         """Dimensions of the model, and better values near them."""
         return dimensions(self.est)
 
     @cached_property
-    def batches(self) -> list[BatchSizeOption]:
-        """Other micro-batch and global batch sizes."""
+    def batches(self) -> Annotated[list[BatchSizeOption], KEY]:
+        """Micro-batch and global batch sizes, the plan's own first."""
         return batches(self.est)
 
+    @property
+    def best_mbs(self) -> Annotated[int, KEY]:
+        """The fastest micro-batch of these that fits at the plan's global batch [sequence]."""
+        return best_batch(self.batches).mbs
+
     @cached_property
-    def network(self) -> Network:
-        """Bandwidth between nodes that the plan needs."""
+    def network(self) -> Annotated[Network, KEY]:
+        """Bandwidth between nodes that the plan needs, in one direction."""
         return network(self.est, self.network_share)
 
     @cached_property
-    def rules(self) -> list[RuleOfThumb]:
+    def rules(self) -> Annotated[list[RuleOfThumb], Doc(key="rules_of_thumb")]:
         """Rules of thumb with the estimator's figures."""
         return [*_memory_and_flop_rules(self), *_time_rules(self)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values, in SI units."""
-        return {
-            "measured_step_seconds": self.step_seconds,
-            "bytes_per_parameter": self.per_parameter.to_dict(),
-            "parameters": self.est.model.parameters,
-            "throughput": [asdict(row) for row in self.throughput],
-            "products": [asdict(row) for row in self.products],
-            "dimensions": [asdict(row) for row in self.dimensions],
-            "batches": [asdict(row) for row in self.batches],
-            "best_mbs": best_batch(self.batches).mbs,
-            "network": asdict(self.network),
-            "rules_of_thumb": [asdict(row) for row in self.rules],
-        }
 
 
 def advise(

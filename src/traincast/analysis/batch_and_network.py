@@ -5,7 +5,7 @@ Every figure is an estimate: variants of the plan, and of the network, are evalu
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
+from traincast.core.result import Doc, Result
 from traincast.step.estimate import Estimate, estimate_columns
 from traincast.step.validity import broken_rules
 
@@ -29,31 +30,17 @@ UNLIMITED_BANDWIDTH_FACTOR: Final = 1e12  # only the latency is left
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSizeOption:
-    """A micro-batch and global batch size, and the step they lead to.
+class BatchSizeOption(Result):
+    """A micro-batch and global batch size, and the step they lead to."""
 
-    Parameters
-    ----------
-    mbs, gbs, accumulation : int
-        Micro-batch and global batch [sequences], and micro-batches per step.
-    gain : float
-        Tokens per second relative to the plan as it is, less 1.
-    bubble, update : float
-        Shares of the step: pipeline bubble; what is paid once per step, optimizer and data-parallel communication.
-    memory_bytes : float
-        Memory of the fullest rank [byte].
-    fits : bool
-        Whether that is within the accelerator's memory.
-    """
-
-    mbs: int
-    gbs: int
-    accumulation: int
-    gain: float
-    bubble: float
-    update: float
-    memory_bytes: float
-    fits: bool
+    mbs: Annotated[int, Doc("micro-batch", "sequence")]
+    gbs: Annotated[int, Doc("global batch", "sequence")]
+    accumulation: Annotated[int, Doc("micro-batches of a replica in a step")]
+    gain: Annotated[float, Doc("relative change in tokens/s")]
+    bubble: Annotated[float, Doc("share of the step in the pipeline bubble")]
+    update: Annotated[float, Doc("share paid once per step: optimizer and data-parallel communication")]
+    memory_bytes: Annotated[float, Doc("memory of the fullest rank", "byte")]
+    fits: Annotated[bool, Doc("whether that is within the accelerator's memory")]
 
 
 def batches(est: Estimate) -> list[BatchSizeOption]:
@@ -111,28 +98,17 @@ def _valid_options(est: Estimate, plan: Plan, gbs: int, mbs: Floats) -> Iterator
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
-    """The bandwidth between nodes that a plan needs.
+class Network(Result):
+    """The bandwidth between nodes that a plan needs; a node is a fast domain, outer tiers are scaled by the same factor."""
 
-    Parameters
-    ----------
-    allowed : float
-        Share of the step that may wait for bandwidth between nodes.
-    share : float
-        Share that does, with the network there is.
-    per_node, per_gpu : float
-        Peak bandwidth there is, one direction [byte/s]; a node is a fast domain.
-    needed_per_node, needed_per_gpu : float
-        Least bandwidth with which at most the allowed share waits, outer tiers scaled by the same factor; 0 where the plan
-        needs hardly any or stays within a node [byte/s].
-    """
-
-    allowed: float
-    share: float
-    per_node: float
-    per_gpu: float
-    needed_per_node: float
-    needed_per_gpu: float
+    allowed: Annotated[float, Doc("share of the step that may wait for bandwidth between nodes")]
+    share: Annotated[float, Doc("share of the step that waits with the network there is")]
+    per_node: Annotated[float, Doc("peak bandwidth of a node", "byte/s")]
+    per_gpu: Annotated[float, Doc("peak bandwidth of a GPU", "byte/s")]
+    needed_per_node: Annotated[
+        float, Doc("least bandwidth that is enough; 0 if hardly any is needed", "byte/s")
+    ]
+    needed_per_gpu: Annotated[float, Doc("the same of a GPU", "byte/s")]
 
 
 def network(est: Estimate, share: float = NETWORK_SHARE) -> Network:

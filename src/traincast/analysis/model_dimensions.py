@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import gcd
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
+from traincast.core.result import Doc, Result
 from traincast.operations.operation import Gemm, PassCount
 from traincast.step.estimate import Estimate, estimate, estimate_columns
 from traincast.step.model_flops import model_flops_per_token
@@ -28,33 +29,19 @@ MAX_HEAD_WIDTH: Final = 128  # of the candidates: fused attention is fast from h
 
 
 @dataclass(frozen=True, kw_only=True)
-class Product:
-    """A matrix product that loses time to tile or wave quantisation.
+class Product(Result):
+    """A matrix product that loses time to tile or wave quantisation: a local m × k matrix times a k × n one."""
 
-    Parameters
-    ----------
-    operation : str
-        Block and operation, such as ``"mlp.fc1"``.
-    direction : {"forward", "backward"}
-        The pass; backward computes the gradients of input and weights.
-    m, k, n : float
-        Local sizes on a rank: an m × k matrix times a k × n one.
-    tiles : float
-        Share of its FLOPs that are tile padding.
-    waves : float
-        Share of the rest lost to the partial last wave of tiles.
-    share : float
-        Time lost here over that of all products of the model's parts, each counted once.
-    """
-
-    operation: str
-    direction: str
-    m: float
-    k: float
-    n: float
-    tiles: float
-    waves: float
-    share: float
+    operation: Annotated[str, Doc('block and operation, such as "mlp.fc1"')]
+    direction: Annotated[
+        Literal["forward", "backward"], Doc("the pass; backward computes gradients of input and weights")
+    ]
+    m: Annotated[float, Doc("rows of the result on a rank")]
+    k: Annotated[float, Doc("width that is summed over on a rank")]
+    n: Annotated[float, Doc("columns of the result on a rank")]
+    tiles: Annotated[float, Doc("share of its FLOPs that are tile padding")]
+    waves: Annotated[float, Doc("share of the rest lost to the partial last wave of tiles")]
+    share: Annotated[float, Doc("time lost here over that of all products, each counted once")]
 
 
 def wasteful(est: Estimate) -> list[Product]:
@@ -115,54 +102,34 @@ def _products(est: Estimate) -> Iterator[tuple[str, str, Gemm]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Better:
-    """A better value of a dimension, and its gain with the plan as it is.
+class Better(Result):
+    """A better value of a dimension, and its gain with the plan as it is."""
 
-    Parameters
-    ----------
-    value : int
-        The size.
-    said : str
-        Other changes that come with it, in words.
-    gain : float
-        Relative gain in model FLOP/s; for a vocabulary, which is only padded, in steps per second.
-    even : float
-        Part of the gain that is due to tiles and waves; the rest comes from the other size of the model.
-    step_seconds, parameters : float
-        Relative changes; a larger model takes longer.
-    """
-
-    value: int
-    said: str
-    gain: float
-    even: float
-    step_seconds: float
-    parameters: float
+    value: Annotated[int, Doc("the size")]
+    said: Annotated[str, Doc("other changes that come with it")]
+    gain: Annotated[
+        float, Doc("relative gain in model FLOP/s; of a vocabulary, which is padded, in steps per second")
+    ]
+    even: Annotated[
+        float, Doc("part of the gain due to tiles and waves; the rest is due to the model's other size")
+    ]
+    step_seconds: Annotated[float, Doc("relative change of the step time; a larger model takes longer")]
+    parameters: Annotated[float, Doc("relative change of the number of parameters")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dimension:
-    """A dimension of the model, and its local shard.
+class Dimension(Result):
+    """A dimension of the model, and its local shard."""
 
-    Parameters
-    ----------
-    name : {"hidden", "ffn", "head width", "expert ffn", "vocabulary"}
-        Name of the dimension.
-    value : int
-        The size.
-    shard : float
-        Local size after tensor parallelism.
-    multiple : int
-        Largest power of two, up to 64, that divides size and shard: 64 is good, below 8 is bad.
-    better : Better, optional
-        A better size near it where one is faster; the nearest good multiple where the size itself is none.
-    """
-
-    name: str
-    value: int
-    shard: float
-    multiple: int
-    better: Better | None
+    name: Annotated[str, Doc("hidden, ffn, head width, expert ffn or vocabulary")]
+    value: Annotated[int, Doc("the size")]
+    shard: Annotated[float, Doc("local size after tensor parallelism")]
+    multiple: Annotated[
+        int, Doc("largest power of two up to 64 that divides size and shard: 64 is good, below 8 is bad")
+    ]
+    better: Annotated[
+        Better | None, Doc("faster size near it; the nearest good multiple where the size itself is none")
+    ]
 
 
 def dimensions(est: Estimate) -> list[Dimension]:

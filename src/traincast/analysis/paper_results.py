@@ -3,9 +3,9 @@
 import csv
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import ALIASES as STRATEGY
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Floats
+from traincast.core.result import Doc, Result, described
 from traincast.planner.search import search_each
 from traincast.step.estimate import estimate
 
@@ -30,83 +31,65 @@ COMPONENTS: Final = {  # published column → component of the step time
     "published_dp_comm_s": "dp_comm", "published_pp_comm_s": "pp_comm", "published_bubble_s": "bubble",
 }  # fmt: skip
 
+Effect: TypeAlias = Literal["mean", "median", "lowest", "highest"]
 
-@dataclass(frozen=True)
-class Configurations:
-    """Published configurations of one strategy, recomputed.
 
-    Parameters
-    ----------
-    strategy : str
-        Name of the strategy.
-    configurations : int
-        How many.
-    worst_difference : float
-        Largest relative difference to a published (or corrected) figure of time or memory, components included.
-    errata_seconds, errata_memory : dict of str to float
-        Erratum (1, 2, 3, or all) → largest relative change of step time and of memory where it is corrected.
-    """
-
-    strategy: str
-    configurations: int
-    worst_difference: float
-    errata_seconds: dict[str, float]
-    errata_memory: dict[str, float]
+def _errata(of: str) -> Doc:
+    """Return the Doc of largest relative changes by erratum."""
+    numbers = {name: {"type": "number"} | described(f"erratum {name}") for name in ("1", "2", "3", "all")}
+    return Doc(f"largest relative change of {of} where an erratum, or all three, are corrected", keys=numbers)
 
 
 @dataclass(frozen=True)
-class Searches:
-    """Searches of one model and strategy on all machines and numbers of GPUs, under both sets of assumptions.
+class Configurations(Result):
+    """Published configurations of one strategy, recomputed."""
 
-    Parameters
-    ----------
-    model, strategy : str
-        Names.
-    searches, candidates, feasible : int
-        Numbers of searches, of candidates, and of candidates that fit (corrected).
-    compared, agreeing : int
-        Published figures of candidates, feasible ones and optima (both variants) compared, and those that agree (times to 1e-9).
-    worst_difference : float or None
-        Largest relative difference to a published optimum's time; None where nothing is published.
-    optima_change : dict of str to float
-        Change of the optimal step time where the errata are corrected: mean, median, lowest and highest over the searches; empty
-        where nothing fits.
-    feasibility_changes : int
-        Searches where the number of candidates that fit changes between none and some.
-    """
-
-    model: str
-    strategy: str
-    searches: int
-    candidates: int
-    feasible: int
-    compared: int
-    agreeing: int
-    worst_difference: float | None
-    optima_change: dict[str, float]
-    feasibility_changes: int
+    strategy: Annotated[str, Doc("name of the strategy")]
+    configurations: Annotated[int, Doc("number of configurations")]
+    worst_difference: Annotated[
+        float, Doc("largest relative difference to a published figure of time or memory, components included")
+    ]
+    errata_seconds: Annotated[dict[str, float], _errata("step time")]
+    errata_memory: Annotated[dict[str, float], _errata("memory")]
 
 
 @dataclass(frozen=True)
-class Reproduction:
+class Searches(Result):
+    """Searches of one model and strategy on all machines and numbers of GPUs, under both sets of assumptions."""
+
+    model: Annotated[str, Doc("name of the model")]
+    strategy: Annotated[str, Doc("name of the strategy")]
+    searches: Annotated[int, Doc("number of searches")]
+    candidates: Annotated[int, Doc("candidates in all of them")]
+    feasible: Annotated[int, Doc("candidates that fit (corrected)")]
+    compared: Annotated[int, Doc("published counts and optima compared, of both variants")]
+    agreeing: Annotated[int, Doc("those of them that agree (times to 1e-9)")]
+    worst_difference: Annotated[
+        float | None,
+        Doc("largest relative difference to a published optimum; `null` where nothing is published"),
+    ]
+    optima_change: Annotated[
+        dict[Effect, float],
+        Doc(
+            "relative change of the optimal step time where the errata are corrected; empty where nothing fits"
+        ),
+    ]
+    feasibility_changes: Annotated[
+        int, Doc("searches where the candidates that fit change between none and some")
+    ]
+
+
+@dataclass(frozen=True)
+class Reproduction(Result):
     """Results for all configurations and searches, and the time they took."""
 
-    configurations: list[Configurations]
-    searches: list[Searches]
-    candidates: int  # of one variant
-    evaluated: int  # of both
-    seconds: float
-
-    @property
-    def agrees(self) -> bool:
-        """Whether every published figure is reproduced."""
-        return all(row.agreeing == row.compared for row in self.searches) and all(
-            row.worst_difference < 1e-9 for row in self.configurations
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return {"paper": f"arXiv {PAPER_ID}", "agrees": self.agrees, **asdict(self)}
+    paper: Annotated[str, Doc("arXiv number")]
+    agrees: Annotated[bool, Doc("whether every published figure is reproduced")]
+    configurations: Annotated[list[Configurations], Doc("published configurations, by strategy")]
+    searches: Annotated[list[Searches], Doc("published searches, by model and strategy")]
+    candidates: Annotated[int, Doc("candidates in all searches of one variant")]
+    evaluated: Annotated[int, Doc("candidates evaluated, with errata and without")]
+    seconds: Annotated[float, Doc("time that the searches took", "s")]
 
 
 def reproduce() -> Reproduction:
@@ -125,7 +108,10 @@ def reproduce() -> Reproduction:
         _compare(model, name, optima, published) for model in MODELS.values() for name in STRATEGY.values()
     ]
     total = sum(row.candidates for row in searches)
-    return Reproduction(configurations, searches, total, total * 2, elapsed)
+    agrees = all(row.agreeing == row.compared for row in searches) and all(
+        row.worst_difference < 1e-9 for row in configurations
+    )
+    return Reproduction(f"arXiv {PAPER_ID}", agrees, configurations, searches, total, total * 2, elapsed)
 
 
 Key = tuple[str, str, str, int, int]  # model, strategy, accelerator, fast domain, GPUs
@@ -194,7 +180,7 @@ def _compare(
     both = np.isfinite(before) & np.isfinite(after)
     change = after[both] / before[both] - 1
     corrected = [pair["corrected"] for pair in pairs.values()]
-    effects: dict[str, Callable[[Floats], Any]] = {
+    effects: dict[Effect, Callable[[Floats], Any]] = {
         "mean": np.mean,
         "median": np.median,
         "lowest": np.min,

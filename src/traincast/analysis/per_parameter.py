@@ -5,14 +5,15 @@ Engineering), unless another source is named.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 from traincast.core.errors import InputError, type_problems, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.plan_choices import words
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
+from traincast.core.result import KEY, Doc, Result
 from traincast.step.estimate import Estimate
 from traincast.step.metrics import metrics
 from traincast.step.model_flops import CONVENTIONS
@@ -40,33 +41,23 @@ def one_plan(est: Estimate) -> Plan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerParameter:
-    """Bytes per parameter before sharding.
+class PerParameter(Result):
+    """Bytes per parameter before sharding."""
 
-    Parameters
-    ----------
-    weights, master, gradients, moments : float
-        Working copy; fp32 master copy where there is one; accumulated gradient; states of the optimizer [byte].
-    """
-
-    weights: float
-    master: float
-    gradients: float
-    moments: float
+    weights: Annotated[float, Doc("working copy", "byte")]
+    master: Annotated[float, Doc("master copy in fp32, where there is one", "byte")]
+    gradients: Annotated[float, Doc("accumulated gradient", "byte")]
+    moments: Annotated[float, Doc("states of the optimizer", "byte")]
 
     @property
-    def training(self) -> float:
+    def training(self) -> Annotated[float, KEY]:
         """Sum of all parts [byte]."""
         return self.weights + self.master + self.gradients + self.moments
 
     @property
-    def inference(self) -> float:
+    def inference(self) -> Annotated[float, KEY]:
         """Weights and master copy: the model without training states [byte]."""
         return self.weights + self.master
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the parts and their sums as JSON values [byte]."""
-        return asdict(self) | {"training": self.training, "inference": self.inference}
 
 
 def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: str = "fp32") -> PerParameter:
@@ -124,29 +115,15 @@ def _bytes_of(plan: Plans) -> PerParameter:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Throughput:
-    """FLOP/s and utilisation of one GPU by one convention.
+class Throughput(Result):
+    """FLOP/s and utilisation of one GPU by one convention; None where the convention or the dense peak does not give them."""
 
-    Parameters
-    ----------
-    convention : str
-        Name of the convention.
-    model_flops_per_second : float
-        Model FLOP/s [FLOP/s].
-    hardware_flops_per_second : float, optional
-        Including recomputed FLOPs, where the convention counts them [FLOP/s].
-    mfu, hfu : float, optional
-        Utilisation: model and hardware FLOP/s over the dense peak, where that is known.
-    source : str
-        Origin of the convention.
-    """
-
-    convention: str
-    model_flops_per_second: float
-    hardware_flops_per_second: float | None
-    mfu: float | None
-    hfu: float | None
-    source: str
+    convention: Annotated[str, Doc("how FLOPs are counted")]
+    model_flops_per_second: Annotated[float, Doc("model FLOP/s", "FLOP/s")]
+    hardware_flops_per_second: Annotated[float | None, Doc("with recomputed FLOPs", "FLOP/s")]
+    mfu: Annotated[float | None, Doc("model FLOP/s over the dense peak")]
+    hfu: Annotated[float | None, Doc("hardware FLOP/s over the dense peak")]
+    source: Annotated[str, Doc("origin of the convention")]
 
 
 def throughput(est: Estimate, step_seconds: float | None = None) -> list[Throughput]:

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import floor, log10
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from traincast.analysis.trace_passes import Passes, passes
 from traincast.core.errors import InputError, type_problems
 from traincast.core.plan import Plan
+from traincast.core.result import Doc, Result, number_keys
 from traincast.step.estimate import Estimate
 from traincast.times.pipeline.pass_order import Kind
 from traincast.times.pipeline.schedules import SCHEDULES
@@ -187,43 +188,118 @@ class Trace:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the trace as compact JSON values; docs/trace.md describes the keys."""
+        return self.record().to_dict()
+
+    def record(self) -> "TraceRecord":
+        """Return the trace with meaning and unit, as `traincast trace --json` prints it."""
         digits = _digits(self.step_seconds)
         kinds = [
             kind for kind in self.passes.spent if any(pass_.kind == kind for pass_ in self.timeline.passes)
         ]
-        return self.sums() | {
-            "device": self.device,
-            "schedule": self.timeline.schedule,
-            "pp": self.timeline.pp,
-            "vp": self.timeline.v,
-            "microbatches": self.microbatches,
-            "pipeline_seconds": self.pipeline_seconds,
-            "transfer_seconds": self.passes.beside,
-            "kinds": kinds,
-            "chunks": [
-                {
-                    "parts": dict(parts),
-                    "passes": {kind: dict(self.passes.spent[kind][chunk]) for kind in kinds},
-                }
-                for chunk, parts in enumerate(self.passes.parts)
-            ],
-            "after": [interval._asdict() for interval in self.after],
-            "devices": [
-                {
-                    "stage": device,
-                    "begin": begin,
-                    "passes": [
-                        [kinds.index(p.kind), p.chunk, p.microbatch, round(p.start, digits)] for p in passes
-                    ],
-                    "waits": [
-                        [w.component, round(w.start, digits), round(w.seconds, digits)]
-                        for w in self.waits[device]
-                    ],
-                    "totals_seconds": self.totals_of(device),
-                }
-                for device, (begin, passes) in enumerate(zip(self.begin, self.by_device, strict=True))
-            ],
-        }
+        chunks = [
+            ChunkRecord(dict(parts), {kind: dict(self.passes.spent[kind][chunk]) for kind in kinds})
+            for chunk, parts in enumerate(self.passes.parts)
+        ]
+        devices = [
+            DeviceRecord(
+                stage=device,
+                begin=begin,
+                passes=[(kinds.index(p.kind), p.chunk, p.microbatch, round(p.start, digits)) for p in passes],
+                waits=[
+                    (w.component, round(w.start, digits), round(w.seconds, digits))
+                    for w in self.waits[device]
+                ],
+                totals_seconds=self.totals_of(device),
+            )
+            for device, (begin, passes) in enumerate(zip(self.begin, self.by_device, strict=True))
+        ]
+        return TraceRecord(
+            **self.sums(),
+            device=self.device,
+            schedule=self.timeline.schedule,
+            pp=self.timeline.pp,
+            vp=self.timeline.v,
+            microbatches=self.microbatches,
+            pipeline_seconds=self.pipeline_seconds,
+            transfer_seconds=self.passes.beside,
+            kinds=kinds,
+            chunks=chunks,
+            after=[AfterRecord(*interval) for interval in self.after],
+            devices=devices,
+        )
+
+
+@dataclass(frozen=True)
+class ChunkRecord(Result):
+    """A chunk of the model."""
+
+    parts: Annotated[dict[str, int], Doc("layers by kind, embedding and head")]
+    passes: Annotated[
+        dict[str, dict[str, Annotated[float, Doc("time spent on it", "s")]]],
+        Doc(
+            "by kind of pass: seconds by component, in the order in which to draw them; they add up to its length"
+        ),
+    ]
+
+
+@dataclass(frozen=True)
+class AfterRecord(Result):
+    """An interval after the pipeline, the same on every device."""
+
+    name: Annotated[str, Doc("name of the interval")]
+    component: Annotated[str, Doc("component of the step; empty for the remainder")]
+    start: Annotated[float, Doc("from `begin` of the device", "s")]
+    seconds: Annotated[float, Doc("length", "s")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceRecord(Result):
+    """A device of the pipeline; starts and lengths are rounded to a millionth of the step."""
+
+    stage: Annotated[int, Doc("place in the pipeline, from 0")]
+    begin: Annotated[float, Doc("start of the step on it", "s")]
+    passes: Annotated[list[tuple[int, int, int, float]], Doc("in order: kind, chunk, micro-batch, start [s]")]
+    waits: Annotated[
+        list[tuple[str, float, float]], Doc("in order: bubble or pp_comm, start [s], length [s]")
+    ]
+    totals_seconds: Annotated[dict[str, float], Doc("seconds by component", keys=number_keys("time"))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceRecord(Result):
+    """The step as it runs ([timeline](trace.md))."""
+
+    step_seconds: Annotated[float, Doc("step time of the estimate", "s")]
+    simulated_seconds: Annotated[float, Doc("step time of the trace, without the remainder", "s")]
+    breakdown_seconds: Annotated[
+        dict[str, float], Doc("the estimate's seconds by component", keys=number_keys("time"))
+    ]
+    totals_seconds: Annotated[
+        dict[str, float],
+        Doc("the trace's seconds by component, on the device that sets the step", keys=number_keys("time")),
+    ]
+    closed_form_less_simulation_seconds: Annotated[
+        dict[str, float],
+        Doc(
+            "the remainder: what the estimate has and the trace has not",
+            keys={name: number_keys("time")[name] for name in ("bubble", "pp_comm")},
+        ),
+    ]
+    device: Annotated[int, Doc("device that sets the step")]
+    schedule: Annotated[str, Doc("pipeline schedule")]
+    pp: Annotated[int, Doc("devices of the pipeline")]
+    vp: Annotated[int, Doc("chunks of the model on each device")]
+    microbatches: Annotated[int, Doc("micro-batches of a replica in a step")]
+    pipeline_seconds: Annotated[float, Doc("from `begin` of a device to the end of the pipeline", "s")]
+    transfer_seconds: Annotated[
+        float, Doc("from the end of a pass until the next device has its output", "s")
+    ]
+    kinds: Annotated[
+        list[Literal["F", "B", "W", "BW"]], Doc("kinds of passes, which `passes` refer to by position")
+    ]
+    chunks: Annotated[list[ChunkRecord], Doc("chunks of the model, first to last")]
+    after: Annotated[list[AfterRecord], Doc("what follows the pipeline on every device")]
+    devices: Annotated[list[DeviceRecord], Doc("devices of the pipeline, first to last")]
 
 
 def trace(est: Estimate) -> Trace:

@@ -5,12 +5,11 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from traincast.analysis.data_movement import (
-    RESOURCES,
     Clusters,
     MovementDevice,
     MovementWork,
@@ -22,6 +21,7 @@ from traincast.analysis.data_movement import (
 from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.quantities import Column, Floats
+from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import Accelerator, System
 from traincast.core.units import to_si
 
@@ -135,36 +135,109 @@ class Limits:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON values; NaN becomes None."""
-        device_fields = ("flops8", "memory_bandwidth", "network_bandwidth", "sustained", "network")
-        run_columns = ("flops", "parameters", "hidden", "tokens", "gpus", "utilisation")
-        return {
-            "accelerator": self.device.name,
-            "device": {name: getattr(self.device, name) for name in device_fields},
-            "layer": dict(zip(("d_in", "d_out"), self.layer, strict=True)),
-            "batch_tokens": self.tokens,
-            "micro_batches": self.micro_batches,
-            "clusters": _rows(self.clusters, ("gpus", "tp_in", "tp_out", "dp", "seconds", "utilisation")),
-            "training_days": self.training.days,
-            "training": _rows(self.training, run_columns),
-            "largest_utilisation": self.largest,
-            "halves_flops": self.halves,
-            "collapses_flops": self.collapses,
-        }
+        return self.record().to_dict()
+
+    def record(self) -> "LimitsRecord":
+        """Return everything with meaning and unit, as `traincast limits --json` prints it."""
+        device, clusters, runs = self.device, self.clusters, self.training
+        cluster_columns = (clusters.gpus, clusters.tp_in, clusters.tp_out, clusters.dp, clusters.seconds)
+        run_columns = (runs.flops, runs.parameters, runs.hidden, runs.tokens, runs.gpus)
+        return LimitsRecord(
+            accelerator=device.name,
+            device=DeviceRecord(
+                flops8=float(device.flops8),
+                memory_bandwidth=float(device.memory_bandwidth),
+                network_bandwidth=float(device.network_bandwidth),
+                sustained=float(device.sustained),
+                network=device.network,
+            ),
+            layer=LayerWidths(*self.layer),
+            batch_tokens=self.tokens,
+            micro_batches=self.micro_batches,
+            clusters=[ClusterRow(*row) for row in zip(*cluster_columns, _bounds(clusters), strict=True)],
+            training_days=runs.days,
+            training=[RunRow(*row) for row in zip(*run_columns, _bounds(runs), strict=True)],
+            largest_utilisation=self.largest,
+            halves_flops=self.halves,
+            collapses_flops=self.collapses,
+        )
 
 
-def _rows(table: Clusters | Training, names: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return a table of columns as rows."""
-    columns = [np.asarray(getattr(table, name)) for name in names] + [
-        np.asarray(share) for share in table.spent
-    ]
-    keys = (*names, *(f"{resource.lower()}_share" for resource in RESOURCES))
-    values = (
-        [None if np.isnan(value) else float(value) for value in row] for row in zip(*columns, strict=True)
-    )
-    return [
-        dict(zip(keys, row, strict=True)) | {"binds": bound}
-        for row, bound in zip(values, table.binds, strict=True)
-    ]
+@dataclass(frozen=True)
+class Bounds(Result):
+    """Utilisation, and the shares of the time in which each resource binds; None where NaN."""
+
+    utilisation: Annotated[float | None, Doc("share of the dense peak")]
+    flop_share: Annotated[float | None, Doc("share of the time in which arithmetic binds")]
+    memory_share: Annotated[float | None, Doc("share of the time in which memory bandwidth binds")]
+    network_share: Annotated[float | None, Doc("share of the time in which network bandwidth binds")]
+    binds: Annotated[str | None, Doc("the largest of them")]
+
+
+@dataclass(frozen=True)
+class ClusterRow(Result):
+    """The best sharding on one number of accelerators; None where the layer cannot be cut into that many."""
+
+    gpus: Annotated[float, Doc("accelerators")]
+    tp_in: Annotated[float | None, Doc("ranks that the input width is cut over")]
+    tp_out: Annotated[float | None, Doc("ranks that the output width is cut over")]
+    dp: Annotated[float | None, Doc("ranks that the batch is cut over")]
+    seconds: Annotated[float | None, Doc("time of a batch", "s")]
+    bounds: Annotated[Bounds, INLINE]
+
+
+@dataclass(frozen=True)
+class RunRow(Result):
+    """A training run of one compute; None where it does not finish in time."""
+
+    flops: Annotated[float, Doc("training compute", "FLOP")]
+    parameters: Annotated[float | None, Doc("parameters of the model")]
+    hidden: Annotated[float | None, Doc("hidden width of the model")]
+    tokens: Annotated[float | None, Doc("tokens of a batch", "token")]
+    gpus: Annotated[float | None, Doc("fewest accelerators that finish in time")]
+    bounds: Annotated[Bounds, INLINE]
+
+
+@dataclass(frozen=True)
+class DeviceRecord(Result):
+    """Peaks of an accelerator and its network."""
+
+    flops8: Annotated[float, Doc("dense peak on words of one byte", "FLOP byte/s")]
+    memory_bandwidth: Annotated[float, Doc("peak memory bandwidth", "byte/s")]
+    network_bandwidth: Annotated[float, Doc("peak network bandwidth, both directions together", "byte/s")]
+    sustained: Annotated[float, Doc("share of the first two that is sustained")]
+    network: Annotated[str, Doc("source of the network bandwidth")]
+
+
+@dataclass(frozen=True)
+class LayerWidths(Result):
+    """Widths of a layer."""
+
+    d_in: Annotated[int, Doc("input width")]
+    d_out: Annotated[int, Doc("output width")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitsRecord(Result):
+    """Limits of data movement with meaning and unit."""
+
+    accelerator: Annotated[str, Doc("name of the accelerator")]
+    device: Annotated[DeviceRecord, Doc("peaks of the accelerator and its network")]
+    layer: Annotated[LayerWidths, Doc("the layer of `clusters`")]
+    batch_tokens: Annotated[int, Doc("tokens of the layer's batch", "token")]
+    micro_batches: Annotated[int, Doc("micro-batches of that batch")]
+    clusters: Annotated[list[ClusterRow], Doc("the best sharding on each number of accelerators")]
+    training_days: Annotated[float, Doc("length of the training runs", "day")]
+    training: Annotated[list[RunRow], Doc("training runs by their compute")]
+    largest_utilisation: Annotated[float, Doc("largest possible utilisation")]
+    halves_flops: Annotated[float | None, Doc("training compute at which utilisation is half of it", "FLOP")]
+    collapses_flops: Annotated[float | None, Doc("training compute at which it is a tenth of it", "FLOP")]
+
+
+def _bounds(columns: Clusters | Training) -> list[Bounds]:
+    """Return utilisation and what binds, row by row."""
+    rows = zip(columns.utilisation, *columns.spent, columns.binds, strict=True)
+    return [Bounds(*row) for row in rows]
 
 
 def limits(

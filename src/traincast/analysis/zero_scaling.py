@@ -8,7 +8,7 @@ iteration keeps (r_compute + r_comm)/(r_compute + r_comm/eff(g→n)) of its spee
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError, type_problems, whole_number_problems
 from traincast.core.model import Model
+from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.model_flops import forward_flops
@@ -75,26 +76,42 @@ class Scaling:
         share = float(self.comm_share[0])
         return float(sufficient_efficiency(1 - share, share, self.target))
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one row of JSON values for each number of GPUs; NaN becomes None."""
-        columns = {
-            "gpus": self.gpus.astype(int),
-            "compute_seconds": np.full_like(self.comm, self.compute),
-            "comm_seconds": self.comm,
-            "iteration_seconds": self.seconds,
-            "comm_share": self.comm_share,
-            "network_efficiency": self.network_efficiency,
-            "efficiency": self.efficiency,
-            "memory_bytes": self.memory,
-            "enough_bandwidth": np.full_like(self.comm, np.nan) if self.bandwidth is None else self.bandwidth,
-        }
-        lists = [
-            [None if value != value else value for value in column.tolist()] for column in columns.values()
-        ]
-        return [
-            {"zero": self.zero} | dict(zip(columns, values, strict=True))
-            for values in zip(*lists, strict=True)
-        ]
+    def rows(self) -> "list[ScalingRow]":
+        """Return one row for each number of GPUs."""
+        unknown = np.full_like(self.comm, np.nan)
+        columns = (
+            self.gpus.astype(int), np.full_like(self.comm, self.compute), self.comm, self.seconds, self.comm_share,
+            self.network_efficiency, self.efficiency, self.memory, unknown if self.bandwidth is None else self.bandwidth,
+        )  # fmt: skip
+        lists = [[None if value != value else value for value in column.tolist()] for column in columns]
+        return [ScalingRow(self.zero, *values) for values in zip(*lists, strict=True)]
+
+
+@dataclass(frozen=True)
+class ScalingRow(Result):
+    """The iteration of one ZeRO stage on one number of GPUs."""
+
+    zero: Annotated[int, Doc("stage of ZeRO")]
+    gpus: Annotated[int, Doc("number of GPUs")]
+    compute_seconds: Annotated[float, Doc("compute", "s")]
+    comm_seconds: Annotated[float, Doc("communication", "s")]
+    iteration_seconds: Annotated[float, Doc("compute, then communication", "s")]
+    comm_share: Annotated[float, Doc("share of the iteration spent on communication")]
+    network_efficiency: Annotated[
+        float | None, Doc("eff(g→n) from the fewest GPUs; `null` where they do not communicate")
+    ]
+    efficiency: Annotated[float, Doc("speed relative to the fewest GPUs")]
+    memory_bytes: Annotated[
+        float, Doc("parameters, gradients, optimizer and activations by the source's formulas", "byte")
+    ]
+    enough_bandwidth: Annotated[
+        float | None,
+        Doc(
+            "bandwidth of a fast domain to all others, one direction, that is enough for the target; 0 where none is used, `null`"
+            " where none is enough or no target is given",
+            "byte/s",
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -138,23 +155,24 @@ class ScalingRequest:
         tier = self.system.tiers[1]
         return float(tier.bandwidth * tier.ports * self.system.fast_domain)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the question as JSON values."""
-        return {
-            "model": self.model.name,
-            "left_out": self.model.left_out or None,
-            "system": self.system.name,
-            "seq": self.model.seq,
-            "mbs": self.mbs,
-            "assumptions": self.assumptions.name,
-            "parameters": self.P,
-            "flops": self.flops,
-            "flops_rate": self.rate,
-            "k1": self.k1,
-            "k2": self.k2,
-            "node_bandwidth": self.node_bandwidth,
-            "target": self.target,
-        }
+    def record(self, stages: "Sequence[Scaling]") -> "ScalingRecord":
+        """Return question and answer with meaning and unit, as `traincast scaling --json` prints them."""
+        return ScalingRecord(
+            model=self.model.name,
+            left_out=self.model.left_out or None,
+            system=self.system.name,
+            seq=self.model.seq,
+            mbs=self.mbs,
+            assumptions=self.assumptions.name,
+            parameters=self.P,
+            flops=self.flops,
+            flops_rate=self.rate,
+            k1=self.k1,
+            k2=self.k2,
+            node_bandwidth=self.node_bandwidth,
+            target=self.target,
+            rows=[row for stage in stages for row in stage.rows()],
+        )
 
     def stage(self, zero: int) -> Scaling:
         """Analyse one ZeRO stage on all numbers of GPUs."""
@@ -196,6 +214,26 @@ class ScalingRequest:
             middle_fits = fits(middle)
             low, high = np.where(middle_fits, low, middle), np.where(middle_fits, middle, high)
         return np.where(never, np.nan, np.where(unused, 0.0, high * self.node_bandwidth))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalingRecord(Result):
+    """Scaling of data parallelism with ZeRO, with meaning and unit."""
+
+    model: Annotated[str, Doc("name of the model")]
+    left_out: Annotated[str | None, Doc("parts of the model that are not counted")]
+    system: Annotated[str, Doc("name of the system")]
+    seq: Annotated[int, Doc("tokens of a sequence", "token")]
+    mbs: Annotated[int, Doc("sequences of a GPU in an iteration", "sequence")]
+    assumptions: Annotated[str, Doc("name of the assumptions")]
+    parameters: Annotated[float, Doc("weights of the layers' matrix products")]
+    flops: Annotated[float, Doc("FLOPs of a GPU's iteration", "FLOP")]
+    flops_rate: Annotated[float, Doc("sustained rate of a GPU", "FLOP/s")]
+    k1: Annotated[float, Doc("share of compute time in which kernels run")]
+    k2: Annotated[float, Doc("share of kernel time in which the transformer's kernels run")]
+    node_bandwidth: Annotated[float, Doc("peak of a fast domain to all others, one direction", "byte/s")]
+    target: Annotated[float | None, Doc("efficiency asked for")]
+    rows: Annotated[list[ScalingRow], Doc("stages and numbers of GPUs")]
 
 
 def scaling(

@@ -8,6 +8,8 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import WHOLE, InputError, is_whole
 from traincast.core.plan_choices import (
+    ALLOWED,
+    JOINED,
     MODULES,
     STRATEGIES,
     Attention,
@@ -21,6 +23,7 @@ from traincast.core.plan_choices import (
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
 from traincast.core.quantities import CHOICES, COLUMNS, KNOBS, Column
+from traincast.core.result import closed_object, described
 
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 
@@ -142,6 +145,22 @@ class Plan:
     def strategy(self) -> str:
         """Name of the strategy this plan belongs to."""
         return _strategy(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return every knob and choice by name; parts of the placement not given are 1."""
+        return {knob: getattr(self, knob) or 1 for knob in KNOBS} | self.choices()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
+        return {"type": "any", "ref": f"{cls.__module__}.{cls.__qualname__}:{id(cls)}"}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        kinds: dict[str, dict[str, Any]] = {knob: {"type": "integer"} for knob in KNOBS}
+        for choice in CHOICES:
+            free_text = choice in JOINED or choice not in ALLOWED
+            kinds[choice] = {"type": "string"} if free_text else {"enum": list(ALLOWED[choice])}
+        return closed_object({name: kind | described(COLUMNS[name].meaning) for name, kind in kinds.items()})
 
     def columns(self) -> "Plans":
         """Return the plan as numbers for the formulas; parts of the placement not given are 1."""

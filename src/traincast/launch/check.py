@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
@@ -12,6 +12,7 @@ from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
+from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.launch.canonical import launch_facts
 from traincast.launch.format import Format, flat_settings
@@ -99,46 +100,104 @@ class Checked:
         return 1 - float(change.est.step_seconds / self.est.step_seconds)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-compatible values."""
-        best = self.found.best
-        return {
-            "file": self.reading.path,
-            "format": self.reading.form.name,
-            "read": list(self.reading.used),
-            "unread": [
-                dict(zip(("setting", "value", "why"), unread, strict=True)) for unread in self.reading.unread
-            ],
-            "small": list(self.reading.small),
-            "not_understood": list(self.reading.not_understood),
-            "ignored": list(self.reading.ignored),
-            "assumed": list(self.reading.assumed),
-            "estimate": self.est.summary(),
-            "best": None if best is None else best[1].summary(),
-            "best_settings": [] if best is None else self.spelled(self.bench.differing(best[0])),
-            "longer_than_best": self.gap,
-            "changes": [self._change(change) for change in self.changes],
-            "together": None if self.together is None else self._change(self.together),
-        }
+        """Return everything as JSON values."""
+        return self.record().to_dict()
 
-    def spelled(self, settings: tuple[tuple[str, Any, Any], ...]) -> list[dict[str, Any]]:
+    def record(self) -> "CheckRecord":
+        """Return everything with meaning and unit, as `traincast check --json` prints it."""
+        best, reading = self.found.best, self.reading
+        return CheckRecord(
+            file=reading.path,
+            format=reading.form.name,
+            read=list(reading.used),
+            unread=[UnreadSetting(*unread) for unread in reading.unread],
+            small=list(reading.small),
+            not_understood=list(reading.not_understood),
+            ignored=list(reading.ignored),
+            assumed=list(reading.assumed),
+            estimate=self.est,
+            best=None if best is None else best[1],
+            best_settings=[] if best is None else self.spelled(self.bench.differing(best[0])),
+            longer_than_best=self.gap,
+            changes=[self._change(change) for change in self.changes],
+            together=None if self.together is None else self._change(self.together),
+        )
+
+    def spelled(self, settings: tuple[tuple[str, Any, Any], ...]) -> "list[DifferingSetting]":
         """Return settings that differ, as the framework spells them."""
         return [
-            {
-                "setting": self.reading.form.spelled(name),
-                "from": None if old is None else value_text(old),
-                "to": None if new is None else value_text(new),
-            }
+            DifferingSetting(
+                self.reading.form.spelled(name),
+                None if old is None else value_text(old),
+                None if new is None else value_text(new),
+            )
             for name, old, new in settings
         ]
 
-    def _change(self, change: EstimatedChange) -> dict[str, Any]:
-        """Return a change as JSON-compatible values."""
-        return {
-            "settings": self.spelled(change.settings),
-            "gain": self.gain(change),
-            "step_seconds": float(change.est.step_seconds),
-            "memory_bytes": float(change.est.memory_bytes),
-        }
+    def _change(self, change: EstimatedChange) -> "ChangeRecord":
+        """Return a change with meaning and unit."""
+        return ChangeRecord(
+            self.spelled(change.settings),
+            self.gain(change),
+            float(change.est.step_seconds),
+            float(change.est.memory_bytes),
+        )
+
+
+@dataclass(frozen=True)
+class DifferingSetting(Result):
+    """A setting that differs, as the framework spells it; a switch that is set has the value on."""
+
+    setting: Annotated[str, Doc("name of the setting, as the framework spells it")]
+    old: Annotated[str | None, Doc("value now; null where it is not set, on where it has none", key="from")]
+    new: Annotated[str | None, Doc("value then, the same way", key="to")]
+
+
+@dataclass(frozen=True)
+class UnreadSetting(Result):
+    """A setting that matters and is not read."""
+
+    setting: Annotated[str, Doc("name of the setting, as the framework spells it")]
+    value: Annotated[str, Doc("its value; on where it has none")]
+    why: Annotated[str, Doc("why it matters")]
+
+
+@dataclass(frozen=True)
+class ChangeRecord(Result):
+    """Settings changed together."""
+
+    settings: Annotated[list[DifferingSetting], Doc("settings that differ")]
+    gain: Annotated[float, Doc("share of the step time that it saves")]
+    step_seconds: Annotated[float, Doc("step time then", "s")]
+    memory_bytes: Annotated[float, Doc("memory of the fullest rank then", "byte")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRecord(Result):
+    """A launch compared with the best plan of its framework, with meaning and unit."""
+
+    file: Annotated[str, Doc("path of the file")]
+    format: Annotated[str, Doc("name of its format")]
+    read: Annotated[list[str], Doc("settings that the prediction uses")]
+    unread: Annotated[
+        list[UnreadSetting], Doc("settings that matter and are not read; none without `--accept-unread`")
+    ]
+    small: Annotated[list[str], Doc("settings of small effect, which is not predicted")]
+    not_understood: Annotated[list[str], Doc("unknown settings")]
+    ignored: Annotated[
+        list[str], Doc("settings that change no step: logs, data, checkpoints, learning rates")
+    ]
+    assumed: Annotated[list[str], Doc("what is assumed because the file does not say it")]
+    estimate: Annotated[Estimate, Doc("prediction of the launch")]
+    best: Annotated[Estimate | None, Doc("best plan of the framework on the same GPUs; null where none fits")]
+    best_settings: Annotated[list[DifferingSetting], Doc("settings of the best plan that differ")]
+    longer_than_best: Annotated[
+        float | None, Doc("relative difference of the step time from the best plan's")
+    ]
+    changes: Annotated[list[ChangeRecord], Doc("changes of one setting that fit and help, the fastest first")]
+    together: Annotated[
+        ChangeRecord | None, Doc("best two or three changes together, where they are better than one")
+    ]
 
 
 def check(

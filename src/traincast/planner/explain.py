@@ -3,13 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Column
+from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of, gib, percent, signed
 from traincast.planner.evaluation import CAPACITY, StrategyResult, evaluate, fastest, rejections
@@ -241,28 +242,73 @@ class Explanation:
         return [f"    {line}" for line in lines]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON-ready values."""
+        """Return the explanation as JSON values."""
+        return self.record().to_dict()
 
-        def plain(answer: Answer | None) -> dict[str, Any] | None:
-            return None if answer is None else answer[1].summary()
+    def record(self) -> "ExplanationRecord":
+        """Return the explanation with meaning and unit."""
+        return ExplanationRecord(
+            sensitivity_10_percent_better=self.sensitivity,
+            degrees=[DegreeRecord(row.degree, _estimate(row.best), row.least_memory) for row in self.degrees],
+            excluded_tp=self.excluded,
+            nearest_miss=_estimate(self.miss),
+            nearest_faster_miss=_estimate(self.faster),
+            unlimited_memory=_estimate(self.unlimited),
+            possible_gpus=self.possible,
+            held=self.held,
+            fits_from=None if self.fits_from is None else JobSize(*self.fits_from),
+            text=self.lines(),
+        )
 
-        return {
-            "sensitivity_10_percent_better": self.sensitivity,
-            "degrees": [
-                {"degree": row.degree, "best": plain(row.best), "least_memory_bytes": row.least_memory}
-                for row in self.degrees
-            ],
-            "excluded_tp": self.excluded,
-            "nearest_miss": plain(self.miss),
-            "nearest_faster_miss": plain(self.faster),
-            "unlimited_memory": plain(self.unlimited),
-            "possible_gpus": self.possible,
-            "held": [knob.to_dict() for knob in self.held],
-            "fits_from": None
-            if self.fits_from is None
-            else {"gpus": self.fits_from[0], "memory_bytes": self.fits_from[1]},
-            "text": self.lines(),
-        }
+
+def _estimate(answer: Answer | None) -> Estimate | None:
+    """Return the estimate of an answer, if there is one."""
+    return None if answer is None else answer[1]
+
+
+@dataclass(frozen=True)
+class DegreeRecord(Result):
+    """The best plan of one tensor-parallel degree."""
+
+    degree: Annotated[int, Doc("tensor-parallel degree")]
+    best: Annotated[Estimate | None, Doc("the best plan with it")]
+    least_memory_bytes: Annotated[float | None, Doc("least memory of all plans with it", "byte")]
+
+
+@dataclass(frozen=True)
+class JobSize(Result):
+    """A number of GPUs on which a plan fits."""
+
+    gpus: Annotated[int, Doc("number of GPUs")]
+    memory_bytes: Annotated[float, Doc("memory of the leanest plan there", "byte")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplanationRecord(Result):
+    """Why the best plan is the best, with meaning and unit."""
+
+    sensitivity_10_percent_better: Annotated[
+        dict[str, float],
+        Doc("relative change of the best plan's step time if a hardware figure is 10 % better"),
+    ]
+    degrees: Annotated[list[DegreeRecord], Doc("each tensor-parallel degree")]
+    excluded_tp: Annotated[dict[str, list[int]], Doc("degrees of tp that a rule excludes, by rule")]
+    nearest_miss: Annotated[Estimate | None, Doc("the plan nearest to fitting that does not fit")]
+    nearest_faster_miss: Annotated[
+        Estimate | None, Doc("the plan faster than the best that is nearest to fitting")
+    ]
+    unlimited_memory: Annotated[Estimate | None, Doc("the fastest plan if memory were unlimited")]
+    possible_gpus: Annotated[
+        list[int], Doc("where no plan meets the rules: the nearest numbers of GPUs that have candidates")
+    ]
+    held: Annotated[
+        list[HeldKnob],
+        Doc(
+            "knobs that the search holds constant, and their best other value at the best plan or nearest miss"
+        ),
+    ]
+    fits_from: Annotated[JobSize | None, Doc("where nothing fits: the fewest GPUs on which something does")]
+    text: Annotated[list[str], Doc("the explanation, line by line")]
 
 
 def explain(

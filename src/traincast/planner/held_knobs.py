@@ -1,12 +1,13 @@
 """Knobs that a search holds constant although its framework runs other values, and the effect of those values."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from traincast.core.errors import InputError
 from traincast.core.plan import AXES, Plan
 from traincast.core.precision import PRECISIONS
+from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.core.units import GIB
 from traincast.planner.framework_refusals import refused
@@ -16,29 +17,19 @@ from traincast.step.placement import divisors
 
 
 @dataclass(frozen=True)
-class HeldKnob:
-    """A knob held constant, and the best other value of it at one plan.
+class HeldKnob(Result):
+    """A knob held constant, and the other value of it that makes the plan fastest (of those that fit, if any does)."""
 
-    Parameters
-    ----------
-    name : str
-        The knob.
-    value, other : str, int or bool
-        Its value in the plan, and the other value that makes the plan fastest (of those that fit, if any does).
-    slower : float
-        Relative change of the step time with the other value; below 0 it is faster.
-    memory : float
-        Change of the memory of the fullest rank [byte].
-    fits : bool
-        Whether the plan fits with the other value.
-    """
-
-    name: str
-    value: Any
-    other: Any
-    slower: float
-    memory: float
-    fits: bool
+    name: Annotated[str, Doc("name of the knob", key="knob")]
+    value: Annotated[Any, Doc("its value in the plan", text=True)]
+    other: Annotated[Any, Doc("the other value", text=True)]
+    slower: Annotated[
+        float, Doc("relative change of the step time with the other value", key="step_seconds_change")
+    ]
+    memory: Annotated[
+        float, Doc("change of the memory of the fullest rank", "byte", key="memory_bytes_change")
+    ]
+    fits: Annotated[bool, Doc("whether the plan fits with the other value")]
 
     def __str__(self) -> str:
         gains = (
@@ -54,18 +45,6 @@ class HeldKnob:
         return (
             f"{self.name}={self.value} ({self.other}: {gains}{space}{'' if self.fits else ', does not fit'})"
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same by name, for JSON."""
-        figures = asdict(self)
-        return {
-            "knob": figures.pop("name"),
-            "value": str(figures.pop("value")),
-            "other": str(figures.pop("other")),
-            "step_seconds_change": figures.pop("slower"),
-            "memory_bytes_change": figures.pop("memory"),
-            **figures,
-        }
 
 
 def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> list[HeldKnob]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -27,10 +27,12 @@ from traincast.core.errors import (
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import ALIASES, STRATEGIES
+from traincast.core.quantities import Column
+from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.planner.confidence import probability_near_best
 from traincast.planner.evaluation import StrategyResult, evaluate, fastest, rank, rejections
-from traincast.planner.explain import Explanation, explain
+from traincast.planner.explain import Explanation, ExplanationRecord, explain
 from traincast.planner.framework_spaces import (
     FRAMEWORKS,
     CandidateBatch,
@@ -41,8 +43,8 @@ from traincast.planner.framework_spaces import (
 from traincast.planner.framework_spaces import framework as framework_named
 from traincast.planner.search_space import enumerate_space
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
-from traincast.step.estimate import Answer, estimate
-from traincast.step.metrics import metrics
+from traincast.step.estimate import Answer, Estimate, Job, estimate
+from traincast.step.metrics import Metrics, metrics
 
 if TYPE_CHECKING:
     import polars as pl
@@ -68,6 +70,11 @@ class Found:
     locks: Mapping[str, Any] = field(hash=False)
     top: int
     outcomes: tuple[StrategyResult, ...] = field(compare=False)  # one per batch of candidates
+
+    @property
+    def job(self) -> Job:
+        """Model, system, GPUs, batch and assumptions."""
+        return Job.of(self, self.gpus)
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -206,34 +213,79 @@ class Found:
         **figures
             Keyword arguments of `traincast.metrics`: ``tokens``, ``price``, ``restart_seconds``.
         """
-        within = ("first_within_3_percent", "listed_within_3_percent")
-        front = [est.summary() for _, est in self.pareto()]
-        return {
-            "model": self.model.name,
-            "left_out": self.model.left_out or None,
-            "system": self.system.name,
-            "gpus": self.gpus,
-            "global_batch": self.gbs,
-            "seq": self.model.seq,
-            "assumptions": self.assumptions.name,
-            "framework": self.framework.name,
-            "objective": self.objective,
-            "strategies": list(self.strategies),
-            "candidates": self.candidates,
-            "feasible": self.feasible,
-            "rejected": self.rejected,
-            **dict(zip(within, self.within_3_percent or (), strict=False)),
-            "plans": [est.summary() | {"metrics": vars(metrics(est, **figures))} for _, est in self.plans],
-            "pareto": [{key: row[key] for key in PARETO_KEYS} for row in front],
-            "explanation": self.explain().to_dict(),
-        }
+        return self.record(**figures).to_dict()
+
+    def record(self, **figures: Any) -> "SearchRecord":
+        """Return the search with meaning and unit; takes keyword arguments of `traincast.metrics`."""
+        first, listed = self.within_3_percent or (None, None)
+        return SearchRecord(
+            job=self.job,
+            framework=self.framework.name,
+            objective=self.objective,
+            strategies=self.strategies,
+            candidates=self.candidates,
+            feasible=self.feasible,
+            rejected=self.rejected,
+            first_within_3_percent=first,
+            listed_within_3_percent=listed,
+            plans=[PlanWithMetrics(est, metrics(est, **figures)) for _, est in self.plans],
+            pareto=[
+                ParetoPlan(est.strategy, plan, est.step_seconds, est.memory_bytes)
+                for plan, est in self.pareto()
+            ],
+            explanation=self.explain().record(),
+        )
 
     def to_json(self, **figures: Any) -> str:
         """Return `to_dict` as JSON text."""
         return json.dumps(self.to_dict(**figures), indent=2, allow_nan=False)
 
 
-PARETO_KEYS: Final = ("strategy", "plan", "step_seconds", "memory_bytes")
+@dataclass(frozen=True)
+class PlanWithMetrics(Result):
+    """Estimate and metrics of one plan."""
+
+    estimate: Annotated[Estimate, INLINE]
+    metrics: Annotated[Metrics, Doc("throughput, utilisation and cost")]
+
+
+@dataclass(frozen=True)
+class ParetoPlan(Result):
+    """Time and memory of one plan."""
+
+    strategy: Annotated[str, Doc("strategy that shards a layer")]
+    plan: Annotated[Plan, Doc("every knob and choice of the plan by name")]
+    step_seconds: Annotated[Column, Doc("time of one optimizer step", "s")]
+    memory_bytes: Annotated[Column, Doc("memory of the fullest rank", "byte")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchRecord(Result):
+    """The best plans, and why the others lose."""
+
+    job: Annotated[Job, INLINE]
+    framework: Annotated[str, Doc("framework whose plans were searched")]
+    objective: Annotated[Objective, Doc("what is best")]
+    strategies: Annotated[tuple[str, ...], Doc("strategies that were searched")]
+    candidates: Annotated[int, Doc("candidates that meet every rule")]
+    feasible: Annotated[int, Doc("candidates that fit in memory")]
+    rejected: Annotated[
+        dict[str, int], Doc("candidates rejected, by reason: the first rule broken, or memory")
+    ]
+    first_within_3_percent: Annotated[
+        Column | None,
+        Doc(
+            "probability that the first plan is within 3 % of the best, where errors are known", optional=True
+        ),
+    ] = None
+    listed_within_3_percent: Annotated[
+        Column | None, Doc("probability that any of `plans` is, where errors are known", optional=True)
+    ] = None
+    plans: Annotated[list[PlanWithMetrics], Doc("the best plans, best first; empty where nothing fits")]
+    pareto: Annotated[
+        list[ParetoPlan], Doc("plans that no other beats in both time and memory, fastest first")
+    ]
+    explanation: Annotated[ExplanationRecord, Doc("why the best plan is the best")]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
@@ -15,9 +15,10 @@ from traincast.core.errors import ErrorCollector, InputError, type_problems
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import INTERVALS, Column, plain
+from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.core.system import System
 from traincast.core.units import GIB
-from traincast.operations.operation import Operation, total
+from traincast.operations.operation import Operation, PassCount, total
 from traincast.operations.transformer import parts
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.layer_cost import cost_part
@@ -30,8 +31,31 @@ from traincast.step.validity import require_valid
 from traincast.times.operation_time import PassSeconds, Timed, time_part
 
 
+@dataclass(frozen=True)
+class Job(Result):
+    """Model, system, GPUs, batch and assumptions of an estimate or a search."""
+
+    model: Annotated[str, Doc("name of the model")]
+    left_out: Annotated[
+        str | None, Doc("parts of the model that are not counted, such as a multimodal model's vision tower")
+    ]
+    system: Annotated[str, Doc("name of the system")]
+    gpus: Annotated[int, Doc("GPUs in the job")]
+    global_batch: Annotated[int, Doc("sequences of a step", "sequence")]
+    seq: Annotated[int, Doc("tokens of a sequence", "token")]
+    assumptions: Annotated[str, Doc("name of the assumptions or of the software stack")]
+
+    @classmethod
+    def of(cls, answer: Any, gpus: int) -> "Job":
+        """Return the job of an estimate or of a search."""
+        model, left_out = answer.model, answer.model.left_out or None
+        return cls(
+            model.name, left_out, answer.system.name, gpus, answer.gbs, model.seq, answer.assumptions.name
+        )
+
+
 @dataclass(frozen=True, repr=False)
-class Estimate:
+class Estimate(Result):
     """One training step of a plan, or of columns of plans.
 
     Figures are numbers for a `Plan` and columns for `Plans`.
@@ -55,19 +79,48 @@ class Estimate:
         )
 
     @property
-    def step_seconds(self) -> Column:
+    def job(self) -> Job:
+        """Model, system, GPUs, batch and assumptions."""
+        return Job.of(self, int(self.plan.gpus))
+
+    @property
+    def strategy(self) -> Annotated[str, KEY]:
+        """Strategy that shards a layer."""
+        return self.plan.strategy
+
+    @property
+    def settings(self) -> Annotated[Plan, Doc(key="plan")]:
+        """Every knob and choice of the plan by name."""
+        if not isinstance(self.plan, Plan):
+            raise TypeError("the estimate is of columns of plans: a summary is of one plan")
+        return self.plan
+
+    @property
+    def step_seconds(self) -> Annotated[Column, KEY]:
         """Time of one optimizer step [s]."""
         return plain(self.step.seconds)
 
     @cached_property
-    def memory_bytes(self) -> Column:
+    def memory_bytes(self) -> Annotated[Column, KEY]:
         """Memory of the fullest rank [byte]."""
         return plain(total(self.memory.values()))
 
     @property
-    def fits(self) -> Any:
+    def fits(self) -> Annotated[Any, Doc(kind="boolean")]:
         """Whether it fits in the accelerator's memory."""
         return self.memory_bytes <= self.system.accelerator.hbm_bytes
+
+    @property
+    def tokens_per_second_per_gpu(self) -> Annotated[Column, KEY]:
+        """Training throughput of one GPU [token/s]."""
+        return self.gbs * self.model.seq / self.step_seconds / self.plan.gpus
+
+    @property
+    def training_days(self) -> Annotated[Column | None, KEY]:
+        """Length of the whole training run [day]; None where the model does not say how long it is."""
+        if self.model.training_sequences is None:
+            return None
+        return self.model.training_sequences / self.gbs * self.step_seconds / 86_400
 
     @cached_property
     def case(self) -> ErrorCase:
@@ -87,7 +140,17 @@ class Estimate:
         return interval(self.step_seconds, self.case) if self.assumptions.errors_known else None
 
     @property
-    def fits_probability(self) -> Column | None:
+    def step_seconds_low(self) -> Annotated[Column | None, Doc(optional=True)]:
+        """Time that 95 % of measured steps are above, where errors are known [s]."""
+        return None if self.interval is None else self.interval[0]
+
+    @property
+    def step_seconds_high(self) -> Annotated[Column | None, Doc(optional=True)]:
+        """Time that 95 % of measured steps are below, where errors are known [s]."""
+        return None if self.interval is None else self.interval[1]
+
+    @property
+    def fits_probability(self) -> Annotated[Column | None, Doc(optional=True)]:
         """Probability that it fits in the accelerator's memory; None where errors are not known."""
         capacity = self.system.accelerator.hbm_bytes
         return (
@@ -101,8 +164,15 @@ class Estimate:
         """Respects in which one plan lies outside of measured runs, in words; empty where errors are not known at all."""
         return outside_measured_range(self.case) if self.assumptions.errors_known else []
 
+    @property
+    def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:
+        """Respects in which it lies outside of measured runs, where errors are known."""
+        return self.outside if self.assumptions.errors_known else None
+
     @cached_property
-    def breakdown(self) -> dict[str, Column]:
+    def breakdown(
+        self,
+    ) -> Annotated[dict[str, Column], Doc(key="breakdown_seconds", keys=number_keys("time"))]:
         """Seconds by component; they add up to `step_seconds`."""
         plan = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
         nm = plan.microbatches(self.gbs)
@@ -137,41 +207,19 @@ class Estimate:
         return sums
 
     @property
-    def tokens_per_second_per_gpu(self) -> Column:
-        """Training throughput of one GPU [token/s]."""
-        return self.gbs * self.model.seq / self.step_seconds / self.plan.gpus
-
-    @property
-    def training_days(self) -> Column | None:
-        """Length of the whole training run [day]; None where the model does not say how long it is."""
-        if self.model.training_sequences is None:
-            return None
-        return self.model.training_sequences / self.gbs * self.step_seconds / 86_400
+    def memory_by_component_bytes(self) -> Annotated[dict[str, Column], Doc(keys=number_keys("memory"))]:
+        """Bytes by component; they add up to `memory_bytes`."""
+        return self.memory
 
     def summary(self) -> dict[str, Any]:
-        """Return the estimate of a single plan as JSON-ready values, in SI units.
+        """Return the estimate of a single plan as JSON values, in SI units.
 
         Raises
         ------
         TypeError
             If the estimate is of columns of plans.
         """
-        if not isinstance(self.plan, Plan):
-            raise TypeError("the estimate is of columns of plans: a summary is of one plan")
-        knobs = {knob: int(value) for knob, value in self.plan.columns().numbers().items()}
-        return {
-            "strategy": self.plan.strategy,
-            "plan": knobs | self.plan.choices(),
-            "step_seconds": self.step_seconds,
-            "memory_bytes": self.memory_bytes,
-            "fits": bool(self.fits),
-            "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
-            "training_days": self.training_days,
-            **self.uncertainty(),
-            **({"outside_measured": self.outside} if self.interval else {}),
-            "breakdown_seconds": self.breakdown,
-            "memory_by_component_bytes": self.memory,
-        }
+        return self.to_dict()
 
     def uncertainty(self) -> dict[str, Column]:
         """Return the ends of the interval [s] and the probability that the plan fits, by name; empty where errors are not known."""
@@ -188,6 +236,10 @@ class Estimate:
         TypeError
             If the estimate is of columns of plans.
         """
+        return [row.to_dict() for row in self.device_rows()]
+
+    def device_rows(self) -> "list[DeviceRow]":
+        """Return the rows of `devices`, with meaning and unit."""
         if not isinstance(self.plan, Plan):
             raise TypeError("the estimate is of columns of plans: the devices are those of one plan")
         columns = with_defaults(self.plan, self.model, self.assumptions)
@@ -196,12 +248,12 @@ class Estimate:
         footprints = {part: Footprint.of(of_part, columns) for part, of_part in operations.items()}
         memories = devices_memory(footprints, columns, every_device(pipeline), self.gbs, self.assumptions)
         return [
-            {
-                "stage": device.position,
-                "parts": dict(device.stored_parts),
-                "memory_bytes": plain(total(memory.values())),
-                "memory_by_component_bytes": {component: plain(value) for component, value in memory.items()},
-            }
+            DeviceRow(
+                device.position,
+                dict(device.stored_parts),
+                plain(total(memory.values())),
+                {component: plain(value) for component, value in memory.items()},
+            )
             for device, memory in zip(pipeline, memories, strict=True)
         ]
 
@@ -210,40 +262,75 @@ class Estimate:
 
         `memory` and `comm` seconds are exposed times; recomputation before backward is in `again_seconds`.
         """
-        rows = []
-        for part, timed in (
-            (part, operation) for part, operations in self.timed.items() for operation in operations
-        ):
-            op = timed.operation
-            row: dict[str, Column] = {}
-            for name, work, time in (
-                ("forward", op.forward, timed.forward),
-                ("backward", op.whole_backward, timed.backward),
-            ):
-                row |= {
-                    f"{name}_matrix_flops": work.flops("matrix") + work.flops("low"),
-                    f"{name}_vector_flops": work.flops("vector"),
-                    f"{name}_bytes": work.nbytes,
-                    f"{name}_seconds": time.total,
-                    f"{name}_compute_seconds": time.compute,
-                    f"{name}_memory_seconds": time.memory,
-                    f"{name}_comm_seconds": time.comm + time.exchange,
-                }
-            recompute_seconds = 0.0 if timed.again is None else timed.again.total
-            weights = op.weights * self.assumptions.memory.element_bytes
-            row |= {
-                "again_seconds": recompute_seconds,
-                "weight_bytes": weights,
-                "saved_bytes": op.saved_bytes,
-            }
-            rows.append(
-                {
-                    "part": part,
-                    "operation": op.name,
-                    **{figure: plain(value) for figure, value in row.items()},
-                }
+        return [row.to_dict() for row in self.operation_rows()]
+
+    def operation_rows(self) -> "list[OperationRow]":
+        """Return the rows of `operations`, with meaning and unit."""
+        return [
+            OperationRow(
+                part=part,
+                operation=timed.operation.name,
+                **_pass_figures("forward", timed.operation.forward, timed.forward),
+                **_pass_figures("backward", timed.operation.whole_backward, timed.backward),
+                again_seconds=0.0 if timed.again is None else plain(timed.again.total),
+                weight_bytes=plain(timed.operation.weights * self.assumptions.memory.element_bytes),
+                saved_bytes=plain(timed.operation.saved_bytes),
             )
-        return rows
+            for part, operations in self.timed.items()
+            for timed in operations
+        ]
+
+
+def _pass_figures(direction: str, work: PassCount, time: PassSeconds) -> dict[str, Column]:
+    """Return the figures of an operation in its forward or backward pass."""
+    figures = {
+        "matrix_flops": work.flops("matrix") + work.flops("low"),
+        "vector_flops": work.flops("vector"),
+        "bytes": work.nbytes,
+        "seconds": time.total,
+        "compute_seconds": time.compute,
+        "memory_seconds": time.memory,
+        "comm_seconds": time.comm + time.exchange,
+    }
+    return {f"{direction}_{name}": plain(figure) for name, figure in figures.items()}
+
+
+@dataclass(frozen=True)
+class DeviceRow(Result):
+    """Memory of one pipeline stage."""
+
+    stage: Annotated[int, Doc("place in the pipeline, from 0")]
+    parts: Annotated[dict[str, float], Doc("number of each part of the model that it holds")]
+    memory_bytes: Annotated[Column, Doc("memory of its ranks", "byte")]
+    memory_by_component_bytes: Annotated[
+        dict[str, Column],
+        Doc("bytes by component; they add up to `memory_bytes`", keys=number_keys("memory")),
+    ]
+
+
+@dataclass(frozen=True)
+class OperationRow(Result):
+    """Figures of one operation of one micro-batch."""
+
+    part: Annotated[str, Doc("kind of layer, embedding or head")]
+    operation: Annotated[str, Doc("name of the operation")]
+    forward_matrix_flops: Annotated[Column, Doc("work of the forward pass on the matrix units", "FLOP")]
+    forward_vector_flops: Annotated[Column, Doc("work of the forward pass on the vector units", "FLOP")]
+    forward_bytes: Annotated[Column, Doc("memory traffic of the forward pass", "byte")]
+    forward_seconds: Annotated[Column, Doc("forward pass: the sum of the next three", "s")]
+    forward_compute_seconds: Annotated[Column, Doc("arithmetic of the forward pass", "s")]
+    forward_memory_seconds: Annotated[Column, Doc("exposed traffic of the forward pass", "s")]
+    forward_comm_seconds: Annotated[Column, Doc("exposed communication of the forward pass", "s")]
+    backward_matrix_flops: Annotated[Column, Doc("work of the backward pass on the matrix units", "FLOP")]
+    backward_vector_flops: Annotated[Column, Doc("work of the backward pass on the vector units", "FLOP")]
+    backward_bytes: Annotated[Column, Doc("memory traffic of the backward pass", "byte")]
+    backward_seconds: Annotated[Column, Doc("backward pass: the sum of the next three", "s")]
+    backward_compute_seconds: Annotated[Column, Doc("arithmetic of the backward pass", "s")]
+    backward_memory_seconds: Annotated[Column, Doc("exposed traffic of the backward pass", "s")]
+    backward_comm_seconds: Annotated[Column, Doc("exposed communication of the backward pass", "s")]
+    again_seconds: Annotated[Column, Doc("recomputation before backward", "s")]
+    weight_bytes: Annotated[Column, Doc("weights", "byte")]
+    saved_bytes: Annotated[Column, Doc("activations saved for backward", "byte")]
 
 
 def _in_rows(components: dict[str, Column], whole: Column) -> dict[str, Column]:

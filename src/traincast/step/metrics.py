@@ -6,7 +6,7 @@ are None and `Metrics.missing` says what to give: nothing is assumed silently.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from traincast.core.errors import InputError, type_problems, unknown_name_error
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import Column, plain
+from traincast.core.result import Doc, Result
 from traincast.step.estimate import Estimate
 from traincast.step.goodput import (
     bytes_per_parameter,
@@ -29,60 +30,35 @@ Formula = Callable[..., Column]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics:
-    """Metrics of a plan, or columns of them over plans; None where an input is not known: `missing` says which.
+class Metrics(Result):
+    """Throughput, utilisation and cost of a step and of the whole run; None where a figure is not known, `missing` says which.
 
-    Parameters
-    ----------
-    tokens_per_second, tokens_per_second_per_gpu : Column
-        Throughput of the job and of one GPU [token/s].
-    flops_per_second_per_gpu : mapping of str to Column
-        Model FLOPs in a second on one GPU, by convention [FLOP/s].
-    mfu, hfu : mapping of str to Column, optional
-        Model and hardware FLOPs relative to the dense peak at the run's precision, by convention.
-    steps : Column, optional
-        Optimizer steps of the whole run; not rounded.
-    days : Column, optional
-        Length of the whole run without failures [day].
-    gpu_hours : Column, optional
-        GPUs times hours, without failures [h].
-    cost : Column, optional
-        Price of these GPU-hours [$].
-    energy_kwh, carbon_kg : Column, optional
-        Electricity of these GPU-hours [kWh] and its emissions [kgCO2e], at the full power of the system's `node_power`, or of the
-        accelerator alone where that is not known, times `pue`.
-    mtbf_seconds : Column, optional
-        Mean time between failures of the job [s].
-    checkpoint_bytes : Column
-        Size of a checkpoint [byte].
-    checkpoint_seconds, checkpoint_interval : Column, optional
-        Time to write a checkpoint, and training time between two [s].
-    goodput : Column, optional
-        Share of the time that trains, failures and checkpoints counted.
-    effective_days : Column, optional
-        Length of the whole run with failures [day]; GPU-hours, cost and energy grow by the same 1 / `goodput`.
-    missing : mapping of str to tuple of str
-        What is not known, for every metric that is None.
+    Figures of many plans are columns.
     """
 
-    tokens_per_second: Column
-    tokens_per_second_per_gpu: Column
-    flops_per_second_per_gpu: Mapping[str, Column]
-    mfu: Mapping[str, Column] | None
-    hfu: Mapping[str, Column] | None
-    steps: Column | None
-    days: Column | None
-    gpu_hours: Column | None
-    cost: Column | None
-    energy_kwh: Column | None
-    carbon_kg: Column | None
-    mtbf_seconds: Column | None
-    checkpoint_bytes: Column
-    checkpoint_seconds: Column | None
-    checkpoint_interval: Column | None
-    goodput: Column | None
-    effective_days: Column | None
-    missing: Mapping[str, tuple[str, ...]]
+    tokens_per_second: Annotated[Column, Doc("throughput of the job", "token/s")]
+    tokens_per_second_per_gpu: Annotated[Column, Doc("throughput of one GPU", "token/s")]
+    flops_per_second_per_gpu: Annotated[
+        Mapping[str, Column], Doc("model FLOP/s of one GPU by convention", "FLOP/s")
+    ]
+    mfu: Annotated[Mapping[str, Column] | None, Doc("share of the dense peak by convention")]
+    hfu: Annotated[Mapping[str, Column] | None, Doc("the same with recomputed FLOPs")]
+    steps: Annotated[Column | None, Doc("optimizer steps of the whole run")]
+    days: Annotated[Column | None, Doc("length of the whole run, failures aside", "day")]
+    gpu_hours: Annotated[Column | None, Doc("GPU-hours of the whole run, failures aside", "h")]
+    cost: Annotated[Column | None, Doc("price of the whole run", "$")]
+    energy_kwh: Annotated[Column | None, Doc("electricity of the whole run at full power", "kWh")]
+    carbon_kg: Annotated[Column | None, Doc("emissions of the whole run", "kg of CO2 equivalent")]
+    mtbf_seconds: Annotated[Column | None, Doc("mean time between failures of the job", "s")]
+    checkpoint_bytes: Annotated[Column, Doc("size of a checkpoint", "byte")]
+    checkpoint_seconds: Annotated[Column | None, Doc("time that training stands still for a checkpoint", "s")]
+    checkpoint_interval: Annotated[Column | None, Doc("time between two checkpoints that loses least", "s")]
+    goodput: Annotated[Column | None, Doc("share of the time that trains, failures and checkpoints counted")]
+    effective_days: Annotated[
+        Column | None,
+        Doc("length of the whole run with failures; cost and energy grow by the same factor", "day"),
+    ]
+    missing: Annotated[Mapping[str, tuple[str, ...]], Doc("what is not known, for every metric that is null")]
 
 
 def tokens_per_second(gbs: Column, seq: Column, step_seconds: Column) -> Column:

@@ -23,7 +23,7 @@ from traincast.ui.explorer.app import FIRST, application
 from traincast.ui.explorer.question import State
 from traincast.ui.explorer.static_files import Body
 from traincast.ui.explorer.worker_pool import Pool, Worker
-from traincast.ui.json_schema import schema
+from traincast.ui.outputs import schema
 
 SMALL = {"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
 ASKED = {"gpus": 16, "gbs": 32, "framework": "megatron", "top": 3}

@@ -153,7 +153,7 @@ def results():
         "Results": (sweep, seconds(sweep.frame["step_seconds"].max())),
         "Report": (judged, f"{judged.totals[0].mape:.1%}"),
         "Limits": (limits, seconds(limits.clusters.seconds[0])),
-        "Scaling": (zero, seconds(zero.rows()[0]["iteration_seconds"])),
+        "Scaling": (zero, seconds(zero.rows()[0].iteration_seconds)),
         "Advice": (tc.advise(est), tc.advise(est).rules[0].here),
         "Calibration": (fitted, f"{fitted.errors['after']:.1%}"),
     }

@@ -1,11 +1,11 @@
 """Calibrate a system to measurements of runs, collectives and matrix products; catalogue values are priors, so few runs help."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from math import hypot, log
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from traincast.catalog.software_stacks import (
 )
 from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats
+from traincast.core.result import Doc, Result, described
 from traincast.core.system import System
 
 MIN_RUNS_FOR_LEAVE_ONE_OUT: Final = 4  # below it no held-out errors
@@ -215,32 +216,76 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return constants, errors, and what was left out as JSON values."""
+        return self.record().to_dict()
+
+    def record(self) -> "CalibrationRecord":
+        """Return everything with meaning and unit, as `traincast calibrate --json` prints it."""
+        fitted = self.fitted
         rows = zip(
-            self.fitted.parameters,
-            self.fitted.values,
-            self.fitted.intervals,
-            self.fitted.solution.determined,
-            strict=True,
+            fitted.parameters, fitted.values, fitted.intervals, fitted.solution.determined, strict=True
         )
-        return {
-            "system": str(self.system),
+        return CalibrationRecord(
+            system=str(self.system),
             **self.measured.numbers,
-            "errors": self.errors,
-            "errors_of_others": self.others,
-            "constants": [
-                {
-                    "path": parameter.path,
-                    "of": list(parameter.of),
-                    "before": parameter.prior,
-                    "value": value,
-                    "low": low,
-                    "high": high,
-                    "determined": bool(determined),
-                }
-                for parameter, value, (low, high), determined in rows
+            errors=self.errors,
+            errors_of_others={kind: MeanErrors(**errors) for kind, errors in self.others.items()},
+            constants=[
+                FittedConstant(
+                    parameter.path, parameter.of, parameter.prior, value, *interval, bool(determined)
+                )
+                for parameter, value, interval, determined in rows
             ],
-            "left_out": list(self.measured.left_out),
-        }
+            left_out=list(self.measured.left_out),
+        )
+
+
+_ERROR: Final = "mean absolute relative error"
+
+
+@dataclass(frozen=True)
+class MeanErrors(Result):
+    """Mean errors before and after a calibration."""
+
+    before: Annotated[float | None, Doc(_ERROR)]
+    after: Annotated[float | None, Doc(_ERROR)]
+
+
+@dataclass(frozen=True)
+class FittedConstant(Result):
+    """A constant before and after a calibration; in SI units."""
+
+    path: Annotated[str, Doc("name of the constant")]
+    of: Annotated[Sequence[str], Doc("accelerator, network or software stacks")]
+    before: Annotated[float, Doc("value in the catalogue; in SI units")]
+    value: Annotated[float, Doc("fitted value")]
+    low: Annotated[float, Doc("lower end of its 90 % interval")]
+    high: Annotated[float, Doc("upper end of its 90 % interval")]
+    determined: Annotated[bool, Doc("whether the measurements determine it; else it keeps its value")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationRecord(Result):
+    """A calibration with meaning and unit."""
+
+    system: Annotated[str, Doc("name of the system that is calibrated")]
+    runs: Annotated[int, Doc("training runs used")]
+    collectives: Annotated[int, Doc("measured collectives used")]
+    products: Annotated[int, Doc("measured matrix products used")]
+    errors: Annotated[
+        Mapping[str, float | None],
+        Doc(
+            "mean absolute relative error of the runs; `held out`: each predicted without itself",
+            keys={
+                when: {"type": ["number", "null"]} | described(_ERROR)
+                for when in ("before", "after", "held out")
+            },
+        ),
+    ]
+    errors_of_others: Annotated[
+        dict[str, MeanErrors], Doc("of collectives and products, where there are any")
+    ]
+    constants: Annotated[list[FittedConstant], Doc("fitted constants")]
+    left_out: Annotated[list[str], Doc("measurements that cannot be used, and why")]
 
 
 def _mean(residuals: Floats | None) -> float | None:

@@ -3,13 +3,37 @@
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from traincast.core.result import Doc, Result
 
 GPU_FILES: Final = ("nvidia[0-9]*", "kfd", "dxg")  # NVIDIA, AMD, WSL
 IDENTITY_KEYS: Final = ("device", "torch", "threads", "ranks", "nodes", "driver", "dtypes")
 FP8_CAPABILITY: Final = (8, 9)  # lowest CUDA compute capability with fp8 units
 DEFAULT_MEMORY_BYTES: Final = 8 * 2.0**30  # where the system does not tell [byte]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineDescription(Result):
+    """What a machine says of itself."""
+
+    torch: Annotated[str, Doc("version of PyTorch")]
+    threads: Annotated[int, Doc("threads of a rank")]
+    ranks: Annotated[int, Doc("processes that measured at once")]
+    nodes: Annotated[int, Doc("hosts they ran on")]
+    host: Annotated[str, Doc("name of the first host")]
+    launcher: Annotated[str, Doc("what started the processes")]
+    system: Annotated[str, Doc("operating system")]
+    backend: Annotated[str, Doc("library of collectives: nccl, gloo, or empty with one rank")]
+    kind: Annotated[Literal["cpu", "cuda"], Doc("kind of device")]
+    device: Annotated[str, Doc("name of the accelerator, or of the processor")]
+    driver: Annotated[str, Doc("versions of driver and runtime, empty for a CPU")]
+    cores: Annotated[int, Doc("cores of the host that a process may use")]
+    memory_bytes: Annotated[float, Doc("memory of a rank", "byte")]
+    processors: Annotated[int, Doc("multiprocessors of the accelerator, or threads of a rank")]
+    dtypes: Annotated[list[str], Doc("types of products that were timed, that of training first")]
 
 
 def available_cores() -> int:

@@ -1,8 +1,8 @@
 """Figures of a measured machine, the benchmark times that they predict, and the errors of those."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from traincast.catalog.software_stacks import DEFAULT_STACK, resolve
 from traincast.core.assumptions import Assumptions
 from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Floats
+from traincast.core.result import Doc, Result
 from traincast.core.system import Accelerator, System, Tier
 from traincast.operations.attention import Heads, flash
 from traincast.operations.operation import PassCount, Vector
@@ -209,22 +210,18 @@ def fit_constants(
 
 
 @dataclass(frozen=True)
-class KindError:
-    """Relative errors of predicted times of one kind (type, operation or size) of a family [1].
+class KindError(Result):
+    """Relative errors of predicted times of one kind (type, operation or size) of a family."""
 
-    `worst` is the key of the task with the largest error.
-    """
-
-    family: str
-    kind: str
-    rows: int
-    mape: float
-    bias: float
-    worst: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as a JSON object."""
-        return asdict(self)
+    family: Annotated[str, Doc("what was timed")]
+    kind: Annotated[
+        str,
+        Doc("type of products, operation of anything else; small and large collectives (256 KiB); or all"),
+    ]
+    rows: Annotated[int, Doc("number of tasks")]
+    mape: Annotated[float, Doc("mean absolute error")]
+    bias: Annotated[float, Doc("mean error")]
+    worst: Annotated[str, Doc("task with the largest error")]
 
 
 def errors_by_family(fit: Figures) -> tuple[KindError, ...]:

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.accuracy.fit.least_squares import least_squares
+from traincast.accuracy.measure.device_info import MachineDescription
 from traincast.accuracy.measure.figures import KindError, errors_by_family
 from traincast.accuracy.measure.fit_machine import fit_machine
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
@@ -21,6 +22,7 @@ from traincast.accuracy.measure.tables import Journal, Row, table_paths, write_t
 from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_output
+from traincast.core.result import Doc, Result
 
 MIN_BUDGET_SECONDS: Final = 5.0  # enough for one task of each family
 FIT_SECONDS: Final = 2.0  # reserved for the fit
@@ -73,15 +75,34 @@ class MeasuredMachine:
         return {family: float(np.median(values)) for family, values in widths.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object: machine, rows and spread by family, errors, problems, files."""
-        return {
-            "machine": dict(self.about),
-            "rows": dict(Counter(row.task.family for row in self.rows)),
-            "spread": self.spread,
-            "errors": [item.to_dict() for item in self.errors],
-            "problems": dict(self.problems),
-            "files": [str(item) for item in self.files],
-        }
+        """Return machine, rows and spread by family, errors, problems and files as JSON values."""
+        return self.record().to_dict()
+
+    def record(self) -> "MeasuredRecord":
+        """Return everything with meaning and unit, as `traincast measure --json` prints it."""
+        return MeasuredRecord(
+            machine=MachineDescription(**self.about),
+            rows=Counter(row.task.family for row in self.rows),
+            spread=self.spread,
+            errors=self.errors,
+            problems=self.problems,
+            files=[str(item) for item in self.files],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredRecord(Result):
+    """A measured machine with meaning and unit."""
+
+    machine: Annotated[MachineDescription, Doc("what the machine says of itself")]
+    rows: Annotated[Mapping[str, int], Doc("number of things timed, by family")]
+    spread: Annotated[
+        dict[str, float],
+        Doc("interquartile range of the samples relative to their median, by family: median over rows"),
+    ]
+    errors: Annotated[Sequence[KindError], Doc("prediction errors of the machine file on its own tables")]
+    problems: Annotated[Mapping[str, str], Doc("what did not work, and why")]
+    files: Annotated[list[str], Doc("files written, the machine file first")]
 
 
 def measure(

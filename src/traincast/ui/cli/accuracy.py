@@ -16,7 +16,7 @@ from traincast.ui.cli.app import (
     Json,
     app,
     check_html,
-    html_key,
+    file_name,
     print_json,
     write_html,
 )
@@ -75,7 +75,9 @@ def validate(
 
         write_html(accuracy_report.page(report, *([] if runs is None else [str(runs)])), html)
     if json:
-        print_json(report.to_dict() | ({} if output is None else {"figure": str(output)}) | html_key(html))
+        from traincast.ui.outputs.accuracy import ValidateOutput
+
+        print_json(ValidateOutput(report, file_name(output), file_name(html)))
     else:
         from traincast.ui.text.accuracy import print_validation
         from traincast.ui.text.plans import console
@@ -145,7 +147,9 @@ def calibrate(
     calibration = fitted_to(system, errors.require(measured))
     calibration.write(output, force)
     if json:
-        print_json(calibration.to_dict() | {"output": str(output)})
+        from traincast.ui.outputs.accuracy import CalibrateOutput
+
+        print_json(CalibrateOutput(calibration.record(), str(output)))
     else:
         from traincast.ui.text.accuracy import print_calibration
         from traincast.ui.text.plans import console

@@ -13,7 +13,6 @@ from traincast.ui.cli.options import (
     PlanOptions,
     RunArguments,
     SystemName,
-    case_dict,
     estimate_of_options,
     require_fit,
 )
@@ -48,7 +47,9 @@ def advise(
     est = estimate_of_options(options, model, system, plan or Plan(), assumptions)
     advice = advise(est, step_seconds=step_seconds, network_share=network_share)
     if json:
-        print_json(case_dict(est) | {"estimate": est.summary()} | advice.to_dict())
+        from traincast.ui.outputs.analyses import AdviseOutput
+
+        print_json(AdviseOutput(job=est.job, estimate=est, advice=advice))
     else:
         from traincast.ui.text.advice import print_advice
         from traincast.ui.text.plans import console, print_header

@@ -5,7 +5,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
@@ -17,6 +17,7 @@ from traincast.core.version import __version__
 from traincast.ui.cli.completion import names_of_choices
 
 if TYPE_CHECKING:
+    from traincast.core.result import Result
     from traincast.ui.html.rendering import Page
 
 
@@ -112,14 +113,15 @@ def write_html(page: "Page", html: Path) -> None:
     write_page(page, html, shlex.join(("traincast", *_Reply.typed)))
 
 
-def html_key(html: Path | None) -> dict[str, str]:
-    """Return the JSON key of a report that was written."""
-    return {} if html is None else {"html": str(html)}
+def file_name(path: Path | None) -> str | None:
+    """Return a path as text, if there is one."""
+    return None if path is None else str(path)
 
 
-def print_json(value: Mapping[str, Any]) -> None:
+def print_json(value: "Result | dict[str, Any]") -> None:
     """Print one JSON object on standard output."""
-    print(json.dumps(value, indent=2, allow_nan=False))
+    values = value if isinstance(value, dict) else value.to_dict()
+    print(json.dumps(values, indent=2, allow_nan=False))
     _Reply.printed = True
 
 
@@ -135,9 +137,9 @@ def print_failure(message: str, code: int, error: Exception | None = None) -> No
         subject, problems = (
             (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
         )
-        print_json(
-            {"error": {"exit_code": code, "message": message, "subject": subject, "problems": problems}}
-        )
+        from traincast.ui.outputs.reference import ErrorOutput, Failure
+
+        print_json(ErrorOutput(Failure(code, message, subject, problems)))
     warn(message)
 
 

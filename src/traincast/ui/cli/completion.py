@@ -79,9 +79,9 @@ def names_of_choices(context: "CompletionContext") -> list[str]:
 
 def names_of_outputs(context: "CompletionContext") -> list[str]:
     """Return the outputs that have a schema."""
-    from traincast.ui.json_schema import OUTPUTS
+    from traincast.ui.outputs import output_types
 
-    return list(OUTPUTS)
+    return list(output_types())
 
 
 def _or_files(names: Iterable[str], context: "CompletionContext") -> list[str]:

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, NothingFits, unknown_name_error
 from traincast.core.plan import Plan
-from traincast.ui.cli.app import OUTPUT, QUESTION, Force, Json, app, print_json, progress
+from traincast.ui.cli.app import OUTPUT, QUESTION, Force, Json, app, file_name, print_json, progress
 from traincast.ui.cli.completion import names_of_formats, names_of_models
 from traincast.ui.cli.options import (
     NO_LOCKS,
@@ -19,7 +19,6 @@ from traincast.ui.cli.options import (
     RunArguments,
     RunOptions,
     SystemName,
-    case_dict,
     estimate_of_options,
     require_fit,
 )
@@ -88,10 +87,17 @@ def export(
         with atomic_output(output) as partial:
             partial.write_text(launch.text, encoding="utf-8")
     if json:
-        written = {"to": to, "output": None if output is None else str(output), "text": launch.text}
+        from traincast.ui.outputs.launches import ExportOutput
+
         print_json(
-            case_dict(subject)
-            | {"estimate": launch.est.summary(), **written, "not_expressed": launch.not_expressed}
+            ExportOutput(
+                job=subject.job,
+                estimate=launch.est,
+                to=to,
+                output=file_name(output),
+                text=launch.text,
+                not_expressed=launch.not_expressed,
+            )
         )
     elif output is None:
         print(launch.text, end="")
@@ -162,9 +168,11 @@ def check(
             report_progress,
             accept_unread,
         )
-        content = checked.to_dict()
+        content = checked.record()
     if json:
-        print_json(case_dict(checked.est) | content)
+        from traincast.ui.outputs.launches import CheckOutput
+
+        print_json(CheckOutput(checked.est.job, content))
     else:
         from traincast.ui.text.launch import print_checked
         from traincast.ui.text.plans import console

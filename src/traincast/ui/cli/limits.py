@@ -86,7 +86,9 @@ def limits(
     )
     drawn = [] if figures is None else _draw(result, figures)
     if json:
-        print_json(result.to_dict() | {"figures": [str(path) for path in drawn]})
+        from traincast.ui.outputs.analyses import LimitsOutput
+
+        print_json(LimitsOutput(result.record(), [str(path) for path in drawn]))
         return
     from traincast.ui.text.limits import print_limits
     from traincast.ui.text.plans import console

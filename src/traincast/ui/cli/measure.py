@@ -82,7 +82,10 @@ def measure(
     if measured is None:  # not the first rank, which alone reports
         return
     if json:
-        print_json(measured.to_dict())
+        from traincast.ui.outputs.accuracy import MeasureOutput
+
+        record = measured.record()
+        print_json(MeasureOutput(None, record, record.files))
     else:
         from traincast.ui.text.machine import print_measured
         from traincast.ui.text.plans import console
@@ -140,12 +143,10 @@ def judge_steps(
     partial_path(table).unlink(missing_ok=True)
     judgement = compare_with_predictions(rows, file, calibrated)
     if json:
-        print_json(
-            {
-                "steps": judgement.to_dict(),
-                "files": [str(path) for path in (table, calibrated) if path is not None],
-            }
-        )
+        from traincast.ui.outputs.accuracy import MeasureOutput
+
+        files = [str(path) for path in (table, calibrated) if path is not None]
+        print_json(MeasureOutput(judgement.record(), None, files))
         return
     from traincast.ui.text.plans import console
     from traincast.ui.text.training_steps import print_judgement

@@ -15,7 +15,6 @@ from traincast.ui.cli.completion import names_of_assumptions, names_of_models, n
 if TYPE_CHECKING:
     from traincast.core.model import Model
     from traincast.core.system import System
-    from traincast.planner.search import Found
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
 
@@ -220,17 +219,3 @@ def _misfit_text(est: "Estimate") -> str:
     from traincast.planner.misfit import short_of
 
     return f"the plan does not fit: {short_of(est, advice=True)}"
-
-
-def case_dict(est: "Estimate | Found") -> dict[str, Any]:
-    """Return what was asked, as JSON."""
-    gpus = est.gpus if hasattr(est, "gpus") else int(est.plan.gpus)
-    return {
-        "model": est.model.name,
-        "left_out": est.model.left_out or None,
-        "system": est.system.name,
-        "gpus": gpus,
-        "global_batch": est.gbs,
-        "seq": est.model.seq,
-        "assumptions": est.assumptions.name,
-    }

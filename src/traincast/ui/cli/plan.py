@@ -17,7 +17,7 @@ from traincast.ui.cli.app import (
     Json,
     app,
     check_html,
-    html_key,
+    file_name,
     print_json,
     progress,
     write_html,
@@ -33,7 +33,6 @@ from traincast.ui.cli.options import (
     RunArguments,
     RunOptions,
     SystemName,
-    case_dict,
     estimate_of_options,
     require_fit,
 )
@@ -106,7 +105,9 @@ def plan(
     if html is not None:
         _report_search(result, explanation, options, html)
     if json:
-        print_json(result.to_dict(**options.metrics_arguments()) | html_key(html))
+        from traincast.ui.outputs.plans import SearchOutput
+
+        print_json(SearchOutput(result.record(**options.metrics_arguments()), file_name(html)))
     elif best is not None:
         from traincast.ui.text.plans import console, print_header, print_search
 
@@ -163,12 +164,17 @@ def estimate(
             plan_report.page(est, options.metrics(est), remarks(est, options.leaves_batch(est.model))), html
         )
     if json:
-        content = {"estimate": est.summary(), "metrics": vars(options.metrics(est))}
+        from traincast.ui.outputs.plans import EstimateOutput
+
+        rows = est.operation_rows() if operations else None
         print_json(
-            case_dict(est)
-            | content
-            | ({"operations": est.operations()} if operations else {})
-            | html_key(html)
+            EstimateOutput(
+                job=est.job,
+                estimate=est,
+                metrics=options.metrics(est),
+                operations=rows,
+                html=file_name(html),
+            )
         )
     else:
         from traincast.ui.text.plans import (
@@ -213,9 +219,16 @@ def memory(
     )
     if json:
         from traincast.analysis.per_parameter import bytes_per_parameter_of
+        from traincast.ui.outputs.plans import MemoryOutput
 
-        kept = {"bytes_per_parameter": bytes_per_parameter_of(est).to_dict()}
-        print_json(case_dict(est) | {"estimate": est.summary(), "devices": est.devices()} | kept)
+        print_json(
+            MemoryOutput(
+                job=est.job,
+                estimate=est,
+                devices=est.device_rows(),
+                bytes_per_parameter=bytes_per_parameter_of(est),
+            )
+        )
     else:
         from traincast.ui.text.advice import print_bytes_per_parameter
         from traincast.ui.text.plans import console, print_devices, print_header

@@ -1,7 +1,7 @@
 """Commands on the catalogue, the published results and the command line itself: `catalog`, `reproduce`, `schema`, `completion`."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -27,6 +27,7 @@ def catalog(
     from traincast.catalog.load import accelerator_names, figures, model_names, system_names
     from traincast.catalog.software_stacks import stack_names
     from traincast.core.units import quantity
+    from traincast.ui.outputs.reference import CatalogFigure, CatalogOutput
     from traincast.ui.text.plans import console, print_figures, print_names
 
     out = console()
@@ -34,19 +35,19 @@ def catalog(
         names = {"models": model_names(), "systems": system_names(), "accelerators": accelerator_names()}
         names["software_stacks"] = stack_names()
         if json:
-            print_json(names)
+            output: dict[str, Any] = {kind: list(known) for kind, known in names.items()}
+            print_json(CatalogOutput(**output))
             return
         for kind, known in names.items():
             print_names(kind.replace("_", " ").capitalize(), known, out)
         return
     entries = figures(name)
     if json:
-        print_json(
-            {
-                "name": name,
-                "figures": [{key: getattr(figure, key) for key in _FIGURE_KEYS} for figure in entries],
-            }
-        )
+        rows = [
+            CatalogFigure(figure.path, figure.value, figure.unit, figure.source, figure.basis)
+            for figure in entries
+        ]
+        print_json(CatalogOutput(name=name, figures=rows))
         return
     print_figures(
         name,
@@ -56,9 +57,6 @@ def catalog(
         ],
         out,
     )
-
-
-_FIGURE_KEYS = ("path", "value", "unit", "source", "basis")
 
 
 @app.command
@@ -86,7 +84,9 @@ def reproduce(
     result = reproduce()
     drawn = [] if figures is None else _draw_paper(figures)
     if json:
-        print_json(result.to_dict() | {"figures": [str(path) for path in drawn]})
+        from traincast.ui.outputs.analyses import ReproduceOutput
+
+        print_json(ReproduceOutput(result, [str(path) for path in drawn]))
     else:
         from traincast.ui.text.plans import console, print_reproduction
 
@@ -129,15 +129,15 @@ def schema(
 
     Example: traincast schema plan
     """
-    from traincast.ui.json_schema import OUTPUTS
-    from traincast.ui.json_schema import schema as describe
+    from traincast.ui.outputs import output_types
+    from traincast.ui.outputs import schema as describe
 
     if name is not None:
         print_json(describe(name))
     elif json:
-        print_json({"outputs": list(OUTPUTS)})
+        print_json({"outputs": list(output_types())})
     else:
-        print("\n".join(OUTPUTS))
+        print("\n".join(output_types()))
 
 
 @app.command
@@ -158,6 +158,8 @@ def completion(
     if shell == "bash":  # complete file names where no name matches
         script = script.replace("\ncomplete -F ", "\ncomplete -o bashdefault -o default -F ")
     if json:
-        print_json({"shell": shell, "script": script})
+        from traincast.ui.outputs.reference import CompletionOutput
+
+        print_json(CompletionOutput(shell, script))
     else:
         print(script)

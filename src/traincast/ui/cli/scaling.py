@@ -49,7 +49,7 @@ def scaling(
         k1=k1, k2=k2, efficiency=curve, comm_share=comm_share, target=target,
     )  # fmt: skip
     if json:
-        print_json(request.summary() | {"rows": [row for stage in stages for row in stage.rows()]})
+        print_json(request.record(stages))
         return
     from traincast.ui.text.plans import console
     from traincast.ui.text.scaling import print_scaling

@@ -33,7 +33,9 @@ def serve(
 
         def announce() -> None:
             if json:
-                print_json({"url": url, "host": address[0], "port": address[1]})
+                from traincast.ui.outputs.reference import ServeOutput
+
+                print_json(ServeOutput(url, address[0], address[1]))
             else:
                 print(f"traincast explorer: {url}   (Ctrl-C ends it)", flush=True)
 

@@ -18,7 +18,7 @@ from traincast.ui.cli.app import (
     app,
     check_html,
     fail,
-    html_key,
+    file_name,
     print_failure,
     print_json,
     progress,
@@ -127,7 +127,9 @@ def plot(
         figure = draw_study(file, kind, x, y, gpus, model=model, system=system, strategy=strategy, gbs=gbs)
     save(figure, output)
     if json:
-        print_json({"figure": str(output), "kind": kind})
+        from traincast.ui.outputs.reference import PlotOutput
+
+        print_json(PlotOutput(str(output), kind))
     else:
         print(output)
 
@@ -172,14 +174,9 @@ def _print_outcome(
 
         write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
     if as_json:
-        content = {
-            "study": study.name,
-            "output": str(output),
-            "rows": rows,
-            "candidates": decided,
-            "seconds": elapsed,
-        }
-        print_json(content | html_key(html))
+        from traincast.ui.outputs.reference import StudyOutput
+
+        print_json(StudyOutput(study.name, str(output), rows, decided, elapsed, file_name(html)))
     elif written:
         print(f"{study.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
         if html is not None:

@@ -16,7 +16,6 @@ from traincast.ui.cli.options import (
     PlanOptions,
     RunArguments,
     SystemName,
-    case_dict,
     estimate_of_options,
     warn_of_misfit,
 )
@@ -79,7 +78,9 @@ def trace(
         name: None if path is None else str(path) for name, path in (("output", output), ("figure", figure))
     }
     if json:
-        print_json(case_dict(est) | {"estimate": est.summary(), "trace": step_trace.to_dict()} | files)
+        from traincast.ui.outputs.analyses import TraceOutput
+
+        print_json(TraceOutput(job=est.job, estimate=est, trace=step_trace.record(), **files))
     else:
         from traincast.ui.text.plans import console, print_header
         from traincast.ui.text.trace import print_trace

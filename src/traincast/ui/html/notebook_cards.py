@@ -131,8 +131,8 @@ def _scaling(stage: "Scaling") -> Card:
     header = ("GPUs", "iteration", "communication", "share", "efficiency", "memory")
     rows = [
         (
-            *(_count_text(row["gpus"]), seconds(row["iteration_seconds"]), seconds(row["comm_seconds"])),
-            *(percent(row["comm_share"]), percent(row["efficiency"]), gib(row["memory_bytes"])),
+            *(_count_text(row.gpus), seconds(row.iteration_seconds), seconds(row.comm_seconds)),
+            *(percent(row.comm_share), percent(row.efficiency), gib(row.memory_bytes)),
         )
         for row in stage.rows()
     ]

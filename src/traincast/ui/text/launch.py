@@ -6,7 +6,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from traincast.core.units import gib, percent, seconds, signed
-from traincast.launch.check import Checked
+from traincast.launch.check import Checked, DifferingSetting
 from traincast.launch.suggestions import EstimatedChange
 from traincast.planner.misfit import short_of, time_against_best
 from traincast.ui.text.plans import borderless_table, heading, paragraphs, print_breakdowns, print_header
@@ -85,9 +85,9 @@ def _setting_lines(checked: Checked, settings: Sequence[tuple[str, Any, Any]]) -
     return [_setting_line(setting) for setting in checked.spelled(tuple(settings))]
 
 
-def _setting_line(setting: dict[str, Any]) -> str:
+def _setting_line(setting: DifferingSetting) -> str:
     """Return a setting that is changed, added or dropped as text."""
-    name, old, new = setting["setting"], setting["from"], setting["to"]
+    name, old, new = setting.setting, setting.old, setting.new
     if new is None:
         return f"without {name}{'' if old == 'on' else f' {old}'}"
     return f"{name}{'' if new == 'on' else f' {new}'}" + ("" if old in (None, "on") else f" (is {old})")

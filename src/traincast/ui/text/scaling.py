@@ -46,21 +46,21 @@ def _table(request: "ScalingRequest", stages: "list[Scaling]") -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for stage in stages:
         for row in stage.rows():
-            full = "!" if row["memory_bytes"] > request.system.accelerator.hbm_bytes else " "
+            full = "!" if row.memory_bytes > request.system.accelerator.hbm_bytes else " "
             cells = [
                 str(stage.zero),
-                f"{row['gpus']:,}",
-                seconds(row["iteration_seconds"]),
-                seconds(row["comm_seconds"]),
+                f"{row.gpus:,}",
+                seconds(row.iteration_seconds),
+                seconds(row.comm_seconds),
             ]
-            kept = row["network_efficiency"]
+            kept = row.network_efficiency
             cells += [
-                f"{row['comm_share']:.1%}",
+                f"{row.comm_share:.1%}",
                 "" if kept is None else f"{kept:.3f}",
-                f"{row['efficiency']:.1%}",
+                f"{row.efficiency:.1%}",
             ]
-            cells.append(gib(row["memory_bytes"]) + full)
-            table.add_row(*cells, *([_enough(row["enough_bandwidth"])] if asks else []))
+            cells.append(gib(row.memory_bytes) + full)
+            table.add_row(*cells, *([_enough(row.enough_bandwidth)] if asks else []))
         table.add_section()
     return table
 

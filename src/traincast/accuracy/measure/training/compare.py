@@ -3,13 +3,13 @@
 import csv
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from traincast.accuracy.fit.calibrate import Calibration, fitted_to
+from traincast.accuracy.fit.calibrate import Calibration, FittedConstant, fitted_to
 from traincast.accuracy.fit.measured_files import Measured
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.measure import check_job
@@ -21,6 +21,7 @@ from traincast.accuracy.validate import Report, validate
 from traincast.catalog.load import load_system
 from traincast.core.errors import ErrorCollector
 from traincast.core.output_files import atomic_output, check_output
+from traincast.core.result import Doc, Result
 
 Rows = Sequence[Mapping[str, str]]
 DEFAULT_BUDGET_SECONDS: Final = 180.0
@@ -69,33 +70,68 @@ class StepComparison:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON object: rows with predictions, errors by shape and in total, and fitted constants."""
-        cells, calibrated = [], self.calibrated
-        for row, item in zip(self.rows, self.before.predictions, strict=True):
-            half, after = calibrated.get(item.id, (None, None))
-            cells.append(
-                {
-                    "id": item.id,
-                    "measured_step_seconds": item.measured_step_seconds,
-                    "spread": float(row["step_spread"]),
-                    "predicted_step_seconds": item.predicted_step_seconds,
-                    "calibrated_step_seconds": after.predicted_step_seconds if after else None,
-                    "half": half,
-                    "skipped": item.skipped,
-                }
+        """Return rows with predictions, errors by shape and in total, and fitted constants as JSON values."""
+        return self.record().to_dict()
+
+    def record(self) -> "StepComparisonRecord":
+        """Return everything with meaning and unit, as `traincast measure --step --json` prints it."""
+        calibrated = self.calibrated
+        rows = []
+        for row, prediction in zip(self.rows, self.before.predictions, strict=True):
+            half, after = calibrated.get(prediction.id, (None, None))
+            rows.append(
+                StepRecord(
+                    id=prediction.id,
+                    measured_step_seconds=prediction.measured_step_seconds,
+                    spread=float(row["step_spread"]),
+                    predicted_step_seconds=prediction.predicted_step_seconds,
+                    calibrated_step_seconds=None if after is None else after.predicted_step_seconds,
+                    half=half,
+                    skipped=prediction.skipped,
+                )
             )
-        return {
-            "source": self.rows[0]["source"] if self.rows else None,
-            "rows": cells,
-            "shapes": {item.source: _figures_of(item) for item in self.before.summaries},
-            "errors": {name: item and _figures_of(item) for name, item in self.errors.items()},
-            "constants": list(self.calibration.to_dict()["constants"]) if self.calibration else [],
-        }
+        return StepComparisonRecord(
+            source=self.rows[0]["source"] if self.rows else None,
+            rows=rows,
+            shapes=self.before.by_source,
+            errors=StepErrors(**self.errors),
+            constants=[] if self.calibration is None else self.calibration.record().constants,
+        )
 
 
-def _figures_of(errors: ErrorSummary) -> dict[str, Any]:
-    """Return the figures of a summary as a JSON object."""
-    return {name: value for name, value in asdict(errors).items() if name != "source"}
+@dataclass(frozen=True, kw_only=True)
+class StepRecord(Result):
+    """A training step, measured and predicted."""
+
+    id: Annotated[str, Doc("its shape and plan")]
+    measured_step_seconds: Annotated[float | None, Doc("median of the measured steps", "s")]
+    spread: Annotated[float, Doc("interquartile range of the steps over their median")]
+    predicted_step_seconds: Annotated[float | None, Doc("predicted with the machine's file", "s")]
+    calibrated_step_seconds: Annotated[
+        float | None, Doc("predicted with the machine calibrated to half of the shapes", "s")
+    ]
+    half: Annotated[str | None, Doc("whether the calibration used it: fitted, or left out")]
+    skipped: Annotated[str | None, Doc("why it is not predicted")]
+
+
+@dataclass(frozen=True)
+class StepErrors(Result):
+    """Errors of all steps."""
+
+    before: Annotated[ErrorSummary | None, Doc("with the machine's file")]
+    fitted: Annotated[ErrorSummary | None, Doc("after calibration, of the rows it used")]
+    left_out: Annotated[ErrorSummary | None, Doc("after calibration, of all other rows")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepComparisonRecord(Result):
+    """Training steps and their predictions, with meaning and unit."""
+
+    source: Annotated[str | None, Doc("where and when they were measured")]
+    rows: Annotated[list[StepRecord], Doc("every step")]
+    shapes: Annotated[dict[str, ErrorSummary], Doc("errors by shape, before calibration")]
+    errors: Annotated[StepErrors, Doc("errors in total")]
+    constants: Annotated[list[FittedConstant], Doc("constants that the calibration fitted")]
 
 
 @dataclass(frozen=True)

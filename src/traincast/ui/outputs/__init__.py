@@ -1,0 +1,68 @@
+"""What every command prints with `--json`: a `Result` for each, and its JSON Schema (draft 2020-12), made by pydantic.
+
+A new command adds its result to a module here and a line to `output_types`; tests hold what it prints against the schema.
+"""
+
+from functools import cache
+from typing import Any, Final
+
+from traincast.core.errors import unknown_name_error
+from traincast.core.result import Result
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+@cache
+def output_types() -> dict[str, type[Result]]:
+    """Return the type of what each command prints with `--json`, and of ``"error"``, which replaces it if the input is wrong."""
+    from traincast.ui.outputs import accuracy, analyses, launches, plans, reference
+
+    return {
+        "plan": plans.SearchOutput,
+        "estimate": plans.EstimateOutput,
+        "memory": plans.MemoryOutput,
+        "trace": analyses.TraceOutput,
+        "advise": analyses.AdviseOutput,
+        "export": launches.ExportOutput,
+        "check": launches.CheckOutput,
+        "limits": analyses.LimitsOutput,
+        "scaling": analyses.ScalingOutput,
+        "validate": accuracy.ValidateOutput,
+        "calibrate": accuracy.CalibrateOutput,
+        "measure": accuracy.MeasureOutput,
+        "catalog": reference.CatalogOutput,
+        "reproduce": analyses.ReproduceOutput,
+        "study": reference.StudyOutput,
+        "merge": reference.StudyOutput,
+        "plot": reference.PlotOutput,
+        "serve": reference.ServeOutput,
+        "schema": reference.SchemaOutput,
+        "completion": reference.CompletionOutput,
+        "error": reference.ErrorOutput,
+    }
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of an output; results that others hold stand under ``$defs``.
+
+    Raises
+    ------
+    InputError
+        If there is no such output.
+    """
+    from pydantic import TypeAdapter
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Generator(GenerateJsonSchema):
+        """pydantic's generator, without titles made of names."""
+
+        def field_title_should_be_set(self, schema: Any) -> bool:
+            return False
+
+    if name not in output_types():
+        raise unknown_name_error("output", name, output_types())
+    result = output_types()[name]
+    title = f"traincast {name} --json" if name != "error" else name
+    about = (result.__doc__ or "").strip().rstrip(".")
+    body = TypeAdapter(result).json_schema(mode="serialization", schema_generator=Generator)
+    return {"$schema": DIALECT, "title": title, "description": about[:1].lower() + about[1:]} | body

@@ -1,0 +1,40 @@
+"""What `validate`, `calibrate` and `measure` print with `--json`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from traincast.accuracy.fit.calibrate import CalibrationRecord
+from traincast.accuracy.measure.measure import MeasuredRecord
+from traincast.accuracy.measure.training.compare import StepComparisonRecord
+from traincast.accuracy.validate import Report
+from traincast.core.result import INLINE, Doc, Result
+from traincast.ui.outputs.reference import HtmlReport
+
+
+@dataclass(frozen=True)
+class ValidateOutput(Result):
+    """Predictions of measured training runs."""
+
+    report: Annotated[Report, INLINE]
+    figure: Annotated[str | None, Doc("with `--output`: the figure drawn", optional=True)] = None
+    html: HtmlReport = None
+
+
+@dataclass(frozen=True)
+class CalibrateOutput(Result):
+    """A system calibrated to measurements."""
+
+    calibration: Annotated[CalibrationRecord, INLINE]
+    output: Annotated[str, Doc("file that was written")]
+
+
+@dataclass(frozen=True)
+class MeasureOutput(Result):
+    """The machine as it was measured, or its training steps with `--step`."""
+
+    steps: Annotated[
+        StepComparisonRecord | None,
+        Doc("with `--step`: training steps and their predictions", optional=True),
+    ]
+    machine: Annotated[MeasuredRecord | None, INLINE]
+    files: Annotated[list[str], Doc("files written: the machine file, or the table of runs, first")]

@@ -1,0 +1,47 @@
+"""What `trace`, `advise`, `limits`, `scaling` and `reproduce` print with `--json`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from traincast.analysis.advise import Advice
+from traincast.analysis.paper_results import Reproduction
+from traincast.analysis.trace import TraceRecord
+from traincast.analysis.training_limits import LimitsRecord
+from traincast.analysis.zero_scaling import ScalingRecord
+from traincast.core.result import INLINE, Doc, Result
+from traincast.ui.outputs.plans import AboutPlan
+
+
+@dataclass(frozen=True)
+class TraceOutput(AboutPlan):
+    """The simulated step of one plan."""
+
+    trace: Annotated[TraceRecord, Doc("the step as it runs")]
+    output: Annotated[str | None, Doc("trace file that was written")]
+    figure: Annotated[str | None, Doc("figure that was drawn")]
+
+
+@dataclass(frozen=True)
+class AdviseOutput(AboutPlan):
+    """Advice on a plan and a model."""
+
+    advice: Annotated[Advice, INLINE]
+
+
+@dataclass(frozen=True)
+class LimitsOutput(Result):
+    """How far moving data lets a cluster and a training run grow; what cannot be reached is `null`."""
+
+    limits: Annotated[LimitsRecord, INLINE]
+    figures: Annotated[list[str], Doc("figures that were drawn")]
+
+
+ScalingOutput = ScalingRecord
+
+
+@dataclass(frozen=True)
+class ReproduceOutput(Result):
+    """Published results recomputed."""
+
+    reproduction: Annotated[Reproduction, INLINE]
+    figures: Annotated[list[str], Doc("figures that were drawn")]

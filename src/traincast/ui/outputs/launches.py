@@ -1,0 +1,30 @@
+"""What `export` and `check` print with `--json`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from traincast.core.result import INLINE, Doc, Result
+from traincast.launch.check import CheckRecord
+from traincast.step.estimate import Job
+from traincast.ui.outputs.plans import AboutPlan
+
+
+@dataclass(frozen=True)
+class ExportOutput(AboutPlan):
+    """Launch of a plan in the settings of a training framework."""
+
+    to: Annotated[str, Doc("name of the format")]
+    output: Annotated[str | None, Doc("file that was written; null where it is printed")]
+    text: Annotated[str, Doc("launch script or configuration")]
+    not_expressed: Annotated[
+        Mapping[str, str], Doc("what the framework has no setting for: the value, and why, by fact")
+    ]
+
+
+@dataclass(frozen=True)
+class CheckOutput(Result):
+    """A launch compared with the best plan of its framework."""
+
+    job: Annotated[Job, INLINE]
+    check: Annotated[CheckRecord, INLINE]

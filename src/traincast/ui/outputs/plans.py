@@ -1,0 +1,47 @@
+"""What `plan`, `estimate` and `memory` print with `--json`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from traincast.analysis.per_parameter import PerParameter
+from traincast.core.result import INLINE, Doc, Result
+from traincast.planner.search import SearchRecord
+from traincast.step.estimate import DeviceRow, Estimate, Job, OperationRow
+from traincast.step.metrics import Metrics
+from traincast.ui.outputs.reference import HtmlReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class AboutPlan(Result):
+    """Answer about one plan: the case and its estimate."""
+
+    job: Annotated[Job, INLINE]
+    estimate: Annotated[Estimate, Doc("time and memory of a step")]
+
+
+@dataclass(frozen=True)
+class EstimateOutput(AboutPlan):
+    """Time and memory of one plan."""
+
+    metrics: Annotated[Metrics, Doc("throughput, utilisation and cost")]
+    operations: Annotated[
+        list[OperationRow] | None,
+        Doc("with `--operations`: every operation, once for each kind of layer it is in", optional=True),
+    ] = None
+    html: HtmlReport = None
+
+
+@dataclass(frozen=True)
+class MemoryOutput(AboutPlan):
+    """Memory of every stage of the pipeline."""
+
+    devices: Annotated[list[DeviceRow], Doc("pipeline stages, first to last")]
+    bytes_per_parameter: Annotated[PerParameter, Doc("bytes of a parameter before sharding")]
+
+
+@dataclass(frozen=True)
+class SearchOutput(Result):
+    """The best plans, and why the others lose."""
+
+    search: Annotated[SearchRecord, INLINE]
+    html: HtmlReport = None

@@ -1,0 +1,95 @@
+"""What `catalog`, `schema`, `completion`, `study`, `merge`, `plot` and `serve` print with `--json`, and errors."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from traincast.core.result import Doc, Result
+
+HtmlReport = Annotated[str | None, Doc("with `--html`: the report written", optional=True)]
+
+
+@dataclass(frozen=True)
+class CatalogFigure(Result):
+    """A figure of the catalogue."""
+
+    path: Annotated[str, Doc("name of the figure")]
+    value: Annotated[float, Doc("value in SI units")]
+    unit: Annotated[str, Doc("unit")]
+    source: Annotated[str, Doc("where it comes from")]
+    basis: Annotated[str, Doc("kind of source: specification, measured, fitted, …")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CatalogOutput(Result):
+    """Every name of the catalogue or, with a name, every figure of one entry."""
+
+    models: Annotated[list[str] | None, Doc("models, without a name", optional=True)] = None
+    systems: Annotated[list[str] | None, Doc("systems, without a name", optional=True)] = None
+    accelerators: Annotated[list[str] | None, Doc("accelerators, without a name", optional=True)] = None
+    software_stacks: Annotated[list[str] | None, Doc("software stacks, without a name", optional=True)] = None
+    name: Annotated[str | None, Doc("the entry", optional=True)] = None
+    figures: Annotated[list[CatalogFigure] | None, Doc("every figure of the entry", optional=True)] = None
+
+
+@dataclass(frozen=True)
+class StudyOutput(Result):
+    """Table of a study."""
+
+    study: Annotated[str, Doc("name of the study")]
+    output: Annotated[str, Doc("table that was written")]
+    rows: Annotated[int | None, Doc("rows of the table; `null` for one shard of several")]
+    candidates: Annotated[int | None, Doc("candidates decided; `null` for one shard of several")]
+    seconds: Annotated[float, Doc("time it took", "s")]
+    html: HtmlReport = None
+
+
+@dataclass(frozen=True)
+class PlotOutput(Result):
+    """A figure."""
+
+    figure: Annotated[str, Doc("file that was written")]
+    kind: Annotated[str, Doc("kind of figure")]
+
+
+@dataclass(frozen=True)
+class ServeOutput(Result):
+    """Address of the explorer, once it answers."""
+
+    url: Annotated[str, Doc("address of the page")]
+    host: Annotated[str, Doc("address that it listens on")]
+    port: Annotated[int, Doc("port that it listens on")]
+
+
+class SchemaOutput(Result):
+    """A JSON Schema; without a name `outputs`, the names there are."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> dict[str, Any]:
+        return {"type": "dict"}
+
+
+@dataclass(frozen=True)
+class CompletionOutput(Result):
+    """Completion script of a shell."""
+
+    shell: Annotated[str, Doc("name of the shell")]
+    script: Annotated[str, Doc("script that the shell reads")]
+
+
+@dataclass(frozen=True)
+class Failure(Result):
+    """Reason of a failure."""
+
+    exit_code: Annotated[
+        int, Doc("1: nothing fits; 2: the input cannot be used, or output not written; 130: interrupted")
+    ]
+    message: Annotated[str, Doc("message on standard error")]
+    subject: Annotated[str | None, Doc("what was being read: a file, an option, a command")]
+    problems: Annotated[list[str], Doc("every mistake")]
+
+
+@dataclass(frozen=True)
+class ErrorOutput(Result):
+    """An error, in place of the answer."""
+
+    error: Annotated[Failure, Doc("what is wrong")]
