@@ -21,7 +21,6 @@ from traincast.planner.study.sweep import varied
 from traincast.ui.cli.main import main
 from traincast.ui.explorer.app import FIRST, application
 from traincast.ui.explorer.question import State
-from traincast.ui.explorer.static_files import Body
 from traincast.ui.explorer.worker_pool import Pool, Worker
 from traincast.ui.outputs import schema
 
@@ -33,32 +32,37 @@ LARGE = {
     "framework": "any",
     "global_batch": 16384,
 }  # 46 million candidates
-PAGE = {
-    "index.html": Body(b"<!doctype html>" + FIRST, "text/html; charset=utf-8"),
-    "a/b.js": Body(b"//" + b" " * 2000, "text/javascript"),
-}
 
 
 @pytest.fixture(scope="module")
-def client():
-    with TestClient(
-        application(lambda: Pool(workers=1), files=lambda: PAGE), base_url="http://localhost"
-    ) as one:
-        yield one
+def static(tmp_path_factory):
+    """A folder with a page and a file."""
+    folder = tmp_path_factory.mktemp("static")
+    (folder / "index.html").write_bytes(b"<!doctype html>" + FIRST % b"")
+    (folder / "a").mkdir()
+    (folder / "a" / "b.js").write_bytes(b"//" + b" " * 2000)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(static):
+    app = application(lambda: Pool(workers=1), static=static)
+    with TestClient(app, base_url="http://localhost") as client:
+        yield client
 
 
 def asked(client, kind, **content):
     """The answer to a request that can be answered."""
-    got = client.post(f"/api/{kind}", json=content)
-    assert got.status_code == 200, got.text
-    return got.json()
+    response = client.post(f"/api/{kind}", json=content)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def refused(client, kind, status=422, **content):
-    """What is said of a request that cannot be answered."""
-    got = client.post(f"/api/{kind}", json=content)
-    assert got.status_code == status, got.text
-    return got.json()["error"]
+    """The error object for a request that cannot be answered."""
+    response = client.post(f"/api/{kind}", json=content)
+    assert response.status_code == status, response.text
+    return response.json()["error"]
 
 
 def test_search_answers_as_the_library(client):
@@ -416,25 +420,31 @@ def test_what_is_not_there(client, method, path, status):
     assert got.json()["error"]["message"]
 
 
-def test_files_are_compressed_and_known_again(client):
+def test_files_are_compressed_and_revalidated(client):
     got = client.get("/static/a/b.js")
+    assert got.headers["cache-control"] == "no-cache"
     assert got.headers["content-encoding"] == "gzip"
     assert got.headers["content-type"].startswith("text/javascript")
     assert client.get("/static/a/b.js", headers={"if-none-match": got.headers["etag"]}).status_code == 304
 
 
-def test_what_takes_too_long_is_cut_off():
-    with TestClient(
-        application(lambda: Pool(workers=1, seconds=0.5), files=lambda: PAGE), base_url="http://localhost"
-    ) as one:
-        wrong = refused(one, "search", **LARGE)
+def test_this_machine_gets_no_compressed_files(static):
+    app = application(lambda: Pool(workers=1), static=static)
+    with TestClient(app, base_url="http://localhost", client=("127.0.0.1", 50000)) as client:
+        assert "content-encoding" not in client.get("/static/a/b.js").headers
+
+
+def test_what_takes_too_long_is_cut_off(static):
+    app = application(lambda: Pool(workers=1, seconds=0.5), static=static)
+    with TestClient(app, base_url="http://localhost") as client:
+        wrong = refused(client, "search", **LARGE)
         assert "longer than 0.5 s" in wrong["message"]
-        assert asked(one, "model", model="gpt-125m")["layers"] == 12  # another worker took the place
+        assert asked(client, "model", model="gpt-125m")["layers"] == 12  # another worker took the place
 
 
-def test_a_full_server_says_so():
+def test_a_full_server_says_so(static):
     async def ask_four():
-        app = application(lambda: Pool(workers=1, waiting=1, seconds=1.0), files=lambda: PAGE)
+        app = application(lambda: Pool(workers=1, waiting=1, seconds=1.0), static=static)
         transport = httpx.ASGITransport(app)
         async with (
             app.router.lifespan_context(app),
@@ -458,7 +468,7 @@ def test_a_slider_does_not_wait_behind_explanations():
             done.append(name)
 
         try:
-            await pool.ready("model", "{}")
+            await pool.warm_up("model", "{}")
             slow = [ask(f"scaling {top}", "scaling", SMALL | {"top": top}) for top in (1, 2)]
             await asyncio.gather(*slow, ask("search", "search", SMALL))
         finally:
@@ -481,14 +491,14 @@ def test_answers_are_kept():
 
 def test_what_is_kept_is_bounded_with_its_questions(monkeypatch):
     """Short answers to long questions: of four with 1 KB each only the last has room."""
-    monkeypatch.setattr("traincast.ui.explorer.worker_pool.KEPT", 1500)
+    monkeypatch.setattr("traincast.ui.explorer.worker_pool.CACHE_BYTES", 1500)
 
     async def sizes():
         pool = Pool(workers=0)
         found = []
         for name in "abcd":
-            pool._keep(("model", name * 1000), (200, b"{}"))
-            found.append((len(pool._kept), pool._size))
+            pool._remember(("model", name * 1000), (200, b"{}"))
+            found.append((len(pool._cache), pool._cached_bytes))
         return found
 
     assert asyncio.run(sizes()) == [(1, 1002)] * 4

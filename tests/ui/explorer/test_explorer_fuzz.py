@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from traincast.core.plan_choices import ALLOWED
-from traincast.ui.explorer.app import ASKED, application
+from traincast.ui.explorer.app import POST_QUESTIONS, application
 from traincast.ui.explorer.question import FIELDS, LOCKS, State
 from traincast.ui.explorer.worker_pool import Pool
 
@@ -141,7 +141,7 @@ quick = settings(max_examples=REQUESTS, deadline=None, suppress_health_check=lis
 
 
 @quick
-@given(kind=st.sampled_from(ASKED), content=st.one_of(likely, odd))
+@given(kind=st.sampled_from(POST_QUESTIONS), content=st.one_of(likely, odd))
 def test_states(client, kind, content):
     body = json.dumps(for_kind(kind, content))
     answered(client.post(f"/api/{kind}", content=body, headers={"content-type": "application/json"}))
@@ -149,7 +149,7 @@ def test_states(client, kind, content):
 
 @quick
 @given(
-    kind=st.sampled_from(ASKED),
+    kind=st.sampled_from(POST_QUESTIONS),
     body=st.one_of(st.binary(max_size=200), anything.map(lambda one: json.dumps(one).encode())),
 )
 def test_bodies(client, kind, body):

@@ -10,23 +10,39 @@ from traincast.analysis.trace import trace
 from traincast.core.errors import InputError, close_to, is_whole, type_problems
 from traincast.core.plan import Plan
 from traincast.planner.search import Found
-from traincast.step.estimate import Answer, Estimate, estimate
-from traincast.ui.explorer.choices import catalog, model_info, state_model_info, system_info, system_summary
+from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.design_space import front, sample
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.ui.explorer.plan_rows import row_of, rows_of
-from traincast.ui.explorer.question import ExplorerCase, State, check_state, read_state
+from traincast.ui.explorer.question import (
+    ExplorerCase,
+    State,
+    check_state,
+    model_of,
+    nested_values,
+    read_state,
+)
 from traincast.ui.explorer.snippets import KNOBS, copy_texts, knobs_of
 
-SIZES_EACH_WAY: Final = 4  # powers of two tried below and above the state's GPUs
+DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down
+MAX_GPUS: Final = 1 << 17  # of a system without a size of its own
+SCALING_FIELDS: Final = (
+    "step_seconds",
+    "step_seconds_low",
+    "step_seconds_high",
+    "memory_bytes",
+    "tokens_per_second_per_gpu",
+    "training_days",
+    "label",
+    "knobs",
+)
+Request = Mapping[str, Any]
 
 
-def search(content: Mapping[str, Any]) -> dict[str, Any]:
+def search(request: Request) -> dict[str, Any]:
     """Return the best plans, the design space and the rejected candidates."""
     begin = time.perf_counter()
-    case, result = _search_result(_canonical_text(content))
-    plans = result.ranked
-    best = _estimate(case, plans[0]) if plans else None
+    case, result = _search_result(_canonical_text(request))
     return {
         "state": case.normal,
         "model": model_info(case.model),
@@ -35,177 +51,143 @@ def search(content: Mapping[str, Any]) -> dict[str, Any]:
         "feasible": result.feasible,
         "rejected": result.rejected,
         "calibrated": case.question.assumptions.errors_known,
-        "plans": rows_of(case, plans),
-        "devices": [] if best is None else best.devices(),
+        "plans": rows_of(case, result.ranked),
+        "devices": case.estimate(result.ranked[0]).devices() if result.ranked else [],
         "space": sample(result),
         "pareto": front(result),
         "elapsed_seconds": time.perf_counter() - begin,
     }
 
 
-def explain(content: Mapping[str, Any]) -> dict[str, Any]:
+def explain(request: Request) -> dict[str, Any]:
     """Return why the best plan is the best, and with what probability."""
-    case, result = _search_result(_canonical_text(content))
+    case, result = _search_result(_canonical_text(request))
     explanation = result.explain()
-    probabilities = result.within_3_percent or (None, None)
+    first, listed = result.within_3_percent or (None, None)
     misses = {
         "nearest_miss": explanation.miss,
         "nearest_faster_miss": explanation.faster,
         "unlimited_memory": explanation.unlimited,
     }
-    return (
-        explanation.to_dict()
-        | {name: None if pair is None else row_of(case, pair[1]) for name, pair in misses.items()}
-        | {"first_within_3_percent": probabilities[0], "listed_within_3_percent": probabilities[1]}
-    )
+    rows = {name: answer and row_of(case, answer[1]) for name, answer in misses.items()}
+    return explanation.to_dict() | rows | {"first_within_3_percent": first, "listed_within_3_percent": listed}
 
 
-def plan(content: Mapping[str, Any]) -> dict[str, Any]:
+def plan(request: Request) -> dict[str, Any]:
     """Return one plan in detail."""
-    case, knobs = _case_and_plan(content)
-    est = _estimate(case, knobs)
+    case, knobs = _case_and_plan(request)
+    est = case.estimate(knobs)
     return row_of(case, est) | {"devices": est.devices(), "operations": est.operations()}
 
 
-def scaling(content: Mapping[str, Any]) -> dict[str, Any]:
+def scaling(request: Request) -> dict[str, Any]:
     """Return the best plan on each of several numbers of GPUs at the same global batch (strong scaling)."""
-    state, (sizes,) = _split_request(content, "sizes")
+    state, requested = _split_request(request, "sizes")
     case = check_state(state)
-    gpu_counts = _sizes(case) if sizes is None else _given_sizes(sizes)
-    case_of_sizes = check_state(state, gpu_counts)
-    rows = [_scaling_row(case, result) for result in case_of_sizes.question.answer()]
-    per_gpu = [row["tokens_per_second_per_gpu"] for row in rows]
-    first = next((value for value in per_gpu if value is not None), None)
-    efficiencies = [None if value is None or first is None else value / first for value in per_gpu]
-    return {
-        "gpus": state.gpus,
-        "rows": [row | {"efficiency": share} for row, share in zip(rows, efficiencies, strict=True)],
-    }
+    sizes = _default_sizes(case) if requested is None else _checked_sizes(requested)
+    rows = [_scaling_row(result) for result in check_state(state, sizes).question.answer()]
+    rates = [row["tokens_per_second_per_gpu"] for row in rows]
+    first = next((rate for rate in rates if rate is not None), None)
+    for row, rate in zip(rows, rates, strict=True):
+        row["efficiency"] = None if rate is None or first is None else rate / first
+    return {"gpus": state.gpus, "rows": rows}
 
 
-def timeline(content: Mapping[str, Any]) -> dict[str, Any]:
+def timeline(request: Request) -> dict[str, Any]:
     """Return the timeline of each device of one plan's pipeline."""
-    case, knobs = _case_and_plan(content)
+    case, knobs = _case_and_plan(request)
     passes = 2 * knobs.pp * knobs.vp * case.question.gbs // (knobs.dp * knobs.mbs)
     if passes > MOST_PASSES:
-        raise InputError(
-            "timeline", [f"{passes:,} passes: at most {MOST_PASSES:,} are drawn; take a smaller global batch"]
-        )
-    return trace(_estimate(case, knobs)).to_dict()
+        limit = f"at most {MOST_PASSES:,} are drawn; take a smaller global batch"
+        raise InputError("timeline", [f"{passes:,} passes: {limit}"])
+    return trace(case.estimate(knobs)).to_dict()
 
 
-def copy(content: Mapping[str, Any]) -> dict[str, Any]:
+def copy(request: Request) -> dict[str, Any]:
     """Return the search, or one plan, as text to copy."""
-    if content.get("plan") is None:
-        state, _ = _split_request(content, "plan")
+    if request.get("plan") is None:
+        state, _ = _split_request(request, "plan")
         return copy_texts(check_state(state), None)
-    return copy_texts(*_case_and_plan(content))
+    return copy_texts(*_case_and_plan(request))
 
 
-def model(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the key figures of a model."""
-    return state_model_info(read_state(content))
-
-
-def system(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a system with every figure that can be changed."""
-    return system_info(read_state(content).system)
-
-
-def table(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+def table(request: Request) -> list[dict[str, Any]]:
     """Return the best plans as flat rows."""
-    _, result = _search_result(_canonical_text(content))
+    _, result = _search_result(_canonical_text(request))
     return result.table()
 
 
-ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
+ANSWERS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "search": search,
     "explain": explain,
     "plan": plan,
     "scaling": scaling,
     "timeline": timeline,
     "copy": copy,
-    "model": model,
-    "system": system,
+    "model": lambda request: model_info(model_of(read_state(request))),
+    "system": lambda request: system_info(read_state(request).system),
     "catalog": lambda _: catalog(),
     "table": table,
 }
 
 
-def _estimate(case: ExplorerCase, plan: Plan) -> Estimate:
-    """Return the estimate of one plan."""
-    return estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
-
-
-def _canonical_text(content: Mapping[str, Any]) -> str:
+def _canonical_text(request: Request) -> str:
     """Return a state as canonical JSON, used as cache key."""
-    return json.dumps(content, sort_keys=True)
+    return json.dumps(request, sort_keys=True)
 
 
 @lru_cache(maxsize=2)
 def _search_result(text: str) -> tuple[ExplorerCase, Found]:
-    """Return the case and the search result of a state; the last are cached, since explanations follow searches."""
+    """Return the case and the search result of a state, cached since explanations follow searches."""
     case = check_state(read_state(json.loads(text)))
     (result,) = case.question.answer()
     return case, result
 
 
-def _split_request(content: Mapping[str, Any], *names: str) -> tuple[State, list[Any]]:
-    """Split a request into its state and the named other fields."""
-    state = {name: value for name, value in content.items() if name not in names}
-    return read_state(state), [content.get(name) for name in names]
+def _split_request(request: Request, name: str) -> tuple[State, Any]:
+    """Split a request into its state and one other field."""
+    state = {key: value for key, value in request.items() if key != name}
+    return read_state(state), request.get(name)
 
 
-def _case_and_plan(content: Mapping[str, Any]) -> tuple[ExplorerCase, Plan]:
+def _case_and_plan(request: Request) -> tuple[ExplorerCase, Plan]:
     """Return the checked state on the GPUs of the requested plan, and that plan."""
-    state, (knobs,) = _split_request(content, "plan")
-    if wrong := type_problems("plan", knobs, "an object of knobs and choices", Mapping):
-        raise InputError("plan", wrong)
-    problems = [
-        f"{name}: no knob or choice of a plan; {close_to(name, KNOBS)}" for name in knobs if name not in KNOBS
-    ]
-    problems += [
-        f"{name} = {str(value)[:60]}: must be a number, a word or a truth value"
-        for name, value in knobs.items()
-        if isinstance(value, list | dict)
-    ]
+    state, knobs = _split_request(request, "plan")
+    problems = type_problems("plan", knobs, "an object of knobs and choices", Mapping)
+    if not problems:
+        unknown = [name for name in knobs if name not in KNOBS]
+        problems = [f"{name}: no knob or choice of a plan; {close_to(name, KNOBS)}" for name in unknown]
+        problems += nested_values(knobs)
     if problems:
         raise InputError("plan", problems)
     planned = Plan(**knobs)
     return check_state(State(**(state.to_dict() | {"gpus": planned.gpus}))), planned
 
 
-def _sizes(case: ExplorerCase) -> tuple[int, ...]:
-    """Return the GPUs of a state and powers of two times and fractions of them."""
-    gpus, limit = case.question.gpus[0], case.system.gpus or 1 << 17
-    around = {gpus * 2**i for i in range(SIZES_EACH_WAY + 1)} | {
-        gpus // 2**i for i in range(SIZES_EACH_WAY + 1) if gpus % 2**i == 0
-    }
-    return tuple(sorted(n for n in around if n <= max(limit, gpus)))
+def _default_sizes(case: ExplorerCase) -> tuple[int, ...]:
+    """Return the GPUs of a state, doubled and halved several times."""
+    gpus = case.question.gpus[0]
+    limit = max(case.system.gpus or MAX_GPUS, gpus)
+    doubled = {gpus << i for i in range(DOUBLINGS + 1)}
+    halved = {gpus >> i for i in range(DOUBLINGS + 1) if gpus % (1 << i) == 0}
+    return tuple(sorted(size for size in doubled | halved if size <= limit))
 
 
-def _given_sizes(sizes: Any) -> tuple[int, ...]:
+def _checked_sizes(sizes: Any) -> tuple[int, ...]:
     """Return the requested numbers of GPUs, ascending."""
     if not isinstance(sizes, list) or not 0 < len(sizes) <= MOST_SIZES or not all(map(is_whole, sizes)):
-        raise InputError(
-            "sizes", [f"{str(sizes)[:60]}: must be a list of 1 to {MOST_SIZES} whole numbers of at least 1"]
-        )
+        allowed = f"a list of 1 to {MOST_SIZES} whole numbers of at least 1"
+        raise InputError("sizes", [f"{str(sizes)[:60]}: must be {allowed}"])
     return tuple(sorted(set(sizes)))
 
 
-def _scaling_row(case: ExplorerCase, result: Found) -> dict[str, Any]:
+def _scaling_row(result: Found) -> dict[str, Any]:
     """Return the best plan on one number of GPUs; nulls where nothing fits."""
-    names = (
-        "step_seconds",
-        "step_seconds_low",
-        "step_seconds_high",
-        "memory_bytes",
-        "tokens_per_second_per_gpu",
-        "training_days",
-    )
-    best: Answer | None = result.best
-    known = {} if best is None else best[1].summary() | {"label": str(best[0]), "knobs": knobs_of(best[0])}
-    counts = {"gpus": result.gpus, "candidates": result.candidates, "feasible": result.feasible}
-    per_gpu = known.get("tokens_per_second_per_gpu")
-    shown = {name: known.get(name) for name in (*names, "label", "knobs")}
-    return counts | shown | {"tokens_per_second": None if per_gpu is None else per_gpu * result.gpus}
+    known: dict[str, Any] = {}
+    if result.best is not None:
+        planned, est = result.best
+        known = est.summary() | {"label": str(planned), "knobs": knobs_of(planned)}
+    row: dict[str, Any] = {"gpus": result.gpus, "candidates": result.candidates, "feasible": result.feasible}
+    row |= {name: known.get(name) for name in SCALING_FIELDS}
+    rate = row["tokens_per_second_per_gpu"]
+    return row | {"tokens_per_second": None if rate is None else rate * result.gpus}

@@ -7,8 +7,8 @@ from traincast.catalog.schema.fields import Count, Entry, Share
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED, PRESETS
 from traincast.core.model import Model
-from traincast.core.plan_choices import STRATEGIES
-from traincast.core.quantities import COLUMNS
+from traincast.core.plan_choices import ALLOWED, STRATEGIES
+from traincast.core.quantities import CHOICES, COLUMNS
 from traincast.core.system import System
 from traincast.core.version import __version__
 from traincast.planner.framework_spaces import FRAMEWORKS
@@ -17,92 +17,73 @@ from traincast.planner.search import OBJECTIVES
 from traincast.step.arguments import usual_batch
 from traincast.step.model_flops import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
-from traincast.ui.explorer.question import PASTED, State, catalogue_system, entries, lockable, model_of
+from traincast.ui.explorer.question import LOCKS, PASTED, State, catalogue_system, entries
 
 SLIDER_REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
 MAX_DOMAIN: Final = 1024
 MIN_SHARE: Final = 0.05
+JOINED_CHOICES: Final = ("recompute", "offload")  # values may be joined by +
 
 
 def catalog() -> dict[str, Any]:
     """Return everything that can be chosen for a search, by name."""
-    presets = tuple(dict.fromkeys((CALIBRATED, *PRESETS, *stack_names())))
-    components = {
-        kind: [
-            {"name": name, "label": label(name), "meaning": info.meaning}
-            for name, info in COLUMNS.items()
-            if info.kind == kind
-        ]
-        for kind in ("time", "memory")
-    }
+    framework_fields = ("name", "about", "strategies", "assumptions")
     return {
         "version": __version__,
         "default": State().to_dict(),
         "models": model_names(),
         "systems": system_names(),
         "frameworks": [
-            {
-                "name": framework.name,
-                "about": framework.about,
-                "strategies": framework.strategies,
-                "assumptions": framework.assumptions,
-            }
-            for framework in FRAMEWORKS.values()
+            {name: getattr(framework, name) for name in framework_fields} for framework in FRAMEWORKS.values()
         ],
         "strategies": tuple(STRATEGIES),
         "objectives": OBJECTIVES,
-        "assumptions": presets,
-        "locks": lockable(),
-        "components": components,
+        "assumptions": tuple(dict.fromkeys((CALIBRATED, *PRESETS, *stack_names()))),
+        "locks": [{"name": name, "meaning": COLUMNS[name].meaning, **_lock_kind(name)} for name in LOCKS],
+        "components": {kind: _components(kind) for kind in ("time", "memory")},
         "conventions": tuple(CONVENTIONS),
         "timeline": True,
         "limits": {"top": MOST_PLANS, "seconds": SECONDS, "request_bytes": REQUEST_BYTES},
     }
 
 
+def _components(kind: str) -> list[dict[str, str]]:
+    """Return the components of time or of memory."""
+    columns = {name: info for name, info in COLUMNS.items() if info.kind == kind}
+    return [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in columns.items()]
+
+
+def _lock_kind(name: str) -> dict[str, Any]:
+    """Return what a knob or choice can be locked to: a number, text, or one of several values."""
+    if name not in CHOICES:
+        return {"kind": "number"}
+    if name not in ALLOWED:
+        return {"kind": "text"}
+    joined = {"joined": True} if name in JOINED_CHOICES else {}
+    return {"kind": "choice", "values": list(ALLOWED[name]), **joined}
+
+
 def model_info(model: Model) -> dict[str, Any]:
     """Return the key figures of a model."""
-    shape = {
-        name: getattr(model, name)
-        for name in ("layers", "hidden", "heads", "ffn", "vocab", "seq", "global_batch")
-    }
+    shape = ("layers", "hidden", "heads", "ffn", "vocab", "seq", "global_batch")
     return {
         "name": model.name,
         "left_out": model.left_out or None,
         "pasted": model.name == PASTED,
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,
-        **shape,
+        **{name: getattr(model, name) for name in shape},
         "usual_batch": usual_batch(model.seq),
         "training_tokens": None if model.training_sequences is None else model.training_sequences * model.seq,
         "experts": None if model.experts is None else model.experts.experts,
     }
 
 
-def state_model_info(state: State) -> dict[str, Any]:
-    """Return the key figures of a state's model.
-
-    Raises
-    ------
-    InputError
-        If there is no such model.
-    """
-    return model_info(model_of(state))
-
-
 def system_info(name: Any) -> dict[str, Any]:
-    """Return a system and every figure that can be changed: its value, unit and slider range.
-
-    Raises
-    ------
-    InputError
-        If there is no such system.
-    """
+    """Return a system of the catalogue and every figure that can be changed: value, unit and slider range."""
     system = catalogue_system(name)
-    return system_summary(system) | {
-        "tiers": [tier.name for tier in system.tiers],
-        "figures": [_figure(system, path, entry) for path, entry in entries(system).items()],
-    }
+    figures = [_figure(system, path, entry) for path, entry in entries(system).items()]
+    return system_summary(system) | {"tiers": [tier.name for tier in system.tiers], "figures": figures}
 
 
 def system_summary(system: System) -> dict[str, Any]:
@@ -129,14 +110,6 @@ def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
         scale, low, high = "log", value / SLIDER_REACH, value * SLIDER_REACH
     else:
         scale, low, high = "linear", 0.0, 1.0
-    info = COLUMNS[path]
-    described = {
-        "path": path,
-        "meaning": info.meaning,
-        "unit": info.unit,
-        "value": value,
-        "low": low,
-        "high": high,
-        "scale": scale,
-    }
-    return described | {"source": system.sources.get(path, "")}
+    column = {"path": path, "meaning": COLUMNS[path].meaning, "unit": COLUMNS[path].unit}
+    slider = {"value": value, "low": low, "high": high, "scale": scale}
+    return column | slider | {"source": system.sources.get(path, "")}

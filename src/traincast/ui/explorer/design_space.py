@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.plan import Plan
-from traincast.core.quantities import CHOICES, Ints
+from traincast.core.plan import Plan, Plans
+from traincast.core.quantities import CHOICES, Floats, Ints
 from traincast.planner.evaluation import fastest_plans
 from traincast.planner.search import Found
 from traincast.ui.explorer.limits import MOST_POINTS
@@ -15,23 +15,18 @@ SHOWN_DIGITS: Final = 5  # significant digits of drawn values
 
 
 def sample(result: Found) -> dict[str, Any]:
-    """Return a sample of the layouts that fit, each with its least time: at most a thousand, denser where they are fast.
+    """Return a sample of the layouts that fit, each with its least time, denser where they are fast.
 
-    It takes ranks 1, 2, … r, … by time in geometric steps, so that the cloud keeps its shape while a slider moves.
+    It takes ranks by time in geometric steps, so that the cloud keeps its shape while a slider moves.
     """
-    which = np.repeat(np.arange(len(result.outcomes)), [len(outcome.fitting) for outcome in result.outcomes])
-    layout, seconds = (
-        np.concatenate([getattr(outcome, name) for outcome in result.outcomes])
-        for name in ("fitting", "least_seconds")
-    )
-    order = np.argsort(seconds, kind="stable")
-    ranks = (
-        np.unique(np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)) - 1
-        if len(order)
-        else order
-    )
-    picked = order[ranks]
-    return _points(result, which[picked], layout[picked])
+    outcomes = result.outcomes
+    outcome = np.repeat(np.arange(len(outcomes)), [len(outcome.fitting) for outcome in outcomes])
+    layout = np.concatenate([outcome.fitting for outcome in outcomes])
+    order = np.argsort(np.concatenate([outcome.least_seconds for outcome in outcomes]), kind="stable")
+    if len(order):
+        ranks = np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)
+        order = order[np.unique(ranks) - 1]
+    return _points(result, outcome[order], layout[order])
 
 
 def front(result: Found) -> dict[str, Any]:
@@ -40,51 +35,45 @@ def front(result: Found) -> dict[str, Any]:
     return _points(result, rows[:, 0], rows[:, 1])
 
 
-def _points(result: Found, which: Ints, layout: Ints) -> dict[str, Any]:
-    """Return time, memory and knobs of layouts. Placements are left out: an estimate chooses the same ones again."""
-    seconds, memory = np.zeros(len(which)), np.zeros(len(which))
-    knobs: list[dict[str, Any]] = [{}] * len(which)
+def _points(result: Found, outcome_of: Ints, layout: Ints) -> dict[str, Any]:
+    """Return time, memory and knobs of layouts, without placements: an estimate chooses them again."""
+    seconds, memory = np.zeros(len(layout)), np.zeros(len(layout))
+    knobs: list[dict[str, Any]] = [{}] * len(layout)
     for number, outcome in enumerate(result.outcomes):
-        rows = np.flatnonzero(which == number)
+        rows = np.flatnonzero(outcome_of == number)
         if not len(rows):
             continue
         chosen, space = layout[rows], outcome.evaluation.space
         at = np.searchsorted(outcome.fitting, chosen)
         seconds[rows], memory[rows] = outcome.least_seconds[at], outcome.memory[at]
-        filled = space.strategy == "summa"  # the number of panels belongs to the placement
-        plans = (
-            fastest_plans(outcome, chosen)
-            if filled
-            else space.without_assumptions(space.layouts.take(chosen))
-        )
-        for row, knobs_of_row in zip(rows, _knobs(plans, len(chosen), filled), strict=True):
-            knobs[row] = knobs_of_row
+        if space.strategy == "summa":  # the number of panels belongs to the placement
+            row_knobs = _knobs(fastest_plans(outcome, chosen), len(chosen), placed=True)
+        else:
+            plans = space.without_assumptions(space.layouts.take(chosen))
+            row_knobs = _knobs(plans, len(chosen), placed=False)
+        for row, values in zip(rows, row_knobs, strict=True):
+            knobs[row] = values
     return {"step_seconds": _rounded(seconds), "memory_bytes": _rounded(memory), "plan": knobs}
 
 
-def _knobs(plans: Any, rows: int, filled: bool) -> list[dict[str, Any]]:
+def _knobs(plans: Plans, rows: int, placed: bool) -> list[dict[str, Any]]:
     """Return the knobs and choices of each row of plans that differ from the default."""
-    numbers = {
-        name: np.broadcast_to(column, rows).astype(np.int64).tolist()
+    columns = {
+        name: np.broadcast_to(column, rows).astype(np.int64)
         for name, column in plans.numbers().items()
-        if filled or not name.startswith("fast_")
+        if placed or not name.startswith("fast_")
     }
-    choices = {
-        name: getattr(plans, name) for name in CHOICES if getattr(plans, name) != getattr(DEFAULT_PLAN, name)
-    }
-    for name in [
-        name for name in numbers if name.startswith("fast_")
-    ]:  # a group of one rank has no placement
-        numbers[name] = [
-            1 if alone == 1 else n
-            for n, alone in zip(numbers[name], numbers[name.removeprefix("fast_")], strict=True)
-        ]
-    varied = {name: column for name, column in numbers.items() if any(value != 1 for value in column)}
+    for name in [name for name in columns if name.startswith("fast_")]:
+        is_alone = columns[name.removeprefix("fast_")] == 1  # a group of one rank has no placement
+        columns[name] = np.where(is_alone, 1, columns[name])
+    values = plans.choices()
+    choices = {name: values[name] for name in CHOICES if values[name] != getattr(DEFAULT_PLAN, name)}
+    varied = {name: column.tolist() for name, column in columns.items() if (column != 1).any()}
     return [
         {name: column[i] for name, column in varied.items() if column[i] != 1} | choices for i in range(rows)
     ]
 
 
-def _rounded(values: Any) -> list[float]:
+def _rounded(values: Floats) -> list[float]:
     """Return numbers rounded to the digits that a drawing shows."""
     return [float(f"{value:.{SHOWN_DIGITS}g}") for value in values.tolist()]

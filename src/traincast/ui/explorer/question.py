@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from pydantic import ValidationError
 
@@ -13,7 +13,7 @@ from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
 from traincast.core.errors import ErrorCollector, InputError, close_to, is_whole, type_problems
 from traincast.core.model import Model
-from traincast.core.plan_choices import ALLOWED
+from traincast.core.plan import Plan
 from traincast.core.quantities import CHOICES, COLUMNS
 from traincast.core.system import System
 from traincast.core.units import parse_count
@@ -21,16 +21,16 @@ from traincast.planner.framework_spaces import SEARCHED
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.study.sweep import varied
 from traincast.step.arguments import check_gbs, usual_batch
-from traincast.step.metrics import check_given
+from traincast.step.estimate import Estimate, estimate
+from traincast.step.metrics import check_given, metrics
 from traincast.ui.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
-
-if TYPE_CHECKING:
-    from traincast.step.estimate import Estimate
-    from traincast.step.metrics import Metrics
 
 LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be locked to one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
 PASTED: Final = "pasted-model"
+CACHED_FILES: Final = 64
+_catalogue_model = lru_cache(CACHED_FILES)(known_model)
+_catalogue_system = lru_cache(CACHED_FILES)(known_system)
 
 
 @dataclass(frozen=True)
@@ -62,29 +62,16 @@ FIELDS: Final = tuple(entry.name for entry in fields(State))
 
 
 def read_state(content: Mapping[str, Any]) -> State:
-    """Return a state from JSON; fields left out or null have their default.
-
-    Raises
-    ------
-    InputError
-        If a field is not known.
-    """
-    wrong = [
-        f"{name}: no field of a state; {close_to(name, FIELDS)}" for name in content if name not in FIELDS
-    ]
-    if wrong:
-        raise InputError("state", wrong)
+    """Return a state from JSON; fields left out or null have their default."""
+    unknown = [name for name in content if name not in FIELDS]
+    if unknown:
+        problems = [f"{name}: no field of a state; {close_to(name, FIELDS)}" for name in unknown]
+        raise InputError("state", problems)
     return State(**{name: value for name, value in content.items() if value is not None})
 
 
 def read_address(query: Iterable[tuple[str, str]]) -> State:
-    """Return a state from the query of an address: fields, locks and paths of figures by name, one level deep.
-
-    Raises
-    ------
-    InputError
-        If a key is neither, or stands twice.
-    """
+    """Return a state from the query of an address: fields, locks and paths of figures by name."""
     state_fields: dict[str, Any] = {}
     figures: dict[str, Any] = {}
     locks: dict[str, Any] = {}
@@ -105,7 +92,7 @@ def read_address(query: Iterable[tuple[str, str]]) -> State:
 
 
 def _parsed_value(key: str, text: str) -> Any:
-    """Return a value of the address: a number or boolean where it reads as one; a model where it is an object."""
+    """Return a value of the address: a number, boolean or model where it reads as one."""
     if key == "model" and text.lstrip().startswith("{"):
         return parse_json(text)
     if text in ("true", "false"):
@@ -119,13 +106,7 @@ def _parsed_value(key: str, text: str) -> Any:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the content of JSON text; repeated keys, NaN and infinity are refused.
-
-    Raises
-    ------
-    InputError
-        If it is malformed.
-    """
+    """Return the content of JSON text; repeated keys, NaN and infinity are refused."""
 
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is no number")
@@ -167,12 +148,16 @@ class ExplorerCase:
         }
         return self.state.to_dict() | known
 
-    def metrics(self, est: "Estimate") -> "Metrics":
-        """Return throughput, utilisation and cost of an estimate."""
-        from traincast.step.metrics import metrics
+    def estimate(self, plan: Plan) -> Estimate:
+        """Return the estimate of a plan."""
+        return estimate(
+            self.model, self.system, plan, gbs=self.question.gbs, assumptions=self.question.assumptions
+        )
 
+    def metrics(self, est: Estimate) -> dict[str, Any]:
+        """Return throughput, utilisation and cost of an estimate."""
         state = self.state
-        return metrics(est, tokens=_tokens(state), price=state.price, restart_seconds=state.restart)
+        return vars(metrics(est, tokens=_tokens(state), price=state.price, restart_seconds=state.restart))
 
 
 def _figure_at(system: System, path: str) -> float:
@@ -182,13 +167,7 @@ def _figure_at(system: System, path: str) -> float:
 
 
 def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerCase:
-    """Return a state as a search request, on its own number of GPUs or on several.
-
-    Raises
-    ------
-    InputError
-        With all that is wrong with it, as the command line would say it.
-    """
+    """Return a state as a search request, on its own number of GPUs or on several."""
     errors = ErrorCollector("search")
     model, system = errors.catch(model_of, state), errors.catch(system_of, state)
     gbs = errors.catch(_batch, state, model)
@@ -203,58 +182,28 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
 
 
 def model_of(state: State) -> Model:
-    """Return the model of a state: one of the catalogue, or a pasted one.
-
-    Raises
-    ------
-    InputError
-        If it is neither, or a pasted one has more layers than are answered for.
-    """
+    """Return the model of a state: one of the catalogue, or a pasted one."""
     if wrong := type_problems("model", state.model, "a name of the catalogue, or an object", str, Mapping):
         raise InputError("search", wrong)
     if state.seq is not None and not (is_whole(state.seq) and state.seq <= MOST_TOKENS):
         raise InputError("search", [f"seq = {state.seq!r}: must be a whole number from 1 to {MOST_TOKENS:,}"])
     if isinstance(state.model, str):
-        return _catalogue_model(state.model, state.seq)
+        return _catalogue_model(state.model, seq=state.seq)
     pasted = read_model(state.model, PASTED, seq=state.seq)
     if pasted.layers > MOST_LAYERS:
         raise InputError("search", [f"layers = {pasted.layers:,}: must be at most {MOST_LAYERS:,}"])
     return pasted
 
 
-@lru_cache(maxsize=64)
-def _catalogue_model(name: str, seq: int | None) -> Model:
-    """Read a model of the catalogue, once."""
-    return known_model(name, seq=seq)
-
-
 def catalogue_system(name: Any) -> System:
-    """Return a system of the catalogue, read once.
-
-    Raises
-    ------
-    InputError
-        If there is none of that name.
-    """
+    """Return a system of the catalogue, read once."""
     if wrong := type_problems("system", name, "a name of the catalogue", str):
         raise InputError("search", wrong)
     return _catalogue_system(name)
 
 
-@lru_cache(maxsize=64)
-def _catalogue_system(name: str) -> System:
-    """Read a system of the catalogue, once."""
-    return known_system(name)
-
-
 def system_of(state: State) -> System:
-    """Return the system of a state, with the given figures in place of the catalogue's.
-
-    Raises
-    ------
-    InputError
-        If there is none of that name, or with every figure that cannot be.
-    """
+    """Return the system of a state, with the given figures in place of the catalogue's."""
     system = catalogue_system(state.system)
     if wrong := type_problems("figures", state.figures, "an object of paths and values", Mapping):
         raise InputError("search", wrong)
@@ -292,14 +241,9 @@ def entries(system: System) -> dict[str, type[Entry]]:
         *_, place, name = path.split(".")
         part = AcceleratorPart if path.startswith("accelerator.") else parts[int(place)]
         if path in COLUMNS and name in part.model_fields:
-            kinds[path] = _entry(part.model_fields[name].annotation)
+            annotation = part.model_fields[name].annotation  # a type, or the union of a type with None
+            kinds[path] = cast(type[Entry], getattr(annotation, "__args__", (annotation,))[0])
     return kinds
-
-
-def _entry(annotation: Any) -> type[Entry]:
-    """Return the schema type that an annotation names, alone or in a union with None."""
-    kinds = getattr(annotation, "__args__", (annotation,))
-    return cast(type[Entry], kinds[0])
 
 
 def _batch(state: State, model: Model | None) -> int:
@@ -325,25 +269,12 @@ def _check_types(state: State) -> None:
     problems += type_problems("strategy", state.strategy, "a name or a list of names", str, list, type(None))
     if is_whole(state.top) and state.top > MOST_PLANS:
         problems.append(f"top = {state.top}: must be at most {MOST_PLANS}")
-    locks = state.locks if isinstance(state.locks, Mapping) else {}
-    problems += [
-        f"{name} = {str(value)[:60]}: must be a number, a word or a truth value"
-        for name, value in locks.items()
-        if isinstance(value, list | dict)
-    ]
+    problems += nested_values(state.locks if isinstance(state.locks, Mapping) else {})
     if problems:
         raise InputError("search", problems)
 
 
-def lockable() -> list[dict[str, Any]]:
-    """Return every knob and choice that can be locked: its name, meaning, and allowed values."""
-
-    def value_kind(name: str) -> dict[str, Any]:
-        if name not in CHOICES:
-            return {"kind": "number"}
-        if name not in ALLOWED:
-            return {"kind": "text"}
-        joined = {"joined": True} if name in ("recompute", "offload") else {}
-        return {"kind": "choice", "values": list(ALLOWED[name]), **joined}
-
-    return [{"name": name, "meaning": COLUMNS[name].meaning, **value_kind(name)} for name in LOCKS]
+def nested_values(values: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with knobs and choices that are lists or objects."""
+    nested = {name: str(value)[:60] for name, value in values.items() if isinstance(value, list | dict)}
+    return [f"{name} = {value}: must be a number, a word or a truth value" for name, value in nested.items()]

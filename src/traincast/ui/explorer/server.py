@@ -14,32 +14,21 @@ BACKLOG: Final = 512  # connections that the system may hold for us
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens.
+    """Return a socket that listens on an address or name of this machine; port 0 takes any that is free.
 
-    Parameters
-    ----------
-    host : str
-        Address or name of this machine.
-    port : int
-        Port; 0 for any that is free.
-
-    Raises
-    ------
-    InputError
-        If nobody can listen there: no such address, a port in use, or one that needs more rights.
+    Raises InputError if that is not possible: no such address, a port in use, or one that needs more rights.
     """
-    if wrong := type_problems("port", port, "a whole number", int) or (
-        [] if 0 <= port < 1 << 16 else [f"port = {port}: must be from 0 to 65535"]
-    ):
-        raise InputError("serve", wrong)
+    problems = type_problems("port", port, "a whole number", int)
+    if not problems and not 0 <= port < 1 << 16:
+        problems = [f"port = {port}: must be from 0 to 65535"]
+    if problems:
+        raise InputError("serve", problems)
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = addresses[0]
         listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-        listening.setsockopt(
-            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-        )  # else bodies wait 40 ms for an acknowledgement
+        # Without this, bodies wait 40 ms for an acknowledgement.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -47,20 +36,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def run(listening: socket.socket, host: str, announce: Callable[[], None]) -> None:
-    """Serve until interrupted.
-
-    Parameters
-    ----------
-    listening : socket
-        From `listen`.
-    host : str
-        Where it listens, as it was asked for.
-    announce : callable
-        Called once it answers.
-    """
+    """Serve on a socket of `listen` until interrupted; `announce` is called once the server answers."""
     config = uvicorn.Config(
-        application(host=host), log_level="warning", access_log=False, server_header=False, timeout_keep_alive=30,
-        timeout_graceful_shutdown=2, lifespan="on", ws="none",
+        application(host=host), log_level="warning", access_log=False, server_header=False,
+        timeout_keep_alive=30, timeout_graceful_shutdown=2, lifespan="on", ws="none",
     )  # fmt: skip
     server = _Server(config, announce)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once all is closed
@@ -72,9 +51,9 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]):
         super().__init__(config)
-        self._told = announce
+        self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._told()
+            self._announce()

@@ -2,63 +2,32 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
 from traincast.core.plan import Plan
 from traincast.launch.export import FORMATS, export
-from traincast.step.estimate import estimate
 from traincast.ui.explorer.question import PASTED, ExplorerCase
 
 KNOBS: Final = {knob.name: knob.default for knob in fields(Plan)}
-STATE_ARGUMENTS: Final = (
-    "seq",
-    "global_batch",
-    "framework",
-    "strategy",
-    "assumptions",
-    "tokens",
-    "price",
-    "restart",
-)
+SEARCH_ARGUMENTS: Final = ("framework", "strategy", "assumptions")
+SEARCH_OPTIONS: Final = ("gpus", "seq", "global_batch", *SEARCH_ARGUMENTS, "tokens", "price", "restart")
 
 
 def copy_texts(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
-    """Return a search or a plan as texts to copy.
-
-    Parameters
-    ----------
-    case : ExplorerCase
-        Model, machine and search.
-    plan : Plan or None
-        One plan, or the search.
-
-    Returns
-    -------
-    dict
-        ``"python"``, ``"cli"``, and ``"launch"``: flags by framework.
-    """
-    return {
-        "python": _python(case, plan),
-        "cli": _command(case, plan),
-        "launch": [] if plan is None else _launches(case, plan),
-    }
+    """Return a plan, or the search, as Python, as a command, and as the flags of each framework."""
+    launch = [] if plan is None else list(_launches(case, plan))
+    return {"python": _python(case, plan), "cli": _command(case, plan), "launch": launch}
 
 
-def _launches(case: ExplorerCase, plan: Plan) -> list[dict[str, Any]]:
-    """Return the plan as the flags of each framework, and what these cannot express."""
-    est = estimate(case.model, case.system, plan, case.question.gbs, case.question.assumptions)
-    launches = [(form, export(est, name)) for name, form in FORMATS.items()]
-    return [
-        {
-            "name": form.name,
-            "title": form.title,
-            "text": launch.text,
-            "unsaid": list(launch.not_expressed.values()),
-        }
-        for form, launch in launches
-    ]
+def _launches(case: ExplorerCase, plan: Plan) -> Iterator[dict[str, Any]]:
+    """Yield the plan as the flags of each framework, and what these cannot express."""
+    est = case.estimate(plan)
+    for name, form in FORMATS.items():
+        launch = export(est, name)
+        unsaid = list(launch.not_expressed.values())
+        yield {"name": form.name, "title": form.title, "text": launch.text, "unsaid": unsaid}
 
 
 def _python(case: ExplorerCase, plan: Plan | None) -> str:
@@ -66,88 +35,72 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
     state, lines = case.state, ["import traincast as tc"]
     system = f"tc.load_system({state.system!r})"
     if state.figures:
-        lines += ["from traincast.planner.study.sweep import varied"]
+        lines.append("from traincast.planner.study.sweep import varied")
         figures = {path: case.normal["figures"][path] for path in state.figures}
         system = f"varied({system}, {figures!r})"
-    if isinstance(state.model, str):
-        model = f"tc.load_model({state.model!r}, seq={case.model.seq})"
-    else:
-        lines += ["from traincast.catalog.load import read_model"]
+    model = f"tc.load_model({state.model!r}, seq={case.model.seq})"
+    if not isinstance(state.model, str):
+        lines.append("from traincast.catalog.load import read_model")
         model = f"read_model({dict(state.model)!r}, {PASTED!r}, seq={case.model.seq})"
     lines += ["", f"model = {model}", f"system = {system}"]
     if plan is None:
-        arguments = {"gpus": state.gpus, "gbs": case.question.gbs} | _search_arguments(case)
-        lines += [f"found = tc.search(model, system, {_arguments(arguments)})"]
+        lines += [f"found = tc.search(model, system, {_keywords(_search_arguments(case))})"]
         lines += ["for _, est in found.plans:", "    print(est)", "print(found.explain())"]
     else:
-        settings = f"gbs={case.question.gbs}, assumptions={case.question.assumptions.name!r}"
-        lines += [
-            f"plan = tc.Plan({_arguments(knobs_of(plan))})",
-            f"est = tc.estimate(model, system, plan, {settings})",
-            "print(est)",
-        ]
+        settings = {"gbs": case.question.gbs, "assumptions": case.question.assumptions.name}
+        lines += [f"plan = tc.Plan({_keywords(knobs_of(plan))})"]
+        lines += [f"est = tc.estimate(model, system, plan, {_keywords(settings)})", "print(est)"]
     return "\n".join(lines) + "\n"
 
 
 def _search_arguments(case: ExplorerCase) -> dict[str, Any]:
-    """Return the arguments of a search other than GPUs and batch."""
+    """Return the keyword arguments of a search."""
     state = case.state
-    names = ("framework", "strategy", "assumptions")
-    arguments = {name: getattr(state, name) for name in names if getattr(state, name) is not None}
-    locks = {"locks": dict(state.locks)} if state.locks else {}
-    objective = {} if state.objective == "time" else {"objective": state.objective}
-    return arguments | locks | objective | {"top": state.top}
+    arguments = {"gpus": state.gpus, "gbs": case.question.gbs}
+    arguments |= {name: getattr(state, name) for name in SEARCH_ARGUMENTS if getattr(state, name) is not None}
+    if state.locks:
+        arguments["locks"] = dict(state.locks)
+    if state.objective != "time":
+        arguments["objective"] = state.objective
+    return arguments | {"top": state.top}
 
 
-def _arguments(values: Mapping[str, Any]) -> str:
+def _keywords(values: Mapping[str, Any]) -> str:
     """Return keyword arguments as source text."""
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
 def _command(case: ExplorerCase, plan: Plan | None) -> str:
     """Return the command line for the same search or plan, with comments on what it cannot express."""
-    state, notes = case.state, []
-    model = str(state.model)
-    if not isinstance(state.model, str):
+    state, notes, model = case.state, [], case.state.model
+    if not isinstance(model, str):
         model = "config.json"
         notes.append("config.json holds the model that was pasted:\n" + json.dumps(state.model, indent=2))
     if state.figures:
         figures = ", ".join(f"{path} = {case.normal['figures'][path]:.15g}" for path in state.figures)
-        notes.append(f"not said by this command: {figures}; write them into a system file")
-    words = ["traincast", "plan" if plan is None else "estimate", model, "--system", str(state.system)]
+        notes.append(f"not part of this command: {figures}; write them into a system file")
     if plan is None:
-        words += [
-            "--gpus",
-            str(state.gpus),
-            *_flags({name: getattr(state, name) for name in STATE_ARGUMENTS}),
-            *_flags(state.locks),
-        ]
-        words += [
-            *(["--objective", state.objective] if state.objective != "time" else []),
-            "--top",
-            str(state.top),
-        ]
+        options = {name: getattr(state, name) for name in SEARCH_OPTIONS} | dict(state.locks)
+        options["objective"] = None if state.objective == "time" else state.objective
+        options["top"] = state.top
     else:
-        arguments = {
-            "seq": state.seq,
-            "global_batch": case.question.gbs,
-            "assumptions": case.question.assumptions.name,
-        }
-        words += [*_flags(arguments), *_flags(knobs_of(plan))]
+        settings = (state.seq, case.question.gbs, case.question.assumptions.name)
+        options = dict(zip(("seq", "global_batch", "assumptions"), settings, strict=True)) | knobs_of(plan)
+    command = "plan" if plan is None else "estimate"
+    words = ["traincast", command, model, "--system", str(state.system), *_flags(options)]
     comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())
     return comments + shlex.join(words) + "\n"
 
 
-def _flags(values: Mapping[str, Any]) -> list[str]:
-    """Return values as command-line options; None is left out."""
-    words = []
+def _flags(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield values as command-line options; None is left out."""
     for name, value in values.items():
-        option = f"--{name.replace('_', '-')}"
+        option = name.replace("_", "-")
         if isinstance(value, bool):
-            words.append(option if value else f"--no-{name.replace('_', '-')}")
+            yield f"--{option}" if value else f"--no-{option}"
         elif value is not None:
-            words += [option, ",".join(map(str, value)) if isinstance(value, list) else str(value)]
-    return words
+            yield f"--{option}"
+            yield ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def knobs_of(plan: Plan) -> dict[str, Any]:
@@ -157,5 +110,5 @@ def knobs_of(plan: Plan) -> dict[str, Any]:
     return {
         name: value
         for name, value in knobs.items()
-        if value != KNOBS[name] and value is not None and name not in unplaced
+        if value is not None and value != KNOBS[name] and name not in unplaced
     }

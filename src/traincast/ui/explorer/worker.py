@@ -13,16 +13,15 @@ import numpy as np
 from traincast.ui.explorer.limits import MEMORY
 
 READY: Final = "ready"
-JSON: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def work(pipe: Connection) -> None:
     """Send READY, then answer requests until the pipe is closed."""
     from traincast.ui.explorer import answers  # noqa: F401  # import everything that answers need
 
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # an interrupt at the terminal reaches the server, which then closes the pipe
+    # An interrupt at the terminal reaches the server, which then closes the pipe.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _bound_memory()
     np.seterr(all="ignore")  # NaN and infinity become null
     pipe.send(READY)
@@ -37,15 +36,7 @@ def work(pipe: Connection) -> None:
 
 
 def respond(kind: str, text: str) -> tuple[int, bytes]:
-    """Return status and body of the answer to one request.
-
-    Parameters
-    ----------
-    kind : str
-        One of `ANSWERS`.
-    text : str
-        The request as JSON.
-    """
+    """Return status and body of the answer to one request in JSON, of a kind in `ANSWERS`."""
     from traincast.core.errors import TraincastError
     from traincast.ui.explorer.answers import ANSWERS
 
@@ -54,12 +45,11 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
     except TraincastError as error:
         return 422, failure(str(error), getattr(error, "problems", None))
     except (MemoryError, OverflowError):
-        return 422, failure("the numbers asked for are too large to be searched here")
+        return 422, failure("the numbers are too large to be searched here")
     except Exception as error:  # a bug in traincast: reported, and the process goes on
         traceback.print_exc()
-        return 500, failure(
-            f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}"
-        )
+        message = f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}"
+        return 500, failure(message)
 
 
 def failure(message: str, problems: Any = None) -> bytes:
@@ -70,9 +60,9 @@ def failure(message: str, problems: Any = None) -> bytes:
 def json_bytes(value: Any) -> bytes:
     """Return JSON in which numbers that are not finite are null."""
     try:
-        return JSON.encode(value).encode()
+        return ENCODER.encode(value).encode()
     except ValueError:
-        return JSON.encode(_finite(value)).encode()
+        return ENCODER.encode(_finite(value)).encode()
 
 
 def _finite(value: Any) -> Any:

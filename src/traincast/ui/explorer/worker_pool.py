@@ -16,8 +16,10 @@ StatusAndBody = tuple[int, bytes]
 HasLeft = Callable[[], Awaitable[bool]]
 SLOW: Final = ("explain", "scaling", "timeline")
 START_SECONDS: Final = 60.0  # time limit for the imports of a new process
-KEPT: Final = 32 << 20  # size of the cache of answers with their requests [byte]
+CACHE_BYTES: Final = 32 << 20  # size of the cached answers with their requests
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
+NOT_WANTED: Final = (503, failure("nobody waited for the answer any more"))
+KILLED: Final = (503, failure("the search was ended by the system; it may have needed too much memory"))
 
 
 async def never_leaves() -> bool:
@@ -30,10 +32,10 @@ class Busy(Exception):
 
 
 class Worker:
-    """A process that answers one request at a time; a process that exceeds its time limit is killed and replaced."""
+    """A process that answers one request at a time; at its time limit it is killed and replaced."""
 
     def __init__(self) -> None:
-        self.last = ""
+        self.last_text = ""
         self._start()
 
     def _start(self) -> None:
@@ -42,27 +44,23 @@ class Worker:
         self._pipe, worker_end = context.Pipe()
         self._process = context.Process(target=work, args=(worker_end,), daemon=True)
         self._process.start()
-        self._ready = False
+        self._is_ready = False
         worker_end.close()
 
     def ask(self, kind: str, text: str, seconds: float) -> StatusAndBody:
         """Return the answer; blocks, so it is called in a thread."""
-        self.last = text
+        self.last_text = text
+        hint = "ask for fewer GPUs, another framework, or lock some knobs"
+        answer = 422, failure(f"this takes longer than {seconds:g} s: {hint}")
         try:
-            self._ready = self._ready or (self._pipe.poll(START_SECONDS) and self._pipe.recv() == READY)
-            if self._ready:
+            self._is_ready = self._is_ready or (self._pipe.poll(START_SECONDS) and self._pipe.recv() == READY)
+            if self._is_ready:
                 self._pipe.send((kind, text))
-            if self._ready and self._pipe.poll(seconds):
-                answer: StatusAndBody = self._pipe.recv()
-                return answer
-            answer = (
-                422,
-                failure(
-                    f"this takes longer than {seconds:g} s: ask for fewer GPUs, another framework, or lock some knobs"
-                ),
-            )
+                if self._pipe.poll(seconds):
+                    received: StatusAndBody = self._pipe.recv()
+                    return received
         except (EOFError, OSError):
-            answer = 503, failure("the search was ended by the system; it may have needed too much memory")
+            answer = KILLED
         self.end()
         self._start()
         return answer
@@ -81,26 +79,18 @@ class PoolJob:
     kind: str
     text: str
     answered: "asyncio.Future[StatusAndBody]"
-    gone: list[HasLeft] = field(default_factory=list)  # one callback per requester
+    requesters: list[HasLeft] = field(default_factory=list)
 
     async def is_wanted(self) -> bool:
         """Return whether any requester still waits."""
-        return not all([await gone() for gone in self.gone])
+        return not all([await has_left() for has_left in self.requesters])
 
 
 class Pool:
-    """A pool of workers with a queue and a cache of the last answers.
+    """A pool of workers with a queue of at most `waiting` requests, a time limit [s] and a cache of answers.
 
-    The first worker is for quick questions only: a slider that moves does not wait behind the explanation of its last position.
-
-    Parameters
-    ----------
-    workers : int
-        Processes.
-    waiting : int
-        Requests that may wait for one.
-    seconds : float
-        Time limit of each, once it is worked on [s].
+    The first worker is for quick questions only: a slider that moves does not wait behind the explanation of
+    its last position.
     """
 
     def __init__(self, workers: int = WORKERS, waiting: int = MAX_WAITING, seconds: float = SECONDS):
@@ -109,68 +99,56 @@ class Pool:
         self._idle = list(self._all)
         self._jobs: dict[tuple[str, str], PoolJob] = {}
         self._queue: list[PoolJob] = []
-        self._working: set[asyncio.Task[None]] = set()
-        self._kept: OrderedDict[tuple[str, str], StatusAndBody] = OrderedDict()
-        self._size = 0  # of the cached answers with their requests [byte]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cache: OrderedDict[tuple[str, str], StatusAndBody] = OrderedDict()
+        self._cached_bytes = 0
 
-    async def ready(self, kind: str, text: str) -> None:
+    async def warm_up(self, kind: str, text: str) -> None:
         """Let every worker answer a request once, so that what is imported and read once is there."""
-        await asyncio.gather(
-            *(asyncio.to_thread(worker.ask, kind, text, START_SECONDS) for worker in self._all)
-        )
+        answers = (asyncio.to_thread(worker.ask, kind, text, START_SECONDS) for worker in self._all)
+        await asyncio.gather(*answers)
         await self.answer(kind, text)
 
-    async def answer(self, kind: str, text: str, gone: HasLeft = never_leaves) -> StatusAndBody:
-        """Return status and body: cached, already in progress, or computed now.
+    async def answer(self, kind: str, text: str, has_left: HasLeft = never_leaves) -> StatusAndBody:
+        """Return status and body: cached, in progress, or computed now unless all requesters have left.
 
-        Parameters
-        ----------
-        kind, text : str
-            The request.
-        gone : callable
-            Tells whether who asks has left; what nobody waits for is not begun.
-
-        Raises
-        ------
-        Busy
-            If too many requests wait already.
+        Raises `Busy` if too many requests wait already.
         """
         key = kind, text
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return self._cache[key]
         if key not in self._jobs:
             if len(self._queue) >= self.waiting:
                 raise Busy
             self._jobs[key] = PoolJob(kind, text, asyncio.get_running_loop().create_future())
             self._queue.append(self._jobs[key])
         job = self._jobs[key]
-        job.gone.append(gone)
+        job.requesters.append(has_left)
         self._begin()
         return await asyncio.shield(job.answered)
 
     def _begin(self) -> None:
-        """Give waiting questions to idle workers, each rather to one that had the same question before."""
+        """Give waiting requests to idle workers, preferably to one that had the same request before."""
+        first = self._all[0]
         for job in sorted(self._queue, key=lambda job: job.kind in SLOW):
             able = [
-                idle_worker
-                for idle_worker in self._idle
-                if job.kind not in SLOW or idle_worker is not self._all[0] or len(self._all) == 1
+                worker
+                for worker in self._idle
+                if job.kind not in SLOW or worker is not first or len(self._all) == 1
             ]
-            if able:
-                worker = min(
-                    able,
-                    key=lambda idle_worker: (idle_worker.last != job.text, idle_worker is not self._all[0]),
-                )
-                self._idle.remove(worker)
-                self._queue.remove(job)
-                task = asyncio.create_task(self._work(worker, job))
-                self._working.add(task)
-                task.add_done_callback(self._working.discard)
+            if not able:
+                continue
+            worker = min(able, key=lambda worker: (worker.last_text != job.text, worker is not first))
+            self._idle.remove(worker)
+            self._queue.remove(job)
+            task = asyncio.create_task(self._work(worker, job))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _work(self, worker: Worker, job: PoolJob) -> None:
         """Have a worker answer a request, unless nobody waits for it any more."""
-        answer = 503, failure("nobody waited for the answer any more")
+        answer = NOT_WANTED
         try:
             if await job.is_wanted():
                 answer = await asyncio.to_thread(worker.ask, job.kind, job.text, self.seconds)
@@ -179,16 +157,16 @@ class Pool:
             del self._jobs[job.kind, job.text]
             job.answered.set_result(answer)
         if answer[0] == 200:
-            self._keep((job.kind, job.text), answer)
+            self._remember((job.kind, job.text), answer)
         self._begin()
 
-    def _keep(self, key: tuple[str, str], answer: StatusAndBody) -> None:
+    def _remember(self, key: tuple[str, str], answer: StatusAndBody) -> None:
         """Cache an answer, and drop the oldest while the cache is too large."""
-        self._kept[key] = answer
-        self._size += len(key[1]) + len(answer[1])
-        while self._size > KEPT:
-            (_, text), (_, body) = self._kept.popitem(last=False)
-            self._size -= len(text) + len(body)
+        self._cache[key] = answer
+        self._cached_bytes += len(key[1]) + len(answer[1])
+        while self._cached_bytes > CACHE_BYTES:
+            (_, text), (_, body) = self._cache.popitem(last=False)
+            self._cached_bytes -= len(text) + len(body)
 
     def close(self) -> None:
         """End all workers."""

@@ -100,7 +100,7 @@ def _meaning(path: str) -> str:
 
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
-    """Return the source of each assumption whose value is that of the preset, the software stack or the system, by path."""
+    """Return the source of each assumption that the preset, the software stack or the system sets."""
     stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
     known: dict[str, tuple[object, str]] = {
         path: (value, PAPER_SOURCE) for path, value in PAPER.values().items()
@@ -121,7 +121,7 @@ def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
 
 
 def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
-    """Yield the values of a software stack, after those of its base stacks and of all software, with their sources."""
+    """Yield the values of a software stack with their sources, after those of its base stacks."""
     file = calibrated_file() if name == CALIBRATED else stack_file(name)
     if name != CALIBRATED:
         yield from _stack_values(getattr(file, "based_on", None) or CALIBRATED)
