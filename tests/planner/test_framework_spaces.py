@@ -372,13 +372,13 @@ def test_a_strategy_that_a_framework_does_not_run_is_refused(name, strategy):
 
 def test_knobs_that_are_not_searched_are_named_with_what_they_would_change():
     found = tc.search(DENSE, H100, gpus=16, gbs=32, framework="megatron", top=1)
-    (plan, est), held = found.plans[0], {knob.name: knob for knob in found.explain().held}
+    (plan, est), held = found.plans[0], {knob.knob: knob for knob in found.explain().held}
     assert {"precision", "offload", "optimizer_kind"} <= set(held)
     for name, knob in held.items():
         changed = tc.estimate(DENSE, H100, replace(plan, **{name: knob.other}), 32, found.assumptions)
         assert knob.value == getattr(plan, name) != knob.other
-        assert knob.slower == pytest.approx(changed.step_seconds / est.step_seconds - 1)
-        assert knob.memory == pytest.approx(changed.memory_bytes - est.memory_bytes)
+        assert knob.step_seconds_change == pytest.approx(changed.step_seconds / est.step_seconds - 1)
+        assert knob.memory_bytes_change == pytest.approx(changed.memory_bytes - est.memory_bytes)
         assert knob.fits == changed.fits
     assert any(
         line.startswith("Held constant, not searched: ") and "precision=bf16 (fp8-" in line
@@ -396,7 +396,7 @@ def test_what_was_locked_is_not_named_as_held():
         top=1,
         locks={"precision": "fp8-current", "offload": "none"},
     )
-    assert not {"precision", "offload"} & {knob.name for knob in found.explain().held}
+    assert not {"precision", "offload"} & {knob.knob for knob in found.explain().held}
 
 
 @pytest.mark.parametrize(
@@ -405,15 +405,15 @@ def test_what_was_locked_is_not_named_as_held():
 )
 def test_precisions_are_named_as_the_machine_multiplies_them(system, offered):
     found = tc.search(DENSE, system, gpus=16, gbs=32, framework="megatron", top=1)
-    assert {knob.other for knob in found.explain().held if knob.name == "precision"} <= offered
-    assert bool(offered) == any(knob.name == "precision" for knob in found.explain().held)
+    assert {knob.other for knob in found.explain().held if knob.knob == "precision"} <= offered
+    assert bool(offered) == any(knob.knob == "precision" for knob in found.explain().held)
 
 
 def test_where_nothing_fits_the_nearest_miss_says_what_was_held():
     found = tc.search("llama-3-70b", H100, gpus=8, gbs=512, framework="megatron")
-    held = {knob.name: knob for knob in found.explain().held}
+    held = {knob.knob: knob for knob in found.explain().held}
     assert held["offload"].other == "optimizer"
-    assert held["offload"].memory < -(2**30) * 50
+    assert held["offload"].memory_bytes_change < -(2**30) * 50
 
 
 @pytest.mark.parametrize(

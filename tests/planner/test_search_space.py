@@ -17,8 +17,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.plan_choices import STRATEGIES
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
-from traincast.planner.panels_and_placements import panels
-from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space
+from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space, panels
 from traincast.step.placement import divisors, factorizations, placements
 from traincast.step.validity import reasons
 

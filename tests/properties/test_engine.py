@@ -215,9 +215,7 @@ def test_machines_as_columns_equal_machines_one_by_one(strategy):
     choices = {path: base.figures()[path] * np.array([0.5, 1.0, 3.0]) for path in paths}
     machines = base.with_figures({path: draw.choice(values, 12) for path, values in choices.items()})
     gpus = (64, 256)
-    evaluation = evaluate(
-        enumerate_space(GPT, gpus, 8, BATCH, CandidateBatch(strategy)), GPT, machines, BATCH, PAPER
-    )
+    evaluation = evaluate(enumerate_space(GPT, gpus, 8, BATCH, CandidateBatch(strategy)), machines, PAPER)
     fitted = 0
     for machine in range(12):
         outcomes = evaluation.outcomes(machine)

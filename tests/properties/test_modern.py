@@ -178,8 +178,14 @@ def agree(found, top):
     for outcome in found.outcomes:
         ranked = rank([outcome], top)
         for i, (seconds, memory) in enumerate(zip(ranked.seconds, ranked.memory, strict=True)):
-            one = outcome.evaluation
-            est = tc.estimate(one.model, one.system, ranked.plans.row(i), one.gbs, one.assumptions)
+            space, evaluation = outcome.space, outcome.evaluation
+            est = tc.estimate(
+                space.model,
+                evaluation.system,
+                ranked.plans.row(i),
+                gbs=space.gbs,
+                assumptions=evaluation.assumptions,
+            )
             assert (est.step_seconds, est.memory_bytes) == (seconds, memory), est.plan
 
 

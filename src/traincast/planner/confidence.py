@@ -19,9 +19,8 @@ from traincast.step.uncertainty import (
 )
 
 MAX_LAYOUTS: Final = 256  # layouts compared
-MAX_LOG_SLOWDOWN: Final = (
-    0.5  # a layout whose predicted time is further above the first's, in the logarithm, is never the best
-)
+# A layout whose predicted time is further above the first's, in the logarithm, is never the best.
+MAX_LOG_SLOWDOWN: Final = 0.5
 
 
 def probability_near_best(
@@ -29,19 +28,7 @@ def probability_near_best(
 ) -> tuple[float, float] | None:
     """Return the probability that the first of some plans, and that any of them, is within some share of the true best time.
 
-    Parameters
-    ----------
-    outcomes : sequence of StrategyResult
-        Results of the search, one for each batch of candidates.
-    listed : sequence of Plan
-        The best plans, best first.
-    within : float
-        The share.
-
-    Returns
-    -------
-    pair of float, or None
-        None where errors are not known or nothing fits.
+    None where errors are not known or nothing fits. `listed` has the best plans, best first.
     """
     near = _fast_layouts(outcomes)
     if not near or not outcomes[0].evaluation.assumptions.errors_known:
@@ -50,24 +37,23 @@ def probability_near_best(
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}
     plans: list[Plan] = []
     for index in sorted({row[2] for row in near}):
-        outcome, evaluation = outcomes[index], outcomes[index].evaluation
+        outcome = outcomes[index]
         columns = fastest_plans(outcome, np.array([row[3] for row in near if row[2] == index]))
-        est = estimate_columns(
-            evaluation.model, outcome.system, columns, evaluation.gbs, evaluation.assumptions
-        )
+        assumed, space = outcome.evaluation.assumptions, outcome.space
+        est = estimate_columns(space.model, outcome.system, columns, space.gbs, assumed)
         rows = np.shape(est.step_seconds) or (1,)
         seconds.append(np.broadcast_to(est.step_seconds, rows))
         for name, blocks in shares.items():
             blocks.append(np.broadcast_to(est.case.shares[name], rows))
         plans += [columns.row(i) for i in range(rows[0])]
-    knobs = plan_coordinates(
-        [*listed, *plans]
-    )  # together, since the numbers of choices are those of one list
+    # Together, since the numbers of choices are those of one list.
+    knobs = plan_coordinates([*listed, *plans])
     listed_knobs, knobs = knobs[: len(listed)], knobs[len(listed) :]
     all_shares = {name: np.concatenate(blocks) for name, blocks in shares.items()}
     good = draw_near_best(np.concatenate(seconds), all_shares, knobs, est.case.factor(errors()), within)
     same = plan_distance(listed_knobs[:, None], knobs[None]) == 0  # whatever their placement
-    return tuple(float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))  # type: ignore[return-value]
+    first, any_of = (float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))
+    return first, any_of
 
 
 def _fast_layouts(outcomes: Sequence[StrategyResult]) -> list[tuple[float, float, int, int]]:
@@ -76,13 +62,7 @@ def _fast_layouts(outcomes: Sequence[StrategyResult]) -> list[tuple[float, float
     for index, outcome in enumerate(outcomes):
         layouts = outcome.best_layouts(MAX_LAYOUTS)
         at = np.searchsorted(outcome.fitting, layouts)
-        indices = [index] * len(layouts)
-        rows += zip(
-            outcome.least_seconds[at].tolist(),
-            outcome.memory[at].tolist(),
-            indices,
-            layouts.tolist(),
-            strict=True,
-        )
+        seconds, memory = outcome.least_seconds[at].tolist(), outcome.memory[at].tolist()
+        rows += zip(seconds, memory, [index] * len(layouts), layouts.tolist(), strict=True)
     rows = sorted(rows)[:MAX_LAYOUTS]
     return [row for row in rows if row[0] <= rows[0][0] * np.exp(MAX_LOG_SLOWDOWN)]

@@ -1,135 +1,177 @@
 """Evaluate a space on one machine or on many: which layouts fit, and the least time of each over its panels and placements.
 
 Memory is computed first, for layouts; only candidates that fit are placed and timed. Machines are columns: those that differ only
-in memory share their times.
+in memory share their times. Memory and the candidates to be timed do not depend on the machine: the last ones are cached.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Final
+from functools import cached_property, lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
-from traincast.planner.layout_memory import BLOCK, candidates_to_time, layout_memory
+from traincast.operations.operation import Operation, total
+from traincast.operations.transformer import parts
 from traincast.planner.search_space import NO_PLACEMENT, Shards, Space
 from traincast.step.layer_cost import Costs, cost_part
+from traincast.step.memory import Footprint, devices_memory
+from traincast.step.pipeline_stages import Stages
 from traincast.step.step_time import step
 from traincast.step.validity import reasons
 from traincast.times.operation_time import time_part
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CAPACITY: Final = "accelerator.hbm_bytes"
+BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
+CACHED_SPACES: Final = 16
+Parts: TypeAlias = dict[str, tuple[Operation, ...]]
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Memory and times of a space on machines.
+@lru_cache(CACHED_SPACES)
+def layout_memory(space: Space, assumed: Assumptions) -> Floats:
+    """Compute the memory of the fullest rank of every layout of a space: an array of shape (layouts,) [byte]."""
+    space = space.with_assumptions(assumed)
+    operations = parts(space.model, space.layers, assumed)
+    footprints = {part: Footprint.of(of_part, space.layers) for part, of_part in operations.items()}
+    used = np.empty(space.layer_row.shape)
+    for low in range(0, len(used), BLOCK):
+        rows = slice(low, low + BLOCK)
+        block = {part: footprint.take(space.layer_row[rows]) for part, footprint in footprints.items()}
+        layouts, devices = space.layouts.take(rows), space.stages.take(rows)
+        components = devices_memory(block, layouts, devices, space.gbs, assumed)
+        totals = [np.broadcast_to(total(device.values()), used[rows].shape) for device in components]
+        used[rows] = np.max(totals, axis=0)
+    return used
 
-    Parameters
-    ----------
-    model, system, gbs, assumptions, space : Model, System, int, Assumptions, Space
-        The request; figures of the system may be columns over machines. `gbs` is the global batch [sequences].
-    memory : array, shape (layouts,)
-        Memory of every layout of the space [byte].
-    fitting : array of int, shape (fitting,)
-        Layouts that fit on the machine with the most memory, ascending.
-    least_seconds : array, shape (timings, fitting)
-        Least time over the fills of each of them [s].
-    timing : array of int, shape (machines,)
-        Row of `least_seconds` for each machine.
-    shards, costs : Shards, mapping of str to PartCosts
-        Costs that the times were computed from: columns of shape (timings, shards), for each part of the model.
-    """
 
-    model: Model
-    system: System
-    gbs: int
-    assumptions: Assumptions
-    space: Space
-    memory: Floats
-    fitting: Ints
-    least_seconds: Floats
-    timing: Ints
+class CandidateBlock(NamedTuple):
+    """Candidates that are timed together."""
+
+    rows: slice  # of the layouts that are timed
+    shard: Ints  # of each candidate
+    plans: Plans
+    stages: Stages
+    starts: Ints  # first candidate of each layout
+
+
+@dataclass(frozen=True, eq=False)
+class TimedCandidates:
+    """Candidates to be timed on any machine: the layouts that fit, their shards, and the operations of these."""
+
+    space: Space  # `with_assumptions`
+    fitting: Ints  # rows of `space.layouts`, shape (fitting,)
     shards: Shards
-    costs: Costs
+    operations: Parts  # of each part of the model, columns over shards
+
+    def blocks(self, size: int) -> Iterator[CandidateBlock]:
+        """Yield blocks of about `size` candidates, of at least one layout each."""
+        ends, low = np.cumsum(self.space.counts[self.fitting]), 0
+        while low < len(ends):
+            begin = ends[low - 1] if low else 0
+            high = max(low + 1, int(np.searchsorted(ends, begin + size, side="right")))
+            yield self._only_block if high - low == len(ends) else self._block(slice(low, high))
+            low = high
+
+    @cached_property
+    def _only_block(self) -> CandidateBlock:
+        """All candidates as one block, which the next machine uses as well."""
+        return self._block(slice(0, len(self.fitting)))
+
+    def _block(self, rows: slice) -> CandidateBlock:
+        """Return the candidates of some of the layouts."""
+        space = self.space
+        position, fill = space.candidates(self.fitting[rows])
+        layout = self.fitting[rows][position]
+        shard = self.shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
+        starts = np.flatnonzero(np.diff(position, prepend=-1))
+        return CandidateBlock(rows, shard, space.plans(layout, fill), space.stages.take(layout), starts)
+
+
+@lru_cache(CACHED_SPACES)
+def _timed_candidates(space: Space, assumed: Assumptions, capacity: float, above: float) -> TimedCandidates:
+    """Return the candidates of the layouts that need at most `capacity` and more than `above` [byte]."""
+    memory, completed = layout_memory(space, assumed), space.with_assumptions(assumed)
+    fitting = np.flatnonzero((memory <= capacity) & (memory > above))
+    shards = Shards.of(completed, fitting)
+    return TimedCandidates(completed, fitting, shards, parts(space.model, shards.plans, assumed))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Memory and times of a space on machines."""
+
+    space: Space  # `with_assumptions`
+    system: System  # figures may be columns over machines
+    assumptions: Assumptions
+    memory: Floats  # of every layout, shape (layouts,) [byte]
+    fitting: Ints  # layouts that fit on the machine with the most memory, ascending; shape (fitting,)
+    least_seconds: Floats  # least time over the fills of each of them, shape (timings, fitting) [s]
+    timing: Ints  # row of `least_seconds` for each machine, shape (machines,)
+    shards: Shards
+    costs: Costs  # that the times were computed from: columns of shape (timings, shards), for each part of the model
 
     def outcomes(self, machine: int = 0) -> list["StrategyResult"]:
         """Return the results on a machine (a row of the system's columns), one for each number of GPUs of the space."""
         return [StrategyResult(self, machine, job) for job in range(len(self.space.gpus))]
 
     def candidates(self, machine: Ints, layout: Ints) -> tuple[Ints, Ints, Floats]:
-        """Return all candidates of pairs of machine and layout.
+        """Return all candidates of pairs of machine and layout: the number of its pair, its fill, and its time [s].
 
-        Parameters
-        ----------
-        machine, layout : array of int, shape (pairs,)
-            The pairs: row of the system's columns, row of `space.layouts`.
-
-        Returns
-        -------
-        pair, fill : array of int, shape (candidates,)
-            For each candidate the number of its pair, and its fill.
-        seconds : array, shape (candidates,)
-            Time of its step [s].
+        `machine` and `layout` have shape (pairs,): row of the system's columns, row of `space.layouts`.
         """
-        pair, fill = self.space.candidates(layout)
+        space = self.space
+        pair, fill = space.candidates(layout)
         seconds = np.empty(len(pair))
         for low in range(0, len(pair), BLOCK):
             rows = slice(low, low + BLOCK)
-            block_layout, block_machine = layout[pair[rows]], machine[pair[rows]]
-            shard = self.shards.row[
-                self.space.layer_row[block_layout], self.space.fills.layer_placement[fill[rows]]
-            ]
-            costs = _take(self.costs, (self.timing[block_machine], shard))
-            plans, stages = self.space.plans(block_layout, fill[rows]), self.space.stages.take(block_layout)
-            system = self.system.take(block_machine)
-            seconds[rows] = step(costs, plans, stages, self.gbs, system, self.assumptions).seconds
+            layouts, machines = layout[pair[rows]], machine[pair[rows]]
+            shard = self.shards.row[space.layer_row[layouts], space.fills.layer_placement[fill[rows]]]
+            costs = _take(self.costs, (self.timing[machines], shard))
+            plans, stages = space.plans(layouts, fill[rows]), space.stages.take(layouts)
+            time = step(costs, plans, stages, space.gbs, self.system.take(machines), self.assumptions)
+            seconds[rows] = time.seconds
         return pair, fill, seconds
 
 
-def evaluate(
-    space: Space, model: Model, system: System, gbs: int, assumed: Assumptions, above: float = 0.0
-) -> Evaluation:
+def evaluate(space: Space, system: System, assumed: Assumptions, above: float = 0.0) -> Evaluation:
     """Compute the memory of every layout, and the least time of each that fits on some machine.
 
-    Parameters
-    ----------
-    space, model, gbs, assumed : Space, Model, int, Assumptions
-        The request; `gbs` is the global batch [sequences].
-    system : System
-        One machine, or columns of machines with the same fast domain.
-    above : float
-        Layouts that need no more memory than this are left out [byte].
-
-    Returns
-    -------
-    Evaluation
-        Times of layouts that fit on no machine are not computed.
+    `system` is one machine, or columns of machines with the same fast domain; layouts that need no more memory than `above` [byte]
+    are left out.
     """
     assumed = with_fitted_values(system, assumed)
-    memory = layout_memory(space, model, gbs, assumed)
-    timed = candidates_to_time(space, model, gbs, assumed, float(np.max(system.accelerator.hbm_bytes)), above)
+    capacity = float(np.max(system.accelerator.hbm_bytes))
+    timed = _timed_candidates(space, assumed, capacity, above)
     machines, timing = _distinct_timings(system)
     across = machines.take((slice(None), None))  # machines down, candidates across
-    shape, plans = (machines.machines(), len(np.atleast_1d(timed.shards.plans.tp))), timed.shards.plans
+    plans = timed.shards.plans
+    shape = machines.machines(), len(np.atleast_1d(plans.tp))
     costs = {
         part: cost_part(time_part(operations, plans, across, assumed), plans).broadcast(shape)
         for part, operations in timed.operations.items()
     }
     least = np.empty((shape[0], len(timed.fitting)))
     for block in timed.blocks(max(BLOCK // shape[0], 1)):
-        time = step(_take(costs, (..., block.shard)), block.plans, block.stages, gbs, across, assumed)
+        block_costs = _take(costs, (..., block.shard))
+        time = step(block_costs, block.plans, block.stages, space.gbs, across, assumed)
         least[:, block.rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), block.starts, axis=1)
     return Evaluation(
-        model, system, gbs, assumed, timed.space, memory, timed.fitting, least, timing, timed.shards, costs
+        space=timed.space,
+        system=system,
+        assumptions=assumed,
+        memory=layout_memory(space, assumed),
+        fitting=timed.fitting,
+        least_seconds=least,
+        timing=timing,
+        shards=timed.shards,
+        costs=costs,
     )
 
 
@@ -142,35 +184,29 @@ def _distinct_timings(system: System) -> tuple[System, Ints]:
     """Return the machines that differ in more than memory, and the row of each machine among them."""
     columns = [value for path, value in system.columns().items() if path != CAPACITY]
     if not columns:
-        return system.with_figures({CAPACITY: float(np.max(system.accelerator.hbm_bytes))}), np.zeros(
-            system.machines(), np.int64
-        )
+        largest = float(np.max(system.accelerator.hbm_bytes))
+        return system.with_figures({CAPACITY: largest}), np.zeros(system.machines(), np.int64)
     _, first, timing = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
     return system.take(first), timing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StrategyResult:
-    """Result of one strategy on one machine with one number of GPUs: a part of an evaluation.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        The evaluation it is a part of.
-    machine : int
-        Row of the system's columns.
-    job : int
-        Index into `space.gpus`.
-    """
+    """Result of one batch of candidates on one machine with one number of GPUs: a part of an evaluation."""
 
     evaluation: Evaluation
-    machine: int
-    job: int
+    machine: int  # row of the system's columns
+    job: int  # index into `space.gpus`
+
+    @property
+    def space(self) -> Space:
+        """Space of the candidates."""
+        return self.evaluation.space
 
     @property
     def gpus(self) -> int:
         """Number of GPUs."""
-        return self.evaluation.space.gpus[self.job]
+        return self.space.gpus[self.job]
 
     @property
     def system(self) -> System:
@@ -180,7 +216,7 @@ class StrategyResult:
     @property
     def layouts(self) -> slice:
         """Rows of the space's layouts."""
-        starts = self.evaluation.space.starts
+        starts = self.space.starts
         return slice(int(starts[self.job]), int(starts[self.job + 1]))
 
     @cached_property
@@ -194,20 +230,19 @@ class StrategyResult:
     @property
     def candidates(self) -> int:
         """Number of candidates that meet every rule."""
-        return int(self.evaluation.space.counts[self.layouts].sum())
+        return int(self.space.counts[self.layouts].sum())
 
     @property
     def feasible(self) -> int:
         """Number of candidates that fit in memory."""
-        return int(self.evaluation.space.counts[self.fitting].sum())
+        return int(self.space.counts[self.fitting].sum())
 
     @property
     def rejected(self) -> dict[str, int]:
         """Number of candidates rejected, by the first rule they break, and by memory."""
-        broken = {reason: int(counts[self.job]) for reason, counts in self.evaluation.space.rejected.items()}
-        return {reason: count for reason, count in broken.items() if count} | {
-            OUT_OF_MEMORY: self.candidates - self.feasible
-        }
+        broken = {reason: int(counts[self.job]) for reason, counts in self.space.rejected.items()}
+        by_memory = {OUT_OF_MEMORY: self.candidates - self.feasible}
+        return {reason: count for reason, count in broken.items() if count} | by_memory
 
     @property
     def fitting(self) -> Ints:
@@ -235,46 +270,19 @@ class StrategyResult:
         return layouts[pool[np.lexsort((layouts[pool], second[pool], first[pool]))[:top]]]
 
 
-@dataclass(frozen=True)
-class RankedCandidates:
-    """The best candidates of outcomes of one evaluation: rows sorted by outcome, then time, memory and enumeration order.
+class RankedCandidates(NamedTuple):
+    """The best candidates of outcomes of one evaluation: rows sorted by outcome, then time, memory and enumeration order."""
 
-    Parameters
-    ----------
-    outcome : array of int, shape (rows,)
-        Index of the outcome.
-    plans : Plans
-        The candidates; columns over rows.
-    seconds : array, shape (rows,)
-        Time of the step [s].
-    memory : array, shape (rows,)
-        Memory of the fullest rank [byte].
-    """
-
-    outcome: Ints
+    outcome: Ints  # index of the outcome, shape (rows,)
     plans: Plans
-    seconds: Floats
-    memory: Floats
+    seconds: Floats  # of the step [s]
+    memory: Floats  # of the fullest rank [byte]
 
 
 def rank(outcomes: Sequence[StrategyResult], top: int, by_memory: bool = False) -> RankedCandidates:
-    """Return the best candidates of each outcome.
+    """Return the best candidates, at most `top`, of each outcome of one evaluation; the least memory is best if `by_memory`.
 
     A candidate among the best lies in one of the best layouts, so only their fills are timed again.
-
-    Parameters
-    ----------
-    outcomes : sequence of StrategyResult
-        At least one; all of one evaluation.
-    top : int
-        Candidates of each outcome.
-    by_memory : bool
-        Whether the least memory is best, instead of the least time.
-
-    Returns
-    -------
-    RankedCandidates
-        At most `top` rows for each outcome.
     """
     evaluation = outcomes[0].evaluation
     layouts = [outcome.best_layouts(top, by_memory) for outcome in outcomes]
@@ -293,51 +301,26 @@ def rank(outcomes: Sequence[StrategyResult], top: int, by_memory: bool = False) 
 
 
 def fastest(outcome: StrategyResult, layouts: Ints) -> list[Plan]:
-    """Return the fastest plan of each layout.
-
-    Parameters
-    ----------
-    outcome : StrategyResult
-        Supplies the machine.
-    layouts : array of int, shape (layouts,)
-        Rows of the space's layouts.
-
-    Returns
-    -------
-    list of Plan
-        One for each layout, in the same order.
-    """
+    """Return the fastest plan of each layout (row of the space's layouts), in the same order."""
     plans = fastest_plans(outcome, layouts)
     return [plans.row(i) for i in range(len(layouts))]
 
 
 def fastest_plans(outcome: StrategyResult, layouts: Ints) -> Plans:
-    """Return the fastest plan of each layout as columns; arguments as for `fastest`."""
+    """Return the fastest plan of each layout as columns."""
     pair, fill, seconds = outcome.evaluation.candidates(np.full(len(layouts), outcome.machine), layouts)
     order = np.lexsort((fill, seconds, pair))
     best = order[np.unique(pair[order], return_index=True)[1]]
-    space = outcome.evaluation.space
+    space = outcome.space
     return space.without_assumptions(space.plans(layouts[pair[best]], fill[best]))
 
 
 def rejections(outcomes: Sequence[StrategyResult]) -> dict[str, int]:
-    """Count the candidates that several strategies reject, by the first rule they break, and by memory.
-
-    Parameters
-    ----------
-    outcomes : sequence of StrategyResult
-        Outcomes to add up.
-
-    Returns
-    -------
-    dict of str to int
-        Reason → candidates, in the order rules are checked; the last is memory.
-    """
+    """Count the rejected candidates of outcomes by the first rule they break, in the order rules are checked; memory is last."""
     counts = Counter[str]()
     for outcome in outcomes:
         counts.update(outcome.rejected)
-    framework_reasons = dict.fromkeys(
-        rule.broken for outcome in outcomes for rule in outcome.evaluation.space.batch.rules
-    )
-    ordered = [*reasons(), *framework_reasons, NO_PLACEMENT, OUT_OF_MEMORY]
+    framework_rules = [rule for outcome in outcomes for rule in outcome.space.batch.rules]
+    of_frameworks = dict.fromkeys(rule.broken for rule in framework_rules)
+    ordered = [*reasons(), *of_frameworks, NO_PLACEMENT, OUT_OF_MEMORY]
     return {reason: counts[reason] for reason in ordered if reason in counts or reason == OUT_OF_MEMORY}

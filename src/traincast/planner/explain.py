@@ -10,14 +10,20 @@ import numpy as np
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Column
-from traincast.core.result import Doc, Result
+from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of, gib, percent, signed
-from traincast.planner.evaluation import CAPACITY, StrategyResult, evaluate, fastest, rejections
+from traincast.planner.evaluation import (
+    CAPACITY,
+    StrategyResult,
+    evaluate,
+    fastest,
+    layout_memory,
+    rejections,
+)
 from traincast.planner.framework_spaces import Framework
-from traincast.planner.held_knobs import HeldKnob, held_knobs
-from traincast.planner.layout_memory import layout_memory
-from traincast.planner.misfit import compare, label, short_of, slower, time_against_best
+from traincast.planner.misfit import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
+from traincast.planner.plan_changes import HeldKnob, held_knobs
 from traincast.planner.search_space import Space, enumerate_space
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
@@ -34,63 +40,98 @@ MAX_JOB_GPUS: Final = 1 << 17  # largest job tried when searching for a size tha
 
 
 @dataclass(frozen=True)
-class BestOfDegree:
-    """The best plan of one tensor-parallel degree (tp tp2 cp), or the least memory any of its plans needs [byte]."""
+class BestOfDegree(Result):
+    """The best plan of one tensor-parallel degree (tp tp2 cp)."""
 
-    degree: int
+    degree: Annotated[int, Doc("tensor-parallel degree")]
     best: Answer | None
-    least_memory: float
+    least_memory: Annotated[float, Doc("least memory of all plans with it", "byte", key="least_memory_bytes")]
+
+    @property
+    def best_estimate(self) -> Annotated[Estimate | None, Doc(key="best")]:
+        """The best plan with it."""
+        return _estimate(self.best)
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """The answer to "why this plan?".
+class JobSize(Result):
+    """A number of GPUs on which a plan fits."""
 
-    Parameters
-    ----------
-    outcomes : tuple of StrategyResult
-        Results of the search, one per batch of candidates.
-    plans : list of (Plan, Estimate)
-        The best plans, best first.
-    sensitivity : dict of str to float
-        Hardware figure → relative change of the best plan's step time when the figure is 10 % better.
-    degrees : list of BestOfDegree
-        Every tensor-parallel degree that has candidates.
-    excluded : dict of str to list of int
-        Reason → tp degrees that divide the GPUs but have no candidate for it.
-    miss : (Plan, Estimate) or None
-        The plan that comes nearest to fitting without fitting.
-    faster : (Plan, Estimate) or None
-        The plan faster than the best that comes nearest to fitting without fitting.
-    unlimited : (Plan, Estimate) or None
-        The best plan if memory were unlimited, where that is another one.
-    fits_from : (int, float) or None
-        Where nothing fits: the fewest GPUs, doubling, on which something does, and the least memory there [byte].
-    possible : list of int
-        Where no plan meets the rules: the nearest numbers of GPUs, below and above, on which one does.
-    held : list of HeldKnob
-        Knobs that the search holds constant, and what another value would change: of the best plan, or else of the nearest miss.
-    """
+    gpus: Annotated[int, Doc("number of GPUs")]
+    memory_bytes: Annotated[float, Doc("memory of the leanest plan there", "byte")]
 
-    outcomes: tuple[StrategyResult, ...] = field(compare=False)
-    plans: list[Answer]
-    sensitivity: dict[str, float]
-    degrees: list[BestOfDegree]
-    excluded: dict[str, list[int]]
-    miss: Answer | None
-    faster: Answer | None
-    unlimited: Answer | None
-    fits_from: tuple[int, float] | None
-    possible: list[int]
-    held: list[HeldKnob]
+
+@dataclass(frozen=True)
+class Explanation(Result):
+    """Why the best plan is the best."""
+
+    outcomes: tuple[StrategyResult, ...] = field(compare=False)  # of the search, one per batch of candidates
+    plans: list[Answer]  # the best plans, best first
+    sensitivity: Annotated[
+        dict[str, float],
+        Doc(
+            "relative change of the best plan's step time if a hardware figure is 10 % better",
+            key="sensitivity_10_percent_better",
+        ),
+    ]
+    degrees: Annotated[list[BestOfDegree], Doc("each tensor-parallel degree")]
+    excluded: Annotated[
+        dict[str, list[int]], Doc("degrees of tp that a rule excludes, by rule", key="excluded_tp")
+    ]
+    miss: Answer | None  # the plan that comes nearest to fitting without fitting
+    faster: Answer | None  # the plan faster than the best that comes nearest to fitting without fitting
+    unlimited: Answer | None  # the best plan if memory were unlimited, where that is another one
+    fits_from: (
+        tuple[int, float] | None
+    )  # where nothing fits: fewest GPUs, doubling, that do; least memory [byte]
+    possible: Annotated[
+        list[int],
+        Doc(
+            "where no plan meets the rules: the nearest numbers of GPUs that have candidates",
+            key="possible_gpus",
+        ),
+    ]
+    held: Annotated[
+        list[HeldKnob],
+        Doc(
+            "knobs that the search holds constant, and their best other value at the best plan or nearest miss"
+        ),
+    ]
+
+    @property
+    def nearest_miss(self) -> Annotated[Estimate | None, KEY]:
+        """The plan nearest to fitting that does not fit."""
+        return _estimate(self.miss)
+
+    @property
+    def nearest_faster_miss(self) -> Annotated[Estimate | None, KEY]:
+        """The plan faster than the best that is nearest to fitting."""
+        return _estimate(self.faster)
+
+    @property
+    def unlimited_memory(self) -> Annotated[Estimate | None, KEY]:
+        """The fastest plan if memory were unlimited."""
+        return _estimate(self.unlimited)
+
+    @property
+    def larger_job(self) -> Annotated[JobSize | None, Doc(key="fits_from")]:
+        """Where nothing fits: the fewest GPUs on which something does."""
+        return None if self.fits_from is None else JobSize(*self.fits_from)
+
+    @property
+    def text(self) -> Annotated[list[str], KEY]:
+        """The explanation, line by line."""
+        return self.lines()
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
         """The explanation as sentences."""
+        if self.miss is None and not self.plans:
+            return self._nothing_possible()
         if not self.plans:
-            return self._nothing_fits()
+            return [*self._nothing_fits(), *self.held_constant()]
         return [
             *(*self._binding(), *self.held_constant(), *self._runner_up()),
             *(*self._degrees(), *self._excluded(), *self._misses()),
@@ -100,59 +141,52 @@ class Explanation:
         """A line on the knobs that were not searched; none where all were."""
         return [f"Held constant, not searched: {', '.join(map(str, self.held))}."] if self.held else []
 
+    @property
+    def runner_up(self) -> Answer | None:
+        """The next best plan with other knobs: 1-D, and context with a degree of 1, are the same plan."""
+        best = self.plans[0][0].columns().numbers()
+        others = (answer for answer in self.plans[1:] if answer[0].columns().numbers() != best)
+        return next(others, None)
+
     def _binding(self) -> list[str]:
         _, best = self.plans[0]
-        shares = sorted(
-            ((float(value / best.step_seconds), name) for name, value in best.breakdown.items()), reverse=True
-        )
-        spent = ", ".join(f"{percent(share)} {label(name)}" for share, name in shares if share > 5e-4)
+        shares = [(float(value / best.step_seconds), name) for name, value in best.breakdown.items()]
+        largest = sorted((row for row in shares if row[0] > MIN_CHANGE_REPORTED), reverse=True)
+        spent = ", ".join(f"{percent(share)} {label(name)}" for share, name in largest)
         gains = sorted(self.sensitivity.items(), key=lambda item: item[1])
-        moved = [f"{name} {signed(change)}" for name, change in gains if change < -5e-4]
+        moved = [f"{name} {signed(change)}" for name, change in gains if change < -MIN_CHANGE_REPORTED]
         return [
             f"Spends its step on {spent}.",
             f"10% better hardware would change its step time by: {', '.join(moved) or 'nothing'}.",
         ]
 
     def _runner_up(self) -> list[str]:
-        best = self.plans[0]
-        knobs = best[0].columns().numbers()  # 1-D, and context with a degree of 1, are the same plan
-        runner_up = next(
-            (answer for answer in self.plans[1:] if answer[0].columns().numbers() != knobs), None
-        )
-        if runner_up is None:
+        if self.runner_up is None:
             return []
-        plan, causes = compare(runner_up, best)
+        plan, causes = compare(self.runner_up, self.plans[0])
         return [f"Runner-up: {plan}", f"    {causes}"]
 
     def _degrees(self) -> list[str]:
         best, capacity = self.plans[0], _capacity(self.outcomes)
-        lines = []
-        slow = [
-            row.degree
-            for row in self.degrees
-            if row.best is not None and slower(row.best, best) > MAX_SLOWDOWN_LISTED
-        ]
+        lines, slow = ["Best plan of each tensor-parallel degree (tp × tp2 × cp):"], []
         for row in self.degrees:
-            if row.degree in slow:
-                continue
+            head = f"  {row.degree:>4}: "
             if row.best is None:
-                lines.append(
-                    f"  {row.degree:>4}: does not fit, needs {gib(row.least_memory)} of {gib(capacity)}"
-                )
+                lines.append(f"{head}does not fit, needs {gib(row.least_memory)} of {gib(capacity)}")
+            elif row.best[1].step_seconds / best[1].step_seconds - 1 > MAX_SLOWDOWN_LISTED:
+                slow.append(str(row.degree))
             elif row.best[0] == best[0]:
-                lines.append(f"  {row.degree:>4}: the best plan")
+                lines.append(f"{head}the best plan")
             else:
                 plan, causes = compare(row.best, best)
-                lines += [f"  {row.degree:>4}: {plan}", f"        {causes}"]
+                lines += [f"{head}{plan}", f"        {causes}"]
         if slow:
-            lines.append(f"  {', '.join(map(str, slow))}: over {1 + MAX_SLOWDOWN_LISTED:.0f} times as slow")
-        return ["Best plan of each tensor-parallel degree (tp × tp2 × cp):", *lines]
+            lines.append(f"  {', '.join(slow)}: over {1 + MAX_SLOWDOWN_LISTED:.0f} times as slow")
+        return lines
 
     def _excluded(self) -> list[str]:
-        return [
-            f"Not tried: tp = {', '.join(map(str, degrees))}: {reason}."
-            for reason, degrees in self.excluded.items()
-        ]
+        excluded = self.excluded.items()
+        return [f"Not tried: tp = {', '.join(map(str, degrees))}: {reason}." for reason, degrees in excluded]
 
     def _misses(self) -> list[str]:
         misses = {
@@ -165,100 +199,74 @@ class Explanation:
             if answer is not None and answer[0] not in listed:
                 plan, est = answer
                 listed.add(plan)
-                lines += [
-                    f"{title}: {time_against_best(est, self.plans[0][1])}",
-                    f"    {plan}",
-                    f"    {short_of(est)}",
-                ]
-        return lines or [
+                head = f"{title}: {time_against_best(est, self.plans[0][1])}"
+                lines += [head, f"    {plan}", f"    {short_of(est)}"]
+        nothing = (
             "Memory excludes nothing."
             if self.miss is None
             else "Memory excludes no plan that would be faster."
-        ]
+        )
+        return lines or [nothing]
+
+    def _head(self) -> str:
+        outcome = self.outcomes[0]
+        return f"{outcome.space.model.title} on {count_of(outcome.gpus, 'GPU')} of {outcome.evaluation.system.name}"
+
+    def _nothing_possible(self) -> list[str]:
+        locks = self._common_locks()
+        with_locks = (
+            f" with {', '.join(f'{name} = {value}' for name, value in locks.items())}" if locks else ""
+        )
+        lines = [f"{self._head()}: no plan uses exactly so many GPUs{with_locks}."]
+        lines += [f"    {line}" for line in self._broken_locks(locks)]
+        reasons = rejections(self.outcomes).items()
+        rejected = [f"    {count:,}: {reason}" for reason, count in reasons if count]
+        lines += ["Rejected:", *rejected] if rejected else []
+        if self.possible:
+            numbers = ", ".join(f"{gpus:,}" for gpus in self.possible)
+            lines.append(f"Nearest numbers of GPUs that have candidates: {numbers}.")
+        return lines
 
     def _nothing_fits(self) -> list[str]:
-        evaluation, gpus = self.outcomes[0].evaluation, self.outcomes[0].gpus
-        head = f"{evaluation.model.title} on {count_of(gpus, 'GPU')} of {evaluation.system.name}"
-        if self.miss is None:
-            reasons = [
-                f"    {count:,}: {reason}" for reason, count in rejections(self.outcomes).items() if count
-            ]
-            locks = self._common_locks()
-            with_locks = (
-                f" with {', '.join(f'{name} = {value}' for name, value in locks.items())}" if locks else ""
-            )
-            lines = [f"{head}: no plan uses exactly so many GPUs{with_locks}.", *self._broken_locks(locks)]
-            lines += ["Rejected:", *reasons] if reasons else []
-            if self.possible:
-                lines.append(
-                    f"Nearest numbers of GPUs that have candidates: {', '.join(f'{gpus:,}' for gpus in self.possible)}."
-                )
-            return lines
+        assert self.miss is not None
         plan, est = self.miss
         candidates = sum(outcome.candidates for outcome in self.outcomes)
         lines = [
-            f"{head}: none of {count_of(candidates, 'candidate')} fits in memory.",
+            f"{self._head()}: none of {count_of(candidates, 'candidate')} fits in memory.",
             "Nearest miss:",
             f"    {plan}",
             f"    {short_of(est)}",
         ]
         if self.fits_from is not None:
-            enough_gpus, memory = self.fits_from
-            lines.append(
-                f"    Or {enough_gpus:,} GPUs instead of {gpus:,}: the leanest plan then needs {gib(memory)}."
-            )
-        return [*lines, *self.held_constant()]
+            enough, memory = self.fits_from
+            instead = f"{enough:,} GPUs instead of {self.outcomes[0].gpus:,}"
+            lines.append(f"    Or {instead}: the leanest plan then needs {gib(memory)}.")
+        return lines
 
     def _common_locks(self) -> dict[str, int]:
         """Return the knobs that every batch of candidates locks to the same value."""
-        first, *others = (dict(outcome.evaluation.space.batch.locks) for outcome in self.outcomes)
+        batches = [set(outcome.space.batch.locks) for outcome in self.outcomes]
         return {
-            name: value for name, value in first.items() if all(other.get(name) == value for other in others)
+            name: value
+            for name, value in self.outcomes[0].space.batch.locks
+            if all((name, value) in locks for locks in batches)
         }
 
     def _broken_locks(self, locks: Mapping[str, int]) -> list[str]:
         """Return why no plan has knobs at these values, as far as arithmetic shows it."""
-        gbs, gpus = self.outcomes[0].evaluation.gbs, self.outcomes[0].gpus
+        space, gpus = self.outcomes[0].space, self.outcomes[0].gpus
         degrees = {axis: locks[axis] for axis in AXES if axis in locks}
-        product, experts = math.prod(degrees.values()), self.outcomes[0].evaluation.model.experts
-        lines = [
-            f"{axis} = {value} does not divide {count_of(gpus, 'GPU')}"
-            for axis, value in degrees.items()
-            if gpus % value
-        ]
+        product, experts, job = math.prod(degrees.values()), space.model.experts, count_of(gpus, "GPU")
+        lines = [f"{axis} = {value} does not divide {job}" for axis, value in degrees.items() if gpus % value]
         if not lines and gpus % product:
-            lines.append(f"{' × '.join(degrees)} = {product} does not divide {count_of(gpus, 'GPU')}")
-        if gbs % locks.get("mbs", 1):
-            lines.append(
-                f"mbs = {locks['mbs']} does not divide the global batch of {count_of(gbs, 'sequence')}"
-            )
+            lines.append(f"{' × '.join(degrees)} = {product} does not divide {job}")
+        if space.gbs % locks.get("mbs", 1):
+            batch = count_of(space.gbs, "sequence")
+            lines.append(f"mbs = {locks['mbs']} does not divide the global batch of {batch}")
         if experts is not None and experts.experts % locks.get("ep", 1):
             lines.append(f"ep = {locks['ep']} does not divide the {experts.experts} experts")
-        lines += [
-            f"tp = {locks['tp']}: {reason}"
-            for reason, degrees_of in self.excluded.items()
-            if locks.get("tp") in degrees_of
-        ]
-        return [f"    {line}" for line in lines]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as JSON values."""
-        return self.record().to_dict()
-
-    def record(self) -> "ExplanationRecord":
-        """Return the explanation with meaning and unit."""
-        return ExplanationRecord(
-            sensitivity_10_percent_better=self.sensitivity,
-            degrees=[DegreeRecord(row.degree, _estimate(row.best), row.least_memory) for row in self.degrees],
-            excluded_tp=self.excluded,
-            nearest_miss=_estimate(self.miss),
-            nearest_faster_miss=_estimate(self.faster),
-            unlimited_memory=_estimate(self.unlimited),
-            possible_gpus=self.possible,
-            held=self.held,
-            fits_from=None if self.fits_from is None else JobSize(*self.fits_from),
-            text=self.lines(),
-        )
+        reasons = [reason for reason, of_reason in self.excluded.items() if locks.get("tp") in of_reason]
+        return [*lines, *(f"tp = {locks['tp']}: {reason}" for reason in reasons)]
 
 
 def _estimate(answer: Answer | None) -> Estimate | None:
@@ -266,98 +274,46 @@ def _estimate(answer: Answer | None) -> Estimate | None:
     return None if answer is None else answer[1]
 
 
-@dataclass(frozen=True)
-class DegreeRecord(Result):
-    """The best plan of one tensor-parallel degree."""
-
-    degree: Annotated[int, Doc("tensor-parallel degree")]
-    best: Annotated[Estimate | None, Doc("the best plan with it")]
-    least_memory_bytes: Annotated[float | None, Doc("least memory of all plans with it", "byte")]
-
-
-@dataclass(frozen=True)
-class JobSize(Result):
-    """A number of GPUs on which a plan fits."""
-
-    gpus: Annotated[int, Doc("number of GPUs")]
-    memory_bytes: Annotated[float, Doc("memory of the leanest plan there", "byte")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExplanationRecord(Result):
-    """Why the best plan is the best, with meaning and unit."""
-
-    sensitivity_10_percent_better: Annotated[
-        dict[str, float],
-        Doc("relative change of the best plan's step time if a hardware figure is 10 % better"),
-    ]
-    degrees: Annotated[list[DegreeRecord], Doc("each tensor-parallel degree")]
-    excluded_tp: Annotated[dict[str, list[int]], Doc("degrees of tp that a rule excludes, by rule")]
-    nearest_miss: Annotated[Estimate | None, Doc("the plan nearest to fitting that does not fit")]
-    nearest_faster_miss: Annotated[
-        Estimate | None, Doc("the plan faster than the best that is nearest to fitting")
-    ]
-    unlimited_memory: Annotated[Estimate | None, Doc("the fastest plan if memory were unlimited")]
-    possible_gpus: Annotated[
-        list[int], Doc("where no plan meets the rules: the nearest numbers of GPUs that have candidates")
-    ]
-    held: Annotated[
-        list[HeldKnob],
-        Doc(
-            "knobs that the search holds constant, and their best other value at the best plan or nearest miss"
-        ),
-    ]
-    fits_from: Annotated[JobSize | None, Doc("where nothing fits: the fewest GPUs on which something does")]
-    text: Annotated[list[str], Doc("the explanation, line by line")]
-
-
 def explain(
     outcomes: tuple[StrategyResult, ...], plans: list[Answer], framework: Framework, locks: Mapping[str, Any]
 ) -> Explanation:
     """Explain a search from its outcomes (one per batch of candidates), its best plans, and what was searched."""
     misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
-    moved = sensitivity(plans[0][1]) if plans else {}
-    fits_from = _fits_from(outcomes) if misses["miss"] is not None and not plans else None
-    possible = [] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes)
-    degrees, excluded = _by_degree(outcomes), _excluded(outcomes)
     answer = plans[0] if plans else misses["miss"]
-    knobs = [] if answer is None else held_knobs(framework, locks, answer)
     return Explanation(
         outcomes,
         plans,
-        moved,
-        degrees,
-        excluded,
-        fits_from=fits_from,
-        possible=possible,
-        held=knobs,
+        sensitivity=sensitivity(plans[0][1]) if plans else {},
+        degrees=_by_degree(outcomes),
+        excluded=_excluded(outcomes),
+        fits_from=_fits_from(outcomes) if misses["miss"] is not None and not plans else None,
+        possible=[] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes),
+        held=[] if answer is None else held_knobs(framework, locks, answer),
         **misses,
     )
 
 
-def _capacity(outcomes: tuple[StrategyResult, ...]) -> float:
+def _capacity(outcomes: Sequence[StrategyResult]) -> float:
     """Return the memory of the accelerator [byte]."""
     return float(outcomes[0].system.accelerator.hbm_bytes)
 
 
 def sensitivity(est: Estimate) -> dict[str, float]:
     """Return the relative change of the step time when each hardware figure is 10 % better and the plan is kept."""
-    fast, *_, slow = est.system.tiers
-    names = {
-        "accelerator.matrix_flops": "matrix FLOP/s",
-        "accelerator.vector_flops": "vector FLOP/s",
-        "accelerator.hbm_bandwidth": "HBM bandwidth",
-        "network.0.bandwidth": f"fast network ({fast.name})",
-        f"network.{len(est.system.tiers) - 1}.bandwidth": f"slow network ({slow.name})",
+    system = est.system
+    paths = {
+        "matrix FLOP/s": "accelerator.matrix_flops",
+        "vector FLOP/s": "accelerator.vector_flops",
+        "HBM bandwidth": "accelerator.hbm_bandwidth",
+        f"fast network ({system.tiers[0].name})": "network.0.bandwidth",
+        f"slow network ({system.tiers[-1].name})": f"network.{len(system.tiers) - 1}.bandwidth",
     }
-    figures = est.system.figures()
-    better = {
-        name: est.system.with_figures({path: figures[path] * HARDWARE_NUDGE}) for path, name in names.items()
-    }
-    changed = {
-        name: estimate(est.model, other, est.plan, est.gbs, est.assumptions) for name, other in better.items()
-    }
-    return {name: float(other.step_seconds / est.step_seconds) - 1 for name, other in changed.items()}
+    figures, changes = system.figures(), {}
+    for name, path in paths.items():
+        better = system.with_figures({path: figures[path] * HARDWARE_NUDGE})
+        changed = estimate(est.model, better, est.plan, gbs=est.gbs, assumptions=est.assumptions)
+        changes[name] = float(changed.step_seconds / est.step_seconds) - 1
+    return changes
 
 
 def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[BestOfDegree]:
@@ -365,13 +321,12 @@ def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[BestOfDegree]:
     rows: dict[int, list[Row]] = {}  # degree → time, memory, outcome, layout of the best plan
     least_memory: dict[int, float] = {}
     for index, outcome in enumerate(outcomes):
-        layouts = outcome.evaluation.space.layouts
+        layouts = outcome.space.layouts
         degree = np.asarray(layouts.tp * layouts.context)
-        memory = outcome.evaluation.memory[outcome.layouts]
-        for value in map(int, np.unique(degree[outcome.layouts])):
-            least_memory[value] = memory[degree[outcome.layouts] == value].min(
-                initial=least_memory.get(value, np.inf)
-            )
+        memory, of_job = outcome.evaluation.memory[outcome.layouts], degree[outcome.layouts]
+        for value in map(int, np.unique(of_job)):
+            least = memory[of_job == value].min(initial=least_memory.get(value, np.inf))
+            least_memory[value] = float(least)
         order = np.lexsort((outcome.fitting, outcome.memory, outcome.least_seconds))
         _, first = np.unique(degree[outcome.fitting[order]], return_index=True)
         for i in order[first]:
@@ -381,9 +336,7 @@ def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[BestOfDegree]:
     best = _answers(
         outcomes, {value: min(candidates) for value, candidates in rows.items()}, outcomes[0].system
     )
-    return [
-        BestOfDegree(value, best.get(value), float(least_memory[value])) for value in sorted(least_memory)
-    ]
+    return [BestOfDegree(value, best.get(value), least_memory[value]) for value in sorted(least_memory)]
 
 
 def _answers(
@@ -394,23 +347,24 @@ def _answers(
     for index, outcome in enumerate(outcomes):
         layouts = {name: row[3] for name, row in rows.items() if row[2] == index}
         plans |= zip(layouts, fastest(outcome, np.array(list(layouts.values()), np.int64)), strict=True)
-    evaluation = outcomes[0].evaluation
-    model, gbs, assumed = evaluation.model, evaluation.gbs, evaluation.assumptions
-    return {name: (plan, estimate(model, system, plan, gbs, assumed)) for name, plan in plans.items()}
+    space, assumed = outcomes[0].space, outcomes[0].evaluation.assumptions
+    return {
+        name: (plan, estimate(space.model, system, plan, gbs=space.gbs, assumptions=assumed))
+        for name, plan in plans.items()
+    }
 
 
 def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
     """Return the degrees of tp that divide the GPUs but break a rule under every strategy, by the first rule broken."""
-    model, gbs = outcomes[0].evaluation.model, outcomes[0].evaluation.gbs
+    model, gbs = outcomes[0].space.model, outcomes[0].space.gbs
+    kinds = dict.fromkeys((outcome.space.strategy, outcome.space.batch.uneven) for outcome in outcomes)
     reasons: dict[str, list[int]] = {}
     for tp in map(int, divisors(outcomes[0].gpus)):
         broken = []
-        for outcome in outcomes:
-            batch = outcome.evaluation.space.batch
-            plan = Plans(tp=float(tp), mbs=float(gbs), **STRATEGIES[batch.strategy].choices)
-            broken.append(
-                next((rule.broken for rule in rules(batch.uneven) if not rule.holds(model, plan, gbs)), None)
-            )
+        for strategy, uneven in kinds:
+            plan = Plans(tp=float(tp), mbs=float(gbs), **STRATEGIES[strategy].choices)
+            failed = (rule.broken for rule in rules(uneven) if not rule.holds(model, plan, gbs))
+            broken.append(next(failed, None))
         if all(broken) and broken[0] is not None:
             reasons.setdefault(broken[0], []).append(tp)
     return reasons
@@ -421,44 +375,24 @@ def _misses(outcomes: tuple[StrategyResult, ...], limit: Column) -> dict[str, An
     rows: list[Row] = []  # memory, time, outcome, layout
     excluded = [_excluded_by_memory(outcome) for outcome in _leading(outcomes)]
     for index, outcome in enumerate(excluded):
-        columns = (
-            outcome.memory,
-            outcome.least_seconds,
-            np.full(len(outcome.fitting), index),
-            outcome.fitting,
-        )
-        rows += zip(*(column.tolist() for column in columns), strict=True)
+        figures = outcome.memory.tolist(), outcome.least_seconds.tolist()
+        rows += zip(*figures, [index] * len(outcome.fitting), outcome.fitting.tolist(), strict=True)
     faster = [row for row in rows if row[1] < limit]
     picked = {
         "miss": min(rows, default=None),
         "faster": min(faster, default=None),
         "unlimited": min(faster, key=lambda row: (row[1], row[0], *row[2:]), default=None),
     }
-    answers = _answers(
-        excluded, {name: row for name, row in picked.items() if row is not None}, outcomes[0].system
-    )
+    rows_by_name = {name: row for name, row in picked.items() if row is not None}
+    answers = _answers(excluded, rows_by_name, outcomes[0].system)
     return {name: answers.get(name) for name in picked}
 
 
 def space_of(outcome: StrategyResult, gpus: int) -> Space:
-    """Enumerate the space of an outcome on another number of GPUs.
-
-    Parameters
-    ----------
-    outcome : StrategyResult
-        The outcome.
-    gpus : int
-        GPUs in the job.
-
-    Returns
-    -------
-    Space
-        The candidates of the same batch.
-    """
-    evaluation = outcome.evaluation
-    batch, system = evaluation.space.batch, evaluation.system
-    domain = system.domain(gpus) if batch.ordered else system.fast_domain
-    return enumerate_space(evaluation.model, (gpus,), domain, evaluation.gbs, batch)
+    """Enumerate the candidates of the batch of an outcome on another number of GPUs."""
+    space, system = outcome.space, outcome.evaluation.system
+    domain = system.domain(gpus) if space.batch.ordered else system.fast_domain
+    return enumerate_space(space.model, (gpus,), domain, space.gbs, space.batch)
 
 
 def _leading(outcomes: tuple[StrategyResult, ...]) -> tuple[StrategyResult, ...]:
@@ -470,18 +404,16 @@ def _leading(outcomes: tuple[StrategyResult, ...]) -> tuple[StrategyResult, ...]
 
     best: dict[str, StrategyResult] = {}
     for outcome in outcomes:
-        strategy = outcome.evaluation.space.strategy
-        if order(outcome) < order(best.setdefault(strategy, outcome)):
-            best[strategy] = outcome
+        if order(outcome) < order(best.setdefault(outcome.space.strategy, outcome)):
+            best[outcome.space.strategy] = outcome
     return tuple(best.values())
 
 
 def _excluded_by_memory(outcome: StrategyResult) -> StrategyResult:
     """Repeat the search with unlimited memory, among the layouts that do not fit."""
-    before = outcome.evaluation
-    space, capacity = space_of(outcome, outcome.gpus), float(outcome.system.accelerator.hbm_bytes)
-    system = outcome.system.with_figures({CAPACITY: np.inf})
-    return evaluate(space, before.model, system, before.gbs, before.assumptions, capacity).outcomes()[0]
+    capacity, system = _capacity([outcome]), outcome.system.with_figures({CAPACITY: np.inf})
+    space = space_of(outcome, outcome.gpus)
+    return evaluate(space, system, outcome.evaluation.assumptions, capacity).outcomes()[0]
 
 
 def _fits_from(outcomes: tuple[StrategyResult, ...]) -> tuple[int, float] | None:
@@ -489,12 +421,8 @@ def _fits_from(outcomes: tuple[StrategyResult, ...]) -> tuple[int, float] | None
     outcomes = _leading(outcomes)
     evaluation, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
     while gpus <= _largest_job(evaluation.system):
-        least = np.inf
-        for outcome in outcomes:
-            memory = layout_memory(
-                space_of(outcome, gpus), evaluation.model, evaluation.gbs, evaluation.assumptions
-            )
-            least = memory.min(initial=least)
+        spaces = [space_of(outcome, gpus) for outcome in outcomes]
+        least = min(layout_memory(space, evaluation.assumptions).min(initial=np.inf) for space in spaces)
         if least <= _capacity(outcomes):
             return gpus, float(least)
         gpus *= 2
@@ -510,14 +438,12 @@ def _possible(outcomes: tuple[StrategyResult, ...]) -> list[int]:
     """Return the nearest numbers of GPUs, below and above the search's, that have candidates."""
     system, gpus = outcomes[0].evaluation.system, outcomes[0].gpus
     stride = system.fast_domain if gpus > system.fast_domain else 1
+    nearest = gpus - gpus % stride
+    last = min(nearest + JOB_SIZES_TRIED * stride, _largest_job(system))
+    below, above = range(nearest, 0, -stride)[:JOB_SIZES_TRIED], range(nearest + stride, last + 1, stride)
 
     def possible(number: int) -> bool:
         return any(len(space_of(outcome, number).counts) for outcome in outcomes)
 
-    nearest = gpus - gpus % stride
-    larger = range(
-        nearest + stride, min(nearest + JOB_SIZES_TRIED * stride, _largest_job(system) + 1), stride
-    )
-    below = next((n for n in range(nearest, 0, -stride)[:JOB_SIZES_TRIED] if possible(n)), None)
-    above = next((n for n in larger if possible(n)), None)
-    return [n for n in (below, above) if n is not None]
+    closest = (next(filter(possible, numbers), None) for numbers in (below, above))
+    return [n for n in closest if n is not None]

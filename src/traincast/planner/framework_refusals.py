@@ -9,30 +9,14 @@ from traincast.core.plan_choices import JOINED, words
 
 @dataclass(frozen=True)
 class Refusal:
-    """Values of a choice that a framework refuses together with other choices.
+    """Values of a choice that a framework refuses together with other choices."""
 
-    Parameters
-    ----------
-    framework : str
-        Its name, as in `FRAMEWORKS`.
-    choice : str
-        Name of the choice.
-    values : frozenset
-        Refused values; refused words of a choice that joins words with ``+``.
-    beside : mapping of str to value
-        Choices with which it is refused; ``stack`` is the software stack, by name.
-    why : str
-        The reason, in the words of the framework's users.
-    source : str
-        Where the framework refuses it.
-    """
-
-    framework: str
+    framework: str  # its name, as in `FRAMEWORKS`
     choice: str
-    values: frozenset[Any]
-    beside: Mapping[str, Any]
-    why: str
-    source: str
+    values: frozenset[Any]  # refused values; refused words of a choice that joins words with ``+``
+    beside: Mapping[str, Any]  # choices with which it is refused; ``stack`` is the software stack, by name
+    why: str  # the reason, in the words of the framework's users
+    source: str  # where the framework refuses it
 
     def holds(self, choices: Mapping[str, Any]) -> bool:
         """Return whether choices are refused."""
@@ -55,6 +39,9 @@ class Refusal:
 
 
 MEGATRON: Final = "Megatron-Core 0.16.1, megatron/core/transformer/transformer_config.py"
+TORCHTITAN: Final = "torchtitan 0.3.0, torchtitan/config/configs.py"
+DEEPSPEED: Final = "DeepSpeed 0.19.8, deepspeed/runtime/config.py"
+ON: Final = frozenset({True})
 REFUSALS: Final = (
     Refusal(
         "megatron",
@@ -67,7 +54,7 @@ REFUSALS: Final = (
     Refusal(
         "megatron",
         "ep_overlap",
-        frozenset({True}),
+        ON,
         {"recompute": "full"},
         "overlap of expert communication does not support full recomputation",
         MEGATRON,
@@ -75,60 +62,34 @@ REFUSALS: Final = (
     Refusal(
         "megatron",
         "tp_overlap",
-        frozenset({True}),
+        ON,
         {"sp": False},
         "overlap of tensor-parallel communication needs sequence parallelism",
         "Megatron-Core 0.16.1, megatron/training/arguments.py",
     ),
-    Refusal(
-        "torchtitan",
-        "ep_overlap",
-        frozenset({True}),
-        {},
-        "torchtitan has no setting that overlaps expert communication",
-        "torchtitan 0.3.0, torchtitan/config/configs.py",
-    ),
-    Refusal(
-        "deepspeed",
-        "tp_overlap",
-        frozenset({True}),
-        {},
-        "DeepSpeed's configuration has no setting that overlaps tensor-parallel communication",
-        "DeepSpeed 0.19.8, deepspeed/runtime/config.py",
-    ),
-    Refusal(
-        "deepspeed",
-        "ep_overlap",
-        frozenset({True}),
-        {},
-        "DeepSpeed's configuration has no setting that overlaps expert communication",
-        "DeepSpeed 0.19.8, deepspeed/runtime/config.py",
+    *(
+        Refusal(
+            framework, choice, ON, {}, f"{owner} has no setting that overlaps {kind} communication", source
+        )
+        for framework, choice, owner, kind, source in (
+            ("torchtitan", "ep_overlap", "torchtitan", "expert", TORCHTITAN),
+            ("deepspeed", "tp_overlap", "DeepSpeed's configuration", "tensor-parallel", DEEPSPEED),
+            ("deepspeed", "ep_overlap", "DeepSpeed's configuration", "expert", DEEPSPEED),
+        )
     ),
     Refusal(
         "torchtitan",
         "tp_overlap",
-        frozenset({True}),
+        ON,
         {"stack": "torchtitan-eager"},
         "asynchronous tensor parallelism requires torch.compile of the model",
-        "torchtitan 0.3.0, torchtitan/config/configs.py; until 2025 torchtitan/distributed/tensor_parallel.py",
+        f"{TORCHTITAN}; until 2025 torchtitan/distributed/tensor_parallel.py",
     ),
 )
 
 
 def refused(framework: str, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """Return the refusals of a framework that apply to choices.
-
-    Parameters
-    ----------
-    framework : str
-        Its name, as in `FRAMEWORKS`.
-    choices : mapping of str to value
-        Choices of a plan, and `stack`, the name of the software stack.
-
-    Returns
-    -------
-    tuple of Refusal
-        Those that apply; empty where the framework runs the choices.
+    """Return the refusals of a framework that apply to choices of a plan, and to `stack`, the name of the software stack.
 
     Examples
     --------

@@ -32,7 +32,7 @@ from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.planner.confidence import probability_near_best
 from traincast.planner.evaluation import StrategyResult, evaluate, fastest, rank, rejections
-from traincast.planner.explain import Explanation, ExplanationRecord, explain
+from traincast.planner.explain import Explanation, explain
 from traincast.planner.framework_spaces import (
     FRAMEWORKS,
     CandidateBatch,
@@ -79,7 +79,7 @@ class Found:
     @property
     def strategies(self) -> tuple[str, ...]:
         """Strategies searched, in the order requested."""
-        return tuple(dict.fromkeys(outcome.evaluation.space.strategy for outcome in self.outcomes))
+        return tuple(dict.fromkeys(outcome.space.strategy for outcome in self.outcomes))
 
     @property
     def candidates(self) -> int:
@@ -127,7 +127,8 @@ class Found:
 
     def _answer(self, plan: Plan) -> Answer:
         """Return a plan with its estimate."""
-        return plan, estimate(self.model, self.system, plan, self.gbs, self.assumptions)
+        est = estimate(self.model, self.system, plan, gbs=self.gbs, assumptions=self.assumptions)
+        return plan, est
 
     @property
     def least_seconds(self) -> float:
@@ -233,7 +234,7 @@ class Found:
                 ParetoPlan(est.strategy, plan, est.step_seconds, est.memory_bytes)
                 for plan, est in self.pareto()
             ],
-            explanation=self.explain().record(),
+            explanation=self.explain(),
         )
 
     def to_json(self, **figures: Any) -> str:
@@ -285,7 +286,7 @@ class SearchRecord(Result):
     pareto: Annotated[
         list[ParetoPlan], Doc("plans that no other beats in both time and memory, fastest first")
     ]
-    explanation: Annotated[ExplanationRecord, Doc("why the best plan is the best")]
+    explanation: Annotated[Explanation, Doc("why the best plan is the best")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +316,7 @@ class SearchRequest:
         for done, (domain, batch) in enumerate(searches, 1):
             sizes = tuple(n for n in domains if domains[n] == domain)
             space = enumerate_space(self.model, sizes, domain, self.gbs, batch)
-            results = evaluate(space, self.model, system, self.gbs, self.assumptions).outcomes()
+            results = evaluate(space, system, self.assumptions).outcomes()
             for n, outcome in zip(sizes, results, strict=True):
                 outcomes[n].append(outcome)
             if progress is not None:

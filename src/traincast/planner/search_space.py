@@ -23,8 +23,8 @@ The first layouts of ``1d`` for 4 layers on 4 GPUs in fast domains of 2, with a 
 These 5 layouts have 8 candidates, but only 4 shards: (layer row 0, layer placement 0), (1, 0), (2, 0) and (2, 1).
 """
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
@@ -36,78 +36,51 @@ from traincast.core.plan import Plans
 from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.panels_and_placements import (
-    Placements,
-    enumerate_placements,
-    layer_axes_of,
-    placement_options,
-)
 from traincast.step.pipeline_stages import Stages, stages, with_load
-from traincast.step.placement import divisors, factorizations
+from traincast.step.placement import divisors, factorizations, placements_in_order
 from traincast.step.validity import rules
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
+MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
 
-class SpaceCache:
-    """Results that depend on a space but not on the machine, kept for the next machine that is asked about.
+@dataclass(frozen=True, eq=False)
+class Fills:
+    """Panels and placements of each row of degrees, one row after the other."""
 
-    It belongs to one `Space` and is filled by `planner.layout_memory`. It changes no result: what is missing is computed.
+    first: Ints  # row r of the degrees has `count[r]` fills from `first[r]` on; shape (degrees,)
+    count: Ints
+    panels: Floats  # SUMMA panels, shape (fills,); 1 for other strategies
+    fast: Floats  # members of each axis in one fast domain, shape (axes, fills)
+    # Number of the part of a fill that a layer's time depends on: panels (as the row's k-th choice) and the placement of the
+    # layer's axes; shape (fills,). Numbers are comparable only within one layer row.
+    layer_placement: Ints
 
-    Attributes
-    ----------
-    memory : dict
-        Memory of every layout [byte], by model, global batch and assumptions.
-    timed : tuple or None
-        The candidates last prepared for timing, after what they were prepared for.
-    """
-
-    __slots__ = ("memory", "timed")
-
-    def __init__(self) -> None:
-        self.memory: dict[Hashable, Floats] = {}
-        self.timed: tuple[Hashable, Any] | None = None
+    def of(self, rows: Ints) -> Ints:
+        """Return all fills of the given rows of degrees, one row after the other: an array of shape (fills of these rows,)."""
+        count = self.count[rows]
+        ends = np.cumsum(count)
+        return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Space:
-    """All layouts of one batch on one or several numbers of GPUs, and their fills.
+    """All layouts of one batch on one or several numbers of GPUs, and their fills."""
 
-    Parameters
-    ----------
-    batch : CandidateBatch
-        What the candidates have in common.
-    gpus : tuple of int
-        Numbers of GPUs.
-    layouts : Plans
-        Layouts that meet every rule, in enumeration order: GPUs, tp, tp2 or cp, pp, mbs, all ascending.
-    starts : array of int, shape (numbers of GPUs + 1,)
-        First layout of each number of GPUs, and the end.
-    layers : Plans
-        Distinct (tp, tp2 or cp, ep, etp, ulysses, mbs): all that the memory of a layer depends on.
-    layer_row, degree : array of int, shape (layouts,)
-        For each layout its row in `layers` and in `fills`.
-    stages : Stages
-        Devices of the layouts' pipelines; columns of shape (layouts,).
-    fills : Placements
-        Panels and placements of each row of degrees.
-    rejected : dict of str to array
-        Reason → candidates rejected by it, for each number of GPUs; a candidate counts for the first rule it breaks.
-    cache : SpaceCache
-        Results for this space that are computed once; no part of its value.
-    """
-
+    model: Model
+    gbs: int  # [sequences]
     batch: CandidateBatch
     gpus: tuple[int, ...]
-    layouts: Plans
-    starts: Ints
-    layers: Plans
-    layer_row: Ints
-    degree: Ints
-    stages: Stages
-    fills: Placements
-    rejected: dict[str, Ints]
-    cache: SpaceCache = field(default_factory=SpaceCache, init=False, compare=False, repr=False)
+    layouts: Plans  # that meet every rule, in enumeration order: GPUs, tp, tp2 or cp, pp, mbs, all ascending
+    starts: Ints  # first layout of each number of GPUs, and the end; shape (numbers of GPUs + 1,)
+    layers: (
+        Plans  # distinct (tp, tp2 or cp, ep, etp, ulysses, mbs): all that the memory of a layer depends on
+    )
+    layer_row: Ints  # row in `layers` of each layout, shape (layouts,)
+    degree: Ints  # row in `fills` of each layout, shape (layouts,)
+    stages: Stages  # devices of the layouts' pipelines; columns of shape (layouts,)
+    fills: Fills
+    rejected: dict[str, Ints]  # reason → candidates that break it first, for each number of GPUs
 
     @property
     def strategy(self) -> str:
@@ -142,20 +115,12 @@ class Space:
         return replace(self.layouts.take(layout), **fast, panels=self.fills.panels[fill])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shards:
-    """The distinct shards among the candidates of some layouts: all that a layer's cost depends on.
+    """The distinct shards among the candidates of some layouts: all that a layer's cost depends on."""
 
-    Parameters
-    ----------
-    plans : Plans
-        tp, tp2 or cp, mbs, panels and the placement of tp, tp2, cp.
-    row : array of int, shape (layer rows, layer placements)
-        Row in `plans` of a layer row with a layer placement; -1 where no candidate has both.
-    """
-
-    plans: Plans
-    row: Ints
+    plans: Plans  # tp, tp2 or cp, mbs, panels and the placement of tp, tp2, cp
+    row: Ints  # row in `plans`, shape (layer rows, layer placements); -1 where no candidate has both
 
     @classmethod
     def of(cls, space: Space, layouts: Ints) -> "Shards":
@@ -165,13 +130,12 @@ class Shards:
         used[space.layer_row[layouts] * len(fills.count) + space.degree[layouts]] = True
         layer_row, degree = np.divmod(np.flatnonzero(used), len(fills.count))
         fill = fills.of(degree)
-        table = np.full((len(space.layers.mbs), fills.layer_placement.max(initial=-1) + 1), -1)  # type: ignore[arg-type]
-        table[np.repeat(layer_row, fills.count[degree]), fills.layer_placement[fill]] = (
-            fill  # any fill of the shard will do
-        )
+        table = np.full((np.size(space.layers.mbs), fills.layer_placement.max(initial=-1) + 1), -1)
+        any_fill = np.repeat(layer_row, fills.count[degree]), fills.layer_placement[fill]
+        table[any_fill] = fill  # any fill of the shard will do
         row, placement = np.nonzero(table >= 0)
         fill = table[row, placement]
-        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(layer_axes_of(space.batch))}
+        fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(_layer_axes(space.batch))}
         table[row, placement] = np.arange(len(row))
         return cls(replace(space.layers.take(row), panels=fills.panels[fill], **fast), table)
 
@@ -180,31 +144,14 @@ class Shards:
 def enumerate_space(
     model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch
 ) -> Space:
-    """Enumerate a batch of candidates (arXiv 2410.00273, search space).
+    """Enumerate a batch of candidates on ascending numbers of GPUs in fast domains of some size (arXiv 2410.00273).
 
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    gpus : tuple of int
-        Numbers of GPUs, ascending.
-    domain : int
-        Accelerators in a fast domain.
-    gbs : int
-        Global batch [sequences].
-    batch : CandidateBatch
-        What the candidates have in common, and what is searched.
-
-    Returns
-    -------
-    Space
-        Layouts that meet every rule and can be placed, their fills, and how many candidates each rule rejects.
+    A space has the layouts that meet every rule and can be placed, their fills, and how many candidates each rule rejects.
     """
     space = _enumerate(model, gpus, domain, gbs, batch.shape)
     given = dict(batch.choices)
-    return replace(
-        space, batch=batch, layouts=replace(space.layouts, **given), layers=replace(space.layers, **given)
-    )
+    layouts, layers = replace(space.layouts, **given), replace(space.layers, **given)
+    return replace(space, batch=batch, layouts=layouts, layers=layers)
 
 
 @lru_cache(maxsize=16)
@@ -221,21 +168,19 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         searched &= degrees[:, axes.index(axis)] == value if axis in axes else True
     degrees, job = degrees[searched], job[searched]
     plan, degree = _layouts(model, gbs, batch, degrees)
-    counts, wide, places, placeable = placement_options(model.hidden, domain, batch, degrees)
+    counts, wide, places, placeable = _fill_options(model.hidden, domain, batch, degrees)
     in_batch, placeable = _in_domain(batch, degrees, places, placeable)
     fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
     candidates = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
-    valid = np.asarray(wide.any(axis=1) & in_batch)[
-        degree
-    ]  # not where the panels are locked to a number that a grid does not have
+    # Not where the panels are locked to a number that a grid does not have.
+    valid = np.asarray(wide.any(axis=1) & in_batch)[degree]
     rejected: dict[str, Ints] = {}
 
     def reject(reason: str, holds: Bools) -> None:
         broken = valid & ~holds
         if broken.any():
-            rejected[reason] = np.bincount(job[degree[broken]], candidates[broken], len(gpus)).astype(
-                np.int64
-            )
+            counted = np.bincount(job[degree[broken]], candidates[broken], len(gpus))
+            rejected[reason] = counted.astype(np.int64)
             np.logical_and(valid, holds, out=valid)
 
     for rule in rules(batch.uneven, batch.rules):
@@ -243,19 +188,61 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     reject(NO_PLACEMENT, np.any(placeable, axis=1)[degree])
     layouts = plan.take(valid)
     used, degree = np.unique(degree[valid], return_inverse=True)
-    starts = np.searchsorted(job[used][degree], np.arange(len(gpus) + 1))
-    fills = enumerate_placements(batch, degrees[used], counts[used], wide[used], places, placeable[used])
+    layers, layer_row = _layer_rows(layouts, batch)
     return Space(
-        batch,
-        gpus,
-        layouts,
-        starts,
-        *_layer_rows(layouts, batch),
-        degree,
-        stages(model, layouts),
-        fills,
-        rejected,
+        model=model,
+        gbs=gbs,
+        batch=batch,
+        gpus=gpus,
+        layouts=layouts,
+        starts=np.searchsorted(job[used][degree], np.arange(len(gpus) + 1)),
+        layers=layers,
+        layer_row=layer_row,
+        degree=degree,
+        stages=stages(model, layouts),
+        fills=_fills(batch, degrees[used], counts[used], wide[used], places, placeable[used]),
+        rejected=rejected,
     )
+
+
+# Fills: panels and placements -------------------------------------------------------------------------------
+
+
+def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
+    """Return the panel counts to try for each SUMMA grid, and which of them are valid: arrays of shape (rows, choices).
+
+    s = max(tp, tp2) is doubled while panels stay wide. Where e/s < 512 already, only s is tried (arXiv 2410.00273, search space).
+    """
+    s = np.maximum(tp, tp2)[:, None]
+    count = s << np.arange(max(1, (hidden // MIN_PANEL).bit_length()))
+    wide = (hidden % count == 0) & (hidden // count >= MIN_PANEL)
+    return count, np.where(hidden / s < MIN_PANEL, count == s, wide)
+
+
+def _fill_options(
+    hidden: int, domain: int, batch: CandidateBatch, degrees: Ints
+) -> tuple[Ints, Bools, Ints, Bools]:
+    """Return the panel counts and placements to try, and which are valid for each row of degrees.
+
+    A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a domain lies in it
+    as a whole: the last column of placements.
+    """
+    inside = degrees.prod(axis=1) <= domain
+    if batch.ordered:
+        order = batch.given.get("order", "tp-cp-dp-pp")
+        places, placeable = placements_in_order(domain, STRATEGIES[batch.strategy].axes, order, degrees)
+    else:
+        places = factorizations(domain, degrees.shape[1])
+        placeable = np.ones((len(degrees), len(places)), bool)
+        for axis, column in enumerate(degrees.T):
+            values, which = np.unique(column, return_inverse=True)
+            placeable &= (values[:, None] % places[:, axis] == 0)[which]
+    placeable = np.column_stack((placeable & ~inside[:, None], inside))
+    if batch.strategy == "summa":
+        counts, wide = panels(hidden, degrees[:, 0], degrees[:, 1])
+        return counts, wide & (counts == dict(batch.locks).get("panels", counts)), places, placeable
+    no_panels = np.ones((len(degrees), 1), np.int64)
+    return no_panels, no_panels > 0, places, placeable
 
 
 def _in_domain(batch: CandidateBatch, degrees: Ints, places: Ints, placeable: Bools) -> tuple[Bools, Bools]:
@@ -271,6 +258,32 @@ def _in_domain(batch: CandidateBatch, degrees: Ints, places: Ints, placeable: Bo
     in_batch = placeable & (inside == batch.tp_in_domain)
     unplaceable = ~placeable.any(axis=1)
     return np.asarray(in_batch.any(axis=1) | (unplaceable & (not batch.tp_in_domain))), in_batch
+
+
+def _fills(
+    batch: CandidateBatch, degrees: Ints, counts: Ints, wide: Bools, places: Ints, placeable: Bools
+) -> Fills:
+    """List the valid panels and placements of each row of degrees."""
+    row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
+    # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
+    fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
+    layer_placement, members = panel, np.unique(fast)
+    for i in range(len(_layer_axes(batch))):
+        layer_placement = layer_placement * len(members) + np.searchsorted(members, fast[i])
+    if batch.experts:
+        _, layer_placement = np.unique(layer_placement, return_inverse=True)
+    count = np.bincount(row, minlength=len(degrees))
+    panel_counts = counts[row, panel].astype(float)
+    return Fills(np.cumsum(count) - count, count, panel_counts, fast.astype(float), layer_placement)
+
+
+def _layer_axes(batch: CandidateBatch) -> tuple[str, ...]:
+    """Return the axes whose placement a layer's time depends on; the first of the strategy's axes in their order."""
+    strategy = STRATEGIES[batch.strategy]
+    return strategy.axes if batch.experts else strategy.layer_axes
+
+
+# Layouts: degrees and the knobs that subdivide them ---------------------------------------------------------
 
 
 def _layouts(model: Model, gbs: int, batch: CandidateBatch, degrees: Ints) -> tuple[Plans, Ints]:
@@ -311,25 +324,16 @@ def _branch_inside(
     if batch.strategy in ("ulysses", "hybrid"):
         values = _divisors_of(columns["cp"])
         cp = columns["cp"][:, None]
-        suits = (
-            (values == cp)
-            if batch.strategy == "ulysses"
-            else (cp % values == 0) & (values > 1) & (values < cp)
-        )
-        branch("ulysses", values, suits)
+        hybrid = (cp % values == 0) & (values > 1) & (values < cp)
+        branch("ulysses", values, values == cp if batch.strategy == "ulysses" else hybrid)
     if batch.hybrid:
         holders = columns["dp"] * columns.get("cp", 1)
         values = _divisors_of(columns["dp"])
         branch("replicas", values, holders[:, None] % values == 0)
     if batch.vp is None:
         v = np.arange(1, model.layers + 1)
-        branch(
-            "vp",
-            v,
-            (v == 1)
-            | _interleaves(model.layers, columns["pp"][:, None], v)
-            | (v == dict(batch.locks).get("vp")),
-        )
+        tried = _interleaves(model.layers, columns["pp"][:, None], v)
+        branch("vp", v, tried | (v == 1) | (v == dict(batch.locks).get("vp")))
     else:
         columns["vp"] = np.full(len(columns["tp"]), batch.vp)
 
@@ -346,21 +350,16 @@ def _interleaves(layers: int, pp: Ints, vp: Ints) -> Bools:
 
 def _divisors_of(column: Ints) -> Ints:
     """Return the numbers that divide some value of a column, ascending."""
-    return (
-        np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)]))
-        if len(column)
-        else np.ones(1, np.int64)
-    )
+    if not len(column):
+        return np.ones(1, np.int64)
+    return np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)]))
 
 
 def _layer_rows(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
     """Return the distinct rows of knobs that a layer's memory depends on, and the row of each layout."""
     # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on their degrees.
-    axes = (
-        layer_axes_of(batch)
-        if batch.experts and layouts.order != "tp-cp-dp-pp"
-        else STRATEGIES[batch.strategy].layer_axes
-    )
+    by_degrees = batch.experts and layouts.order != "tp-cp-dp-pp"
+    axes = _layer_axes(batch) if by_degrees else STRATEGIES[batch.strategy].layer_axes
     knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]
     key = np.zeros(np.size(layouts.mbs), np.int64)
     for knob in knobs:

@@ -156,7 +156,7 @@ class Chunk:
         """Return the best plans of every point as columns; a point where nothing fits has one row, without a plan."""
         batch = CandidateBatch(self.strategy, vp=self.vp)
         space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, batch)
-        evaluation = evaluate(space, self.model, self.system, self.gbs, self.assumptions)
+        evaluation = evaluate(space, self.system, self.assumptions)
         outcomes = [
             outcome for machine in range(len(self.points)) for outcome in evaluation.outcomes(machine)
         ]
@@ -201,7 +201,8 @@ class Chunk:
         if not fits.any():
             return {name: np.full(len(fits), np.nan) for name in self._results()}
         machine = np.array([outcome.machine for outcome in outcomes])[outcome_index]
-        est = estimate(self.model, self.system.take(machine), plans, self.gbs, self.assumptions)
+        system = self.system.take(machine)
+        est = estimate(self.model, system, plans, gbs=self.gbs, assumptions=self.assumptions)
         days = np.nan if est.training_days is None else est.training_days
         columns = plans.numbers() | {
             "step_seconds": est.step_seconds,

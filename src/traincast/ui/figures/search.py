@@ -283,9 +283,7 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
 
 def _best_seconds(result: Found, machines: System, outcome: StrategyResult) -> Floats:
     """Return the least step time of a strategy's plans on each machine [s], infinite where nothing fits."""
-    evaluation = evaluate(
-        space_of(outcome, result.gpus), result.model, machines, result.gbs, result.assumptions
-    )
+    evaluation = evaluate(space_of(outcome, result.gpus), machines, result.assumptions)
     return np.array(
         [
             evaluation.outcomes(machine)[0].least_seconds.min(initial=np.inf)

@@ -1,0 +1,123 @@
+"""Changes of one plan and their effect: what would make it fit, and what knobs that a search holds constant would bring."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
+
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import AXES, Plan
+from traincast.core.plan_choices import STRATEGIES
+from traincast.core.precision import PRECISIONS
+from traincast.core.result import Doc, Result
+from traincast.core.units import GIB
+from traincast.planner.framework_refusals import refused
+from traincast.planner.framework_spaces import Framework, lean
+from traincast.step.estimate import Answer, Estimate, estimate
+from traincast.step.placement import divisors
+
+NO_PLACEMENT_GIVEN = {f"fast_{axis}": None for axis in AXES}  # the fastest is chosen
+
+
+def estimate_with(est: Estimate, **knobs: Any) -> Estimate | None:
+    """Return the estimate of a plan with other knobs; None where they contradict the plan, or it cannot run like that."""
+    try:
+        plan = replace(est.plan, **knobs)
+        return estimate(est.model, est.system, plan, gbs=est.gbs, assumptions=est.assumptions)
+    except InputError:
+        return None
+
+
+def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:
+    """Return single changes of a plan, in words, that save memory on the same GPUs: those that fit first, then by time."""
+    changed: list[tuple[str, Estimate]] = []
+    if not isinstance(est.plan, Plan):
+        return changed
+    for words, knobs in _leaner_knobs(est.plan, est.model):
+        other = estimate_with(est, **NO_PLACEMENT_GIVEN | knobs)
+        if other is not None and other.memory_bytes < est.memory_bytes:
+            changed.append((words, other))
+    return sorted(changed, key=lambda change: (not change[1].fits, float(change[1].step_seconds)))
+
+
+def _leaner_knobs(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield changes that may save memory, in words and as knobs."""
+    for modules in ("selective", lean(model), "full"):
+        if plan.recompute not in (modules, "full"):
+            yield f"recompute {modules}", {"recompute": modules}
+    for zero in range(plan.zero + 1, 4):
+        yield f"zero {zero}", {"zero": zero}
+    if plan.dp % 2 == 0:
+        for axis in ("tp", "pp", "cp", "tp2"):
+            if axis in STRATEGIES[plan.strategy].axes or (axis == "cp" and plan.strategy == "1d"):
+                kind = {"cp_kind": "ring"} if axis == "cp" and plan.cp_kind == "none" else {}
+                degree = getattr(plan, axis) * 2
+                yield f"{axis} {degree}", {axis: degree, "dp": plan.dp // 2, **kind}
+    if model.experts is not None:
+        yield f"ep {plan.ep * 2}", {"ep": plan.ep * 2}
+        if plan.etp < plan.tp:
+            yield f"etp {plan.tp}", {"etp": plan.tp}
+    if plan.mbs % 2 == 0:
+        yield f"mbs {plan.mbs // 2}", {"mbs": plan.mbs // 2}
+    if plan.offload == "none":
+        for states in ("optimizer", "activations"):
+            yield f"offload {states}", {"offload": states}
+
+
+@dataclass(frozen=True)
+class HeldKnob(Result):
+    """A knob that a search holds constant, and its best other value at one plan: fastest of those that fit, if any does."""
+
+    knob: Annotated[str, Doc("name of the knob")]
+    value: Annotated[Any, Doc("its value in the plan", text=True)]
+    other: Annotated[Any, Doc("the other value", text=True)]
+    step_seconds_change: Annotated[float, Doc("relative change of the step time with the other value")]
+    memory_bytes_change: Annotated[float, Doc("change of the memory of the fullest rank", "byte")]
+    fits: Annotated[bool, Doc("whether the plan fits with the other value")]
+
+    def __str__(self) -> str:
+        change, nbytes = self.step_seconds_change, self.memory_bytes_change
+        speed, memory = "as fast", ""
+        if abs(change) >= 5e-4:
+            speed = f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}"
+        if abs(nbytes) >= 0.05 * GIB:
+            memory = f", {abs(nbytes) / GIB:.1f} GiB {'more' if nbytes > 0 else 'less'}"
+        misfit = "" if self.fits else ", does not fit"
+        return f"{self.knob}={self.value} ({self.other}: {speed}{memory}{misfit})"
+
+
+def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> list[HeldKnob]:
+    """Try other values of every knob that the framework runs and the search holds constant, one knob at a time.
+
+    The largest gain of time is first. Locked knobs, and those without another value that the plan and the machine can have, are
+    left out.
+    """
+    unlocked = {name: values for name, values in framework.unsearched.items() if name not in locks}
+    knobs = [_best_other(framework, name, values, answer) for name, values in unlocked.items()]
+    return sorted((knob for knob in knobs if knob is not None), key=lambda knob: knob.step_seconds_change)
+
+
+def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer: Answer) -> HeldKnob | None:
+    """Return the best other value of a knob; None where there is none, or it has no effect on this plan."""
+    plan, est = answer
+    current, placement = getattr(plan, name), NO_PLACEMENT_GIVEN if name == "order" else {}
+    others = []
+    for value in map(int, divisors(plan.dp)) if name == "replicas" else values:
+        if value == current or (name == "precision" and not _multiplies(value, est)):
+            continue
+        other = estimate_with(est, **placement, **{name: value})
+        if other is None or refused(framework.name, other.plan.choices() | {"stack": est.assumptions.name}):
+            continue
+        others.append((not other.fits, float(other.step_seconds), value, float(other.memory_bytes)))
+    if not others:
+        return None
+    misses, seconds, value, nbytes = min(others, key=lambda row: row[:2])
+    slower, memory = seconds / float(est.step_seconds) - 1, nbytes - float(est.memory_bytes)
+    if slower == 0 and memory == 0:
+        return None
+    return HeldKnob(name, current, value, slower, memory, not misses)
+
+
+def _multiplies(precision: Any, est: Estimate) -> bool:
+    """Return whether the matrix units of a machine support the scales of a precision: microscaling came with 4-bit products."""
+    return not PRECISIONS[precision].microscaling or est.system.accelerator.fp4_flops is not None
