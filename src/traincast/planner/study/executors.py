@@ -35,18 +35,15 @@ from traincast.planner.study.results import (
     to_frame,
     to_header,
 )
-from traincast.planner.study.sweep import Chunk, Study, define
+from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Chunk, Study, define
 
-MALLOC: Final = {  # keep freed memory: by dask's setting large arrays return to the system, which takes longer than the work
-    "MALLOC_TRIM_THRESHOLD_": 1 << 30,
-    "MALLOC_MMAP_THRESHOLD_": 1 << 30,
-}
+# Keep freed memory: by dask's setting large arrays return to the system, which takes longer than the work.
+MALLOC: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 1 << 30)
+PART_NAMES: Final = re.compile(r"study\.json|(\d{6}|block-\d{6})\.parquet|\..*\.\d+-\d+\.partial")
 ROWS_PER_BLOCK: Final = 200_000  # rows of a table that are put in order at once
 MAX_CHUNKS_SUBMITTED: Final = 256  # chunks given to an executor at once
 MAX_RESTARTS: Final = 3  # times that local workers are started again after one was killed
-Progress = Callable[
-    [int, int, int], None
-]  # (chunks done, chunks in total, candidates decided by the last chunk)
+Progress = Callable[[int, int, int], None]  # chunks done, chunks in total, candidates of the last chunk
 
 
 @dataclass(frozen=True)
@@ -58,18 +55,11 @@ class Shard:
 
     @classmethod
     def read(cls, text: str) -> "Shard":
-        """Read a part written as k/n.
-
-        Raises
-        ------
-        InputError
-            If the text has another form.
-        """
+        """Read a part written as k/n."""
         k, slash, n = text.partition("/")
         if not (slash and k.isdecimal() and n.isdecimal() and 1 <= int(k) <= int(n)):
-            raise InputError(
-                "shard", [f"{text!r}: must be k/n with whole numbers 1 ≤ k ≤ n, for instance 3/16"]
-            )
+            wrong = f"{text!r}: must be k/n with whole numbers 1 ≤ k ≤ n, for instance 3/16"
+            raise InputError("shard", [wrong])
         return cls(int(k), int(n))
 
     def has(self, number: int) -> bool:
@@ -88,10 +78,7 @@ class Parts:
     def of(cls, study: Study, output: Path, force: bool = False, create: bool = True) -> "Parts":
         """Return the parts that belong to an output, their folder created.
 
-        Raises
-        ------
-        InputError
-            If there are parts of another study (or another version) and `force` is false, or files that are no parts.
+        Files that are no parts are refused, and parts of another study (or another version) unless `force` is set.
         """
         parts = cls(study, output.with_name(f"{output.name}.parts"))
         mark, content = parts.folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
@@ -99,10 +86,8 @@ class Parts:
             raise InputError(str(parts.folder), ["is in the way and holds other files: move it"])
         if mark.exists() and mark.read_text(encoding="utf-8") != content:
             if not force:
-                raise InputError(
-                    str(parts.folder),
-                    ["holds finished parts of another study; traincast study --force drops them"],
-                )
+                others = "holds finished parts of another study; traincast study --force drops them"
+                raise InputError(str(parts.folder), [others])
             parts.drop()
         if not create:
             return parts
@@ -121,8 +106,7 @@ class Parts:
 
     def strangers(self) -> list[Path]:
         """Return the files in the folder that are not of a study."""
-        names = re.compile(r"study\.json|(\d{6}|block-\d{6})\.parquet|\..*\.\d+-\d+\.partial")
-        return [path for path in self.folder.glob("*") if not names.fullmatch(path.name)]
+        return [path for path in self.folder.glob("*") if not PART_NAMES.fullmatch(path.name)]
 
     def has(self, number: int) -> bool:
         """Return whether a chunk is finished; a damaged file is not."""
@@ -138,44 +122,31 @@ class Parts:
 
     def save(self, number: int, frame: pl.DataFrame) -> None:
         """Save a finished chunk, completely or not at all."""
-        self._keep(self.path(number).stem, frame)
-
-    def _keep(self, stem: str, frame: pl.DataFrame) -> Path:
-        """Write a frame into the folder."""
-        path = self.folder / f"{stem}.parquet"
-        with atomic_output(path) as partial:
+        with atomic_output(self.path(number)) as partial:
             frame.write_parquet(partial)
-        return path
 
     def write(self, output: Path, force: bool) -> None:
         """Write the study's table once all chunks are finished, and remove the parts.
 
         Parquet is assembled in blocks, so that memory does not limit its size.
-
-        Raises
-        ------
-        InputError
-            If chunks are missing.
         """
         chunks = self.study.chunks()
         missing = [number for number in range(len(chunks)) if not self.has(number)]
         if missing:
-            raise InputError(
-                str(self.folder),
-                [f"{len(missing)} of {len(chunks)} chunks are missing: run the remaining shards first"],
-            )
+            wrong = f"{len(missing)} of {len(chunks)} chunks are missing: run the remaining shards first"
+            raise InputError(str(self.folder), [wrong])
         if output.suffix == ".parquet":
-            blocks = [
-                self._keep(f"block-{number:06d}", frame) for number, frame in enumerate(self._blocks(chunks))
-            ]
+            blocks = []
+            for number, frame in enumerate(self._blocks(chunks)):
+                blocks.append(self.folder / f"block-{number:06d}.parquet")
+                frame.write_parquet(blocks[-1])
             table = pl.scan_parquet(blocks)
             header = to_header(describe(self.study, table.collect_schema().names()))
             with atomic_output(output) as partial:
                 table.sink_parquet(partial, metadata=header, maintain_order=True)
         else:
-            collect(self.study, (pl.read_parquet(self.path(number)) for number in range(len(chunks)))).write(
-                output, force
-            )
+            frames = (pl.read_parquet(self.path(number)) for number in range(len(chunks)))
+            collect(self.study, frames).write(output, force)
         self.drop()
 
     def _blocks(self, chunks: list[Chunk]) -> Iterator[pl.DataFrame]:
@@ -196,17 +167,7 @@ def run_chunk(chunk: Chunk) -> pl.DataFrame:
 
 
 def run(study: Study, executor: Executor | None = None, workers: int = 1) -> Results:
-    """Run a study in memory, without files.
-
-    Parameters
-    ----------
-    study : Study
-        The study.
-    executor : concurrent.futures.Executor, optional
-        Where to run its chunks; else in this process, or in `workers` local ones.
-    workers : int
-        Local processes.
-    """
+    """Run a study in memory, on an executor, or else in this process or in `workers` local ones."""
     frames = dict(_completed(dict(enumerate(study.chunks())), executor, workers))
     return collect(study, (frames[number] for number in sorted(frames)))
 
@@ -216,7 +177,7 @@ def study(
     models: Sequence[Model | str],
     systems: Sequence[System | str],
     gpus: Sequence[int],
-    strategies: Sequence[str] = ("1d", "summa", "context"),
+    strategies: Sequence[str] = STRATEGIES_BY_DEFAULT,
     gbs: int | Sequence[int] | None = None,
     assumptions: str | Assumptions | None = None,
     top: int = 1,
@@ -237,7 +198,8 @@ def study(
     gbs : int or sequence of int, optional
         Global batches [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
-        Name of a preset or one's own; without them ``"paper"`` where all models are of the paper's kind, else a real framework's.
+        Assumptions, or the name of a preset or software stack; without them ``"paper"`` where all models are of the paper's kind,
+        else a real framework's.
     top : int
         Plans kept at each point.
     vary : sequence of mapping
@@ -290,29 +252,18 @@ def run_to(
 ) -> bool:
     """Run a study into a file, resuming where an earlier run stopped.
 
-    Returns
-    -------
-    bool
-        Whether the table was written; False if there are other shards, to be merged later.
-
-    Raises
-    ------
-    InputError
-        If the output cannot be written, or parts of another study lie beside it.
+    Returns whether the table was written: not if there are other shards, to be merged later.
     """
     check_output(output, force, FORMATS)
     parts = Parts.of(study, output, force)
-    chunks = dict(enumerate(study.chunks()))
-    open_chunks = {
-        number: chunk for number, chunk in chunks.items() if shard.has(number) and not parts.has(number)
-    }
-    in_shard = sum(shard.has(number) for number in chunks)
-    done = in_shard - len(open_chunks)
+    in_shard = {number: chunk for number, chunk in enumerate(study.chunks()) if shard.has(number)}
+    open_chunks = {number: chunk for number, chunk in in_shard.items() if not parts.has(number)}
+    done = len(in_shard) - len(open_chunks)
     for number, frame in _completed(open_chunks, executor, workers):
         parts.save(number, frame)
         done += 1
         if progress is not None:
-            progress(done, in_shard, int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
+            progress(done, len(in_shard), int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
     if shard.n > 1:
         return False
     parts.write(output, force)
@@ -350,9 +301,8 @@ def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.Dat
     """Run all chunks on local processes, which are restarted if one is killed."""
     for attempt in range(MAX_RESTARTS + 1):
         try:
-            with ProcessPoolExecutor(
-                workers, get_context("spawn")
-            ) as pool:  # a forked process may inherit polars' locks
+            # Spawned: a forked process may inherit polars' locks.
+            with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
                 try:
                     for number, frame in _submitted(chunks.copy(), pool):
                         del chunks[number]
@@ -367,13 +317,7 @@ def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.Dat
 
 @contextmanager
 def dask(address: str, workers: int) -> Iterator[Executor]:
-    """Open an executor on a Dask scheduler at an address, or on a cluster of local processes for ``"local"``.
-
-    Raises
-    ------
-    InputError
-        If dask.distributed is not installed or the scheduler does not answer.
-    """
+    """Open an executor on a Dask scheduler at an address, or on a cluster of local processes for ``"local"``."""
     try:
         from dask import config
         from distributed import Client, LocalCluster
@@ -391,21 +335,17 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
         client = open_client(cluster or address, timeout=10)
     except (OSError, ValueError) as error:
         raise InputError("dask", [f"no scheduler answers at {address} ({error})"]) from None
+    interrupted = False
     try:
         yield client.get_executor()
     except KeyboardInterrupt:
-        raise  # closing could wait for ever; the cluster's processes end with this one
-    except BaseException:
-        _close(client, cluster)
+        interrupted = True
         raise
-    _close(client, cluster)
-
-
-def _close(client: Any, cluster: Any) -> None:
-    """Disconnect from a scheduler, and stop a local cluster."""
-    client.close(timeout=5)
-    if cluster is not None:
-        cluster.close(timeout=5)
+    finally:
+        if not interrupted:  # else closing could wait for ever; the cluster's processes end with this one
+            client.close(timeout=5)
+            if cluster is not None:
+                cluster.close(timeout=5)
 
 
 @contextmanager
@@ -423,13 +363,7 @@ def _uninterruptible() -> Iterator[None]:
 
 @contextmanager
 def mpi() -> Iterator[Executor]:
-    """Open an executor on the ranks of an MPI job (``mpiexec -n N python -m mpi4py.futures -m traincast study …``).
-
-    Raises
-    ------
-    InputError
-        If mpi4py is not installed or finds no MPI library.
-    """
+    """Open an executor on the ranks of an MPI job (``mpiexec -n N python -m mpi4py.futures -m traincast study …``)."""
     try:
         from mpi4py.futures import MPIPoolExecutor
     except (ImportError, RuntimeError):

@@ -25,7 +25,7 @@ FORMATS: Final = (".parquet", ".csv", ".json")
 WHOLE_NUMBER_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Results:
     """A table of results.
 
@@ -39,6 +39,26 @@ class Results:
 
     frame: pl.DataFrame
     metadata: dict[str, Any]
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether tables and metadata are equal."""
+        if not isinstance(other, Results):
+            return NotImplemented
+        return self.frame.equals(other.frame) and self.metadata == other.metadata
+
+    __hash__ = None  # type: ignore[assignment]  # a frame has no hash
+
+    def to_polars(self) -> pl.DataFrame:
+        """Return the table."""
+        return self.frame
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as JSON values: ``metadata`` and ``rows``."""
+        return {"metadata": self.metadata, "rows": self.frame.to_dicts()}
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=1)
 
     def write(self, path: str | Path, force: bool = False) -> None:
         """Write as .parquet, .csv or .json, by the suffix of the path; CSV has no place for the metadata.
@@ -56,8 +76,7 @@ class Results:
             elif path.suffix == ".csv":
                 self.frame.write_csv(partial)
             else:
-                content = {"metadata": self.metadata, "rows": self.frame.to_dicts()}
-                partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+                partial.write_text(self.to_json(), encoding="utf-8")
 
 
 def to_header(metadata: dict[str, Any]) -> dict[str, str]:
@@ -66,13 +85,7 @@ def to_header(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def read(path: str | Path) -> Results:
-    """Read a table that was written as parquet or JSON.
-
-    Raises
-    ------
-    InputError
-        If it is missing, or was not written by traincast.
-    """
+    """Read a table that was written as parquet or JSON; `InputError` if it is missing, or was not written by traincast."""
     path = Path(path)
     if not path.is_file():
         raise InputError(str(path), ["no such file"])
@@ -82,10 +95,9 @@ def read(path: str | Path) -> Results:
             return Results(pl.DataFrame(content["rows"], infer_schema_length=None), content["metadata"])
         metadata = json.loads(pl.read_parquet_metadata(path)["traincast"])
         return Results(pl.read_parquet(path), metadata)
-    except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
-        raise InputError(
-            str(path), [f"is no table of results that traincast wrote ({type(error).__name__})"]
-        ) from None
+    except (KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        kind = type(error).__name__
+        raise InputError(str(path), [f"is no table of results that traincast wrote ({kind})"]) from None
 
 
 def written(path: Path, study: Study) -> Results:
@@ -123,37 +135,32 @@ def arrange(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
 
 def describe(study: Study, names: Iterable[str]) -> dict[str, Any]:
     """Return the metadata of a study's table: the meaning of its columns, and its provenance."""
-    return {
-        "columns": {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in names}
-    } | provenance(study)
+    columns = {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in names}
+    return {"columns": columns} | _provenance(study)
 
 
 def to_frame(table: Table) -> pl.DataFrame:
     """Return a chunk's table as a frame, with whole numbers as integers and null for missing values."""
     frame = pl.DataFrame({name: np.asarray(column) for name, column in table.items()})
     frame = frame.with_columns(pl.selectors.float().fill_nan(None) + 0.0)  # no -0.0
-    return frame.with_columns(
-        pl.col(name).cast(pl.Int64) for name in frame.columns if name in WHOLE_NUMBER_COLUMNS
-    )
+    whole = [name for name in frame.columns if name in WHOLE_NUMBER_COLUMNS]
+    return frame.with_columns(pl.col(name).cast(pl.Int64) for name in whole)
 
 
-def provenance(study: Study) -> dict[str, Any]:
+def _provenance(study: Study) -> dict[str, Any]:
     """Return the provenance of a study's table: version, definition, and a hash of each model and system."""
-    models_and_systems: list[Model | System] = [
-        *study.models,
-        *study.systems,
-    ]  # of different names, as define() asks
-    inputs = {item.name: _hash(_plain(item)) for item in models_and_systems}
+    items: list[Model | System] = [*study.models, *study.systems]  # of different names, as `define` asks
     definition = _plain(replace(study, models=(), systems=())) | {
         "models": [model.name for model in study.models],
         "systems": [system.name for system in study.systems],
     }
+    inputs = {item.name: _hash(_plain(item)) for item in items}
     return {"traincast": __version__, "study": definition, "inputs": inputs}
 
 
 def fingerprint(study: Study) -> str:
     """Return a hash of all that a study's parts depend on."""
-    return _hash(provenance(study) | {"chunks": [MACHINES, SIZES]})
+    return _hash(_provenance(study) | {"chunks": [MACHINES, SIZES]})
 
 
 def _plain(value: Any) -> Any:

@@ -4,80 +4,69 @@ import math
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from traincast.catalog.documents import read
 from traincast.core.errors import InputError
 from traincast.core.quantities import COLUMNS
 from traincast.core.units import EXAMPLES, parse
-from traincast.planner.study.sweep import Study, define
+from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Study, define, listed
 
 MAX_SWEEP_VALUES: Final = 1_000_000  # of one field
-KEYS: Final = (
-    "name",
-    "title",
-    "models",
-    "systems",
-    "gpus",
-    "strategies",
-    "global_batch",
-    "assumptions",
-    "top",
-    "vary",
-)
 SERIES: Final = {  # ways to write values besides a list, and their arguments
     "linspace": "[first, last, how many]",
     "logspace": "[first, last, how many]",
     "range": "[first, last, step]",
     "doubling": "[first, last]",
 }
+Names = Annotated[list[str], BeforeValidator(listed)]
+
+
+class StudyFile(BaseModel):
+    """Keys of a study file; numbers are as written, in a list, alone or as one of `SERIES`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    models: Names
+    systems: Names
+    gpus: Any
+    strategies: Names = list(STRATEGIES_BY_DEFAULT)
+    global_batch: Any = None
+    assumptions: str | None = None
+    top: Any = 1
+    vary: Any = ()  # axes, each a mapping of fields that vary together to their values
+    name: Annotated[str | None, BeforeValidator(str)] = None
+    title: Any = None
 
 
 def load_study(path: str | Path) -> Study:
-    """Load a study.
-
-    Parameters
-    ----------
-    path : str or Path
-        A YAML or JSON file with ``models``, ``systems`` and ``gpus``, and perhaps ``strategies``, ``global_batch``,
-        ``assumptions``, ``top`` and ``vary``: a list of axes, each a mapping of fields that vary together to their values.
-
-    Returns
-    -------
-    Study
-        The study.
-
-    Raises
-    ------
-    InputError
-        With every mistake of the file.
-    """
+    """Load a study from a file with the keys of `StudyFile`; `InputError` has every mistake of the file."""
     document = read(Path(path))
-    problems = [_unknown(key) for key in document if key not in KEYS]
-    problems += [f"{key}: missing" for key in ("models", "systems", "gpus") if key not in document]
-    lists = {key: _list(document.get(key, default)) for key, default in _DEFAULTS.items()}
-    texts = [(key, text) for key, given in lists.items() for text in given]
-    texts += [(key, document[key]) for key in ("assumptions",) if key in document]
-    if unnamed := [f"{key} = {text!r}: must be a name" for key, text in texts if not isinstance(text, str)]:
-        raise InputError(str(path), [*problems, *unnamed])
-    gpus = _values("gpus", document.get("gpus", [1]), problems)
-    batches = (
-        _values("global_batch", document["global_batch"], problems) if "global_batch" in document else None
-    )
-    vary = _axes(document.get("vary", []), problems)
+    problems: list[str] = []
+    try:
+        file = StudyFile.model_validate(document)
+    except ValidationError as error:
+        problems += [_problem(detail) for detail in error.errors()]
+        if any(detail["type"] == "string_type" for detail in error.errors()):
+            raise InputError(str(path), problems) from None
+        known = {key: value for key, value in document.items() if key in StudyFile.model_fields}
+        file = StudyFile.model_construct(**{"models": [], "systems": [], "gpus": [1], **known})
+    batches = None if file.global_batch is None else _values("global_batch", file.global_batch, problems)
     try:
         study = define(
-            models=lists["models"],
-            systems=lists["systems"],
-            gpus=_whole(gpus),
-            strategies=lists["strategies"],
+            models=file.models,
+            systems=file.systems,
+            gpus=_whole(_values("gpus", file.gpus, problems)),
+            strategies=file.strategies,
             gbs=None if batches is None else _whole(batches),
-            assumptions=document.get("assumptions"),
-            top=document.get("top", 1),
-            vary=vary,
-            name=str(document.get("name", Path(path).stem)),
+            assumptions=file.assumptions,
+            top=file.top,
+            vary=[_axis(number, axis, problems) for number, axis in enumerate(listed(file.vary))],
+            name=file.name or Path(path).stem,
         )
     except InputError as error:
         problems += error.problems
@@ -86,23 +75,16 @@ def load_study(path: str | Path) -> Study:
     return study
 
 
-_DEFAULTS: Final[dict[str, list[str]]] = {
-    "models": [],
-    "systems": [],
-    "strategies": ["1d", "summa", "context"],
-}
-
-
-def _unknown(key: object) -> str:
-    """Return the message on an unknown key, with the nearest known one."""
-    close = get_close_matches(str(key), KEYS, n=1)
-    offer = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(KEYS)}"
-    return f"{key}: unknown key; {offer}"
-
-
-def _list(raw: Any) -> list[Any]:
-    """Return a list as it is, and another value as a list of one."""
-    return raw if isinstance(raw, list) else [raw]
+def _problem(detail: ErrorDetails) -> str:
+    """Return the line of a mistake that pydantic found."""
+    key = str(detail["loc"][0])
+    if detail["type"] == "missing":
+        return f"{key}: missing"
+    if detail["type"] == "extra_forbidden":
+        close = get_close_matches(key, StudyFile.model_fields, n=1)
+        allowed = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(StudyFile.model_fields)}"
+        return f"{key}: unknown key; {allowed}"
+    return f"{key} = {detail['input']!r}: must be a name"
 
 
 def _whole(values: list[float]) -> list[Any]:
@@ -110,63 +92,54 @@ def _whole(values: list[float]) -> list[Any]:
     return [int(value) if value == int(value) else value for value in values]
 
 
-def _axes(raw: Any, problems: list[str]) -> list[dict[str, list[float]]]:
-    """Return the axes, each of fields that vary together."""
-    axes = []
-    for number, axis in enumerate(_list(raw)):
-        if not isinstance(axis, Mapping) or not axis:
-            problems.append(f"vary.{number} = {axis!r}: not a mapping of fields to values")
-            continue
-        axes.append(
-            {
-                str(path): _values(f"vary.{number}.{path}", values, problems, str(path))
-                for path, values in axis.items()
-            }
-        )
-    return axes
+def _axis(number: int, raw: Any, problems: list[str]) -> Any:
+    """Return an axis with its values in SI; what is no mapping stays as it is, to be refused by name."""
+    if not isinstance(raw, Mapping):
+        return raw
+    return {
+        str(path): _values(f"vary.{number}.{path}", values, problems, str(path))
+        for path, values in raw.items()
+    }
 
 
 def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[float]:
-    """Return values in SI from a list, a single value or a series of `SERIES`; mistakes are added to `problems`."""
+    """Return values in SI from a list, a single value or one of `SERIES`; mistakes are added to `problems`."""
     unit = COLUMNS[field].unit if field in COLUMNS else ""
     if not isinstance(raw, Mapping):
-        return [_number(place, value, problems, unit) for value in _list(raw)]
+        return [_number(place, value, problems, unit) for value in listed(raw)]
     kind, written = next(iter(raw.items()), (None, []))
     if len(raw) != 1 or kind not in SERIES:
-        ways = ", ".join(f"{way}: {needs}" for way, needs in SERIES.items())
-        problems.append(f"{place} = {dict(raw)!r}: must be a list, or one of {ways}")
+        forms = ", ".join(f"{name}: {arguments}" for name, arguments in SERIES.items())
+        problems.append(f"{place} = {dict(raw)!r}: must be a list, or one of {forms}")
         return [1.0]
+    place, arguments = f"{place}.{kind}", listed(written)
     units = (unit, unit, unit if kind == "range" else "")
-    numbers = [
-        _number(f"{place}.{kind}", value, problems, of)
-        for value, of in zip(_list(written), units, strict=False)
-    ]
-    if len(_list(written)) != SERIES[kind].count(",") + 1 or min(numbers, default=0) <= 0:
-        problems.append(f"{place}.{kind} = {written!r}: must be {SERIES[kind]}, all above 0")
+    numbers = [_number(place, value, problems, of) for value, of in zip(arguments, units, strict=False)]
+    if wrong := _series_problem(kind, numbers, len(arguments)):
+        problems.append(f"{place} = {written!r}: {wrong}")
         return [1.0]
-    if numbers[1] < numbers[0] and kind in {"range", "doubling"}:
-        problems.append(f"{place}.{kind} = {written!r}: the last is below the first")
-        return [1.0]
-    counted = kind in {"linspace", "logspace"}
-    how_many = numbers[2] if counted else (numbers[1] - numbers[0]) / numbers[-1]
-    if how_many > MAX_SWEEP_VALUES or (counted and how_many != int(how_many)):
-        problems.append(
-            f"{place}.{kind} = {written!r}: how many must be a whole number of at most {MAX_SWEEP_VALUES:,}"
-        )
-        return [1.0]
-    return _series(kind, numbers)
-
-
-def _series(kind: str, numbers: list[float]) -> list[float]:
-    """Return the values of a series."""
     first, last, *rest = numbers
-    if kind == "linspace":
-        return [float(value) for value in np.linspace(first, last, max(int(rest[0]), 1))]
-    if kind == "logspace":
-        return [float(value) for value in np.geomspace(first, last, max(int(rest[0]), 1))]
-    if kind == "range":
-        return [first + rest[0] * step for step in range(int((last - first) / rest[0] + 1e-9) + 1)]
-    return [first * 2.0**power for power in range(max(int(np.log2(last / first) + 1e-9), 0) + 1)]
+    match kind:
+        case "linspace":
+            return [float(value) for value in np.linspace(first, last, int(rest[0]))]
+        case "logspace":
+            return [float(value) for value in np.geomspace(first, last, int(rest[0]))]
+        case "range":
+            return [first + rest[0] * step for step in range(int((last - first) / rest[0] + 1e-9) + 1)]
+    return [first * 2.0**power for power in range(int(np.log2(last / first) + 1e-9) + 1)]
+
+
+def _series_problem(kind: str, numbers: list[float], given: int) -> str | None:
+    """Return what is wrong with the arguments of a series, or None."""
+    if given != SERIES[kind].count(",") + 1 or min(numbers, default=0) <= 0:
+        return f"must be {SERIES[kind]}, all above 0"
+    counted = kind in {"linspace", "logspace"}
+    if not counted and numbers[1] < numbers[0]:
+        return "the last is below the first"
+    values = numbers[2] if counted else (numbers[1] - numbers[0]) / numbers[-1]
+    if values > MAX_SWEEP_VALUES or (counted and values != int(values)):
+        return f"how many must be a whole number of at most {MAX_SWEEP_VALUES:,}"
+    return None
 
 
 def _number(place: str, raw: Any, problems: list[str], unit: str) -> float:

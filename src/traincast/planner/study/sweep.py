@@ -22,7 +22,7 @@ from traincast.core.model import Model
 from traincast.core.quantities import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
 from traincast.core.system import System
 from traincast.core.units import to_si
-from traincast.planner.evaluation import CAPACITY, StrategyResult, evaluate, rank
+from traincast.planner.evaluation import CAPACITY, RankedCandidates, StrategyResult, evaluate, rank
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search import check_ranking, check_sizes, check_strategies
 from traincast.planner.search_space import enumerate_space
@@ -38,37 +38,18 @@ STRATEGIES_BY_DEFAULT: Final = ("1d", "summa", "context")
 
 @dataclass(frozen=True)
 class Study:
-    """A sweep.
-
-    Parameters
-    ----------
-    name : str
-        Name of the study.
-    models, systems : tuple
-        Models and systems.
-    gpus : tuple of int
-        Numbers of GPUs, ascending.
-    strategies : tuple of str
-        Each is optimised separately.
-    batches : tuple of int
-        Global batches [sequences].
-    assumptions : Assumptions
-        Assumptions of all estimates.
-    top : int
-        Plans kept at each point.
-    vary : tuple of mapping
-        Axes; each maps paths of fields (``"accelerator.hbm_bytes"``, ``"network.0.size"``, ``"model.seq"``) to their values in SI.
-        Fields of one axis vary together, axes are crossed.
-    """
+    """A sweep."""
 
     name: str
     models: tuple[Model, ...]
     systems: tuple[System, ...]
-    gpus: tuple[int, ...]
-    strategies: tuple[str, ...]
-    batches: tuple[int, ...]
+    gpus: tuple[int, ...]  # ascending
+    strategies: tuple[str, ...]  # each is optimised separately
+    batches: tuple[int, ...]  # global batches [sequences]
     assumptions: Assumptions
-    top: int = 1
+    top: int = 1  # plans listed at each point
+    # Axes are crossed; each maps paths of fields (``"accelerator.hbm_bytes"``, ``"network.0.size"``, ``"model.seq"``) that vary
+    # together to their values in SI.
     vary: tuple[Axis, ...] = ()
 
     @property
@@ -88,16 +69,8 @@ class Study:
 
     def chunks(self) -> list["Chunk"]:
         """Return the study in chunks, in the order of its table."""
-        series = product(
-            range(len(self.models)), range(len(self.systems)), range(len(self.batches)), self.strategies
-        )
-        return [
-            chunk
-            for number, (model, system, batch, strategy) in enumerate(series)
-            for chunk in self._series(
-                number, self.models[model], self.systems[system], self.batches[batch], strategy
-            )
-        ]
+        series = product(self.models, self.systems, self.batches, self.strategies)
+        return [chunk for number, case in enumerate(series) for chunk in self._series(number, *case)]
 
     def _series(
         self, number: int, model: Model, system: System, gbs: int, strategy: str
@@ -105,39 +78,32 @@ class Study:
         """Yield the chunks of one model, system, batch and strategy: machines with one space, those with equal times adjacent."""
         fields = self.fields()
         columns = {path: values for path, values in fields.items() if is_column(path)}
-        shapes = np.array(
-            [np.zeros(self.points), *(values for path, values in fields.items() if not is_column(path))]
-        )
+        shaping = {path: values for path, values in fields.items() if path not in columns}
+        shapes = np.array([np.zeros(self.points), *shaping.values()])
         _, first, group = np.unique(shapes, axis=1, return_index=True, return_inverse=True)
         timing = [values for path, values in columns.items() if path != CAPACITY]
-        for shape in range(len(first)):
+        for shape, first_point in enumerate(first):
             points = np.flatnonzero(group == shape)
             points = points[np.lexsort([values[points] for values in timing])] if timing else points
-            shape_fields = {
-                path: values[first[shape]] for path, values in fields.items() if not is_column(path)
-            }
+            shape_fields = {path: float(values[first_point]) for path, values in shaping.items()}
             for low, size in product(range(0, len(points), MACHINES), range(0, len(self.gpus), SIZES)):
                 chunk_points = points[low : low + MACHINES]
-                machines = with_shape(system, shape_fields).with_figures(
-                    {path: values[chunk_points] for path, values in columns.items()}
-                )
-                chunk_model = with_fields(model, shape_fields)
-                vp, gpus = int(shape_fields.get("plan.vp", 1)), self.gpus[size : size + SIZES]
+                figures = {path: values[chunk_points] for path, values in columns.items()}
                 yield Chunk(
-                    number,
-                    chunk_points,
-                    chunk_model,
-                    machines,
-                    gpus,
-                    gbs,
-                    strategy,
-                    vp,
-                    self.assumptions,
-                    self.top,
+                    series=number,
+                    points=chunk_points,
+                    model=with_fields(model, shape_fields),
+                    system=with_shape(system, shape_fields).with_figures(figures),
+                    gpus=self.gpus[size : size + SIZES],
+                    gbs=gbs,
+                    strategy=strategy,
+                    vp=int(shape_fields.get("plan.vp", 1)),
+                    assumptions=self.assumptions,
+                    top=self.top,
                 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chunk:
     """A piece of a study: machines that share a search space."""
 
@@ -157,64 +123,56 @@ class Chunk:
         batch = CandidateBatch(self.strategy, vp=self.vp)
         space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, batch)
         evaluation = evaluate(space, self.system, self.assumptions)
-        outcomes = [
-            outcome for machine in range(len(self.points)) for outcome in evaluation.outcomes(machine)
-        ]
+        machines = range(len(self.points))
+        outcomes = [outcome for machine in machines for outcome in evaluation.outcomes(machine)]
         ranking = rank(outcomes, self.top)
-        plans_found = np.bincount(ranking.outcome, minlength=len(outcomes))
-        outcome_index = np.repeat(np.arange(len(outcomes)), np.maximum(plans_found, 1))
-        row = np.cumsum(plans_found) - plans_found
+        plans_ranked = np.bincount(ranking.outcome, minlength=len(outcomes))
+        outcome_index = np.repeat(np.arange(len(outcomes)), np.maximum(plans_ranked, 1))
+        first_row = np.cumsum(plans_ranked) - plans_ranked
         rank_in = np.arange(len(outcome_index)) - np.searchsorted(outcome_index, outcome_index)
-        fits = plans_found[outcome_index] > 0
-        plan_row = np.where(fits, row[outcome_index] + rank_in, 0)
-        return (
-            self._where(outcomes, outcome_index)
-            | {"rank": rank_in + 1}
-            | self._what(outcomes, ranking.outcome, ranking.plans, plan_row, fits)
-        )
+        fits = plans_ranked[outcome_index] > 0
+        plan_row = np.where(fits, first_row[outcome_index] + rank_in, 0)
+        point = self._point_columns(outcomes, outcome_index)
+        return point | {"rank": rank_in + 1} | self._plan_columns(outcomes, ranking, plan_row, fits)
 
-    def _where(self, outcomes: list[StrategyResult], outcome_index: Ints) -> Table:
+    def _point_columns(self, outcomes: list[StrategyResult], outcome_index: Ints) -> Table:
         """Return the columns that identify the point of each row, and count its candidates."""
-        machine = np.array([outcome.machine for outcome in outcomes])[outcome_index]
-        counts = {
-            "gpus": [outcome.gpus for outcome in outcomes],
-            "candidates": [outcome.candidates for outcome in outcomes],
-            "feasible": [outcome.feasible for outcome in outcomes],
-        }
-        names = {
+        of_chunk = {
             "model": self.model.name,
             "system": self.system.name,
             "strategy": self.strategy,
             "assumptions": self.assumptions.name,
+            "gbs": self.gbs,
         }
-        return (
-            {"series": np.full(len(outcome_index), self.series), "point": self.points[machine]}
-            | {name: np.full(len(outcome_index), value) for name, value in names.items()}
-            | {"gbs": np.full(len(outcome_index), self.gbs)}
-            | {name: np.array(values)[outcome_index] for name, values in counts.items()}
-        )
+        of_outcome = {
+            name: np.array([getattr(outcome, name) for outcome in outcomes])[outcome_index]
+            for name in ("machine", "gpus", "candidates", "feasible")
+        }
+        rows = len(outcome_index)
+        point = {"series": np.full(rows, self.series), "point": self.points[of_outcome.pop("machine")]}
+        return point | {name: np.full(rows, value) for name, value in of_chunk.items()} | of_outcome
 
-    def _what(
-        self, outcomes: list[StrategyResult], outcome_index: Ints, plans: Any, plan_row: Ints, fits: Bools
+    def _plan_columns(
+        self, outcomes: list[StrategyResult], ranking: RankedCandidates, plan_row: Ints, fits: Bools
     ) -> Table:
         """Return the columns of the plans and their estimates; nan where nothing fits."""
         if not fits.any():
             return {name: np.full(len(fits), np.nan) for name in self._results()}
-        machine = np.array([outcome.machine for outcome in outcomes])[outcome_index]
-        system = self.system.take(machine)
+        machine = np.array([outcome.machine for outcome in outcomes])[ranking.outcome]
+        system, plans = self.system.take(machine), ranking.plans
         est = estimate(self.model, system, plans, gbs=self.gbs, assumptions=self.assumptions)
-        days = np.nan if est.training_days is None else est.training_days
         columns = plans.numbers() | {
             "step_seconds": est.step_seconds,
             "memory_bytes": est.memory_bytes,
             "tokens_per_second_per_gpu": est.tokens_per_second_per_gpu,
-            "training_days": days,
+            "training_days": np.nan if est.training_days is None else est.training_days,
             **est.uncertainty(),
             **est.breakdown,
             **est.memory,
         }
+        rows = len(ranking.outcome)
         return {
-            name: np.where(fits, np.broadcast_to(columns[name], len(outcome_index))[plan_row], np.nan)
+            name: np.where(fits, np.broadcast_to(columns[name], rows)[plan_row], np.nan)
             for name in self._results()
         }
 
@@ -243,21 +201,9 @@ def with_shape(system: System, fields: Mapping[str, float]) -> System:
 
 
 def varied(system: System, figures: Mapping[str, float]) -> System:
-    """Return the system with some figures replaced, each under its path in a system file; sizes of domains are allowed.
+    """Return the system with some figures replaced, each under its path in a system file, in SI; sizes of domains are allowed.
 
     Where the accelerator then differs in more than its memory, its name says so: no run was measured on it, and errors are larger.
-
-    Parameters
-    ----------
-    system : System
-        The system.
-    figures : mapping of str to float
-        Path → value in SI.
-
-    Raises
-    ------
-    InputError
-        If tiers no longer nest, or a figure is not positive.
     """
     if not figures:
         return system
