@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from traincast.catalog.load import load_system
 from traincast.core.errors import InputError
+from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES, chunks
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import AXES, Plan, Plans
-from traincast.core.plan_choices import STRATEGIES, chunks
-from traincast.core.quantities import CHOICES, COLUMNS, KNOBS
 from traincast.times.process_groups import group
 
 WHOLE = "must be a whole number of at least 1"

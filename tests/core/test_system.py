@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.core.quantities import COLUMNS
+from traincast.core.nomenclature import COLUMNS
 from traincast.planner.study.sweep import define, fields_of
 
 
@@ -17,11 +17,12 @@ def test_a_system_has_two_tiers_and_the_inner_one_a_size(h200):
         (fast,),
         (fast, fast, slow),
         (slow, slow),
-        (replace(fast, size=0), slow),
         (fast, replace(slow, size=8)),
     ):
         with pytest.raises(tc.InputError, match="must be at least two"):
             replace(h200, tiers=tiers)
+    with pytest.raises(tc.InputError, match="size = 0: must be a whole number of at least 1"):
+        replace(fast, size=0)
 
 
 def test_all_wrong_figures_of_a_system_are_reported(h200):

@@ -37,7 +37,7 @@ CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)
 DOCTESTS = [
     "traincast",
     "traincast.core.plan",
-    "traincast.core.plan_choices",
+    "traincast.core.knobs",
     "traincast.planner.framework_refusals",
     "traincast.step.model_flops",
     "traincast.step.estimate",

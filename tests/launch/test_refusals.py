@@ -159,7 +159,7 @@ def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
 
 def test_refusals_are_of_choices_and_frameworks_that_there_are():
     from traincast.catalog.software_stacks import stack_names
-    from traincast.core.plan_choices import ALLOWED
+    from traincast.core.knobs import ALLOWED
     from traincast.planner.framework_spaces import FRAMEWORKS
 
     for one in REFUSALS:

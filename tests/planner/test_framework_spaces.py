@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import traincast as tc
+from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts
-from traincast.core.plan_choices import ALLOWED, STRATEGIES
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
 from traincast.step.estimate import usual_assumptions
 

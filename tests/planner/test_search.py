@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.core.plan_choices import STRATEGIES
-from traincast.core.quantities import CHOICES, COLUMNS, KNOBS
+from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
+from traincast.core.nomenclature import COLUMNS
 from traincast.planner.evaluation import OUT_OF_MEMORY
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.search_space import _enumerate, enumerate_space

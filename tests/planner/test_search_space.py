@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.core.plan_choices import STRATEGIES
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space, panels
 from traincast.step.placement import divisors, factorizations, placements

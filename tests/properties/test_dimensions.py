@@ -8,8 +8,8 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import PAPER
+from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import STRATEGIES
 from traincast.operations.transformer import layer, parts
 from traincast.step.layer_cost import cost_part
 from traincast.step.memory import Footprint, memory

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.assumptions import PAPER, PRESETS
+from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import STRATEGIES
 from traincast.operations.transformer import layer
 from traincast.planner.evaluation import evaluate, rank
 from traincast.planner.framework_spaces import CandidateBatch

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
+from traincast.core.knobs import KNOBS, STRATEGIES
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import AXES
-from traincast.core.plan_choices import STRATEGIES
-from traincast.core.quantities import COLUMNS, KNOBS
 
 CALIBRATED = calibrated()
 

@@ -17,11 +17,11 @@ from traincast.analysis.paper_results import Reproduction, reproduce
 from traincast.catalog.load import accelerator_names, figures, load_system, system_names
 from traincast.catalog.software_stacks import calibrated, load_stack, stack_file, stack_names
 from traincast.core.assumptions import ERRATA, PAPER
+from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan, Plans
-from traincast.core.plan_choices import STRATEGIES
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
-from traincast.core.quantities import COLUMNS
 from traincast.core.system import Accelerator, System, Tier
 from traincast.operations import attention, elementwise, linear
 from traincast.operations.attention import Heads
@@ -375,7 +375,7 @@ def nomenclature() -> str:
         yield "\n"
 
     intro = (
-        "# Nomenclature\n\nOne table in the code (`traincast.core.quantities`) "
+        "# Nomenclature\n\nOne table in the code (`traincast.core.nomenclature`) "
         "names every knob and result; the command line's help, the "
         "results and this page all come from it. Symbols are those of arXiv 2410.00273. Inside, everything is in FLOP, byte and "
         "second; memory is printed in GiB, bandwidth in decimal GB/s per direction.\n\n"

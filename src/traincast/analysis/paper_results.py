@@ -11,9 +11,9 @@ import numpy as np
 
 from traincast.catalog.load import load_model, load_system
 from traincast.core.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
+from traincast.core.knobs import ALIASES as STRATEGY
+from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import ALIASES as STRATEGY
-from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result, described
 from traincast.planner.search import search_each

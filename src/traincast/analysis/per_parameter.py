@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from traincast.core.errors import InputError, type_problems, unknown_name_error
+from traincast.core.knobs import words
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
-from traincast.core.plan_choices import words
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
 from traincast.core.result import KEY, Doc, Result
 from traincast.step.estimate import Estimate

@@ -7,7 +7,7 @@ from dataclasses import fields
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from traincast.catalog import huggingface
 from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
@@ -19,10 +19,16 @@ from traincast.core.system import Accelerator, Software, System, Tier
 if TYPE_CHECKING:
     from traincast.catalog.schema.fields import Figure, Part
     from traincast.catalog.schema.model import ModelFile
-    from traincast.catalog.schema.system import SystemFile
+    from traincast.catalog.schema.system import SystemKeys
 
-SYSTEM_KEYS: Final = {"accelerator", "network"}  # tell system files from model files
-MODEL_KEYS: Final = {"layers", "hidden", "heads"}
+Kind: TypeAlias = Literal["model", "system"]
+KEYS: Final[Mapping[Kind, set[str]]] = {  # that tell the files of one kind from those of the other
+    "model": {"layers", "hidden", "heads"},
+    "system": {"accelerator", "network"},
+}
+DESCRIBES: Final = {"model": "a model, or the config.json of a Hugging Face model", "system": "a system"}
+ENDINGS: Final = (".yaml", ".yml", ".json")
+NAME: Final = "a name of the catalogue, or the path of a file"
 _DOMAIN_IN_NAME = re.compile(r"(.+)-nvs([1-9]\d{0,8})")
 
 
@@ -51,62 +57,19 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
 
 
 def read_model(document: Mapping[str, Any], name: str, *, seq: int | None = None) -> Model:
-    """Make a model from parsed content; no file is opened.
-
-    Parameters
-    ----------
-    document : mapping
-        Content of a model file, or of the config.json of a Hugging Face model.
-    name : str
-        Name of the content in messages, and of the model if the content has none.
-    seq : int, optional
-        Sequence length in place of the model's own [tokens].
-
-    Raises
-    ------
-    InputError
-        With every mistake of the content.
-    """
+    """Make a model of the parsed content of a model file or a Hugging Face config.json; `name` names it in messages."""
     return _model(_checked_model(dict(document), Path(name) / "config.json", name, seq), name)
 
 
 def known_model(name: str, *, seq: int | None = None) -> Model:
-    """Load a model of the catalogue; a file of that name is not considered.
-
-    Parameters
-    ----------
-    name : str
-        Name of the model, in any case.
-    seq : int, optional
-        Sequence length in place of the model's own [tokens].
-
-    Raises
-    ------
-    InputError
-        If the catalogue has no such model, or the sequence length is not allowed.
-    """
-    _require_name("model", name, "a name of the catalogue")
-    if _model_document(name) is None:
-        raise unknown_name_error("model", name, model_names())
+    """Load a model of the catalogue; a file of that name is not considered."""
+    _known_document("model", name)
     return load_model(name, seq=seq)
 
 
 def known_system(name: str) -> System:
-    """Load a system of the catalogue; a file of that name is not considered.
-
-    Parameters
-    ----------
-    name : str
-        Name of the system, in any case, such as ``"dgx-h100"`` or ``"h200-nvs8"``.
-
-    Raises
-    ------
-    InputError
-        If the catalogue has no such system.
-    """
-    _require_name("system", name, "a name of the catalogue")
-    if _system_document(name) is None:
-        raise unknown_name_error("system", name, system_names(), hint="any N in <gpu>-nvs<N>")
+    """Load a system of the catalogue; a file of that name is not considered."""
+    _known_document("system", name)
     return load_system(name)
 
 
@@ -130,9 +93,10 @@ def load_system(name_or_path: str | Path) -> System:
         If there is no such system, or with every mistake of the file.
     """
     file = _system_file(name_or_path)
+    accelerator: Any = file.accelerator
     return System(
         name=file.name,
-        accelerator=Accelerator(name=file.accelerator.name, **_values(file.accelerator)),
+        accelerator=Accelerator(name=accelerator.name, **_values(accelerator)),
         tiers=tuple(
             Tier(name=tier.name, mesh=getattr(tier, "mesh", False), **_values(tier)) for tier in file.network
         ),
@@ -143,35 +107,18 @@ def load_system(name_or_path: str | Path) -> System:
 
 
 def load_accelerator(name: str) -> Accelerator:
-    """Load an accelerator of the catalogue.
-
-    Parameters
-    ----------
-    name : str
-        Name of the accelerator, in any case, such as ``"h100-sxm-80"``.
-
-    Raises
-    ------
-    InputError
-        If there is no such accelerator.
-    """
-    from traincast.catalog.schema import system as systems
+    """Load an accelerator of the catalogue, such as ``"h100-sxm-80"``."""
+    from traincast.catalog.schema.system import AcceleratorPart
 
     document = catalogue_entry("accelerators", name.lower())
     if document is None:
         raise unknown_name_error("accelerator", name, accelerator_names())
-    part = systems.AcceleratorPart.model_validate(document)
+    part = AcceleratorPart.model_validate(document)
     return Accelerator(name=part.name, **_values(part))
 
 
 def as_model(model: str | Path | Model) -> Model:
-    """Return a model itself, or load that of a name or a file as `load_model` does.
-
-    Raises
-    ------
-    InputError
-        If it is neither, or cannot be loaded.
-    """
+    """Return a model itself, or load that of a name or a file as `load_model` does."""
     if isinstance(model, Model):
         return model
     _require_name("model", model, "a name of the catalogue, the path of a file, or a Model")
@@ -179,25 +126,11 @@ def as_model(model: str | Path | Model) -> Model:
 
 
 def as_system(system: str | Path | System) -> System:
-    """Return a system itself, or load that of a name or a file as `load_system` does.
-
-    Raises
-    ------
-    InputError
-        If it is neither, or cannot be loaded.
-    """
+    """Return a system itself, or load that of a name or a file as `load_system` does."""
     if isinstance(system, System):
         return system
     _require_name("system", system, "a name of the catalogue, the path of a file, or a System")
     return load_system(system)
-
-
-def _require_name(
-    argument: str, value: Any, allowed: str = "a name of the catalogue, or the path of a file"
-) -> None:
-    """Raise an error if an argument is neither a name nor a path."""
-    if problems := type_problems(argument, value, allowed, str, Path):
-        raise InputError(argument, problems)
 
 
 def model_names() -> tuple[str, ...]:
@@ -251,56 +184,151 @@ def systems_with(accelerator: str) -> tuple[str, ...]:
     return tuple(name for name, value in accelerators.items() if value == (accelerator.lower(),))
 
 
+def system_document(name_or_path: str | Path) -> dict[str, Any]:
+    """Read the file of a system without checking it; arguments and errors as for `load_system`."""
+    document = _document("system", name_or_path)
+    if isinstance(parts := document.get("software"), list):
+        document["software"] = [
+            with_current_paths(part) if isinstance(part, dict) else part for part in parts
+        ]
+    return document
+
+
 def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
-    """Return every figure of a model, system, accelerator or software stack: path, value in SI, unit, source and basis.
+    """Return every figure of a model, system, accelerator or software stack, in the order of the file's schema.
 
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A name of the catalogue or a file, as for `load_model` and `load_system`.
-
-    Returns
-    -------
-    tuple of Figure
-        The figures, in the order of the file's schema.
-
-    Raises
-    ------
-    InputError
-        If there is no such model or system, or with every mistake of the file.
+    The argument is a name of the catalogue or a file, as for `load_model` and `load_system`.
     """
     from traincast.catalog.schema import fields as entries
-    from traincast.catalog.schema import system as systems
+    from traincast.catalog.schema.system import AcceleratorPart
 
     _require_name("name_or_path", name_or_path)
-    if _is_system(name_or_path):
+    name = str(name_or_path)
+    if _is_file(name_or_path):
+        is_system = not KEYS["system"].isdisjoint(read(Path(name_or_path)))
+    else:
+        is_system = _catalogue_document("system", name) is not None
+        if not is_system and _catalogue_document("model", name) is None:
+            if accelerator := catalogue_entry("accelerators", name.lower()):
+                return entries.figures(AcceleratorPart.model_validate(accelerator))
+            if name.lower() in stack_names():
+                return entries.figures(stack_file(name))
+            _refuse_other_file(name, "catalogue", "a model or a system")
+            known = (*model_names(), *system_names(), *accelerator_names(), *stack_names())
+            raise unknown_name_error("model, system, accelerator or software stack", name, known)
+    if is_system:
         return entries.figures(_system_file(name_or_path))
-    if not _is_file(name_or_path) and _model_document(str(name_or_path)) is None:
-        if accelerator := catalogue_entry("accelerators", str(name_or_path).lower()):
-            return entries.figures(systems.AcceleratorPart.model_validate(accelerator))
-        if str(name_or_path).lower() in stack_names():
-            return entries.figures(stack_file(str(name_or_path)))
-        _refuse_other_file("catalogue", str(name_or_path))
-        names = (*model_names(), *system_names(), *accelerator_names(), *stack_names())
-        raise unknown_name_error("model, system, accelerator or software stack", str(name_or_path), names)
     file = _model_file(name_or_path)
-    _model(file, str(name_or_path))  # refuses figures that contradict each other
+    _model(file, name)  # refuses figures that contradict each other
     return entries.figures(file)
+
+
+def _require_name(argument: str, value: Any, allowed: str = NAME) -> None:
+    """Raise an error if an argument is neither a name nor a path."""
+    if problems := type_problems(argument, value, allowed, str, Path):
+        raise InputError(argument, problems)
+
+
+def _is_file(name_or_path: str | Path) -> bool:
+    """Return whether the argument is the path of a file, not a name of the catalogue."""
+    if isinstance(name_or_path, Path):
+        return True
+    has_separator = any(mark in name_or_path for mark in ("/", os.sep, os.altsep) if mark)
+    return has_separator or name_or_path.lower().endswith(ENDINGS)
+
+
+def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
+    """Read the file of a model or a system, unchecked: that of a path, or of a name of the catalogue."""
+    _require_name(kind, name_or_path)
+    if _is_file(name_or_path):
+        document = read(Path(name_or_path))
+    else:
+        if _catalogue_document(kind, str(name_or_path)) is None:
+            _refuse_other_file(str(name_or_path), kind, DESCRIBES[kind])
+        document = _known_document(kind, str(name_or_path))
+    other: Kind = "system" if kind == "model" else "model"
+    if KEYS[other] & document.keys():
+        raise InputError(str(name_or_path), [f"describes a {other}, not a {kind}"])
+    return document
+
+
+def _known_document(kind: Kind, name: str) -> dict[str, Any]:
+    """Return the entry of the catalogue of a name; raise if there is none."""
+    _require_name(kind, name, "a name of the catalogue")
+    document = _catalogue_document(kind, name)
+    if document is not None:
+        return document
+    if kind == "model":
+        raise unknown_name_error("model", name, model_names())
+    systems = ", ".join(systems_with(name))
+    hint = f"that is an accelerator; systems with it: {systems}" if systems else "any N in <gpu>-nvs<N>"
+    raise unknown_name_error("system", name, system_names(), hint)
+
+
+def _catalogue_document(kind: Kind, name: str) -> dict[str, Any] | None:
+    """Return a copy of the entry of the catalogue of a name or alias, in any case; None if there is none."""
+    name = name.lower()
+    if kind == "model":
+        aliases = values_of_key("models", "aliases")
+        return catalogue_entry("models", next((entry for entry in aliases if name in aliases[entry]), name))
+    match = _DOMAIN_IN_NAME.fullmatch(name)
+    document = catalogue_entry("systems", match[1] if match else name) or {}
+    needs_domain = document.pop("fast_domains", None) is not None
+    if not document or needs_domain != bool(match):
+        return None
+    if match:
+        size = {"value": int(match[2]), "source": f"the name {name}", "basis": "assumed"}
+        document["name"], document["network"][0]["size"] = name, size
+    return document
+
+
+def _refuse_other_file(name: str, kind: str, describes: str) -> None:
+    """Raise an error that says which files are allowed, if an unknown name is that of another kind of file."""
+    if os.path.isfile(name) or os.path.splitext(name)[1][1:].isalpha():
+        wrong = f"is no {kind} file: wanted is a .yaml, .yml or .json file that describes {describes}"
+        raise InputError(name, [wrong])
+
+
+def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile":
+    """Read and check a model file, with its sequence length replaced if one is given."""
+    return _checked_model(_document("model", name_or_path), Path(name_or_path), str(name_or_path), seq)
+
+
+def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int | None) -> "ModelFile":
+    """Check the content of a model file, or of a Hugging Face configuration at a path."""
+    from traincast.catalog.schema.messages import check
+    from traincast.catalog.schema.model import ModelFile
+
+    if seq is not None and (problems := whole_number_problems("seq", seq)):
+        raise InputError(subject, problems)
+    if KEYS["system"] & document.keys():
+        raise InputError(subject, ["describes a system, not a model"])
+    if huggingface.is_config(document):
+        document = huggingface.as_model_file(document, path, seq)
+    if seq is not None:
+        document = document | {"seq": {"value": seq, "source": "asked for", "basis": "assumed"}}
+    return check(ModelFile, document, subject)
+
+
+def _system_file(name_or_path: str | Path) -> "SystemKeys":
+    """Read and check a system file."""
+    from traincast.catalog.schema.messages import check
+    from traincast.catalog.schema.system import system_file
+
+    document = system_document(name_or_path)
+    network = document.get("network")
+    tiers = len(network) if isinstance(network, list) else 0
+    return check(system_file(max(tiers, 2)), document, str(name_or_path))
 
 
 def _model(file: "ModelFile", subject: str) -> Model:
     """Make the model of a checked file; fields that are left out take the default of `Model`."""
-    values = {
-        field.name: _as_field(getattr(file, field.name, None))
-        for field in fields(Model)
-        if field.name != "sources"
-    }
+    values = {item.name: _as_field(getattr(file, item.name, None)) for item in fields(Model)}
+    values["sources"] = _sources(file)
     if file.training_tokens:
         values["training_sequences"] = file.training_tokens.value / file.seq.value
     try:
-        return Model(
-            **{name: value for name, value in values.items() if value is not None}, sources=_sources(file)
-        )
+        return Model(**{name: value for name, value in values.items() if value is not None})
     except InputError as error:
         raise InputError(subject, error.problems) from None
 
@@ -318,112 +346,6 @@ def _as_field(item: Any) -> Any:
     return tuple(map(_as_field, item)) if isinstance(item, tuple) else item
 
 
-def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile":
-    """Read and check a model file, with its sequence length replaced if one is given."""
-    _require_name("model", name_or_path)
-    document = read(Path(name_or_path)) if _is_file(name_or_path) else _model_document(str(name_or_path))
-    if document is None:
-        _refuse_other_file("model", str(name_or_path))
-        raise unknown_name_error("model", str(name_or_path), model_names())
-    return _checked_model(document, Path(name_or_path), str(name_or_path), seq)
-
-
-def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int | None) -> "ModelFile":
-    """Check the content of a model file, or of a Hugging Face configuration at a path."""
-    from traincast.catalog.schema.messages import check
-    from traincast.catalog.schema.model import ModelFile
-
-    if seq is not None and whole_number_problems("seq", seq):
-        raise InputError(subject, whole_number_problems("seq", seq))
-    if SYSTEM_KEYS & document.keys():
-        raise InputError(subject, ["describes a system, not a model"])
-    if huggingface.is_config(document):
-        document = huggingface.as_model_file(document, path, seq)
-    if seq is not None:
-        document = document | {"seq": {"value": seq, "source": "asked for", "basis": "assumed"}}
-    return check(ModelFile, document, subject)
-
-
-def _system_file(name_or_path: str | Path) -> "SystemFile":
-    """Read and check a system file."""
-    from traincast.catalog.schema.messages import check
-    from traincast.catalog.schema.system import system_file
-
-    document = system_document(name_or_path)
-    network = document.get("network")
-    tiers = len(network) if isinstance(network, list) else 0
-    return check(system_file(max(tiers, 2)), document, str(name_or_path))
-
-
-def system_document(name_or_path: str | Path) -> dict[str, Any]:
-    """Read the file of a system without checking it; arguments and errors as for `load_system`."""
-    _require_name("system", name_or_path)
-    document = read(Path(name_or_path)) if _is_file(name_or_path) else _system_document(str(name_or_path))
-    if document is None:
-        _refuse_other_file("system", str(name_or_path))
-        systems = ", ".join(systems_with(str(name_or_path)))
-        hint = f"that is an accelerator; systems with it: {systems}" if systems else "any N in <gpu>-nvs<N>"
-        raise unknown_name_error("system", str(name_or_path), system_names(), hint)
-    if MODEL_KEYS & document.keys():
-        raise InputError(str(name_or_path), ["describes a model, not a system"])
-    if isinstance(parts := document.get("software"), list):
-        document["software"] = [
-            with_current_paths(part) if isinstance(part, dict) else part for part in parts
-        ]
-    return document
-
-
-def _is_file(name_or_path: str | Path) -> bool:
-    """Return whether the argument is the path of a file, not a name of the catalogue."""
-    if isinstance(name_or_path, Path):
-        return True
-    has_separator = any(mark in name_or_path for mark in ("/", os.sep, os.altsep) if mark)
-    return has_separator or name_or_path.lower().endswith((".yaml", ".yml", ".json"))
-
-
-def _refuse_other_file(kind: str, name: str) -> None:
-    """Raise an error that says which files are allowed, if an unknown name is that of another kind of file."""
-    if os.path.isfile(name) or os.path.splitext(name)[1][1:].isalpha():
-        what = {"model": "a model, or the config.json of a Hugging Face model", "system": "a system"}.get(
-            kind, "a model or a system"
-        )
-        raise InputError(
-            name, [f"is no {kind} file: wanted is a .yaml, .yml or .json file that describes {what}"]
-        )
-
-
-def _is_system(name_or_path: str | Path) -> bool:
-    """Return whether a name or a file describes a system."""
-    if _is_file(name_or_path):
-        return not SYSTEM_KEYS.isdisjoint(read(Path(name_or_path)))
-    return _system_document(str(name_or_path)) is not None
-
-
-def _model_document(name: str) -> dict[str, Any] | None:
-    """Return the entry of the catalogue of a model name or alias; None if there is none."""
-    name = name.lower()
-    aliases = values_of_key("models", "aliases")
-    return catalogue_entry("models", next((entry for entry in aliases if name in aliases[entry]), name))
-
-
-def _system_document(name: str) -> dict[str, Any] | None:
-    """Return the entry of the catalogue of a system name, with the size of the fast domain; None if there is none."""
-    name = name.lower()
-    match = _DOMAIN_IN_NAME.fullmatch(name)
-    document = catalogue_entry("systems", match[1] if match else name) or {}
-    needs_domain = document.pop("fast_domains", None) is not None
-    if not document or needs_domain != bool(match):
-        return None
-    if match:
-        document["name"] = name
-        document["network"][0]["size"] = {
-            "value": int(match[2]),
-            "source": f"the name {name}",
-            "basis": "assumed",
-        }
-    return document
-
-
 def _values(part: "Part") -> dict[str, Any]:
     """Return the values of the figures of a part of a checked file, by name."""
     from traincast.catalog.schema.fields import Entry
@@ -431,7 +353,7 @@ def _values(part: "Part") -> dict[str, Any]:
     return {name: figure.value for name, figure in part if isinstance(figure, Entry)}
 
 
-def _sources(file: "ModelFile | SystemFile") -> dict[str, str]:
+def _sources(file: "ModelFile | SystemKeys") -> dict[str, str]:
     """Return the source of each figure of a checked file, by path."""
     from traincast.catalog.schema.fields import figures
 

@@ -1,44 +1,45 @@
 """Parallel plans: a single one (`Plan`, whole numbers) or many as columns (`Plans`, float64 arrays)."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import WHOLE, InputError, is_whole
-from traincast.core.plan_choices import (
+from traincast.core.knobs import (
     ALLOWED,
+    CHOICES,
+    DEFAULTS,
     JOINED,
+    KNOB_SPECS,
+    KNOBS,
     MODULES,
+    PLACEMENTS,
     STRATEGIES,
-    Attention,
-    CpKind,
-    Order,
-    ScheduleName,
-    TpKind,
-    Zero,
+    VIRTUAL_STAGES,
+    Knobs,
+    Number,
+    Placement,
     choice_problems,
     words,
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
-from traincast.core.quantities import CHOICES, COLUMNS, KNOBS, Column
+from traincast.core.quantities import NO_NUMBERS, Column
 from traincast.core.result import closed_object, described
 
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
-
-
-def _knob(name: str, default: Any) -> Any:
-    """Return the dataclass field of a knob, with its meaning from the table of quantities as help."""
-    return field(default=default, metadata={"help": COLUMNS[name].meaning})
+COLUMNS: Final = (*KNOBS, "load")
+_columns_of = attrgetter(*COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Plan(Knobs[int, int | None]):
     """Parallel plan. Degrees multiply to the number of GPUs; `fast_*` are the members of a group that share a fast domain.
 
     An estimate chooses the parts of the placement (`fast_*`) that are left out: the fastest that fills the fast domains.
-    `traincast.core.quantities.COLUMNS` holds the meaning of each knob.
+    `traincast.core.knobs.Knobs` holds the meaning of each knob.
 
     Raises
     ------
@@ -51,56 +52,18 @@ class Plan:
     2048
     """
 
-    tp: int = _knob("tp", 1)
-    tp2: int = _knob("tp2", 1)
-    cp: int = _knob("cp", 1)
-    pp: int = _knob("pp", 1)
-    dp: int = _knob("dp", 1)
-    ep: int = _knob("ep", 1)
-    etp: int = _knob("etp", 1)
-    ulysses: int = _knob("ulysses", 1)
-    replicas: int = _knob("replicas", 1)
-    mbs: int = _knob("mbs", 1)
-    vp: int = _knob("vp", 1)
-    recompute_every: int = _knob("recompute_every", 1)
-    panels: int = _knob("panels", 1)
-    fast_tp: int | None = _knob("fast_tp", None)
-    fast_tp2: int | None = _knob("fast_tp2", None)
-    fast_cp: int | None = _knob("fast_cp", None)
-    fast_pp: int | None = _knob("fast_pp", None)
-    fast_dp: int | None = _knob("fast_dp", None)
-    tp_kind: TpKind = _knob("tp_kind", "1d")
-    cp_kind: CpKind = _knob("cp_kind", "none")
-    sp: bool = _knob("sp", True)
-    tp_overlap: bool = _knob("tp_overlap", False)
-    ep_overlap: bool = _knob("ep_overlap", False)
-    attention: Attention = _knob("attention", "flash")
-    recompute: str = _knob("recompute", "none")
-    zero: Zero = _knob("zero", 1)
-    schedule: ScheduleName = _knob("schedule", "1f1b")
-    precision: str = _knob("precision", "bf16")
-    grad_dtype: str = _knob("grad_dtype", "usual")
-    optimizer_kind: str = _knob("optimizer_kind", "adam")
-    offload: str = _knob("offload", "none")
-    order: Order = _knob("order", "tp-cp-dp-pp")
-    layout: str = _knob("layout", "")
-
     def __post_init__(self) -> None:
         layout: Any = self.layout
         if isinstance(layout, tuple | list):  # one number for each chunk
             object.__setattr__(self, "layout", ",".join(map(str, layout)))
         if self.cp_kind == "ulysses":
             object.__setattr__(self, "ulysses", self.cp)
-        values = {
-            knob: value
-            for knob in KNOBS
-            if (value := getattr(self, knob)) is not None or not knob.startswith("fast_")
-        }
+        values = {knob: getattr(self, knob) for knob in KNOBS}
+        values = {knob: n for knob, n in values.items() if n is not None or DEFAULTS[knob] is not None}
         problems = [f"{knob} = {value!r}: {WHOLE}" for knob, value in values.items() if not is_whole(value)]
         problems += [wrong for choice in CHOICES for wrong in choice_problems(choice, getattr(self, choice))]
-        problems += self._contradictions(
-            {knob for knob, value in values.items() if is_whole(value) and value > 1}
-        )
+        above_one = {knob for knob, value in values.items() if is_whole(value) and value > 1}
+        problems += self._contradictions(above_one)
         if problems:
             raise InputError("plan", problems)
         for knob, value in values.items():
@@ -111,12 +74,11 @@ class Plan:
 
     def _contradictions(self, above_one: set[str]) -> list[str]:
         """Return the combinations of knobs and choices that are not possible; `above_one` are the knobs above 1."""
-        summa = self.tp_kind == "summa"
+        summa, stages = self.tp_kind == "summa", VIRTUAL_STAGES.get(self.schedule)
         cases = {
             "vp > 1: needs pp > 1": "vp" in above_one and "pp" not in above_one,
-            "vp > 1: needs schedule 1f1b, or zb-v with vp = 2": "vp" in above_one
-            and self.schedule not in ("1f1b", "zb-v"),
-            "schedule zb-v: needs vp = 2": self.schedule == "zb-v" and self.vp != 2,
+            f"vp > 1: needs schedule {_interleaved()}": "vp" in above_one and stages == 1,
+            f"schedule {self.schedule}: needs vp = {stages}": stages not in (None, 1, self.vp),
             "cp > 1: needs cp_kind all-gather, ring, ulysses or hybrid": "cp" in above_one
             and self.cp_kind == "none",
             "ulysses > 1: needs cp_kind ulysses or hybrid": "ulysses" in above_one
@@ -139,12 +101,7 @@ class Plan:
     @property
     def placed(self) -> bool:
         """Whether the whole placement is given (a group of one has nothing to place)."""
-        return all(getattr(self, f"fast_{axis}") is not None for axis in AXES)
-
-    @property
-    def strategy(self) -> str:
-        """Name of the strategy this plan belongs to."""
-        return _strategy(self)
+        return all(getattr(self, place) is not None for place in PLACEMENTS)
 
     def to_dict(self) -> dict[str, Any]:
         """Return every knob and choice by name; parts of the placement not given are 1."""
@@ -158,33 +115,31 @@ class Plan:
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
         kinds: dict[str, dict[str, Any]] = {knob: {"type": "integer"} for knob in KNOBS}
         for choice in CHOICES:
-            free_text = choice in JOINED or choice not in ALLOWED
-            kinds[choice] = {"type": "string"} if free_text else {"enum": list(ALLOWED[choice])}
-        return closed_object({name: kind | described(COLUMNS[name].meaning) for name, kind in kinds.items()})
+            is_text = choice in JOINED or choice not in ALLOWED
+            kinds[choice] = {"type": "string"} if is_text else {"enum": list(ALLOWED[choice])}
+        return closed_object(
+            {name: kind | described(KNOB_SPECS[name].meaning) for name, kind in kinds.items()}
+        )
 
     def columns(self) -> "Plans":
         """Return the plan as numbers for the formulas; parts of the placement not given are 1."""
-        return Plans(**{knob: float(getattr(self, knob) or 1) for knob in KNOBS} | self.choices())
-
-    def choices(self) -> dict[str, Any]:
-        """Return the choices by name."""
-        return {choice: getattr(self, choice) for choice in CHOICES}
+        numbers: dict[str, Any] = {knob: float(getattr(self, knob) or 1) for knob in KNOBS}
+        return Plans(**numbers, **self.choices())
 
     def knobs(self) -> dict[str, int | str]:
         """Return the knobs that differ from their default, for display.
 
         A `fast_*` of 1 is left out if its group has one member, or if another group shares a fast domain.
         """
-        defaults = {knob.name: knob.default for knob in fields(self)}
-        values = {name: getattr(self, name) for name in defaults}
-        shared = any((values[f"fast_{axis}"] or 1) > 1 for axis in AXES)
+        values = {name: getattr(self, name) for name in DEFAULTS}
+        shared = any((values[place] or 1) > 1 for place in PLACEMENTS)
         implied = {
             f"fast_{axis}" for axis in AXES if values[f"fast_{axis}"] == 1 and (shared or values[axis] == 1)
         }
         return {
             name: value
             for name, value in values.items()
-            if value != defaults[name] and value is not None and name not in implied
+            if value != DEFAULTS[name] and value is not None and name not in implied
         }
 
     def __str__(self) -> str:
@@ -192,47 +147,48 @@ class Plan:
         return " ".join((self.strategy, *(f"{name}={value}" for name, value in shown.items())))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plans:
-    """Plans as columns: every knob is a number or a float64 array (shapes must broadcast); all plans share their choices."""
+# For `get_type_hints`, which does not resolve the type variables of a base class.
+Plan.__annotations__ = {
+    name: {Number: int, Placement: int | None}.get(kind, kind) for name, kind in Knobs.__annotations__.items()
+}
 
-    tp: Column = 1.0
-    tp2: Column = 1.0
-    cp: Column = 1.0
-    pp: Column = 1.0
-    dp: Column = 1.0
-    ep: Column = 1.0
-    etp: Column = 1.0
-    ulysses: Column = 1.0
-    replicas: Column = 1.0
-    mbs: Column = 1.0
-    vp: Column = 1.0
-    recompute_every: Column = 1.0
-    panels: Column = 1.0
-    fast_tp: Column = 1.0
-    fast_tp2: Column = 1.0
-    fast_cp: Column = 1.0
-    fast_pp: Column = 1.0
-    fast_dp: Column = 1.0
+
+def _interleaved() -> str:
+    """Return the schedules that run several virtual stages, for a message."""
+    stages = {name: n for name, n in VIRTUAL_STAGES.items() if n != 1}
+    return ", or ".join(name if n is None else f"{name} with vp = {n}" for name, n in stages.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plans(Knobs[Column, Column]):
+    """Plans as columns: every knob is a number or a float64 array (shapes must broadcast); all plans share their choices.
+
+    Raises
+    ------
+    InputError
+        If a knob is neither a number nor an array, or the arrays have different lengths.
+    """
+
     load: Column = 1.0  # of the fullest expert-parallel rank relative to the mean
     placed_on: dict[Any, Any] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )  # cache of `group`
-    tp_kind: TpKind = "1d"
-    cp_kind: CpKind = "none"
-    sp: bool = True
-    tp_overlap: bool = False
-    ep_overlap: bool = False
-    attention: Attention = "flash"
-    recompute: str = "none"
-    zero: Zero = 1
-    schedule: ScheduleName = "1f1b"
-    precision: str = "bf16"
-    grad_dtype: str = "usual"
-    optimizer_kind: str = "adam"
-    offload: str = "none"
-    order: Order = "tp-cp-dp-pp"
-    layout: str = ""
+
+    def __post_init__(self) -> None:
+        shapes = {}
+        for name, value in zip(COLUMNS, _columns_of(self), strict=True):
+            if type(value) is float:
+                continue
+            if value is None or type(value) is int:
+                object.__setattr__(self, name, 1.0 if value is None else float(value))
+            elif isinstance(value, np.ndarray):
+                if value.dtype.kind in "iu":  # whose products overflow silently
+                    object.__setattr__(self, name, value.astype(np.float64))
+                shapes[name] = value.shape
+            elif isinstance(value, NO_NUMBERS):
+                raise InputError("plans", [f"{name} = {value!r}: must be a number or an array of numpy"])
+        if len(set(shapes.values())) > 1:
+            _check_shapes(shapes)
 
     @property
     def recipe(self) -> Precision:
@@ -247,17 +203,14 @@ class Plans:
     @property
     def gradient_bytes(self) -> float:
         """Size of an accumulated gradient, at least that of a weight; "usual" counts as 16 bits until `ready` [byte]."""
-        return max(
-            GRADIENTS["16-bit" if self.grad_dtype == "usual" else self.grad_dtype], 2 * self.recipe.width
-        )
+        dtype = "16-bit" if self.grad_dtype == "usual" else self.grad_dtype
+        return max(GRADIENTS[dtype], 2 * self.recipe.width)
 
     def ready(self, assumed: Assumptions) -> "Plans":
         """Return the plans with a `grad_dtype` of "usual" replaced by that of the precision recipe or the assumptions."""
-        return (
-            replace(self, grad_dtype=self.recipe.accumulation or assumed.memory.grad_dtype)
-            if self.grad_dtype == "usual"
-            else self
-        )
+        if self.grad_dtype != "usual":
+            return self
+        return replace(self, grad_dtype=self.recipe.accumulation or assumed.memory.grad_dtype)
 
     @property
     def recomputed(self) -> frozenset[str]:
@@ -273,11 +226,6 @@ class Plans:
     def microbatches(self, gbs: Column) -> Column:
         """Count the micro-batches of a data-parallel replica in a step, nm."""
         return gbs / self.dp / self.mbs
-
-    @property
-    def strategy(self) -> str:
-        """Name of the strategy these plans belong to."""
-        return _strategy(self)
 
     @property
     def placed(self) -> Column:
@@ -313,28 +261,25 @@ class Plans:
         """Return the numeric knobs by name."""
         return {knob: getattr(self, knob) for knob in KNOBS}
 
-    def choices(self) -> dict[str, Any]:
-        """Return the choices by name."""
-        return {choice: getattr(self, choice) for choice in CHOICES}
-
     def take(self, index: Any) -> "Plans":
         """Return some rows of the columns; knobs that are plain numbers stay as they are."""
-        numbers = self.numbers() | {"load": self.load}
         columns = {
-            knob: column for knob, column in numbers.items() if isinstance(column, np.ndarray) and column.ndim
+            name: column
+            for name, column in zip(COLUMNS, _columns_of(self), strict=True)
+            if isinstance(column, np.ndarray) and column.ndim
         }
-        return replace(self, **{knob: column[index] for knob, column in columns.items()})
+        return replace(self, **{name: column[index] for name, column in columns.items()})
 
     def row(self, index: int) -> Plan:
         """Return one row as a plan."""
-        row = self.take(index)
-        return Plan(**{knob: int(value) for knob, value in row.numbers().items()} | self.choices())
+        row = self.take(index).numbers()
+        return Plan(**{knob: int(value) for knob, value in row.items()} | self.choices())
 
 
-def _strategy(plan: Plan | Plans) -> str:
-    """Return the name of the strategy whose choices a plan has."""
-    return next(
-        strategy.name
-        for strategy in STRATEGIES.values()
-        if all(getattr(plan, choice) == value for choice, value in strategy.choices.items())
-    )
+def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:
+    """Raise an error if the shapes of columns do not broadcast."""
+    try:
+        np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        lengths = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in shapes.items())
+        raise InputError("plans", [f"columns of different lengths: {lengths}"]) from None

@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from inspect import get_annotations
 from typing import Annotated, Any, Final, get_args
 
-from traincast.core.quantities import COLUMNS
+from traincast.core.nomenclature import COLUMNS
 
 UNIT: Final = "x-unit"  # key of a JSON Schema that holds the unit of a number
 BRACKETS: Final = re.compile(r" \[([^\]]+)\]")  # of a unit in the first line of a docstring

@@ -1,161 +1,126 @@
-"""Machines: accelerators, and the network tiers that connect them."""
+"""Machines: accelerators, and the network tiers that connect them. The fields declare every hardware figure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from traincast.core.errors import InputError, is_whole
 from traincast.core.precision import Rate
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, FigureSpec, documented, figure_problems, figure_specs
 
-CLUSTER_FIGURES: Final = (
-    "gpus",
-    "price",
-    "node_power",
-    "pue",
-    "carbon",
-    "failure_hours",
-    "storage_bandwidth",
-)
-NON_FIGURES: Final = (
-    ".name",
-    ".size",
-    ".processors",
-    ".mesh",
-    ".axes",
-    ".side",
-)  # cannot be columns over machines
-MAY_BE_ZERO: Final = ("latency", "launch", "lost_ports")
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, oldest first
+PEAKS: Final[
+    Mapping[Rate, tuple[str, str]]
+] = {  # rate -> its peak, and the share of it that products sustain
+    "fp32": ("fp32_flops", "fp32_sustained"),
+    "16-bit": ("matrix_flops", "matrix_sustained"),
+    "fp8": ("fp8_flops", "fp8_sustained"),
+    "int8": ("int8_flops", "matrix_sustained"),
+    "fp4": ("fp4_flops", "fp4_sustained"),
+}
 
 
+def _peak(operands: str) -> FigureSpec:
+    return FigureSpec("FLOP/s", f"dense peak of the matrix units on {operands}")
+
+
+def _sustained(bits: int) -> FigureSpec:
+    return FigureSpec(
+        "", f"share of the peak at {bits} bits that large products sustain", "share", spread=0.1
+    )
+
+
+def _attention(kernel: str, spread: float | None = None) -> FigureSpec:
+    return FigureSpec(
+        "", f"share of the peak at 16 bits that {kernel} reaches forward", "share", spread=spread
+    )
+
+
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
     """Accelerator (GPU). Every figure is a number or a column over machines (machines are the leading axes, plans the last).
 
-    Parameters
-    ----------
-    name : str
-        Name of the accelerator.
-    matrix_flops : Column
-        Dense peak of the matrix units at 16 bits [FLOP/s].
-    vector_flops : Column
-        Peak of the vector units at 16 bits [FLOP/s].
-    hbm_bandwidth : Column
-        Peak memory bandwidth [byte/s].
-    hbm_bytes : Column
-        Memory capacity [byte].
-    vector_fp32_flops : Column, optional
-        Peak of the vector units in single precision [FLOP/s].
-    fp32_flops, fp8_flops, int8_flops, fp4_flops : Column, optional
-        Dense peak of the matrix units on 32-bit (TF32 if there is no other), 8-bit (floats, integers) and 4-bit numbers [FLOP/s].
-    fp32_sustained, matrix_sustained, fp8_sustained, fp4_sustained : Column, optional
-        Shares of the peaks at 32, 16, 8 and 4 bits that large products sustain in steady training, under the power limit.
-    matrix_burst : Column, optional
-        Share of the peak at 16 bits that products reach briefly, before the power limit acts; if that differs.
-    hbm_sustained : Column, optional
-        Share of `hbm_bandwidth` that kernels which read and write achieve.
-    cache_bytes, cache_bandwidth : Column, optional
-        Traffic of a kernel that caches hold [byte], and their bandwidth [byte/s]; if both are known, that part of the traffic of
-        every kernel runs at this bandwidth.
-    attention_fa1, attention_fa2, attention_fa3, attention_cudnn : Column, optional
-        Shares of the peak at 16 bits that kernels of fused attention reach forward, on long sequences with heads of width 128.
-    attention_backward : Column, optional
-        Rate of these kernels backward, relative to forward.
-    attention_tile : Column, optional
-        Queries in a tile of these kernels forward; 128 if left out.
-    host_bandwidth : Column, optional
-        Bandwidth to the host's memory, one direction [byte/s].
-    host_bytes : Column, optional
-        Host memory per accelerator [byte].
-    power : Column, optional
-        Power limit [W].
-    processors : int, optional
-        Multiprocessors (SMs, CUs, cores of matrix units).
+    Raises
+    ------
+    InputError
+        If a figure is not a number, or impossible; all mistakes at once.
     """
 
     name: str
-    matrix_flops: Column
-    vector_flops: Column
-    hbm_bandwidth: Column
-    hbm_bytes: Column
-    vector_fp32_flops: Column | None = None
-    fp32_flops: Column | None = None
-    fp8_flops: Column | None = None
-    int8_flops: Column | None = None
-    fp4_flops: Column | None = None
-    fp32_sustained: Column | None = None
-    matrix_sustained: Column | None = None
-    fp8_sustained: Column | None = None
-    fp4_sustained: Column | None = None
-    matrix_burst: Column | None = None
-    hbm_sustained: Column | None = None
-    cache_bytes: Column | None = None
-    cache_bandwidth: Column | None = None
-    attention_fa1: Column | None = None
-    attention_fa2: Column | None = None
-    attention_fa3: Column | None = None
-    attention_cudnn: Column | None = None
-    attention_backward: Column | None = None
-    attention_tile: Column | None = None
-    host_bandwidth: Column | None = None
-    host_bytes: Column | None = None
-    power: Column | None = None
-    processors: int | None = None
+    matrix_flops: Annotated[Column, FigureSpec("FLOP/s", "dense peak of the matrix units")]  # at 16 bits
+    vector_flops: Annotated[Column, FigureSpec("FLOP/s", "peak of the vector units")]  # at 16 bits
+    vector_fp32_flops: Annotated[
+        Column | None, FigureSpec("FLOP/s", "peak of the vector units in single precision")
+    ] = None
+    fp32_flops: Annotated[Column | None, _peak("32-bit numbers")] = None  # TF32 if there is no other
+    fp8_flops: Annotated[Column | None, _peak("8-bit numbers")] = None
+    int8_flops: Annotated[Column | None, _peak("8-bit integers")] = None
+    fp4_flops: Annotated[Column | None, _peak("4-bit numbers")] = None
+    # In steady training, under the power limit.
+    fp32_sustained: Annotated[Column | None, _sustained(32)] = None
+    matrix_sustained: Annotated[Column | None, _sustained(16)] = None
+    fp8_sustained: Annotated[Column | None, _sustained(8)] = None
+    fp4_sustained: Annotated[Column | None, _sustained(4)] = None
+    # Before the power limit acts, if that differs.
+    matrix_burst: Annotated[
+        Column | None,
+        FigureSpec("", "share of the peak at 16 bits that large products reach for a moment", "share"),
+    ] = None
+    hbm_sustained: Annotated[
+        Column | None,
+        FigureSpec("", "share of the memory bandwidth that kernels achieve", "share", spread=0.08),
+    ] = None
+    # If both are known, that part of the traffic of every kernel runs at this bandwidth.
+    cache_bytes: Annotated[Column | None, FigureSpec("byte", "traffic of a kernel that caches hold")] = None
+    cache_bandwidth: Annotated[Column | None, FigureSpec("byte/s", "bandwidth of caches")] = None
+    # Of fused attention on long sequences with heads of width 128.
+    attention_fa1: Annotated[Column | None, _attention("FlashAttention")] = None
+    attention_fa2: Annotated[Column | None, _attention("FlashAttention-2", 0.1)] = None
+    attention_fa3: Annotated[Column | None, _attention("FlashAttention-3", 0.1)] = None
+    attention_cudnn: Annotated[Column | None, _attention("cuDNN's fused attention", 0.1)] = None
+    attention_backward: Annotated[
+        Column | None, FigureSpec("", "rate of fused attention backward, relative to forward", "share")
+    ] = None
+    attention_tile: Annotated[
+        Column | None, FigureSpec("", "queries that fused attention works on at once", "count")
+    ] = None  # 128 if left out
+    hbm_bandwidth: Annotated[Column, FigureSpec("byte/s", "memory bandwidth")]
+    hbm_bytes: Annotated[Column, FigureSpec("byte", "memory capacity")]
+    host_bandwidth: Annotated[
+        Column | None, FigureSpec("byte/s", "bandwidth to the host's memory, one direction")
+    ] = None
+    host_bytes: Annotated[Column | None, FigureSpec("byte", "the host's memory for one accelerator")] = None
+    power: Annotated[Column | None, FigureSpec("W", "power of the accelerator")] = None  # the limit
+    processors: Annotated[
+        int | None, FigureSpec("", "multiprocessors (SMs, CUs, cores of matrix units)", "count", varies=False)
+    ] = None
+
+    def __post_init__(self) -> None:
+        _refuse(f"accelerator {self.name}", figure_problems(self))
 
     def sustained(self, rate: Rate, usual: Column) -> Column:
-        """Return the share of a peak that large products sustain; `usual` if it is not known.
-
-        Parameters
-        ----------
-        rate : {"fp32", "16-bit", "fp8", "int8", "fp4"}
-            Which peak.
-        usual : Column
-            Share for accelerators whose own is not known.
-        """
-        shares = {
-            "fp32": self.fp32_sustained,
-            "16-bit": self.matrix_sustained,
-            "fp8": self.fp8_sustained,
-            "int8": self.matrix_sustained,
-            "fp4": self.fp4_sustained,
-        }
-        share = shares.get(rate)
+        """Return the share of a peak that large products sustain; `usual` if it is not known."""
+        share: Column | None = getattr(self, PEAKS[rate][1])
         return usual if share is None else share
 
     def fused_attention(self, kernel: str, usual: Column) -> Column:
-        """Return the share of the peak at 16 bits that a kernel of fused attention reaches.
+        """Return the share of the peak at 16 bits that a kernel of fused attention reaches ("fa1", "fa2", "fa3", "cudnn").
 
-        Parameters
-        ----------
-        kernel : {"fa1", "fa2", "fa3", "cudnn"}
-            Generation of the kernel. If its share is not known, that of the latest older kernel is taken, else of the next one.
-        usual : Column
-            Share for accelerators with none known.
+        If it is not known, that of the latest older kernel is taken, else of the next one, else `usual`.
         """
         shares = [getattr(self, f"attention_{generation}") for generation in ATTENTION_KERNELS]
         i = ATTENTION_KERNELS.index(kernel)
         return next((share for share in (*shares[i::-1], *shares[i + 1 :]) if share is not None), usual)
 
     def peak(self, rate: Rate) -> Column:
-        """Return the dense peak of the matrix units at a rate [FLOP/s].
-
-        Raises
-        ------
-        InputError
-            If the accelerator has no such rate.
-        """
-        peaks = {
-            "fp32": self.fp32_flops,
-            "16-bit": self.matrix_flops,
-            "fp8": self.fp8_flops,
-            "int8": self.int8_flops,
-            "fp4": self.fp4_flops,
-        }
-        peak = peaks[rate]
+        """Return the dense peak of the matrix units at a rate [FLOP/s]; raise `InputError` if there is none."""
+        peak: Column | None = getattr(self, PEAKS[rate][0])
         if peak is None:
-            known = ", ".join(name for name, value in peaks.items() if value is not None)
+            known = ", ".join(
+                name for name, (figure, _) in PEAKS.items() if getattr(self, figure) is not None
+            )
             raise InputError(
                 "precision", [f"{self.name} has no {rate} rate of its matrix units; it has {known}"]
             )
@@ -163,13 +128,7 @@ class Accelerator:
 
     @property
     def host_link(self) -> Column:
-        """Bandwidth to the host's memory, one direction [byte/s].
-
-        Raises
-        ------
-        InputError
-            If it is not known.
-        """
+        """Bandwidth to the host's memory, one direction [byte/s]; raises `InputError` if it is not known."""
         if self.host_bandwidth is None:
             raise InputError(
                 "offload", [f"{self.name} has no host_bandwidth; give it to offload to the host's memory"]
@@ -177,80 +136,119 @@ class Accelerator:
         return self.host_bandwidth
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class Tier:
-    """Tier of the network.
+    """Tier of the network. Every figure is a number or a column over machines.
 
-    Parameters
-    ----------
-    name : str
-        Name, for instance ``"nvlink"`` or ``"infiniband"``.
-    bandwidth : Column
-        Peak of one port, one direction [byte/s].
-    efficiency : Column
-        Share of `bandwidth` that collectives achieve.
-    latency : Column
-        Time of one hop [s].
-    ports : Column
-        Ports (NICs) per accelerator.
-    size : int, optional
-        Accelerators in one domain of the tier; None for the outermost tier.
-    mesh : bool
-        Whether the accelerators of a domain are linked directly (full mesh) rather than by switches: a group of only some of them
-        does not use the links to the others.
-    axes, side : int
-        Axes of a torus, and accelerators along one axis; `bandwidth` is that of the two links of an accelerator along one axis.
-        1 axis if all collectives use all links.
-    launch : Column, optional
-        Start-up time of a collective over the tier, in benchmarks; for outer tiers the time added to that of the tiers inside [s].
-    simple_latency : Column, optional
-        Time of one hop with the Simple protocol of NCCL; `latency` is that of the low-latency protocol LL [s].
-    ll_bandwidth : Column, optional
-        Bandwidth of the low-latency protocol over one port, in the innermost tier over all links of an accelerator; half of the
-        achieved bandwidth if left out. LL128 reaches more [byte/s].
-    switch_reduction : Column, optional
-        Bandwidth of an accelerator for reductions in the switches of the innermost tier (NVLink SHARP), if they can [byte/s].
-    lost_ports : Column, optional
-        Ports of the members of a group that the group cannot use; 0 by default.
-    dp_alone, dp_several : Column, optional
-        Replaces `efficiency` for data-parallel groups that communicate at the same time: share of `bandwidth` they achieve with one
-        member in a domain, and with several; if known for a cluster.
+    `size` is that of one domain of the tier; None for the outermost tier. In a `mesh` the accelerators of a domain are linked
+    directly rather than by switches: a group of only some of them does not use the links to the others. In a torus of `axes`
+    axes, `bandwidth` is that of the two links of an accelerator along one axis; 1 axis if all collectives use all links.
+
+    Raises
+    ------
+    InputError
+        If a figure is not a number, or impossible; all mistakes at once.
     """
 
     name: str
-    bandwidth: Column
-    efficiency: Column
-    latency: Column
-    ports: Column = 1.0
-    size: int | None = None
+    bandwidth: Annotated[Column, FigureSpec("byte/s", "bandwidth {inside}, {port}one direction")]  # the peak
+    efficiency: Annotated[
+        Column, FigureSpec("", "achieved share of the bandwidth {inside}", "share", spread=0.2)
+    ]
+    latency: Annotated[Column, FigureSpec("s", "one hop {inside}", "zero", spread=0.5)]  # NCCL's protocol LL
+    # In benchmarks; of outer tiers the time added to that of the tiers inside.
+    launch: Annotated[
+        Column | None, FigureSpec("s", "start-up of a collective over {tier}", "zero", spread=0.5)
+    ] = None
+    simple_latency: Annotated[
+        Column | None, FigureSpec("s", "one hop of the Simple protocol over {tier}", "zero")
+    ] = None
+    # Over one port, in the innermost tier over all links of an accelerator; half of what is achieved if left out. LL128 reaches more.
+    ll_bandwidth: Annotated[
+        Column | None, FigureSpec("byte/s", "bandwidth of the LL protocol over {tier}")
+    ] = None
+    switch_reduction: Annotated[
+        Column | None,
+        FigureSpec(
+            "byte/s",
+            "bandwidth of reduction in the switches, one direction",  # NVLink SHARP
+            inner_only="only switches of the innermost tier are modelled to reduce",
+        ),
+    ] = None
+    ports: Annotated[
+        Column,
+        FigureSpec(
+            "",
+            "ports (NICs) of an accelerator {inside}",
+            outer_only="the innermost tier's bandwidth is that of all links of an accelerator",
+        ),
+    ] = 1.0
+    lost_ports: Annotated[
+        Column | None,
+        FigureSpec(
+            "",
+            "ports that a group cannot make use of on {tier}",
+            "zero",
+            outer_only="the innermost tier has no ports",
+        ),
+    ] = None
+    # These two replace `efficiency` where data-parallel groups communicate at the same time, if known for a cluster.
+    dp_alone: Annotated[
+        Column | None,
+        FigureSpec(
+            "",
+            "achieved share for data-parallel groups with one member in a domain, {tier}",
+            "share",
+            outer_only="the innermost tier has no ports to share",
+        ),
+    ] = None
+    dp_several: Annotated[
+        Column | None,
+        FigureSpec(
+            "",
+            "achieved share for data-parallel groups with several members, {tier}",
+            "share",
+            outer_only="the innermost tier has no ports to share",
+        ),
+    ] = None
+    # The search space depends on the size: it is no column over machines.
+    size: Annotated[int | None, FigureSpec("", "accelerators in {domain}", "count", varies=False)] = None
     mesh: bool = False
-    axes: int = 1
-    side: int = 1
-    launch: Column | None = None
-    simple_latency: Column | None = None
-    ll_bandwidth: Column | None = None
-    switch_reduction: Column | None = None
-    lost_ports: Column | None = None
-    dp_alone: Column | None = None
-    dp_several: Column | None = None
+    axes: Annotated[
+        int,
+        FigureSpec(
+            "",
+            "axes of a fast domain that is a torus",
+            "count",
+            varies=False,
+            inner_only="only the innermost tier can be a torus",
+        ),
+    ] = 1
+    side: Annotated[
+        int,
+        FigureSpec(
+            "",
+            "accelerators along an axis of it",
+            "count",
+            varies=False,
+            inner_only="only the innermost tier can be a torus",
+        ),
+    ] = 1
+
+    def __post_init__(self) -> None:
+        _refuse(f"tier {self.name}", figure_problems(self))
 
 
 @dataclass(frozen=True)
 class Software:
-    """Assumptions of a software stack that were fitted to measurements on one system.
-
-    Parameters
-    ----------
-    stack : str
-        Name of the stack in the catalogue.
-    figures : tuple of (str, float)
-        Paths of `Assumptions` and their values, which replace the catalogue's.
-    """
+    """Assumptions of a software stack of the catalogue that were fitted on one system: paths of `Assumptions` and their values."""
 
     stack: str
     figures: tuple[tuple[str, float], ...]
 
 
+@documented
 @dataclass(frozen=True, kw_only=True)
 class System:
     """Cluster: accelerators connected by network tiers, innermost (fastest) first.
@@ -263,20 +261,6 @@ class System:
         Type of all accelerators.
     tiers : tuple of Tier
         The fast domain (NVLink, NVSwitch) first; the outermost tier connects everything.
-    gpus : int, optional
-        Accelerators of the whole cluster; unlimited if left out.
-    price : float, optional
-        Price of an accelerator per hour [$/h].
-    node_power : float, optional
-        Power of a node per accelerator, the accelerator included [W].
-    pue : float
-        Power usage effectiveness: power of the data centre relative to that of its computers.
-    carbon : float, optional
-        Carbon intensity of the electricity [gCO2e/kWh].
-    failure_hours : float, optional
-        Mean time between failures of one accelerator with its share of the node and network [h].
-    storage_bandwidth : float, optional
-        Bandwidth to storage per accelerator, at which checkpoints are written [byte/s].
     software : tuple of Software
         Assumptions of software stacks fitted on this system.
     sources : mapping of str to str
@@ -291,13 +275,26 @@ class System:
     name: str
     accelerator: Accelerator
     tiers: tuple[Tier, ...]
-    gpus: int | None = None
-    price: float | None = None
-    node_power: float | None = None
-    pue: float = 1.0
-    carbon: float | None = None
-    failure_hours: float | None = None
-    storage_bandwidth: float | None = None
+    gpus: Annotated[
+        int | None, FigureSpec("", "accelerators of the whole cluster; unlimited if left out", "count")
+    ] = None
+    price: Annotated[float | None, FigureSpec("$/h", "price of an accelerator per hour")] = None
+    node_power: Annotated[
+        float | None, FigureSpec("W", "power of a node per accelerator, the accelerator included")
+    ] = None
+    pue: Annotated[
+        float,
+        FigureSpec("", "power of the data centre relative to that of its computers (PUE)", "factor"),
+    ] = 1.0
+    carbon: Annotated[float | None, FigureSpec("g/kWh", "carbon intensity of the electricity")] = None
+    failure_hours: Annotated[
+        float | None,
+        FigureSpec("h", "mean time between failures of an accelerator with its share of node and network"),
+    ] = None
+    storage_bandwidth: Annotated[
+        float | None,
+        FigureSpec("byte/s", "bandwidth to storage per accelerator, at which checkpoints are written"),
+    ] = None
     software: tuple[Software, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -311,24 +308,7 @@ class System:
                 " the last without"
             )
             raise InputError(f"system {self.name}", [wrong])
-        cluster = {name: getattr(self, name) for name in CLUSTER_FIGURES}
-        figures = {
-            path: value
-            for path, value in (self.figures() | cluster).items()
-            if isinstance(value, int | float)
-        }
-        problems = [
-            f"{path} = {value!r}: must be above 0"
-            for path, value in figures.items()
-            if not value > 0 and not path.endswith(MAY_BE_ZERO)
-        ]
-        problems += [
-            f"{path} = {value!r}: must be at least 0"
-            for path, value in figures.items()
-            if not value >= 0 and path.endswith(MAY_BE_ZERO)
-        ]
-        if problems:
-            raise InputError(f"system {self.name}", problems)
+        _refuse(f"system {self.name}", figure_problems(self))
 
     @property
     def fast(self) -> Tier:
@@ -353,36 +333,38 @@ class System:
         size = self.fast_domain
         return size if gpus <= size else next(n for n in range(size, 0, -1) if gpus % n == 0)
 
-    def figures(self) -> dict[str, Column]:
-        """Return every figure by its path in a system file, such as ``"accelerator.hbm_bytes"`` or ``"network.0.bandwidth"``.
+    def parts(self) -> dict[str, Accelerator | Tier]:
+        """Return accelerator and tiers by their path in a system file: ``"accelerator"``, ``"network.0"`` and so on."""
+        return {"accelerator": self.accelerator} | {f"network.{i}": tier for i, tier in enumerate(self.tiers)}
 
-        The sizes of tiers are left out: they cannot be columns, since the search space depends on them.
-        """
-        parts = {"accelerator": self.accelerator} | {
-            f"network.{i}": tier for i, tier in enumerate(self.tiers)
-        }
+    def figures(self) -> dict[str, Column]:
+        """Return every figure that can be a column, by its path in a system file, such as ``"network.0.bandwidth"``."""
         values = {
-            f"{path}.{figure.name}": getattr(part, figure.name)
-            for path, part in parts.items()
-            for figure in fields(part)
+            f"{path}.{name}": getattr(part, name)
+            for path, part in self.parts().items()
+            for name, spec in figure_specs(type(part)).items()
+            if spec.varies
         }
-        return {
-            path: value
-            for path, value in values.items()
-            if value is not None and not path.endswith(NON_FIGURES)
-        }
+        return {path: value for path, value in values.items() if value is not None}
 
     def with_figures(self, figures: Mapping[str, Any]) -> "System":
         """Return the system with some figures replaced, each under its path in a system file."""
+        problems: list[str] = []
 
-        def changed(part: Any, path: str) -> Any:
-            names = {figure.name for figure in fields(part)}
-            return replace(
-                part, **{name: figures[f"{path}.{name}"] for name in names if f"{path}.{name}" in figures}
-            )
+        def changed(path: str, part: Any) -> Any:
+            values = {
+                item.name: figures[f"{path}.{item.name}"]
+                for item in fields(part)
+                if f"{path}.{item.name}" in figures
+            }
+            try:
+                return replace(part, **values) if values else part
+            except InputError as error:
+                problems.extend(f"{path}.{problem}" for problem in error.problems)
 
-        tiers = tuple(changed(tier, f"network.{i}") for i, tier in enumerate(self.tiers))
-        return replace(self, accelerator=changed(self.accelerator, "accelerator"), tiers=tiers)
+        accelerator, *tiers = (changed(path, part) for path, part in self.parts().items())
+        _refuse(f"system {self.name}", problems)
+        return replace(self, accelerator=accelerator, tiers=tuple(tiers))
 
     def machines(self) -> int:
         """Count the machines: the length of the figures that are columns, or 1."""
@@ -396,3 +378,9 @@ class System:
     def columns(self) -> dict[str, Any]:
         """Return the figures that are columns over machines, by path."""
         return {path: value for path, value in self.figures().items() if getattr(value, "ndim", 0)}
+
+
+def _refuse(subject: str, problems: list[str]) -> None:
+    """Raise the problems of a value, if there are any."""
+    if problems:
+        raise InputError(subject, problems)

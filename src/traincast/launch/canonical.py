@@ -9,10 +9,10 @@ from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias
 
 from traincast.core.errors import InputError
+from traincast.core.knobs import chunks, words
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.core.plan import AXES, Plan
-from traincast.core.plan_choices import chunks, words
 from traincast.core.system import System
 from traincast.step.pipeline_stages import end_layers, split
 from traincast.step.placement import placements

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError
+from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.core.plan_choices import STRATEGIES
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.launch.canonical import launch_facts

@@ -6,9 +6,9 @@ from itertools import combinations
 from typing import Any, Final
 
 from traincast.core.errors import InputError
+from traincast.core.knobs import chunks
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.core.plan_choices import chunks
 from traincast.launch.canonical import PLACEMENT_KNOBS, Facts, launch_facts
 from traincast.launch.format import Format, flat_settings, not_expressed
 from traincast.launch.mapping import Settings

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import AXES, Plan, Plans
-from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import System

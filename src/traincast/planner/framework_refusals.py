@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from traincast.core.plan_choices import JOINED, words
+from traincast.core.knobs import JOINED, words
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from typing import Any, Final
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
+from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES, choice_problems
 from traincast.core.model import Model
 from traincast.core.plan import AXES, Plans
-from traincast.core.plan_choices import STRATEGIES, choice_problems
-from traincast.core.quantities import CHOICES, KNOBS
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule
 from traincast.times.pipeline.schedules import SCHEDULES

@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from traincast.core.plan_choices import STRATEGIES
+from traincast.core.knobs import STRATEGIES
 from traincast.core.units import gib, seconds, signed
 from traincast.planner.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from traincast.core.errors import InputError
+from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import AXES, Plan
-from traincast.core.plan_choices import STRATEGIES
 from traincast.core.precision import PRECISIONS
 from traincast.core.result import Doc, Result
 from traincast.core.units import GIB

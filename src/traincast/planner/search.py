@@ -24,9 +24,9 @@ from traincast.core.errors import (
     unknown_name_error,
     whole_number_problems,
 )
+from traincast.core.knobs import ALIASES, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.core.plan_choices import ALIASES, STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System

@@ -31,9 +31,9 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
+from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.step.pipeline_stages import Stages, stages, with_load

@@ -13,8 +13,9 @@ from traincast.catalog.software_stacks import DEFAULT_STACK, with_fitted_values
 from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.errors import ErrorCollector, InputError, type_problems
 from traincast.core.model import Model
+from traincast.core.nomenclature import INTERVALS
 from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import INTERVALS, Column, plain
+from traincast.core.quantities import Column, plain
 from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.core.system import System
 from traincast.core.units import GIB

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from traincast.core.knobs import words
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
 from traincast.operations.operation import Gemm, Operation, total
 from traincast.step.pipeline_stages import Counts

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
+from traincast.core.knobs import words
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
 from traincast.operations.operation import Operation, total
 from traincast.step.pipeline_stages import Counts, Stages

@@ -1,8 +1,8 @@
 """Copies of activations and weights to and from the host's memory."""
 
 from traincast.core.assumptions import Assumptions
+from traincast.core.knobs import words
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import words
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.step.layer_cost import Costs

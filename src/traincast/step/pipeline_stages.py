@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.core.errors import InputError
+from traincast.core.knobs import chunks
 from traincast.core.model import Model
 from traincast.core.plan import Plans
-from traincast.core.plan_choices import chunks
 from traincast.core.quantities import Column
 from traincast.times.pipeline.schedules import SCHEDULES
 

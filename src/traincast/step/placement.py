@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plan, Plans
-from traincast.core.plan_choices import STRATEGIES
 from traincast.core.quantities import Bools, Ints
 from traincast.times.process_groups import ORDERS
 

@@ -12,7 +12,7 @@ from traincast.accuracy.runs.cells import Cells, Unreadable, patterns
 from traincast.accuracy.runs.plan import layout, written_out
 from traincast.accuracy.runs.run import Run, bundled, read, readable
 from traincast.catalog.software_stacks import stack_names
-from traincast.core.plan_choices import chunks as layers_of_chunks
+from traincast.core.knobs import chunks as layers_of_chunks
 
 TABLE = published()
 BY_ID = {row["id"]: row for row in TABLE}

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from traincast.core.plan_choices import ALLOWED
+from traincast.core.knobs import ALLOWED
 from traincast.ui.explorer.app import POST_QUESTIONS, application
 from traincast.ui.explorer.question import FIELDS, LOCKS, State
 from traincast.ui.explorer.worker_pool import Pool

@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Annotation
 
 import traincast as tc
-from traincast.core.quantities import COLUMNS
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import GIB
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import define

@@ -25,25 +25,17 @@ from traincast.catalog.software_stacks import (
     with_fitted_values,
 )
 from traincast.core.output_files import check_output
-from traincast.core.quantities import Floats
+from traincast.core.quantities import Floats, figure_specs
 from traincast.core.result import Doc, Result, described
-from traincast.core.system import System
+from traincast.core.system import Accelerator, System, Tier
 
 MIN_RUNS_FOR_LEAVE_ONE_OUT: Final = 4  # below it no held-out errors
-SITE_SPREAD: Final[
-    dict[str, tuple[float, float]]
-] = {  # by path: standard deviation of the logarithm between sites, largest value
-    "accelerator.matrix_sustained": (0.10, 1.0),
-    "accelerator.fp32_sustained": (0.10, 1.0),
-    "accelerator.fp8_sustained": (0.10, 1.0),
-    "accelerator.fp4_sustained": (0.10, 1.0),
-    "accelerator.hbm_sustained": (0.08, 1.0),
-    "accelerator.attention_cudnn": (0.10, 1.0),
-    "accelerator.attention_fa3": (0.10, 1.0),
-    "accelerator.attention_fa2": (0.10, 1.0),
-    "network.efficiency": (0.20, 1.0),
-    "network.launch": (0.50, np.inf),
-    "network.latency": (0.50, np.inf),
+SITE_SPREAD: Final = {  # by path: standard deviation of the logarithm between sites, largest value
+    f"{place}.{name}": (spec.spread, spec.highest)
+    for place, part in (("accelerator", Accelerator), ("network", Tier))
+    for name, spec in figure_specs(part).items()
+    if spec.spread
+} | {
     "stack.traffic.elementwise_passes": (0.20, np.inf),
     "stack.host.dispatch_seconds": (0.30, np.inf),
     "stack.overlap.tp_exposed": (0.20, 1.0),

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from traincast.accuracy.runs.cells import Cells, follows, patterns
+from traincast.core.knobs import choice_problems
 from traincast.core.model_blocks import Experts
-from traincast.core.plan_choices import choice_problems
 from traincast.core.precision import PRECISIONS
 
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}

@@ -1,12 +1,14 @@
 """Figures of a file as pydantic classes: value, unit, source, and kind of source."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from math import inf, isfinite
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
 
+from traincast.core.quantities import Bound, FigureSpec, figure_specs
 from traincast.core.units import EXAMPLES, parse
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -16,30 +18,14 @@ DEFAULT_SOURCE: Final = "the file itself"  # the source of a figure if a file na
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Number of a file with its source.
+    """Number of a file with its source."""
 
-    Parameters
-    ----------
-    path : str
-        Dotted path in the file, for instance ``"network.0.bandwidth"``.
-    value : float
-        The number in SI [`unit`].
-    unit : str
-        SI unit; empty for a plain number.
-    source : str
-        Where the number comes from.
-    basis : {"spec", "measured", "assumed", "fitted"}
-        Kind of the source.
-    low, high : float, optional
-        Interval of 90 % probability, if the file has one [`unit`].
-    """
-
-    path: str
-    value: float
+    path: str  # dotted, such as "network.0.bandwidth"
+    value: float  # SI
     unit: str
     source: str
     basis: Basis
-    low: float | None = None
+    low: float | None = None  # interval of 90 % probability, if the file has one
     high: float | None = None
 
 
@@ -62,8 +48,8 @@ class Entry(Part):
     """Figure as written: a bare value, or a mapping with value, source, basis and the interval of a fitted value."""
 
     unit: ClassVar[str] = ""
-    example: ClassVar[object]
-    may_be_zero: ClassVar[bool] = False
+    example: ClassVar[object] = 0.5
+    bound: ClassVar[Bound] = "positive"
 
     value: float
     low: float | None = None
@@ -79,26 +65,30 @@ class Entry(Part):
 
     @field_validator("value", mode="before")
     @classmethod
-    def _positive(cls, raw: object) -> float:
-        """Return the value; refuse what is not finite and above zero (or zero, if that is allowed)."""
+    def _within_bounds(cls, raw: object) -> float:
+        """Return the value; refuse what is not finite or outside of the bounds."""
         value = cls._read(raw)
-        if not (0 < value < inf or (cls.may_be_zero and value == 0)):
-            allowed = "of at least 0" if cls.may_be_zero else "above 0"
-            raise ValueError(f"not a finite number {allowed}; write for instance {cls.example!r}")
+        hint = f"write for instance {cls.example!r}"
+        if not (0 < value < inf or (cls.bound == "zero" and value == 0)):
+            allowed = "of at least 0" if cls.bound == "zero" else "above 0"
+            raise ValueError(f"not a finite number {allowed}; {hint}")
+        if cls.bound == "factor" and value < 1:
+            raise ValueError(f"below 1, the least it can be; {hint}")
+        if cls.bound == "share" and value > 1:
+            raise ValueError(f"above 1, the most a share can be; {hint}")
         return value
 
     @field_validator("low", "high", mode="before")
     @classmethod
     def _interval_end(cls, raw: object) -> float | None:
         """Return an end of the interval, which is written like the value."""
-        return None if raw is None else cls._positive(raw)
+        return None if raw is None else cls._within_bounds(raw)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         """Refuse a value outside of its interval."""
-        if (self.low is not None and self.low > self.value) or (
-            self.high is not None and self.high < self.value
-        ):
+        low, high = self.low, self.high
+        if (low is not None and low > self.value) or (high is not None and high < self.value):
             raise ValueError(f"value {self.value!r}: not between low and high")
         return self
 
@@ -116,54 +106,32 @@ class Entry(Part):
 class Amount(Entry):
     """Positive number."""
 
-    example = 0.5
 
-
-class Load(Entry):
-    """Tokens of an expert, in any unit."""
-
-    example = 0.5
-    may_be_zero = True
-
-
-class Number(Load):
+class Number(Entry):
     """Number of at least 0, in SI units."""
 
-    example = 0.5
+    bound = "zero"
 
 
 class Factor(Entry):
     """Number of at least 1."""
 
+    bound = "factor"
     example = 1.2
-
-    @field_validator("value")
-    @classmethod
-    def _at_least_one(cls, value: float) -> float:
-        """Return the value; refuse one below 1."""
-        if value < 1:
-            raise ValueError(f"below 1, the least it can be; write for instance {cls.example!r}")
-        return value
 
 
 class Share(Entry):
     """Number above 0 and at most 1."""
 
+    bound = "share"
     example = 0.7
-
-    @field_validator("value")
-    @classmethod
-    def _at_most_one(cls, value: float) -> float:
-        """Return the value; refuse one above 1."""
-        if value > 1:
-            raise ValueError(f"above 1, the most a share can be; write for instance {cls.example!r}")
-        return value
 
 
 class Count(Entry):
     """Positive whole number."""
 
     example = 64
+    bound: ClassVar[Bound] = "count"
 
     value: int
 
@@ -180,7 +148,7 @@ class Whole(Count):
     """Whole number of at least 0."""
 
     example = 1
-    may_be_zero = True
+    bound = "zero"
 
 
 class Tokens(Count):
@@ -204,61 +172,31 @@ class Quantity(Entry):
         return parse(raw, cls.unit)
 
 
-class Bytes(Quantity):
-    """Capacity [byte]."""
-
-    unit = "byte"
-    example = EXAMPLES[unit]
-
-
-class ByteRate(Quantity):
-    """Bandwidth [byte/s]."""
-
-    unit = "byte/s"
-    example = EXAMPLES[unit]
+PLAIN_NUMBERS: Final[dict[Bound, type[Entry]]] = {
+    "positive": Amount,
+    "zero": Number,
+    "factor": Factor,
+    "share": Share,
+    "count": Count,
+}
 
 
-class FlopRate(Quantity):
-    """Rate of arithmetic [FLOP/s]."""
-
-    unit = "FLOP/s"
-    example = EXAMPLES[unit]
-
-
-class Seconds(Quantity):
-    """Duration [s]; zero for an ideal network."""
-
-    unit = "s"
-    example = EXAMPLES[unit]
-    may_be_zero = True
+@cache
+def entry_type(spec: FigureSpec) -> type[Entry]:
+    """Return the class of a declared figure in a file."""
+    if not spec.unit:
+        return PLAIN_NUMBERS[spec.bound]
+    attributes = {"unit": spec.unit, "bound": spec.bound, "example": EXAMPLES[spec.unit]}
+    return type("Quantity", (Quantity,), attributes | {"__module__": __name__, "__doc__": spec.meaning})
 
 
-class Watts(Quantity):
-    """Power [W]."""
-
-    unit = "W"
-    example = EXAMPLES[unit]
-
-
-class Hours(Quantity):
-    """Long duration [h]."""
-
-    unit = "h"
-    example = EXAMPLES[unit]
-
-
-class HourlyPrice(Quantity):
-    """Price per hour [$/h]."""
-
-    unit = "$/h"
-    example = EXAMPLES[unit]
-
-
-class Carbon(Quantity):
-    """Carbon dioxide per kilowatt-hour [g/kWh]."""
-
-    unit = "g/kWh"
-    example = EXAMPLES[unit]
+def figure_fields(part: type, *without: str) -> dict[str, Any]:
+    """Return the figures of a dataclass as fields of its schema, for `create_model`; those with a default may be left out."""
+    required = {item.name for item in fields(part) if item.default is MISSING}
+    entries = {name: entry_type(spec) for name, spec in figure_specs(part).items() if name not in without}
+    return {
+        name: (entry, ...) if name in required else (entry | None, None) for name, entry in entries.items()
+    }
 
 
 class File(Part):

@@ -9,7 +9,7 @@ from traincast.catalog.schema.fields import (
     Count,
     Factor,
     File,
-    Load,
+    Number,
     Part,
     Sequences,
     Text,
@@ -71,7 +71,7 @@ class ExpertsPart(ModelPart):
     router_bias: StrictBool | None = None
     capacity: Amount | None = None
     imbalance: Factor | None = None
-    load: tuple[Load, ...] | None = None
+    load: tuple[Number, ...] | None = None
 
 
 class ModelFile(File):

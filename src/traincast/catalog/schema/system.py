@@ -6,76 +6,26 @@ from typing import Any, ClassVar, Final
 from pydantic import StrictBool, create_model, field_validator
 
 from traincast.catalog.documents import catalogue, catalogue_entry
-from traincast.catalog.schema.fields import (
-    Amount,
-    ByteRate,
-    Bytes,
-    Carbon,
-    Count,
-    Factor,
-    File,
-    FlopRate,
-    HourlyPrice,
-    Hours,
-    Misplaced,
-    Number,
-    Part,
-    Seconds,
-    Share,
-    Text,
-    Watts,
-)
+from traincast.catalog.schema.fields import Amount, Count, File, Misplaced, Number, Part, Text, figure_fields
 from traincast.core.assumptions import ASSUMPTIONS
 from traincast.core.errors import MAX_VALUES, close_to
+from traincast.core.quantities import figure_specs
+from traincast.core.system import Accelerator, System, Tier
 
 MAX_TIERS: Final = 8
 
 
-class AcceleratorPart(Part):
-    """Accelerator; `source` applies to its figures without their own."""
+class AcceleratorKeys(Part):
+    """Keys of an accelerator beside its figures; `source` applies to figures without their own."""
 
     name: Text
     source: Text | None = None
-    matrix_flops: FlopRate
-    vector_flops: FlopRate
-    vector_fp32_flops: FlopRate | None = None
-    fp32_flops: FlopRate | None = None
-    fp8_flops: FlopRate | None = None
-    int8_flops: FlopRate | None = None
-    fp4_flops: FlopRate | None = None
-    fp32_sustained: Share | None = None
-    matrix_sustained: Share | None = None
-    fp8_sustained: Share | None = None
-    fp4_sustained: Share | None = None
-    matrix_burst: Share | None = None
-    hbm_sustained: Share | None = None
-    cache_bytes: Bytes | None = None
-    cache_bandwidth: ByteRate | None = None
-    attention_fa1: Share | None = None
-    attention_fa2: Share | None = None
-    attention_fa3: Share | None = None
-    attention_cudnn: Share | None = None
-    attention_backward: Share | None = None
-    attention_tile: Count | None = None
-    hbm_bandwidth: ByteRate
-    hbm_bytes: Bytes
-    host_bandwidth: ByteRate | None = None
-    host_bytes: Bytes | None = None
-    power: Watts | None = None
-    processors: Count | None = None
-    also_called: tuple[Text, ...] = ()
 
 
 class TierPart(Part):
     """Tier of the network."""
 
     name: Text
-    bandwidth: ByteRate
-    efficiency: Share
-    latency: Seconds
-    launch: Seconds | None = None
-    simple_latency: Seconds | None = None
-    ll_bandwidth: ByteRate | None = None
 
 
 class DomainTier(TierPart):
@@ -92,45 +42,46 @@ class DomainTier(TierPart):
         return size
 
 
-class InnerTier(DomainTier):
+INNER_ONLY: Final = {name: spec.inner_only for name, spec in figure_specs(Tier).items() if spec.inner_only}
+OUTER_ONLY: Final = {name: spec.outer_only for name, spec in figure_specs(Tier).items() if spec.outer_only}
+INNER_FIGURES: Final = figure_fields(Tier, "size", *OUTER_ONLY)
+OUTER_FIGURES: Final = figure_fields(Tier, "size", *INNER_ONLY)
+ONE_PORT: Final = "one port per accelerator unless the file says otherwise"
+OUTER_FIGURES["ports"] = (Amount, Amount(value=1.0, source=ONE_PORT, basis="assumed"))
+
+
+class InnerKeys(DomainTier):
     """Network inside a fast domain; its bandwidth is that of all links of an accelerator."""
 
-    elsewhere: ClassVar = {
-        "ports": "the innermost tier's bandwidth is that of all links of an accelerator",
-        "lost_ports": "the innermost tier has no ports",
-        "dp_alone": "the innermost tier has no ports to share",
-        "dp_several": "the innermost tier has no ports to share",
-    }
+    elsewhere: ClassVar = OUTER_ONLY
 
     mesh: StrictBool = False
-    axes: Count | None = None
-    side: Count | None = None
-    switch_reduction: ByteRate | None = None
 
 
-class OuterTier(TierPart):
+class OuterKeys(TierPart):
     """Outermost network, which connects everything."""
 
-    elsewhere: ClassVar = {
+    elsewhere: ClassVar = INNER_ONLY | {
         "size": "the outermost tier joins everything and has none; leave it out, or add a tier outside",
         "mesh": "only the innermost tier can be a mesh",
-        "axes": "only the innermost tier can be a torus",
-        "side": "only the innermost tier can be a torus",
-        "switch_reduction": "only switches of the innermost tier are modelled to reduce",
     }
 
-    ports: Amount = Amount(
-        value=1.0, source="one port per accelerator unless the file says otherwise", basis="assumed"
-    )
-    lost_ports: Amount | None = None
-    dp_alone: Share | None = None
-    dp_several: Share | None = None
 
-
-class MiddleTier(OuterTier, DomainTier):
+class MiddleKeys(DomainTier):
     """Network between fast domains, in domains of `size` accelerators."""
 
-    elsewhere: ClassVar = {key: why for key, why in OuterTier.elsewhere.items() if key != "size"}
+    elsewhere: ClassVar = INNER_ONLY | {"mesh": "only the innermost tier can be a mesh"}
+
+
+AcceleratorPart: Final = create_model(
+    "AcceleratorPart",
+    __base__=AcceleratorKeys,
+    **figure_fields(Accelerator),
+    also_called=(tuple[Text, ...], ()),
+)
+InnerTier: Final = create_model("InnerTier", __base__=InnerKeys, **INNER_FIGURES)
+MiddleTier: Final = create_model("MiddleTier", __base__=MiddleKeys, **OUTER_FIGURES)
+OuterTier: Final = create_model("OuterTier", __base__=OuterKeys, **OUTER_FIGURES)
 
 
 class SoftwarePart(Part):
@@ -153,18 +104,11 @@ _NUMBERS: Final[dict[str, Any]] = {
 SOFTWARE: Final = create_model("Software", __base__=SoftwarePart, **_NUMBERS)
 
 
-class SystemFile(File):
-    """System file."""
+class SystemKeys(File):
+    """Keys of a system file beside the figures of the cluster."""
 
     accelerator: AcceleratorPart
     network: tuple[TierPart, ...]
-    gpus: Count | None = None
-    price: HourlyPrice | None = None
-    node_power: Watts | None = None
-    pue: Factor | None = None
-    carbon: Carbon | None = None
-    failure_hours: Hours | None = None
-    storage_bandwidth: ByteRate | None = None
     software: tuple[SOFTWARE, ...] | None = None
 
     @field_validator("accelerator", mode="before")
@@ -193,8 +137,11 @@ class SystemFile(File):
         return network
 
 
+SystemFile: Final = create_model("SystemFile", __base__=SystemKeys, **figure_fields(System))
+
+
 @cache
-def system_file(tiers: int) -> type[SystemFile]:
+def system_file(tiers: int) -> type[SystemKeys]:
     """Return the schema of a system file with a number of tiers; the keys of a tier depend on its place."""
     places: tuple[type[TierPart], ...] = (InnerTier, *[MiddleTier] * (min(tiers, MAX_TIERS) - 2), OuterTier)
     return create_model("SystemFile", __base__=SystemFile, network=(tuple[places], ...))  # type: ignore[valid-type]

@@ -15,8 +15,8 @@ import polars as pl
 
 from traincast.core.errors import InputError
 from traincast.core.model import Model
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.output_files import atomic_output, check_output
-from traincast.core.quantities import COLUMNS
 from traincast.core.system import System
 from traincast.core.version import __version__
 from traincast.planner.study.sweep import MACHINES, SIZES, Study, Table

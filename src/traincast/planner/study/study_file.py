@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from traincast.catalog.documents import read
 from traincast.core.errors import InputError
-from traincast.core.quantities import COLUMNS
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse
 from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Study, define, listed
 

@@ -18,8 +18,10 @@ from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
+from traincast.core.knobs import KNOBS
 from traincast.core.model import Model
-from traincast.core.quantities import COLUMNS, INTERVALS, KNOBS, Bools, Floats, Ints
+from traincast.core.nomenclature import COLUMNS, INTERVALS
+from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.system import System
 from traincast.core.units import to_si
 from traincast.planner.evaluation import CAPACITY, RankedCandidates, StrategyResult, evaluate, rank

@@ -55,7 +55,7 @@ def names_of_frameworks(context: "CompletionContext") -> list[str]:
 
 def names_of_strategies(context: "CompletionContext") -> list[str]:
     """Return the strategies, appended to those already typed."""
-    from traincast.core.plan_choices import STRATEGIES
+    from traincast.core.knobs import STRATEGIES
 
     written = context.incomplete.rpartition(",")
     return ["".join((*written[:2], name)) for name in STRATEGIES]
@@ -70,7 +70,7 @@ def names_of_formats(context: "CompletionContext") -> list[str]:
 
 def names_of_choices(context: "CompletionContext") -> list[str]:
     """Return the values of a plan's choice, appended to words already joined; nothing for a number."""
-    from traincast.core.plan_choices import ALLOWED, JOINED
+    from traincast.core.knobs import ALLOWED, JOINED
 
     name = context.argument.field_info.name
     written = context.incomplete.rpartition("+") if name in JOINED else ("", "", "")

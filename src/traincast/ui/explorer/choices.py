@@ -6,9 +6,9 @@ from traincast.catalog.load import model_names, system_names
 from traincast.catalog.schema.fields import Count, Entry, Share
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED, PRESETS
+from traincast.core.knobs import ALLOWED, CHOICES, STRATEGIES
 from traincast.core.model import Model
-from traincast.core.plan_choices import ALLOWED, STRATEGIES
-from traincast.core.quantities import CHOICES, COLUMNS
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
 from traincast.core.version import __version__
 from traincast.planner.framework_spaces import FRAMEWORKS

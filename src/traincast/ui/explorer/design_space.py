@@ -4,8 +4,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.core.knobs import CHOICES
 from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import CHOICES, Floats, Ints
+from traincast.core.quantities import Floats, Ints
 from traincast.planner.evaluation import fastest_plans
 from traincast.planner.search import Found
 from traincast.ui.explorer.limits import MOST_POINTS

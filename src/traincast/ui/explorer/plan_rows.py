@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from traincast.core.knobs import CHOICES, KNOBS
 from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import CHOICES, KNOBS
 from traincast.planner.misfit import short_of
 from traincast.step.estimate import Estimate, estimate_columns
 from traincast.step.uncertainty import outside_measured_range

@@ -12,9 +12,10 @@ from traincast.catalog.load import known_model, known_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
 from traincast.core.errors import ErrorCollector, InputError, close_to, is_whole, type_problems
+from traincast.core.knobs import CHOICES
 from traincast.core.model import Model
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
-from traincast.core.quantities import CHOICES, COLUMNS
 from traincast.core.system import System
 from traincast.core.units import parse_count
 from traincast.planner.framework_spaces import SEARCHED

@@ -13,7 +13,8 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 
 from traincast.core.errors import InputError, unknown_name_error
-from traincast.core.quantities import COLUMNS, Floats
+from traincast.core.nomenclature import COLUMNS
+from traincast.core.quantities import Floats
 from traincast.core.system import System
 from traincast.ui.figures.style import (
     COLUMN,

@@ -11,9 +11,9 @@ from matplotlib.lines import Line2D
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
+from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.core.plan_choices import STRATEGIES
 from traincast.core.system import System
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.placement import placements

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from traincast.core.errors import InputError
-from traincast.core.quantities import COLUMNS, Floats
+from traincast.core.nomenclature import COLUMNS
+from traincast.core.quantities import Floats
 from traincast.core.system import System
 from traincast.planner.evaluation import StrategyResult, evaluate
 from traincast.planner.explain import space_of

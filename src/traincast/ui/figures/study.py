@@ -14,8 +14,8 @@ from matplotlib.ticker import NullLocator
 
 from traincast.catalog.load import load_system
 from traincast.core.errors import InputError, unknown_name_error
-from traincast.core.plan_choices import STRATEGIES
-from traincast.core.quantities import COLUMNS
+from traincast.core.knobs import STRATEGIES
+from traincast.core.nomenclature import COLUMNS
 from traincast.planner.misfit import label as component_name
 from traincast.ui.figures.style import (
     BLACK,

@@ -20,8 +20,8 @@ from matplotlib.style import context
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from traincast.core.errors import InputError
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.output_files import atomic_output, check_output
-from traincast.core.quantities import COLUMNS
 from traincast.core.units import GIB
 
 P = ParamSpec("P")

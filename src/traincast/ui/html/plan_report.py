@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from traincast.core.errors import InputError
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
-from traincast.core.quantities import COLUMNS, Column
+from traincast.core.quantities import Column
 from traincast.core.units import gib, rate, seconds, seconds_with_interval, signed
 from traincast.planner.explain import sensitivity
 from traincast.planner.misfit import MIN_CHANGE_REPORTED, short_of, whole_memory

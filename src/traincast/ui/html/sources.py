@@ -12,7 +12,7 @@ from traincast.catalog.software_stacks import (
 )
 from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, PAPER, Assumptions
 from traincast.core.model import Model
-from traincast.core.quantities import COLUMNS
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
 from traincast.core.units import quantity
 from traincast.ui.html.rendering import Table, linked

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from traincast.core.assumptions import from_dict
+from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
-from traincast.core.plan_choices import STRATEGIES
-from traincast.core.quantities import COLUMNS
+from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
 from traincast.core.units import count_of, gib, quantity, seconds
 from traincast.planner.study.results import Results

@@ -12,9 +12,9 @@ from rich.text import Text
 
 from traincast.analysis.paper_results import Reproduction
 from traincast.core.assumptions import PAPER
+from traincast.core.knobs import CHOICES, STRATEGIES
 from traincast.core.plan import Plan
-from traincast.core.plan_choices import STRATEGIES
-from traincast.core.quantities import CHOICES, Column
+from traincast.core.quantities import Column
 from traincast.core.units import GIB, count_of, gib, rate, seconds, seconds_with_interval
 from traincast.planner.explain import Explanation
 from traincast.planner.misfit import label, whole_memory

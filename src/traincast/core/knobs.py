@@ -1,0 +1,243 @@
+"""Knobs of a parallel plan: one table of their types, defaults, symbols, meanings and allowed values; and the named strategies."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Generic, Literal, TypeVar, get_args
+
+from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
+
+TpKind = Literal["1d", "summa"]
+CpKind = Literal["none", "all-gather", "ring", "ulysses", "hybrid"]
+Attention = Literal["flash", "unfused", "summa"]
+Zero = Literal[0, 1, 2, 3]
+ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe"]
+Order = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
+VIRTUAL_STAGES: Final[Mapping[ScheduleName, int | None]] = {  # of a device; None where any number will do
+    "gpipe": 1, "1f1b": None, "zb-h1": 1, "zb-h2": 1, "zb-2p": 1, "zb-v": 2, "dualpipe": 1,
+}  # fmt: skip
+MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modules that are recomputed
+    "selective": frozenset({"attention"}),
+    "attention": frozenset({"attention"}),
+    "activation": frozenset({"activation"}),
+    "norms": frozenset({"norms"}),
+    "mlp": frozenset({"mlp", "activation"}),
+    "experts": frozenset({"experts", "activation"}),
+    # every second product and all elementwise operations (torchtitan's selective checkpointing)
+    "per-op": frozenset({"per-op"}),
+    # queries, keys and values of latent attention (Megatron-Core's name)
+    "mla_up_proj": frozenset({"latent"}),
+}
+OFFLOADED: Final = ("optimizer", "activations", "weights")
+MAX_CHUNKS: Final = 1 << 16  # of a layout
+Number = TypeVar("Number")
+Placement = TypeVar("Placement")
+
+
+@dataclass(frozen=True, slots=True)
+class KnobSpec:
+    """Declaration of a knob, metadata of its dataclass field."""
+
+    meaning: str
+    symbol: str = ""  # of arXiv 2410.00273; empty if the paper has none
+    unit: str = ""
+    allowed: tuple[Any, ...] = ()  # values of a choice; empty for numbers and free text
+    alone: tuple[str, ...] = ()  # of a choice whose words can be joined by +: those that cannot
+
+
+def _knob(default: Any, meaning: str, symbol: str = "", **more: Any) -> Any:
+    """Return the dataclass field of a knob; command lines show the meaning as help."""
+    return field(
+        default=default, metadata={"help": meaning, "spec": KnobSpec(meaning, symbol, **more)}, kw_only=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knobs(Generic[Number, Placement]):
+    """Table of a plan's knobs: numbers first, then choices. `Plan` and `Plans` are its forms for one plan and for columns."""
+
+    tp: Number = _knob(1, "tensor-parallel degree (SUMMA: columns of the grid)", "m1")
+    tp2: Number = _knob(1, "second tensor-parallel degree of SUMMA (rows of the grid)", "m2")
+    cp: Number = _knob(1, "context-parallel degree: ranks the sequence is cut over", "m2")
+    pp: Number = _knob(1, "pipeline stages", "pp")
+    dp: Number = _knob(1, "data-parallel replicas", "dp")
+    ep: Number = _knob(1, "expert-parallel degree; cuts the ranks of dp, cp and tp that hold the same layers")
+    etp: Number = _knob(1, "tensor-parallel degree inside an expert")
+    ulysses: Number = _knob(1, "part of a cp group that exchanges heads by all-to-all (Ulysses)")
+    replicas: Number = _knob(
+        1, "replicas of the sharded state among dp and cp (HSDP); ZeRO shards within a replica"
+    )
+    mbs: Number = _knob(1, "micro-batch", "b", unit="sequence")
+    vp: Number = _knob(1, "virtual stages of a device (interleaved 1F1B)", "v")
+    recompute_every: Number = _knob(1, "every how many layers one is recomputed, with recompute full")
+    panels: Number = _knob(1, "panels a SUMMA product is cut into", "nb")
+    fast_tp: Placement = _knob(None, "members of a tp group in one fast domain", "t1")
+    fast_tp2: Placement = _knob(None, "members of a tp2 group in one fast domain", "t2")
+    fast_cp: Placement = _knob(None, "members of a cp group in one fast domain", "t2")
+    fast_pp: Placement = _knob(None, "pipeline stages in one fast domain", "t_pp")
+    fast_dp: Placement = _knob(None, "members of a dp group in one fast domain", "t_dp")
+    tp_kind: TpKind = _knob(
+        "1d", "tensor parallelism: 1d (Megatron) or summa (2-D)", allowed=get_args(TpKind)
+    )
+    cp_kind: CpKind = _knob(
+        "none",
+        "context parallelism: none, all-gather or ring of keys and values, ulysses, hybrid of the last two",
+        allowed=get_args(CpKind),
+    )
+    sp: bool = _knob(True, "sequence parallelism: tokens cut over tp between blocks", allowed=(True, False))
+    tp_overlap: bool = _knob(
+        False,
+        "tensor-parallel communication overlapped with products (asynchronous TP)",
+        allowed=(True, False),
+    )
+    ep_overlap: bool = _knob(
+        False,
+        "all-to-all of experts overlapped with the work of another micro-batch",
+        allowed=(True, False),
+    )
+    attention: Attention = _knob(
+        "flash",
+        "attention kernel: flash (fused), unfused, or summa (2-D products)",
+        allowed=get_args(Attention),
+    )
+    recompute: str = _knob(
+        "none",
+        "activations recomputed in backward: none, selective (core attention), full, or modules joined by +",
+        allowed=("none", "full", *MODULES),
+        alone=("none", "full"),
+    )
+    zero: Zero = _knob(
+        1,
+        "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)",
+        allowed=get_args(Zero),
+    )
+    schedule: ScheduleName = _knob(
+        "1f1b",
+        f"pipeline schedule: {', '.join(VIRTUAL_STAGES)}".replace("1f1b", "1f1b (interleaved where vp > 1)"),
+        allowed=tuple(VIRTUAL_STAGES),
+    )
+    precision: str = _knob(
+        "bf16", "precision recipe, such as bf16, fp8-block or mxfp8", allowed=tuple(PRECISIONS)
+    )
+    grad_dtype: str = _knob(
+        "usual",
+        "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)",
+        allowed=("usual", *GRADIENTS),
+    )
+    optimizer_kind: str = _knob(
+        "adam", "optimizer recipe, such as adam, adam-8bit or muon", allowed=tuple(OPTIMIZERS)
+    )
+    offload: str = _knob(
+        "none",
+        "kept in the host's memory: none, or optimizer, activations, weights joined by +",
+        allowed=("none", *OFFLOADED),
+        alone=("none",),
+    )
+    layout: str = _knob("", "layers of every model chunk, such as 8,8,8,8 or 4*15,1; balanced where left out")
+    order: Order = _knob(
+        "tp-cp-dp-pp",
+        "order of the axes in which ranks are numbered, innermost first",
+        allowed=get_args(Order),
+    )
+
+    def choices(self) -> dict[str, Any]:
+        """Return the choices by name."""
+        return {choice: getattr(self, choice) for choice in CHOICES}
+
+    @property
+    def strategy(self) -> str:
+        """Name of the strategy that the choices make up."""
+        return next(
+            strategy.name
+            for strategy in STRATEGIES.values()
+            if all(getattr(self, choice) == value for choice, value in strategy.choices.items())
+        )
+
+
+KNOB_SPECS: Final[Mapping[str, KnobSpec]] = {knob.name: knob.metadata["spec"] for knob in fields(Knobs)}
+KNOBS: Final = tuple(knob.name for knob in fields(Knobs) if knob.type in (Number, Placement))
+CHOICES: Final = tuple(name for name in KNOB_SPECS if name not in KNOBS)
+PLACEMENTS: Final = tuple(knob.name for knob in fields(Knobs) if knob.type is Placement)
+DEFAULTS: Final = {knob.name: knob.default for knob in fields(Knobs)}
+ALLOWED: Final = {name: spec.allowed for name, spec in KNOB_SPECS.items() if spec.allowed}
+JOINED: Final = {name: spec.alone for name, spec in KNOB_SPECS.items() if spec.alone}
+
+
+def words(choice: str) -> frozenset[str]:
+    """Split a choice of words joined by +; empty for ``"none"``.
+
+    >>> sorted(words("attention+norms"))
+    ['attention', 'norms']
+    """
+    return frozenset() if choice == "none" else frozenset(choice.split("+"))
+
+
+def chunks(layout: str) -> tuple[int, ...]:
+    """Read a layout: layers of every model chunk, in order; raise ValueError if it is no list of counts (``4*3`` repeats one).
+
+    >>> chunks("4*3,1")
+    (4, 4, 4, 1)
+    """
+    layers: list[int] = []
+    for part in filter(None, layout.replace(" ", "").split(",")):
+        number, _, repeats = part.partition("*") if "*" in part else (part, "*", "1")
+        if not (number.isdecimal() and repeats.isdecimal() and int(repeats) <= MAX_CHUNKS):
+            raise ValueError(part)
+        layers += [int(number)] * int(repeats)
+    return tuple(layers)
+
+
+def choice_problems(choice: str, value: Any) -> list[str]:
+    """Return what is wrong with the value of a choice: one line, or an empty list."""
+    if choice == "layout":
+        return _layout_problems(value)
+    allowed, alone = ALLOWED[choice], JOINED.get(choice)
+    parts = str(value).split("+") if alone else [value]
+    all_allowed = all(part in allowed and type(part) is type(allowed[0]) for part in parts)
+    if all_allowed and (alone is None or len(parts) == 1 or not set(parts) & set(alone)):
+        return []
+    joined = f", or several of them but {' and '.join(alone)} joined by +" if alone else ""
+    return [f"{choice} = {value!r}: must be one of {', '.join(map(str, allowed))}{joined}"]
+
+
+def _layout_problems(value: Any) -> list[str]:
+    """Return what is wrong with a layout: one line, or an empty list."""
+    try:
+        chunks(value)
+    except (ValueError, AttributeError):
+        wanted = "whole numbers of at least 0 with commas, such as 8,8,8,8 or 4*15,1"
+        return [f"layout = {value!r}: must hold the layers of every model chunk, {wanted}"]
+    return []
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Way to shard a layer over GPUs; the plans of one batch share it."""
+
+    name: str
+    second: str | None  # axis that shards a layer beside tp
+    choices: Mapping[str, Any]  # that make up the strategy
+    alias: str = ""  # in the paper's reference code
+
+    @property
+    def layer_axes(self) -> tuple[str, ...]:
+        """Axes that shard a layer."""
+        return ("tp",) if self.second is None else ("tp", self.second)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All axes in enumeration order; the product of their degrees is the number of GPUs."""
+        return (*self.layer_axes, "pp", "dp")
+
+
+STRATEGIES: Final = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("1d", None, {"tp_kind": "1d", "cp_kind": "none"}, "1d"),
+        Strategy("summa", "tp2", {"tp_kind": "summa", "cp_kind": "none"}, "2d"),
+        Strategy("context", "cp", {"tp_kind": "1d", "cp_kind": "all-gather"}, "2d-seqp"),
+        Strategy("ring", "cp", {"tp_kind": "1d", "cp_kind": "ring"}),
+        Strategy("ulysses", "cp", {"tp_kind": "1d", "cp_kind": "ulysses"}),
+        Strategy("hybrid", "cp", {"tp_kind": "1d", "cp_kind": "hybrid"}),
+    )
+}
+ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.values() if strategy.alias}
