@@ -111,7 +111,7 @@ def scalar_rate() -> float:
     plans = [columns.row(i) for i in range(len(columns.mbs))]  # type: ignore[arg-type]
     begin = time.perf_counter()
     for plan in plans:
-        est = tc.estimate(model, system, plan, 4096)
+        est = tc.estimate(model, system, plan, gbs=4096)
         _ = est.step_seconds, est.memory_bytes
     return len(plans) / (time.perf_counter() - begin)
 

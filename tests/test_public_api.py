@@ -17,7 +17,7 @@ FILE = Path(__file__).parents[1] / "src" / "traincast" / "catalog" / "models" / 
 )
 def test_models_and_systems_are_given_by_name_file_or_object(model):
     for system in (SYSTEM, tc.load_system(SYSTEM)):
-        assert tc.estimate(model, system, PLAN, 8).model == tc.load_model(MODEL)
+        assert tc.estimate(model, system, PLAN, gbs=8).model == tc.load_model(MODEL)
     assert (
         tc.search(model, SYSTEM, gpus=8, gbs=8, top=1).best
         == tc.search(tc.load_model(MODEL), tc.load_system(SYSTEM), gpus=8, gbs=8, top=1).best
@@ -101,12 +101,12 @@ def test_an_estimate_tells_all_that_is_wrong_at_once():
     with pytest.raises(
         tc.InputError, match=r"(?s)plan = 3.*unknown model.*system = None.*gbs = 0.*assumptions = 3"
     ):
-        tc.estimate("nope", None, 3, 0, 3)
+        tc.estimate("nope", None, 3, gbs=0, assumptions=3)
 
 
 @pytest.mark.parametrize("tokens", ["15T", True, [1e12], -1, float("nan"), float("inf")])
 def test_figures_of_metrics_are_numbers(tokens):
-    est = tc.estimate(MODEL, SYSTEM, PLAN, 8)
+    est = tc.estimate(MODEL, SYSTEM, PLAN, gbs=8)
     with pytest.raises(tc.InputError, match=r"tokens = .*: must be a .*number"):
         tc.metrics(est, tokens=tokens)
     with pytest.raises(tc.InputError, match="price = 'two'"):
@@ -134,7 +134,7 @@ def test_a_job_is_no_larger_than_its_machine():
     with pytest.raises(tc.InputError, match="gpus: 8 are asked for, dgx-h100 has 4"):
         tc.search(MODEL, small, gpus=8, gbs=8)
     with pytest.raises(tc.InputError, match="gpus: 8 are asked for, dgx-h100 has 4"):
-        tc.estimate(MODEL, small, PLAN, 8)
+        tc.estimate(MODEL, small, PLAN, gbs=8)
 
 
 def test_progress_is_told_batch_by_batch():

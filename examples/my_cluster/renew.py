@@ -15,7 +15,7 @@ if __name__ == "__main__":
     rng, system, table = random.Random(7), tc.load_system("dgx-h100"), rows(TABLE)
     for row in table:
         run = replace(read(row), system=system)
-        predicted = tc.estimate(run.model, run.system, run.plan, run.gbs, run.stack)
+        predicted = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=run.stack)
         row["step_seconds"] = f"{float(predicted.step_seconds) * 1.05 * rng.gauss(1, 0.02):.3f}"
         row["memory_gb_published"] = f"{float(predicted.memory_bytes) / 2**30 * rng.gauss(1, 0.01):.1f}"
     with TABLE.open("w", encoding="utf-8", newline="") as file:

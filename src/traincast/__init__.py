@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from traincast.planner.search import Found, search, search_each
     from traincast.planner.study.executors import study
     from traincast.planner.study.results import Results
-    from traincast.step.estimate import Estimate, estimate
+    from traincast.step.estimate import Estimate, Estimates, estimate
     from traincast.step.metrics import Metrics, metrics
     from traincast.step.model_flops import hardware_flops_per_token, model_flops_per_token
     from traincast.ui.html.write import write_html
@@ -49,6 +49,7 @@ __all__ = [
     "Calibration",
     "Checked",
     "Estimate",
+    "Estimates",
     "Found",
     "InputError",
     "Launch",
@@ -93,7 +94,7 @@ _HOME = {
     "core.assumptions": ["Assumptions"],
     "accuracy.fit.calibrate": ["Calibration", "calibrate"],
     "core.errors": ["InputError", "NothingFits", "TraincastError"],
-    "step.estimate": ["Estimate", "estimate"],
+    "step.estimate": ["Estimate", "Estimates", "estimate"],
     "step.model_flops": ["hardware_flops_per_token", "model_flops_per_token"],
     "core.system": ["Accelerator", "System", "Tier"],
     "launch.check": ["Checked", "check"],

@@ -69,7 +69,7 @@ def test_rows_side_by_side_are_rows_alone(tmp_path):
     for one in validate(write(tmp_path / "runs.csv", some)).predictions:
         assert one.predicted_step_seconds == pytest.approx(together[one.id].predicted_step_seconds, rel=1e-12)
         run = read(BY_ID[one.id])
-        est = tc.estimate(run.model, run.system, run.plan, run.gbs, run.stack)
+        est = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=run.stack)
         assert one.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
         assert one.predicted_memory_bytes == pytest.approx(
             memory_as_reported(est.memory, run.reported), rel=1e-12

@@ -54,7 +54,7 @@ def test_unknown_recipes_are_refused(wrong):
 def test_a_recipe_is_what_the_memory_model_keeps_of_every_parameter(recipe, zero):
     precision, optimizer, gradients, training, _ = recipe
     plan = tc.Plan(precision=precision, optimizer_kind=optimizer, grad_dtype=gradients, zero=zero)
-    est = tc.estimate("gpt-125m", "dgx-a100", plan, 4, "paper")
+    est = tc.estimate("gpt-125m", "dgx-a100", plan, gbs=4, assumptions="paper")
     held = sum(est.memory[name] for name in ("weights", "gradients", "optimizer"))
     assert bytes_per_parameter_of(est).training == training
     assert held == pytest.approx(training * est.model.parameters, rel=1e-12)  # one GPU: nothing is sharded
@@ -63,7 +63,7 @@ def test_a_recipe_is_what_the_memory_model_keeps_of_every_parameter(recipe, zero
 def measured(recompute):
     """The run Bekman takes as an example: 52 B parameters, batch of 1024, 64 GPUs of 312 TFLOP/s."""
     plan = tc.Plan(tp=8, pp=8, recompute=recompute)
-    est = tc.estimate(A52B, "dgx-a100", plan, 1024, "calibrated")
+    est = tc.estimate(A52B, "dgx-a100", plan, gbs=1024, assumptions="calibrated")
     return est, {one.convention: one for one in throughput(est, 127.0)}
 
 
@@ -107,7 +107,7 @@ def test_formula_of_thumb_counts_the_parameters_a_token_meets():
 
 def test_the_offending_dimensions_are_named():
     """GPT 1.3B of Cheng et al. has 24 heads of 86: no multiple of 8, and 2064 is no multiple of 64."""
-    est = tc.estimate("gpt-1.3b", "dgx-a100", tc.Plan(tp=2, dp=32), 512, "calibrated")
+    est = tc.estimate("gpt-1.3b", "dgx-a100", tc.Plan(tp=2, dp=32), gbs=512, assumptions="calibrated")
     found = {one.name: one for one in dimensions(est)}
     assert (found["head width"].value, found["head width"].multiple) == (86, 2)
     assert found["head width"].better.value == 88
@@ -119,7 +119,7 @@ def test_the_offending_dimensions_are_named():
     )  # GPT-3 XL of arXiv 2005.14165 is 2048 wide
     assert hidden.better.even > 0.01
     other = replace(est.model, hidden=2048, heads=32)
-    again = tc.estimate(other, est.system, est.plan, 512, "calibrated")
+    again = tc.estimate(other, est.system, est.plan, gbs=512, assumptions="calibrated")
     assert hidden.better.step_seconds == pytest.approx(again.step_seconds / est.step_seconds - 1, rel=1e-9)
 
 
@@ -133,7 +133,7 @@ def test_good_dimensions_are_left_alone(gpt):
 
 def test_a_vocabulary_is_padded_and_experts_are_sized():
     odd = replace(tc.load_model("mixtral-8x7b", seq=4096), vocab=32003)
-    est = tc.estimate(odd, "dgx-h100", tc.Plan(tp=2, ep=8, dp=8), 16, "calibrated")
+    est = tc.estimate(odd, "dgx-h100", tc.Plan(tp=2, ep=8, dp=8), gbs=16, assumptions="calibrated")
     found = {one.name: one for one in dimensions(est)}
     assert set(found) == {"hidden", "expert ffn", "head width", "vocabulary"}
     assert found["vocabulary"].multiple == 1
@@ -147,7 +147,7 @@ def test_a_vocabulary_is_padded_and_experts_are_sized():
 @given(st.integers(20, 90).map(lambda n: 16 * n), st.sampled_from([1, 2, 4]))
 def test_better_sizes_divide_better_and_lie_near(eighths, tp):
     model = tc.Model(name="m", layers=4, hidden=1024, heads=16, ffn=eighths * 4, seq=1024)
-    est = tc.estimate(model, "dgx-a100", tc.Plan(tp=tp), 4, "calibrated")
+    est = tc.estimate(model, "dgx-a100", tc.Plan(tp=tp), gbs=4, assumptions="calibrated")
     (ffn,) = (one for one in dimensions(est) if one.name == "ffn")
     if ffn.better is None:
         assert ffn.multiple == 64
@@ -183,7 +183,9 @@ def test_batches_are_estimates(gpt):
     assert rows[0].gain == pytest.approx(0, abs=1e-12)
     assert {one.mbs for one in rows} == {1, 2, 4, 8}
     for one in rows:
-        again = tc.estimate(gpt.model, gpt.system, replace(gpt.plan, mbs=one.mbs), one.gbs, "calibrated")
+        again = tc.estimate(
+            gpt.model, gpt.system, replace(gpt.plan, mbs=one.mbs), gbs=one.gbs, assumptions="calibrated"
+        )
         assert one.gain == pytest.approx(
             one.gbs / again.step_seconds * gpt.step_seconds / gpt.gbs - 1, rel=1e-9, abs=1e-12
         )
@@ -200,7 +202,9 @@ def test_more_accumulation_shrinks_the_bubble(gpt):
 
 
 def test_batches_that_rules_forbid_are_left_out():
-    est = tc.estimate("gpt-125m", "dgx-a100", tc.Plan(dp=8), 24, "calibrated")  # 3 sequences of a replica
+    est = tc.estimate(
+        "gpt-125m", "dgx-a100", tc.Plan(dp=8), gbs=24, assumptions="calibrated"
+    )  # 3 sequences of a replica
     assert {(one.mbs, one.gbs) for one in batches(est)} == {(1, 24), (1, 48), (1, 96)}
 
 
@@ -208,7 +212,7 @@ def test_batches_that_rules_forbid_are_left_out():
 @given(st.floats(0.005, 0.5), st.sampled_from([(8, 8, 4), (8, 2, 8), (4, 4, 16)]))
 def test_the_bandwidth_needed_is_the_least(share, degrees):
     tp, pp, dp = degrees
-    est = tc.estimate("gpt-6.7b", "dgx-a100", tc.Plan(tp=tp, pp=pp, dp=dp), 256, "calibrated")
+    est = tc.estimate("gpt-6.7b", "dgx-a100", tc.Plan(tp=tp, pp=pp, dp=dp), gbs=256, assumptions="calibrated")
     found = network(est, share)
     factor = found.needed_per_node / found.per_node
     assert waiting(est, np.array([factor]))[0] <= share
@@ -224,12 +228,12 @@ def test_more_bandwidth_leaves_less_to_wait_for(gpt):
     slower = gpt.system.with_figures(
         {f"network.{i}.bandwidth": gpt.system.tiers[i].bandwidth / 10 for i in (1, 2)}
     )
-    again = tc.estimate(gpt.model, slower, gpt.plan, gpt.gbs, "calibrated")
+    again = tc.estimate(gpt.model, slower, gpt.plan, gbs=gpt.gbs, assumptions="calibrated")
     assert waiting(gpt, np.array([0.1]))[0] == pytest.approx(network(again).share, rel=1e-6)
 
 
 def test_a_plan_inside_of_a_node_needs_no_network():
-    est = tc.estimate("gpt-1.3b", "dgx-a100", tc.Plan(dp=8), 64, "calibrated")
+    est = tc.estimate("gpt-1.3b", "dgx-a100", tc.Plan(dp=8), gbs=64, assumptions="calibrated")
     assert network(est).needed_per_node == 0
     assert network(est).share == 0
 

@@ -34,7 +34,7 @@ PLAN = tc.Plan(dp=8, mbs=1)
 
 def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", assumed=None):
     """Return the step time and its breakdown with some assumptions changed."""
-    est = tc.estimate(model, system, plan, gbs, CALIBRATED.with_values(assumed or {}))
+    est = tc.estimate(model, system, plan, gbs=gbs, assumptions=CALIBRATED.with_values(assumed or {}))
     return est.step_seconds, est.breakdown
 
 
@@ -79,7 +79,9 @@ def test_a_small_model_takes_as_long_as_its_host_needs_to_issue_it():
     """By hand: the operations of a layer are counted; each takes the host 1 ms, far more than the GPU."""
     free, _ = seconds()
     bound, parts = seconds(assumed={"host.dispatch_seconds": 1e-3})
-    est = tc.estimate(MODEL, "dgx-a100", PLAN, 64, CALIBRATED.with_values({"host.dispatch_seconds": 1e-3}))
+    est = tc.estimate(
+        MODEL, "dgx-a100", PLAN, gbs=64, assumptions=CALIBRATED.with_values({"host.dispatch_seconds": 1e-3})
+    )
     issued = 0
     for part, n in est.stages.model_parts.items():
         for one in est.timed[part]:
@@ -129,8 +131,8 @@ def test_traffic_that_cannot_overlap_is_fully_exposed():
         MODEL,
         "dgx-a100",
         wide,
-        64,
-        CALIBRATED.with_values({"overlap.dp_window": 0, "overlap.dp_contention": 0}),
+        gbs=64,
+        assumptions=CALIBRATED.with_values({"overlap.dp_window": 0, "overlap.dp_contention": 0}),
     )
     assert apart == pytest.approx(est.breakdown["dp_comm"], rel=1e-12), "there is nothing hidden to contend"
 
@@ -154,10 +156,14 @@ def test_interleaved_chunks_hide_traffic_behind_pp_micro_batches():
 
 def test_layers_of_experts_wait_for_the_host_once_in_forward():
     model, system, plan = tc.load_model("mixtral-8x7b"), tc.load_system("dgx-h100"), tc.Plan(ep=8, dp=8)
-    calm = tc.estimate(model, system, plan, 8, CALIBRATED)
-    late = tc.estimate(model, system, plan, 8, CALIBRATED.with_values({"host.sync_seconds": 1e-3}))
+    calm = tc.estimate(model, system, plan, gbs=8, assumptions=CALIBRATED)
+    late = tc.estimate(
+        model, system, plan, gbs=8, assumptions=CALIBRATED.with_values({"host.sync_seconds": 1e-3})
+    )
     assert np.isclose(late.step_seconds - calm.step_seconds, 32e-3, rtol=0.02)  # 32 layers, one micro-batch
-    moved = tc.estimate(model, system, plan, 8, CALIBRATED.with_values({"traffic.expert_passes": 2}))
+    moved = tc.estimate(
+        model, system, plan, gbs=8, assumptions=CALIBRATED.with_values({"traffic.expert_passes": 2})
+    )
     assert moved.breakdown["exposed_memory"] > calm.breakdown["exposed_memory"]
     assert moved.memory == pytest.approx(calm.memory), "traffic is no memory"
 

@@ -93,4 +93,6 @@ def test_a_model_is_of_whole_numbers_and_its_heads_divide_its_width(gpt):
 def test_custom_assumptions_do_not_have_the_name_of_the_paper(gpt, h200):
     custom = tc.Assumptions().with_values({"kernels.launch_seconds": 0.0})
     assert custom.name == "custom"
-    assert tc.estimate(gpt, h200, tc.Plan(tp=8, dp=2), 4096, custom).assumptions.name == "custom"
+    assert (
+        tc.estimate(gpt, h200, tc.Plan(tp=8, dp=2), gbs=4096, assumptions=custom).assumptions.name == "custom"
+    )

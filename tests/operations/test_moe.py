@@ -24,7 +24,7 @@ def test_padded_experts_need_no_count_of_their_tokens():
     padded = replace(model, experts=replace(model.experts, capacity=1.0))
     calm, late = (
         tc.estimate(
-            padded, "dgx-h100", plan, 8, CALIBRATED.with_values({"host.sync_seconds": wait})
+            padded, "dgx-h100", plan, gbs=8, assumptions=CALIBRATED.with_values({"host.sync_seconds": wait})
         ).step_seconds
         for wait in (0.0, 1e-3)
     )
@@ -34,7 +34,9 @@ def test_padded_experts_need_no_count_of_their_tokens():
 def exchanged(ep_overlap, assumed=None):
     """Mixtral on two nodes with all-to-alls between them, which take about a third of a step."""
     plan = tc.Plan(ep=8, tp=2, dp=8, ep_overlap=ep_overlap)
-    est = tc.estimate("mixtral-8x7b", "dgx-h100", plan, 64, CALIBRATED.with_values(assumed or {}))
+    est = tc.estimate(
+        "mixtral-8x7b", "dgx-h100", plan, gbs=64, assumptions=CALIBRATED.with_values(assumed or {})
+    )
     return est.step_seconds, est.breakdown
 
 
@@ -91,7 +93,11 @@ def test_attention_at_8_bits():
     def waited(precision, faster):
         plan = tc.Plan(tp=8, precision=precision)
         return tc.estimate(
-            "llama-3-8b", "dgx-h100", plan, 8, CALIBRATED.with_values({"attention.low_precision": faster})
+            "llama-3-8b",
+            "dgx-h100",
+            plan,
+            gbs=8,
+            assumptions=CALIBRATED.with_values({"attention.low_precision": faster}),
         ).step_seconds
 
     assert waited("fp8", 1.5) < waited("fp8", 1.0)

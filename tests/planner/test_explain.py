@@ -41,7 +41,7 @@ def everything(gpus=GPUS, strategies=FRAMEWORKS["paper"].strategies):
         for number in range(int(space.counts.sum())):
             plan = plans.row(number)
             est = tc.estimate(
-                MODEL, system(1e15), plan, GBS
+                MODEL, system(1e15), plan, gbs=GBS
             )  # neither time nor memory depends on the capacity
             rows.append((est.step_seconds, est.memory_bytes, which, number, plan))
     return rows
@@ -191,7 +191,7 @@ def test_sensitivity_is_the_plan_estimated_again(capacity):
     }
     assert set(said.sensitivity) == set(better)
     for figure, other in better.items():
-        again = tc.estimate(MODEL, other, plan, GBS).step_seconds
+        again = tc.estimate(MODEL, other, plan, gbs=GBS).step_seconds
         assert said.sensitivity[figure] == pytest.approx(again / est.step_seconds - 1, abs=1e-12), figure
         assert (
             -1 / 11 - 1e-12 <= said.sensitivity[figure] <= 0
@@ -426,7 +426,7 @@ def test_data_is_json_without_nan_and_says_what_the_objects_say(capacity, gpus):
         "nearest_faster_miss": said.faster,
         "unlimited_memory": said.unlimited,
     }.items():
-        assert data[name] == (None if pair is None else pair[1].summary())
+        assert data[name] == (None if pair is None else pair[1].to_dict())
     assert data["fits_from"] == (
         said.fits_from and {"gpus": said.fits_from[0], "memory_bytes": said.fits_from[1]}
     )

@@ -72,7 +72,7 @@ def test_the_best_of_a_search_is_the_best_of_its_candidates_one_by_one(name, gpu
     counted = fitting = 0
     for columns in plans_of(found):
         for i in range(len(columns.tp)):
-            est = tc.estimate(model, H100, columns.row(i), 16, found.assumptions)
+            est = tc.estimate(model, H100, columns.row(i), gbs=16, assumptions=found.assumptions)
             counted += 1
             if est.fits:
                 fitting += 1
@@ -375,7 +375,9 @@ def test_knobs_that_are_not_searched_are_named_with_what_they_would_change():
     (plan, est), held = found.plans[0], {knob.knob: knob for knob in found.explain().held}
     assert {"precision", "offload", "optimizer_kind"} <= set(held)
     for name, knob in held.items():
-        changed = tc.estimate(DENSE, H100, replace(plan, **{name: knob.other}), 32, found.assumptions)
+        changed = tc.estimate(
+            DENSE, H100, replace(plan, **{name: knob.other}), gbs=32, assumptions=found.assumptions
+        )
         assert knob.value == getattr(plan, name) != knob.other
         assert knob.step_seconds_change == pytest.approx(changed.step_seconds / est.step_seconds - 1)
         assert knob.memory_bytes_change == pytest.approx(changed.memory_bytes - est.memory_bytes)

@@ -45,7 +45,7 @@ def everything(machine, gpus=GPUS, strategies=PAPER, model=MODEL, gbs=GBS):
         plans = space.plans(*space.candidates(np.arange(len(space.counts))))
         for number in range(int(space.counts.sum())):
             plan = plans.row(number)
-            est = tc.estimate(model, machine, plan, gbs)
+            est = tc.estimate(model, machine, plan, gbs=gbs)
             rows.append((est.step_seconds, est.memory_bytes, which, number, plan))
     return rows
 
@@ -149,7 +149,7 @@ def shown(found):
         found.candidates,
         found.feasible,
         found.rejected,
-        [(str(plan), est.summary()) for plan, est in found.pareto()],
+        [(str(plan), est.to_dict()) for plan, est in found.pareto()],
     )
 
 
@@ -221,7 +221,10 @@ def test_assumptions_by_name_and_by_value():
     assert by_name.assumptions.name == "paper-published"
     own = tc.Assumptions(name="slow launches").with_values({"kernels.launch_seconds": 2e-3})
     for found in (by_name, tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, assumptions=own)):
-        least = min(tc.estimate(MODEL, ROOMY, row[4], GBS, found.assumptions).step_seconds for row in EVERY)
+        least = min(
+            tc.estimate(MODEL, ROOMY, row[4], gbs=GBS, assumptions=found.assumptions).step_seconds
+            for row in EVERY
+        )
         assert found.least_seconds == found.best[1].step_seconds == least != min(EVERY)[0]
 
 

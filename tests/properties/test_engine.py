@@ -51,8 +51,10 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
         knob: np.append(np.broadcast_to(column, len(others)), float(getattr(plan, knob) or 1))
         for knob, column in batch.numbers().items()
     }
-    one = tc.estimate(GPT, system, plan, BATCH, assumed)
-    many = tc.estimate(GPT, system, Plans(**columns, **STRATEGIES[plan.strategy].choices), BATCH, assumed)
+    one = tc.estimate(GPT, system, plan, gbs=BATCH, assumptions=assumed)
+    many = tc.estimate(
+        GPT, system, Plans(**columns, **STRATEGIES[plan.strategy].choices), gbs=BATCH, assumptions=assumed
+    )
     assert many.step_seconds[-1] == one.step_seconds  # to the last bit
     assert many.memory_bytes[-1] == one.memory_bytes
     assert {
@@ -84,8 +86,8 @@ def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
         "slow": lambda: replace(system, tiers=(fast, replace(slow, bandwidth=slow.bandwidth * factor))),
         "latency": lambda: replace(system, tiers=(fast, replace(slow, latency=slow.latency / factor))),
     }[figure]()
-    before = tc.estimate(GPT, system, plan, BATCH, assumed).step_seconds
-    after = tc.estimate(GPT, better, plan, BATCH, assumed).step_seconds
+    before = tc.estimate(GPT, system, plan, gbs=BATCH, assumptions=assumed).step_seconds
+    after = tc.estimate(GPT, better, plan, gbs=BATCH, assumptions=assumed).step_seconds
     hidden = (
         1e-9 * before
     )  # faster arithmetic hides less communication; their sum may move in the last digits
@@ -102,7 +104,7 @@ def test_memory_grows_with_the_micro_batch(case):
     assert len(set(saved)) == len(saved)
     # With at least as many micro-batches as stages, all stages are in flight, and memory grows as well.
     held = [
-        tc.estimate(GPT, system, one, BATCH, assumed).memory_bytes
+        tc.estimate(GPT, system, one, gbs=BATCH, assumptions=assumed).memory_bytes
         for one in _valid(plans)
         if BATCH // one.dp // one.mbs >= one.pp
     ]

@@ -234,9 +234,9 @@ NO_BYTES = dict.fromkeys(("logits", "gathered", "buffers", "workspace", "reserve
 def reference_step(c, ops):
     """Seconds of one step and bytes of one rank, both by component."""
     parts = [part for op in ops.values() for part in (op.forward, op.backward)]
-    again = sum(op.again.t for op in ops.values() if op.again)
+    again = sum(op.recompute.t for op in ops.values() if op.recompute)
     t_f = sum(op.forward.t for op in ops.values())
-    t_b = sum(op.backward.t + (op.again.t if op.again else 0) for op in ops.values())
+    t_b = sum(op.backward.t + (op.recompute.t if op.recompute else 0) for op in ops.values())
     W, saved, message = (
         sum(op.W for op in ops.values()),
         sum(op.saved for op in ops.values()),
@@ -410,8 +410,12 @@ def test_the_model_is_the_paper(c):
     assert [one.operation.name for one in timed] == list(ops)
     for one, (name, want) in zip(timed, ops.items(), strict=True):
         assert (one.operation.weights * c.E, one.operation.saved_bytes) == close((want.W, want.saved)), name
-        assert (one.again is None) == (want.again is None), name
-        for got, way in ((one.forward, want.forward), (one.backward, want.backward), (one.again, want.again)):
+        assert (one.recompute is None) == (want.recompute is None), name
+        for got, way in (
+            (one.forward, want.forward),
+            (one.backward, want.backward),
+            (one.recompute, want.recompute),
+        ):
             if way is not None:
                 assert got.total == close(way.t), name
                 parts = (way.compute, way.memory, way.comm)

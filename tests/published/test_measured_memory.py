@@ -42,7 +42,7 @@ def run_of(row):
 
 
 def estimated(run):
-    return tc.estimate(run.model, run.system, run.plan, run.gbs, run.stack)
+    return tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=run.stack)
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ def figures(one, ratio, element_bytes):
     The file counts the vector work of fused attention in matrix FLOPs, and the time of recomputation only in t_bwd_s.
     """
     op, weight = one.operation, ratio if one.operation.name == "attention.flash" else 1.0
-    again = one.again.total if one.again else 0.0
+    again = one.recompute.total if one.recompute else 0.0
     held = op.weights * element_bytes
     result = {"weight_bytes": held, "weight_grad_bytes": held, "activation_bytes": op.saved_bytes}
     for way, work, time, extra in (

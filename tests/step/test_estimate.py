@@ -1,9 +1,11 @@
 """The estimate of a plan: that its parts add up, where a placement comes from, and what is refused."""
 
 import json
+import pickle
 from dataclasses import fields, replace
 from itertools import product
 
+import mypy.api
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -42,8 +44,8 @@ def test_layers_made_again_without_their_last_product_take_less():
             model,
             system,
             plan,
-            8,
-            CALIBRATED.with_values({"memory.recomputes_last": remade, "host.straggling": 0.0}),
+            gbs=8,
+            assumptions=CALIBRATED.with_values({"memory.recomputes_last": remade, "host.straggling": 0.0}),
         )
         for remade in (True, False)
     )
@@ -65,7 +67,7 @@ def test_products_of_integers_have_a_peak_of_their_own():
     tpu, gpu = tc.load_system("tpu-v5p-pod"), tc.load_system("dgx-h100")
     plans = [tc.Plan(dp=8, zero=3, precision=precision) for precision in ("bf16", "int8")]
     whole, less = (
-        {row["operation"]: row for row in tc.estimate(model, tpu, plan, 8).operations()} for plan in plans
+        {row["operation"]: row for row in tc.estimate(model, tpu, plan, gbs=8).operations()} for plan in plans
     )
     product = [
         rows["mlp.fc1"]["forward_compute_seconds"] - CALIBRATED.kernels.launch_seconds
@@ -74,7 +76,7 @@ def test_products_of_integers_have_a_peak_of_their_own():
     assert product[0] / product[1] == pytest.approx(2 * 0.75, rel=1e-6)
     assert whole["head.projection"]["forward_seconds"] == less["head.projection"]["forward_seconds"]
     with pytest.raises(InputError, match="int8"):
-        tc.estimate(model, gpu, plans[1], 8)
+        tc.estimate(model, gpu, plans[1], gbs=8)
 
 
 def test_only_inputs_of_layers_made_again_are_offloaded():
@@ -83,7 +85,7 @@ def test_only_inputs_of_layers_made_again_are_offloaded():
     system = tc.load_system("dgx-h100").with_figures({"accelerator.host_bandwidth": 1e9})
     plan = tc.Plan(dp=8, zero=3, recompute="full")
     moved, kept = (
-        tc.estimate(model, system, replace(plan, offload=what), 8) for what in ("activations", "none")
+        tc.estimate(model, system, replace(plan, offload=what), gbs=8) for what in ("activations", "none")
     )
     parts = {row["operation"]: row for row in kept.operations() if row["part"] == "dense"}
     forward = sum(row["forward_seconds"] for row in parts.values())
@@ -262,7 +264,7 @@ def test_throughput_days_and_whether_it_fits():
 @settings(max_examples=40)
 def test_summary_is_json_and_says_what_the_estimate_says(plan, trained):
     est = estimate(plan, model=replace(MODEL, training_sequences=1e6 if trained else None))
-    summary = est.summary()
+    summary = est.to_dict()
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
     assert tc.Plan(**summary["plan"]) == plan
     assert summary["strategy"] == plan.strategy
@@ -271,6 +273,44 @@ def test_summary_is_json_and_says_what_the_estimate_says(plan, trained):
     assert summary["fits"] is bool(est.memory_bytes <= 4e9)
     for figure in ("step_seconds", "memory_bytes", "tokens_per_second_per_gpu", "training_days"):
         assert summary[figure] == getattr(est, figure)
+
+
+def test_figures_of_one_plan_are_floats_and_those_of_many_arrays(tmp_path):
+    """By mypy --strict, and at run time."""
+    script = tmp_path / "typed.py"
+    script.write_text(
+        "import numpy as np\n"
+        "from numpy.typing import NDArray\n"
+        "import traincast as tc\n"
+        "est = tc.estimate('gpt3-1t', 'h200-nvs8', tc.Plan(tp=8, pp=16, dp=16), gbs=4096)\n"
+        "seconds: float = est.step_seconds\n"
+        "share: float = est.breakdown['bubble'] / seconds\n"
+        "fits: bool = est.fits\n"
+        "several = tc.estimate('gpt3-1t', 'h200-nvs8', est.plan.columns(), gbs=4096)\n"
+        "columns: NDArray[np.float64] = several.memory_bytes\n"
+    )
+    options = ["--strict", "--no-incremental", "--cache-dir", str(tmp_path), str(script)]
+    text, errors, status = mypy.api.run(options)
+    assert status == 0, text + errors
+    est = estimate(PLAN)
+    assert type(est.step_seconds) is type(est.memory["weights"]) is type(est.breakdown["bubble"]) is float
+    several = estimate(replace(PLAN.columns(), mbs=np.array([1.0, 2.0])))
+    assert several.step_seconds[1] == est.step_seconds
+    assert all(column.shape == (2,) for column in (*several.breakdown.values(), *several.memory.values()))
+
+
+def test_an_estimate_as_frame_and_json_and_what_it_is_equal_to():
+    est, same, other = estimate(PLAN), estimate(PLAN), estimate(replace(PLAN, mbs=1))
+    assert json.loads(est.to_json()) == est.to_dict()
+    frame = est.to_polars()
+    assert frame.height == 1
+    assert frame["step_seconds"][0] == est.step_seconds
+    assert frame["bubble"][0] == est.breakdown["bubble"]
+    assert estimate(replace(PLAN.columns(), mbs=np.array([1.0, 2.0]))).to_polars().height == 2
+    assert est == same != other
+    assert len({est, same, other}) == 2
+    assert pickle.loads(pickle.dumps(est)) == est
+    assert repr(est).endswith(f"assumptions {est.assumptions.name}>")
 
 
 # Placement --------------------------------------------------------------------------------------------------------------------
@@ -520,8 +560,8 @@ def test_an_estimate_says_what_it_was_made_of():
         "plan",
         "gbs",
         "assumptions",
-        "memory",
     }
+    assert sum(est.memory.values()) == pytest.approx(est.memory_bytes)
 
 
 def test_summa_attention_needs_tp_to_divide_what_it_cuts():
@@ -532,11 +572,12 @@ def test_summa_attention_needs_tp_to_divide_what_it_cuts():
         estimate(replace(plan, mbs=2), model=replace(MODEL, seq=1022))
 
 
-def test_a_placement_is_chosen_for_one_machine_only():
+def test_columns_of_machines_take_columns_of_plans():
     machines = MACHINE.with_figures({"accelerator.hbm_bandwidth": np.array([1e12, 2e12])})
-    with pytest.raises(tc.InputError, match="for one machine, not for columns of them"):
-        estimate(replace(PLAN, fast_tp=None), system=machines)
-    both = estimate(PLAN, system=machines)
+    for plan in (PLAN, replace(PLAN, fast_tp=None)):
+        with pytest.raises(tc.InputError, match=r"one plan on columns of machines; give plan\.columns\(\)"):
+            estimate(plan, system=machines)
+    both = estimate(PLAN.columns(), system=machines)
     assert both.step_seconds.tolist() == [
         estimate(PLAN, system=machines.take(i)).step_seconds for i in range(2)
     ]

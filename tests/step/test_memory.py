@@ -379,7 +379,7 @@ def test_logits_are_gone_when_a_layer_is_made_again():
 def test_ways_of_measuring():
     """Tensors; with what the allocator holds; with what is outside of it. Only the last is all of the memory."""
     model, system = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100")
-    used = tc.estimate(model, system, tc.Plan(dp=8), 64).memory
+    used = tc.estimate(model, system, tc.Plan(dp=8), gbs=64).memory
     allocated, reserving, device = (
         memory_as_reported(used, kind) for kind in ("allocated", "reserved", "device")
     )
@@ -412,7 +412,7 @@ def test_deepseek_v3_fits_as_it_was_trained():
         pp=16, ep=64, dp=128, schedule="dualpipe", precision="fp8-block", optimizer_kind="adam-bf16",
         recompute="norms+activation+mla_up_proj",
     )  # fmt: skip
-    est = tc.estimate(tc.load_model("deepseek-v3"), tc.load_system("hgx-h800"), plan, 15360)
+    est = tc.estimate(tc.load_model("deepseek-v3"), tc.load_system("hgx-h800"), plan, gbs=15360)
     assert 0.9 < est.memory_bytes / est.system.accelerator.hbm_bytes <= 1
 
 
@@ -420,7 +420,7 @@ def test_up_projections_made_again_leave_the_narrow_vectors():
     """Queries, keys and values of latent attention: 128 heads of 192, 192 and 128 numbers in 16 bits for every token."""
     model, system = tc.load_model("deepseek-v3"), tc.load_system("dgx-h100")
     plans = (tc.Plan(dp=8, ep=8, recompute=kind) for kind in ("none", "mla_up_proj"))
-    kept, again = (tc.estimate(model, system, plan, 64).memory for plan in plans)
+    kept, again = (tc.estimate(model, system, plan, gbs=64).memory for plan in plans)
     per_layer = 2 * model.seq * 128 * (192 + 192 + 128)
     assert (
         kept["activations"] - again["activations"] == 61 * per_layer + per_layer

@@ -90,5 +90,5 @@ def test_recomputation_that_cannot_have_run():
 
 def test_a_column_is_refused_by_its_worst_row(est):
     plans = est.plan.columns()
-    rows = tc.estimate(est.model, est.system, plans, est.gbs, est.assumptions)
+    rows = tc.estimate(est.model, est.system, plans, gbs=est.gbs, assumptions=est.assumptions)
     assert f"step_seconds = {least(est) / 4:g}: 400.0%" in refusal(rows, np.array([2.0, 0.25]) * least(est))

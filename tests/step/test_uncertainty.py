@@ -200,13 +200,17 @@ def test_an_estimate_and_its_row_among_others():
 
 def test_calibrated_is_the_usual_stack():
     named, stack = (
-        tc.estimate("llama-3-70b", "dgx-h100", PLAN, 512, one)
+        tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=one)
         for one in ("calibrated", resolve("calibrated"))
     )
     assert named.outside == stack.outside == []
     assert named.interval == stack.interval
     own = tc.estimate(
-        "llama-3-70b", "dgx-h100", PLAN, 512, replace(load_stack("megatron-core-2025"), name="mine")
+        "llama-3-70b",
+        "dgx-h100",
+        PLAN,
+        gbs=512,
+        assumptions=replace(load_stack("megatron-core-2025"), name="mine"),
     )
     assert own.outside == ["software without a measured run: mine"]
     assert own.interval[1] > stack.interval[1]
@@ -318,7 +322,7 @@ def test_validation_tells_intervals():
 
 def test_an_accelerator_that_is_varied_is_none_that_was_measured():
     own, capacity, varied = (
-        tc.estimate("llama-3-70b", system, plans, 512)
+        tc.estimate("llama-3-70b", system, plans, gbs=512)
         for plans in [tc.Plans(tp=4.0, pp=4.0, dp=8.0, vp=5.0, fast_tp=4.0)]
         for base in [tc.load_system("dgx-h100")]
         for system in (

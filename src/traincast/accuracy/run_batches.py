@@ -15,7 +15,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
-from traincast.step.estimate import Estimate, count_operations, estimate, estimate_columns
+from traincast.step.estimate import Estimates, count_operations, estimate, estimate_columns
 from traincast.step.placement import placements
 from traincast.step.validity import broken_rules
 
@@ -48,7 +48,7 @@ class RunBatch:
         default_factory=dict, compare=False, repr=False
     )  # operations by the assumptions they depend on
 
-    def estimate(self, system: System, assumed: Assumptions) -> Estimate:
+    def estimate(self, system: System, assumed: Assumptions) -> Estimates:
         """Estimate these runs on a machine under assumptions; operations are counted once."""
         assumed = with_fitted_values(system, assumed)
         for assumptions, operations in self.counted.items():
@@ -66,14 +66,11 @@ class RunBatch:
         cached.
         """
         if counted:
-            value = self.estimate(system, assumed).step_seconds
+            seconds = self.estimate(system, assumed).step_seconds
         else:
-            operations = count_operations(self.model, self.plans, assumed)
-            value = estimate_columns(
-                self.model, system, self.plans, self.gbs, assumed, operations
-            ).step_seconds
+            seconds = estimate_columns(self.model, system, self.plans, self.gbs, assumed).step_seconds
         return np.broadcast_to(
-            np.asarray(value, np.float64), np.broadcast_shapes(np.shape(value), (len(self.rows),))
+            np.asarray(seconds, np.float64), np.broadcast_shapes(seconds.shape, (len(self.rows),))
         )
 
 
@@ -162,7 +159,7 @@ def _breaks_rules(runs: Sequence[Run], plans: Sequence[Plan]) -> Iterable[bool]:
 def _refusal(run: Run, plan: Plan) -> str:
     """Return why a run is refused."""
     try:
-        estimate(run.model, run.system, plan, run.gbs)
+        estimate(run.model, run.system, plan, gbs=run.gbs)
     except InputError as error:
         return " ".join(str(error).split())
     return "cannot be estimated beside others"

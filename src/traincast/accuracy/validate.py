@@ -17,7 +17,7 @@ from traincast.core.errors import InputError
 from traincast.core.quantities import Column, Floats
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.units import seconds as rounded
-from traincast.step.estimate import Estimate
+from traincast.step.estimate import Estimates
 from traincast.step.memory import LEFT_OUT, memory_as_reported
 from traincast.step.metrics import utilisation
 from traincast.step.model_flops import model_flops_per_token
@@ -187,7 +187,7 @@ def _batch_predictions(
         )
 
 
-def _share_of_peak(est: Estimate, batch: RunBatch, step_seconds: Floats) -> Column:
+def _share_of_peak(est: Estimates, batch: RunBatch, step_seconds: Floats) -> Column:
     """Return the MFU of measured step times [s] by the convention that counts only necessary FLOPs (megatron)."""
     peak = est.system.accelerator.peak(batch.plans.recipe.rate)
     per_gpu = batch.gbs * batch.model.seq / (step_seconds * batch.plans.gpus)

@@ -244,8 +244,8 @@ def _full_recompute_cost(est: Estimate) -> tuple[float, float] | None:
                 est.model,
                 est.system,
                 replace(plan, recompute=recompute, recompute_every=1),
-                est.gbs,
-                est.assumptions,
+                gbs=est.gbs,
+                assumptions=est.assumptions,
             )
             for recompute in ("none", "full")
         )

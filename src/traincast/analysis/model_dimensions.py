@@ -275,7 +275,7 @@ def _heads(model: Model, tp: int) -> list[Candidate]:
 def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, model: Model) -> Better | None:
     """Return the gain of a size; None where the plan cannot run with it."""
     try:
-        variant = estimate(model, est.system, est.plan, est.gbs, est.assumptions)
+        variant = estimate(model, est.system, est.plan, gbs=est.gbs, assumptions=est.assumptions)
     except InputError:
         return None
     time = float(variant.step_seconds / est.step_seconds)
@@ -290,4 +290,4 @@ def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, mo
 def _untiled_seconds(est: Estimate, model: Model) -> float:
     """Return the step time of a model without tile and wave quantisation [s]."""
     smooth = est.assumptions.with_values({"kernels.tile": 0.0})
-    return float(estimate_columns(model, est.system, one_plan(est), est.gbs, smooth).step_seconds)
+    return float(estimate_columns(model, est.system, one_plan(est).columns(), est.gbs, smooth).step_seconds)

@@ -215,7 +215,13 @@ def _configurations(strategy: str) -> Configurations:
         def run(
             assumed: Assumptions, model: str = model, gpu: str = gpu, nvs: str = nvs, plans: Plans = plans
         ) -> Any:
-            return estimate(load_model(MODELS[model]), load_system(f"{gpu}-nvs{nvs}"), plans, BATCH, assumed)
+            return estimate(
+                load_model(MODELS[model]),
+                load_system(f"{gpu}-nvs{nvs}"),
+                plans,
+                gbs=BATCH,
+                assumptions=assumed,
+            )
 
         published, corrected = run(PUBLISHED), run(PAPER)
         recomputed = {

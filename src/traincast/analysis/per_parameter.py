@@ -23,20 +23,9 @@ BEKMAN: Final = "bekman"  # name of the rule of thumb among the conventions
 
 
 def one_plan(est: Estimate) -> Plan:
-    """Return the plan of an estimate of one plan.
-
-    Raises
-    ------
-    InputError
-        If the estimate is of columns of plans or machines.
-    """
-    if wrong := type_problems("est", est, "an Estimate", Estimate):
+    """Return the plan of an estimate; refuse anything else, such as `Estimates`."""
+    if wrong := type_problems("est", est, "an Estimate of one plan on one machine", Estimate):
         raise InputError("advice", wrong)
-    if not isinstance(est.plan, Plan) or est.system.columns():
-        raise InputError(
-            "advice",
-            ["the estimate is of columns of plans or machines: advice is on one plan on one machine"],
-        )
     return est.plan
 
 
@@ -99,8 +88,7 @@ def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: 
 
 def bytes_per_parameter_of(est: Estimate) -> PerParameter:
     """Return the bytes per parameter of the plan of an estimate, before sharding."""
-    columns = est.plan.columns() if isinstance(est.plan, Plan) else est.plan
-    return _bytes_of(columns.ready(est.assumptions))
+    return _bytes_of(est.columns)
 
 
 def _bytes_of(plan: Plans) -> PerParameter:

@@ -14,10 +14,10 @@ from math import floor, log10
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from traincast.analysis.trace_passes import Passes, passes
-from traincast.core.errors import InputError, type_problems
+from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result, number_keys
-from traincast.step.estimate import Estimate
+from traincast.step.estimate import Estimate, require_one_plan
 from traincast.times.pipeline.pass_order import Kind
 from traincast.times.pipeline.schedules import SCHEDULES
 from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulate
@@ -318,7 +318,7 @@ def trace(est: Estimate) -> Trace:
     Raises
     ------
     InputError
-        If the estimate is of columns of plans or machines, or the step has more than 500,000 passes.
+        If the estimate is not of one plan on one machine, or the step has more than 500,000 passes.
 
     Examples
     --------
@@ -357,12 +357,7 @@ def _digits(seconds: float) -> int:
 
 def _traceable_plan(est: Estimate) -> Plan:
     """Return the plan of an estimate; raise unless it is one plan that can be traced."""
-    if wrong := type_problems("est", est, "an Estimate", Estimate):
-        raise InputError("trace", wrong)
-    if not isinstance(est.plan, Plan) or est.system.columns():
-        raise InputError(
-            "trace", ["the estimate is of columns of plans or machines: give one plan on one machine"]
-        )
+    require_one_plan(est, "trace")
     number = (
         _microbatches(est, est.plan)
         * est.plan.pp

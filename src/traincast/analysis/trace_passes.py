@@ -82,7 +82,11 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     Passes
         Seconds by kind of pass, chunk and component.
     """
-    model, assumed, columns = est.model, est.assumptions, with_defaults(plan, est.model, est.assumptions)
+    model, assumed, columns = (
+        est.model,
+        est.assumptions,
+        with_defaults(plan.columns(), est.model, est.assumptions),
+    )
     costs = {part: cost_part(timed, columns) for part, timed in est.timed.items()}
     link = links(costs, columns, est.system, assumed)
     pipeline_devices = devices(model, plan.pp, plan.vp, plan.schedule, plan.layout)
@@ -139,7 +143,7 @@ def _seconds_by_kind(timed: Mapping[str, Timed], counts: Counts, plan: Plans) ->
     forward = _by_component([operation.forward.times(n) for operation, n in operations])
     backward = _by_component([operation.backward.times(n) for operation, n in operations])
     recomputed = sum(
-        float(operation.again.total * n) for operation, n in operations if operation.again is not None
+        float(operation.recompute.total * n) for operation, n in operations if operation.recompute is not None
     )
     recomputation = {"recomputation": recomputed / float(plan.recompute_every)}  # before the rest of backward
     if not SCHEDULES[plan.schedule].splits_backward:

@@ -58,7 +58,6 @@ class Checked:
     @cached_property
     def tried(self) -> list[EstimatedChange]:
         """Every change of a single setting, the fastest first, including those that do not fit."""
-        assert isinstance(self.est.plan, Plan)
         return self.bench.try_all(list(single_changes(self.est.plan, self.est.model, self.found.framework)))
 
     @property
@@ -320,7 +319,7 @@ def _estimate(
 ) -> Estimate:
     """Estimate what was read; errors name the file."""
     try:
-        return estimate(model, system, plan, gbs, assumed)
+        return estimate(model, system, plan, gbs=gbs, assumptions=assumed)
     except InputError as error:
         raise InputError(reading.path, error.problems) from None
 

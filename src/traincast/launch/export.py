@@ -72,14 +72,13 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
     Raises
     ------
     InputError
-        If there is no such format, or the estimate is of columns of plans.
+        If there is no such format, or the estimate is not of one plan.
     NothingFits
         If the search found no plan.
     """
     if to not in FORMATS:
         raise unknown_name_error("format", to, FORMATS)
     est = _estimate_to_write(what, FORMATS[to])
-    assert isinstance(est.plan, Plan)
     return replace(
         launch(
             FORMATS[to],
@@ -144,7 +143,7 @@ def _estimate_to_write(what: Estimate | Found, form: Format) -> Estimate:
         _, best = what.require_best()
         expressible = (est for plan, est in what.plans if _fully_expressed(form, est, plan))
         return next(expressible, best)
-    if not isinstance(what, Estimate) or not isinstance(what.plan, Plan):
+    if not isinstance(what, Estimate):
         raise InputError("export", ["what: must be an estimate of one plan, or a search"])
     return what
 

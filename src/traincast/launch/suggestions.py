@@ -150,7 +150,6 @@ class ChangeTester:
     """
 
     def __init__(self, est: Estimate, form: Format, stack: str):
-        assert isinstance(est.plan, Plan)
         self.est, self.form, self.plan, self.stack = est, form, est.plan, stack
         self.facts = self._facts(est.plan)
         self.settings = flat_settings(form, self.facts)
@@ -175,7 +174,9 @@ class ChangeTester:
         if plan is None or self.form.refused(self._facts(plan)):
             return None
         try:
-            est = estimate(self.est.model, self.est.system, plan, self.est.gbs, self.est.assumptions)
+            est = estimate(
+                self.est.model, self.est.system, plan, gbs=self.est.gbs, assumptions=self.est.assumptions
+            )
         except InputError:
             return None
         settings = self.differing(plan)

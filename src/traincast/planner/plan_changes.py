@@ -31,8 +31,6 @@ def estimate_with(est: Estimate, **knobs: Any) -> Estimate | None:
 def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:
     """Return single changes of a plan, in words, that save memory on the same GPUs: those that fit first, then by time."""
     changed: list[tuple[str, Estimate]] = []
-    if not isinstance(est.plan, Plan):
-        return changed
     for words, knobs in _leaner_knobs(est.plan, est.model):
         other = estimate_with(est, **NO_PLACEMENT_GIVEN | knobs)
         if other is not None and other.memory_bytes < est.memory_bytes:

@@ -193,7 +193,7 @@ class Found:
     def table(self) -> list[dict[str, Any]]:
         """Return the best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
         return [
-            {"rank": rank, "strategy": plan.strategy, **est.summary()["plan"]}
+            {"rank": rank, "strategy": plan.strategy, **est.to_dict()["plan"]}
             | {"step_seconds": est.step_seconds, "memory_bytes": est.memory_bytes}
             | est.uncertainty()
             | est.breakdown

@@ -1,10 +1,12 @@
-"""The estimate of a plan: time and memory of one training step, by component."""
+"""The estimate of a plan, or of columns of plans: time and memory of one training step, by component."""
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -15,7 +17,7 @@ from traincast.core.errors import ErrorCollector, InputError, type_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import INTERVALS
 from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Column, plain
+from traincast.core.quantities import Bools, Column, Floats, plain
 from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.core.system import System
 from traincast.core.units import GIB
@@ -30,6 +32,11 @@ from traincast.step.step_time import Step, step
 from traincast.step.uncertainty import ErrorCase, fits_probability, interval, outside_measured_range
 from traincast.step.validity import require_valid
 from traincast.times.operation_time import PassSeconds, Timed, time_part
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Figure = TypeVar("Figure", bound=Column)
 
 
 @dataclass(frozen=True)
@@ -55,129 +62,102 @@ class Job(Result):
         )
 
 
-@dataclass(frozen=True, repr=False)
-class Estimate(Result):
-    """One training step of a plan, or of columns of plans.
-
-    Figures are numbers for a `Plan` and columns for `Plans`.
-    """
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class StepEstimate(Generic[Figure]):
+    """One training step; figures are numbers (`Estimate`) or columns over plans and machines (`Estimates`)."""
 
     model: Model
     system: System
-    plan: Plan | Plans
+    plan: Any  # a `Plan`, or `Plans`
     gbs: int
     assumptions: Assumptions
-    timed: dict[str, Timed]  # every part of the model
-    stages: Stages
-    step: Step
-    memory: dict[str, Column]  # bytes by component
-
-    def __repr__(self) -> str:
-        return (
-            f"<Estimate {self.plan}: {self.step_seconds:.4g} s, {self.memory_bytes / GIB:.4g} GiB>"
-            if isinstance(self.plan, Plan)
-            else f"<Estimate of {np.size(self.step_seconds)} plans>"
-        )
-
-    @property
-    def job(self) -> Job:
-        """Model, system, GPUs, batch and assumptions."""
-        return Job.of(self, int(self.plan.gpus))
+    columns: Plans = field(compare=False)  # the plan, its choices filled in
+    timed: Mapping[str, Timed] = field(compare=False)  # every part of the model
+    stages: Stages = field(compare=False)
+    step: Step = field(compare=False)
+    components: Mapping[str, Column] = field(compare=False)  # of memory [byte]
 
     @property
     def strategy(self) -> Annotated[str, KEY]:
         """Strategy that shards a layer."""
-        return self.plan.strategy
+        return self.columns.strategy
 
-    @property
-    def settings(self) -> Annotated[Plan, Doc(key="plan")]:
-        """Every knob and choice of the plan by name."""
-        if not isinstance(self.plan, Plan):
-            raise TypeError("the estimate is of columns of plans: a summary is of one plan")
-        return self.plan
-
-    @property
-    def step_seconds(self) -> Annotated[Column, KEY]:
-        """Time of one optimizer step [s]."""
-        return plain(self.step.seconds)
+    @abstractmethod
+    def _figure(self, value: Column) -> Figure:
+        """Return a result of the engine as a figure."""
 
     @cached_property
-    def memory_bytes(self) -> Annotated[Column, KEY]:
+    def step_seconds(self) -> Annotated[Figure, KEY]:
+        """Time of one optimizer step [s]."""
+        return self._figure(self.step.seconds)
+
+    @cached_property
+    def memory_bytes(self) -> Annotated[Figure, KEY]:
         """Memory of the fullest rank [byte]."""
-        return plain(total(self.memory.values()))
+        return self._figure(total(self.components.values()))
 
     @property
-    def fits(self) -> Annotated[Any, Doc(kind="boolean")]:
+    @abstractmethod
+    def fits(self) -> Annotated[Any, KEY]:
         """Whether it fits in the accelerator's memory."""
-        return self.memory_bytes <= self.system.accelerator.hbm_bytes
 
-    @property
-    def tokens_per_second_per_gpu(self) -> Annotated[Column, KEY]:
+    @cached_property
+    def tokens_per_second_per_gpu(self) -> Annotated[Figure, KEY]:
         """Training throughput of one GPU [token/s]."""
-        return self.gbs * self.model.seq / self.step_seconds / self.plan.gpus
+        return self._figure(self.gbs * self.model.seq / self.step.seconds / self.columns.gpus)
 
-    @property
-    def training_days(self) -> Annotated[Column | None, KEY]:
+    @cached_property
+    def training_days(self) -> Annotated[Figure | None, KEY]:
         """Length of the whole training run [day]; None where the model does not say how long it is."""
         if self.model.training_sequences is None:
             return None
-        return self.model.training_sequences / self.gbs * self.step_seconds / 86_400
+        return self._figure(self.model.training_sequences / self.gbs * self.step.seconds / 86_400)
 
     @cached_property
     def case(self) -> ErrorCase:
         """What the error of its time depends on."""
-        varied = any(
-            path.startswith("accelerator.") and path != "accelerator.hbm_bytes"
-            for path in self.system.columns()
-        )
-        accelerator = f"{self.system.accelerator.name}{', varied' if varied else ''}"  # nobody ran on it
-        return ErrorCase.of(
-            self.model, accelerator, self.assumptions.name, self.plan.gpus, self.breakdown, self.step_seconds
-        )
+        accelerator = self.system.accelerator.name
+        varied = (path for path in self.system.columns() if path != "accelerator.hbm_bytes")
+        if any(path.startswith("accelerator.") for path in varied):
+            accelerator += ", varied"  # nobody ran on it
+        breakdown: Mapping[str, Any] = self.breakdown
+        gpus, stack = self.columns.gpus, self.assumptions.name
+        return ErrorCase.of(self.model, accelerator, stack, gpus, breakdown, self.step.seconds)
 
     @cached_property
-    def interval(self) -> tuple[Column, Column] | None:
+    def interval(self) -> tuple[Figure, Figure] | None:
         """Interval that holds 90 % of measured step times, low and high [s]; None where errors are not known."""
-        return interval(self.step_seconds, self.case) if self.assumptions.errors_known else None
+        if not self.assumptions.errors_known:
+            return None
+        low, high = interval(self.step.seconds, self.case)
+        return self._figure(low), self._figure(high)
 
     @property
-    def step_seconds_low(self) -> Annotated[Column | None, Doc(optional=True)]:
+    def step_seconds_low(self) -> Annotated[Figure | None, Doc(optional=True)]:
         """Time that 95 % of measured steps are above, where errors are known [s]."""
         return None if self.interval is None else self.interval[0]
 
     @property
-    def step_seconds_high(self) -> Annotated[Column | None, Doc(optional=True)]:
+    def step_seconds_high(self) -> Annotated[Figure | None, Doc(optional=True)]:
         """Time that 95 % of measured steps are below, where errors are known [s]."""
         return None if self.interval is None else self.interval[1]
 
     @property
-    def fits_probability(self) -> Annotated[Column | None, Doc(optional=True)]:
+    def fits_probability(self) -> Annotated[Figure | None, Doc(optional=True)]:
         """Probability that it fits in the accelerator's memory; None where errors are not known."""
-        capacity = self.system.accelerator.hbm_bytes
-        return (
-            fits_probability(self.memory_bytes, capacity, self.assumptions.name)
-            if self.assumptions.errors_known
-            else None
-        )
-
-    @property
-    def outside(self) -> list[str]:
-        """Respects in which one plan lies outside of measured runs, in words; empty where errors are not known at all."""
-        return outside_measured_range(self.case) if self.assumptions.errors_known else []
-
-    @property
-    def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:
-        """Respects in which it lies outside of measured runs, where errors are known."""
-        return self.outside if self.assumptions.errors_known else None
+        if not self.assumptions.errors_known:
+            return None
+        used, capacity = total(self.components.values()), self.system.accelerator.hbm_bytes
+        return self._figure(fits_probability(used, capacity, self.assumptions.name))
 
     @cached_property
     def breakdown(
         self,
-    ) -> Annotated[dict[str, Column], Doc(key="breakdown_seconds", keys=number_keys("time"))]:
+    ) -> Annotated[dict[str, Figure], Doc(key="breakdown_seconds", keys=number_keys("time"))]:
         """Seconds by component; they add up to `step_seconds`."""
-        plan = self.plan.columns() if isinstance(self.plan, Plan) else self.plan
-        nm = plan.microbatches(self.gbs)
-        passes, recomputation = self._busy(nm), self._busy(nm / plan.recompute_every, recomputation=True)
+        nm = self.columns.microbatches(self.gbs)
+        passes = self._busy(nm)
+        recomputation = self._busy(nm / self.columns.recompute_every, recomputation=True)
         seconds = {
             "compute": passes.compute,
             "exposed_memory": passes.memory,
@@ -192,7 +172,7 @@ class Estimate(Result):
             "host": self.step.host,
             "stragglers": self.step.stragglers,
         }
-        return _in_rows(seconds, self.step.seconds)
+        return {component: self._figure(value) for component, value in seconds.items()}
 
     def _busy(self, repeats: Column, recomputation: bool = False) -> PassSeconds:
         """Return the time of the slowest device in its forward and backward passes, or in recomputation, by resource."""
@@ -200,62 +180,112 @@ class Estimate(Result):
         for i, counts in enumerate(self.stages.executed_parts):
             slowest = self.step.slowest == i
             for part, n in counts.items():
-                passes = [
-                    (op.again,) if recomputation else (op.forward, op.backward) for op in self.timed[part]
-                ]
+                timed = self.timed[part]
+                passes = [(op.recompute,) if recomputation else (op.forward, op.backward) for op in timed]
                 for seconds in filter(None, chain(*passes)):
                     sums += seconds.times(slowest * n * repeats)
         return sums
 
-    @property
-    def memory_by_component_bytes(self) -> Annotated[dict[str, Column], Doc(keys=number_keys("memory"))]:
+    @cached_property
+    def memory(
+        self,
+    ) -> Annotated[dict[str, Figure], Doc(key="memory_by_component_bytes", keys=number_keys("memory"))]:
         """Bytes by component; they add up to `memory_bytes`."""
-        return self.memory
+        return {name: self._figure(value) for name, value in self.components.items()}
 
-    def summary(self) -> dict[str, Any]:
-        """Return the estimate of a single plan as JSON values, in SI units.
-
-        Raises
-        ------
-        TypeError
-            If the estimate is of columns of plans.
-        """
-        return self.to_dict()
-
-    def uncertainty(self) -> dict[str, Column]:
+    def uncertainty(self) -> dict[str, Figure]:
         """Return the ends of the interval [s] and the probability that the plan fits, by name; empty where errors are not known."""
-        low_high, fits = self.interval, self.fits_probability
-        return (
-            {} if low_high is None or fits is None else dict(zip(INTERVALS, (*low_high, fits), strict=True))
-        )
+        ends, fits = self.interval, self.fits_probability
+        return {} if ends is None or fits is None else dict(zip(INTERVALS, (*ends, fits), strict=True))
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return a frame with a row for each plan: its knobs, choices, time and memory, also by component [s, byte]."""
+        import polars as pl
+
+        figures: dict[str, Any] = self.columns.numbers() | self.columns.choices()
+        figures |= {"step_seconds": self.step_seconds, "memory_bytes": self.memory_bytes}
+        figures |= {"tokens_per_second_per_gpu": self.tokens_per_second_per_gpu}
+        figures |= {"training_days": self.training_days} | self.uncertainty() | self.breakdown | self.memory
+        rows = np.broadcast_shapes(*(np.shape(value) for value in figures.values()))
+        return pl.DataFrame({name: np.broadcast_to(value, rows).ravel() for name, value in figures.items()})
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Estimates(StepEstimate[Floats]):
+    """One training step of columns of plans, or on columns of machines; every figure is an array of their common shape."""
+
+    plan: Plans
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of every figure."""
+        return np.broadcast_shapes(np.shape(self.step.seconds), *map(np.shape, self.components.values()))
+
+    def _figure(self, value: Column) -> Floats:
+        return np.broadcast_to(value, self.shape)
+
+    def __repr__(self) -> str:
+        return f"<Estimates of {np.size(self.step.seconds)} plans, assumptions {self.assumptions.name}>"
+
+    @property
+    def fits(self) -> Bools:
+        """Whether each fits in the accelerator's memory."""
+        return self.memory_bytes <= self.system.accelerator.hbm_bytes
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Estimate(StepEstimate[float], Result):
+    """One training step of one plan; every figure is a number."""
+
+    plan: Annotated[Plan, Doc("every knob and choice by name")]
+
+    def _figure(self, value: Column) -> float:
+        return float(value)
+
+    def __repr__(self) -> str:
+        figures = f"{self.step_seconds:.4g} s, {self.memory_bytes / GIB:.4g} GiB"
+        return f"<Estimate {self.plan}: {figures}, assumptions {self.assumptions.name}>"
+
+    @property
+    def fits(self) -> Annotated[bool, KEY]:
+        """Whether it fits in the accelerator's memory."""
+        return bool(self.memory_bytes <= self.system.accelerator.hbm_bytes)
+
+    @property
+    def job(self) -> Job:
+        """Model, system, GPUs, batch and assumptions."""
+        return Job.of(self, self.plan.gpus)
+
+    @property
+    def outside(self) -> list[str]:
+        """Respects in which the plan lies outside of measured runs, in words; empty where errors are not known at all."""
+        return outside_measured_range(self.case) if self.assumptions.errors_known else []
+
+    @property
+    def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:
+        """Respects in which it lies outside of measured runs, where errors are known."""
+        return self.outside if self.assumptions.errors_known else None
 
     def devices(self) -> list[dict[str, Any]]:
-        """Return the parts of the model on every device of the pipeline and its memory by component [byte], first to last.
-
-        Raises
-        ------
-        TypeError
-            If the estimate is of columns of plans.
-        """
+        """Return the parts of the model on every device of the pipeline and its memory by component [byte], first to last."""
         return [row.to_dict() for row in self.device_rows()]
 
     def device_rows(self) -> "list[DeviceRow]":
         """Return the rows of `devices`, with meaning and unit."""
-        if not isinstance(self.plan, Plan):
-            raise TypeError("the estimate is of columns of plans: the devices are those of one plan")
-        columns = with_defaults(self.plan, self.model, self.assumptions)
         pipeline = devices(self.model, self.plan.pp, self.plan.vp, self.plan.schedule, self.plan.layout)
         operations = {part: tuple(op.operation for op in timed) for part, timed in self.timed.items()}
-        footprints = {part: Footprint.of(of_part, columns) for part, of_part in operations.items()}
-        memories = devices_memory(footprints, columns, every_device(pipeline), self.gbs, self.assumptions)
+        footprints = {part: Footprint.of(of_part, self.columns) for part, of_part in operations.items()}
+        devices_used = devices_memory(
+            footprints, self.columns, every_device(pipeline), self.gbs, self.assumptions
+        )
         return [
             DeviceRow(
                 device.position,
                 dict(device.stored_parts),
-                plain(total(memory.values())),
-                {component: plain(value) for component, value in memory.items()},
+                plain(total(used.values())),
+                {component: plain(value) for component, value in used.items()},
             )
-            for device, memory in zip(pipeline, memories, strict=True)
+            for device, used in zip(pipeline, devices_used, strict=True)
         ]
 
     def operations(self) -> list[dict[str, Any]]:
@@ -273,7 +303,7 @@ class Estimate(Result):
                 operation=timed.operation.name,
                 **_pass_figures("forward", timed.operation.forward, timed.forward),
                 **_pass_figures("backward", timed.operation.whole_backward, timed.backward),
-                again_seconds=0.0 if timed.again is None else plain(timed.again.total),
+                again_seconds=0.0 if timed.recompute is None else plain(timed.recompute.total),
                 weight_bytes=plain(timed.operation.weights * self.assumptions.memory.element_bytes),
                 saved_bytes=plain(timed.operation.saved_bytes),
             )
@@ -334,11 +364,10 @@ class OperationRow(Result):
     saved_bytes: Annotated[Column, Doc("activations saved for backward", "byte")]
 
 
-def _in_rows(components: dict[str, Column], whole: Column) -> dict[str, Column]:
-    """Return components as columns in the rows of their sum, also those that are the same in every row."""
-    return {
-        component: plain(np.broadcast_to(value, np.shape(whole))) for component, value in components.items()
-    }
+def require_one_plan(est: object, subject: str) -> None:
+    """Refuse anything but the estimate of one plan."""
+    if wrong := type_problems("est", est, "an Estimate of one plan on one machine", Estimate):
+        raise InputError(subject, wrong)
 
 
 Answer: TypeAlias = tuple[Plan, Estimate]
@@ -346,28 +375,36 @@ Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part 
 
 
 def usual_assumptions(model: Model | None) -> str:
-    """Return the name of the default assumptions of commands about one plan.
-
-    Parameters
-    ----------
-    model : Model, optional
-        The transformer; None where it could not be read.
-
-    Returns
-    -------
-    str
-        ``"paper"`` for a model of the paper's kind, without a vocabulary; else the stack of the framework that is usual.
-    """
+    """Return the name of the default assumptions: the paper's for a model without a vocabulary, else the usual stack."""
     return PAPER.name if model is None or model.vocab is None else DEFAULT_STACK
 
 
+@overload
+def estimate(
+    model: str | Path | Model,
+    system: str | Path | System,
+    plan: Plan,
+    *,
+    gbs: int | None = None,
+    assumptions: str | Assumptions | None = None,
+) -> Estimate: ...
+@overload
+def estimate(
+    model: str | Path | Model,
+    system: str | Path | System,
+    plan: Plans,
+    *,
+    gbs: int | None = None,
+    assumptions: str | Assumptions | None = None,
+) -> Estimates: ...
 def estimate(
     model: str | Path | Model,
     system: str | Path | System,
     plan: Plan | Plans,
+    *,
     gbs: int | None = None,
     assumptions: str | Assumptions | None = None,
-) -> Estimate:
+) -> Estimate | Estimates:
     """Estimate time and memory of one training step.
 
     Parameters
@@ -382,8 +419,13 @@ def estimate(
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
-        Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or one's own; ``"paper"``
+        Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or `Assumptions`; ``"paper"``
         for models of the paper's kind, without a vocabulary, and ``"calibrated"`` for others if left out.
+
+    Returns
+    -------
+    Estimate or Estimates
+        Numbers for a `Plan`, arrays for `Plans`.
 
     Raises
     ------
@@ -399,24 +441,24 @@ def estimate(
     >>> round(est.step_seconds, 3), round(est.memory_bytes / 2**30, 1)
     (41.195, 87.9)
     """
-    model, system, gbs, assumed = _checked(model, system, plan, gbs, assumptions)
-    require_valid(model, plan, gbs, system.fast_domain)
-    if isinstance(plan, Plan) and not plan.placed:
-        if system.columns():
-            raise InputError(
-                "plan",
-                [
-                    "a placement is chosen for one machine, not for columns of them: give fast_* for every group"
-                ],
-            )
-        domain = system.domain(plan.gpus)
-        candidates = placements(plan, domain, assumed.ordered_ranks)
-        if candidates is None:
-            problem = f"no placement of {plan} fills fast domains of {domain}"
-            raise InputError("plan", [f"{problem}: give fast_* for every group by hand"])
-        seconds = estimate_columns(model, system, candidates, gbs, assumed).step_seconds
-        plan = candidates.row(int(np.argmin(seconds)))
-    return estimate_columns(model, system, plan, gbs, assumed)
+    transformer, machine, batch, assumed = _checked(model, system, plan, gbs, assumptions)
+    require_valid(transformer, plan, batch, machine.fast_domain)
+    if isinstance(plan, Plans):
+        return estimate_columns(transformer, machine, plan, batch, assumed)
+    if not plan.placed:
+        plan = _placed(transformer, machine, plan, batch, assumed)
+    return Estimate(plan=plan, **_step_of(transformer, machine, plan.columns(), batch, assumed))
+
+
+def _placed(model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Plan:
+    """Return a plan with the fastest of the placements that it allows."""
+    domain = system.domain(plan.gpus)
+    candidates = placements(plan, domain, assumed.ordered_ranks)
+    if candidates is None:
+        problem = f"no placement of {plan} fills fast domains of {domain}"
+        raise InputError("plan", [f"{problem}: give fast_* for every group by hand"])
+    seconds = estimate_columns(model, system, candidates, gbs, assumed).step_seconds
+    return candidates.row(int(np.argmin(seconds)))
 
 
 def _checked(
@@ -434,12 +476,9 @@ def _checked(
     assumed = mistakes.catch(check_assumptions, assumptions, usual_assumptions(transformer))
     if isinstance(plan, Plan):
         mistakes.catch(check_size, machine, plan.gpus)
-    return (
-        mistakes.require(transformer),
-        mistakes.require(machine),
-        mistakes.require(batch),
-        mistakes.require(assumed),
-    )
+        mistakes.catch(_check_one_machine, plan, machine)
+    require = mistakes.require
+    return require(transformer), require(machine), require(batch), require(assumed)
 
 
 def _check_plan(plan: Plan | Plans) -> None:
@@ -448,13 +487,18 @@ def _check_plan(plan: Plan | Plans) -> None:
         raise InputError("plan", wrong)
 
 
-def with_defaults(plan: Plan | Plans, model: Model, assumed: Assumptions) -> Plans:
-    """Return the plan as columns, with choices left to the assumptions filled in, and the load of the model's experts."""
-    columns = plan.columns() if isinstance(plan, Plan) else plan
-    return with_load(columns.ready(assumed), model)
+def _check_one_machine(plan: Plan, system: System | None) -> None:
+    """Refuse one plan on columns of machines."""
+    if system is not None and system.columns():
+        raise InputError("plan", [f"{plan}: one plan on columns of machines; give plan.columns(), placed"])
 
 
-def count_operations(model: Model, plan: Plan | Plans, assumed: Assumptions) -> Parts:
+def with_defaults(plan: Plans, model: Model, assumed: Assumptions) -> Plans:
+    """Return plans with choices left to the assumptions filled in, and the load of the model's experts."""
+    return with_load(plan.ready(assumed), model)
+
+
+def count_operations(model: Model, plan: Plans, assumed: Assumptions) -> Parts:
     """Return the operations of every part of the model; they do not depend on the machine."""
     return parts(model, with_defaults(plan, model, assumed), assumed)
 
@@ -462,12 +506,24 @@ def count_operations(model: Model, plan: Plan | Plans, assumed: Assumptions) -> 
 def estimate_columns(
     model: Model,
     system: System,
-    plan: Plan | Plans,
+    plan: Plans,
     gbs: int,
     assumed: Assumptions,
     operations: Parts | None = None,
-) -> Estimate:
+) -> Estimates:
     """Estimate one batch of plans without checking it; `operations` are those of every part, where they are counted already."""
+    return Estimates(plan=plan, **_step_of(model, system, plan, gbs, assumed, operations))
+
+
+def _step_of(
+    model: Model,
+    system: System,
+    plan: Plans,
+    gbs: int,
+    assumed: Assumptions,
+    operations: Parts | None = None,
+) -> dict[str, Any]:
+    """Return the fields of an estimate but its plan."""
     assumed = with_fitted_values(system, assumed)
     columns = with_defaults(plan, model, assumed)
     if operations is None:
@@ -476,8 +532,14 @@ def estimate_columns(
     costs = {part: cost_part(part_times, columns) for part, part_times in timed.items()}
     footprints = {part: Footprint.of(of_part, columns) for part, of_part in operations.items()}
     pipeline = stages(model, columns)
-    time = step(costs, columns, pipeline, gbs, system, assumed)
-    used = memory(footprints, columns, pipeline, gbs, assumed)
-    return Estimate(
-        model, system, plan, gbs, assumed, timed, pipeline, time, _in_rows(used, total(used.values()))
-    )
+    return {
+        "model": model,
+        "system": system,
+        "gbs": gbs,
+        "assumptions": assumed,
+        "columns": columns,
+        "timed": timed,
+        "stages": pipeline,
+        "step": step(costs, columns, pipeline, gbs, system, assumed),
+        "components": memory(footprints, columns, pipeline, gbs, assumed),
+    }

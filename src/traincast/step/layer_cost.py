@@ -102,7 +102,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
     PartCosts
         Columns over plans.
     """
-    recomputed = total(t.again.total for t in timed if t.again is not None) / plan.recompute_every
+    recomputed = total(t.recompute.total for t in timed if t.recompute is not None) / plan.recompute_every
     return PartCosts(
         forward=total(t.forward.total for t in timed),
         backward=total(t.backward.total for t in timed) + recomputed,
@@ -114,7 +114,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         squares=_squares([t.operation for t in timed if not t.operation.experts], plan),
         expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
         dispatch=total(t.forward.dispatch + t.backward.dispatch for t in timed)
-        + total(t.again.dispatch for t in timed if t.again is not None) / plan.recompute_every,
+        + total(t.recompute.dispatch for t in timed if t.recompute is not None) / plan.recompute_every,
         hidden=total(t.forward.hidden + t.backward.hidden for t in timed) if plan.ep_overlap else 0.0,
     )
 

@@ -15,7 +15,7 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import Column, plain
 from traincast.core.result import Doc, Result
-from traincast.step.estimate import Estimate
+from traincast.step.estimate import Estimate, Estimates
 from traincast.step.goodput import (
     bytes_per_parameter,
     checkpoint_seconds,
@@ -153,7 +153,7 @@ class _Sheet:
 
 
 def metrics(
-    est: Estimate,
+    est: Estimate | Estimates,
     *,
     step_seconds: Column | None = None,
     tokens: Column | None = None,
@@ -166,7 +166,7 @@ def metrics(
 
     Parameters
     ----------
-    est : Estimate
+    est : Estimate or Estimates
         The step of a plan, or of columns of plans.
     step_seconds : Column, optional
         Measured time of a step, in place of the estimated one [s].
@@ -206,7 +206,7 @@ def metrics(
         "checkpoint_seconds": checkpoint_seconds,
         "checkpoint_interval": checkpoint_interval,
     }
-    if wrong := type_problems("est", est, "an Estimate", Estimate):
+    if wrong := type_problems("est", est, "an Estimate or Estimates", Estimate, Estimates):
         raise InputError("metrics", wrong)
     check_given(**given)
     given_values = {name: value for name, value in given.items() if value is not None}
@@ -258,7 +258,7 @@ def _not_a_figure(name: str, value: Any) -> list[str]:
     return [f"{name} = {value!r}: must be a finite number {'of at least' if may_be_zero else 'above'} 0"]
 
 
-def _figures(est: Estimate) -> dict[str, Column]:
+def _figures(est: Estimate | Estimates) -> dict[str, Column]:
     """Return the figures that the estimate, its model and its system have."""
     model, system = est.model, est.system
     power = system.accelerator.power if system.node_power is None else system.node_power
@@ -284,7 +284,7 @@ def _figures(est: Estimate) -> dict[str, Column]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
-def _plan_choice(est: Estimate, kind: str, usual: str, recipes: Mapping[str, Any]) -> Any:
+def _plan_choice(est: Estimate | Estimates, kind: str, usual: str, recipes: Mapping[str, Any]) -> Any:
     """Return the precision or optimizer of the plan."""
     name = getattr(est.plan, kind, usual)
     if name not in recipes:
@@ -302,7 +302,7 @@ def _recomputed_products(plan: Plan | Plans) -> str:
 
 
 def _utilisation(
-    est: Estimate, per_gpu: Column, missing: dict[str, tuple[str, ...]]
+    est: Estimate | Estimates, per_gpu: Column, missing: dict[str, tuple[str, ...]]
 ) -> tuple[dict[str, Column] | None, dict[str, Column] | None]:
     """Return MFU and HFU by convention; where one is None, `missing` gets what it lacks."""
     rate = _plan_choice(est, "precision", "bf16", PRECISIONS).rate

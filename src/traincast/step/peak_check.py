@@ -8,11 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.core.errors import InputError
-from traincast.core.plan import Plan
 from traincast.core.precision import PRECISIONS, Rate
 from traincast.core.quantities import Column
 from traincast.core.units import rate, seconds
-from traincast.step.estimate import Estimate
+from traincast.step.estimate import Estimate, Estimates
 
 CONVENTION: Final = "megatron"  # counts what cannot be left out: attention only as far as the mask leaves it
 LIKELY_RATIO: Final = 2.0  # a corrected time is likely within this factor of the predicted one
@@ -37,7 +36,10 @@ class Suspect:
 
 
 def require_below_peak(
-    est: Estimate, step_seconds: Column, mfu: Mapping[str, Column] | None, hfu: Mapping[str, Column] | None
+    est: Estimate | Estimates,
+    step_seconds: Column,
+    mfu: Mapping[str, Column] | None,
+    hfu: Mapping[str, Column] | None,
 ) -> None:
     """Refuse a measured time in which the accelerators cannot have done the work.
 
@@ -64,7 +66,9 @@ def require_below_peak(
             raise InputError("metrics", [_refusal(est, row, time, name, utilisation, recompute_factor)])
 
 
-def _refusal(est: Estimate, row: int, time: float, name: str, share: float, recompute_factor: float) -> str:
+def _refusal(
+    est: Estimate | Estimates, row: int, time: float, name: str, share: float, recompute_factor: float
+) -> str:
     """Say what is wrong with the time of one row, and the mistakes that would explain it.
 
     `recompute_factor` is what recomputation multiplies FLOPs by.
@@ -92,11 +96,10 @@ def _refusal(est: Estimate, row: int, time: float, name: str, share: float, reco
 
 
 def _suspects(
-    est: Estimate, row: int, time: float, recompute_factor: float, peak: float
+    est: Estimate | Estimates, row: int, time: float, recompute_factor: float, peak: float
 ) -> Iterator[Suspect]:
     """Yield common mistakes, whether or not they explain enough."""
-    plan = est.plan.columns() if isinstance(est.plan, Plan) else est.plan
-    parts = float(_row_value(plan.microbatches(est.gbs), row))
+    parts = float(_row_value(est.columns.microbatches(est.gbs), row))
     if parts > 1:
         yield Suspect(
             f"the time of one of {parts:,.0f} micro-batches? The step takes {seconds(parts * time)}", parts

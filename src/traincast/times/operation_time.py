@@ -71,7 +71,7 @@ class TimedOperation:
         Time of each pass; backward includes the gradient of the weights.
     weight : Column
         The part of backward that computes the gradient of the weights [s].
-    again : PassSeconds or None
+    recompute : PassSeconds or None
         Recomputation of the forward pass before backward, if any.
     """
 
@@ -79,7 +79,7 @@ class TimedOperation:
     forward: PassSeconds
     backward: PassSeconds
     weight: Column
-    again: PassSeconds | None
+    recompute: PassSeconds | None
 
 
 Timed = tuple[TimedOperation, ...]
@@ -211,7 +211,7 @@ def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
         The same with the exchange divided into exposed and hidden time, in the same ratio everywhere.
     """
     passes = [
-        seconds for op in timed for seconds in (op.forward, op.backward, op.again) if seconds is not None
+        seconds for op in timed for seconds in (op.forward, op.backward, op.recompute) if seconds is not None
     ]
     sent = total(seconds.exchange for seconds in passes)
     work = total(seconds.compute + seconds.memory + seconds.comm for seconds in passes)
@@ -226,7 +226,7 @@ def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
             op,
             forward=divided(op.forward),
             backward=divided(op.backward),
-            again=None if op.again is None else divided(op.again),
+            recompute=None if op.recompute is None else divided(op.recompute),
         )
         for op in timed
     )

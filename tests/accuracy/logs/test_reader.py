@@ -35,7 +35,7 @@ def test_every_example_run_can_be_predicted():
     for one in runs:
         run = measurements.read(one)
         assert run.system.name == tc.load_system("dgx-h100").name
-        est = tc.estimate(run.model, run.system, run.plan, run.gbs, run.stack)
+        est = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=run.stack)
         assert (
             0.4 < est.step_seconds / run.step_seconds < 2.5
         )  # invented from a prediction of one day, × 1.05

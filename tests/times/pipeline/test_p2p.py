@@ -69,7 +69,9 @@ def test_scattered_transfers_move_a_part_of_each_rank():
 
 
 def run(assumed, model=GPT, **knobs):
-    return tc.estimate(model, DGX, tc.Plan(**{"pp": 16, "mbs": 1, "recompute": "full"} | knobs), 64, assumed)
+    return tc.estimate(
+        model, DGX, tc.Plan(**{"pp": 16, "mbs": 1, "recompute": "full"} | knobs), gbs=64, assumptions=assumed
+    )
 
 
 def test_transfers_hold_up_stages_or_run_beside_them():
@@ -99,8 +101,10 @@ def test_what_the_host_does_for_a_micro_batch():
             model,
             DGX,
             tc.Plan(dp=8),
-            64,
-            PLAIN.with_values({"host.dispatch_seconds": 1e-5, "host.microbatch_seconds": seconds}),
+            gbs=64,
+            assumptions=PLAIN.with_values(
+                {"host.dispatch_seconds": 1e-5, "host.microbatch_seconds": seconds}
+            ),
         )
         for seconds in (5.0, 6.0)
     )
@@ -115,7 +119,7 @@ def test_softmax_kernel_by_kernel_keeps_the_host_busy():
     def seconds(mbs, launches):
         plan = tc.Plan(tp=4, mbs=mbs, attention="unfused", sp=False)
         return tc.estimate(
-            model, DGX, plan, 4, slow.with_values({"host.unfused_softmax_launches": launches})
+            model, DGX, plan, gbs=4, assumptions=slow.with_values({"host.unfused_softmax_launches": launches})
         ).step_seconds
 
     assert seconds(4, 9) == seconds(4, 0)

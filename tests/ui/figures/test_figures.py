@@ -234,7 +234,7 @@ def test_design_space_draws_every_placement(base):
     for points, tick in zip(columns, ax.get_xticklabels(), strict=True):
         pp, dp, held = map(int, tick.get_text().split("\n"))
         plan = tc.Plan(**(base.knobs() | {"pp": pp, "dp": dp}))
-        est = tc.estimate(MODEL, small, placements(plan, 4), 64)
+        est = tc.estimate(MODEL, small, placements(plan, 4), gbs=64)
         np.testing.assert_allclose(points.get_ydata(), est.step_seconds)
         assert abs(np.max(est.memory_bytes) / GIB - held) <= 0.5
         hollow = points.get_markerfacecolor() == "white"

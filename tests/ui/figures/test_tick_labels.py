@@ -27,7 +27,9 @@ MODEL = tc.Model(
 
 def estimate(**knobs):
     """A plan of a modern model."""
-    return tc.estimate("llama-3-70b", "dgx-h100", tc.Plan(tp=4, pp=8, dp=4, **knobs), 128, "calibrated")
+    return tc.estimate(
+        "llama-3-70b", "dgx-h100", tc.Plan(tp=4, pp=8, dp=4, **knobs), gbs=128, assumptions="calibrated"
+    )
 
 
 def scaling(gpus, models=(MODEL,), systems=("h200-nvs8",), strategies=("1d", "summa"), gbs=64):
@@ -84,7 +86,7 @@ FIGURES = {
     "tornado": lambda: figures.tornado(tc.search(MODEL, "h200-nvs8", gpus=64)),
     "timeline": lambda: figures.timeline(tc.trace(estimate())),
     "timeline deep": lambda: figures.timeline(
-        tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=32, dp=8, fast_tp=8), 512))
+        tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=32, dp=8, fast_tp=8), gbs=512))
     ),
     "accuracy": lambda: errors(0.5, 40.0),
     "accuracy wide": lambda: errors(0.003, 900.0),

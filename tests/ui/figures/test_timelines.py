@@ -11,7 +11,9 @@ from traincast.ui import figures
 
 def traced(gbs, system="dgx-h100", assumptions=None, **knobs):
     """A trace of a small model."""
-    return tc.trace(tc.estimate("llama-3-8b", system, Plan(tp=2, dp=2, **knobs), gbs, assumptions))
+    return tc.trace(
+        tc.estimate("llama-3-8b", system, Plan(tp=2, dp=2, **knobs), gbs=gbs, assumptions=assumptions)
+    )
 
 
 def spans(ax):

@@ -134,7 +134,7 @@ def test_an_idealised_time_is_said_to_be_one():
 
 def test_columns_of_plans_make_no_report():
     est = tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=16, dp=16, fast_tp=8).columns(), gbs=4096)
-    with pytest.raises(tc.InputError, match="columns of plans"):
+    with pytest.raises(tc.InputError, match="must be an Estimate of one plan"):
         plan_report.page(est)
 
 

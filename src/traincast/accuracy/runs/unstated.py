@@ -72,7 +72,7 @@ def _recompute_kinds(model: Model) -> Iterator[str]:
 def _fits(plan: Plan, model: Model, system: System, gbs: int, stack: str) -> bool:
     """Return whether a plan fits the accelerator's memory; a plan that breaks a rule does not."""
     try:  # some runs joined several machines
-        memory = estimate(model, replace(system, gpus=None), plan, gbs, stack).memory_bytes
+        memory = estimate(model, replace(system, gpus=None), plan, gbs=gbs, assumptions=stack).memory_bytes
     except InputError:
         return False
     return bool(memory <= MEMORY_SLACK * system.accelerator.hbm_bytes)

@@ -199,7 +199,7 @@ def estimate_of_options(
     errors.catch(check_assumptions, assumptions, usual_assumptions(model_read))
     errors.catch(check_size, machine, plan.gpus)
     require = errors.require
-    return estimate(require(model_read), require(machine), plan, require(gbs), assumptions)
+    return estimate(require(model_read), require(machine), plan, gbs=require(gbs), assumptions=assumptions)
 
 
 def require_fit(est: "Estimate") -> None:

@@ -186,7 +186,7 @@ def _scaling_row(result: Found) -> dict[str, Any]:
     known: dict[str, Any] = {}
     if result.best is not None:
         planned, est = result.best
-        known = est.summary() | {"label": str(planned), "knobs": knobs_of(planned)}
+        known = est.to_dict() | {"label": str(planned), "knobs": knobs_of(planned)}
     row: dict[str, Any] = {"gpus": result.gpus, "candidates": result.candidates, "feasible": result.feasible}
     row |= {name: known.get(name) for name in SCALING_FIELDS}
     rate = row["tokens_per_second_per_gpu"]

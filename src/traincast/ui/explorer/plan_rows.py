@@ -19,8 +19,7 @@ SUMMARY_FIELDS = ("step_seconds", "memory_bytes", "fits", "tokens_per_second_per
 
 def row_of(case: ExplorerCase, est: Estimate) -> dict[str, Any]:
     """Return an estimate of one plan with its metrics, its label, and the knobs that make it."""
-    plan = est.plan if isinstance(est.plan, Plan) else est.plan.row(0)
-    row = est.summary() | _label_and_knobs(plan) | {"metrics": case.metrics(est)}
+    row = est.to_dict() | _label_and_knobs(est.plan) | {"metrics": case.metrics(est)}
     return row if est.fits else row | {"short_of": short_of(est, advice=True)}
 
 

@@ -22,7 +22,7 @@ from traincast.planner.framework_spaces import SEARCHED
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.study.sweep import varied
 from traincast.step.arguments import check_gbs, usual_batch
-from traincast.step.estimate import Estimate, estimate
+from traincast.step.estimate import Estimate, Estimates, estimate
 from traincast.step.metrics import check_given, metrics
 from traincast.ui.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
 
@@ -155,7 +155,7 @@ class ExplorerCase:
             self.model, self.system, plan, gbs=self.question.gbs, assumptions=self.question.assumptions
         )
 
-    def metrics(self, est: Estimate) -> dict[str, Any]:
+    def metrics(self, est: Estimate | Estimates) -> dict[str, Any]:
         """Return throughput, utilisation and cost of an estimate."""
         state = self.state
         return vars(metrics(est, tokens=_tokens(state), price=state.price, restart_seconds=state.restart))

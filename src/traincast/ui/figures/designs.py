@@ -15,7 +15,7 @@ from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
-from traincast.step.estimate import Estimate, estimate
+from traincast.step.estimate import Estimates, estimate
 from traincast.step.placement import placements
 from traincast.ui.figures.style import BLUE, COLUMN, SMALL, in_unit, label, log_axes, panels, styled, unit_of
 
@@ -83,12 +83,12 @@ def design_space(
     return figure
 
 
-def _memory_shown(est: Estimate) -> float:
+def _memory_shown(est: Estimates) -> float:
     """Return the memory in the unit shown; it is the same for every placement."""
     return float(np.max(in_unit("memory_bytes", np.asarray(est.memory_bytes))))
 
 
-def _draw_placements(ax: Axes, place: int, est: Estimate) -> None:
+def _draw_placements(ax: Axes, place: int, est: Estimates) -> None:
     """Draw the times of all placements of a plan above each other, the best one labelled."""
     seconds = np.atleast_1d(in_unit("step_seconds", np.asarray(est.step_seconds)))
     fits = bool(np.all(est.fits))
@@ -103,7 +103,7 @@ def _draw_placements(ax: Axes, place: int, est: Estimate) -> None:
     ax.plot(
         [place] * len(seconds), seconds, "o", color=BLUE, markerfacecolor=BLUE if fits else "white", zorder=3
     )
-    plan = est.plan.columns() if isinstance(est.plan, Plan) else est.plan.take(int(np.argmin(seconds)))
+    plan = est.plan.take(int(np.argmin(seconds)))
     fast = {axis: getattr(plan, f"fast_{axis}") for axis in STRATEGIES[plan.strategy].axes}
     label_text = "\n".join(f"{axis} {members:.0f}" for axis, members in fast.items() if members > 1)
     text_style: dict[str, Any] = {
@@ -124,7 +124,7 @@ def _estimates_of_placements(
     base: Plan,
     stages: Sequence[int],
     assumptions: str | Assumptions | None,
-) -> Iterator[Estimate]:
+) -> Iterator[Estimates]:
     """Yield an estimate for each plan that meets the rules, with columns over its placements."""
     for pp in stages:
         dp, rest = divmod(gpus, base.tp * base.tp2 * base.cp * pp)
@@ -136,6 +136,6 @@ def _estimates_of_placements(
         )
         if all_placements is not None:
             try:
-                yield estimate(model, system, all_placements, gbs, assumptions)
+                yield estimate(model, system, all_placements, gbs=gbs, assumptions=assumptions)
             except InputError:  # breaks a rule
                 continue

@@ -16,8 +16,7 @@ from traincast.planner.evaluation import StrategyResult, evaluate
 from traincast.planner.explain import space_of
 from traincast.planner.misfit import MIN_CHANGE_REPORTED
 from traincast.planner.search import Found
-from traincast.step.estimate import Estimate, estimate
-from traincast.ui.figures.step import require_one_plan
+from traincast.step.estimate import Estimate, estimate, require_one_plan
 from traincast.ui.figures.style import (
     BLACK,
     BLUE,
@@ -59,7 +58,7 @@ def roofline(est: Estimate) -> Figure:
     Raises
     ------
     InputError
-        If it is of columns of plans.
+        If it is not of one plan.
     """
     require_one_plan(est, "roofline")
     rows = [
@@ -276,7 +275,9 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
     for i, path in enumerate(paths):
         columns[path][2 * i : 2 * i + 2] *= (1 - RELATIVE_CHANGE, 1 + RELATIVE_CHANGE)
     machines = result.system.with_figures(columns)
-    fixed = estimate(result.model, machines, result.plans[0][0], result.gbs, result.assumptions)
+    fixed = estimate(
+        result.model, machines, result.plans[0][0].columns(), gbs=result.gbs, assumptions=result.assumptions
+    )
     reoptimised = [_best_seconds(result, machines, outcome) for outcome in result.outcomes]
     fixed_seconds = np.where(fixed.fits, fixed.step_seconds, np.inf)
     return np.stack((fixed_seconds, np.min(reoptimised, axis=0))).reshape(2, len(paths), 2)

@@ -9,11 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from traincast.core.errors import InputError
-from traincast.core.plan import Plan
 from traincast.core.units import seconds
 from traincast.planner.misfit import label as component_name
-from traincast.step.estimate import Estimate
+from traincast.step.estimate import Estimate, require_one_plan
 from traincast.ui.figures.style import (
     BLACK,
     COLUMN,
@@ -44,7 +42,7 @@ def memory_waterfall(est: Estimate) -> Figure:
     Raises
     ------
     InputError
-        If it is of columns of plans.
+        If it is not of one plan.
     """
     require_one_plan(est, "memory waterfall")
     memory = {name: float(in_unit(name, value)) for name, value in est.memory.items() if value > 0}
@@ -76,7 +74,7 @@ def stage_memory(est: Estimate) -> Figure:
     Raises
     ------
     InputError
-        If it is of columns of plans.
+        If it is not of one plan.
     """
     require_one_plan(est, "memory of stages")
     stages = [stage_parts["memory_by_component_bytes"] for stage_parts in est.devices()]
@@ -111,7 +109,7 @@ def time_waterfall(est: Estimate) -> Figure:
     Raises
     ------
     InputError
-        If it is of columns of plans.
+        If it is not of one plan.
     """
     require_one_plan(est, "time waterfall")
     total = float(est.step_seconds)
@@ -184,9 +182,3 @@ def _draw_capacity(ax: Axes, est: Estimate) -> None:
         capacity, color=BLACK if est.fits else VERMILION, linestyle="--", linewidth=0.9, label=capacity_text
     )
     ax.set_ylim(0, max(capacity, total) * 1.12)
-
-
-def require_one_plan(est: Estimate, what: str) -> None:
-    """Refuse columns of plans."""
-    if not isinstance(est.plan, Plan):
-        raise InputError(what, ["the estimate is of columns of plans: give one plan"])

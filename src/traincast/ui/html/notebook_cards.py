@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.core.plan import Plan
 from traincast.core.units import count_of, gib, percent, rate, seconds, signed
 from traincast.ui.html.rendering import Table, environment
 
@@ -43,13 +42,11 @@ def card(result: object) -> str | None:
     return None if content is None else environment().get_template("card.html.jinja").render(vars(content))
 
 
-def _estimate(est: "Estimate") -> Card | None:
-    """Return time and memory of one plan; None for columns of plans."""
+def _estimate(est: "Estimate") -> Card:
+    """Return time and memory of one plan."""
     from traincast.ui.html.plan_report import memory_table, step_text, time_table
     from traincast.ui.text.plans import title
 
-    if not isinstance(est.plan, Plan):
-        return None
     capacity = gib(float(est.system.accelerator.hbm_bytes))
     fits = "fits in" if est.fits else "does not fit in"
     remark = f"A step takes {step_text(est)}; {gib(float(est.memory_bytes))} of memory {fits} {capacity}."

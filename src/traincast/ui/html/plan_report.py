@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from traincast.core.errors import InputError
 from traincast.core.nomenclature import COLUMNS
-from traincast.core.plan import Plan
 from traincast.core.quantities import Column
 from traincast.core.units import gib, rate, seconds, seconds_with_interval, signed
 from traincast.planner.explain import sensitivity
 from traincast.planner.misfit import MIN_CHANGE_REPORTED, short_of, whole_memory
-from traincast.step.estimate import Estimate
+from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.rendering import Page, Table, Tiles, share_table
 from traincast.ui.html.sources import foundations
@@ -22,6 +20,7 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
 
     Metrics are those of the model's and the system's own figures, and remarks the usual ones, if left out.
     """
+    require_one_plan(est, "report")
     content = plan_content(est, metrics(est) if measures is None else measures)
     content |= sensitivity_content(sensitivity(est)) | _operations(est)
     content["shortfall"] = [] if est.fits else shortfall(est)
@@ -35,7 +34,7 @@ def plan_content(est: Estimate, measures: Metrics) -> dict[str, Any]:
 
     return {
         "est": est,
-        "plan": str(_one_plan(est)),
+        "plan": str(est.plan),
         "step": step_text(est),
         "whole_run": _whole_run(measures),
         "summary": list(_summary(est, measures)),
@@ -105,16 +104,9 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
         yield "Its electricity", rate(float(measures.energy_kwh) * 1000, "Wh"), carbon
 
 
-def _one_plan(est: Estimate) -> Plan:
-    """Return the plan of an estimate; refuse columns of plans."""
-    if not isinstance(est.plan, Plan):
-        raise InputError("report", ["the estimate is of columns of plans: give one plan"])
-    return est.plan
-
-
 def _knobs(est: Estimate) -> Table:
     """Return a table of every knob that differs from its default."""
-    plan, values = _one_plan(est), est.summary()["plan"]
+    plan, values = est.plan, est.to_dict()["plan"]
     names = [name for name in knobs_of([plan]) if knob_text(plan, name)]
     names += ["precision", *(name for name in values if name.startswith("fast_") and values[name] > 1)]
     rows = [(name, str(values[name]), COLUMNS[name].meaning) for name in names]

@@ -131,7 +131,7 @@ def test_predictions_are_those_of_the_engine_on_the_machine_file():
     system = load_system(MACHINE)
     for prediction, cells in zip(result.before.predictions, STEPS, strict=True):
         run = read(cells)
-        est = estimate(run.model, system, run.plan, run.gbs, "pytorch")
+        est = estimate(run.model, system, run.plan, gbs=run.gbs, assumptions="pytorch")
         assert prediction.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
         assert prediction.measured_step_seconds == float(cells["step_seconds"])
 
