@@ -38,7 +38,8 @@ def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", assumed=None):
     return est.step_seconds, est.breakdown
 
 
-# The catalogue ----------------------------------------------------------------------------------------------------------------
+# The catalogue
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", stack_names())
@@ -66,7 +67,8 @@ def test_an_unknown_name_lists_the_known_ones():
         resolve("wibble")
 
 
-# The host ---------------------------------------------------------------------------------------------------------------------
+# The host
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @given(st.floats(1e-9, 1), st.floats(1e-9, 1))
@@ -98,7 +100,8 @@ def test_overhead_between_steps_counts_once():
     )
 
 
-# Slow ranks -------------------------------------------------------------------------------------------------------------------
+# Slow ranks
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def test_one_node_has_no_stragglers_and_each_doubling_adds_its_share():
@@ -120,7 +123,8 @@ def test_weights_broadcast_rank_by_rank_cost_a_share_of_every_rank_beyond_a_node
     )
 
 
-# Windows ----------------------------------------------------------------------------------------------------------------------
+# Windows
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_traffic_that_cannot_overlap_is_fully_exposed():
@@ -151,7 +155,8 @@ def test_interleaved_chunks_hide_traffic_behind_pp_micro_batches():
     assert shorter <= longer
 
 
-# Experts ----------------------------------------------------------------------------------------------------------------------
+# Experts
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_layers_of_experts_wait_for_the_host_once_in_forward():
@@ -177,7 +182,8 @@ def test_tokens_cast_before_they_are_gathered_take_half_the_bytes():
     assert waited("bf16", cast=True) == pytest.approx(waited("bf16", cast=False), rel=1e-12)
 
 
-# Names ------------------------------------------------------------------------------------------------------------------------
+# Names
+# ------------------------------------------------------------------------------------------------------------------------
 
 
 def test_flat_names_of_earlier_releases_are_read_with_a_warning(tmp_path):

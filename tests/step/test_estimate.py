@@ -137,7 +137,8 @@ def estimate(plan, **changes):
     return tc.estimate(**{"model": MODEL, "system": MACHINE, "plan": plan, "gbs": GBS} | changes)
 
 
-# Parts and wholes -------------------------------------------------------------------------------------------------------------
+# Parts and wholes
+# -------------------------------------------------------------------------------------------------------------
 
 
 @given(valid_plans())
@@ -313,7 +314,8 @@ def test_an_estimate_as_frame_and_json_and_what_it_is_equal_to():
     assert repr(est).endswith(f"assumptions {est.assumptions.name}>")
 
 
-# Placement --------------------------------------------------------------------------------------------------------------------
+# Placement
+# --------------------------------------------------------------------------------------------------------------------
 
 
 def every_placement(plan, domain):
@@ -380,7 +382,8 @@ def test_a_job_that_does_not_fill_domains_uses_a_part_of_each():
     assert estimate(tc.Plan(tp=2, dp=3, fast_tp=2, fast_dp=1)).step_seconds > 0  # by hand it is possible
 
 
-# What is refused --------------------------------------------------------------------------------------------------------------
+# What is refused
+# --------------------------------------------------------------------------------------------------------------
 
 ROOM = "the placement puts more members into a fast domain than the 4 it has"
 
@@ -493,7 +496,8 @@ def test_unknown_assumptions():
         estimate(PLAN, assumptions="paper_published")
 
 
-# Columns of plans -------------------------------------------------------------------------------------------------------------
+# Columns of plans
+# -------------------------------------------------------------------------------------------------------------
 
 
 def columns_of(plans):

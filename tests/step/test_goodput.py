@@ -26,7 +26,8 @@ def test_hand_values():
     assert mtbf_seconds(50_000, 16_384) == pytest.approx(10_986.3, abs=0.1)
     assert checkpoint_seconds(405e9 * 14, 1e9, 16_384) == pytest.approx(0.34607, abs=1e-5)
     assert young_interval(60.0, 10_800.0) == pytest.approx(1138.42, abs=0.01)
-    # τ = 3000 s, C = 100 s, R = 500 s, M = 10,000 s: 0.3 / (e^0.05 × (e^0.31 − 1)) = 0.3 / (1.051271 × 0.363425) = 0.785220
+    # τ = 3000 s, C = 100 s, R = 500 s, M = 10,000 s: 0.3 / (e^0.05 × (e^0.31 − 1)) = 0.3 / (1.051271 ×
+    # 0.363425) = 0.785220
     assert goodput(3000.0, 100.0, 500.0, 10_000.0) == pytest.approx(0.785220, abs=1e-6)
 
 

@@ -15,7 +15,8 @@ from traincast.step.pipeline_stages import stages
 
 CALIBRATED = calibrated()
 
-# The GPT of arXiv 2205.05198: b = 2 sequences of s = 512 tokens, width h = 1024, a = 16 heads, biases and dropout.
+# The GPT of arXiv 2205.05198: b = 2 sequences of s = 512 tokens, width h = 1024, a = 16 heads, biases and
+# dropout.
 GPT = tc.Model(
     name="gpt",
     layers=4,
@@ -50,7 +51,8 @@ def saved(model, kind=None, assumed=CALIBRATED, **knobs):
 def test_activations_of_a_gpt(knobs, expected):
     """Per layer, in units of s b h (arXiv 2205.05198, table 2).
 
-    The GPT of arXiv 2410.00273 has a dropout behind the activation that Megatron's has not: 4h elements with a mask of one byte.
+    The GPT of arXiv 2410.00273 has a dropout behind the activation that Megatron's has not: 4h elements with
+    a mask of one byte.
     """
     found = saved(GPT, attention="unfused", mbs=float(b), **knobs).saved / (s * b * h)
     assert found == pytest.approx(expected, rel=1e-12)
@@ -97,10 +99,11 @@ def test_activations_of_a_llama(name, tp):
 def latent(model):
     """Bytes of multi-head latent attention for each token, by what backward needs.
 
-    Input of the norm and of both projections down; both narrow results before and after their norms; query, key, value; result;
-    two 16-bit statistics for each head. Measured: 2(2h + 2·1536 + 192a + 576 + 512 + 256a + 192a + 128a), which also has the
-    rotary part of kv_down's result beside the keys made of it (2·64), and for 256a instead of 128a the result of kv_up, of which
-    the values are a view (2·128a), but no statistics (4a).
+    Input of the norm and of both projections down; both narrow results before and after their norms; query,
+    key, value; result; two 16-bit statistics for each head. Measured: 2(2h + 2·1536 + 192a + 576 + 512 + 256a
+    + 192a + 128a), which also has the rotary part of kv_down's result beside the keys made of it (2·64), and
+    for 256a instead of 128a the result of kv_up, of which the values are a view (2·128a), but no statistics
+    (4a).
     """
     one, heads = model.latent, model.heads
     width = one.nope_dim + one.rope_dim
@@ -139,7 +142,8 @@ def test_activations_of_experts():
     by_hand = 8 * e + 2 * (2 * 4096 + 2 * 1024) + 4 * 32 + 2 * (6 * f + 2 * e)
     assert saved(model).saved / model.seq == by_hand
     assert saved(model, tp=4.0, ep=2.0, dp=2.0, etp=1.0).saved / model.seq == by_hand / 4
-    # two ranks share an expert and see each other's rows: each keeps their inputs, and half of the inner width
+    # two ranks share an expert and see each other's rows: each keeps their inputs, and half of the inner
+    # width
     assert saved(model, tp=4.0, etp=2.0).saved / model.seq == (by_hand + 2 * 2 * e) / 4
 
 

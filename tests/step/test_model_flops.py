@@ -57,14 +57,16 @@ DEEPSEEK_V3 = llama(
     experts=Experts(experts=256, topk=8, ffn=2048, shared_ffn=2048, first_dense=3),
     mtp=1,
 )
-# PaLM 540B (arXiv 2204.02311, table 1 and section 2): heads of 256, one of keys and values, tied. The one norm of its parallel
+# PaLM 540B (arXiv 2204.02311, table 1 and section 2): heads of 256, one of keys and values, tied. The one
+# norm of its parallel
 # layers is counted as two: 4e-6 of its parameters.
 PALM = llama(118, 18432, 48, 1, 73728, 256000, 2048, head_dim=256, tied=True)
 NEMOTRON_15B = replace(llama(32, 6144, 48, 8, 24576, 256000, 4096), mlp="relu2")
 NEMOTRON_340B = replace(llama(96, 18432, 96, 8, 73728, 256000, 4096), mlp="relu2")
 
 
-# Five models, the arithmetic written out --------------------------------------------------------------------------------------
+# Five models, the arithmetic written out
+# --------------------------------------------------------------------------------------
 
 
 def test_gpt_175b_follows_the_published_formula():
@@ -173,7 +175,8 @@ def test_a_model_without_vocabulary_has_no_ends_and_images_have_theirs():
     )  # every token is a patch, one in 16 is classified
 
 
-# Recomputation ----------------------------------------------------------------------------------------------------------------
+# Recomputation
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_full_recomputation_follows_the_published_formula():
@@ -218,11 +221,14 @@ def test_unknown_words_are_refused():
         hardware_flops_per_token(GPT_175B, "some")
 
 
-# Published runs ---------------------------------------------------------------------------------------------------------------
+# Published runs
+# ---------------------------------------------------------------------------------------------------------------
 
 MPT_70B = gpt(80, 8192, 64, 50368, tied=True, positions="learned", biases=())
 MPT_7B = gpt(32, 4096, 32, 50368, 65536, tied=True, positions="learned", biases=())
-RUNS = {  # row of the collection of measured runs: model, convention, recomputation counted, token/s on a GPU, TFLOP/s to be found
+# row of the collection of measured runs: model, convention, recomputation counted, token/s on a GPU, TFLOP/s
+# to be found
+RUNS = {
     "korth-004": (GPT_175B, "megatron-full", "none", 64 * 2048 / 13.75 / 64, 0.5139 * 312),
     "korth-008": (
         gpt(128, 25600, 160, 51200),

@@ -70,7 +70,8 @@ def test_sequence_parallelism_moves_the_same_bytes():
     one = 2 * LLAMA.seq * LLAMA.hidden  # bytes of an activation
     assert traffic(with_sp, "tp") == traffic(without, "tp") == 2 * 2 * one
     assert traffic(without, "tp", "backward") == 2 * 2 * one
-    # inputs of column-parallel layers are not kept gathered: two all-gathers more (arXiv 2205.05198, section 4.2.2)
+    # inputs of column-parallel layers are not kept gathered: two all-gathers more (arXiv 2205.05198, section
+    # 4.2.2)
     assert traffic(with_sp, "tp", "backward") == (2 * 2 + 2) * one
     gathered = layer(LLAMA, Plans(tp=4.0), CALIBRATED.with_values({"memory.saves_gathered": True}))
     assert traffic(gathered, "tp", "backward") == 2 * 2 * one
@@ -79,8 +80,9 @@ def test_sequence_parallelism_moves_the_same_bytes():
 def test_tensor_traffic_of_latent_attention():
     """DeepSeek-V3, dense layer: narrow results are gathered in place of the hidden state before attention.
 
-    Forward 1536 + 576 wide, the projection's result, the MLP's input and result. Backward the gradients of these, the narrow inputs
-    of the projections up once more and their gradients (1536 + 512), the MLP's input once more.
+    Forward 1536 + 576 wide, the projection's result, the MLP's input and result. Backward the gradients of
+    these, the narrow inputs of the projections up once more and their gradients (1536 + 512), the MLP's input
+    once more.
     """
     model, T = tc.load_model("deepseek-v3"), 2 * tc.load_model("deepseek-v3").seq
     dense = layer(model, Plans(tp=4.0), CALIBRATED, model.kinds[0])

@@ -80,7 +80,8 @@ def test_tied_weights_are_held_twice_only_where_the_ends_part():
     assert devices(tied, 1, 1)[0].stored_parts == {"dense": 32, "embedding": 1, "head": 1}
     assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 1)] == [0, 0, 0, 1]
     assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 2)] == [0, 0, 0, 1]
-    # zb-v lays both ends on the first device (arXiv 2401.10241, section 6), dualpipe on the first and the last
+    # zb-v lays both ends on the first device (arXiv 2401.10241, section 6), dualpipe on the first and the
+    # last
     assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 2, "zb-v")] == [0, 0, 0, 0]
     assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 1, "dualpipe")] == [0, 0, 0, 0]
     assert all("tied" not in one.stored_parts for one in devices(LLAMA, 4, 1))

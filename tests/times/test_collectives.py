@@ -1,7 +1,8 @@
 """Protocols of collectives: by hand, against published timings, and what holds for every group.
 
-Expected errors are those of a study that fitted nearly the same form with six constants to the Perlmutter rows of the bundled
-table: 5.9 % in sample, 6.1 % leaving groups out, 10 / 8.9 / 7.7 / 3.1 % by size. Timings in place and out of place differ by 3.9 %.
+Expected errors are those of a study that fitted nearly the same form with six constants to the Perlmutter
+rows of the bundled table: 5.9 % in sample, 6.1 % leaving groups out, 10 / 8.9 / 7.7 / 3.1 % by size. Timings
+in place and out of place differ by 3.9 %.
 """
 
 from dataclasses import replace

@@ -114,8 +114,9 @@ def test_a_job_that_fits_a_domain_does_not_leave_it():
 def ring(system, V, n, g0, g1, passes=1):
     """All-gather or all-reduce of V over n ranks, g0 of them in each node and g1 in each larger domain.
 
-    The slowest tier sets the pace: a link inside the node, or the NICs of all g0 members of a node, or of all g1 of a domain. The
-    ring has n - n/g0 hops in nodes, n/g0 - n/g1 between those of a domain, n/g1 - 1 beyond (0 if there is one domain).
+    The slowest tier sets the pace: a link inside the node, or the NICs of all g0 members of a node, or of all
+    g1 of a domain. The ring has n - n/g0 hops in nodes, n/g0 - n/g1 between those of a domain, n/g1 - 1
+    beyond (0 if there is one domain).
     """
     fast, middle, outer = (
         (tier.bandwidth * tier.efficiency, tier.latency, tier.ports) for tier in system.tiers

@@ -1,4 +1,4 @@
-"""Software stacks: assumptions on what a training framework of a given year fuses and overlaps, and its overheads."""
+"""Software stacks: what a training framework of a year fuses and overlaps, and its overheads."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -78,7 +78,8 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
     Parameters
     ----------
     assumptions : str or Assumptions
-        A preset, ``"calibrated"`` (the newest stack of Megatron-Core), a stack of the catalogue, or the object.
+        A preset, ``"calibrated"`` (the newest stack of Megatron-Core), a stack of the catalogue, or the
+        object.
 
     Raises
     ------
@@ -97,7 +98,7 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
 
 
 def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
-    """Return the assumptions of a stack with the values fitted on a system (`System.software`), if it has any."""
+    """Return the assumptions of a stack with the values fitted on a system (`System.software`)."""
     stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
     fitted: dict[str, Any] = {}
     for software in system.software:
@@ -107,7 +108,7 @@ def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
 
 
 def with_current_paths(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document with the paths of assumptions in place of flat names of earlier releases; others stay."""
+    """Return a document with paths of assumptions in place of flat names of earlier releases."""
 
     def current(key: Any) -> Any:
         try:

@@ -1,4 +1,4 @@
-"""Assumptions of the model as data. A preset is a value of `Assumptions`; no formula depends on the name of a preset."""
+"""Assumptions as data: a preset is a value of `Assumptions`; no formula depends on its name."""
 
 import warnings
 from collections import defaultdict
@@ -98,7 +98,7 @@ class MemoryTraffic:
     softmax_passes: float = _assumed(1, "of softmax and dropout of unfused attention")
     unfused_softmax_passes: float = _assumed(
         1,
-        "the same where Megatron-LM's fused softmax does not apply: it needs sequences × heads divisible by 4",
+        "the same where Megatron-LM's fused softmax does not apply: sequences × heads not a multiple of 4",
     )
     cast_passes: float = _assumed(1, "over activations and gradients that a precision recipe casts")
     weight_cast_passes: float = _assumed(0, "over weights that it casts, for every micro-batch")
@@ -209,7 +209,7 @@ class MemoryUse:
     )
     saves_casts: bool = _assumed(
         True,
-        "operands and weights are saved in low precision (Transformer Engine), not in 16 bits and cast again (torchao)",
+        "operands and weights are saved in low precision (Transformer Engine), not cast again (torchao)",
     )
     recomputes_last: bool = _assumed(
         True, "recomputing a layer includes its last product, whose output backward does not need"
@@ -265,7 +265,7 @@ class Host:
     )
     broadcast_seconds: float = _assumed(
         0,
-        "per rank and step, if optimizer states are sharded beyond the fast domain and ranks broadcast their weights "
+        "per rank and step, if optimizer states are sharded beyond the fast domain and ranks broadcast weights "
         "one after the other; 0 if weights are gathered",
         "s",
     )
@@ -279,11 +279,11 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True)
 class Assumptions:
-    """Assumptions that turn counts into times and bytes; the defaults are those of arXiv 2410.00273, corrected.
+    """Assumptions that turn counts into times and bytes; defaults are those of arXiv 2410.00273, corrected.
 
-    The default of what the paper does not count (its models have no vocabulary and no mask) is neutral: saved, exposed, or 0. The
-    loss has 12 bytes of traffic and 4 of memory for each logit, the vocabulary is padded as by Megatron-LM, and ZeRO-3 gathers one
-    layer ahead (assumed).
+    The default of what the paper does not count (its models have no vocabulary and no mask) is neutral:
+    saved, exposed, or 0. The loss has 12 bytes of traffic and 4 of memory for each logit, the vocabulary is
+    padded as by Megatron-LM, and ZeRO-3 gathers one layer ahead (assumed).
 
     Parameters
     ----------
@@ -304,10 +304,12 @@ class Assumptions:
     host : Host
         Overheads of the host, and waits for the slowest rank.
     ordered_ranks : bool
-        Whether a plan without a placement is placed in the order in which frameworks number ranks, instead of the fastest
+        Whether a plan without a placement is placed in the order in which frameworks number ranks, instead of
+        the fastest
         placement.
     errors_known : bool
-        Whether prediction errors are known from measured runs, so that estimates have intervals (`traincast.step.uncertainty`).
+        Whether prediction errors are known from measured runs, so that estimates have intervals
+        (`traincast.step.uncertainty`).
     """
 
     name: str = "custom"
@@ -434,7 +436,7 @@ ERRATA: Final[dict[int, dict[str, Any]]] = {  # erratum of the published results
 
 
 def with_errata(*numbers: int) -> Assumptions:
-    """Return the paper's assumptions with some errors of the published results put back; `with_errata(1, 2, 3)` has all."""
+    """Return the paper's assumptions with some of errata 1, 2 and 3 of its published results put back."""
     changes = {path: value for number in numbers for path, value in ERRATA[number].items()}
     name = "paper-published" if set(numbers) == set(ERRATA) else "+".join(("paper", *map(str, numbers)))
     return replace(PAPER, name=name).with_values(changes)

@@ -12,7 +12,7 @@ from traincast.core.system import System
 
 
 def usual_batch(seq: int) -> int:
-    """Return a global batch [sequences] of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288, 2407.21783).
+    """Return a global batch of 4M tokens, as Llama 2 and 3 began with (arXiv 2307.09288) [sequences].
 
     It is a power of two, so that usual degrees divide it.
     """
@@ -20,12 +20,9 @@ def usual_batch(seq: int) -> int:
 
 
 def check_gbs(gbs: int | None, model: Model | None) -> int:
-    """Return the given global batch, or the model's [sequences]; 1 where the model itself is wrong and none is given.
+    """Return the given global batch or the model's [sequences]; 1 without either, if the model is wrong.
 
-    Raises
-    ------
-    InputError
-        If it is no positive whole number, or not given and the model has none.
+    Raises `InputError` if it is no positive whole number, or not given and the model has none.
     """
     if gbs is None:
         gbs = 1 if model is None else model.global_batch
@@ -40,14 +37,11 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
 
 
 def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assumptions:
-    """Return the assumptions of a name (a preset or a software stack), given `Assumptions`, or those named `usual` for None.
+    """Return the assumptions of a name, given `Assumptions`, or those named `usual` for None.
 
     ``"calibrated"`` means the usual software stack, where `usual` names one.
 
-    Raises
-    ------
-    InputError
-        If it is neither, or no preset has that name.
+    Raises `InputError` if it is neither, or no preset has that name.
     """
     if wrong := type_problems(
         "assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)
@@ -60,10 +54,7 @@ def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assu
 def check_size(system: System | None, gpus: int) -> None:
     """Refuse a job larger than its machine.
 
-    Raises
-    ------
-    InputError
-        If the size of the system is known, and smaller.
+    Raises `InputError` if the size of the system is known, and smaller.
     """
     if system is not None and system.gpus is not None and gpus > np.max(system.gpus):
         raise InputError("gpus", [f"{gpus:,} are asked for, {system.name} has {np.max(system.gpus):,}"])

@@ -1,4 +1,4 @@
-"""Exposed data-parallel traffic: weights gathered and gradients reduced, as far as the layers do not overlap them."""
+"""Data-parallel traffic, exposed and hidden: weights gathered and gradients reduced."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,32 +35,13 @@ Exchanges = dict[str, Traffic]
 def data_parallel(
     costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions
 ) -> Column:
-    """Return the exposed time to gather weights and to reduce gradients over the ranks with the same weights.
+    """Return the exposed time to gather weights and to reduce gradients [s].
 
-    ZeRO-1 reduces gradients and gathers weights once in a step, overlapped with the passes of one micro-batch. Where the schedule
-    is interleaved, a chunk of layers works through pp micro-batches before the next one does, so pp passes overlap it. ZeRO-2
-    reduces after every micro-batch; ZeRO-3 also gathers, once for forward and once for backward (arXiv 1910.02054, section 7). With
-    replicas (HSDP) each rank's shard is all-reduced over them, once in a step.
-
-    Parameters
-    ----------
-    costs : mapping of str to PartCosts
-        Cost of each part of the model.
-    stages : Stages
-        Devices of the pipeline.
-    plan : Plans
-        Plans.
-    nm : Column
-        Micro-batches of a replica.
-    system : System
-        The machine.
-    assumed : Assumptions
-        Assumptions of the estimate.
-
-    Returns
-    -------
-    Column
-        Time in a step, of the device where it is longest [s].
+    ZeRO-1 reduces gradients and gathers weights once in a step, overlapped with the passes of one
+    micro-batch. Where the schedule is interleaved, a chunk of layers works through pp micro-batches before
+    the next one does, so pp passes overlap it. ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers,
+    once for forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's
+    shard is all-reduced over them, once in a step.
     """
     traffic = _traffic(costs, stages, plan, nm, system, assumed)
     serial = _broadcasts(plan, system, assumed)
@@ -71,7 +52,7 @@ def data_parallel(
 def hidden_traffic(
     costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions
 ) -> list[tuple[Column, Column]]:
-    """Return the hidden rest of `data_parallel`, overlapped by layers, of every device: weights gathered, gradients reduced [s]."""
+    """Return the hidden gathers of weights and reductions of gradients of every device [s]."""
     traffic = _traffic(costs, stages, plan, nm, system, assumed)
     devices = zip(stages.stored_parts, stages.executed_parts, strict=True)
     return [
@@ -113,7 +94,7 @@ class _DataParallelTraffic:
     def in_step(
         self, time_of: Callable[..., Column], stored: Counts, executed: Counts
     ) -> tuple[Column, Column]:
-        """Return the time of a device in a step by `exposed` or `hidden`: weights gathered, and gradients reduced [s]."""
+        """Return the gathers and reductions of a device in a step, by `exposed` or `hidden` [s]."""
         plan, nm = self.plan, self.nm
         replicated: Column = (
             time_of(self.between, "backward", stored)
@@ -149,7 +130,7 @@ def _traffic(
 
 
 def _broadcasts(plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Return the wait for ranks that broadcast their shard of the weights one after the other, over the network [s]."""
+    """Return the wait for ranks that broadcast their shard of the weights one after the other [s]."""
     if not (assumed.host.broadcast_seconds and plan.zero):
         return 0.0
     n, near = group(plan, "shards", system.tiers)
@@ -191,7 +172,7 @@ class _ReplicaGroup(NamedTuple):
 def _replica_groups(
     plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system: System, assumed: Assumptions
 ) -> _ReplicaGroup:
-    """Return the ranks with the same weights; `axes` name the groups of all of them, of the shards of a copy, and of replicas."""
+    """Return the ranks with the same weights; `axes` name all, those of a copy, and the replicas."""
     all_ranks, shard_ranks, replicas = axes
 
     def over(axis: Axis, kind: CollectiveKind) -> Curve:
@@ -209,7 +190,7 @@ def _replica_groups(
 
 
 def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[Exchanges, ...]:
-    """Return the time to gather the weights of one of every part, to reduce its gradients, and to sum those over replicas [s]."""
+    """Return the times to gather weights, reduce gradients and sum them over replicas, by part [s]."""
     byte = assumed.memory.element_bytes / 2  # 16 bits have two bytes
     weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
     dense = _replica_groups(plan, ("weights", "shards", "replicas"), plan.shards, system, assumed)

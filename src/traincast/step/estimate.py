@@ -64,7 +64,7 @@ class Job(Result):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StepEstimate(Generic[Figure]):
-    """One training step; figures are numbers (`Estimate`) or columns over plans and machines (`Estimates`)."""
+    """One training step; its figures are numbers (`Estimate`) or columns (`Estimates`)."""
 
     model: Model
     system: System
@@ -126,7 +126,7 @@ class StepEstimate(Generic[Figure]):
 
     @cached_property
     def interval(self) -> tuple[Figure, Figure] | None:
-        """Interval that holds 90 % of measured step times, low and high [s]; None where errors are not known."""
+        """Interval of 90 % of measured step times, low and high [s]; None where errors are not known."""
         if not self.assumptions.errors_known:
             return None
         low, high = interval(self.step.seconds, self.case)
@@ -175,7 +175,7 @@ class StepEstimate(Generic[Figure]):
         return {component: self._figure(value) for component, value in seconds.items()}
 
     def _busy(self, repeats: Column, recomputation: bool = False) -> PassSeconds:
-        """Return the time of the slowest device in its forward and backward passes, or in recomputation, by resource."""
+        """Return the time of the slowest device in its passes, or in recomputation, by resource."""
         sums = PassSeconds(0.0, 0.0, 0.0, 0.0)
         for i, counts in enumerate(self.stages.executed_parts):
             slowest = self.step.slowest == i
@@ -194,12 +194,12 @@ class StepEstimate(Generic[Figure]):
         return {name: self._figure(value) for name, value in self.components.items()}
 
     def uncertainty(self) -> dict[str, Figure]:
-        """Return the ends of the interval [s] and the probability that the plan fits, by name; empty where errors are not known."""
+        """Return interval [s] and probability that it fits, by name; empty where errors are unknown."""
         ends, fits = self.interval, self.fits_probability
         return {} if ends is None or fits is None else dict(zip(INTERVALS, (*ends, fits), strict=True))
 
     def to_polars(self) -> "pl.DataFrame":
-        """Return a frame with a row for each plan: its knobs, choices, time and memory, also by component [s, byte]."""
+        """Return a frame with a row for each plan: knobs, choices, time and memory by component [s, byte]."""
         import polars as pl
 
         figures: dict[str, Any] = self.columns.numbers() | self.columns.choices()
@@ -212,7 +212,7 @@ class StepEstimate(Generic[Figure]):
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Estimates(StepEstimate[Floats]):
-    """One training step of columns of plans, or on columns of machines; every figure is an array of their common shape."""
+    """One training step of columns of plans or machines; every figure is an array of their common shape."""
 
     plan: Plans
 
@@ -258,7 +258,7 @@ class Estimate(StepEstimate[float], Result):
 
     @property
     def outside(self) -> list[str]:
-        """Respects in which the plan lies outside of measured runs, in words; empty where errors are not known at all."""
+        """Respects in which the plan lies outside of measured runs; empty where errors are unknown."""
         return outside_measured_range(self.case) if self.assumptions.errors_known else []
 
     @property
@@ -267,7 +267,7 @@ class Estimate(StepEstimate[float], Result):
         return self.outside if self.assumptions.errors_known else None
 
     def devices(self) -> list[dict[str, Any]]:
-        """Return the parts of the model on every device of the pipeline and its memory by component [byte], first to last."""
+        """Return the parts of the model and the memory by component of every pipeline device [byte]."""
         return [row.to_dict() for row in self.device_rows()]
 
     def device_rows(self) -> "list[DeviceRow]":
@@ -289,7 +289,7 @@ class Estimate(StepEstimate[float], Result):
         ]
 
     def operations(self) -> list[dict[str, Any]]:
-        """Return FLOPs, bytes and seconds of every operation of one micro-batch, once for each kind of layer, in execution order.
+        """Return FLOPs, bytes and seconds of every operation of one micro-batch, in execution order.
 
         `memory` and `comm` seconds are exposed times; recomputation before backward is in `again_seconds`.
         """
@@ -375,7 +375,7 @@ Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part 
 
 
 def usual_assumptions(model: Model | None) -> str:
-    """Return the name of the default assumptions: the paper's for a model without a vocabulary, else the usual stack."""
+    """Return the name of the default assumptions: the paper's without a vocabulary, else the usual stack."""
     return PAPER.name if model is None or model.vocab is None else DEFAULT_STACK
 
 
@@ -414,12 +414,14 @@ def estimate(
     system : str, Path or System
         The machine, or its name or file as for `load_system`.
     plan : Plan or Plans
-        The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: as frameworks number ranks,
+        The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: as frameworks
+        number ranks,
         or the fastest that fills the fast domains, depending on the assumptions.
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
-        Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or `Assumptions`; ``"paper"``
+        Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or
+        `Assumptions`; ``"paper"``
         for models of the paper's kind, without a vocabulary, and ``"calibrated"`` for others if left out.
 
     Returns
@@ -430,7 +432,8 @@ def estimate(
     Raises
     ------
     InputError
-        If arguments cannot be used, all of them at once; or if the plan breaks a rule for this model, batch or machine: every
+        If arguments cannot be used, all of them at once; or if the plan breaks a rule for this model, batch
+        or machine: every
         broken rule is named.
 
     Examples
@@ -504,24 +507,14 @@ def count_operations(model: Model, plan: Plans, assumed: Assumptions) -> Parts:
 
 
 def estimate_columns(
-    model: Model,
-    system: System,
-    plan: Plans,
-    gbs: int,
-    assumed: Assumptions,
-    operations: Parts | None = None,
+    model: Model, system: System, plan: Plans, gbs: int, assumed: Assumptions, operations: Parts | None = None
 ) -> Estimates:
-    """Estimate one batch of plans without checking it; `operations` are those of every part, where they are counted already."""
+    """Estimate one batch of plans without checking it; `operations` are given where counted already."""
     return Estimates(plan=plan, **_step_of(model, system, plan, gbs, assumed, operations))
 
 
 def _step_of(
-    model: Model,
-    system: System,
-    plan: Plans,
-    gbs: int,
-    assumed: Assumptions,
-    operations: Parts | None = None,
+    model: Model, system: System, plan: Plans, gbs: int, assumed: Assumptions, operations: Parts | None = None
 ) -> dict[str, Any]:
     """Return the fields of an estimate but its plan."""
     assumed = with_fitted_values(system, assumed)

@@ -1,7 +1,7 @@
-"""Useful time of a run whose machines fail: checkpoints, how often to write them, and what is lost (Young 1974, Daly 2006).
+"""Goodput of a run whose machines fail: checkpoints, their interval, and lost time (Young 1974, Daly 2006).
 
-Failures are taken to strike any time, independently (Poisson), and training to stand still while a checkpoint is written. Every
-argument is a number or a column.
+Failures are taken to strike any time, independently (Poisson), and training to stand still while a checkpoint
+is written. Every argument is a number or a column.
 """
 
 from typing import Final
@@ -17,58 +17,37 @@ HALF: Final = 2.0  # a 16-bit number [byte]
 def mtbf_seconds(failure_hours: Column, gpus: Column) -> Column:
     """Mean time between failures of a job, one of whose GPUs is enough to stop it [s].
 
-    Parameters
-    ----------
-    failure_hours : Column
-        Mean time between failures of one accelerator and its share of the rest [h].
-    gpus : Column
-        Accelerators of the job.
+    `failure_hours`: mean time between failures of one accelerator and its share of the rest [h].
     """
     return failure_hours * 3600 / gpus
 
 
 def bytes_per_parameter(precision: Precision, optimizer: Optimizer) -> float:
-    """What a checkpoint holds of a parameter: weight, master copy, optimizer states; gradients and casts are made again [byte]."""
+    """Size of a checkpoint per parameter: weight, master copy and optimizer states [byte]."""
     return HALF * precision.width + precision.master + optimizer.state
 
 
 def checkpoint_seconds(nbytes: Column, storage_bandwidth: Column, gpus: Column) -> Column:
     """Time to write a checkpoint, of which every accelerator writes its share [s].
 
-    Parameters
-    ----------
-    nbytes : Column
-        Size of the checkpoint [byte].
-    storage_bandwidth : Column
-        Bandwidth to storage for one accelerator [byte/s].
-    gpus : Column
-        Accelerators of the job.
+    `nbytes`: size of the checkpoint [byte]; `storage_bandwidth`: bandwidth to storage for one accelerator
+    [byte/s].
     """
     return nbytes / (storage_bandwidth * gpus)
 
 
 def young_interval(write: Column, mtbf: Column) -> Column:
-    """Training time between checkpoints that loses least, to first order: √(2CM) (Young 1974, doi 10.1145/361147.361115) [s].
+    """Best training time between checkpoints, to first order: √(2CM) (doi 10.1145/361147.361115) [s].
 
-    Parameters
-    ----------
-    write : Column
-        Time to write a checkpoint, C [s].
-    mtbf : Column
-        Mean time between failures of the job, M [s].
+    `write`: time to write a checkpoint, C [s]; `mtbf`: mean time between failures of the job, M [s].
     """
     return plain(np.sqrt(2 * write * mtbf))
 
 
 def daly_interval(write: Column, mtbf: Column) -> Column:
-    """Training time between checkpoints that loses least, to higher order (Daly 2006, doi 10.1016/j.future.2004.11.016) [s].
+    """Best training time between checkpoints, to higher order (doi 10.1016/j.future.2004.11.016) [s].
 
-    Parameters
-    ----------
-    write : Column
-        Time to write a checkpoint, C [s].
-    mtbf : Column
-        Mean time between failures of the job, M [s].
+    `write`: time to write a checkpoint, C [s]; `mtbf`: mean time between failures of the job, M [s].
     """
     x = write / (2 * mtbf)
     series = np.sqrt(2 * write * mtbf) * (1 + np.sqrt(x) / 3 + x / 9) - write
@@ -78,16 +57,9 @@ def daly_interval(write: Column, mtbf: Column) -> Column:
 def goodput(interval: Column, write: Column, restart: Column, mtbf: Column) -> Column:
     """Share of the time that trains: τ / (M e^(R/M) (e^((τ+C)/M) − 1)), Daly 2006's complete cost function.
 
-    Parameters
-    ----------
-    interval : Column
-        Training time between checkpoints, τ [s].
-    write : Column
-        Time to write a checkpoint, C [s].
-    restart : Column
-        Time from a failure until training goes on, R [s].
-    mtbf : Column
-        Mean time between failures of the job, M [s].
+    `interval`: training time between checkpoints, τ [s]; `write`: time to write a checkpoint, C [s];
+    `restart`: time from a failure until training goes on, R [s]; `mtbf`: mean time between failures of the
+    job, M [s].
     """
     segment = (interval + write) / mtbf
     return plain(

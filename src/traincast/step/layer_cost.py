@@ -1,4 +1,4 @@
-"""Cost of one part of the model (a layer, the embedding, the head) on a rank for one micro-batch (arXiv 2410.00273, times)."""
+"""Cost of one part of the model (a layer, the embedding, the head) on a rank for one micro-batch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -20,37 +20,25 @@ class PartCosts:
     """Cost of one part of the model (a layer, the embedding, the head) on a rank for one micro-batch.
 
     The columns depend on the shard only, not on what wraps it.
-
-    Parameters
-    ----------
-    forward, backward : Column
-        Time of the pass, t_f and t_b; recomputation counts in backward [s].
-    weight : Column
-        The part of t_b that makes the gradient of the weights, for schedules that put it off [s].
-    weights, expert_weights : Column
-        Parameters on the rank, those of experts apart.
-    message : Column
-        Activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte].
-    saved : Column
-        Activations kept for backward, where they are offloaded [byte].
-    squares, expert_squares : Column
-        Arithmetic of one iteration of an optimizer that multiplies matrices by their squares, if it is one [FLOP].
-    dispatch : Column
-        Time of the host to issue both passes, recomputation included [s].
-    hidden : Column
-        Exchange with experts overlapped by another micro-batch; exposed in a first forward and a last backward pass [s].
     """
 
-    forward: Column
+    forward: Column  # time of the pass, t_f and t_b; recomputation counts in backward [s]
     backward: Column
-    weight: Column
-    weights: Column
+    weight: (
+        Column  # the part of t_b that makes the gradient of the weights, for schedules that put it off [s]
+    )
+    weights: Column  # parameters on the rank, those of experts apart
     expert_weights: Column
+    # activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte]
     message: Column
-    saved: Column
+    saved: Column  # activations kept for backward, where they are offloaded [byte]
+    # arithmetic of one iteration of an optimizer that multiplies matrices by their squares, if it is one
+    # [FLOP]
     squares: Column = 0.0
     expert_squares: Column = 0.0
-    dispatch: Column = 0.0
+    dispatch: Column = 0.0  # time of the host to issue both passes, recomputation included [s]
+    # exchange with experts overlapped by another micro-batch; exposed in a first forward and a last backward
+    # pass [s]
     hidden: Column = 0.0
 
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
@@ -68,40 +56,12 @@ Costs = Mapping[str, PartCosts]
 
 
 def sum_of(costs: Costs, counts: Counts, what: str) -> Column:
-    """Return the sum of a figure over all parts of a device.
-
-    Parameters
-    ----------
-    costs : mapping of str to PartCosts
-        Cost of each part of the model.
-    counts : mapping of str to Column
-        How many of each the device has.
-    what : str
-        Field of `PartCosts`.
-
-    Returns
-    -------
-    Column
-        Their sum.
-    """
+    """Return the sum of a figure over all parts of a device."""
     return total(n * getattr(costs[part], what) for part, n in counts.items())
 
 
 def cost_part(timed: Timed, plan: Plans) -> PartCosts:
-    """Return the sums over the operations of a part of the model, as the plan recomputes them.
-
-    Parameters
-    ----------
-    timed : tuple of TimedOperation
-        The part with its times.
-    plan : Plans
-        The plans it was counted for.
-
-    Returns
-    -------
-    PartCosts
-        Columns over plans.
-    """
+    """Return the sums over the operations of a part of the model, as the plan recomputes them."""
     recomputed = total(t.recompute.total for t in timed if t.recompute is not None) / plan.recompute_every
     return PartCosts(
         forward=total(t.forward.total for t in timed),
@@ -120,7 +80,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
 
 
 def _offloaded(operations: list[Operation], plan: Plans) -> Column:
-    """Return the activations offloaded to the host: all saved ones; only the input of a fully recomputed layer [byte]."""
+    """Return the activations offloaded: all saved ones, of a fully recomputed layer its input [byte]."""
     saved = total(op.saved_bytes for op in operations)
     if "full" not in plan.recomputed:
         return saved
@@ -132,9 +92,10 @@ def _offloaded(operations: list[Operation], plan: Plans) -> Column:
 
 
 def _squares(operations: list[Operation], plan: Plans) -> Column:
-    """Return the FLOPs of one iteration of Newton-Schulz on the matrices of linear layers: X becomes aX + b(XX')X + c(XX')²X.
+    """Return the FLOPs of one iteration of Newton-Schulz, aX + b(XX')X + c(XX')²X, on linear layers.
 
-    An m x n matrix with m <= n takes 2 m²n for the square, 2 m³ for its square, 2 m²n for the product (Jordan et al. 2024) [FLOP].
+    An m x n matrix with m <= n takes 2 m²n for the square, 2 m³ for its square, 2 m²n for the product (Jordan
+    et al. 2024) [FLOP].
     """
     if not plan.optimizer.iterations:
         return 0.0

@@ -1,8 +1,9 @@
 """Memory of one rank, device by device of the pipeline, and where it is fullest.
 
-The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and activations in
-flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and offload, the loss, and what a
-framework takes for itself. What is assumed of each stands in `Assumptions` and in the precision recipe.
+The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and
+activations in flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and
+offload, the loss, and what a framework takes for itself. What is assumed of each stands in `Assumptions` and
+in the precision recipe.
 """
 
 from collections.abc import Mapping
@@ -31,25 +32,14 @@ LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory that one part of the model (a layer, the embedding, the head) takes on a rank; columns over plans.
+    """Memory of one part of the model (a layer, the embedding, the head) on a rank; columns over plans."""
 
-    Parameters
-    ----------
-    weights, expert_weights : Column
-        Parameters, those of experts apart.
-    saved : Column
-        Activations that one micro-batch keeps for backward [byte].
-    live : Column
-        Activations that are recomputed in backward, all in memory at once while the part is at work [byte].
-    peak : Column
-        Temporary memory of its largest operation [byte].
-    """
-
-    weights: Column
+    weights: Column  # parameters, those of experts apart
     expert_weights: Column
-    saved: Column
+    saved: Column  # activations that one micro-batch keeps for backward [byte]
+    # activations that are recomputed in backward, all in memory at once while the part is at work [byte]
     live: Column
-    peak: Column
+    peak: Column  # temporary memory of its largest operation [byte]
 
     def take(self, rows: Any) -> "Footprint":
         """Rows of the columns, by a numpy index."""
@@ -78,26 +68,7 @@ class Footprint:
 def memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> dict[str, Column]:
-    """Return the memory of the fullest rank by component.
-
-    Parameters
-    ----------
-    footprints : mapping of str to Footprint
-        Memory of each part of the model on a rank.
-    plan : Plans
-        Plans in the same rows as `footprints`.
-    stages : Stages
-        Devices of the pipeline that can be the fullest.
-    gbs : int
-        Global batch [sequences].
-    assumed : Assumptions
-        What frameworks take for themselves.
-
-    Returns
-    -------
-    dict of str to Column
-        Components; columns over plans [byte].
-    """
+    """Return the memory of the fullest rank by component [byte]."""
     devices = devices_memory(footprints, plan, stages, gbs, assumed)
     fullest = devices[0]
     for other in devices[1:]:
@@ -109,7 +80,7 @@ def memory(
 def devices_memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> list[dict[str, Column]]:
-    """Return the memory by component of each of the devices in `stages`; arguments and units as for `memory`."""
+    """Return the memory by component of each device in `stages` [byte]."""
     flight = SCHEDULES[plan.schedule].in_flight
     nm = plan.microbatches(gbs)
     groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
@@ -152,19 +123,9 @@ def devices_memory(
 
 
 def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
-    """Memory of a rank as a way of measuring sees it.
+    """Memory of a rank as a way of measuring sees it [byte].
 
-    Parameters
-    ----------
-    used : mapping of str to Column
-        Memory by component [byte].
-    kind : {"allocated", "reserved", "device"}
-        What tensors take; with what the allocator holds besides; with what is outside of it: context, libraries, communicators.
-
-    Returns
-    -------
-    Column
-        Sum of the components that it sees [byte].
+    `used`: memory by component [byte].
     """
     return total(column for name, column in used.items() if name not in LEFT_OUT[kind])
 
@@ -172,24 +133,7 @@ def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
 def states(
     footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions
 ) -> dict[str, Column]:
-    """Return weights, gradients and optimizer states of a device, as ZeRO shards them (arXiv 1910.02054, section 5).
-
-    Parameters
-    ----------
-    footprints : mapping of str to Footprint
-        Memory of each part of the model on a rank.
-    plan : Plans
-        Plans in the same rows.
-    counts : mapping of str to Column
-        Parts of the device.
-    assumed : Assumptions
-        Size of an element of 16 bits.
-
-    Returns
-    -------
-    dict of str to Column
-        ``"weights"``, ``"gradients"``, ``"optimizer"``; columns over plans [byte].
-    """
+    """Return weights, gradients and optimizer states as ZeRO shards them (arXiv 1910.02054) [byte]."""
     recipe, offloaded, element_scale = plan.recipe, words(plan.offload), assumed.memory.element_bytes / 2
     n, n_experts = plan.shards, plan.expert_shards
 

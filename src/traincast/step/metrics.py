@@ -1,7 +1,7 @@
 """Metrics of a step time: throughput, utilisation, days, cost, energy, and goodput after failures.
 
-Every metric is a formula of named figures (`FORMULAS`), numbers or columns over plans. Where one is not known, metrics that need it
-are None and `Metrics.missing` says what to give: nothing is assumed silently.
+Every metric is a formula of named figures (`FORMULAS`), numbers or columns over plans. Where one is not
+known, metrics that need it are None and `Metrics.missing` says what to give: nothing is assumed silently.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ Formula = Callable[..., Column]
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics(Result):
-    """Throughput, utilisation and cost of a step and of the whole run; None where a figure is not known, `missing` says which.
+    """Throughput, utilisation and cost of a step and a run; None where `missing` says what is not known.
 
     Figures of many plans are columns.
     """
@@ -62,12 +62,12 @@ class Metrics(Result):
 
 
 def tokens_per_second(gbs: Column, seq: Column, step_seconds: Column) -> Column:
-    """Throughput of a job [token/s] from its global batch [sequences], sequence length [tokens] and step time [s]."""
+    """Throughput of a job [token/s]."""
     return gbs * seq / step_seconds
 
 
 def utilisation(flops_per_token: Column, tokens_per_second_per_gpu: Column, peak: Column) -> Column:
-    """MFU or HFU (arXiv 2204.02311, appendix B): FLOPs of a token [FLOP] × tokens of a GPU [token/s] / its peak [FLOP/s]."""
+    """MFU or HFU (arXiv 2204.02311, appendix B), of a peak in FLOP/s."""
     return flops_per_token * tokens_per_second_per_gpu / peak
 
 
@@ -92,7 +92,7 @@ def cost(gpu_hours: Column, price: Column) -> Column:
 
 
 def energy_kwh(gpu_hours: Column, power: Column, pue: Column) -> Column:
-    """Electricity [kWh] of GPU-hours [h] at a power per GPU [W], by the data centre's power usage effectiveness."""
+    """Electricity [kWh] at a power per GPU [W] and a power usage effectiveness."""
     return gpu_hours * power * pue / 1000
 
 
@@ -177,14 +177,16 @@ def metrics(
     restart_seconds : Column, optional
         Time from a failure until training goes on: detection, restart, reading the checkpoint [s].
     checkpoint_seconds : Column, optional
-        How long training stands still for a checkpoint; if left out, until it is written at the system's `storage_bandwidth` [s].
+        How long training stands still for a checkpoint; if left out, until it is written at the system's
+        `storage_bandwidth` [s].
     checkpoint_interval : Column, optional
         Training time between two checkpoints; √(2CM) if left out (Young 1974) [s].
 
     Raises
     ------
     InputError
-        If what is given is no finite number above 0 (a price or restart may be 0), if a measured time would need more than the
+        If what is given is no finite number above 0 (a price or restart may be 0), if a measured time would
+        need more than the
         dense peak, or if the plan's precision or optimizer is unknown.
 
     Examples
@@ -233,10 +235,7 @@ def metrics(
 def check_given(**given: Any) -> None:
     """Refuse figures given to `metrics` that are impossible; None is not given.
 
-    Raises
-    ------
-    InputError
-        If one is no finite number above 0 (a price or restart may be 0); all of them at once.
+    Raises `InputError` if one is no finite number above 0 (a price or restart may be 0); all of them at once.
     """
     problems = [
         wrong for name, value in given.items() if value is not None for wrong in _not_a_figure(name, value)
@@ -293,7 +292,7 @@ def _plan_choice(est: Estimate | Estimates, kind: str, usual: str, recipes: Mapp
 
 
 def _recomputed_products(plan: Plan | Plans) -> str:
-    """Return the kind of recomputation as far as matrix products are recomputed: norms and activations have none."""
+    """Return the kind of recomputation as far as matrix products are recomputed."""
     columns = plan if isinstance(plan, Plans) else plan.columns()
     products = columns.recomputed - {"norms", "activation"}
     return {frozenset(): "none", frozenset({"attention"}): "selective", frozenset({"full"}): "full"}.get(

@@ -1,7 +1,8 @@
 """Model FLOPs per token, forward and backward, under the conventions that published figures follow.
 
-Forward, a token costs 2 FLOP for every weight it is multiplied by and every element of the keys and values it attends to; backward
-costs twice as much. Conventions differ in the weights they count and in whether the mask counts: no figure without its convention.
+Forward, a token costs 2 FLOP for every weight it is multiplied by and every element of the keys and values it
+attends to; backward costs twice as much. Conventions differ in the weights they count and in whether the mask
+counts: no figure without its convention.
 """
 
 from collections import Counter
@@ -15,21 +16,11 @@ from traincast.core.model_blocks import Kind
 
 @dataclass(frozen=True)
 class Convention:
-    """A way to count the FLOPs of a model.
+    """A way to count the FLOPs of a model."""
 
-    Parameters
-    ----------
-    name : str
-        Name users give it.
-    about : str
-        What it counts, in one line.
-    source : str
-        Who counts so.
-    """
-
-    name: str
-    about: str
-    source: str
+    name: str  # name users give it
+    about: str  # what it counts, in one line
+    source: str  # who counts so
 
 
 CONVENTIONS: Final = {
@@ -37,7 +28,7 @@ CONVENTIONS: Final = {
     for convention in (
         Convention(
             "megatron",
-            "6 × the weights of matrix products a token meets, head included, + attention as the mask leaves it",
+            "6 × the weights of matrix products a token meets, head included, + attention after the mask",
             "Megatron-LM, num_floating_point_operations, since 2025",
         ),
         Convention(
@@ -69,24 +60,9 @@ class Forward(NamedTuple):
 
 
 def forward_flops(model: Model, convention: str = "megatron") -> Forward:
-    """Return the FLOPs of one token's forward pass.
+    """Return the FLOPs of one token's forward pass [FLOP].
 
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    convention : {"megatron", "megatron-full", "palm", "6n"}
-        What is counted; see `CONVENTIONS`.
-
-    Returns
-    -------
-    Forward
-        Layers, attention and ends [FLOP].
-
-    Raises
-    ------
-    InputError
-        If the convention is unknown.
+    Raises `InputError` if the convention is unknown.
     """
     if convention not in CONVENTIONS:
         raise unknown_name_error("convention", convention, CONVENTIONS)
@@ -129,7 +105,8 @@ def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
     --------
     >>> gpt = Model(name="GPT-175B", layers=96, hidden=12288, heads=96, ffn=49152, seq=2048, vocab=51200)
     >>> L, h, s, V = 96, 12288, 2048, 51200
-    >>> round(model_flops_per_token(gpt, "megatron-full") / (72 * L * h**2 * (1 + s / (6 * h) + V / (12 * h * L))), 12)
+    >>> round(model_flops_per_token(gpt, "megatron-full") / (72 * L * h**2 * (1 + s / (6 * h) + V / (12 * h *
+    L))), 12)
     1.0
     """
     return 3 * sum(forward_flops(model, convention))
@@ -138,9 +115,9 @@ def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
 def hardware_flops_per_token(model: Model, recompute: str = "none", convention: str = "megatron") -> float:
     """Return the FLOPs a run executes per token: those of the model, and the forward passes it recomputes.
 
-    Full recomputation executes the layers once more, but not the head: 96BLsh²(1 + s/6h + V/16Lh) for a GPT (arXiv 2104.04473,
-    equation 3). Selective recomputation executes attention once more (arXiv 2205.05198, section 5). No convention counts what a
-    fused attention kernel recomputes internally.
+    Full recomputation executes the layers once more, but not the head: 96BLsh²(1 + s/6h + V/16Lh) for a GPT
+    (arXiv 2104.04473, equation 3). Selective recomputation executes attention once more (arXiv 2205.05198,
+    section 5). No convention counts what a fused attention kernel recomputes internally.
 
     Parameters
     ----------
@@ -169,7 +146,7 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
 
 
 def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
-    """Return the forward FLOPs of attention for one token: query by key and score by value, for each attended pair."""
+    """Return the forward FLOPs of attention for one token: QK and AV for each attended pair."""
     per_pair = 2 * model.heads * (model.head_width + model.value_width)
     pairs = sum(
         n * (model.attended(kind.local) if masked else model.seq**2) for kind, n in Counter(layers).items()
@@ -178,7 +155,7 @@ def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
 
 
 def _layer_weights(model: Model, kind: Kind) -> int:
-    """Return the weights of a layer's matrix products that a token meets; without routers, as Megatron-LM counts."""
+    """Return the weights of a layer's products that a token meets, without routers as in Megatron-LM."""
     attention, experts = model.attention_matrices, model.experts
     if not kind.moe or experts is None:
         return attention + model.mlp_matrices(model.ffn)
@@ -186,7 +163,7 @@ def _layer_weights(model: Model, kind: Kind) -> int:
 
 
 def _end_weights(model: Model) -> float:
-    """Return the weights of matrix products outside the layers, per token: the head (once per predicted token), image patches."""
+    """Return the weights of products outside the layers, per token: head and image patches."""
     e = model.hidden
     head = 0 if model.vocab is None else model.vocab * e * (1 + model.mtp)
     image = 0.0 if model.patch is None else model.patch * e + (model.classes or 0) * e / model.seq

@@ -13,28 +13,7 @@ from traincast.times.overlap import exposed_time
 def offload_seconds(
     costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions
 ) -> Column:
-    """Return the exposed time of copies of activations and weights to and from the host's memory.
-
-    Parameters
-    ----------
-    costs : mapping of str to PartCosts
-        Cost of each part of the model.
-    device : mapping of str to Column
-        Parts of the device.
-    plan : Plans
-        Plans.
-    nm : Column
-        Micro-batches of a replica.
-    system : System
-        The machine.
-    assumed : Assumptions
-        Size of an element of 16 bits.
-
-    Returns
-    -------
-    Column
-        Time in a step [s].
-    """
+    """Return the exposed time of copies of activations and weights to and from the host's memory [s]."""
     link, offloaded = system.accelerator.host_link, words(plan.offload)
     seconds: Column = 0.0
     for part, n in device.items():

@@ -12,26 +12,7 @@ from traincast.step.pipeline_stages import Counts
 def optimizer_seconds(
     costs: Costs, stored: Counts, plan: Plans, system: System, assumed: Assumptions
 ) -> Column:
-    """Return the time of the optimizer step: its memory traffic, clipping included, and the products of Muon.
-
-    Parameters
-    ----------
-    costs : mapping of str to PartCosts
-        Cost of each part of the model.
-    stored : mapping of str to Column
-        Parts whose weights the device has.
-    plan : Plans
-        Plans.
-    system : System
-        The machine.
-    assumed : Assumptions
-        Its `optimizer_passes` say how often every byte is moved; 0 leaves the step out.
-
-    Returns
-    -------
-    Column
-        Time in a step [s].
-    """
+    """Return the time of the optimizer step: memory traffic with clipping, and Muon's products [s]."""
     if not assumed.traffic.optimizer_passes:
         return 0.0
     gpu, element_scale = system.accelerator, assumed.memory.element_bytes / 2  # 16 bits have two bytes

@@ -21,18 +21,10 @@ LOWER_PRECISIONS: Final[tuple[Rate, ...]] = ("16-bit", "fp8", "fp4")
 
 @dataclass(frozen=True)
 class Suspect:
-    """A mistake that would explain a utilisation above 100 %.
+    """A mistake that would explain a utilisation above 100 %."""
 
-    Parameters
-    ----------
-    told : str
-        The mistake in words, with its numbers.
-    factor : float
-        Factor by which it makes the utilisation too large.
-    """
-
-    told: str
-    factor: float
+    told: str  # the mistake in words, with its numbers
+    factor: float  # factor by which it makes the utilisation too large
 
 
 def require_below_peak(
@@ -43,19 +35,8 @@ def require_below_peak(
 ) -> None:
     """Refuse a measured time in which the accelerators cannot have done the work.
 
-    Parameters
-    ----------
-    est : Estimate
-        What was run, or columns of it.
-    step_seconds : Column
-        Measured time of a step [s].
-    mfu, hfu : mapping of str to Column, optional
-        Utilisation by convention in that time, where it is known.
-
-    Raises
-    ------
-    InputError
-        If model or hardware FLOPs exceed the dense peak; with the mistakes that would explain it.
+    `step_seconds`: measured time of a step [s]. Raises `InputError` if model or hardware FLOPs exceed the
+    dense peak; with the mistakes that would explain it.
     """
     shares = [(name, given[CONVENTION]) for name, given in (("MFU", mfu), ("HFU", hfu)) if given is not None]
     for name, share in shares:

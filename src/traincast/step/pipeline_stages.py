@@ -1,8 +1,9 @@
-"""Split of a model into pipeline stages: embedding first, head last, and the layers as evenly between them as they divide.
+"""Split of a model into pipeline stages: embedding first, head last, layers as evenly as they divide.
 
-A device of the pipeline is described by how many of every part of the model it has: kinds of layers, embedding, head. Only a device
-that no earlier one matches part by part can be the slowest or the fullest. Formulas over millions of plans look at these devices
-alone: `Stages` lists them, padded to the same number for all plans.
+A device of the pipeline is described by how many of every part of the model it has: kinds of layers,
+embedding, head. Only a device that no earlier one matches part by part can be the slowest or the fullest.
+Formulas over millions of plans look at these devices alone: `Stages` lists them, padded to the same number
+for all plans.
 """
 
 from collections import Counter
@@ -28,41 +29,23 @@ Counts = Mapping[str, Column]
 
 @dataclass(frozen=True)
 class PipelineDevice:
-    """Parts of the model on one device of a pipeline.
+    """Parts of the model on one device of a pipeline."""
 
-    Parameters
-    ----------
-    position : int
-        Its place in the pipeline, from 0.
-    executed_parts : mapping of str to float
-        Parts that a micro-batch passes on it.
-    stored_parts : mapping of str to float
-        Parts whose weights it stores: those executed, but twice as many where a schedule runs in both directions.
-    """
-
-    position: int
-    executed_parts: Mapping[str, float]
+    position: int  # its place in the pipeline, from 0
+    executed_parts: Mapping[str, float]  # parts that a micro-batch passes on it
+    # parts whose weights it stores: those executed, but twice as many where a schedule runs in both
+    # directions
     stored_parts: Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Devices that can be the slowest or the fullest, for columns of plans.
+    """Devices that can be the slowest or the fullest, for columns of plans."""
 
-    Parameters
-    ----------
-    position : tuple of Column
-        Place of each device in its pipeline.
-    executed_parts, stored_parts : tuple of mapping of str to Column
-        Parts of each device, as in `PipelineDevice`.
-    model_parts : mapping of str to float
-        Parts of the whole model.
-    """
-
-    position: tuple[Column, ...]
-    executed_parts: tuple[Counts, ...]
+    position: tuple[Column, ...]  # place of each device in its pipeline
+    executed_parts: tuple[Counts, ...]  # parts of each device, as in `PipelineDevice`
     stored_parts: tuple[Counts, ...]
-    model_parts: Mapping[str, float]
+    model_parts: Mapping[str, float]  # parts of the whole model
 
     def take(self, rows: Any) -> "Stages":
         """Rows of the columns, by a numpy index."""
@@ -78,7 +61,7 @@ class Stages:
 
 
 def end_layers(model: Model) -> int:
-    """Return how many layers the head (and multi-token prediction) counts for, by active parameters; 0 without a vocabulary."""
+    """Return how many layers the head and multi-token prediction count for, by active parameters."""
     if model.vocab is None:
         return 0
     layer = model.layer_parameters(active=True) / model.layers
@@ -89,8 +72,8 @@ def end_layers(model: Model) -> int:
 def split(layers: int, number: int, end: int = 0) -> tuple[int, ...]:
     """Split layers into chunks as evenly as they divide, the head counted as `end` layers of the last chunk.
 
-    Frameworks count so where they account for embedding and loss in the split. A remainder makes later chunks longer, since they
-    have fewer micro-batches in flight.
+    Frameworks count so where they account for embedding and loss in the split. A remainder makes later chunks
+    longer, since they have fewer micro-batches in flight.
 
     Parameters
     ----------
@@ -123,26 +106,7 @@ def devices(
 ) -> tuple[PipelineDevice, ...]:
     """Return every device of a pipeline.
 
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    pp, chunks_per_device : int
-        Devices, and model chunks of each.
-    schedule : str
-        The schedule; it decides which chunks a device has.
-    layout : str
-        Layers of every chunk; balanced where empty.
-
-    Returns
-    -------
-    tuple of PipelineDevice
-        First to last.
-
-    Raises
-    ------
-    InputError
-        If a layout does not have a number for each chunk, or not all of the layers.
+    Raises `InputError` if a layout does not have a number for each chunk, or not all of the layers.
     """
     order = SCHEDULES[schedule]
     chunk_parts = contents(model, pp, chunks_per_device, layout)
@@ -191,18 +155,7 @@ def _parts_after_layers(model: Model, pipelined: bool) -> dict[str, int]:
 
 
 def every_device(pipeline: Sequence[PipelineDevice]) -> Stages:
-    """Return all devices of one pipeline as `Stages`; `model_parts` is empty.
-
-    Parameters
-    ----------
-    pipeline : sequence of PipelineDevice
-        First to last.
-
-    Returns
-    -------
-    Stages
-        Numbers, not columns.
-    """
+    """Return all devices of one pipeline as `Stages`; `model_parts` is empty."""
     return Stages(
         tuple(float(device.position) for device in pipeline),
         tuple(device.executed_parts for device in pipeline),
@@ -212,20 +165,7 @@ def every_device(pipeline: Sequence[PipelineDevice]) -> Stages:
 
 
 def with_load(plan: Plans, model: Model) -> Plans:
-    """Return the plans with the load of the most loaded expert-parallel rank.
-
-    Parameters
-    ----------
-    plan : Plans
-        Plans.
-    model : Model
-        Says how unevenly its experts are loaded.
-
-    Returns
-    -------
-    Plans
-        The same plans.
-    """
+    """Return the plans with the load of the most loaded expert-parallel rank."""
     if model.experts is None:
         return plan
     degrees, row = np.unique(np.asarray(plan.ep), return_inverse=True)
@@ -237,7 +177,7 @@ def with_load(plan: Plans, model: Model) -> Plans:
 def distinct_devices(
     model: Model, pp: int, chunks_per_device: int, schedule: str, layout: str
 ) -> tuple[PipelineDevice, ...]:
-    """Return the devices that no earlier one matches part by part, empty ones left out; arguments as for `devices`."""
+    """Return the devices that no earlier one covers part by part, empty ones left out."""
     distinct: list[PipelineDevice] = []
 
     def covers(other: PipelineDevice, device: PipelineDevice) -> bool:
@@ -250,20 +190,7 @@ def distinct_devices(
 
 
 def stages(model: Model, plan: Plans) -> Stages:
-    """Return the devices that decide time and memory, for columns of plans.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    plan : Plans
-        Plans; only pp, vp, the schedule and the layout matter.
-
-    Returns
-    -------
-    Stages
-        Columns in the rows of pp and vp.
-    """
+    """Return the devices that decide time and memory, for columns of plans."""
     pp, v = np.broadcast_arrays(np.asarray(plan.pp, float), np.asarray(plan.vp, float))
     keys, row = np.unique(pp.ravel() * CHUNKS_PER_DEVICE_LIMIT + v.ravel(), return_inverse=True)
     pairs = [(int(key // CHUNKS_PER_DEVICE_LIMIT), int(key % CHUNKS_PER_DEVICE_LIMIT)) for key in keys]

@@ -53,21 +53,9 @@ def _frozen(array: Ints) -> Ints:
 
 
 def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
-    """Return every placement of one plan that fills the fast domains exactly (arXiv 2410.00273, search space).
+    """Return every placement of a plan that fills the fast domains (arXiv 2410.00273, search space).
 
-    Parameters
-    ----------
-    plan : Plan
-        The plan; the part of a placement that it already has is kept.
-    domain : int
-        Accelerators in a fast domain.
-    ordered : bool
-        Whether to return only the placement that numbers ranks in the plan's order, if the plan has none.
-
-    Returns
-    -------
-    Plans or None
-        The plan with each placement, columns of shape (placements,); None where there is none.
+    None where there is none.
     """
     axes = STRATEGIES[plan.strategy].axes
     degrees = np.array([getattr(plan, axis) for axis in axes])
@@ -82,7 +70,7 @@ def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
 
 
 def placements_in_order(domain: int, axes: tuple[str, ...], order: str, degrees: Ints) -> tuple[Ints, Bools]:
-    """Return the placement of each row of degrees that numbers ranks axis by axis; a domain need not be full."""
+    """Return the placement of each row of degrees in the order of ranks; a domain need not be full."""
     fast, room = np.ones_like(degrees), np.full(len(degrees), domain)
     for axis in ORDERS[order]:
         if axis in axes:

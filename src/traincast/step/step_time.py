@@ -1,4 +1,4 @@
-"""THE page: costs of the parts of a model + plan + system + assumptions → time of a step (arXiv 2410.00273, one training step)."""
+"""THE page: costs of the parts of a model + plan + system + assumptions → time of a training step."""
 
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -24,39 +24,18 @@ GPUS_WITHOUT_STRAGGLERS: Final = 8  # a node: its GPUs rarely wait for each othe
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Time of one training step by component; columns over plans (arXiv 2410.00273, one training step).
+    """Time of one training step by component; columns over plans (arXiv 2410.00273, one training step)."""
 
-    Parameters
-    ----------
-    slowest : Column
-        Index of the slowest of the devices in the stages.
-    busy : Column
-        Its forward and backward passes of all micro-batches [s].
-    pp_comm : Column
-        Exposed traffic between pipeline stages [s].
-    bubble : Column
-        Wait for the pipeline to fill and drain, and for exchanges with experts that nothing overlaps then [s].
-    dp_comm : Column
-        Exposed gather of weights and reduction of gradients [s].
-    optimizer : Column
-        Optimizer step and gradient clipping [s].
-    offload : Column
-        Exposed copies to and from the host [s].
-    host : Column
-        Wait for the host, which issues the work, and what it does between steps [s].
-    stragglers : Column
-        Wait for the slowest of many ranks [s].
-    """
-
-    slowest: Column
-    busy: Column
-    pp_comm: Column
+    slowest: Column  # index of the slowest of the devices in the stages
+    busy: Column  # its forward and backward passes of all micro-batches [s]
+    pp_comm: Column  # exposed traffic between pipeline stages [s]
+    # wait for the pipeline to fill and drain, and for exchanges with experts that nothing overlaps then [s]
     bubble: Column
-    dp_comm: Column
-    optimizer: Column
-    offload: Column
-    host: Column = 0.0
-    stragglers: Column = 0.0
+    dp_comm: Column  # exposed gather of weights and reduction of gradients [s]
+    optimizer: Column  # optimizer step and gradient clipping [s]
+    offload: Column  # exposed copies to and from the host [s]
+    host: Column = 0.0  # wait for the host, which issues the work, and what it does between steps [s]
+    stragglers: Column = 0.0  # wait for the slowest of many ranks [s]
 
     @property
     def seconds(self) -> Column:
@@ -68,28 +47,8 @@ class Step:
 def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, assumed: Assumptions) -> Step:
     """Return the time of one training step of every plan (arXiv 2410.00273, one training step).
 
-    Every micro-batch passes every stage, so the slowest device works through all of them; the others' time is paid once, as far as
-    the schedule loses it while the pipeline fills and drains.
-
-    Parameters
-    ----------
-    costs : mapping of str to PartCosts
-        Cost of each part of the model, in the same rows as `plan`.
-    plan : Plans
-        Plans.
-    stages : Stages
-        Devices of the pipeline that can be the slowest, in the same rows.
-    gbs : int
-        Global batch [sequences].
-    system : System
-        The machine.
-    assumed : Assumptions
-        Assumptions of the estimate.
-
-    Returns
-    -------
-    Step
-        Columns over plans.
+    Every micro-batch passes every stage, so the slowest device works through all of them; the others' time is
+    paid once, as far as the schedule loses it while the pipeline fills and drains.
     """
     schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
     pace = _slowest_device(costs, stages, plan.pp, assumed)
@@ -175,7 +134,7 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
 
 
 def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
-    """Return the exposed time of transfers that overlap work; the slack of faster stages hides round trips [s]."""
+    """Return the exposed time of overlapped transfers; the slack of faster stages hides round trips [s]."""
     spare = pace.busy + pace.late - pace.others / np.maximum(plan.pp - 1, 1)
     trips = schedule.round_trips(plan.pp, nm, plan.vp)
     return hop * (schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips) + trips * exposed_time(

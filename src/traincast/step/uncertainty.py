@@ -1,12 +1,13 @@
-"""Uncertainty of predictions: 90 % intervals of step times, probability that a plan fits and that the top-ranked plan is the best.
+"""Uncertainty of predictions: intervals of step times, probabilities that a plan fits and is the best.
 
-The error is that of the logarithm of predicted over measured time. Its variance is a sum: an error common to all runs and one of
-the single plan; the errors of the step's components (communication, bubble, host), weighted with their share of the step; and
-terms for software, accelerators and sizes without measured runs. The constants stand in ``catalog/errors.yaml``, estimated
-(`errors_yaml`) from runs predicted with constants fitted without their group (docs/uncertainty.md).
+The error is that of the logarithm of predicted over measured time. Its variance is a sum: an error common to
+all runs and one of the single plan; the errors of the step's components (communication, bubble, host),
+weighted with their share of the step; and terms for software, accelerators and sizes without measured runs.
+The constants stand in ``catalog/errors.yaml``, estimated (`errors_yaml`) from runs predicted with constants
+fitted without their group (docs/uncertainty.md).
 
-Two plans of one model on one machine share most of their error. The error of their difference is that of the components in which
-they differ, and the error of the single plans, which is correlated for similar plans.
+Two plans of one model on one machine share most of their error. The error of their difference is that of the
+components in which they differ, and the error of the single plans, which is correlated for similar plans.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,54 +70,29 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """Errors of predictions: standard deviations of the logarithm of predicted over measured.
+    """Errors of predictions: standard deviations of the logarithm of predicted over measured."""
 
-    Parameters
-    ----------
-    common, own : float
-        Of what runs of a model on a machine have in common, and of a plan's own.
-    experts : float
-        What mixtures of experts add.
-    communication, bubble, host : float
-        Relative error of these components of a step.
-    stacks : mapping of str to float
-        How uncertain predictions of a software stack are, relative to all.
-    other_stacks, new_stack : float
-        That of software without runs, and what it adds.
-    accelerators : frozenset of str
-        Accelerators with runs, by name.
-    new_accelerator : float
-        What others add.
-    quantile, apart : float
-        What 90 % of errors are within, and of the differences between two plans, in standard deviations.
-    reach : float
-        How unlike two plans are (`plan_distance`) that share 1/e of the variance of their own errors.
-    dense, moe : mapping of str to Span
-        Sizes of measured runs, by kind of model.
-    memory_stacks : mapping of str to float
-        What 90 % of the errors of memory are within, by software whose memory was measured.
-    memory, memory_new_stack : float
-        That of others, and what they add.
-    """
-
-    common: float
+    common: float  # of what runs of a model on a machine have in common, and of a plan's own
     own: float
-    experts: float
-    communication: float
+    experts: float  # what mixtures of experts add
+    communication: float  # relative error of these components of a step
     bubble: float
     host: float
-    stacks: Mapping[str, float]
-    other_stacks: float
+    stacks: Mapping[str, float]  # how uncertain predictions of a software stack are, relative to all
+    other_stacks: float  # that of software without runs, and what it adds
     new_stack: float
-    accelerators: frozenset[str]
-    new_accelerator: float
+    accelerators: frozenset[str]  # accelerators with runs, by name
+    new_accelerator: float  # what others add
+    # what 90 % of errors are within, and of the differences between two plans, in standard deviations
     quantile: float
     apart: float
+    # how unlike two plans are (`plan_distance`) that share 1/e of the variance of their own errors
     reach: float
-    dense: Mapping[str, Span]
+    dense: Mapping[str, Span]  # sizes of measured runs, by kind of model
     moe: Mapping[str, Span]
+    # what 90 % of the errors of memory are within, by software whose memory was measured
     memory_stacks: Mapping[str, float]
-    memory: float
+    memory: float  # that of others, and what they add
     memory_new_stack: float
 
 
@@ -153,25 +129,13 @@ def errors() -> Errors:
 
 @dataclass(frozen=True)
 class ErrorCase:
-    """Properties of an estimate that its error depends on; numbers, or columns over plans.
+    """Properties of an estimate that its error depends on; numbers, or columns over plans."""
 
-    Parameters
-    ----------
-    stack, accelerator : str
-        Names of the software stack and of the accelerator.
-    moe : bool
-        Whether the model has experts.
-    sizes : mapping of str to Column
-        What `SIZES` names.
-    shares : mapping of str to Column
-        Share of the step that is spent on each of `COMPONENTS`.
-    """
-
-    stack: str
+    stack: str  # names of the software stack and of the accelerator
     accelerator: str
-    moe: bool
-    sizes: Mapping[str, Column]
-    shares: Mapping[str, Column]
+    moe: bool  # whether the model has experts
+    sizes: Mapping[str, Column]  # what `SIZES` names
+    shares: Mapping[str, Column]  # share of the step that is spent on each of `COMPONENTS`
 
     @classmethod
     def of(
@@ -183,7 +147,7 @@ class ErrorCase:
         breakdown: Mapping[str, Column],
         seconds: Column,
     ) -> "ErrorCase":
-        """Return the case of an estimate from its model, accelerator, software, GPUs, and the breakdown of its time [s]."""
+        """Return the case of an estimate; `breakdown` and `seconds` are of its time [s]."""
         sizes = {"gpus": gpus, **{name: getattr(model, name) for name in SIZES if name != "gpus"}}
         shares = {
             name: sum(breakdown[component] for component in parts) / seconds
@@ -222,19 +186,7 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
 def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> tuple[Column, Column]:
     """Return the interval that holds 90 % of measured times of such a prediction [s].
 
-    Parameters
-    ----------
-    seconds : Column
-        Predicted times [s].
-    case : ErrorCase
-        What they are of.
-    known : Errors, optional
-        What is known of errors; the catalogue's if left out.
-
-    Returns
-    -------
-    low, high : Column
-        Ends of the interval [s].
+    `seconds`: predicted times [s].
     """
     known = known or errors()
     reach = np.exp(known.quantile * deviation(case, known))
@@ -259,16 +211,9 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
 
 
 def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors | None = None) -> Column:
-    """Return the probability that a plan fits, by a logistic distribution of the logarithm of memory around the prediction.
+    """Return the probability that a plan fits: the logarithm of memory has a logistic distribution.
 
-    Parameters
-    ----------
-    nbytes, capacity : Column
-        Predicted memory, and that of the accelerator [byte].
-    stack : str
-        Name of the software.
-    known : Errors, optional
-        What is known of errors; the catalogue's if left out.
+    `nbytes, capacity`: predicted memory, and that of the accelerator [byte].
     """
     known = known or errors()
     stack = DEFAULT_STACK if stack == CALIBRATED else stack
@@ -280,7 +225,7 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
 
 
 def plan_coordinates(plans: Sequence[Plan]) -> Floats:
-    """Return how plans are cut as numbers that `plan_distance` compares: log2 of the degrees, and the index of each choice."""
+    """Return plans as numbers that `plan_distance` compares: log2 of degrees, and indices of choices."""
     indices: dict[Any, int] = {}
     degrees = [[np.log2(getattr(plan, name) or 1) for name in DEGREES] for plan in plans]
     kinds = [
@@ -290,12 +235,9 @@ def plan_coordinates(plans: Sequence[Plan]) -> Floats:
 
 
 def plan_distance(one: Floats, other: Floats) -> Floats:
-    """Return the distance of plans: 1 for each degree that is doubled or halved, and for each choice that differs.
+    """Return the distance of plans: 1 for each doubling of a degree and for each differing choice.
 
-    Parameters
-    ----------
-    one, other : array, shape (..., degrees and choices)
-        Plans as `plan_coordinates` gives them.
+    `one, other`: plans as `plan_coordinates` gives them, shape (..., degrees and choices).
     """
     off = np.abs(one - other)
     chosen = np.arange(off.shape[-1]) >= len(DEGREES)
@@ -310,24 +252,14 @@ def draw_near_best(
     within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
 ) -> Bools:
-    """Draw which plans are within some share of the true best, 4,096 times with a fixed seed, shape (draws, plans).
+    """Draw which plans are within a share of the true best, with a fixed seed, shape (draws, plans).
 
-    Only what differs between the plans counts: errors of components of which their steps have different shares, and the plans' own.
+    Only what differs between the plans counts: errors of components of which their steps have different
+    shares, and the plans' own.
 
-    Parameters
-    ----------
-    seconds : array, shape (plans,)
-        Predicted times [s].
-    shares : mapping of str to array, shape (plans,)
-        Share of each step spent on each of `COMPONENTS`.
-    cut : array, shape (plans, degrees and choices)
-        The plans as `plan_coordinates` gives them.
-    factor : float
-        How uncertain predictions of the software are, relative to all.
-    within : float
-        The share.
-    known : Errors, optional
-        What is known of errors; the catalogue's if left out.
+    `seconds`: predicted times [s], shape (plans,); `shares`: share of each step spent on each of
+    `COMPONENTS`, shape (plans,); `cut`: the plans as `plan_coordinates` gives them, shape (plans, degrees and
+    choices).
     """
     known = known or errors()
     scale = factor * known.apart / NORMAL_90_PERCENT
@@ -349,5 +281,5 @@ def first_within(
     within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
 ) -> float:
-    """Return the probability that the top-ranked plan is near the true best; arguments as for `draw_near_best`."""
+    """Return the probability that the top-ranked plan is near the true best."""
     return float(np.mean(draw_near_best(seconds, shares, cut, factor, within, known)[:, 0]))

@@ -1,4 +1,4 @@
-"""Validity of plans as named rules: each is a boolean column and the reason a user reads (arXiv 2410.00273, search space)."""
+"""Validity of plans as named rules: each is a boolean column and the reason a user reads."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,24 +18,13 @@ MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition that plans must meet.
+    """A condition that plans must meet."""
 
-    Parameters
-    ----------
-    broken : str
-        Message to the user where it is not met.
-    about : tuple of str
-        Knobs of the plan and figures of the model (and gbs) that it depends on.
-    holds : callable
-        Whether it is met, a boolean column, from model, plans and global batch.
-    search_only : bool
-        Whether it only narrows the search, and allows a plan given by hand.
-    """
-
-    broken: str
-    about: tuple[str, ...]
+    broken: str  # message to the user where it is not met
+    about: tuple[str, ...]  # knobs of the plan and figures of the model (and gbs) that it depends on
+    # whether it is met, a boolean column, from model, plans and global batch
     holds: Callable[[Model, Plans, int], Any]
-    search_only: bool = False
+    search_only: bool = False  # whether it only narrows the search, and allows a plan given by hand
 
 
 def _is_1d(plan: Plans) -> bool:
@@ -207,20 +196,7 @@ RULES: Final = (
 
 
 def rules(uneven: bool, framework_rules: tuple[Rule, ...] = ()) -> tuple[Rule, ...]:
-    """Return the rules of a search, in the order they are checked.
-
-    Parameters
-    ----------
-    uneven : bool
-        Whether pipeline stages may differ in their layers.
-    framework_rules : tuple of Rule
-        Those of the framework, which come last.
-
-    Returns
-    -------
-    tuple of Rule
-        A candidate is rejected for the first rule it breaks.
-    """
+    """Return the rules of a search, in the order they are checked."""
     if uneven:
         return (*RULES, *framework_rules)
     early = next(i for i, rule in enumerate(RULES) if rule.about == ("ep", "etp"))
@@ -247,24 +223,7 @@ def _placement_rules(domain: int) -> tuple[Rule, ...]:
 
 
 def broken_rules(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule, Bools]:
-    """Return the rules that a batch of plans breaks.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    plan : Plans
-        Plans, one or columns of them.
-    gbs : int
-        Global batch [sequences].
-    domain : int
-        Accelerators in a fast domain.
-
-    Returns
-    -------
-    dict of Rule to boolean column
-        Rule → rows that break it; only rules that some row breaks. Rules that only narrow the search are left out.
-    """
+    """Return the rules that a batch of plans breaks."""
     rules = [rule for rule in (*RULES, *_placement_rules(domain)) if not rule.search_only]
     holds = {rule: np.asarray(rule.holds(model, plan, gbs)) for rule in rules}
     return {rule: ~mask for rule, mask in holds.items() if not mask.all()}
@@ -273,10 +232,8 @@ def broken_rules(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule,
 def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
     """Refuse plans that break a rule.
 
-    Raises
-    ------
-    InputError
-        Naming every broken rule, with the values for a single plan and the number of rows for columns.
+    Raises `InputError` naming every broken rule, with the values for a single plan and the number of rows for
+    columns.
     """
     if isinstance(plan, Plan):
         facts = {**vars(model), "groups": model.groups, **plan.columns().numbers(), "gbs": gbs}

@@ -1,1 +1,1 @@
-"""Times of counted operations: roofline, collectives, overlap and the pipeline schedule (arXiv 2410.00273, times)."""
+"""Times of counted operations: roofline, collectives, overlap and pipeline schedules."""

@@ -1,8 +1,9 @@
-"""Ring collectives, all-to-all and point-to-point messages on tiers of network (arXiv 2410.00273, collectives).
+"""Ring collectives, all-to-all and point-to-point messages on network tiers (arXiv 2410.00273).
 
-A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of them. Whether a tier
-is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and neither does a group of one. With
-`Assumptions.protocols` times are those of `traincast.times.nccl`, the fastest of a library's algorithms and protocols.
+A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of
+them. Whether a tier is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and
+neither does a group of one. With `Assumptions.protocols` times are those of `traincast.times.nccl`, the
+fastest of a library's algorithms and protocols.
 """
 
 from functools import reduce
@@ -37,27 +38,10 @@ def collective(
     assumed: Assumptions,
     copies: Column = 1.0,
 ) -> Column:
-    """Return the time of one collective (arXiv 2410.00273, collectives; each further tier is a term of every sum and maximum).
+    """Return the time of one collective (arXiv 2410.00273; each tier is a term of every sum and maximum) [s].
 
-    Parameters
-    ----------
-    kind : CollectiveKind
-        Broadcast and reduce move V over every link, the others (n - 1)/n V; an all-reduce passes twice.
-    V : Column
-        Size of the full tensor, not of the shard (all-to-all: of a rank's tensor; send: of the block); a column over plans [byte].
-    members : Group
-        Members of the group and their placement; columns over plans.
-    system : System
-        Supplies the tiers.
-    assumed : Assumptions
-        Supplies factors of the volume, and how often an all-reduce passes inside one domain.
-    copies : Column
-        All-to-all: number of members that each part goes to.
-
-    Returns
-    -------
-    Column
-        Transfer over the slowest tier, plus one latency per hop; 0 for a group of one [s].
+    `V`: size of the full tensor, not of the shard (all-to-all: of a rank's tensor; send: of the block)
+    [byte]; 0 for a group of one.
     """
     if kind == "all-to-all":
         return all_to_all(
@@ -73,18 +57,10 @@ def collective(
 
 
 class AlphaBeta(NamedTuple):
-    """Time of a collective as a line over its volume; columns over plans.
+    """Time of a collective as a line over its volume; columns over plans."""
 
-    Parameters
-    ----------
-    hops : Column
-        One latency per hop [s].
-    per_byte : Column
-        Time of a byte [s/byte].
-    """
-
-    hops: Column
-    per_byte: Column
+    hops: Column  # one latency per hop [s]
+    per_byte: Column  # time of a byte [s/byte]
 
     def seconds(self, V: Column) -> Column:
         """Return the time for a volume V [byte]; 0 for an empty one [s]."""
@@ -150,25 +126,9 @@ def _unscaled_curve(
 def all_to_all(
     V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0
 ) -> Column:
-    """Return the time of an all-to-all: across the network to the target domain, then inside it to the target rank.
+    """Return the time of an all-to-all: over the network to the target domain, then to the target rank [s].
 
-    Parameters
-    ----------
-    V : Column
-        Size of a rank's tensor, its own part included; a column over plans [byte].
-    members : Group
-        Members of the group and their placement; columns over plans.
-    system : System
-        Supplies the tiers.
-    assumed : Assumptions
-        Whether copies for one domain cross the network once.
-    copies : Column
-        Number of members that each part goes to.
-
-    Returns
-    -------
-    Column
-        Sum over the tiers, with a latency for each partner; 0 for a group of one [s].
+    `V`: size of a rank's tensor, its own part included [byte]; 0 for a group of one.
     """
     n, near = members
     if assumed.collectives.protocols:
@@ -189,7 +149,7 @@ def all_to_all(
 
 
 def _send_to_neighbour(V: Column, members: Group, system: System, assumed: Assumptions) -> Column:
-    """Return the time to send a block to the neighbour in a ring, over the outermost tier that the ring crosses."""
+    """Return the time to send a block to the neighbour in a ring, over its outermost tier [s]."""
     n, near = members
     spans = zip(system.tiers, (1.0, *near), (*near, n), strict=True)
     return reduce(
@@ -202,23 +162,9 @@ def _send_to_neighbour(V: Column, members: Group, system: System, assumed: Assum
 
 
 def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = False) -> Column:
-    """Return the time of one message over one port (arXiv 2410.00273, point to point).
+    """Return the time of one message over one port (arXiv 2410.00273, point to point) [s].
 
-    Parameters
-    ----------
-    V : Column
-        Size of the message; a column over plans [byte].
-    tier : Tier
-        The network it crosses.
-    assumed : Assumptions
-        Supplies the factor of the volume, and whether protocols are modelled.
-    inner : bool
-        Whether the network is the innermost.
-
-    Returns
-    -------
-    Column
-        Latency and V over the effective bandwidth [s].
+    `V`: size of the message [byte].
     """
     volume = V if assumed.collectives.message_factor == 1 else assumed.collectives.message_factor * V
     if assumed.collectives.protocols:

@@ -1,7 +1,8 @@
 """Efficiency of kernels: tiles and waves of matrix products, fused attention, bursts before the power limit.
 
-Formulas and constants are checked against published microbenchmarks (`traincast.accuracy.fit.kernel_benchmarks`; docs/kernels.md).
-Every term is neutral with the assumptions of arXiv 2410.00273, which has one share of the peak for all products.
+Formulas and constants are checked against published microbenchmarks
+(`traincast.accuracy.fit.kernel_benchmarks`; docs/kernels.md). Every term is neutral with the assumptions of
+arXiv 2410.00273, which has one share of the peak for all products.
 """
 
 from typing import Final
@@ -21,24 +22,7 @@ TILE_FRACTION: Final = 2  # results narrower than a tile have tiles of 1/2 its e
 
 
 def work_done(work: PassCount, unit: Unit, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Return the arithmetic of the products on a unit, including what tiles waste.
-
-    Parameters
-    ----------
-    work : PassCount
-        One pass of an operation.
-    unit : {"matrix", "low"}
-        The unit.
-    gpu : Accelerator
-        Supplies the number of multiprocessors.
-    assumed : Assumptions
-        Supplies the size of a tile, and the slowdown of misaligned heads.
-
-    Returns
-    -------
-    Column
-        FLOPs times q, a column over plans [FLOP].
-    """
+    """Return the arithmetic of the products on a unit, including what tiles waste [FLOP]."""
     if not assumed.kernels.tile and not assumed.kernels.aligned_elements:
         return work.flops(unit)
     products = [kernel for kernel in work.kernels if isinstance(kernel, Gemm) and kernel.unit == unit]
@@ -46,24 +30,10 @@ def work_done(work: PassCount, unit: Unit, gpu: Accelerator, assumed: Assumption
 
 
 def tiled(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Return the cost of tiles and waves of a product: q = (padded result / result) (1 + φ (⌈w⌉ / w - 1)), at least 1.
+    """Return the cost of tiles and waves: q = (padded result / result) (1 + φ (⌈w⌉ / w - 1)), at least 1.
 
-    Its result has n tiles, which S multiprocessors compute in w = n / S waves. Stream-K, tiles of other sizes and a clock that
-    rises while some are idle leave a share φ of the last wave's gap.
-
-    Parameters
-    ----------
-    product : Gemm
-        The product.
-    gpu : Accelerator
-        Supplies S; without it waves are left out.
-    assumed : Assumptions
-        Edge of a tile, and φ.
-
-    Returns
-    -------
-    Column
-        q, a column over plans.
+    Its result has n tiles, which S multiprocessors compute in w = n / S waves. Stream-K, tiles of other sizes
+    and a clock that rises while some are idle leave a share φ of the last wave's gap.
     """
     if not assumed.kernels.tile:
         return 1.0
@@ -78,27 +48,16 @@ def tiled(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
 
 
 def _tile_edge(size: Column, tile: float) -> Column:
-    """Return the edge of a tile along a side of the result: a full tile, or half of one if the side is no longer than that."""
+    """Return the edge of a tile along a side: a full tile, or half of one if the side is no longer."""
     half = tile / TILE_FRACTION
     return np.minimum(tile, half * np.ceil(size / half))
 
 
 def aligned(product: Gemm, assumed: Assumptions) -> Column:
-    """Return the slowdown of a product of heads whose widths are no multiple of 16 bytes: it cannot use the matrix units.
+    """Return the slowdown of heads whose widths are no multiple of 16 bytes: no matrix units.
 
-    Seen in software of 2022 with heads of 108 (BLOOM's search), where other products are padded or aligned by their shapes.
-
-    Parameters
-    ----------
-    product : Gemm
-        The product.
-    assumed : Assumptions
-        Supplies the multiple and the slowdown.
-
-    Returns
-    -------
-    Column
-        1 or the slowdown, a column over plans.
+    Seen in software of 2022 with heads of 108 (BLOOM's search), where other products are padded or aligned by
+    their shapes.
     """
     if product.layout != "batched" or not assumed.kernels.aligned_elements:
         return 1.0
@@ -109,21 +68,9 @@ def aligned(product: Gemm, assumed: Assumptions) -> Column:
 
 
 def burst(seconds: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Return the time of products on an accelerator that was idle: first at its burst rate, then at the power limit's.
+    """Return the time of products on an idle accelerator: first at its burst rate, then power-limited [s].
 
-    Parameters
-    ----------
-    seconds : Column
-        Time at the sustained rate [s].
-    gpu : Accelerator
-        Supplies both shares of the peak; without a burst rate nothing changes.
-    assumed : Assumptions
-        Supplies the duration of the burst.
-
-    Returns
-    -------
-    Column
-        The time [s].
+    `seconds`: time at the sustained rate [s].
     """
     if gpu.matrix_burst is None or gpu.matrix_sustained is None:
         return seconds
@@ -132,29 +79,16 @@ def burst(seconds: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
 
 
 def attention(flops: Column, shapes: Fused, gpu: Accelerator, peak: Column, assumed: Assumptions) -> Column:
-    """Return the time of launched fused attention: max(X + ρL, L), with X = F/A (1 + (s₀ + T/2)/s) (1 + d₀/d) / (1 + d₀/128).
+    """Return the time max(X + ρL, L) of fused attention [s].
 
-    A row of s unmasked keys costs s₀ more to start and end, and half a tile T if a mask cuts it. The exponentials of the scores
-    take the same time for any width d of the heads. The S multiprocessors share the tiles of queries; the last to end has the
-    longest of them, of time S L.
+    X = F/A (1 + (s₀ + T/2)/s) (1 + d₀/d) / (1 + d₀/128).
 
-    Parameters
-    ----------
-    flops : Column
-        Arithmetic of the products that are not skipped, F [FLOP].
-    shapes : Fused
-        Shapes.
-    gpu : Accelerator
-        Supplies the rates, the tile of queries, and the number of multiprocessors S; without it L is left out.
-    peak : Column
-        Peak of the matrix units [FLOP/s].
-    assumed : Assumptions
-        Supplies the kernel, s₀, ρ, T and d₀.
+    A row of s unmasked keys costs s₀ more to start and end, and half a tile T if a mask cuts it. The
+    exponentials of the scores take the same time for any width d of the heads. The S multiprocessors share
+    the tiles of queries; the last to end has the longest of them, of time S L.
 
-    Returns
-    -------
-    Column
-        Time, a column over plans [s].
+    `flops`: arithmetic of the products that are not skipped, F [FLOP]; `peak`: peak of the matrix units
+    [FLOP/s].
     """
     rate = gpu.fused_attention(assumed.attention.kernel, assumed.attention.efficiency) * peak  # A
     tile: Column = assumed.attention.tile

@@ -1,17 +1,21 @@
-"""Collectives as communication libraries run them: protocols LL and Simple, rings, trees and reduction in the switch.
+"""Collectives as NCCL runs them: protocols LL and Simple, rings, trees and reduction in the switch.
 
-NCCL and RCCL choose for every call among algorithms and protocols by estimates of latency and bandwidth (NCCL,
-src/graph/tuning.cc); here the fastest is taken. Form and constants were fitted to 779 nccl-tests timings of all-gather,
-reduce-scatter and all-reduce on Perlmutter (A100, Slingshot 11): 32 KiB to 8 GiB on 2 to 512 GPUs in powers of two, one group at
-work, a NIC for each GPU. docs/collectives.md shows how far off it is there and on other machines.
+NCCL and RCCL choose for every call among algorithms and protocols by estimates of latency and bandwidth
+(NCCL, src/graph/tuning.cc); here the fastest is taken. Form and constants were fitted to 779 nccl-tests
+timings of all-gather, reduce-scatter and all-reduce on Perlmutter (A100, Slingshot 11): 32 KiB to 8 GiB on 2
+to 512 GPUs in powers of two, one group at work, a NIC for each GPU. docs/collectives.md shows how far off it
+is there and on other machines.
 
-A group has g members in each fast domain, N domains, n = N g members. V is the full tensor, k = 2 for an all-reduce and 1
-otherwise; every link of a ring carries W = k (n - 1)/n V.
+A group has g members in each fast domain, N domains, n = N g members. V is the full tensor, k = 2 for an
+all-reduce and 1 otherwise; every link of a ring carries W = k (n - 1)/n V.
 
-- LL sends a flag with every 4 bytes: hops are short, bandwidth is poor. LL128, where NCCL trusts the links of a node with it,
+- LL sends a flag with every 4 bytes: hops are short, bandwidth is poor. LL128, where NCCL trusts the links of
+a node with it,
   has flags of 8 bytes in 128; a tier whose `ll_bandwidth` is near its bandwidth stands for that.
-- Simple fills a pipeline of chunks, its hops are long, and they overlap with the data that streams over the slowest link.
-- A tree has 2 log2(N) hops between domains, and the chain of a domain's members; a link carries 2 V. All-reduce only.
+- Simple fills a pipeline of chunks, its hops are long, and they overlap with the data that streams over the
+slowest link.
+- A tree has 2 log2(N) hops between domains, and the chain of a domain's members; a link carries 2 V.
+All-reduce only.
 - With reduction in the switch (NVLink SHARP) an accelerator sends and receives (1 + 1/g) V. All-reduce only.
 """
 
@@ -26,7 +30,8 @@ from traincast.core.system import Tier
 from traincast.operations.operation import CollectiveKind
 from traincast.times.process_groups import Group, domains
 
-# Defaults for tiers whose file gives no figure, inside the fast domain and beyond; fitted to nccl-tests on Perlmutter.
+# Defaults for tiers whose file gives no figure, inside the fast domain and beyond; fitted to nccl-tests on
+# Perlmutter.
 LAUNCH_SECONDS: Final = (9.2e-6, 18.4e-6)  # start-up of a collective, and the addition between domains
 SIMPLE_HOP_SECONDS: Final = (11.9e-6, 29.7e-6)  # a hop of Simple, where LL has 0.76 and 5.56 us
 MAX_SIMPLE_TO_LL_HOP: Final = (15.7, 5.34)  # a hop of Simple to one of LL (NCCL's own figures: 5.7 and 5.2)
@@ -40,62 +45,32 @@ PEERS_PER_WORK: Final = 8.0  # messages of an all-to-all in one work item of NCC
 
 
 def achieved_bandwidth(tier: Tier) -> Column:
-    """Return the bandwidth of one port that collectives achieve: peak times efficiency (arXiv 2410.00273, collectives).
-
-    Parameters
-    ----------
-    tier : Tier
-        The network.
-
-    Returns
-    -------
-    Column
-        Bandwidth, a number or a column over machines [byte/s].
-    """
+    """Return the bandwidth of one port that collectives achieve: peak times efficiency [byte/s]."""
     return tier.bandwidth * tier.efficiency
 
 
 def is_group(members: Column) -> Column:
     """Return whether a group has several members, as a number.
 
-    Parameters
-    ----------
-    members : Column
-        Members, at least 1.
-
-    Returns
-    -------
-    Column
-        1 for several members, 0 for one.
+    1 for several members, 0 for one.
     """
     return np.minimum(members - 1, 1)
 
 
 class Algorithm(NamedTuple):
-    """One algorithm with one protocol; columns over plans.
+    """One algorithm with one protocol; columns over plans."""
 
-    Parameters
-    ----------
-    start : Column
-        Latency that is exposed in full [s].
-    per_byte : Column
-        Time of a byte on the slowest link [s/byte].
-    fill_root : Column, optional
-        Fill and drain of the pipeline of chunks: ½ √(latency · time on the link), for a volume of 1 [s/byte^½].
-    hops : Column, optional
-        Latency of the hops that overlaps with the data [s].
-    """
-
-    start: Column
-    per_byte: Column
+    start: Column  # latency that is exposed in full [s]
+    per_byte: Column  # time of a byte on the slowest link [s/byte]
+    # fill and drain of the pipeline of chunks: ½ √(latency · time on the link), for a volume of 1 [s/byte^½]
     fill_root: Column | None = None
-    hops: Column | None = None
+    hops: Column | None = None  # latency of the hops that overlaps with the data [s]
 
     def seconds(self, V: Column, root_V: Column) -> Column:
         """Return the time for a volume V, given its root [s].
 
-        Hops h and streaming s together take √(h² + h s/4 + s²): half of the shorter is hidden if they are alike. The norm
-        (h^1.7 + s^1.7)^(1/1.7) fits as well.
+        Hops h and streaming s together take √(h² + h s/4 + s²): half of the shorter is hidden if they are
+        alike. The norm (h^1.7 + s^1.7)^(1/1.7) fits as well.
         """
         stream = V * self.per_byte
         if self.hops is not None:
@@ -111,18 +86,10 @@ class Algorithm(NamedTuple):
 
 
 class Protocols(NamedTuple):
-    """Time of a collective over its volume: start-up and the fastest algorithm.
+    """Time of a collective over its volume: start-up and the fastest algorithm."""
 
-    Parameters
-    ----------
-    launch : Column
-        Start-up; columns over plans [s].
-    ways : tuple of Algorithm
-        Algorithms that the library chooses among.
-    """
-
-    launch: Column
-    ways: tuple[Algorithm, ...]
+    launch: Column  # start-up [s]
+    ways: tuple[Algorithm, ...]  # algorithms that the library chooses among
 
     def seconds(self, V: Column) -> Column:
         """Return the time for a volume V [byte]; 0 for an empty one [s]."""
@@ -132,7 +99,7 @@ class Protocols(NamedTuple):
         ) * np.sign(V)
 
     def streaming(self, V: Column) -> Column:
-        """Return the time in which a volume V streams over the slowest link of a ring, without latency [s]."""
+        """Return the time of a volume V over the slowest link of a ring, without latency [s]."""
         return V * self.ways[1].per_byte
 
     def scaled(self, factor: Column) -> "Protocols":
@@ -165,26 +132,7 @@ def protocols(
     launch_share: float = 1.0,
     data_parallel: bool = False,
 ) -> Protocols:
-    """Return the time of a collective over its volume.
-
-    Parameters
-    ----------
-    kind : {"all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce"}
-        Collective; broadcast and reduce move V over every link of a ring.
-    members : Group
-        Members of the group and their placement; columns over plans.
-    tiers : sequence of Tier
-        The network, innermost first.
-    launch_share : float
-        Share of the start-up that is exposed.
-    data_parallel : bool
-        Whether all groups of a domain communicate at once, as data-parallel ones do.
-
-    Returns
-    -------
-    Protocols
-        The algorithms; they take no time for a group of one.
-    """
+    """Return the time of a collective over its volume."""
     n, (g, *_) = members
     path = _path(members, tiers, data_parallel)
     passes = 2.0 if kind == "all-reduce" else 1.0
@@ -211,8 +159,9 @@ def protocols(
 def _switch_reduction(g: Column, path: _GroupPath, reduction: Column) -> Algorithm:
     """Return the all-reduce in the switches of a fast domain; with several domains the tree is as fast.
 
-    Switches read V from each of g accelerators and return a g-th of the sum, which goes back to all of them: (1 + 1/g) V each way.
-    The bus bandwidth, 2 (g - 1)/(g + 1) of what a link carries, rises from 414 to 473 GB/s for 5 to 8 H200 as published.
+    Switches read V from each of g accelerators and return a g-th of the sum, which goes back to all of them:
+    (1 + 1/g) V each way. The bus bandwidth, 2 (g - 1)/(g + 1) of what a link carries, rises from 414 to 473
+    GB/s for 5 to 8 H200 as published.
     """
     per_byte = path.inside * (1 + 1 / g) / reduction
     link = np.maximum(per_byte, 2 * path.per_byte * path.beyond)
@@ -289,29 +238,20 @@ def _ll_bandwidth(tier: Tier) -> Column:
 
 
 def _inner_bandwidth(tier: Tier, members: Column) -> Column:
-    """Return an accelerator's bandwidth in its fast domain: of all links over switches, of its group's in a mesh [byte/s]."""
+    """Return the bandwidth in a fast domain: all links over switches, the group's in a mesh [byte/s]."""
     if not tier.mesh:
         return achieved_bandwidth(tier) * torus_axes(tier, members)
     return achieved_bandwidth(tier) * (np.maximum(members, 2) - 1) / (float(tier.size or 2) - 1)
 
 
 def torus_axes(tier: Tier, members: Column) -> Column:
-    """Return the axes of a torus that the rings of a group use at once: log n / log s, at least one and at most all.
+    """Return the axes of a torus that the rings of a group use at once: log n / log s, clipped to 1 and all.
 
-    A group of as many members as a side s of the torus lies along one axis; one of s x s has rings along two, each with half of the
-    data (How to Scale Your Model, "Sharded matrices": collectives over several axes add up their bandwidths).
+    A group of as many members as a side s of the torus lies along one axis; one of s x s has rings along two,
+    each with half of the data (How to Scale Your Model, "Sharded matrices": collectives over several axes add
+    up their bandwidths).
 
-    Parameters
-    ----------
-    tier : Tier
-        The network.
-    members : Column
-        Members of the group, n.
-
-    Returns
-    -------
-    Column
-        Number of axes; 1 for a network that is no torus.
+    1 for a network that is no torus.
     """
     if tier.axes == 1:
         return 1.0
@@ -320,13 +260,13 @@ def torus_axes(tier: Tier, members: Column) -> Column:
 
 
 def _ll_inner_bandwidth(tier: Tier, members: Column) -> Column:
-    """Return the bandwidth of LL in a fast domain: half of the links' (the rest is flags) or the tier's figure [byte/s]."""
+    """Return the bandwidth of LL in a fast domain: the tier's, or half (the rest is flags) [byte/s]."""
     wide = _inner_bandwidth(tier, members)
     return wide / 2 if tier.ll_bandwidth is None else tier.ll_bandwidth * wide / achieved_bandwidth(tier)
 
 
 def _outer_bandwidth(tier: Tier, within: Column, data_parallel: bool) -> Column:
-    """Return the bandwidth between domains of a group with `within` members in each; every member has own ports [byte/s]."""
+    """Return the bandwidth between domains of a group with `within` members in each [byte/s]."""
     ports = tier.ports * within
     if tier.lost_ports is not None:
         ports = ports * (1 - tier.lost_ports / np.maximum(ports, 1))
@@ -340,28 +280,12 @@ def _outer_bandwidth(tier: Tier, within: Column, data_parallel: bool) -> Column:
 def all_to_all(
     V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None
 ) -> Column:
-    """Return the time of an all-to-all: across the network to the target domain, and inside it to the target rank.
+    """Return the time of an all-to-all: over the network to the target domain, then to the target rank [s].
 
-    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption. Data stream through
-    all tiers at once (PXN of NCCL, forwarding of DeepEP), so the slowest decides.
+    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption.
+    Data stream through all tiers at once (PXN of NCCL, forwarding of DeepEP), so the slowest decides.
 
-    Parameters
-    ----------
-    V : Column
-        Size of a rank's tensor, its own part included; a column over plans [byte].
-    members : Group
-        Members of the group and their placement; columns over plans.
-    tiers : sequence of Tier
-        The network, innermost first.
-    launch_share : float
-        Share of the start-up that is exposed.
-    copies : Column, optional
-        Number of experts that each part goes to, if experts of the same domain or rank get one copy together.
-
-    Returns
-    -------
-    Column
-        Latencies plus the longest stream; 0 for a group of one [s].
+    `V`: size of a rank's tensor, its own part included [byte]; 0 for a group of one.
     """
     n, near = members
     spans = (1.0, *near, n)
@@ -381,28 +305,14 @@ def all_to_all(
 
 
 def distinct(copies: Column, domains: Column) -> Column:
-    """Return the mean number of domains that K copies of a token go to, D domains being equally likely: D (1 - (1 - 1/D)^K)."""
+    """Return the mean number of D equally likely domains that K copies go to: D (1 - (1 - 1/D)^K)."""
     return domains * (1 - (1 - 1 / domains) ** copies)
 
 
 def message(V: Column, tier: Tier, inner: bool, launch_share: float = 1.0) -> Column:
-    """Return the time of one message to a neighbour, while all accelerators send at once.
+    """Return the time of one message to a neighbour, while all accelerators send at once [s].
 
-    Parameters
-    ----------
-    V : Column
-        Size of the message; a column over plans [byte].
-    tier : Tier
-        The network it crosses.
-    inner : bool
-        Whether that is the innermost tier.
-    launch_share : float
-        Share of the start-up that is exposed.
-
-    Returns
-    -------
-    Column
-        Start-up plus one hop of LL or of Simple, whichever is faster [s].
+    `V`: size of the message [byte].
     """
     wide = _inner_bandwidth(tier, 2.0) if inner else _outer_bandwidth(tier, 1.0, False)
     narrow = _ll_inner_bandwidth(tier, 2.0) if inner else np.minimum(_ll_bandwidth(tier), wide / 2)

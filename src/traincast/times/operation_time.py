@@ -1,4 +1,4 @@
-"""Time of an operation on a rank: arithmetic, memory traffic and communication of its passes (arXiv 2410.00273, times)."""
+"""Time of an operation on a rank: arithmetic, memory traffic and communication of its passes."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Final
@@ -20,29 +20,15 @@ EXPERT_AXES: Final = ("ep", "etp")
 
 @dataclass(frozen=True, slots=True)
 class PassSeconds:
-    """Time of a pass by what it is spent on; columns over plans.
+    """Time of a pass by what it is spent on; columns over plans."""
 
-    Parameters
-    ----------
-    compute : Column
-        Launches and arithmetic [s].
-    memory : Column
-        Memory traffic not hidden behind arithmetic [s].
-    comm : Column
-        Tensor- and context-parallel communication not hidden [s].
-    exchange : Column
-        Communication with experts not hidden [s].
-    dispatch : Column
-        Time of the host to launch it all, overlapped with the accelerator's work; no part of the total [s].
-    hidden : Column
-        Communication with experts overlapped with another micro-batch's work; no part of the total [s].
-    """
-
-    compute: Column
-    memory: Column
-    comm: Column
-    exchange: Column = 0.0
+    compute: Column  # launches and arithmetic [s]
+    memory: Column  # memory traffic not hidden behind arithmetic [s]
+    comm: Column  # tensor- and context-parallel communication not hidden [s]
+    exchange: Column = 0.0  # communication with experts not hidden [s]
+    # time of the host to launch it all, overlapped with the accelerator's work; no part of the total [s]
     dispatch: Column = 0.0
+    # communication with experts overlapped with another micro-batch's work; no part of the total [s]
     hidden: Column = 0.0
 
     @property
@@ -61,49 +47,20 @@ class PassSeconds:
 
 @dataclass(frozen=True, slots=True)
 class TimedOperation:
-    """An operation with the time of its passes.
+    """An operation with the time of its passes."""
 
-    Parameters
-    ----------
-    operation : Operation
-        The operation.
-    forward, backward : PassSeconds
-        Time of each pass; backward includes the gradient of the weights.
-    weight : Column
-        The part of backward that computes the gradient of the weights [s].
-    recompute : PassSeconds or None
-        Recomputation of the forward pass before backward, if any.
-    """
-
-    operation: Operation
-    forward: PassSeconds
+    operation: Operation  # the operation
+    forward: PassSeconds  # time of each pass; backward includes the gradient of the weights
     backward: PassSeconds
-    weight: Column
-    recompute: PassSeconds | None
+    weight: Column  # the part of backward that computes the gradient of the weights [s]
+    recompute: PassSeconds | None  # recomputation of the forward pass before backward, if any
 
 
 Timed = tuple[TimedOperation, ...]
 
 
 def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> PassSeconds:
-    """Return the time of one pass: max(t_c, t_m), and the exposed communication (arXiv 2410.00273, times).
-
-    Parameters
-    ----------
-    work : PassCount
-        One pass of an operation.
-    plan : Plans
-        Supplies the groups and their placement; its columns have the rows of `work`.
-    system : System
-        The machine.
-    assumed : Assumptions
-        Supplies efficiencies, overlap and launch overheads.
-
-    Returns
-    -------
-    PassSeconds
-        Columns over plans.
-    """
+    """Return the time of one pass: max(t_c, t_m), and the exposed communication (arXiv 2410.00273, times)."""
     compute = (
         arithmetic(work, system.accelerator, assumed, plan.recipe)
         if work.kernels
@@ -130,7 +87,7 @@ def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions
 
 
 def _collective_seconds(call: Collective, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Return the time of one collective; its curve over the volume is computed once for all operations of the plans [s]."""
+    """Return the time of a collective; its curve over the volume is computed once for the plans [s]."""
     if call.kind in ("all-to-all", "send"):
         return collective(
             call.kind, call.nbytes, group(plan, call.over, system.tiers), system, assumed, call.copies
@@ -145,7 +102,7 @@ def _collective_seconds(call: Collective, plan: Plans, system: System, assumed: 
 
 
 def _dispatch(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Return the time of the host to launch a pass: its kernels, and a collective of each group with several members [s]."""
+    """Return the time of the host to launch the kernels and collectives of a pass [s]."""
     if not assumed.host.dispatch_seconds:
         return 0.0
     collectives = total(is_group(group(plan, call.over, system.tiers).members) for call in work.collectives)
@@ -194,21 +151,9 @@ def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed:
 def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
     """Return a part whose exchange with experts is overlapped with another micro-batch's work.
 
-    Forward of one micro-batch and backward of another are interleaved operation by operation: DualPipe (arXiv 2412.19437, section
-    3.2.1), overlap-moe-expert-parallel-comm of Megatron-Core. Of exchange x and other work w of both passes together
-    max(x - w, ep_overlapped x) is exposed.
-
-    Parameters
-    ----------
-    timed : tuple of TimedOperation
-        The part with its times, all of the exchange exposed.
-    assumed : Assumptions
-        Supplies the share that is exposed in any case.
-
-    Returns
-    -------
-    tuple of TimedOperation
-        The same with the exchange divided into exposed and hidden time, in the same ratio everywhere.
+    Forward of one micro-batch and backward of another are interleaved operation by operation: DualPipe (arXiv
+    2412.19437, section 3.2.1), overlap-moe-expert-parallel-comm of Megatron-Core. Of exchange x and other
+    work w of both passes together max(x - w, ep_overlapped x) is exposed.
     """
     passes = [
         seconds for op in timed for seconds in (op.forward, op.backward, op.recompute) if seconds is not None

@@ -1,4 +1,4 @@
-"""Exposed time of communication that overlaps with arithmetic (arXiv 2410.00273). All arguments may be columns."""
+"""Exposed time of communication that overlaps with arithmetic; arguments may be columns."""
 
 from collections.abc import Sequence
 
@@ -14,21 +14,10 @@ def exposed_time(x: Column) -> Column:
 
 
 def panelled(x: Column, nb: Column, busy: Column) -> Column:
-    """Return the exposed communication of a product in nb panels (arXiv 2410.00273, SUMMA).
+    """Return the exposed communication of a product in nb panels (arXiv 2410.00273, SUMMA) [s].
 
-    Parameters
-    ----------
-    x : Column
-        Communication of one panel [s].
-    nb : Column
-        Panels.
-    busy : Column
-        Arithmetic and exposed memory traffic of the whole product [s].
-
-    Returns
-    -------
-    Column
-        x + max(x nb - busy, 0): the first panel is exposed, the rest overlap with `busy` [s].
+    `x`: communication of one panel [s]; `busy`: arithmetic and exposed memory traffic of the whole product
+    [s].
     """
     return x + exposed_time(x * nb - busy)
 
@@ -40,27 +29,13 @@ def layer_by_layer(
     contention: Column = 0,
     streams: Sequence[Column] | None = None,
 ) -> Column:
-    """Return the exposed communication of one collective per layer (arXiv 2410.00273, one training step: data parallel).
+    """Return the exposed time of one collective per layer (arXiv 2410.00273, data parallel) [s].
 
     The first layer's is exposed; each other overlaps with one layer. A rank may have layers of several kinds.
 
-    Parameters
-    ----------
-    collective : sequence of Column
-        Time of the collective of one layer of each kind [s].
-    busy : sequence of Column
-        Time of one layer of each kind that it overlaps with [s].
-    layers : sequence of Column
-        Layers of each kind on the rank; with one kind their number is nl.
-    contention : Column
-        Share of the overlapped time by which the layers become slower.
-    streams : sequence of Column, optional
-        The part of `collective` in which data stream and slow the layers down; the rest is latency. All of it if left out [s].
-
-    Returns
-    -------
-    Column
-        With one kind x + max(x - busy, 0)(nl - 1); with several, the exposed sum and the longest that is overlapped [s].
+    `collective`: time of the collective of one layer of each kind [s]; `busy`: time of one layer of each kind
+    that it overlaps with [s]; `streams`: the part of `collective` in which data stream and slow the layers
+    down; the rest is latency. All of it if left out [s].
     """
     exposed = total(exposed_time(x - t) * n for x, t, n in zip(collective, busy, layers, strict=True))
     first = 0 * collective[0]
@@ -73,20 +48,12 @@ def layer_by_layer(
 
 
 def paced_by(host: Column, device: Column) -> Column:
-    """Return the time of work that the host launches while the device runs it: nearly the longer of the two.
+    """Return the time of work that the host launches while the device runs it: about the longer [s].
 
-    Neither is steady, so if they are close each sometimes waits for the other: a norm of order 4. Fits to small models on A100,
-    bound by launch overhead, gave 3.4 to 8.
+    Neither is steady, so if they are close each sometimes waits for the other: a norm of order 4. Fits to
+    small models on A100, bound by launch overhead, gave 3.4 to 8.
 
-    Parameters
-    ----------
-    host, device : Column
-        Time of each alone [s].
-
-    Returns
-    -------
-    Column
-        (host⁴ + device⁴)^¼ [s].
+    `host, device`: time of each alone [s].
     """
     both = np.square(host) ** 2 + np.square(device) ** 2
     longer: Column = np.sqrt(np.sqrt(both))

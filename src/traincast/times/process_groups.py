@@ -1,8 +1,8 @@
 """Placement of communication groups: how many members share a domain of each tier of the network.
 
-A plan says how many members of its tp, tp2, cp, pp and dp groups share a *fast* domain, the innermost tier. Beyond it ranks are
-numbered axis by axis, in the plan's order, and fill the larger domains one after the other; the part of an axis outside a fast
-domain has its place in that order.
+A plan says how many members of its tp, tp2, cp, pp and dp groups share a *fast* domain, the innermost tier.
+Beyond it ranks are numbered axis by axis, in the plan's order, and fill the larger domains one after the
+other; the part of an axis outside a fast domain has its place in that order.
 """
 
 from collections.abc import Sequence
@@ -22,56 +22,20 @@ ORDERS: Final = {
 
 
 class Group(NamedTuple):
-    """A communication group.
+    """A communication group."""
 
-    Parameters
-    ----------
-    members : Column
-        Number of members, n.
-    near : tuple of Column
-        Members in one domain, for each tier but the outermost, innermost first.
-    """
-
-    members: Column
-    near: tuple[Column, ...]
+    members: Column  # number of members, n
+    near: tuple[Column, ...]  # members in one domain, for each tier but the outermost, innermost first
 
 
 def domains(members: Column, within: Column) -> Column:
-    """Count the domains that a group fills; on columns a quotient is far faster than ``//``.
-
-    Parameters
-    ----------
-    members, within : Column
-        Members of the group, and those in one domain.
-
-    Returns
-    -------
-    Column
-        A whole number.
-    """
+    """Count the domains that a group fills; on columns a quotient is far faster than ``//``."""
     count: Column = np.floor(members / within)
     return count
 
 
 def group(plan: Plans, axis: Axis, tiers: Sequence[Tier]) -> Group:
-    """Return a group of a plan and its placement.
-
-    Parameters
-    ----------
-    plan : Plans
-        The plans.
-    axis : Axis
-        An axis of the plan; ``"cp"`` without the ranks of ``"ulysses"``; ``"weights"``: ranks with the same weights, ``"shards"``:
-        those that shard one copy of them, ``"replicas"``: those with the same shard; ``"ep"`` and ``"etp"`` of the experts;
-        ``"experts"``: ranks with the same experts, with ``"expert shards"`` and ``"expert replicas"`` likewise.
-    tiers : sequence of Tier
-        The network, innermost first.
-
-    Returns
-    -------
-    Group
-        Columns over plans.
-    """
+    """Return a group of a plan and its placement."""
     n, sizes = _members(plan, axis), tuple(tier.size for tier in tiers)
     if sizes not in plan.placed_on:
         plan.placed_on[sizes] = _members_per_domain(plan, tiers)
@@ -154,7 +118,7 @@ def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> C
 
 
 def _largest_fitting_divisor(degree: Column, room: Column) -> Column:
-    """Return the largest divisor of a degree that fits into a room; the rest of the domain stays empty (as in `System.domain`)."""
+    """Return the largest divisor of a degree that fits into a room (as in `System.domain`)."""
     n = np.maximum(degree, 1)
     parts = np.ceil(n / np.maximum(np.floor(room), 1))
     while np.any(odd := n / parts != domains(n, parts)):

@@ -12,25 +12,10 @@ from traincast.times.overlap import exposed_time
 
 
 def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
-    """Return launch overhead and arithmetic of one pass: t_c = launch + FLOPs / sustained rate (arXiv 2410.00273, compute time).
+    """Return the compute time of one pass: t_c = launch + FLOPs / sustained rate (arXiv 2410.00273) [s].
 
-    Matrix and vector units work one after the other. Fused attention is one kernel, with its own rate if one is assumed.
-
-    Parameters
-    ----------
-    work : PassCount
-        One pass of an operation.
-    gpu : Accelerator
-        Supplies the peaks.
-    assumed : Assumptions
-        Supplies launch overhead, and the share of the peaks that kernels sustain.
-    recipe : Precision
-        Supplies the rate of products in low precision.
-
-    Returns
-    -------
-    Column
-        t_c; a column over plans [s].
+    Matrix and vector units work one after the other. Fused attention is one kernel, with its own rate if one
+    is assumed.
     """
     high: Rate = "16-bit" if recipe.rate != "fp32" else "fp32"
     if work.fused is not None and assumed.attention.kernel != "paper":
@@ -64,7 +49,7 @@ def _is_fused_attention(work: PassCount, assumed: Assumptions) -> bool:
 
 
 def _sustained_share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Return the share of a peak that products sustain: the accelerator's measured one if it is asked for and known."""
+    """Return the share of a peak that products sustain: the accelerator's if asked for and known."""
     default = assumed.kernels.matrix_efficiency
     return assumed.kernels.product_efficiency * (
         gpu.sustained(rate, default) if assumed.kernels.sustained_rates else default
@@ -72,27 +57,15 @@ def _sustained_share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Colu
 
 
 def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Return the memory bandwidth that kernels achieve, by the accelerator's measured share if asked for and known [byte/s]."""
+    """Return the memory bandwidth that kernels achieve, by the accelerator's share if asked for [byte/s]."""
     measured = gpu.hbm_sustained if assumed.kernels.sustained_bandwidth else None
     return gpu.hbm_bandwidth * (assumed.kernels.memory_efficiency if measured is None else measured)
 
 
 def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Return the time of a kernel's memory traffic: the part that fits the cache at its bandwidth, the rest at the memory's.
+    """Return the time of memory traffic: what fits the cache at its bandwidth, the rest at the memory's [s].
 
-    Parameters
-    ----------
-    nbytes : Column
-        The traffic; a column over plans [byte].
-    gpu : Accelerator
-        Supplies the bandwidths; without a cache's all traffic is the memory's.
-    assumed : Assumptions
-        Whether the accelerator's measured figures are asked for.
-
-    Returns
-    -------
-    Column
-        Time; a column over plans [s].
+    `nbytes`: the traffic [byte].
     """
     rate = memory_rate(gpu, assumed)
     if gpu.cache_bytes is None or gpu.cache_bandwidth is None or not assumed.kernels.sustained_bandwidth:
@@ -102,26 +75,12 @@ def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
 
 
 def exposed_memory(work: PassCount, compute: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Return the memory time not hidden behind arithmetic: max(t_m - t_c, 0) with t_m = bytes / HBM bandwidth (arXiv 2410.00273).
+    """Return the exposed memory time: max(t_m - t_c, 0), t_m = bytes / bandwidth (arXiv 2410.00273) [s].
 
-    Shares of a product's traffic may be exposed whatever the arithmetic: of its writes, which follow the main loop (κ), of its
-    reads and of its casts. Launch overhead hides traffic or not.
+    Shares of a product's traffic may be exposed whatever the arithmetic: of its writes, which follow the main
+    loop (κ), of its reads and of its casts. Launch overhead hides traffic or not.
 
-    Parameters
-    ----------
-    work : PassCount
-        One pass of an operation.
-    compute : Column
-        Its t_c [s].
-    gpu : Accelerator
-        Supplies the bandwidth.
-    assumed : Assumptions
-        Supplies the shares, and whether launch overhead hides traffic.
-
-    Returns
-    -------
-    Column
-        Exposed time; a column over plans [s].
+    `compute`: its t_c [s].
     """
     if work.kernels and not assumed.kernels.launch_hides_traffic:
         compute = compute - _launch_overhead(work, assumed)

@@ -9,7 +9,7 @@ from traincast.core.assumptions import ASSUMPTIONS
 
 
 def _schema_type(annotation: Any) -> Any:
-    """Return the type of an assumption in a file: a number with its source, a boolean, or one of several words."""
+    """Return the type of an assumption in a file: number with source, boolean, or one of several words."""
     if annotation is bool:
         return StrictBool
     return Number if annotation is float or annotation is int else annotation
@@ -31,8 +31,8 @@ class AssumptionsFile(File):
 class StackFile(AssumptionsFile):
     """Keys of the file of a software stack beside the paths of assumptions.
 
-    `framework` is the matching search space, `year` the year of the software, `based_on` the stack whose values apply where the
-    file has none.
+    `framework` is the matching search space, `year` the year of the software, `based_on` the stack whose
+    values apply where the file has none.
     """
 
     framework: Text

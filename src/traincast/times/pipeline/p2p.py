@@ -1,4 +1,4 @@
-"""Transfers between pipeline stages (arXiv 2410.00273, one training step: pipeline); arguments may be columns over plans."""
+"""Transfers between pipeline stages; arguments may be columns over plans."""
 
 from collections.abc import Callable
 
@@ -14,32 +14,19 @@ from traincast.times.process_groups import Group, domains, group
 
 
 def transfer(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
-    """Return the time to send activations or gradients to the next stage (arXiv 2410.00273, one training step: pipeline).
+    """Return the time to send activations or gradients to the next stage (arXiv 2410.00273, pipeline) [s].
 
-    Of the pp - 1 links, floor(pp/fast_pp) - 1 cross fast domains, some of them larger domains as well; the mean link counts.
+    Of the pp - 1 links, floor(pp/fast_pp) - 1 cross fast domains, some of them larger domains as well; the
+    mean link counts.
 
-    Parameters
-    ----------
-    message : Column
-        Activation of one micro-batch [byte].
-    stages : Group
-        Stages, and those in one domain of each tier.
-    system : System
-        Supplies the tiers.
-    assumed : Assumptions
-        Whether slow links of a pipeline with several stages per fast domain count, and whether protocols are modelled.
-
-    Returns
-    -------
-    Column
-        Time; 0 for one stage [s].
+    `message`: activation of one micro-batch [byte]; 0 for one stage.
     """
     links = _links(message, stages, system, assumed)
     return total(count * seconds for count, seconds in links) / np.maximum(stages.members - 1, 1)
 
 
 def slowest_stage_link(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
-    """Return the mean of the slowest stage's two links, which paces the pipeline; arguments and result as of `transfer`."""
+    """Return the mean time of the slowest stage's two links, which paces the pipeline [s]."""
     (inner, within), *outer = _links(message, stages, system, assumed)
     slowest: Column = within * np.minimum(inner, 1)
     for count, seconds in outer:
@@ -73,25 +60,9 @@ def _links(
 def stage_transfer(
     message: Column, plan: Plans, system: System, assumed: Assumptions, of: Callable[..., Column] = transfer
 ) -> Column:
-    """Return the time of a transfer to the next stage, by each tensor rank or scattered over them (arXiv 2104.04473, section 4.1).
+    """Return the time of a transfer, by each tensor rank or scattered (arXiv 2104.04473, section 4.1) [s].
 
-    Parameters
-    ----------
-    message : Column
-        Activation of one micro-batch on a rank [byte].
-    plan : Plans
-        Plans.
-    system : System
-        The machine.
-    assumed : Assumptions
-        Supplies the share of transfers that are scattered over the tensor ranks if each has all of the activation.
-    of : callable
-        Time of a link: the mean one (`transfer`) or those of the slowest stage (`slowest_stage_link`).
-
-    Returns
-    -------
-    Column
-        Time, the mean of both directions; 0 for one stage [s].
+    `message`: activation of one micro-batch on a rank [byte]; 0 for one stage.
     """
     stages = group(plan, "pp", system.tiers)
     direct = of(message, stages, system, assumed)

@@ -8,7 +8,7 @@ Kind = Literal["F", "B", "W", "BW"]
 
 
 class Action(NamedTuple):
-    """A pass of one micro-batch through one chunk: F, B (gradient of the input), W (of the weights), or BW, both as one."""
+    """A pass of one micro-batch through one chunk: F, B (gradient of the input), W (weights), or BW."""
 
     kind: Kind
     chunk: int
@@ -22,8 +22,8 @@ Order: TypeAlias = list[Block]
 def device_of(schedule: str, chunk: int, microbatch: int, pp: int, microbatches: int) -> int:
     """Return the device that holds a chunk of the model, for a micro-batch.
 
-    In turn (1F1B, interleaved); down the devices and back up (zb-v); from the other end for the second half of the micro-batches
-    (dualpipe).
+    In turn (1F1B, interleaved); down the devices and back up (zb-v); from the other end for the second half
+    of the micro-batches (dualpipe).
     """
     if schedule == "zb-v":
         return chunk if chunk < pp else 2 * pp - 1 - chunk
@@ -39,7 +39,7 @@ def gpipe(device: int, pp: int, microbatches: int, v: int) -> Order:
 
 
 def one_forward_one_backward(device: int, pp: int, microbatches: int, v: int) -> Order:
-    """Return 1F1B, interleaved with v > 1: groups of pp micro-batches run chunk after chunk (arXiv 2104.04473, figure 4)."""
+    """Return 1F1B; v > 1: groups of pp micro-batches run chunk after chunk (arXiv 2104.04473, figure 4)."""
     passes = microbatches * v
     ahead = min(pp - device - 1 if v == 1 else 2 * (pp - device - 1) + (v - 1) * pp, passes)
 
@@ -79,7 +79,7 @@ def _zero_bubble_h(depth: int) -> Callable[[int, int, int, int], Order]:
 
 
 class _OrderBuilder:
-    """Builder of an order: each pass added is the next micro-batch's of its kind and chunk; those beyond the last are left out."""
+    """Builder of an order: each pass added is the next micro-batch's of its kind and chunk."""
 
     def __init__(self, microbatches: int) -> None:
         self.order: Order = []
@@ -97,9 +97,10 @@ class _OrderBuilder:
 
 
 def zb_v(device: int, pp: int, microbatches: int, v: int) -> Order:
-    """Return ZB-V: down to fill, then both chunks in turn, F B W each; in the drain W fills the gaps (arXiv 2405.15362, figure 1).
+    """Return ZB-V: fill, both chunks in turn, F B W each, W in the gaps of the drain (arXiv 2405.15362).
 
-    Built as for at least 2 pp - 1 micro-batches, the number in flight before the first backward pass of the first chunk.
+    Built as for at least 2 pp - 1 micro-batches, the number in flight before the first backward pass of the
+    first chunk.
     """
     builder = _OrderBuilder(microbatches)
     down, up = device, 2 * pp - 1 - device
@@ -129,7 +130,7 @@ class _DualPipeBuilder:
         self.device, self.pp, self.half = device, pp, microbatches // 2
 
     def add(self, *kinds: Kind, far: bool = False) -> None:
-        """Append a block: F, BW, B (deferring its W), F with the other pipeline's BW, or the W deferred longest."""
+        """Append a block: F, BW, B (deferring its W), F with the other pipeline's BW, or the oldest W."""
         if kinds == ("W",):
             self.order.append((Action("W", *self.deferred.popleft()),))
         else:
@@ -148,7 +149,7 @@ class _DualPipeBuilder:
 
 
 def dualpipe(device: int, pp: int, microbatches: int, v: int) -> Order:
-    """Return DualPipe: fill from both ends, F and BW in pairs, drain with deferred W (arXiv 2412.19437, figure 5)."""
+    """Return DualPipe: fill from both ends, F and BW in pairs, deferred W (arXiv 2412.19437, figure 5)."""
     builder = _DualPipeBuilder(device, pp, microbatches)
     depth = min(device, pp - 1 - device)  # devices between it and the nearer end
     inner = pp // 2 - 1 - depth  # and between it and the middle

@@ -1,11 +1,13 @@
-"""Closed forms of pipeline schedules: bubble, activations in flight, exposed transfers. All arguments may be columns.
+"""Closed forms of pipeline schedules: bubble, activations in flight, exposed transfers.
 
-A micro-batch occupies a device for T = F + B + W: forward, gradient of the input (B) and gradient of the weights (W). GPipe and
-1F1B run B and W as one backward pass; the zero-bubble schedules run W to fill bubbles; DualPipe does both. The papers of the
-zero-bubble schedules use the same letter B; that of DualPipe writes B for both gradients.
+A micro-batch occupies a device for T = F + B + W: forward, gradient of the input (B) and gradient of the
+weights (W). GPipe and 1F1B run B and W as one backward pass; the zero-bubble schedules run W to fill bubbles;
+DualPipe does both. The papers of the zero-bubble schedules use the same letter B; that of DualPipe writes B
+for both gradients.
 
-If a paper's formula holds only for some ratios F : B : W, the form here holds for all and equals the paper's for those.
-`traincast.times.pipeline.simulation` runs every schedule event by event; docs/schedules.md says where the two are equal.
+If a paper's formula holds only for some ratios F : B : W, the form here holds for all and equals the paper's
+for those. `traincast.times.pipeline.simulation` runs every schedule event by event; docs/schedules.md says
+where the two are equal.
 """
 
 from abc import ABC, abstractmethod
@@ -21,17 +23,11 @@ from traincast.times.collectives import is_group
 
 @dataclass(frozen=True)
 class Requirement:
-    """A condition that a schedule needs to run.
+    """A condition that a schedule needs to run."""
 
-    Parameters
-    ----------
-    broken : str
-        Message to the user if it is not met.
-    holds : callable
-        Whether it is met, a boolean column, from stages, micro-batches of a replica and virtual stages of a device.
-    """
-
-    broken: str
+    broken: str  # message to the user if it is not met
+    # whether it is met, a boolean column, from stages, micro-batches of a replica and virtual stages of a
+    # device
     holds: Callable[[Column, Column, Column], Any]
 
 
@@ -41,15 +37,9 @@ def _one_chunk(schedule: str) -> Requirement:
 
 @dataclass(frozen=True)
 class Schedule(ABC):
-    """An order in which the stages of a pipeline work through the micro-batches of a step.
+    """An order in which the stages of a pipeline work through the micro-batches of a step."""
 
-    Parameters
-    ----------
-    name : str
-        Name users give it.
-    """
-
-    name: str
+    name: str  # name users give it
     splits_backward: ClassVar[bool] = False  #: whether W may run apart from B
     virtual_stages: ClassVar[int | None] = 1  #: stages of a device; None where any number will do
     directions: ClassVar[int] = (
@@ -76,81 +66,43 @@ class Schedule(ABC):
         *,
         barrier: bool = False,
     ) -> Column:
-        """Return the bubble: the share of the other stages' time that a step waits for while the pipeline fills and drains.
+        """Return the bubble: the share of the other stages' time that a step waits for in fill and drain.
 
-        A step takes nm max(T) + lost (sum of T over the stages - max(T)); for equal stages nm T + lost (pp - 1) T.
+        A step takes nm max(T) + lost (sum of T over the stages - max(T)); for equal stages nm T + lost (pp -
+        1) T.
 
-        Parameters
-        ----------
-        forward, backward, weight : Column
-            F, B and W of a micro-batch on a whole device [s].
-        pp, v : Column
-            Stages and virtual stages of a device.
-        barrier : bool
-            Whether the optimizer waits for all stages. Without it (arXiv 2401.10241, section 4: the step is validated afterwards)
-            a device that started late may end late, into the next step. No effect if the device that starts first ends last.
-
-        Returns
-        -------
-        Column
-            The share, at least 0.
+        `forward, backward, weight`: F, B and W of a micro-batch on a whole device [s].
         """
 
     @abstractmethod
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """Return the peak of activations in flight on a device, each from the start of F to the end of W.
-
-        Parameters
-        ----------
-        pp, stage : Column
-            Stages, and the device: 0 is the first.
-        microbatches, v : Column
-            Micro-batches of a replica, nm, and virtual stages of a device.
-
-        Returns
-        -------
-        Column
-            In micro-batches of a whole device (1/pp of the layers).
-        """
+        """Return the peak of activations in flight on a device, each from the start of F to the end of W."""
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
         """Return how many of those in flight at the peak wait for W only.
 
-        They hold what the weights' gradients need, M_W, instead of all saved activations, M_B (arXiv 2401.10241, section 2.3).
-
-        Returns
-        -------
-        Column
-            In micro-batches of a whole device.
+        They hold what the weights' gradients need, M_W, instead of all saved activations, M_B (arXiv
+        2401.10241, section 2.3).
         """
         return 0.0 * pp
 
     @abstractmethod
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Return the transfers between neighbours on the critical path of a step of equal stages, in both directions.
+        """Return the transfers on the critical path of a step of equal stages, in both directions.
 
-        Sends do not block the sender. Without `barrier`; docs/schedules.md says up to which transfer time the count holds.
-
-        Returns
-        -------
-        Column
-            Hops.
+        Sends do not block the sender. Without `barrier`; docs/schedules.md says up to which transfer time the
+        count holds.
         """
 
     def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Return how many pairs of exposed transfers come from the few micro-batches of the last stages, not from fill and drain.
+        """Return the pairs of exposed transfers that come from few micro-batches, not from fill and drain.
 
         A stage that is faster than the slowest one waits for it in any case, which hides them.
-
-        Returns
-        -------
-        Column
-            Pairs of hops, forward and backward.
         """
         return 0.0 * pp
 
     def transfers(self, v: Column) -> Column:
-        """Return how often a micro-batch crosses each link between neighbours, in forward and again in backward."""
+        """Return how often a micro-batch crosses each link between neighbours, in each direction."""
         return v
 
 
@@ -182,7 +134,7 @@ class GPipe(Schedule):
 
 @dataclass(frozen=True)
 class OneForwardOneBackward(Schedule):
-    """1F1B; interleaved with v > 1 virtual stages on a device (arXiv 2104.04473, sections 2.2.1 and 2.2.2)."""
+    """1F1B; interleaved with v > 1 virtual stages on a device (arXiv 2104.04473, section 2.2)."""
 
     virtual_stages: ClassVar[int | None] = None
 
@@ -209,14 +161,15 @@ class OneForwardOneBackward(Schedule):
         return 1 / v
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
-        """Return pp - stage; interleaved (2 (pp - stage - 1) + (v - 1) pp + 1)/v (arXiv 2205.05198, section 4.2.3: stage 0)."""
+        """pp - stage; interleaved (2 (pp - stage - 1) + (v - 1) pp + 1)/v (arXiv 2205.05198, 4.2.3)."""
         return np.minimum(pp - stage + is_group(v) * ((pp - 1 - 2 * stage) / v + stage), microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Return fill and drain, plus round trips if not interleaved; if interleaved, for transfers up to F/(2v).
+        """Return fill and drain, plus round trips without interleaving; for transfers up to F/(2v) with it.
 
-        A stage k links from the end holds k + 1 micro-batches, so every k + 1 of them wait for a round trip of 2k transfers. Of
-        nm - 1 micro-batches, ceil((nm - 1)/pp) such loops are the slowest: 2 (nm - 1 - ceil((nm - 1)/pp)).
+        A stage k links from the end holds k + 1 micro-batches, so every k + 1 of them wait for a round trip
+        of 2k transfers. Of nm - 1 micro-batches, ceil((nm - 1)/pp) such loops are the slowest: 2 (nm - 1 -
+        ceil((nm - 1)/pp)).
         """
         return 2 * (pp * v - 1 + self.round_trips(pp, microbatches, v))
 
@@ -227,7 +180,7 @@ class OneForwardOneBackward(Schedule):
 
 @dataclass(frozen=True)
 class ZeroBubbleH1(Schedule):
-    """ZB-H1: 1F1B's forward passes and memory, W put off by as many micro-batches as the stage's number (arXiv 2401.10241, 2.1)."""
+    """ZB-H1: 1F1B's memory, W put off by the stage's number of micro-batches (arXiv 2401.10241, 2.1)."""
 
     splits_backward: ClassVar[bool] = True
 
@@ -249,7 +202,7 @@ class ZeroBubbleH1(Schedule):
         *,
         barrier: bool = False,
     ) -> Column:
-        """Return (F + B - W)/T if W is the shortest (arXiv 2401.10241, table 2); a longer W hides no more than F, or B, would."""
+        """Return (F + B - W)/T for W the shortest (arXiv 2401.10241, table 2); a longer W hides no more."""
         hidden = np.minimum(weight, forward)
         if barrier:
             hidden = np.minimum(hidden, backward)
@@ -264,13 +217,13 @@ class ZeroBubbleH1(Schedule):
         return np.minimum(stage + 0 * pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Return twice those of fill and drain, for transfers up to W/2, W the shortest, and nm >= 2 pp; more beyond that."""
+        """Return twice those of fill and drain, for transfers up to W/2, W the shortest, and nm >= 2 pp."""
         return 4 * (pp - 1)
 
 
 @dataclass(frozen=True)
 class ZeroBubbleH2(Schedule):
-    """ZB-H2: twice the forward passes before the first B, W put off by twice the stage's number (arXiv 2401.10241, section 2.2)."""
+    """ZB-H2: twice the forward passes before the first B, W put off twice as far (arXiv 2401.10241, 2.2)."""
 
     splits_backward: ClassVar[bool] = True
 
@@ -290,7 +243,7 @@ class ZeroBubbleH2(Schedule):
         *,
         barrier: bool = False,
     ) -> Column:
-        """Return (F + B - 2W)/T (arXiv 2401.10241, table 2), at least 0; a W longer than F hides no more than F.
+        """Return (F + B - 2W)/T, at least 0 (arXiv 2401.10241, table 2); W hides no more than F.
 
         With a barrier at least F: the last device starts that much late for every stage before it.
         """
@@ -312,7 +265,7 @@ class ZeroBubbleH2(Schedule):
 
 @dataclass(frozen=True)
 class ZeroBubble2p(ZeroBubbleH2):
-    """ZB-2p: ZB-H2's memory, and every device runs what is ready: B, else F, else W (arXiv 2401.10241, sections 3 and 5)."""
+    """ZB-2p: ZB-H2's memory; a device runs what is ready: B, else F, else W (arXiv 2401.10241, 3 and 5)."""
 
     @property
     def requirements(self) -> tuple[Requirement, ...]:
@@ -330,7 +283,7 @@ class ZeroBubble2p(ZeroBubbleH2):
         *,
         barrier: bool = False,
     ) -> Column:
-        """Return the first device's wait for a B longer than F, with the F ahead that memory allows; with a barrier at least F.
+        """Return the first device's wait for a B longer than F; with a barrier at least F.
 
         No order can do better. The one simulated takes up to a pass of each device more.
         """
@@ -340,7 +293,7 @@ class ZeroBubble2p(ZeroBubbleH2):
 
 @dataclass(frozen=True)
 class ZeroBubbleV(Schedule):
-    """ZB-V: two chunks on a device, the model laid down the devices and back up (arXiv 2405.15362; 2401.10241, section 6)."""
+    """ZB-V: two chunks on a device, the model laid down the devices and back up (arXiv 2405.15362)."""
 
     splits_backward: ClassVar[bool] = True
     virtual_stages: ClassVar[int | None] = 2
@@ -372,8 +325,8 @@ class ZeroBubbleV(Schedule):
     ) -> Column:
         """Return 0 if F = B = W, as the papers say, else an upper bound fitted to the simulated order.
 
-        The papers give no form for other ratios. The order simulated loses up to half the difference between the longest and the
-        shortest of F, B and W less. A barrier costs F/2 for each stage at F = B = W.
+        The papers give no form for other ratios. The order simulated loses up to half the difference between
+        the longest and the shortest of F, B and W less. A barrier costs F/2 for each stage at F = B = W.
         """
         F, B, W = forward, backward, weight
         left = np.maximum(np.maximum(F, B) - W, F - (B + W) / 2)
@@ -389,19 +342,19 @@ class ZeroBubbleV(Schedule):
         return np.minimum(pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Return the simulated count for F = B = W and transfers up to F/4; others differ by up to a third."""
+        """Return the simulated count for F = B = W, transfers up to F/4; others differ by up to a third."""
         return np.maximum(6 * (pp - 1) - 2, 0)
 
 
 @dataclass(frozen=True)
 class DualPipe(Schedule):
-    """Two pipelines in opposite directions over the same devices, forward paired with the other's backward (arXiv 2412.19437)."""
+    """Two opposite pipelines on the same devices, F paired with the other's BW (arXiv 2412.19437)."""
 
     splits_backward: ClassVar[bool] = True
     directions: ClassVar[int] = 2
 
     def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
-        """Return stage `device` of one direction, and the stage of the other, for half the micro-batches each."""
+        """Return the stages of both directions on a device, for half the micro-batches each."""
         return device, pp - 1 - device
 
     @property
@@ -426,10 +379,11 @@ class DualPipe(Schedule):
         *,
         barrier: bool = False,
     ) -> Column:
-        """Return (pp/2 - 1)(F&B + B - 3W) of (pp - 1) T (arXiv 2412.19437, table 2) if F <= B, W <= B and F + W <= 2B.
+        """Return (pp/2 - 1)(F&B + B - 3W) of (pp - 1) T (arXiv 2412.19437, table 2) for F, W <= B.
 
-        F&B, the pair, is T: its overlap hides communication, which is not in F, B and W; the paper's term is F + 2B - W in the
-        letters here. For other ratios it is an upper bound fitted to the simulated order, which takes up to one F less.
+        F&B, the pair, is T: its overlap hides communication, which is not in F, B and W; the paper's term is
+        F + 2B - W in the letters here. For other ratios it is an upper bound fitted to the simulated order,
+        which takes up to one F less.
         """
         F, B, W = forward, backward, weight
         left = F + np.maximum(np.maximum(B + np.maximum(F, B) - W, F), B)
@@ -440,7 +394,7 @@ class DualPipe(Schedule):
         return np.minimum(pp + 1, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
-        """Return the simulated count for F = B = W: nearly one per micro-batch, as a pair waits for the inputs of both passes."""
+        """Return the simulated count for F = B = W: a pair of passes waits for the inputs of both."""
         return 3 * np.maximum(pp / 2 - 1, 0) + microbatches - np.floor((microbatches + pp - 4) / pp)
 
 

@@ -1,7 +1,8 @@
-"""Event-driven simulation of one pipeline step: start and end of every pass of every micro-batch. Stages may differ.
+"""Event-driven simulation of one pipeline step: start and end of every pass. Stages may differ.
 
-Each device runs its order of passes (`traincast.times.pipeline.pass_order`), each pass as soon as its inputs have arrived. Sends
-overlap with the work. The closed forms of `traincast.times.pipeline.schedules` are tested against this, and traces show it.
+Each device runs its order of passes (`traincast.times.pipeline.pass_order`), each pass as soon as its inputs
+have arrived. Sends overlap with the work. The closed forms of `traincast.times.pipeline.schedules` are tested
+against this, and traces show it.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,21 +36,13 @@ class SimulatedPass(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """A simulated pipeline step.
+    """A simulated pipeline step."""
 
-    Parameters
-    ----------
-    schedule : str
-        Its name.
-    pp, v : int
-        Devices, and chunks of the model on a device.
-    passes : tuple of SimulatedPass
-        By device, each device's in its order. Overlapped passes (DualPipe's F with a BW) have the same start and end.
-    """
-
-    schedule: str
-    pp: int
+    schedule: str  # its name
+    pp: int  # devices, and chunks of the model on a device
     v: int
+    # by device, each device's in its order. Overlapped passes (DualPipe's F with a BW) have the same start
+    # and end
     passes: tuple[SimulatedPass, ...]
 
     @property
@@ -69,7 +62,7 @@ class Timeline:
 
     @property
     def period(self) -> float:
-        """Return the time per step if devices do not wait for each other between steps: the longest occupation of a device [s]."""
+        """Return the time per step if devices do not wait between steps: the longest occupation [s]."""
         return float(np.max(self.ended - self.started))
 
     @cached_property
@@ -90,7 +83,7 @@ class Timeline:
 
     @cached_property
     def peak_in_flight(self) -> Floats:
-        """Return each device's peak of activations in flight, from the start of F to the end of W, in micro-batches of a device."""
+        """Return each device's peak of micro-batches in flight, from the start of F to the end of W."""
         in_flight, peak = np.zeros(self.pp), np.zeros(self.pp)
         for device, _, _, kind, _, _ in self.passes:  # F before BW if they overlap
             if kind == "F":
@@ -120,28 +113,9 @@ def simulate(
 ) -> Timeline:
     """Simulate one step of a pipeline.
 
-    Parameters
-    ----------
-    schedule : str
-        Name, one of `SCHEDULES`.
-    forward, backward, weight : sequence of float
-        F, B and W of one micro-batch through each chunk, in the order of the model: pp · v chunks [s].
-    microbatches : int
-        Micro-batches of a replica, nm; for DualPipe those of both pipelines together.
-    transfer : float
-        Time to send activations or gradients of a micro-batch to another device [s].
-    v : int
-        Chunks of the model on a device. DualPipe cuts the model into pp and puts each on two devices: 1.
-
-    Returns
-    -------
-    Timeline
-        Every pass.
-
-    Raises
-    ------
-    InputError
-        If the schedule is unknown or cannot run with these numbers, all reasons at once.
+    `forward, backward, weight`: F, B and W of one micro-batch through each chunk, in the order of the model:
+    pp · v chunks [s]; `transfer`: time to send activations or gradients of a micro-batch to another device
+    [s]. Raises `InputError` if the schedule is unknown or cannot run with these numbers, all reasons at once.
     """
     if schedule not in SCHEDULES:
         raise unknown_name_error("schedule", schedule, SCHEDULES)
@@ -183,9 +157,8 @@ def _raise_if_impossible(
     ]
     if not problems:
         if not len(forward) == len(backward) == len(weight):
-            problems.append(
-                f"{len(forward)}, {len(backward)} and {len(weight)} times: forward, backward and weight need one per chunk"
-            )
+            counts = f"{len(forward)}, {len(backward)} and {len(weight)} times"
+            problems.append(f"{counts}: forward, backward and weight need one per chunk")
         if not forward or len(forward) % v:
             problems.append(f"{len(forward)} chunks do not make devices of v = {v} each")
         if not all(0 <= seconds < np.inf for seconds in (*forward, *backward, *weight, transfer)):
@@ -209,24 +182,9 @@ def run(
 ) -> tuple[SimulatedPass, ...]:
     """Run the orders of all devices, each block as soon as its device is free and its inputs have arrived.
 
-    Parameters
-    ----------
-    orders : sequence of Order
-        One per device.
-    durations : dict of str to sequence of float
-        Kind → time of a pass through each chunk [s].
-    arrival : callable
-        Arrival of an output at a device [s], from key, device and end of the pass [s].
-
-    Returns
-    -------
-    tuple of SimulatedPass
-        By device.
-
-    Raises
-    ------
-    InputError
-        If devices wait for each other for ever.
+    `durations`: kind → time of a pass through each chunk [s]; `arrival`: arrival of an output at a device
+    [s], from key, device and end of the pass [s]. Raises `InputError` if devices wait for each other for
+    ever.
     """
     chunks = len(durations["F"])
     ends: dict[Key, float] = {}

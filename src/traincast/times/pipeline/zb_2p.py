@@ -1,4 +1,4 @@
-"""ZB-2p: no fixed order, every free device runs the pass that is ready (arXiv 2401.10241, sections 3 and 5)."""
+"""ZB-2p: no fixed order, a free device runs the pass that is ready (arXiv 2401.10241, sections 3 and 5)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
@@ -70,21 +70,9 @@ def _at(ends: Sequence[float], k: int) -> float:
 def simulate_zb_2p(
     durations: Mapping[Kind, Sequence[float]], pp: int, microbatches: int, transfer: float
 ) -> Iterator[tuple[int, int, int, Kind, float, float]]:
-    """Yield the passes of a step, by device, each device's in its order.
+    """Yield the passes of a step, by device, each device's in its order [s].
 
-    Parameters
-    ----------
-    durations : mapping of str to sequence of float
-        Time of F, B and W on each device [s].
-    pp, microbatches : int
-        Devices, and micro-batches.
-    transfer : float
-        Time to send to the next device [s].
-
-    Yields
-    ------
-    tuple
-        Device, chunk, micro-batch, kind, start and end [s].
+    `durations`: time of F, B and W on each device [s]; `transfer`: time to send to the next device [s].
     """
     devices = _Devices(durations, pp, microbatches, transfer)
     passes = [devices.run(min(map(devices.choice, range(pp)))) for _ in range(3 * pp * microbatches)]
