@@ -16,15 +16,17 @@ from traincast.core.errors import InputError, unknown_name_error
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
 from traincast.core.system import System
+from traincast.ui.figures.study import best_rows
 from traincast.ui.figures.style import (
     COLUMN,
     PAGE,
     SMALL,
-    best_rows,
+    WHITE_BOX,
     hatched,
     in_unit,
     label,
     log_axes,
+    note,
     panels,
     plain_ticks,
     round_ticks,
@@ -32,11 +34,13 @@ from traincast.ui.figures.style import (
 )
 
 LEVEL_STEPS: Final = (  # of a decade of contour levels: rounded powers of the 40th root of ten
-    1, 1.06, 1.12, 1.18, 1.25, 1.32, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 2.12, 2.24, 2.36, 2.5, 2.65, 2.8, 3, 3.15, 3.35, 3.55, 3.75,
-    4, 4.25, 4.5, 4.75, 5, 5.3, 5.6, 6, 6.3, 6.7, 7.1, 7.5, 8, 8.5, 9, 9.5,
+    1, 1.06, 1.12, 1.18, 1.25, 1.32, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 2.12, 2.24, 2.36, 2.5, 2.65, 2.8, 3,
+    3.15, 3.35, 3.55, 3.75, 4, 4.25, 4.5, 4.75, 5, 5.3, 5.6, 6, 6.3, 6.7, 7.1, 7.5, 8, 8.5, 9, 9.5,
 )  # fmt: skip
 MIN_LEVELS: Final = 8  # contour levels
 LOG_AXIS_RATIO: Final = 8  # fields with a larger range get a logarithmic axis
+BORDER: Final = 0.04  # share of the axes at their borders without labels of isolines
+LABEL_DISTANCE: Final = (0.09, 0.05)  # between labels of isolines, of the axes
 Grid = tuple[Floats, Floats, Floats]  # x, y, and values of shape (y, x), nan where nothing fits
 
 
@@ -51,43 +55,17 @@ def contour(
 ) -> Figure:
     """Draw contours of a result of the best plan over two varied fields (arXiv 2410.00273, studies 4 and 5).
 
-    Parameters
-    ----------
-    frame : polars.DataFrame
-        A study's table, of one model and batch. What else it has several of (strategies, systems, other fields) is optimised over.
-    x, y : str
-        Paths of varied fields. A field that varied together with one of them gets the axis opposite.
-    gpus : int or sequence of int
-        Numbers of GPUs, a panel each.
-    value : str
-        A result, such as ``"training_days"`` or ``"step_seconds"``.
-    marks : sequence of System
-        Machines to mark.
-
-    Raises
-    ------
-    InputError
-        If the table lacks a field, the value or a number of GPUs, or a field did not vary.
+    The table is of one model and batch; strategies, systems and other fields are optimised over. Each number
+    of GPUs is a panel, `marks` are machines to mark, and a field that varied together with x or y gets the
+    axis opposite.
     """
     rows = best_rows(frame, "contour", "model", "gbs")
     for name in (x, y, value):
         if name not in frame.columns:
-            raise unknown_name_error(
-                "column",
-                name,
-                [column for column in frame.columns if COLUMNS[column].kind in {"figure", "result"}],
-            )
+            known = [column for column in frame.columns if COLUMNS[column].kind in {"figure", "result"}]
+            raise unknown_name_error("column", name, known)
     sizes = [gpus] if isinstance(gpus, int) else list(gpus)
-    problems = [f"the table has nothing on {n:,} GPUs" for n in sizes if n not in rows["gpus"]]
-    problems += [
-        f"{path} has one value: nothing to draw contours over" for path in (x, y) if rows[path].n_unique() < 2
-    ]
-    if x == y:
-        problems.append(f"x and y are both {x}")
-    elif rows.select(x, y).unique().height < rows[x].n_unique() * rows[y].n_unique():
-        problems.append(f"the table has not every value of {x} with every value of {y}: they vary together")
-    if problems:
-        raise InputError("contour", problems)
+    _check_fields(rows, x, y, sizes)
     grids = [_fastest_grid(rows.filter(pl.col("gpus") == n), x, y, value) for n in sizes]
     levels = _contour_levels(np.concatenate([z.ravel() for _, _, z in grids]))
     width = COLUMN + 1.2 if len(sizes) == 1 else PAGE * len(sizes) / 2
@@ -97,19 +75,32 @@ def contour(
         ax.set_title(f"{rows['model'][0]}, {n:,} GPUs")
         ax.set_xlabel(label(x))
         _mark_systems(ax, x, y, marks)
-        _add_opposite_axes(ax, rows, x, y, last=ax is axes[-1])
+        _add_opposite_axis(ax, rows, x, y, "top")
+    _add_opposite_axis(axes[-1], rows, y, x, "right")
     axes[0].set_ylabel(label(y))
-    if shown := [contours for contours in filled if contours is not None]:
-        bar = figure.colorbar(shown[0], ax=axes, label=label(value), format="%g", ticks=levels, pad=0.02)
+    if drawn := [contours for contours in filled if contours is not None]:
+        bar = figure.colorbar(drawn[0], ax=axes, label=label(value), format="%g", ticks=levels, pad=0.02)
         bar.ax.tick_params(labelsize=7)
     return figure
 
 
+def _check_fields(rows: pl.DataFrame, x: str, y: str, sizes: Sequence[int]) -> None:
+    """Refuse numbers of GPUs that the table lacks, and fields that are no grid."""
+    problems = [f"the table has nothing on {n:,} GPUs" for n in sizes if n not in rows["gpus"]]
+    constant = [path for path in (x, y) if rows[path].n_unique() < 2]
+    problems += [f"{path} has one value: nothing to draw contours over" for path in constant]
+    if x == y:
+        problems.append(f"x and y are both {x}")
+    elif rows.select(x, y).unique().height < rows[x].n_unique() * rows[y].n_unique():
+        problems.append(f"the table has not every value of {x} with every value of {y}: they vary together")
+    if problems:
+        raise InputError("contour", problems)
+
+
 def _fastest_grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:
     """Return the value of the fastest plan at each pair of fields."""
-    fastest = rows.sort("step_seconds", nulls_last=True, maintain_order=True).unique(
-        [x, y], keep="first", maintain_order=True
-    )
+    ordered = rows.sort("step_seconds", nulls_last=True, maintain_order=True)
+    fastest = ordered.unique([x, y], keep="first", maintain_order=True)
     xs, across = np.unique(fastest[x].to_numpy(), return_inverse=True)
     ys, up = np.unique(fastest[y].to_numpy(), return_inverse=True)
     z = np.full((len(ys), len(xs)), np.nan)
@@ -126,98 +117,87 @@ def _contour_levels(values: Floats) -> Floats:
     decades = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for stride in (8, 4, 2, 1):
         levels = np.outer(decades, LEVEL_STEPS[::stride]).ravel()
-        levels = levels[
-            np.searchsorted(levels, low, "right") - 1 : np.searchsorted(levels, high, "right") + 1
-        ]
-        if len(levels) >= MIN_LEVELS:
-            return levels
+        first, last = np.searchsorted(levels, (low, high), "right")
+        if last + 2 - first >= MIN_LEVELS:
+            return levels[first - 1 : last + 1]
     return np.asarray(MaxNLocator(MIN_LEVELS).tick_values(low, high * (1 + 1e-9)))
 
 
-def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> Any:
-    """Draw filled contours and labelled isolines for one number of GPUs; empty areas are marked as not fitting."""
+def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> ContourSet | None:
+    """Draw filled contours and labelled isolines; empty areas are marked as not fitting."""
     xs, ys, z = grid
     ax.set(xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
-    log_axes(
-        ax,
-        "".join(name for name, values in (("x", xs), ("y", ys)) if values[-1] > LOG_AXIS_RATIO * values[0]),
-    )
+    wide = [name for name, values in (("x", xs), ("y", ys)) if values[-1] > LOG_AXIS_RATIO * values[0]]
+    log_axes(ax, "".join(wide))
     empty = np.isnan(z)
     if empty.any():
         hatched(ax)
         up, across = np.nonzero(empty)
-        places = ax.transAxes.inverted().transform(
-            ax.transData.transform(np.column_stack((xs[across], ys[up])))
-        )
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-        look: dict[str, Any] = {
-            "transform": ax.transAxes,
-            "fontsize": SMALL,
-            "ha": "center",
-            "va": "center",
-            "bbox": box,
-        }
-        right, top = places.mean(axis=0).clip(0.16, 0.84)
-        ax.text(right, top, "does not fit", **look)
+        right, top = _share_of_axes(ax, np.column_stack((xs[across], ys[up]))).mean(axis=0).clip(0.16, 0.84)
+        look: dict[str, Any] = {"transform": ax.transAxes, "ha": "center", "va": "center", "bbox": WHITE_BOX}
+        ax.text(right, top, "does not fit", fontsize=SMALL, **look)
     if empty.all():
         return None
-    shown = np.ma.masked_invalid(z)
-    filled = ax.contourf(xs, ys, shown, levels, cmap="cividis_r", norm=BoundaryNorm(levels, 256))
-    inside = levels[(levels > shown.min()) & (levels < shown.max())]
+    known = np.ma.masked_invalid(z)
+    filled = ax.contourf(xs, ys, known, levels, cmap="cividis_r", norm=BoundaryNorm(levels, 256))
+    inside = levels[(levels > known.min()) & (levels < known.max())]
     if len(inside):
-        _label_isolines(ax, ax.contour(xs, ys, shown, inside, colors="black", linewidths=0.5))
+        _label_isolines(ax, ax.contour(xs, ys, known, inside, colors="black", linewidths=0.5))
     return filled
+
+
+def _share_of_axes(ax: Axes, points: Any) -> Floats:
+    """Return points of the data as shares of the axes."""
+    return np.asarray(ax.transAxes.inverted().transform(ax.transData.transform(points)))
 
 
 def _label_isolines(ax: Axes, lines: ContourSet) -> None:
     """Label isolines, away from the borders and from each other."""
-    label_places = np.empty((0, 2))
+    labelled = np.empty((0, 2))
     for text in ax.clabel(lines, inline=False, fmt="%g", fontsize=SMALL, colors="black"):
         text.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.8)])
-        place = ax.transAxes.inverted().transform(ax.transData.transform(text.get_position()))
-        near = np.abs(label_places - place) < (0.09, 0.05)
-        if np.abs(place - 0.5).max() > 0.46 or near.all(axis=1).any():
+        place = _share_of_axes(ax, text.get_position())
+        near = np.abs(labelled - place) < LABEL_DISTANCE
+        if np.abs(place - 0.5).max() > 0.5 - BORDER or near.all(axis=1).any():
             text.remove()
         else:
-            label_places = np.vstack((label_places, place))
+            labelled = np.vstack((labelled, place))
 
 
 def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
     """Mark the machines that lie in the panel, by name."""
-    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8}
     for system in systems:
         figures = system.figures()
         point = float(in_unit(x, figures[x])), float(in_unit(y, figures[y]))
-        right, up = ax.transAxes.inverted().transform(ax.transData.transform(point))
-        if max(abs(right - 0.5), abs(up - 0.5)) < 0.5 + 1e-6:
-            ax.plot(
-                *point, "o", color="white", markeredgecolor="black", markersize=4.5, clip_on=False, zorder=5
-            )
-            ax.annotate(
-                system.accelerator.name, point, (6 if right < 0.5 else -6, 0), textcoords="offset points", fontsize=SMALL, bbox=box,
-                zorder=5, ha="left" if right < 0.5 else "right", va="bottom" if up < 0.5 else "top",
-            )  # fmt: skip
-
-
-def _add_opposite_axes(ax: Axes, rows: pl.DataFrame, x: str, y: str, last: bool) -> None:
-    """Add axes for the fields that vary together with x and y."""
-    for path, other, side in ((x, y, "top"), (y, x, "right")):
-        pair = _field_varying_with(rows, path, other)
-        if pair is None or (side == "right" and not last):
+        right, up = _share_of_axes(ax, point)
+        if max(abs(right - 0.5), abs(up - 0.5)) >= 0.5 + 1e-6:
             continue
-        name, at, values = pair
-        low, high = values[0], values[-1]
-        ticks = round_ticks(low, high)
-        second = ax.secondary_xaxis("top") if side == "top" else ax.secondary_yaxis("right")
-        plain_ticks(
-            second.xaxis if side == "top" else second.yaxis, np.interp(ticks, values, at).tolist(), ticks
-        )
-        second.tick_params(labelsize=7, width=0.6)
-        second.set(**{"xlabel" if side == "top" else "ylabel": label(name)})
+        dot: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "markersize": 4.5}
+        ax.plot(*point, "o", **dot, clip_on=False, zorder=5)
+        box = WHITE_BOX | {"alpha": 0.7, "pad": 0.8}
+        side: dict[str, Any] = {"ha": "left", "va": "bottom" if up < 0.5 else "top"}
+        if right >= 0.5:
+            side["ha"] = "right"
+        offset = (6 if right < 0.5 else -6, 0)
+        note(ax, system.accelerator.name, point, offset, bbox=box, zorder=5, **side)
+
+
+def _add_opposite_axis(ax: Axes, rows: pl.DataFrame, path: str, other: str, side: str) -> None:
+    """Add an axis opposite to that of a field, for a field that varies together with it."""
+    pair = _field_varying_with(rows, path, other)
+    if pair is None:
+        return
+    name, places, values = pair
+    ticks = round_ticks(values[0], values[-1])
+    second = ax.secondary_xaxis("top") if side == "top" else ax.secondary_yaxis("right")
+    axis = second.xaxis if side == "top" else second.yaxis
+    plain_ticks(axis, np.interp(ticks, values, places).tolist(), ticks)
+    second.tick_params(which="both", labelsize=7, width=0.6)
+    axis.set_label_text(label(name))
 
 
 def _field_varying_with(rows: pl.DataFrame, path: str, other: str) -> tuple[str, Floats, Floats] | None:
-    """Return a field that rises with another at every point: its name, and the values of both in the units shown."""
+    """Return a field that rises with another at every point: its name, and both values in the units shown."""
     fields = [name for name in rows.columns if COLUMNS[name].kind == "figure" and name not in (path, other)]
     for name in fields:
         pairs = rows.select(path, name).unique().sort(path)

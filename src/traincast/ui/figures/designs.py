@@ -13,11 +13,11 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
-from traincast.core.plan import Plan
+from traincast.core.plan import Plan, Plans
 from traincast.core.system import System
 from traincast.step.estimate import Estimates, estimate
 from traincast.step.placement import placements
-from traincast.ui.figures.style import BLUE, COLUMN, SMALL, in_unit, label, log_axes, panels, styled, unit_of
+from traincast.ui.figures.style import BLUE, COLUMN, in_unit, label, log_axes, note, panels, styled, unit_of
 
 BASE_PLAN: Final = Plan(tp=8)
 STAGES_TRIED: Final = tuple(1 << power for power in range(8))
@@ -35,107 +35,68 @@ def design_space(
 ) -> Figure:
     """Draw step times of plans chosen by hand, each with every placement (arXiv 2410.00273, study 3).
 
-    Parameters
-    ----------
-    model, system : Model, System
-        The transformer and the cluster.
-    gpus, gbs : int
-        Number of GPUs; global batch [sequences].
-    base : Plan
-        What all plans have in common; data parallelism takes the GPUs that are left.
-    stages : sequence of int
-        Pipeline stages to try; those that break a rule are left out.
-    assumptions : str or Assumptions, optional
-        Assumptions; as for `estimate` if left out.
-
-    Raises
-    ------
-    InputError
-        If no number of stages gives a plan that meets the rules.
+    Plans have the base in common and differ in their pipeline stages; data parallelism takes the GPUs that
+    are left. Stages that break a rule are left out.
     """
-    columns = list(_estimates_of_placements(model, system, gpus, gbs, base, stages, assumptions))
+    plans = _plans(system, gpus, base, stages)
+    columns = list(_estimates(model, system, plans, gbs, assumptions))
     if not columns:
-        raise InputError(
-            "design space",
-            [f"{base} on {gpus:,} GPUs: no number of pipeline stages gives a plan that meets the rules"],
-        )
+        problem = "no number of pipeline stages gives a plan that meets the rules"
+        raise InputError("design space", [f"{base} on {gpus:,} GPUs: {problem}"])
     figure, (ax,) = panels(1, width=max(COLUMN + 0.7, 1.2 + 0.5 * len(columns)), height=3.6)
+    ticks = []
     for place, est in enumerate(columns):
         _draw_placements(ax, place, est)
+        memory = np.max(in_unit("memory_bytes", est.memory_bytes))  # the same for every placement
+        ticks.append(f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{memory:.0f}")
     ax.margins(x=0.06, y=0.25)
     log_axes(ax, "y")
     ax.grid(True, axis="y")
     ax.set_ylabel(label("step_seconds"))
-    ticks = [
-        f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{_memory_shown(est):.0f}" for est in columns
-    ]
     ax.set_xticks(range(len(columns)), ticks)
     rows = f"pp\ndp\nmemory [{unit_of('memory_bytes')[0]}]"
-    ax.annotate(rows, (0, 0), (-4, -7), "axes fraction", "offset points", fontsize=7, ha="right", va="top")
+    note(ax, rows, (0, 0), (-4, -7), xycoords="axes fraction", fontsize=7, ha="right", va="top")
     ax.set_xlabel(f"{label('pp')}, {label('dp').lower()},\n{label('memory_bytes', '').lower()}")
     figure.suptitle(f"{model.title} on {gpus:,} × {system.name}, {base}", fontsize=7.5)
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "color": BLUE}
-    handles = [
-        Line2D([], [], label="a placement", **dot),
-        Line2D([], [], label="does not fit", markerfacecolor="white", **dot),
-    ]
+    hollow = Line2D([], [], label="does not fit", markerfacecolor="white", **dot)
+    handles = [Line2D([], [], label="a placement", **dot), hollow]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
-
-
-def _memory_shown(est: Estimates) -> float:
-    """Return the memory in the unit shown; it is the same for every placement."""
-    return float(np.max(in_unit("memory_bytes", np.asarray(est.memory_bytes))))
 
 
 def _draw_placements(ax: Axes, place: int, est: Estimates) -> None:
     """Draw the times of all placements of a plan above each other, the best one labelled."""
     seconds = np.atleast_1d(in_unit("step_seconds", np.asarray(est.step_seconds)))
-    fits = bool(np.all(est.fits))
-    ax.plot(
-        [place] * 2,
-        [seconds.min(), seconds.max()],
-        color=BLUE,
-        linewidth=4,
-        alpha=0.25,
-        solid_capstyle="butt",
-    )
-    ax.plot(
-        [place] * len(seconds), seconds, "o", color=BLUE, markerfacecolor=BLUE if fits else "white", zorder=3
-    )
+    ends = [seconds.min(), seconds.max()]
+    ax.plot([place] * 2, ends, color=BLUE, linewidth=4, alpha=0.25, solid_capstyle="butt")
+    face = BLUE if np.all(est.fits) else "white"
+    ax.plot([place] * len(seconds), seconds, "o", color=BLUE, markerfacecolor=face, zorder=3)
     plan = est.plan.take(int(np.argmin(seconds)))
     fast = {axis: getattr(plan, f"fast_{axis}") for axis in STRATEGIES[plan.strategy].axes}
-    label_text = "\n".join(f"{axis} {members:.0f}" for axis, members in fast.items() if members > 1)
-    text_style: dict[str, Any] = {
-        "textcoords": "offset points",
-        "fontsize": SMALL,
-        "ha": "center",
-        "va": "top",
-        "linespacing": 0.95,
-    }
-    ax.annotate(label_text, (place, seconds.min()), (0, -4), **text_style)
+    text = "\n".join(f"{axis} {members:.0f}" for axis, members in fast.items() if members > 1)
+    note(ax, text, (place, seconds.min()), (0, -4), ha="center", va="top", linespacing=0.95)
 
 
-def _estimates_of_placements(
-    model: Model,
-    system: System,
-    gpus: int,
-    gbs: int,
-    base: Plan,
-    stages: Sequence[int],
-    assumptions: str | Assumptions | None,
-) -> Iterator[Estimates]:
-    """Yield an estimate for each plan that meets the rules, with columns over its placements."""
+def _plans(system: System, gpus: int, base: Plan, stages: Sequence[int]) -> Iterator[Plans]:
+    """Yield each plan as columns over its placements."""
     for pp in stages:
         dp, rest = divmod(gpus, base.tp * base.tp2 * base.cp * pp)
         if rest or not dp:
             continue
         fast_pp, fast_dp = (1 if degree == 1 else None for degree in (pp, dp))
-        all_placements = placements(
-            replace(base, pp=pp, dp=dp, fast_pp=fast_pp, fast_dp=fast_dp), system.fast_domain
-        )
-        if all_placements is not None:
-            try:
-                yield estimate(model, system, all_placements, gbs=gbs, assumptions=assumptions)
-            except InputError:  # breaks a rule
-                continue
+        plan = replace(base, pp=pp, dp=dp, fast_pp=fast_pp, fast_dp=fast_dp)
+        columns = placements(plan, system.fast_domain)
+        if columns is not None:
+            yield columns
+
+
+def _estimates(
+    model: Model, system: System, plans: Iterator[Plans], gbs: int, assumptions: str | Assumptions | None
+) -> Iterator[Estimates]:
+    """Yield an estimate for each plan that meets the rules."""
+    for plan in plans:
+        try:
+            yield estimate(model, system, plan, gbs=gbs, assumptions=assumptions)
+        except InputError:  # breaks a rule
+            continue

@@ -15,9 +15,8 @@ from traincast.planner.study.results import Results, read
 from traincast.ui.figures.contours import contour
 from traincast.ui.figures.search import pareto, roofline, tornado
 from traincast.ui.figures.step import memory_waterfall
-from traincast.ui.figures.study import optima, strong_scaling
+from traincast.ui.figures.study import optima, strong_scaling, unique
 
-SELECT_COLUMNS: Final = ("model", "system", "strategy", "gbs")
 OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
     "pareto": pareto,
     "tornado": tornado,
@@ -27,41 +26,22 @@ OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
 
 
 def draw_plan(path: Path, kind: str) -> Figure:
-    """Draw the best plan of a search that was printed with ``traincast plan --json``.
-
-    Parameters
-    ----------
-    path : Path
-        The file; its search is run again.
-    kind : {"pareto", "tornado", "roofline", "waterfall"}
-        What to draw.
-
-    Raises
-    ------
-    InputError
-        If the file is no such search, or no plan fits.
-    """
+    """Draw the best plan of a search printed with ``traincast plan --json``, which is run again."""
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        names = {key: document[key] for key in ("gpus", "assumptions")}
         model, system = (
             load_model(document["model"], seq=document.get("seq")),
             load_system(document["system"]),
         )
-        result = search(
-            model,
-            system,
-            gbs=document["global_batch"],
-            strategy=document["strategies"],
-            framework=document["framework"],
-            **names,
-        )
+        names = ("gpus", "assumptions", "framework")
+        arguments = {name: document[name] for name in names}
+        arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}
+        result = search(model, system, **arguments)
     except FileNotFoundError:
         raise InputError(str(path), ["no such file"]) from None
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            str(path), [f"is no search as traincast plan --json prints it ({type(error).__name__})"]
-        ) from None
+        problem = f"is no search as traincast plan --json prints it ({type(error).__name__})"
+        raise InputError(str(path), [problem]) from None
     if result.best is None:
         raise InputError(str(path), ["no plan fits, so there is none to draw"])
     return OF_A_PLAN[kind](result)
@@ -75,25 +55,9 @@ def draw_study(
     gpus: int | None = None,
     **select: str | int | None,
 ) -> Figure:
-    """Draw the table of a study.
+    """Draw the table of a study, of the rows with the selected values (``model``, ``system``, …).
 
-    Parameters
-    ----------
-    path : Path
-        The table.
-    kind : {"scaling", "throughput", "optima", "contour"}
-        What to draw.
-    x, y : str, optional
-        Varied fields of a contour; the first field of the first two axes, if not given.
-    gpus : int, optional
-        Number of GPUs of a contour; the largest, if not given.
-    **select
-        Rows to draw: ``model``, ``system``, ``strategy``, ``gbs``.
-
-    Raises
-    ------
-    InputError
-        If the file is no table of a study, or does not hold what is asked for.
+    A contour is over the first fields of the first two axes, on the largest number of GPUs, if not given.
     """
     results = read(path)
     frame = results.frame
@@ -102,8 +66,7 @@ def draw_study(
             frame = _rows_with(path, frame, name, value)
     if kind == "contour":
         x, y = x or _first_field(path, results, 0), y or _first_field(path, results, 1)
-        largest: Any = frame["gpus"].max()
-        return contour(frame, x, y, largest if gpus is None else gpus)
+        return contour(frame, x, y, max(frame["gpus"]) if gpus is None else gpus)
     if kind == "optima":
         return optima(frame)
     return strong_scaling(frame, "throughput" if kind == "throughput" else "training_days")
@@ -111,7 +74,7 @@ def draw_study(
 
 def _rows_with(path: Path, frame: pl.DataFrame, name: str, value: str | int) -> pl.DataFrame:
     """Return the rows with one value of a column."""
-    known = frame[name].unique(maintain_order=True).to_list()
+    known = unique(frame, name)
     if value not in known:
         raise InputError(str(path), [f"{name} = {value!r}: must be one of {', '.join(map(str, known))}"])
     return frame.filter(pl.col(name) == value)
@@ -121,8 +84,6 @@ def _first_field(path: Path, results: Results, axis: int) -> str:
     """Return the first field of a study's axis."""
     axes = results.metadata["study"]["vary"]
     if axis >= len(axes):
-        raise InputError(
-            str(path),
-            [f"varies {len(axes)} axes; a contour needs two: give --x and --y of a study that has them"],
-        )
+        problem = f"varies {len(axes)} axes; a contour needs two: give --x and --y of a study that has them"
+        raise InputError(str(path), [problem])
     return str(next(iter(axes[axis])))

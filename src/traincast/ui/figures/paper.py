@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import polars as pl
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 SYSTEM: Final = "b200-nvs8"  # of the studies of one machine
 GPT, VIT = MODELS.values()
-GENERATIONS: Final = (
-    "a100-nvs8",
-    "h200-nvs8",
-    "b200-nvs8",
-    "b200-next-nvs8",
-)  # generations that studies 4 and 5 run through
+GENERATIONS: Final = ("a100-nvs8", "h200-nvs8", "b200-nvs8", "b200-next-nvs8")  # of studies 4 and 5
 HBM: Final = ("accelerator.hbm_bytes", "accelerator.hbm_bandwidth")
 RATES: Final = ("accelerator.matrix_flops", "accelerator.vector_flops")
 OPTIMA_CASES: Final = ((GPT, "1d"), (GPT, "summa"), (VIT, "summa"), (VIT, "context"))
@@ -35,45 +30,24 @@ CONTOUR_GPUS, DESIGN_GPUS = 8192, 16384  # GPUs of studies 4 and 5, and of study
 
 
 def paper_studies() -> dict[str, Study]:
-    """Return studies 1, 4 and 5 of the paper by name; 2 is a part of 1, and 3 is not a search.
-
-    Returns
-    -------
-    dict of str to Study
-        ``"strong-scaling"``, ``"capacity-bandwidth"`` and ``"flops-capacity"``.
-    """
+    """Return studies 1, 4 and 5 of the paper by name; 2 is a part of 1, and 3 is not a search."""
     capacity = np.linspace(80e9, 1000e9, 32)
     bandwidth = np.linspace(500e9, 16000e9, 28)
     systems = [f"{name}-nvs{domain}" for name in ACCELERATORS for domain in DOMAINS]
-    alone = {HBM[0]: capacity.tolist()}, {HBM[1]: bandwidth.tolist()}
-    paired = between_generations(HBM, 4), between_generations(RATES, 8)
-    return {
-        "strong-scaling": define(
-            models=list(MODELS.values()), systems=systems, gpus=GPUS, gbs=BATCH, name="strong-scaling"
-        ),
-        "capacity-bandwidth": define(
-            models=[GPT],
-            systems=[SYSTEM],
-            gpus=GPUS,
-            strategies=["1d"],
-            gbs=BATCH,
-            vary=alone,
-            name="capacity-bandwidth",
-        ),
-        "flops-capacity": define(
-            models=[GPT],
-            systems=[SYSTEM],
-            gpus=GPUS,
-            strategies=["1d"],
-            gbs=BATCH,
-            vary=paired,
-            name="flops-capacity",
-        ),
+    sweeps: dict[str, tuple[Axis, ...]] = {
+        "capacity-bandwidth": ({HBM[0]: capacity.tolist()}, {HBM[1]: bandwidth.tolist()}),
+        "flops-capacity": (between_generations(HBM, 4), between_generations(RATES, 8)),
     }
+    one_system: dict[str, Any] = {"models": [GPT], "systems": [SYSTEM], "strategies": ["1d"]}
+    name = "strong-scaling"
+    studies = {name: define(models=list(MODELS.values()), systems=systems, gpus=GPUS, gbs=BATCH, name=name)}
+    for name, vary in sweeps.items():
+        studies[name] = define(**one_system, gpus=GPUS, gbs=BATCH, vary=vary, name=name)
+    return studies
 
 
 def between_generations(paths: tuple[str, ...], points: int) -> Axis:
-    """Return fields that vary together between generations of accelerators, `points` on each leg, its ends included."""
+    """Return fields that vary together between generations, `points` on each leg, its ends included."""
     figures = [load_system(name).figures() for name in GENERATIONS]
     legs = {
         path: [np.linspace(float(a[path]), float(b[path]), points) for a, b in pairwise(figures)]
@@ -85,15 +59,7 @@ def between_generations(paths: tuple[str, ...], points: int) -> Axis:
 
 
 def paper_figures() -> Iterator[tuple[str, "Figure"]]:
-    """Yield every figure of the paper's five studies.
-
-    Yields
-    ------
-    stem : str
-        Name for a file.
-    figure : Figure
-        The figure.
-    """
+    """Yield every figure of the paper's five studies, with a name for its file."""
     from traincast.ui import figures as plots
 
     frames = {name: run(study).frame for name, study in paper_studies().items()}

@@ -23,6 +23,7 @@ from traincast.ui.figures.style import (
     SKY,
     SMALL,
     YELLOW,
+    small_ticks,
     styled,
 )
 
@@ -32,14 +33,17 @@ KINDS: Final = {
     "B": ("gradient of inputs", YELLOW),
     "W": ("gradient of weights", SKY),
 }
-MAX_WHITE_SHARE: Final = 0.6  # how much white the last chunk of a device has
 WAITS: Final = {"bubble": ("wait for other stages", "#e8e8e8"), "pp_comm": ("wait for a transfer", PURPLE)}
+TITLES: Final = ("the whole step", "its beginning", "the end of its pipeline")
+MAX_WHITE_SHARE: Final = 0.6  # how much white the last chunk of a device has
 DIGIT_WIDTH: Final = 0.04  # width of a digit of a micro-batch's number [inch]
 NUMBER_FONT_SIZE: Final = 4.4  # font size of these numbers [pt]
 AXES_WIDTH: Final = 6.3  # width of the axes, about [inch]
 ROW_HEIGHTS: Final = (0.09, 0.19)  # least and most height of a device's row [inch]
 MAX_ROWS_HEIGHT: Final = 2.2  # most height of all rows, where rows are not at their least [inch]
 ROW_SHARE_DRAWN: Final = 0.86  # share of a row that is drawn on
+MAX_DEVICES_NAMED: Final = 16  # of an axis
+Span = tuple[int, float, float]  # device, start and end [s]
 
 
 class Window(NamedTuple):
@@ -58,12 +62,8 @@ class Window(NamedTuple):
 def timeline(trace: Trace) -> Figure:
     """Draw the simulated step: passes by kind with micro-batch numbers, waits, and what follows the pipeline.
 
-    Where the whole step leaves no room for numbers, its beginning and the end of its pipeline are drawn larger below.
-
-    Parameters
-    ----------
-    trace : Trace
-        The trace of a plan.
+    Where the whole step leaves no room for numbers, its beginning and the end of its pipeline are drawn
+    larger below.
     """
     windows, pp = _windows(trace), trace.timeline.pp
     row = float(np.clip(MAX_ROWS_HEIGHT / pp, *ROW_HEIGHTS))
@@ -71,23 +71,23 @@ def timeline(trace: Trace) -> Figure:
     axes = figure.subplots(len(windows), 1, squeeze=False)[:, 0].tolist()
     for ax, window in zip(axes, windows, strict=True):
         _draw_panel(ax, trace, window, numbered=len(windows) == 1 or window is not windows[0])
-    for ax, name in zip(axes, ("the whole step", "its beginning", "the end of its pipeline"), strict=False):
-        ax.set_title(name if len(axes) > 1 else "", fontsize=SMALL, loc="left")
+    for ax, title in zip(axes, TITLES, strict=False):
+        ax.set_title(title if len(axes) > 1 else "", fontsize=SMALL, loc="left")
     for window in windows[1:]:
         axes[0].plot(window, [-0.75] * 2, color=BLACK, linewidth=1.5, solid_capstyle="butt", clip_on=False)
     est = trace.estimate
     figure.suptitle(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=7)
     axes[-1].set_xlabel("Time [s]")
     figure.supylabel("Stage", fontsize=8)
-    has_chunks = any(step_pass.chunk != passes[0].chunk for passes in trace.by_device for step_pass in passes)
-    legend_title = "the lighter a pass, the later its chunk of the stage" if has_chunks else None
-    look: dict[str, Any] = {"ncols": 4, "columnspacing": 1.2, "title": legend_title, "title_fontsize": SMALL}
+    has_chunks = any(len({step_pass.chunk for step_pass in passes}) > 1 for passes in trace.by_device)
+    chunks = "the lighter a pass, the later its chunk of the stage" if has_chunks else None
+    look: dict[str, Any] = {"ncols": 4, "columnspacing": 1.2, "title": chunks, "title_fontsize": SMALL}
     figure.legend(handles=_legend(trace), loc="outside lower center", **look)
     return figure
 
 
 def _windows(trace: Trace) -> list[Window]:
-    """Return the whole step and, where that has no room for numbers, its beginning and the end of its pipeline."""
+    """Return the whole step and, where that has no room for numbers, its beginning and its pipeline's end."""
     end = max(trace.begin) + max(trace.step_seconds, trace.simulated_seconds)
     shortest = min(filter(None, trace.passes.seconds("F")), default=end)
     room = 0.97 * AXES_WIDTH / (DIGIT_WIDTH * len(str(trace.microbatches - 1))) * shortest
@@ -99,67 +99,55 @@ def _windows(trace: Trace) -> list[Window]:
 
 def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
     """Draw one part of the step."""
-    looks: dict[tuple[Any, str], list[tuple[int, float, float]]] = {}
+    bars: dict[tuple[Any, str], list[Span]] = {}  # of each colour and hatch
     for device, passes in enumerate(trace.by_device):
         chunks = sorted({step_pass.chunk for step_pass in passes})
         for step_pass in passes:
-            colour = _lightened(
-                KINDS[step_pass.kind][1], chunks.index(step_pass.chunk) / max(len(chunks) - 1, 1)
-            )
-            looks.setdefault((colour, ""), []).append((device, step_pass.start, step_pass.end))
+            share = chunks.index(step_pass.chunk) / max(len(chunks) - 1, 1)
+            colour = _lightened(KINDS[step_pass.kind][1], share)
+            bars.setdefault((colour, ""), []).append((device, step_pass.start, step_pass.end))
             if numbered:
                 _draw_number(ax, step_pass, window, colour)
         for component, start, seconds in trace.waits[device]:
-            looks.setdefault((WAITS[component][1], ""), []).append((device, start, start + seconds))
+            bars.setdefault((WAITS[component][1], ""), []).append((device, start, start + seconds))
         for after in trace.after:
             start = trace.begin[device] + after.start
-            looks.setdefault(_colour_and_hatch(after.component), []).append(
-                (device, start, start + after.seconds)
-            )
-    for (colour, hatch), spans in looks.items():
-        shown = [
-            span for span in spans if span[1] < window.end and span[2] > window.start and span[2] > span[1]
+            span = (device, start, start + after.seconds)
+            bars.setdefault(_colour_and_hatch(after.component), []).append(span)
+    for (colour, hatch), spans in bars.items():
+        visible = [
+            (device, start, end)
+            for device, start, end in spans
+            if start < window.end and end > window.start and end > start
         ]
-        _draw_bars(ax, colour, hatch, shown, edged=numbered)
+        _draw_bars(ax, colour, hatch, visible, edged=numbered)
     ax.set(xlim=window, ylim=(trace.timeline.pp - 0.5, -0.5))
-    ax.set_yticks(range(0, trace.timeline.pp, 1 + (trace.timeline.pp - 1) // 16))
-    ax.tick_params(which="both", labelsize=7, width=0.6)
+    ax.set_yticks(range(0, trace.timeline.pp, 1 + (trace.timeline.pp - 1) // MAX_DEVICES_NAMED))
+    small_ticks(ax)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
 
 
-def _draw_bars(
-    ax: Axes, colour: Any, hatch: str, spans: Collection[tuple[int, float, float]], edged: bool
-) -> None:
+def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[Span], edged: bool) -> None:
     """Draw bars of one style; as an image where they are too close for edges."""
     half = ROW_SHARE_DRAWN / 2
     corners = [
         [(low, d - half), (high, d - half), (high, d + half), (low, d + half)] for d, low, high in spans
     ]
-    look: dict[str, Any] = {
-        "facecolors": [colour],
-        "edgecolors": _edge_colour(colour),
-        "linewidths": 0.3 if edged else 0.0,
-        "hatch": hatch or None,
-    }
-    ax.add_collection(PolyCollection(corners, **look, rasterized=not edged and not hatch), autolim=False)
+    edges: dict[str, Any] = {"edgecolors": _edge_colour(colour), "linewidths": 0.3 if edged else 0.0}
+    look = edges | {"hatch": hatch or None, "rasterized": not edged and not hatch}
+    ax.add_collection(PolyCollection(corners, facecolors=[colour], **look), autolim=False)
 
 
 def _draw_number(ax: Axes, step_pass: SimulatedPass, window: Window, colour: Any) -> None:
     """Write the number of a pass's micro-batch where it has room."""
-    width = (
-        (min(step_pass.end, window.end) - max(step_pass.start, window.start)) / window.seconds * AXES_WIDTH
-    )
+    start, end = max(step_pass.start, window.start), min(step_pass.end, window.end)
+    width = (end - start) / window.seconds * AXES_WIDTH
     if step_pass.end > step_pass.start and width >= DIGIT_WIDTH * len(str(step_pass.microbatch)):
-        light = np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) > 0.5
-        middle = (max(step_pass.start, window.start) + min(step_pass.end, window.end)) / 2
-        look: dict[str, Any] = {
-            "ha": "center",
-            "va": "center_baseline",
-            "fontsize": NUMBER_FONT_SIZE,
-            "color": BLACK if light else "white",
-        }
-        ax.text(middle, step_pass.device, str(step_pass.microbatch), **look)
+        is_light = np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) > 0.5
+        look: dict[str, Any] = {"fontsize": NUMBER_FONT_SIZE, "color": BLACK if is_light else "white"}
+        place = ((start + end) / 2, step_pass.device)
+        ax.text(*place, str(step_pass.microbatch), ha="center", va="center_baseline", **look)
 
 
 def _lightened(colour: str, share: float) -> tuple[float, ...]:
@@ -179,18 +167,12 @@ def _edge_colour(colour: Any) -> str:
 
 def _legend(trace: Trace) -> list[Patch]:
     """Return the legend of the kinds of passes and waits that are drawn."""
-    drawn = {step_pass.kind for step_pass in trace.timeline.passes}
-    kinds = [Patch(color=colour, label=name) for kind, (name, colour) in KINDS.items() if kind in drawn]
-    waited = {wait.component for waits in trace.waits for wait in waits}
-    waits = [
-        Patch(color=colour, label=name) for component, (name, colour) in WAITS.items() if component in waited
-    ]
-    after = []
-    for entry in trace.after:
-        colour, hatch = _colour_and_hatch(entry.component)
-        after.append(
-            Patch(
-                facecolor=colour, hatch=hatch, edgecolor=_edge_colour(colour), linewidth=0, label=entry.name
-            )
-        )
-    return [*kinds, *waits, *after]
+    drawn: set[str] = {step_pass.kind for step_pass in trace.timeline.passes}
+    drawn |= {wait.component for waits in trace.waits for wait in waits}
+    looks = KINDS | WAITS
+    handles = [Patch(color=colour, label=name) for key, (name, colour) in looks.items() if key in drawn]
+    for after in trace.after:
+        colour, hatch = _colour_and_hatch(after.component)
+        look = {"facecolor": colour, "hatch": hatch, "edgecolor": _edge_colour(colour), "linewidth": 0}
+        handles.append(Patch(**look, label=after.name))
+    return handles
