@@ -24,7 +24,7 @@ SYSTEMS = {
     "llama3-h100", "grand-teton-h100-96", "gh200-node4", "alps", "isambard-ai", "dgx-b200", "dgx-b300", "gb200-nvl72",
     "gb300-nvl72", "aws-p4d", "aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200", "azure-nd-a100-v4", "azure-ndm-a100-v4",
     "azure-nd-h100-v5", "azure-nd-h200-v5", "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4", "frontier", "lumi", "mi300x-node",
-    "mi325x-node", "mi355x-node", "tpu-v4-pod", "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node",
+    "mi325x-node", "mi355x-node", "tpu-v4-pod", "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node", "jupiter",
 }  # fmt: skip
 
 
