@@ -46,7 +46,7 @@ DOCTESTS = [
     "traincast.analysis.advise",
     "traincast.analysis.trace",
     "traincast.launch.canonical",
-    "traincast.launch.pipeline_layout",
+    "traincast.launch.layer_patterns",
     "traincast.step.placement",
     "traincast.planner.study.executors",
 ]

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.launch.canonical import model_facts
 from traincast.launch.formats import FORMATS
-from traincast.launch.megatron.model_settings import read_moe_layers
+from traincast.launch.megatron import read_moe_layers
 from traincast.launch.read_bash import settings_of
+from traincast.launch.settings import Settings
 from traincast.ui.cli.main import main
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -223,10 +224,10 @@ def test_a_knob_takes_the_place_of_what_follows_from_it(tmp_path):
 
 def test_experts_of_every_other_layer():
     """megatron/core/models/gpt/gpt_layer_specs.py: layers 1, 3, 5, … have experts, one more than half of an odd number."""
-    facts = read_moe_layers({"num_layers": "8", "num_experts": "4", "moe_layer_freq": "2"})
+    facts = read_moe_layers(Settings(num_layers="8", num_experts="4", moe_layer_freq="2"))
     assert len(facts["moe_layers"]) == 4
     with pytest.raises(tc.InputError, match="does not divide 7 layers"):
-        read_moe_layers({"num_layers": "7", "num_experts": "4", "moe_layer_freq": "2"})
+        read_moe_layers(Settings(num_layers="7", num_experts="4", moe_layer_freq="2"))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ MACHINE = tc.load_system("dgx-h100")
 def read_back(form, text, model):
     """Facts of a text that was written."""
     mistakes = ErrorCollector("read back")
-    facts = form.facts(form.settings(text), mistakes)
+    facts = form.facts(form.read(text), mistakes)
     assert mistakes.errors == []
     return launch_facts(*launch_from_facts(facts, "drawn", None if "layers" in facts else model))
 

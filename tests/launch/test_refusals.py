@@ -8,7 +8,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.torchtitan.table import stack
+from traincast.launch.torchtitan import stack
 from traincast.planner.framework_refusals import REFUSALS, accepted, refused
 from traincast.ui.cli.main import main
 
@@ -86,7 +86,7 @@ selective_ac_option = "op"
 )
 def test_whether_the_model_is_compiled(old, new, compiled):
     """torchtitan 0.3.0: "Async TP requires 'model' in --compile.components and --compile.enable"; before, --training.compile."""
-    settings = FORMATS["torchtitan-toml"].settings(TOML.format(tp=2, old=old, new=new, asynchronous=""))
+    settings = FORMATS["torchtitan-toml"].read(TOML.format(tp=2, old=old, new=new, asynchronous=""))
     assert stack(settings) == ("torchtitan-2025" if compiled else "torchtitan-eager")
 
 

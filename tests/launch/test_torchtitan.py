@@ -9,7 +9,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.torchtitan.settings import MODELS
+from traincast.launch.torchtitan import MODELS
 from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")

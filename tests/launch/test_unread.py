@@ -245,7 +245,7 @@ def test_training_of_other_models_is_refused_in_one_sentence(text, form, title, 
 
 def test_what_a_comment_names_is_not_what_is_run(reading):
     assert (
-        reading("# like pretrain_t5.py, with pipe-parallel-size: 2 and pos-emb: rotary\n" + MEGATRON).told[
+        reading("# like pretrain_t5.py, with pipe-parallel-size: 2 and pos-emb: rotary\n" + MEGATRON).facts[
             "tp"
         ]
         == 2
@@ -462,11 +462,11 @@ def test_what_is_usual_does_not_stop(text, form, reading):
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_lists_of_settings_do_not_overlap(name):
     """A name stands in one list; no row of the table, or its pattern, is said to be harmless or small."""
-    form, beside = FORMATS[name], FORMATS[name].beside
-    rows = [one for row in beside.matter for one in row.names]
-    assert not set(beside.small) & set(beside.harmless)
-    assert not {one for one in rows if "*" not in one} & {*beside.small, *beside.harmless}
-    assert not {one for one in form.known for pattern in beside.harmless if one == pattern}
+    form, rules = FORMATS[name], FORMATS[name].table.unread
+    names = {setting for effect in rules.matter for setting in effect.settings if "*" not in setting}
+    assert not set(rules.small) & set(rules.harmless)
+    assert not names & {*rules.small, *rules.harmless}
+    assert not form.known & set(rules.harmless)
 
 
 @pytest.mark.parametrize("to", sorted(FORMATS))
@@ -598,7 +598,7 @@ def test_a_configuration_that_the_script_writes(reading):
 def test_a_precision_that_another_program_fills_in(reading):
     text = DEEPSPEED.replace("true", '"auto"').format('"fp16": {"enabled": "auto"}')
     result = reading(text, "deepspeed")
-    assert result.told["precision"] == "bf16"
+    assert result.facts["precision"] == "bf16"
     assert result.assumed == ("bf16.enabled = true: another program fills in bf16.enabled and fp16.enabled",)
 
 
@@ -651,7 +651,7 @@ def test_settings_of_megatron_deepspeed(tmp_path):
     ],
 )
 def test_flags_that_say_it_in_another_way(flags, fact, value, reading):
-    assert reading(f"{MEGATRON} {flags}").told[fact] == value
+    assert reading(f"{MEGATRON} {flags}").facts[fact] == value
 
 
 @pytest.mark.parametrize(

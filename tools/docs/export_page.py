@@ -1,11 +1,11 @@
 """Page on launches: prose, and the table of settings of every format."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from traincast.launch.canonical import MEANINGS
 from traincast.launch.export import FORMATS
 from traincast.launch.format import Format
-from traincast.launch.mapping import ANY, ChoiceRow, ComputedRow, Row, ValueRow
+from traincast.launch.table import ANY, ChoiceRow, ComputedRow, Row, ValueRow
 from traincast.planner.framework_refusals import REFUSALS
 
 INTRO = """# Launches
@@ -126,13 +126,13 @@ def _refusals() -> str:
 
 def _format(format_: Format, first: Format) -> str:
     """Return the section of a format: its table, what it cannot express, and what is not read."""
-    rows = (_cells(format_, row) for section in format_.rows.values() for row in section)
+    rows = (_cells(format_, row) for section in format_.table.rows.values() for row in section)
     lines = [
         "| fact | setting |",
         "| --- | --- |",
         *(f"| {facts} | {settings} |" for facts, settings in rows),
     ]
-    without = [f"| {_facts((name,))} | {why} |" for name, why in format_.why.items()]
+    without = [f"| {_facts((name,))} | {why} |" for name, why in format_.table.why.items()]
     not_expressed = ["", "Not, or not always, expressed:", "", "| fact | why |", "| --- | --- |", *without]
     unread = (
         ["", "Not read, though it matters:", "", *_unread(format_)]
@@ -144,7 +144,7 @@ def _format(format_: Format, first: Format) -> str:
             (
                 f"## {format_.title} (`--to {format_.name}`)",
                 "",
-                f"Names: {format_.source}.",
+                f"Names: {format_.table.source}.",
                 "",
                 *lines,
                 *not_expressed,
@@ -158,15 +158,15 @@ def _format(format_: Format, first: Format) -> str:
 def _unread(form: Format) -> Iterable[str]:
     """Yield the table of settings that matter and are not read."""
     yield from ("| setting | when | what it does |", "| --- | --- | --- |")
-    for row in (row for row in form.beside.matter if not row.names[0].startswith("deepspeed_config.")):
+    for row in (row for row in form.table.unread.matter if not row.settings[0].startswith("deepspeed_config.")):
         conditions = [
             f"is {' or '.join(map(str, row.at))}" if row.at else "",
             f"is not {' or '.join(map(str, row.neutral))}" if row.neutral else "",
-            f"`{form.spelled(row.given)}` is set" if row.given else "",
+            f"`{form.spelled(row.needs)}` is set" if row.needs else "",
             f"`{form.spelled(row.unless)}` is not set" if row.unless else "",
             f"`{form.spelled(row.unlike)}` has another value" if row.unlike else "",
         ]
-        yield f"| {_names(form, row.names)} | {', '.join(filter(None, conditions))} | {row.why} |"
+        yield f"| {_names(form, row.settings)} | {', '.join(filter(None, conditions))} | {row.why} |"
 
 
 def _cells(form: Format, row: Row) -> tuple[str, str]:
@@ -175,8 +175,8 @@ def _cells(form: Format, row: Row) -> tuple[str, str]:
     match row:
         case ValueRow():
             older_names = f" (also {_names(form, row.older)})" if row.older else ""
-            text = f"`{spelled(row.name)}`{older_names}" + (
-                "" if row.usual is None else f"; {row.usual} where nothing is said"
+            text = f"`{spelled(row.setting)}`{older_names}" + (
+                "" if row.default is None else f"; {row.default} where nothing is said"
             )
         case ChoiceRow():
             text = "; ".join(
@@ -187,17 +187,16 @@ def _cells(form: Format, row: Row) -> tuple[str, str]:
             ]
             text += f"; read as well: {'; '.join(alternatives)}" if alternatives else ""
         case ComputedRow():
-            text = ", ".join(filter(None, (_names(form, row.names), row.how)))
+            text = ", ".join(filter(None, (_names(form, row.settings), row.note)))
     return _facts(row.facts), text + (f" ({row.source})" if row.source else "")
 
 
-def _settings(form: Format, settings: object) -> str:
+def _settings(form: Format, settings: Mapping[str, object]) -> str:
     """Return the settings that express a word."""
-    assert isinstance(settings, dict)
     texts = [
         f"`{form.spelled(name)}`"
         if value is True
-        else f"`{form.spelled(name)}` {'…' if value is ANY else value}"
+        else f"`{form.spelled(name)}` {'…' if value == ANY else value}"
         for name, value in settings.items()
     ]
     return " ".join(texts) or "nothing"

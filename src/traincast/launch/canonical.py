@@ -21,7 +21,7 @@ Facts: TypeAlias = dict[str, Any]
 
 MEANINGS: Final[
     Mapping[str, str]
-] = {  # facts that are not a knob or choice of a plan, nor a field of a model
+] = {  # of facts that are not a knob or choice of a plan, nor a field of a model
     "gpus": "accelerators of the job",
     "gbs": "global batch of one optimizer step [sequences]",
     "chunks": "layers of every model chunk, in order",
@@ -35,7 +35,7 @@ PATTERN_FIELDS: Final = (
     "every",
     "global_every",
     "layers",
-)  # fields of parts; given layer by layer instead
+)  # of parts; given layer by layer instead
 OMITTED_MODEL_FIELDS: Final = (
     "name",
     "left_out",
@@ -43,22 +43,12 @@ OMITTED_MODEL_FIELDS: Final = (
     "global_batch",
     "training_sequences",
     *MODEL_PARTS,
-)  # of a model
+)
 PLACEMENT_KNOBS: Final = tuple(f"fast_{axis}" for axis in AXES)
 
 
 def launch_facts(model: Model, plan: Plan, gbs: int, system: System | None = None) -> Facts:
-    """Return all facts of a launch.
-
-    Parameters
-    ----------
-    model, plan : Model, Plan
-        What is trained, and how.
-    gbs : int
-        Global batch [sequences].
-    system : System, optional
-        The machine; with it the placement is included where it differs from that of ranks numbered in the plan's order.
-    """
+    """Return all facts of a launch; with a machine the placement too, where it differs from ranks numbered in the plan's order."""
     facts = model_facts(model) | plan_facts(plan, model) | {"gbs": gbs, "gpus": plan.gpus}
     if system is not None and not _in_rank_order(plan, system):
         facts["placement"] = "·".join(str(getattr(plan, name)) for name in PLACEMENT_KNOBS)
@@ -67,11 +57,7 @@ def launch_facts(model: Model, plan: Plan, gbs: int, system: System | None = Non
 
 def model_facts(model: Model) -> Facts:
     """Return the facts of a model."""
-    facts: Facts = {
-        model_field.name: getattr(model, model_field.name)
-        for model_field in fields(Model)
-        if model_field.name not in OMITTED_MODEL_FIELDS
-    }
+    facts = _values(model, OMITTED_MODEL_FIELDS)
     facts["biases"] = tuple(sorted(model.biases))
     if model.latent is None:
         facts |= {"kv_heads": model.groups, "head_dim": model.head_width}
@@ -81,14 +67,10 @@ def model_facts(model: Model) -> Facts:
         facts["max_positions"] = model.max_positions or model.seq
     else:
         del facts["max_positions"]
-    for part, kind in MODEL_PARTS.items():
+    for part in MODEL_PARTS:
         block = getattr(model, part)
         if block is not None:
-            facts |= {
-                f"{part}.{block_field.name}": getattr(block, block_field.name)
-                for block_field in fields(kind)
-                if block_field.name not in PATTERN_FIELDS
-            }
+            facts |= {f"{part}.{name}": value for name, value in _values(block, PATTERN_FIELDS).items()}
     if model.experts is not None:
         facts["moe_layers"] = tuple(i for i, kind in enumerate(model.pattern, 1) if kind.moe)
     if model.local is not None:
@@ -96,21 +78,23 @@ def model_facts(model: Model) -> Facts:
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def _values(record: Any, omitted: Sequence[str]) -> Facts:
+    """Return the fields of a record by name, without those omitted."""
+    return {field.name: getattr(record, field.name) for field in fields(record) if field.name not in omitted}
+
+
 def plan_facts(plan: Plan, model: Model) -> Facts:
     """Return the facts of a plan for a model, except its placement."""
-    facts: Facts = {
-        knob.name: getattr(plan, knob.name)
-        for knob in fields(Plan)
-        if knob.name not in (*PLACEMENT_KNOBS, "layout")
-    }
+    facts = _values(plan, (*PLACEMENT_KNOBS, "layout"))
     facts["recompute"] = normalized_recompute(plan.recompute)
-    ineffective = {
+    one_rank = plan.dp * plan.cp == 1
+    without_effect = {
         "sp": plan.tp == 1,
         "tp_overlap": plan.tp == 1,
         "cp_kind": plan.cp == 1,
         "ulysses": plan.cp == 1 or plan.cp_kind != "hybrid",
-        "zero": plan.dp * plan.cp == 1,
-        "replicas": plan.dp * plan.cp == 1,
+        "zero": one_rank,
+        "replicas": one_rank,
         "ep": model.experts is None,
         "etp": model.experts is None,
         "ep_overlap": plan.ep == 1,
@@ -120,7 +104,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
     }
     if plan.pp > 1:
         facts["chunks"] = chunk_layers(model, plan)
-    return {name: value for name, value in facts.items() if not ineffective.get(name, False)}
+    return {name: value for name, value in facts.items() if not without_effect.get(name, False)}
 
 
 def normalized_recompute(recompute: str) -> str:
@@ -140,14 +124,8 @@ def _in_rank_order(plan: Plan, system: System) -> bool:
         return True
     unplaced: dict[str, Any] = dict.fromkeys(PLACEMENT_KNOBS)
     ordered = placements(replace(plan, **unplaced), system.domain(plan.gpus), ordered=True)
-    return ordered is not None and all(
-        float(getattr(ordered, name).flat[0]) == getattr(plan, name) for name in _placed_knobs(plan)
-    )
-
-
-def _placed_knobs(plan: Plan) -> tuple[str, ...]:
-    """Return the placement knobs of groups larger than one rank."""
-    return tuple(f"fast_{axis}" for axis in AXES if getattr(plan, axis) > 1)
+    knobs = (f"fast_{axis}" for axis in AXES if getattr(plan, axis) > 1)
+    return ordered is not None and all(float(getattr(ordered, k).flat[0]) == getattr(plan, k) for k in knobs)
 
 
 def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
@@ -161,37 +139,31 @@ def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
     absent = [key for key in ("layers", "hidden", "heads", "ffn", "seq") if facts.get(key) is None]
     if absent:
         raise InputError(name, [f"{key}: missing" for key in absent])
-    arguments = {
-        model_field.name: facts[model_field.name]
-        for model_field in fields(Model)
-        if model_field.name in facts
-    }
+    arguments = _arguments(Model, facts)
     for part, kind in MODEL_PARTS.items():
-        block_arguments = {
-            key.partition(".")[2]: value for key, value in facts.items() if key.startswith(f"{part}.")
-        }
-        block_arguments |= _pattern_fields(part, facts)
+        prefix = f"{part}."
+        block = {key.removeprefix(prefix): value for key, value in facts.items() if key.startswith(prefix)}
+        block |= _pattern_fields(part, facts)
         try:
-            arguments |= {part: kind(**block_arguments)} if block_arguments else {}
+            arguments |= {part: kind(**block)} if block else {}
         except TypeError as error:  # a required width is missing
             raise InputError(name, [f"{part}: {str(error).partition(') ')[2] or error}"]) from None
     return Model(name=name, **arguments)
 
 
+def _arguments(kind: type, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that are fields of a record."""
+    return {field.name: facts[field.name] for field in fields(kind) if field.name in facts}
+
+
 def _pattern_fields(part: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a part that select its layers."""
     if part == "local" and "local_layers" in facts:
-        return (
-            {"layers": tuple(facts["local_layers"])} if len(facts["local_layers"]) < facts["layers"] else {}
-        )
+        local_layers = tuple(facts["local_layers"])
+        return {"layers": local_layers} if len(local_layers) < facts["layers"] else {}
     if part == "experts" and "moe_layers" in facts:
-        return dict(
-            zip(
-                ("first_dense", "every"),
-                dense_layers_and_step(tuple(facts["moe_layers"]), facts["layers"]),
-                strict=True,
-            )
-        )
+        first_dense, every = dense_layers_and_step(tuple(facts["moe_layers"]), facts["layers"])
+        return {"first_dense": first_dense, "every": every}
     return {}
 
 
@@ -211,18 +183,10 @@ def dense_layers_and_step(layers: Sequence[int], total: int) -> tuple[int, int]:
     step = layers[1] - layers[0] if len(layers) > 1 else 1
     first = layers[0] - step if layers else total
     if first < 0 or tuple(range(first + step, total + 1, step)) != tuple(layers):
-        raise InputError(
-            "layers with experts",
-            [
-                f"{_abbreviated(layers)}: must be all layers after the leading dense ones, or every n-th of these"
-            ],
-        )
+        shown = ", ".join(map(str, layers[:8])) + (", …" if len(layers) > 8 else "")
+        problem = f"{shown}: must be all layers after the leading dense ones, or every n-th of these"
+        raise InputError("layers with experts", [problem])
     return first, step
-
-
-def _abbreviated(layers: Sequence[int]) -> str:
-    """Return the first layers as text for a message."""
-    return ", ".join(map(str, layers[:8])) + (", …" if len(layers) > 8 else "")
 
 
 def plan_from_facts(facts: Mapping[str, Any], model: Model) -> Plan:
@@ -233,12 +197,10 @@ def plan_from_facts(facts: Mapping[str, Any], model: Model) -> Plan:
     InputError
         If knobs or choices are invalid.
     """
-    arguments = {knob.name: facts[knob.name] for knob in fields(Plan) if knob.name in facts}
-    if arguments.get("cp", 1) == 1:
-        arguments = {name: value for name, value in arguments.items() if name not in ("cp_kind", "ulysses")}
-    if arguments.get("pp", 1) == 1:
-        arguments.pop("schedule", None)
-    plan = Plan(**arguments)
+    arguments = _arguments(Plan, facts)
+    without_effect = ["cp_kind", "ulysses"] if arguments.get("cp", 1) == 1 else []
+    without_effect += ["schedule"] if arguments.get("pp", 1) == 1 else []
+    plan = Plan(**{name: value for name, value in arguments.items() if name not in without_effect})
     layers = tuple(facts.get("chunks", ()))
     if layers and layers != chunk_layers(model, plan):
         return replace(plan, layout=",".join(map(str, layers)))

@@ -1,6 +1,6 @@
 """Check of a launch: its step time and memory, the best plan of its framework, and changes of settings that help."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,18 +15,23 @@ from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.launch.canonical import launch_facts
-from traincast.launch.format import Format, flat_settings
+from traincast.launch.format import Format
 from traincast.launch.formats import FORMATS
-from traincast.launch.read import Reading, complete_launch, read, value_text
-from traincast.launch.suggestions import ChangeTester, EstimatedChange, single_changes
+from traincast.launch.read import Reading, complete_launch, read
+from traincast.launch.settings import value_text
+from traincast.launch.suggestions import ChangeTester, Difference, EstimatedChange, single_changes
 from traincast.planner.framework_spaces import Framework
-from traincast.planner.framework_spaces import framework as known_framework
 from traincast.planner.search import Found, Progress, search
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate
 
-# Choices of the file that every plan of the search keeps.
-SHARED_CHOICES: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")
+SHARED_CHOICES: Final = (
+    "precision",
+    "grad_dtype",
+    "optimizer_kind",
+    "attention",
+)  # kept by every plan of the search
+TRIAL_BATCH: Final = 8  # sequences; of plans that are written and read back to see what a format can express
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,12 +58,13 @@ class Checked:
     @cached_property
     def bench(self) -> ChangeTester:
         """Estimator of changed settings."""
-        return ChangeTester(self.est, self.reading.form, _stack(self.reading, self.found.framework))
+        form = self.reading.form
+        return ChangeTester(self.est, form, form.stack_of(self.reading.settings))
 
     @cached_property
     def tried(self) -> list[EstimatedChange]:
         """Every change of a single setting, the fastest first, including those that do not fit."""
-        return self.bench.try_all(list(single_changes(self.est.plan, self.est.model, self.found.framework)))
+        return self.bench.try_all(single_changes(self.est.plan, self.est.model, self.found.framework))
 
     @property
     def changes(self) -> list[EstimatedChange]:
@@ -66,26 +72,20 @@ class Checked:
 
         Where the launch itself fits, a change helps if it is faster.
         """
-        step_seconds = float(self.est.step_seconds)
-        helping = [
-            change
-            for change in self.tried
-            if change.est.fits and (not self.est.fits or float(change.est.step_seconds) < step_seconds)
-        ]
         best: dict[frozenset[str], EstimatedChange] = {}
-        for change in helping:
-            best.setdefault(frozenset(name for name, _, _ in change.settings), change)
+        for change in self.tried:
+            if change.est.fits and (not self.est.fits or change.step_seconds < float(self.est.step_seconds)):
+                best.setdefault(frozenset(name for name, _, _ in change.settings), change)
         return list(best.values())
 
     @cached_property
     def together(self) -> EstimatedChange | None:
         """The best combination of two or three changes that fits, where it is faster than the best single one."""
-        combination = self.bench.best_combination(self.tried)
-        best_single = self.changes[0] if self.changes else self
-        single_seconds = float(best_single.est.step_seconds)
-        helps = combination is not None and (
-            float(combination.est.step_seconds) < single_seconds or not (self.est.fits or self.changes)
-        )
+        combination, changes = self.bench.best_combination(self.tried), self.changes
+        if combination is None:
+            return None
+        best_single = changes[0].step_seconds if changes else float(self.est.step_seconds)
+        helps = combination.step_seconds < best_single or not (self.est.fits or changes)
         return combination if helps else None
 
     @property
@@ -122,7 +122,7 @@ class Checked:
             together=None if self.together is None else self._change(self.together),
         )
 
-    def spelled(self, settings: tuple[tuple[str, Any, Any], ...]) -> "list[DifferingSetting]":
+    def spelled(self, settings: Iterable[Difference]) -> "list[DifferingSetting]":
         """Return settings that differ, as the framework spells them."""
         return [
             DifferingSetting(
@@ -135,12 +135,8 @@ class Checked:
 
     def _change(self, change: EstimatedChange) -> "ChangeRecord":
         """Return a change with meaning and unit."""
-        return ChangeRecord(
-            self.spelled(change.settings),
-            self.gain(change),
-            float(change.est.step_seconds),
-            float(change.est.memory_bytes),
-        )
+        settings, memory = self.spelled(change.settings), float(change.est.memory_bytes)
+        return ChangeRecord(settings, self.gain(change), change.step_seconds, memory)
 
 
 @dataclass(frozen=True)
@@ -249,98 +245,50 @@ def check(
     machine = errors.catch(as_system, system)
     given_model = None if model is None else errors.catch(as_model, model)
     reading = errors.catch(read, path, FORMATS, framework)
-    space = None if reading is None else known_framework(reading.form.framework)
-    assumed = errors.catch(
-        check_assumptions, assumptions, "calibrated" if space is None else _stack(reading, space)
-    )
-    if (
-        reading is not None
-        and given_model is not None
-        and "seq" in reading.told
-        and given_model.seq != reading.told["seq"]
-    ):
-        given_model = errors.catch(_with_seq, given_model, reading.told["seq"])
-    if reading is not None and not accept_unread:
-        errors.catch(reading.check_unread)
-    completed = (
-        None
-        if reading is None
-        else errors.catch(complete_launch, reading, given_model, gpus, gbs, knobs or {})
-    )
+    stack = "calibrated" if reading is None else reading.form.stack_of(reading.settings)
+    assumed = errors.catch(check_assumptions, assumptions, stack)
+    completed = None
+    if reading is not None:
+        seq = reading.facts.get("seq")
+        if given_model is not None and seq not in (None, given_model.seq):
+            given_model = errors.catch(lambda old: replace(old, seq=seq), given_model)
+        if not accept_unread:
+            errors.catch(reading.check_unread)
+        completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, knobs or {})
     if completed is not None:
         errors.catch(check_size, machine, completed[2].gpus)
     reading, transformer, plan, batch = errors.require(completed)
-    require = errors.require
-    assert space is not None
-    stack = _stack(reading, space)
-    est = _estimate(reading, transformer, require(machine), plan, batch, require(assumed))
-    reading = _with_refusals(reading, transformer, plan, batch, stack)
-    locks = _locks(est)
-    space, pipeline_locks = expressible_space(reading.form, transformer, locks | {"stack": stack})
-    locks |= pipeline_locks
+    machine, assumed = errors.require(machine), errors.require(assumed)
+    try:
+        est = estimate(transformer, machine, plan, gbs=batch, assumptions=assumed)
+    except InputError as error:
+        raise InputError(reading.path, error.problems) from None
+    form = reading.form
+    refusals = (
+        f"{form.title} runs this launch, although it should refuse it: {refusal.why}"
+        for refusal in form.refused(launch_facts(transformer, plan, batch) | {"stack": stack})
+    )
+    reading = replace(reading, assumed=(*reading.assumed, *refusals))
+    locks = {
+        name: value for name in SHARED_CHOICES if (value := getattr(plan, name)) != getattr(Plan(), name)
+    }
+    space, pipeline_locks = expressible_space(form, transformer, locks | {"stack": stack})
     result = search(
         transformer,
-        require(machine),
+        machine,
         gpus=plan.gpus,
         gbs=batch,
-        assumptions=require(assumed),
+        assumptions=assumed,
         top=1,
         progress=progress,
-        locks=locks,
+        locks=locks | pipeline_locks,
         framework=space,
     )
     return Checked(reading, est, result)
 
 
-def _stack(reading: Reading | None, space: Framework) -> str:
-    """Return the name of the software stack that predicts a launch."""
-    if reading is None or reading.form.stack is None:
-        return space.assumptions
-    return reading.form.stack(reading.settings)
-
-
-def _with_refusals(reading: Reading, model: Model, plan: Plan, gbs: int, stack: str) -> Reading:
-    """Return a reading whose assumptions name what its framework refuses about the launch."""
-    refusals = reading.form.refused(launch_facts(model, plan, gbs) | {"stack": stack})
-    lines = (
-        f"{reading.form.title} runs this launch, although it should refuse it: {refusal.why}"
-        for refusal in refusals
-    )
-    return replace(reading, assumed=(*reading.assumed, *lines))
-
-
-def _with_seq(model: Model, seq: int) -> Model:
-    """Return a model with another sequence length."""
-    return replace(model, seq=seq)
-
-
-def _estimate(
-    reading: Reading, model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions
-) -> Estimate:
-    """Estimate what was read; errors name the file."""
-    try:
-        return estimate(model, system, plan, gbs=gbs, assumptions=assumed)
-    except InputError as error:
-        raise InputError(reading.path, error.problems) from None
-
-
-def _locks(est: Estimate) -> dict[str, Any]:
-    """Return the choices of the launch, other than the defaults, that every plan of the search keeps."""
-    default = Plan()
-    return {
-        name: getattr(est.plan, name)
-        for name in SHARED_CHOICES
-        if getattr(est.plan, name) != getattr(default, name)
-    }
-
-
-TRIAL_BATCH: Final = (
-    8  # sequences; of the plans that are written and read back to see what a format can express
-)
-
-
 def expressible_space(
-    form: Format, model: Model, held: Mapping[str, Any]
+    form: Format, model: Model, locked: Mapping[str, Any]
 ) -> tuple[Framework, dict[str, Any]]:
     """Return the choices that a format can express and its framework runs, and knobs locked at 1 because it cannot express them.
 
@@ -350,7 +298,7 @@ def expressible_space(
         The format.
     model : Model
         The model: some choices can be expressed for models with experts only.
-    held : mapping of str to value
+    locked : mapping of str to value
         Locked choices, and `stack`, the name of the software stack.
 
     Returns
@@ -358,23 +306,21 @@ def expressible_space(
     (Framework, dict of str to int)
         The space, and locks of a search.
     """
-    space = known_framework(form.framework)
+
+    def runs(name: str, value: Any) -> bool:
+        plan = Plan(tp=2, pp=2, dp=2, **{name: value})
+        return _can_express(form, model, plan, name) and not form.refused({**locked, name: value})
+
+    space = form.space
     choices = {
-        name: tuple(
-            value
-            for value in values
-            if _can_express(form, model, Plan(tp=2, pp=2, dp=2, **{name: value}), name)
-            and not form.refused({**held, name: value})
-        )
-        or values
+        name: tuple(value for value in values if runs(name, value)) or values
         for name, values in space.choices.items()
         if name != "schedule"
     }
-    has_pipeline = _can_express(form, model, Plan(pp=2, dp=2), "pp")
     strategies = _expressible_strategies(form, model, space)
-    return replace(
-        space, strategies=strategies, choices={**space.choices, **choices}
-    ), {} if has_pipeline else {"pp": 1}
+    has_pipeline = _can_express(form, model, Plan(pp=2, dp=2), "pp")
+    space = replace(space, strategies=strategies, choices={**space.choices, **choices})
+    return space, {} if has_pipeline else {"pp": 1}
 
 
 def _expressible_strategies(form: Format, model: Model, space: Framework) -> tuple[str, ...]:
@@ -392,6 +338,6 @@ def _expressible_strategies(form: Format, model: Model, space: Framework) -> tup
 
 def _can_express(form: Format, model: Model, plan: Plan, name: str) -> bool:
     """Return whether a format can express a knob or choice of a plan."""
-    plan_values = launch_facts(model, plan, TRIAL_BATCH) | {"per_node": 1}
-    read_values = form.facts(flat_settings(form, plan_values), ErrorCollector(form.name))
-    return bool(plan_values.get(name) == read_values.get(name, getattr(Plan(), name)))
+    facts = launch_facts(model, plan, TRIAL_BATCH) | {"per_node": 1}
+    read_back = form.facts(form.settings(facts), ErrorCollector(form.name))
+    return bool(facts.get(name) == read_back.get(name, getattr(Plan(), name)))

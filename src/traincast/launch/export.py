@@ -13,13 +13,10 @@ from traincast.core.version import __version__
 from traincast.launch.canonical import launch_facts
 from traincast.launch.format import Format, Writing, not_expressed
 from traincast.launch.formats import FORMATS as FORMATS
-from traincast.launch.mapping import write_rows
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate
 
-PLAN_FACTS: Final = frozenset(
-    (*(knob.name for knob in fields(Plan)), "chunks", "placement")
-)  # facts of a plan
+PLAN_FACTS: Final = frozenset((*(knob.name for knob in fields(Plan)), "chunks", "placement"))
 MAX_GPUS_PER_NODE: Final = 8  # where the fast domain is larger; 4 in fast domains of 36 and 72
 
 
@@ -79,18 +76,7 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
     if to not in FORMATS:
         raise unknown_name_error("format", to, FORMATS)
     est = _estimate_to_write(what, FORMATS[to])
-    return replace(
-        launch(
-            FORMATS[to],
-            est.model,
-            est.plan,
-            est.gbs,
-            est.system,
-            _prediction_lines(est, what),
-            est.assumptions.name,
-        ),
-        est=est,
-    )
+    return replace(_write_estimate(FORMATS[to], est, _prediction_lines(est, what)), est=est)
 
 
 def launch(
@@ -102,58 +88,42 @@ def launch(
     head: Sequence[str] = (),
     stack: str | None = None,
 ) -> Launch:
-    """Write a plan in a format.
-
-    Parameters
-    ----------
-    form : Format
-        The format.
-    model, plan, gbs, system : Model, Plan, int, System
-        What is trained, how, the global batch [sequences], and where.
-    head : sequence of str
-        Comment lines at the top.
-    stack : str, optional
-        The software stack by name, where the framework has several.
-    """
+    """Write a plan in a format, with comment lines at the top; `stack` names the software where a framework has several."""
     facts = launch_facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus), "stack": stack}
-    settings = write_rows(form.rows, form.accepted(facts))
-    all_settings = {name: value for section in settings.values() for name, value in section.items()}
-    draft = form.text(Writing(facts, settings, (), model.name))
-    unexpressed = not_expressed(form, form.settings(draft), facts, model)
+    draft = Writing(facts, form.table.write(form.accepted(facts)), (), model.name)
+    unexpressed = not_expressed(form, form.read(form.write(draft)), facts, model)
     batch = f"{count_of(gbs, 'sequence')} of {model.seq:,} tokens"
-    comment_lines = (
-        f"{model.title} on {count_of(plan.gpus, 'GPU')} of {system.name} with {form.title}, by traincast {__version__}",
+    gpus = f"{count_of(plan.gpus, 'GPU')} of {system.name}"
+    lines = [
+        f"{model.title} on {gpus} with {form.title}, by traincast {__version__}",
         f"plan: {plan}; a step: {batch}",
         *head,
-        f"names: {form.source}",
-        *(("not expressed:", *(f"  {line}" for line in unexpressed.values())) if unexpressed else ()),
-    )
-    return Launch(
-        form.name,
-        form.text(Writing(facts, settings, comment_lines, model.name)),
-        unexpressed,
-        form.ending,
-        all_settings,
-    )
+        f"names: {form.table.source}",
+    ]
+    if unexpressed:
+        lines += ["not expressed:", *(f"  {line}" for line in unexpressed.values())]
+    text = form.write(replace(draft, head=tuple(lines)))
+    return Launch(form.name, text, unexpressed, form.ending, draft.all_settings)
+
+
+def _write_estimate(form: Format, est: Estimate, head: Sequence[str] = ()) -> Launch:
+    """Write the plan of an estimate in a format."""
+    return launch(form, est.model, est.plan, est.gbs, est.system, head, est.assumptions.name)
 
 
 def _estimate_to_write(what: Estimate | Found, form: Format) -> Estimate:
     """Return the estimate of the plan to write: of a search the best that the format can express in full, else the best."""
     if isinstance(what, Found):
         _, best = what.require_best()
-        expressible = (est for plan, est in what.plans if _fully_expressed(form, est, plan))
-        return next(expressible, best)
+        return next((est for _, est in what.plans if _fully_expressed(form, est)), best)
     if not isinstance(what, Estimate):
         raise InputError("export", ["what: must be an estimate of one plan, or a search"])
     return what
 
 
-def _fully_expressed(form: Format, est: Estimate, plan: Plan) -> bool:
+def _fully_expressed(form: Format, est: Estimate) -> bool:
     """Return whether a format can express all of a plan, whatever it cannot express of the model."""
-    return (
-        not set(launch(form, est.model, plan, est.gbs, est.system, stack=est.assumptions.name).not_expressed)
-        & PLAN_FACTS
-    )
+    return not set(_write_estimate(form, est).not_expressed) & PLAN_FACTS
 
 
 def per_node(system: System, gpus: int) -> int:
@@ -164,25 +134,15 @@ def per_node(system: System, gpus: int) -> int:
 
 def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
     """Return a line on the prediction, and one on faster plans that cannot be expressed in full."""
-    faster = (
-        [candidate for _, candidate in what.plans if candidate.step_seconds < est.step_seconds]
-        if isinstance(what, Found)
-        else []
-    )
-    faster_text = (
-        f"{count_of(len(faster), 'plan')} of the search are faster (the best {faster[0].step_seconds:.4g} s)"
-        if faster
-        else ""
-    )
-    faster_line = (f"{faster_text}, but cannot be expressed in full",) if faster else ()
     time, interval = float(est.step_seconds), est.interval
-    step_text = (
-        f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)"
-        if interval
-        else f"{time:.4g} s"
-    )
+    step = f"{time:.4g} s"
+    if interval:
+        step = f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)"
     memory = f"{gib(float(est.memory_bytes))} of {gib(float(est.system.accelerator.hbm_bytes))}"
-    return (
-        f"predicted: {step_text} a step, {memory}{'' if est.fits else ', which does not fit'}",
-        *faster_line,
-    )
+    prediction = f"predicted: {step} a step, {memory}{'' if est.fits else ', which does not fit'}"
+    plans = what.plans if isinstance(what, Found) else []
+    faster = [candidate.step_seconds for _, candidate in plans if candidate.step_seconds < time]
+    if not faster:
+        return (prediction,)
+    best = f"{count_of(len(faster), 'plan')} of the search are faster (the best {faster[0]:.4g} s)"
+    return prediction, f"{best}, but cannot be expressed in full"

@@ -1,151 +1,180 @@
-"""All formats of launches, by name. To detect the format of a text they are tried in this order."""
+"""All formats of launches, by name. To detect the format of a text they are tried in this order.
 
-from collections.abc import Mapping
+A framework is added with a table in `tables`, a module with the functions of its computed rows, and a `Format` here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
-from traincast.launch import accelerate, deepspeed, nanotron, read_bash, text_formats, write_bash
+from traincast.launch import (
+    accelerate,
+    deepspeed,
+    megatron,
+    megatron_bridge,
+    nanotron,
+    read_bash,
+    torchtitan,
+    torchtitan_config,
+    write_bash,
+)
 from traincast.launch.format import Format, Writing
-from traincast.launch.mapping import Settings
-from traincast.launch.megatron import bridge
-from traincast.launch.megatron import table as megatron_table
-from traincast.launch.megatron.unread_arguments import BRIDGE, MEGATRON
-from traincast.launch.torchtitan import python_config
-from traincast.launch.torchtitan import table as torchtitan_table
-from traincast.launch.unread_configs import ACCELERATE, DEEPSPEED, NANOTRON, TORCHTITAN
+from traincast.launch.table import Table, Values, load_table
+from traincast.launch.text_formats import read_json, read_toml, read_yaml, write_json, write_toml, write_yaml
+from traincast.launch.unread_settings import UnreadEffect, UnreadRules
+
+# Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
+READ_BY_FLAGS: Final = (
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "zero_optimization.stage",
+    "fp16.enabled",
+    "bf16.enabled",
+    "data_types.grad_accum_dtype",
+)
 
 
-def _with_settings(writing: Writing, fixed: Settings) -> Settings:
-    """Return the settings of all sections, and fixed ones that the program requires as well."""
-    settings = {name: value for section in writing.settings.values() for name, value in section.items()}
-    return settings | {name: value for name, value in fixed.items() if name not in settings}
+def _with_written_file(megatron_rules: UnreadRules, rules: UnreadRules) -> UnreadRules:
+    """Return Megatron-LM's rules with those of a DeepSpeed configuration that the script itself writes."""
 
+    def in_file(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(f"deepspeed_config.{name}" for name in names)
 
-_MEGATRON: Final = {
-    "framework": "megatron",
-    "rows": megatron_table.ROWS,
-    "why": megatron_table.WHY,
-    "ending": ".sh",
-    "stack": megatron_table.stack,
-    "granted": megatron_table.granted,
-}
-_TORCHTITAN: Final = {"framework": "torchtitan", "stack": torchtitan_table.stack, "beside": TORCHTITAN}
-FORMATS: Final[Mapping[str, Format]] = {
-    form.name: form
-    for form in (
-        Format(
-            "slurm",
-            "Megatron-LM under Slurm",
-            source=f"{megatron_table.SOURCE}; directives as of sbatch(1) of Slurm 24.05",
-            text=write_bash.slurm,
-            settings=read_bash.settings_of,
-            sign=r"(?m)^#SBATCH\b(?s:.*)--[a-z]",
-            spelled=write_bash.flag,
-            beside=MEGATRON,
-            **_MEGATRON,  # type: ignore[arg-type]
-        ),
-        Format(
-            "megatron",
-            "Megatron-LM",
-            source=megatron_table.SOURCE,
-            text=write_bash.megatron,
-            settings=read_bash.settings_of,
-            sign=r"--[a-z]",
-            spelled=write_bash.flag,
-            beside=MEGATRON,
-            **_MEGATRON,  # type: ignore[arg-type]
-        ),
-        Format(
-            "megatron-bridge",
-            "Megatron-Bridge",
-            source=bridge.SOURCE,
-            text=write_bash.bridge,
-            settings=bridge.settings_of,
-            sign=r"\b(?:model|train|ddp)\.\w+=",
-            spelled=bridge.spelled,
-            beside=BRIDGE,
-            **{
-                **_MEGATRON,
-                "granted": lambda settings: (*megatron_table.granted(settings), *bridge.granted(settings)),
-            },  # type: ignore[arg-type]
-        ),
-        Format(
-            "torchtitan",
-            "torchtitan",
-            source=torchtitan_table.PYTHON,
-            ending=".py",
-            text=python_config.torchtitan,
-            settings=python_config.settings_of,
-            sign=r"ParallelismConfig|TrainingConfig|torchtitan",
-            rows=torchtitan_table.PYTHON_ROWS,
-            why={**torchtitan_table.WHY, **torchtitan_table.PYTHON_WHY},
-            **_TORCHTITAN,  # type: ignore[arg-type]
-        ),
-        Format(
-            "torchtitan-toml",
-            "torchtitan (TOML of 2025)",
-            source=torchtitan_table.TOML,
-            ending=".toml",
-            text=lambda writing: text_formats.toml(
-                _with_settings(
-                    writing,
-                    {
-                        "model.name": writing.name,
-                        "model.flavor": writing.name,
-                        **torchtitan_table.default_settings(writing.told),
-                    },
-                ),
-                writing.head,
-            ),
-            settings=text_formats.toml_settings,
-            sign=r"(?m)^\s*\[(?:training|parallelism|model)\]",
-            rows=torchtitan_table.ROWS,
-            why=torchtitan_table.WHY,
-            **_TORCHTITAN,  # type: ignore[arg-type]
-        ),
-        Format(
-            "deepspeed",
-            "DeepSpeed",
-            "deepspeed",
-            deepspeed.ROWS,
-            deepspeed.WHY,
-            deepspeed.SOURCE,
-            ".json",
-            lambda writing: text_formats.json_text(_with_settings(writing, deepspeed.FIXED_SETTINGS)),
-            text_formats.json_settings,
-            r"^\s*\{",
-            model=False,
-            comments=False,
-            beside=DEEPSPEED,
-            granted=deepspeed.granted,
-        ),
-        Format(
-            "nanotron",
-            "nanotron",
-            nanotron.SPACE,
-            nanotron.ROWS,
-            nanotron.WHY,
-            nanotron.SOURCE,
-            ".yaml",
-            lambda writing: text_formats.yaml(_with_settings(writing, nanotron.FIXED_SETTINGS), writing.head),
-            text_formats.yaml_settings,
-            r"(?m)^parallelism:",
-            beside=NANOTRON,
-        ),
-        Format(
-            "accelerate",
-            "Accelerate",
-            accelerate.SPACE,
-            accelerate.ROWS,
-            accelerate.WHY,
-            accelerate.SOURCE,
-            ".yaml",
-            lambda writing: text_formats.yaml(
-                _with_settings(writing, accelerate.FIXED_SETTINGS), writing.head
-            ),
-            text_formats.yaml_settings,
-            r"parallelism_config|fsdp_config|distributed_type",
-            model=False,
-            beside=ACCELERATE,
-        ),
+    offloaded = UnreadEffect("offloading to the host", tuple(deepspeed.OFFLOAD.values()), neutral=("none",))
+    matter = (
+        replace(
+            effect, settings=in_file(effect.settings), needs="".join(in_file(filter(None, [effect.needs])))
+        )
+        for effect in (*rules.matter, offloaded)
     )
+    return UnreadRules(
+        (*megatron_rules.matter, *matter),
+        (*megatron_rules.small, *in_file(rules.small)),
+        (*megatron_rules.harmless, *in_file((*rules.harmless, *READ_BY_FLAGS))),
+    )
+
+
+def _with_fixed(
+    table: Table,
+    write: Callable[[Values, Iterable[str]], str],
+    defaults: Callable[[Writing], Values] = lambda _: {},
+) -> Callable[[Writing], str]:
+    """Return a function that writes the settings of all sections, and after them what the program requires as well."""
+
+    def text(writing: Writing) -> str:
+        required = {**table.fixed, **defaults(writing)}
+        return write(writing.all_settings | {**required, **writing.all_settings}, writing.head)
+
+    return text
+
+
+def _torchtitan_defaults(writing: Writing) -> Values:
+    """Return the model's name and other settings that the TOML of torchtitan requires."""
+    names = {"model.name": writing.name, "model.flavor": writing.name}
+    return {**names, **torchtitan.default_settings(writing.facts)}
+
+
+def _torchtitan_table(version: str) -> Table:
+    """Return the table of a version of torchtitan."""
+    table = load_table("torchtitan", torchtitan, version)
+    return replace(table, why={"model": torchtitan.why_no_flavour(), **table.why})
+
+
+_DEEPSPEED: Final = load_table("deepspeed", deepspeed)
+_NANOTRON: Final = load_table("nanotron", nanotron)
+_ACCELERATE: Final = load_table("accelerate", accelerate)
+_MEGATRON_TABLE: Final = load_table("megatron", megatron)
+_MEGATRON: Final = Format(
+    "megatron",
+    "Megatron-LM",
+    "megatron",
+    replace(_MEGATRON_TABLE, unread=_with_written_file(_MEGATRON_TABLE.unread, _DEEPSPEED.unread)),
+    ".sh",
+    sign=r"--[a-z]",
+    read=read_bash.settings_of,
+    write=write_bash.megatron,
+    spelled=write_bash.flag,
+    stack=megatron.stack,
+    assumptions=megatron.assumptions,
+)
+_SLURM: Final = replace(
+    _MEGATRON,
+    name="slurm",
+    title="Megatron-LM under Slurm",
+    table=replace(
+        _MEGATRON.table, source=f"{_MEGATRON.table.source}; directives as of sbatch(1) of Slurm 24.05"
+    ),
+    sign=r"(?m)^#SBATCH\b(?s:.*)--[a-z]",
+    write=write_bash.slurm,
+)
+_BRIDGE: Final = replace(
+    _MEGATRON,
+    name="megatron-bridge",
+    title="Megatron-Bridge",
+    table=megatron_bridge.table(_MEGATRON_TABLE),
+    sign=r"\b(?:model|train|ddp)\.\w+=",
+    read=megatron_bridge.read,
+    write=write_bash.bridge,
+    spelled=megatron_bridge.spelled,
+    assumptions=megatron_bridge.assumptions,
+)
+_TITAN: Final = Format(
+    "torchtitan",
+    "torchtitan",
+    "torchtitan",
+    _torchtitan_table("python"),
+    ".py",
+    sign=r"ParallelismConfig|TrainingConfig|torchtitan",
+    read=torchtitan_config.read,
+    write=torchtitan_config.write,
+    stack=torchtitan.stack,
+)
+_TITAN_TOML: Final = replace(
+    _TITAN,
+    name="torchtitan-toml",
+    title="torchtitan (TOML of 2025)",
+    table=(_TITAN_TOML_TABLE := _torchtitan_table("toml")),
+    ending=".toml",
+    sign=r"(?m)^\s*\[(?:training|parallelism|model)\]",
+    read=read_toml,
+    write=_with_fixed(_TITAN_TOML_TABLE, write_toml, _torchtitan_defaults),
+)
+_OTHERS: Final = (
+    Format(
+        "deepspeed",
+        "DeepSpeed",
+        "deepspeed",
+        _DEEPSPEED,
+        ".json",
+        sign=r"^\s*\{",
+        read=read_json,
+        write=_with_fixed(_DEEPSPEED, write_json),
+        model=False,
+        assumptions=deepspeed.assumptions,
+    ),
+    Format(
+        "nanotron",
+        "nanotron",
+        nanotron.SPACE,
+        _NANOTRON,
+        ".yaml",
+        sign=r"(?m)^parallelism:",
+        read=read_yaml,
+        write=_with_fixed(_NANOTRON, write_yaml),
+    ),
+    Format(
+        "accelerate",
+        "Accelerate",
+        accelerate.SPACE,
+        _ACCELERATE,
+        ".yaml",
+        sign=r"parallelism_config|fsdp_config|distributed_type",
+        read=read_yaml,
+        write=_with_fixed(_ACCELERATE, write_yaml),
+        model=False,
+    ),
+)
+FORMATS: Final[Mapping[str, Format]] = {
+    form.name: form for form in (_SLURM, _MEGATRON, _BRIDGE, _TITAN, _TITAN_TOML, *_OTHERS)
 }

@@ -8,21 +8,25 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from traincast.launch.mapping import Settings, dotted
+from traincast.launch.settings import Settings, dotted
 
 MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+DECLARATIONS: Final = ("export", "declare", "local", "readonly", "typeset")
 ARRAY: Final = re.compile(
-    r"(?:(?:export|declare|local|readonly|typeset)\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL
+    rf"(?:(?:{'|'.join(DECLARATIONS)})\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL
 )
 SUBSTITUTION: Final = re.compile(
-    r"\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)|\$\{(?P<name>\w+)(?P<array>\[[@*]\])?(?:(?P<how>:?[-=+?])(?P<other>[^{}]*))?\}"
-    r"|\$(?P<plain>[A-Za-z_]\w*|\d)"
+    r"""\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
+    |\$\{(?P<name>\w+)(?P<array>\[[@*]\])?(?:(?P<how>:?[-=+?])(?P<other>[^{}]*))?\}
+    |\$(?P<plain>[A-Za-z_]\w*|\d)""",
+    re.VERBOSE,
 )
-# The pattern of a `case` branch, before the commands of the branch.
-CASE_PATTERN: Final = re.compile(r"^\(?[^\s()=]+\)\s+(?=[A-Za-z_]\w*\+?=|export )")
+CASE_PATTERN: Final = re.compile(
+    r"^\(?[^\s()=]+\)\s+(?=[A-Za-z_]\w*\+?=|export )"
+)  # before a branch's commands
 BRANCHES: Final = {"if": 1, "case": 1, "fi": -1, "esac": -1}
 KEYWORDS: Final = re.compile(r"^(?:(?:then|else|do|\{|!|time|exec)\s+)+")  # a command may follow
 # A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
@@ -30,18 +34,22 @@ VARIABLE: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"
 QUOTED_PIECES: Final = re.compile(
     rf"'[^']*'|\"(?:{VARIABLE}|[^\"\\$]|\\.)*\"|(?:{VARIABLE}|[^'\"$])+|['\"]", re.DOTALL
 )  # of a word, by its quotes
-HERE_DOCUMENT: Final = re.compile(
+JSON_HERE_DOCUMENT: Final = re.compile(
     r"<<-?[ \t]*(['\"]?)(?:\w+)\1[^\n]*\n(\{.{0,9999}?\n\})[ \t]*\n", re.DOTALL
-)  # a here-document that holds JSON
-SBATCH: Final = {
-    "nodes": "SLURM_NNODES",
-    "gpus-per-node": "SLURM_GPUS_PER_NODE",
-    "ntasks-per-node": "SLURM_NTASKS_PER_NODE",
+)
+SLURM_VARIABLES: Final = {  # that a directive sets
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "gpus_per_node": ("SLURM_GPUS_PER_NODE",),
+    "ntasks_per_node": ("SLURM_NTASKS_PER_NODE",),
 }
 ARITHMETIC: Final[dict[type, Callable[[int, int], int]]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv, ast.Mod: operator.mod,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
 @dataclass
@@ -54,11 +62,11 @@ class Script:
         Variables and arrays.
     commands : list of list of str
         Words of every command.
-    several : set of str
+    reassigned : set of str
         Variables that are set to different values, or under a condition.
     depth : int
         Nesting depth of conditions at the statement.
-    once : str
+    first_only : str
         A variable of which only the first, unconditional assignment counts.
     """
 
@@ -66,46 +74,43 @@ class Script:
     commands: list[list[str]] = field(default_factory=list)
     reassigned: set[str] = field(default_factory=set)
     depth: int = 0
-    once: str = ""
+    first_only: str = ""
 
-    def set(self, name: str, words: list[str], more: bool) -> None:
+    def set(self, name: str, words: list[str], append: bool) -> None:
         """Set a variable, or append to it."""
         before = self.values.get(name, [])
-        if self.depth or (not more and " ".join(before) not in " ".join(words)):
+        if self.depth or (not append and " ".join(before) not in " ".join(words)):
             self.reassigned.add(name)
-            if name == self.once:
-                words, more = before or [""], False
-        if more:
+            if name == self.first_only:
+                words, append = before or [""], False
+        if append:
             words = [*before, *words]
         if sum(map(len, words)) < MAX_VALUE_CHARACTERS:
             self.values[name] = words
 
 
-def settings_of(text: str, once: str = "") -> Settings:
+def settings_of(text: str, first_only: str = "") -> Settings:
     """Return the arguments of a script by name with underscores: the last value of each; True where it has none."""
-    script = read(text, once)
+    script = read(text, first_only)
     commands = script.commands
-    if (
-        sum(word.startswith("--") for words in commands for word in words) < 3
-    ):  # only defines arguments; another file runs the command
+    if sum(word.startswith("--") for words in commands for word in words) < 3:
+        # The script only defines arguments; another one runs the command.
         commands = [_split_command_lines(words) for words in script.values.values()]
-    settings: Settings = dict(_directives(text))
+    settings = _directives(text)
     for words in commands:
         settings |= arguments(words)
     if "deepspeed_config" in settings:
-        settings |= {
-            f"deepspeed_config.{name}": value for name, value in _here_document_settings(text, script).items()
-        }
+        written = _written_json(text, script)
+        settings |= {f"deepspeed_config.{name}": value for name, value in written.items()}
     return settings
 
 
-def _here_document_settings(text: str, script: Script) -> Settings:
+def _written_json(text: str, script: Script) -> Settings:
     """Return settings of JSON that a script writes with here-documents, by dotted names; malformed JSON is skipped."""
-    settings: Settings = {}
-    for match in HERE_DOCUMENT.finditer(text):
-        substituted = re.sub(
-            r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', _substitute(match[2], script)
-        )  # a variable that is not set stays as text
+    settings = Settings()
+    for match in JSON_HERE_DOCUMENT.finditer(text):
+        # A variable that is not set stays as text.
+        substituted = re.sub(r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', _substitute(match[2], script))
         with suppress(ValueError, RecursionError):
             document = json.loads(substituted)
             settings |= dotted(document) if isinstance(document, dict) else {}
@@ -126,17 +131,16 @@ def command_words(text: str, launch: Settings) -> list[str]:
 def ambiguous_variables(text: str) -> dict[str, set[str]]:
     """Return variables that a script sets more than once or under a condition, with the arguments that depend on them."""
     settings, ambiguous = settings_of(text), {}
-    for name in sorted(read(text).reassigned):
-        without = settings_of(text, name)
-        ambiguous[name] = {
-            argument for argument in {*settings, *without} if settings.get(argument) != without.get(argument)
-        }
+    for variable in sorted(read(text).reassigned):
+        without = settings_of(text, variable)
+        names = {*settings, *without}
+        ambiguous[variable] = {name for name in names if settings.get(name) != without.get(name)}
     return ambiguous
 
 
 def arguments(words: Sequence[str]) -> Settings:
     """Return the arguments of a command line; a script's name ends the values of the argument before it."""
-    settings: Settings = {}
+    settings = Settings()
     name, taking = "", False
     for word in words:
         if match := re.match(r"--([A-Za-z][\w.-]*)(?:=(.*))?$", word, re.DOTALL):
@@ -145,59 +149,52 @@ def arguments(words: Sequence[str]) -> Settings:
         elif re.match(r"-[A-Za-z]", word) or word.endswith((".py", ".sh")):
             taking = False
         elif taking and word not in ("$@", "$*"):
-            values = settings[name]
-            settings[name] = (
-                word if values is True else (*(values if isinstance(values, tuple) else (values,)), word)
-            )
+            value: Any = settings[name]
+            more = value if isinstance(value, tuple) else (value,)
+            settings[name] = word if value is True else (*more, word)
     return settings
 
 
-def read(text: str, once: str = "") -> Script:
+def read(text: str, first_only: str = "") -> Script:
     """Read the variables and commands of a script."""
-    script = Script(once=once)
-    for name, words in _directives(text).items():
-        for variable in (
-            SBATCH.get(name.replace("_", "-"), ""),
-            *(("SLURM_JOB_NUM_NODES",) if name == "nodes" else ()),
-        ):
-            script.values[variable] = [str(words)]
+    script = Script(first_only=first_only)
+    for name, value in _directives(text).items():
+        script.values |= {variable: [str(value)] for variable in SLURM_VARIABLES[name]}
     for statement in _statements(text.replace("\r\n", "\n")):
-        raw = CASE_PATTERN.sub("", KEYWORDS.sub("", statement.strip()))
-        script.depth += BRANCHES.get(raw.split(maxsplit=1)[0] if raw else "", 0)
-        if array := ARRAY.match(raw):
-            items = [
-                item
-                for word in _words(raw[array.end() :].rstrip().removesuffix(")"))
-                for item in expand_word(word, script)
-            ]
-            script.set(array[1], items, bool(array[2]))
-            continue
-        words = list(_words(raw))
-        while words and (
-            words[0] in ("export", "local", "readonly", "declare") or ASSIGNMENT.fullmatch(words[0])
-        ):
-            if assignment := ASSIGNMENT.fullmatch(words.pop(0)):
-                value = " ".join(expand_word(assignment[3], script, split=False))
-                before = "".join(script.values.get(assignment[1], [])) if assignment[2] else ""
-                script.set(assignment[1], [before + value], False)
-        command = _split_command_lines([part for word in words for part in expand_word(word, script)])
-        if command:
-            script.commands.append(command)
+        _read_statement(CASE_PATTERN.sub("", KEYWORDS.sub("", statement.strip())), script)
     return script
+
+
+def _read_statement(statement: str, script: Script) -> None:
+    """Read an assignment of an array, or a command with the assignments before it."""
+    script.depth += BRANCHES.get(statement.split(maxsplit=1)[0] if statement else "", 0)
+    if array := ARRAY.match(statement):
+        items = _words(statement[array.end() :].rstrip().removesuffix(")"))
+        script.set(array[1], [part for item in items for part in expand_word(item, script)], bool(array[2]))
+        return
+    words = list(_words(statement))
+    while words and (words[0] in DECLARATIONS or ASSIGNMENT.fullmatch(words[0])):
+        if assignment := ASSIGNMENT.fullmatch(words.pop(0)):
+            name, append, value = assignment.groups()
+            before = "".join(script.values.get(name, [])) if append else ""
+            script.set(name, [before + " ".join(expand_word(value, script, split=False))], False)
+    command = _split_command_lines([part for word in words for part in expand_word(word, script)])
+    if command:
+        script.commands.append(command)
 
 
 def _directives(text: str) -> Settings:
     """Return the nodes, and accelerators per node, of Slurm directives."""
-    settings: Settings = {}
+    settings = Settings()
     for line in text.splitlines():
         match = re.match(r"#SBATCH\s+(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(\S+)", line)
         if match is None:
             continue
-        name, value = match[1] or "nodes", match[3]
+        name, value = (match[1] or "nodes").replace("-", "_"), match[3]
         if gpus := re.fullmatch(r"gpu:(?:\w+:)?(\d+)", value):
-            name, value = "gpus-per-node", gpus[1]
-        if name in SBATCH and value.isdecimal():
-            settings[name.replace("-", "_")] = value
+            name, value = "gpus_per_node", gpus[1]
+        if name in SLURM_VARIABLES and value.isdecimal():
+            settings[name] = value
     return settings
 
 
@@ -277,14 +274,11 @@ def _substitute(text: str, script: Script, depth: int = 0) -> str:
     def value(match: re.Match[str]) -> str:
         if match["sum"] is not None:
             return _arithmetic_value(_substitute(match["sum"], script, depth + 1), script) or match[0]
-        name = match["name"] or match["plain"]
-        current = script.values.get(name)
-        if match["how"] and (match["how"].endswith("+") if current else not match["how"].endswith("+")):
-            return (
-                _substitute(re.sub(r"^(['\"])(.*)\1$", r"\2", match["other"] or ""), script, depth + 1)
-                if match["how"][-1] in "-=+"
-                else match[0]
-            )
+        current, how = script.values.get(match["name"] or match["plain"]), match["how"] or ""
+        if how and how.endswith("+") == bool(current):  # the other value counts
+            if how.endswith("?"):
+                return match[0]
+            return _substitute(re.sub(r"^(['\"])(.*)\1$", r"\2", match["other"] or ""), script, depth + 1)
         return match[0] if current is None else " ".join(current)
 
     if depth > 8 or len(text) > MAX_VALUE_CHARACTERS:

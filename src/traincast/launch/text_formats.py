@@ -3,27 +3,26 @@
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from textwrap import wrap
+from typing import Any, Final
 
 from traincast.catalog.documents import parsed
 from traincast.core.errors import InputError
-from traincast.launch.mapping import Settings, dotted
-from traincast.launch.write_bash import comments
+from traincast.launch.settings import Settings, dotted, nested
+from traincast.launch.table import Values
+
+COMMENT_WIDTH: Final = 76
 
 
-def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings nested in their sections."""
-    document: dict[str, Any] = {}
-    for name, value in settings.items():
-        *sections, last = name.split(".")
-        table = document
-        for section in sections:
-            table = table.setdefault(section, {})
-        table[last] = value
-    return document
+def comments(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines as comments, long ones wrapped."""
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        for part in wrap(line, COMMENT_WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  "):
+            yield f"# {part}"
 
 
-def toml(settings: Settings, head: Iterable[str]) -> str:
+def write_toml(settings: Values, head: Iterable[str]) -> str:
     """Write TOML: a table for each section."""
     lines = list(comments(head))
     for section, values in nested(settings).items():
@@ -47,45 +46,39 @@ def _scalar(value: Any) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-def yaml(settings: Settings, head: Iterable[str]) -> str:
+def write_yaml(settings: Values, head: Iterable[str]) -> str:
     """Write YAML: a mapping for each section."""
     return "\n".join((*comments(head), *_yaml_lines(nested(settings)))) + "\n"
 
 
-def _yaml_lines(document: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+def _yaml_lines(document: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     """Yield the lines of a mapping."""
     for name, value in document.items():
         if isinstance(value, Mapping):
-            yield f"{'  ' * depth}{name}:"
-            yield from _yaml_lines(value, depth + 1)
+            yield f"{indent}{name}:"
+            yield from _yaml_lines(value, f"{indent}  ")
         else:
-            yield f"{'  ' * depth}{name}: {_scalar(value)}"
+            yield f"{indent}{name}: {_scalar(value)}"
 
 
-def json_text(settings: Settings) -> str:
+def write_json(settings: Values, head: Iterable[str]) -> str:
     """Write JSON, which has no comments."""
     return json.dumps(nested(settings), indent=2) + "\n"
 
 
-def toml_settings(text: str) -> Settings:
-    """Read settings from TOML.
-
-    Raises
-    ------
-    InputError
-        If it is malformed.
-    """
+def read_toml(text: str) -> Settings:
+    """Read settings from TOML; raise an `InputError` if it is malformed."""
     try:
         return dotted(tomllib.loads(text))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError("TOML", [f"malformed TOML: {error}"]) from None
 
 
-def yaml_settings(text: str) -> Settings:
+def read_yaml(text: str) -> Settings:
     """Read settings from YAML."""
     return dotted(parsed(text, "yaml"))
 
 
-def json_settings(text: str) -> Settings:
+def read_json(text: str) -> Settings:
     """Read settings from JSON."""
     return dotted(parsed(text, "json"))

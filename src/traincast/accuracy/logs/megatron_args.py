@@ -5,14 +5,17 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.accuracy.logs.text import number, truth, whole_number
-from traincast.launch.mapping import is_off, names_of
-from traincast.launch.megatron.plan_settings import SHARDING_STRATEGIES as STAGES
-from traincast.launch.megatron.table import ROWS
+from traincast.launch.formats import FORMATS
+from traincast.launch.megatron import SHARDING_STRATEGIES as STAGES
+from traincast.launch.settings import is_off
 
 MAPPED_COLUMNS: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
 NEMO_NAMES: Final = {"seq": ("sequence_length",)}  # names of NeMo
 WHOLE_COLUMNS: Final = {  # column -> its names over time; the first that is set counts
-    **{column: (*names_of(ROWS, column), *NEMO_NAMES.get(column, ())) for column in MAPPED_COLUMNS},
+    **{
+        column: (*FORMATS["megatron"].table.names_of(column), *NEMO_NAMES.get(column, ()))
+        for column in MAPPED_COLUMNS
+    },
     "vocab": ("padded_vocab_size", "vocab_size"),  # a log contains both
     "gpus": ("world_size",),
 }

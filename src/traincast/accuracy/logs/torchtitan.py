@@ -11,8 +11,8 @@ from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.logs.training_log import LogStep, iteration_times, last_run, training_rows
 from traincast.catalog.load import accelerator_called
-from traincast.launch.torchtitan.settings import DEGREES as SETTINGS
-from traincast.launch.torchtitan.settings import MODELS
+from traincast.launch.torchtitan import DEGREES as SETTINGS
+from traincast.launch.torchtitan import MODELS
 
 SIGNS: Final = r"\bstep:\s*\d+\s+loss:.*tps:"
 STARTS: Final = r"Starting job:|Training starts at step|Running with (?:args|configs?):"

@@ -27,10 +27,8 @@ def marked_layers(text: str, layers: int) -> tuple[int, ...]:
         return tuple(range(int(text), layers + 1, int(text)))
     marks = _expand_pattern(re.sub(r"\s", "", text))
     if len(marks) != layers:
-        wanted = (
-            f"must be a whole number, or a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1})"
-        )
-        raise InputError("layers", [f"{text[:60]!r}: {wanted}"])
+        wanted = f"a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1})"
+        raise InputError("layers", [f"{text[:60]!r}: must be a whole number, or {wanted}"])
     return tuple(i for i, mark in enumerate(marks, 1) if mark == "1")
 
 
@@ -62,22 +60,16 @@ def _repeated(text: str, number: str | None) -> str:
     return text * times if len(text) * times <= MAX_LAYERS else ""
 
 
-def layer_pattern(chosen: Sequence[int], layers: int) -> str:
-    """Return the pattern that marks layers, in runs of equal marks.
+def layer_pattern(layers: Sequence[int], total: int) -> str:
+    """Return the pattern that marks layers out of a total, in runs of equal marks.
 
     Examples
     --------
     >>> layer_pattern((4, 5), 5)
     '([0]*3+[1]*2)'
     """
-    runs: list[list[int]] = []
-    for i in range(1, layers + 1):
-        mark = int(i in chosen)
-        if runs and runs[-1][0] == mark:
-            runs[-1][1] += 1
-        else:
-            runs.append([mark, 1])
-    return f"({'+'.join(f'[{mark}]*{times}' for mark, times in runs)})"
+    runs = groupby(int(layer in layers) for layer in range(1, total + 1))
+    return f"({'+'.join(f'[{mark}]*{len(list(run))}' for mark, run in runs)})"
 
 
 def layout_text(chunks: Sequence[int], mtp: int = 0) -> str:
@@ -91,11 +83,8 @@ def layout_text(chunks: Sequence[int], mtp: int = 0) -> str:
     stages = ["t" * n if n < 5 else f"t*{n}" for n in chunks]
     stages[0] = "E" + stages[0]
     stages[-1] += "m" * mtp + "L"
-    text = ""
-    for stage, same in groupby(stages[:-1]):
-        times = len(list(same))
-        text += f"{stage}|" if times == 1 else f"({stage}|)*{times}"
-    return text + stages[-1]
+    runs = ((stage, len(list(run))) for stage, run in groupby(stages[:-1]))
+    return "".join(f"{stage}|" if n == 1 else f"({stage}|)*{n}" for stage, n in runs) + stages[-1]
 
 
 def layout_chunks(text: str) -> tuple[int, ...]:
@@ -118,8 +107,6 @@ def layout_chunks(text: str) -> tuple[int, ...]:
             break
         plain = plain[: group.start()] + expanded + plain[group.end() :]
     if not re.fullmatch(r"[EtmL|]+", plain) or len(plain) > MAX_LAYERS:
-        raise InputError(
-            "layout",
-            [f"{text[:60]!r}: must be letters E, t, m and L in stages separated by |, such as Et*4|t*4L"],
-        )
+        wanted = "must be letters E, t, m and L in stages separated by |, such as Et*4|t*4L"
+        raise InputError("layout", [f"{text[:60]!r}: {wanted}"])
     return tuple(stage.count("t") for stage in plain.split("|"))

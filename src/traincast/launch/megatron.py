@@ -1,0 +1,460 @@
+"""Conversions of Megatron-LM's settings that depend on each other; its table is `tables/megatron.toml`."""
+
+import re
+from typing import Any, Final
+
+from traincast.core.errors import InputError
+from traincast.launch.canonical import Facts, normalized_recompute
+from traincast.launch.layer_patterns import layer_pattern, layout_chunks, layout_text, marked_layers
+from traincast.launch.settings import Settings, not_allowed, value_text, whole_number
+from traincast.launch.table import Values
+
+RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
+    "core_attn": "attention",
+    "layernorm": "norms",
+    "moe_act": "activation",
+    "mlp": "mlp",
+    "moe": "experts",
+    "mla_up_proj": "mla_up_proj",
+}
+OLD_RECOMPUTE_FLAGS: Final = {  # -> --recompute-granularity
+    "checkpoint_activations": "full",
+    "activations_checkpoint_method": "full",
+    "recompute_activations": "selective",
+}
+CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "a2a+p2p": "hybrid"}
+CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
+SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
+FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
+FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")  # overlap without a flag
+LAYERS: Final = ("num_layers", "encoder_num_layers")
+
+
+def write_gpus(facts: Facts) -> Values:
+    """Write nodes and processes per node for the launcher."""
+    return {"nnodes": facts["gpus"] // facts["per_node"], "nproc_per_node": facts["per_node"]}
+
+
+def read_gpus(settings: Settings) -> Facts:
+    """Read the accelerators of the job from the launcher's arguments."""
+    nodes = settings.number("nnodes", "num_nodes", "nodes", default=0)
+    per_node = settings.number("nproc_per_node", "devices", "gpus_per_node", "ntasks_per_node", default=0)
+    gpus = settings.number("world_size", default=nodes * per_node)
+    return {"gpus": gpus} if gpus else {}
+
+
+# The model
+
+
+def write_heads(facts: Facts) -> Values:
+    """Write key and value heads where they are fewer than query heads; their width where it is not hidden size over heads."""
+    settings: dict[str, Any] = {}
+    if facts.get("kv_heads", facts["heads"]) != facts["heads"]:
+        settings |= {"group_query_attention": True, "num_query_groups": facts["kv_heads"]}
+    if facts.get("head_dim", 0) * facts["heads"] not in (0, facts["hidden"]):
+        settings["kv_channels"] = facts["head_dim"]
+    return settings
+
+
+def read_heads(settings: Settings) -> Facts:
+    """Read key and value heads, and the width of a head."""
+    heads, width = settings.count("num_attention_heads"), settings.count("kv_channels")
+    if not heads or settings.is_on("multi_latent_attention"):
+        return {}
+    if settings.is_on("group_query_attention"):
+        groups = settings.number("num_query_groups")
+    else:
+        groups = settings.number("num_key_value_heads", default=heads)
+    return {"kv_heads": groups} | ({"head_dim": width} if width else {})
+
+
+def write_ffn(facts: Facts) -> Values:
+    """Write the width of the MLP."""
+    return {"ffn_hidden_size": facts["ffn"]}
+
+
+def read_ffn(settings: Settings) -> Facts:
+    """Read the width of the MLP: by default four times the hidden size, two thirds of that with SwiGLU."""
+    hidden = settings.count("hidden_size")
+    default = int(4 * hidden * 2 / 3 / 64) * 64 if settings.is_on("swiglu") else 4 * hidden
+    return {"ffn": settings.count("ffn_hidden_size") or default} if hidden else {}
+
+
+def write_positions(facts: Facts) -> Values:
+    """Write the length of the position table, which is required for all kinds of positions."""
+    return {"max_position_embeddings": facts.get("max_positions", facts["seq"])}
+
+
+def read_positions(settings: Settings) -> Facts:
+    """Read the length of the table of learned positions."""
+    positions = settings.count("max_position_embeddings")
+    learned = str(settings.get("position_embedding_type", "learned_absolute")) == "learned_absolute"
+    rotary = settings.is_on("use_rotary_position_embeddings")
+    return {"max_positions": positions} if positions and learned and not rotary else {}
+
+
+def write_bias(facts: Facts) -> Values:
+    """Write biases: of all linear layers, of none, or of queries, keys and values only."""
+    none: Values = {"disable_bias_linear": True}
+    return {(): none, ("qkv",): {**none, "add_qkv_bias": True}}.get(facts["biases"], {})
+
+
+def read_bias(settings: Settings) -> Facts:
+    """Read biases; those of all linear layers include the router's."""
+    if not settings.is_on("disable_bias_linear"):
+        facts: Facts = {"biases": ("mlp", "proj", "qkv"), "experts.router_bias": True}
+    else:
+        biases = ("qkv",) if settings.is_on("add_qkv_bias") else ()
+        facts = {"biases": biases, "experts.router_bias": False}
+    if not settings.count("num_experts"):
+        del facts["experts.router_bias"]
+    return facts
+
+
+def write_dropout(facts: Facts) -> Values:
+    """Write that there is no dropout; by default there is."""
+    return {} if facts["dropout"] else {"attention_dropout": 0, "hidden_dropout": 0}
+
+
+def read_dropout(settings: Settings) -> Facts:
+    """Read whether there is dropout: by default 0.1."""
+    rates = [str(settings.get(name, "0.1")) for name in ("attention_dropout", "hidden_dropout")]
+    return {"dropout": any(not re.fullmatch(r"0*\.?0*", rate) for rate in rates)}
+
+
+def write_local(facts: Facts) -> Values:
+    """Write a sliding window: tokens before and after the query, and the layers that have it."""
+    if "local.window" not in facts or facts.get("local.chunked"):
+        return {}
+    window = {"window_size": f"{facts['local.window'] - 1},0"}
+    if len(facts["local_layers"]) == facts["layers"]:
+        return window
+    return window | {"window_attn_skip_freq": layer_pattern(facts["local_layers"], facts["layers"])}
+
+
+def read_local(settings: Settings) -> Facts:
+    """Read a sliding window: with a frequency n every n-th layer has full attention."""
+    window, layers = settings.get("window_size"), settings.count(*LAYERS)
+    if not settings.is_on("window_size") or not layers:
+        return {}
+    left = re.match(r"\(?\s*(\d{1,9})\s*,", value_text(window))
+    if left is None:
+        raise InputError("window_size", [f"window_size = {window!r}: must be two numbers such as 4095,0"])
+    skip = str(settings.get("window_attn_skip_freq", ""))
+    local_layers = set(marked_layers(skip, layers)) if skip else set(range(1, layers + 1))
+    if skip.isdecimal():
+        local_layers = set(range(1, layers + 1)) - local_layers
+    return {"local.window": int(left[1]) + 1, "local_layers": tuple(sorted(local_layers))}
+
+
+def write_latent(facts: Facts) -> Values:
+    """Write that attention is multi-latent."""
+    return {"multi_latent_attention": True} if "latent.kv_rank" in facts else {}
+
+
+def write_expert_width(facts: Facts) -> Values:
+    """Write the width of an expert."""
+    return {"moe_ffn_hidden_size": facts["experts.ffn"]} if "experts.ffn" in facts else {}
+
+
+def read_expert_width(settings: Settings) -> Facts:
+    """Read the width of an expert: by default that of the MLP."""
+    if not settings.count("num_experts"):
+        return {}
+    width = settings.count("moe_ffn_hidden_size") or read_ffn(settings).get("ffn")
+    return {"experts.ffn": width} if width else {}
+
+
+def write_moe_layers(facts: Facts) -> Values:
+    """Write which layers have experts, where not all have."""
+    moe_layers = facts.get("moe_layers")
+    if moe_layers is None or len(moe_layers) == facts["layers"]:
+        return {}
+    return {"moe_layer_freq": layer_pattern(moe_layers, facts["layers"])}
+
+
+def read_moe_layers(settings: Settings) -> Facts:
+    """Read which layers have experts: with a frequency n the first of every n in Megatron-LM, read as the last of them here.
+
+    Raises
+    ------
+    InputError
+        If n does not divide the layers, as then their number would differ.
+    """
+    layers = settings.count(*LAYERS)
+    if not settings.count("num_experts") or not layers:
+        return {}
+    frequency = str(settings.get("moe_layer_freq", "1"))
+    if re.fullmatch(r"\d{1,6}", frequency) and int(frequency) and layers % int(frequency):
+        problem = f"does not divide {layers} layers, and layers 1, {int(frequency) + 1}, … would have experts: give --model"
+        raise InputError("moe_layer_freq", [f"moe_layer_freq = {frequency}: {problem}"])
+    return {"moe_layers": marked_layers(frequency, layers)}
+
+
+def write_capacity(facts: Facts) -> Values:
+    """Write the capacity of experts."""
+    return {"moe_expert_capacity_factor": facts["experts.capacity"]} if "experts.capacity" in facts else {}
+
+
+def read_capacity(settings: Settings) -> Facts:
+    """Read the capacity of experts."""
+    name = "moe_expert_capacity_factor"
+    if not settings.is_on(name) or not settings.count("num_experts"):
+        return {}
+    if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", str(settings[name])):
+        raise InputError(name, [f"{name} = {settings[name]!r}: must be a number"])
+    return {"experts.capacity": float(str(settings[name]))}
+
+
+# Parallelism and batch
+
+
+def write_expert_tp(facts: Facts) -> Values:
+    """Write the tensor-parallel degree inside an expert, which by default is that outside."""
+    return {"expert_tensor_parallel_size": facts["etp"]} if "etp" in facts and facts["tp"] > 1 else {}
+
+
+def read_expert_tp(settings: Settings) -> Facts:
+    """Read the tensor-parallel degree inside an expert."""
+    if not settings.count("num_experts"):
+        return {}
+    return {"etp": settings.number("expert_tensor_parallel_size", "tensor_model_parallel_size")}
+
+
+def write_chunks(facts: Facts) -> Values:
+    """Write model chunks: their number where all have the same number of layers, else a layout."""
+    chunks, vp = facts.get("chunks", ()), facts["vp"]
+    if chunks and (len(set(chunks)) > 1 or chunks[0] * len(chunks) != facts["layers"]):
+        return {"pipeline_model_parallel_layout": layout_text(chunks, facts.get("mtp", 0))}
+    return {"num_virtual_stages_per_pipeline_rank": vp} if vp > 1 else {}
+
+
+def read_chunks(settings: Settings) -> Facts:
+    """Read the model chunks of a rank, and their layers from a layout or the split settings."""
+    pp, layers = settings.count("pipeline_model_parallel_size") or 1, settings.count(*LAYERS)
+    layout = settings.get("pipeline_model_parallel_layout")
+    if layout is not None:
+        chunks = layout_chunks(str(layout))
+        if len(chunks) % pp:
+            problem = f"{str(layout)[:60]!r}: has {len(chunks)} stages, not a multiple of pp = {pp}"
+            raise InputError("layout", [f"pipeline_model_parallel_layout = {problem}"])
+        return {"chunks": chunks, "vp": max(len(chunks) // pp, 1)}
+    ends = [settings.is_on(f"account_for_{end}_in_pipeline_split") for end in ("embedding", "loss")]
+    layers_per_chunk = settings.count("num_layers_per_virtual_pipeline_stage")
+    vp = settings.number(
+        "num_virtual_stages_per_pipeline_rank",
+        "virtual_pipeline_model_parallel_size",
+        default=max((layers + sum(ends)) // pp // layers_per_chunk, 1) if layers_per_chunk and layers else 1,
+        least=0,
+    )
+    if pp == 1 or not layers:
+        return {"vp": vp}
+    return {"vp": vp, "chunks": _chunk_layers(settings, layers, pp, vp, ends)}
+
+
+def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[bool]) -> tuple[int, ...]:
+    """Return the layers of every chunk: even, but fewer in first and last where embedding and loss count, or as set.
+
+    Raises
+    ------
+    InputError
+        If the remaining layers do not divide evenly.
+    """
+    first, last = (settings.count(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
+    chunks = [0] * (pp * vp)
+    for stage, number in ((0, first), (pp - 1, last)):
+        if number:
+            chunks[stage::pp] = [number // vp] * vp
+    set_stages = {stage for stage, number in ((0, first), (pp - 1, last)) if number}
+    even = [chunk for chunk in range(pp * vp) if chunk % pp not in set_stages]
+    rest = layers - sum(chunks) + sum(ends)
+    if not even or rest % len(even):
+        problem = f"{rest} layers do not divide over {len(even)} chunks of the pipeline"
+        raise InputError("num_layers", [f"num_layers = {layers}: {problem} (pp = {pp}, {vp} chunks each)"])
+    for chunk in even:
+        chunks[chunk] = rest // len(even)
+    chunks[0] -= ends[0]
+    chunks[-1] -= ends[1]
+    return tuple(chunks)
+
+
+def write_context(facts: Facts) -> Values:
+    """Write how context-parallel ranks communicate."""
+    if "cp_kind" not in facts:
+        return {}
+    settings: dict[str, Any] = {"cp_comm_type": CP_COMM_TYPES[facts["cp_kind"]]}
+    if facts["cp_kind"] == "hybrid":
+        sizes = (facts["ulysses"], facts["cp"] // facts["ulysses"])
+        settings["hierarchical_context_parallel_sizes"] = sizes
+    return settings
+
+
+def read_context(settings: Settings) -> Facts:
+    """Read how context-parallel ranks communicate: by default in a ring."""
+    if (settings.count("context_parallel_size") or 1) == 1:
+        return {}
+    value = settings.get("cp_comm_type", "p2p")
+    types = " ".join(dict.fromkeys(map(str, value))) if isinstance(value, list | tuple) else str(value)
+    if types not in CP_KINDS:
+        raise not_allowed("cp_comm_type", types, CP_KINDS)
+    name = "hierarchical_context_parallel_sizes"
+    sizes = whole_number(name, settings.get(name, 1))
+    ulysses = {"ulysses": sizes[0] if isinstance(sizes, tuple) else sizes}
+    return {"cp_kind": CP_KINDS[types]} | (ulysses if CP_KINDS[types] == "hybrid" else {})
+
+
+def write_zero(facts: Facts) -> Values:
+    """Write what is sharded over data-parallel ranks: the distributed optimizer, or Megatron-FSDP beyond it."""
+    zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
+    settings: dict[str, Any] = {}
+    if zero == 1:
+        settings = {"use_distributed_optimizer": True}
+    elif zero > 1:
+        strategy = {"data_parallel_sharding_strategy": SHARDING_STRATEGIES[zero]}
+        settings = {"use_megatron_fsdp": True, **strategy, "ckpt_format": "fsdp_dtensor"}
+    return settings | ({"num_distributed_optimizer_instances": replicas} if replicas > 1 else {})
+
+
+def read_zero(settings: Settings) -> Facts:
+    """Read what is sharded over data-parallel ranks; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479)."""
+    if settings.is_on("zero_stage"):
+        stage = str(settings["zero_stage"]).removesuffix(".0")
+        if stage not in map(str, SHARDING_STRATEGIES):
+            raise not_allowed("zero_stage", stage, SHARDING_STRATEGIES)
+        return {"zero": int(stage)}
+    strategies = list(SHARDING_STRATEGIES.values())
+    zero = strategies.index(settings.choice("data_parallel_sharding_strategy", strategies, "no_shard"))
+    if settings.is_on("use_torch_fsdp2"):
+        zero = 2 if settings.is_on("torch_fsdp2_no_reshard_after_forward") else 3
+    elif not settings.any_on(*FSDP_FLAGS):
+        zero = int(settings.is_on("use_distributed_optimizer"))
+    replicas = settings.number("num_distributed_optimizer_instances")
+    return {"zero": zero} | ({"replicas": replicas} if replicas > 1 else {})
+
+
+def write_batch(facts: Facts) -> Values:
+    """Write the global batch."""
+    return {"global_batch_size": facts["gbs"]}
+
+
+def read_batch(settings: Settings) -> Facts:
+    """Read the global batch [sequences]; the default is one micro-batch per replica."""
+    gbs = settings.number("global_batch_size", default=0)
+    return {"gbs": gbs} if gbs else {}
+
+
+# Kernels and memory
+
+
+def write_attention(facts: Facts) -> Values:
+    """Write the attention kernel where it is not fused."""
+    return {"attention_backend": "unfused"} if facts["attention"] == "unfused" else {}
+
+
+def read_attention(settings: Settings) -> Facts:
+    """Read the attention kernel: fused by default."""
+    backend = str(settings.get("attention_backend", "auto"))
+    local_transformer = settings.get("transformer_impl") == "local" and "attention_backend" not in settings
+    unfused = backend in ("unfused", "local") or (local_transformer and not settings.is_on("use_flash_attn"))
+    return {"attention": "unfused" if unfused else "flash"}
+
+
+def write_recompute(facts: Facts) -> Values:
+    """Write what is recomputed: whole layers, all or some of each chunk, or modules."""
+    modules = set(facts["recompute"].split("+"))
+    if "full" in modules:
+        return {"recompute_granularity": "full", **_recomputed_layers(facts)}
+    if "experts.experts" not in facts:
+        modules -= {"activation"}  # moe_act applies to experts only
+    names = tuple(name for name, module in RECOMPUTE_MODULES.items() if module in modules)
+    return {"recompute_granularity": "selective", "recompute_modules": names} if names else {}
+
+
+def _recomputed_layers(facts: Facts) -> Values:
+    """Write how many layers of a chunk are recomputed."""
+    every, (layers, *others) = facts.get("recompute_every", 1), set(facts.get("chunks", (facts["layers"],)))
+    if every > 1 and not others and layers % every == 0:
+        return {"recompute_method": "block", "recompute_num_layers": layers // every}
+    return {"recompute_method": "uniform", "recompute_num_layers": 1}
+
+
+def read_recompute(settings: Settings) -> Facts:
+    """Read what is recomputed."""
+    old = next((kind for name, kind in OLD_RECOMPUTE_FLAGS.items() if settings.is_on(name)), "none")
+    granularity = settings["recompute_granularity"] if settings.is_on("recompute_granularity") else old
+    if granularity == "none":
+        return {"recompute": "none"}
+    if granularity == "full":
+        return {"recompute": "full", **_read_recompute_every(settings)}
+    if granularity != "selective":
+        problem = f"recompute_granularity = {granularity!r}: must be full or selective"
+        raise InputError("recompute_granularity", [problem])
+    value = settings.get("recompute_modules", "core_attn")
+    names = [str(name) for name in (value if isinstance(value, list | tuple) else [value])]
+    allowed = (*RECOMPUTE_MODULES, "shared_experts")
+    for name in names:
+        if name not in allowed:
+            problem = f"recompute_modules = {name!r}: must be among {', '.join(allowed)}"
+            raise InputError("recompute_modules", [problem])
+    modules = (RECOMPUTE_MODULES[name] for name in names if name in RECOMPUTE_MODULES)
+    return {"recompute": normalized_recompute("+".join(modules) or "none")}
+
+
+def _read_recompute_every(settings: Settings) -> Facts:
+    """Read `recompute_every`: the method `block` recomputes a number of layers of each chunk."""
+    recomputed = settings.count("recompute_num_layers", "activations_checkpoint_num_layers")
+    layers, old_method = settings.count(*LAYERS), settings.get("activations_checkpoint_method")
+    if settings.get("recompute_method", old_method) != "block" or not recomputed or not layers:
+        return {}
+    pp = settings.count("pipeline_model_parallel_size") or 1
+    vp = settings.count("num_virtual_stages_per_pipeline_rank") or 1
+    chunk_layers = settings.count("num_layers_per_virtual_pipeline_stage") or layers // (pp * vp)
+    return {"recompute_every": max(round(chunk_layers / recomputed), 1)}
+
+
+def write_offload(facts: Facts) -> Values:
+    """Write what is offloaded to the host; activations only without a pipeline."""
+    offloaded = facts["offload"].split("+")
+    settings: dict[str, Any] = {"optimizer_cpu_offload": True} if "optimizer" in offloaded else {}
+    if "activations" in offloaded and facts["pp"] == 1:
+        settings["cpu_offloading_num_layers"] = facts["layers"]
+    return settings
+
+
+def read_offload(settings: Settings) -> Facts:
+    """Read what is offloaded to the host."""
+    offloaded = ["optimizer"] if settings.is_on("optimizer_cpu_offload") else []
+    offloaded += ["activations"] if settings.count("cpu_offloading_num_layers") else []
+    return {"offload": "+".join(offloaded) or "none"}
+
+
+# The software
+
+
+def stack(settings: Settings) -> str:
+    """Return the software stack: Megatron-DeepSpeed, Megatron-Core with DeepEP or HybridEP, or Megatron-Core."""
+    if settings.any_on("deepspeed", "zero_stage"):
+        return "megatron-deepspeed-2022"
+    flex = settings.get("moe_token_dispatcher_type") == "flex" or settings.any_on(*FLEX_DISPATCHER_FLAGS)
+    return "megatron-core-deepep" if flex and settings.is_on("num_experts") else "megatron-core-2025"
+
+
+def assumptions(settings: Settings) -> tuple[str, ...]:
+    """Return what is assumed: of a fork that lacks some flags, and of behaviour that no flag sets."""
+    file_read = any(name.startswith("deepspeed_config.") for name in settings)
+    cases = {
+        "changes are named by the flags of Megatron-LM; Megatron-DeepSpeed does not have all of them": (
+            stack(settings) == "megatron-deepspeed-2022"
+        ),
+        "what the file of --deepspeed-config sets besides the ZeRO stage is not read": (
+            settings.is_on("deepspeed_config") and not file_read
+        ),
+        "whether a 16-bit copy of 8-bit weights is kept follows the assumptions, as fp8_param_gather is not set": (
+            settings.is_on("fp8_format") and not settings.is_on("fp8_param_gather")
+        ),
+        "gradients are reduced while backward runs, although the launch does not set --overlap-grad-reduce"
+        " (--assumptions megatron-core-plain overlaps nothing)": (
+            not settings.any_on("overlap_grad_reduce", *FSDP_FLAGS)
+        ),
+    }
+    return tuple(text for text, applies in cases.items() if applies)

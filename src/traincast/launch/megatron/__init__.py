@@ -1,1 +1,0 @@
-"""Megatron-LM and Megatron-Bridge."""

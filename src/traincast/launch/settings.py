@@ -1,0 +1,93 @@
+"""Settings of a launch file by name, as its framework spells them; a dotted path where a configuration has sections."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from traincast.core.errors import WHOLE, InputError
+
+
+class Settings(dict[str, Any]):
+    """Settings of a file, by name."""
+
+    def is_on(self, name: str) -> bool:
+        """Return whether a setting is present, and neither off nor automatic."""
+        return not is_off(self.get(name))
+
+    def any_on(self, *names: str) -> bool:
+        """Return whether any of some settings is on."""
+        return any(map(self.is_on, names))
+
+    def number(self, *names: str, default: int = 1, least: int = 1) -> int:
+        """Return the first of some settings that is on as a whole number, the first of a list; else the default."""
+        for name in filter(self.is_on, names):
+            value = whole_number(name, self[name], least)
+            return int(value[0] if isinstance(value, tuple) else value)
+        return default
+
+    def count(self, *names: str) -> int:
+        """Return the first of some settings that is on as a whole number; 0 if none is."""
+        return self.number(*names, default=0, least=0)
+
+    def choice(self, name: str, allowed: Collection[str], default: str = "") -> str:
+        """Return the text of a setting that has one of a few values; else raise an `InputError` with those allowed."""
+        value = str(self.get(name, default))
+        if value not in allowed:
+            raise not_allowed(name, value, allowed)
+        return value
+
+
+def not_allowed(name: str, value: Any, allowed: Collection[Any]) -> InputError:
+    """Return the error of a value that is none of those allowed."""
+    return InputError(name, [f"{name} = {str(value)[:60]!r}: must be one of {', '.join(map(str, allowed))}"])
+
+
+def is_off(value: Any) -> bool:
+    """Return whether a value is absent, off, or automatic."""
+    return (
+        value is None
+        or value is False
+        or (isinstance(value, str) and value.lower() in ("", "none", "null", "false", "auto"))
+    )
+
+
+def whole_number(name: str, value: Any, least: int = 0) -> Any:
+    """Return a value as a whole number, a list as a tuple of them; raise an `InputError` if it is none or below `least`."""
+    if isinstance(value, list | tuple):
+        return tuple(whole_number(name, item, least) for item in value)
+    text = str(value).strip().replace("_", "")
+    is_whole = re.fullmatch(r"\d{1,15}(?:\.0*)?", text) and not isinstance(value, bool)
+    number = int(text.partition(".")[0]) if is_whole else -1
+    if number < least:
+        raise InputError(name, [f"{name} = {str(value)[:60]!r}: {WHOLE}"])
+    return number
+
+
+def value_text(value: Any) -> str:
+    """Return a value as text for a message."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def dotted(document: Mapping[str, Any], prefix: str = "") -> Settings:
+    """Return nested sections as settings with dotted names."""
+    settings = Settings()
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            settings |= dotted(value, f"{prefix}{name}.")
+        else:
+            settings[f"{prefix}{name}"] = value
+    return settings
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with dotted names as nested sections."""
+    document: dict[str, Any] = {}
+    for name, value in settings.items():
+        *sections, last = name.split(".")
+        table = document
+        for section in sections:
+            table = table.setdefault(section, {})
+        table[last] = value
+    return document

@@ -1,0 +1,300 @@
+"""Conversions of torchtitan's settings that depend on each other; its table is `tables/torchtitan.toml`."""
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from traincast.catalog.load import load_model
+from traincast.core.errors import InputError
+from traincast.launch.canonical import Facts, model_facts
+from traincast.launch.settings import Settings, not_allowed, whole_number
+from traincast.launch.table import Values
+from traincast.times.pipeline.schedules import SCHEDULES
+
+MODELS: Final[Mapping[tuple[str, str], str]] = {  # (name, flavour) of torchtitan -> model of the catalogue
+    ("llama3", "8B"): "llama-3-8b",
+    ("llama3", "70B"): "llama-3-70b",
+    ("llama3", "405B"): "llama-3.1-405b",
+    ("deepseek_v3", "671B"): "deepseek-v3",
+    ("qwen3", "8B"): "qwen3-8b",
+    ("qwen3", "32B"): "qwen3-32b",
+    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
+    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
+    ("gpt_oss", "20b"): "gpt-oss-20b",
+    ("gpt_oss", "120b"): "gpt-oss-120b",
+}
+DEGREES: Final[Mapping[str, str]] = {  # column of a table of runs -> name of the degree's setting
+    "tp": "tensor_parallel_degree",
+    "cp": "context_parallel_degree",
+    "pp": "pipeline_parallel_degree",
+    "ep": "expert_parallel_degree",
+    "replicate": "data_parallel_replicate_degree",
+    "shard": "data_parallel_shard_degree",
+}
+INTERLEAVED: Final = "Interleaved1F1B"
+SCHEDULE_NAMES: Final[Mapping[str, str]] = {  # of torchtitan -> schedule
+    "1F1B": "1f1b",
+    "GPipe": "gpipe",
+    "ZBVZeroBubble": "zb-v",
+    INTERLEAVED: "1f1b",
+}
+RESHARD_POLICIES: Final = {2: "never", 3: "always"}  # by ZeRO stage
+FLOAT8_RECIPES: Final = {"fp8-current": "tensorwise", "fp8-rowwise": "rowwise"}
+PARALLELISM: Final = "parallelism."
+REPLICATE, SHARD = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("replicate", "shard"))
+PP, CP = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("pp", "cp"))
+RESHARD: Final = f"{PARALLELISM}fsdp_reshard_after_forward"
+MICROBATCH: Final = f"{PARALLELISM}pipeline_parallel_microbatch_size"
+SCHEDULE: Final = f"{PARALLELISM}pipeline_parallel_schedule"
+LAYERS_PER_STAGE: Final = f"{PARALLELISM}pipeline_parallel_layers_per_stage"
+MODULES: Final = f"{PARALLELISM}module_fqns_per_model_part"
+OLD_MODULES: Final = f"{PARALLELISM}pipeline_parallel_module_fqns_per_model_part"
+SEQUENCE_PARALLEL: Final = f"{PARALLELISM}enable_sequence_parallel"
+AC_MODE, AC_OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
+EAGER: Final = "torchtitan-eager"
+
+
+def _size(settings: Settings, name: str, default: int = 1) -> int:
+    """Return a setting as a whole number; the default where it is off or -1 (automatic)."""
+    return default if str(settings.get(name)) == "-1" else settings.number(name, default=default)
+
+
+def why_no_flavour() -> str:
+    """Return why a model cannot be expressed: the flavours that are known."""
+    flavours: dict[str, list[str]] = {}
+    for name, flavour in MODELS:
+        flavours.setdefault(name, []).append(flavour)
+    known = "; ".join(f"{name} {', '.join(names)}" for name, names in flavours.items())
+    stop = "torchtitan stops unless one is registered by this name"
+    return f"no flavour known ({known}) has these sizes; {stop}"
+
+
+@cache
+def _flavour_facts(model: str) -> Facts:
+    """Return the facts of a catalogue model as torchtitan builds it: no multi-token prediction, any sequence length."""
+    facts = model_facts(load_model(model)) | {"mtp": 0}
+    del facts["seq"]
+    return facts
+
+
+def write_model(facts: Facts) -> Values:
+    """Write name and flavour of the model with these facts, whatever its sequence length and multi-token prediction."""
+    without_mtp = facts | {"mtp": 0}
+    for (name, flavour), model in MODELS.items():
+        if _flavour_facts(model).items() <= without_mtp.items():
+            return {"model.name": name, "model.flavor": flavour}
+    return {}
+
+
+def read_model(settings: Settings) -> Facts:
+    """Read the facts of a model by name and flavour; by flavour only where one model has it."""
+    name, flavour = str(settings.get("model.name", "")), str(settings.get("model.flavor", ""))
+    models = [model for known, model in MODELS.items() if known == (name or known[0], flavour)]
+    return dict(_flavour_facts(models[0])) if len(models) == 1 else {}
+
+
+def write_data(facts: Facts) -> Values:
+    """Write replicate and shard degrees of data parallelism, and whether weights are resharded after forward."""
+    zero = facts.get("zero", 0)
+    replicate = facts["dp"] if zero == 0 else facts.get("replicas", 1)
+    if facts["dp"] % replicate:
+        return {}
+    degrees = {REPLICATE: replicate, SHARD: facts["dp"] // replicate}
+    return degrees | ({RESHARD: RESHARD_POLICIES[zero]} if zero in RESHARD_POLICIES else {})
+
+
+def read_data(settings: Settings) -> Facts:
+    """Read data parallelism and what is sharded: by default weights stay gathered with a pipeline."""
+    replicate = _size(settings, REPLICATE)
+    policy = settings.choice(RESHARD, ("default", "always", "never"), "default")
+    if policy == "default":
+        policy = "never" if _size(settings, PP) > 1 else "always"
+    zero = 2 if policy == "never" else 3
+    facts: Facts = {}
+    if str(settings.get(SHARD, -1)) != "-1":
+        facts["dp"] = replicate * _size(settings, SHARD)
+        zero = zero if _size(settings, SHARD) * _size(settings, CP) > 1 else 0
+    return facts | {"zero": zero} | ({"replicas": replicate} if replicate > 1 and zero else {})
+
+
+def write_batch(facts: Facts) -> Values:
+    """Write the batch of a rank; with a pipeline that of all its micro-batches."""
+    pipeline = facts["pp"] > 1
+    return {
+        "training.local_batch_size": max(facts["gbs"] // facts["dp"], 1) if pipeline else facts["mbs"],
+        "training.global_batch_size": facts["gbs"],
+        "training.seq_len": facts["seq"],
+        **({MICROBATCH: facts["mbs"]} if pipeline else {}),
+    }
+
+
+def read_batch(settings: Settings) -> Facts:
+    """Read micro-batch, batch and sequence length."""
+    local = _size(settings, "training.local_batch_size", _size(settings, "training.batch_size", 8))
+    mbs = _size(settings, MICROBATCH) if _size(settings, PP) > 1 else local
+    gbs = _size(settings, "training.global_batch_size", 0)
+    batch = {"gbs": gbs} if gbs else {"accumulation": max(local // mbs, 1)}
+    return {"mbs": mbs, **batch, "seq": _size(settings, "training.seq_len", 2048)}
+
+
+def default_split(layers: int, chunks: int) -> tuple[int, ...]:
+    """Return the layers of every chunk as torchtitan splits them: embedding and head count as a layer each."""
+    base, larger = divmod(layers + 2, chunks)
+    split = [base + (i < larger) for i in range(chunks)]
+    split[0] -= 1
+    split[-1] -= 1
+    return tuple(split)
+
+
+def _module_names(chunks: tuple[int, ...], head: str) -> list[list[str]]:
+    """Return the module names of every chunk; the output projection's name `head` depends on the version."""
+    names, first = [], 0
+    for layers in chunks:
+        names.append([f"layers.{i}" for i in range(first, first + layers)])
+        first += layers
+    names[0].insert(0, "tok_embeddings")
+    names[-1] += ["norm", head]
+    return names
+
+
+def _default_chunks(name: str) -> int:
+    """Return the model chunks of a stage with a schedule, where no modules are listed."""
+    return 2 if name == INTERLEAVED else SCHEDULES[SCHEDULE_NAMES[name]].virtual_stages or 1
+
+
+def _write_pipeline(facts: Facts, head: str) -> Values:
+    """Write the schedule, and the modules of every chunk where torchtitan would split layers differently."""
+    schedule, chunks = facts.get("schedule"), facts.get("chunks", ())
+    names = [name for name, known in SCHEDULE_NAMES.items() if known == schedule]
+    if not names or not chunks:
+        return {}
+    name = names[0] if facts["vp"] == 1 else names[-1]
+    if chunks == default_split(facts["layers"], facts["pp"] * _default_chunks(name)):
+        return {SCHEDULE: name}
+    return {SCHEDULE: name, MODULES: _module_names(chunks, head)}
+
+
+def write_pipeline(facts: Facts) -> Values:
+    """Write the pipeline for the TOML of 2025."""
+    return _write_pipeline(facts, "output")
+
+
+def write_pipeline_2026(facts: Facts) -> Values:
+    """Write the pipeline for the Python configuration."""
+    return _write_pipeline(facts, "lm_head")
+
+
+def read_pipeline(settings: Settings) -> Facts:
+    """Read the schedule, the chunks of a rank, and their layers."""
+    pp = _size(settings, PP)
+    if pp == 1:
+        return {"vp": 1}
+    value = str(settings.get(SCHEDULE, "1F1B"))
+    name = next((name for name in SCHEDULE_NAMES if name.lower() == value.lower()), None)
+    if name is None:
+        raise not_allowed(SCHEDULE, value, SCHEDULE_NAMES)
+    facts: Facts = {"schedule": SCHEDULE_NAMES[name], "vp": _default_chunks(name)}
+    if modules := settings.get(MODULES) or settings.get(OLD_MODULES):
+        chunks = _listed_chunk_layers(modules)
+        return facts | {"vp": max(len(chunks) // pp, 1), "chunks": chunks}
+    layers = read_model(settings).get("layers")
+    layers_per_stage = _size(settings, LAYERS_PER_STAGE, 0)
+    if layers is None:
+        return facts
+    if layers_per_stage and name == INTERLEAVED:
+        facts["vp"] = max(math.ceil((layers + 2) / layers_per_stage) // pp, 1)
+    return facts | {"chunks": default_split(layers, pp * facts["vp"])}
+
+
+read_pipeline_2026 = read_pipeline
+
+
+def _listed_chunk_layers(modules: Any) -> tuple[int, ...]:
+    """Return the layers of chunks given as lists of module names."""
+    if not isinstance(modules, list) or not all(isinstance(names, list) for names in modules):
+        raise InputError(MODULES, [f"{MODULES}: must be a list of lists of names"])
+    return tuple(sum(str(name).startswith("layers.") for name in names) for names in modules)
+
+
+def write_precision(facts: Facts) -> Values:
+    """Write the precision as model converters."""
+    if recipe := FLOAT8_RECIPES.get(facts["precision"]):
+        converter, options = "quantize.linear.float8", {"recipe_name": recipe}
+    elif facts["precision"] == "mxfp8":
+        converter, options = "quantize.linear.mx", {"recipe_name": "mxfp8_cublas"}
+    else:
+        dtypes: dict[str, Values] = {
+            "bf16-pure": {"training.dtype": "bfloat16"},
+            "fp32": {"training.mixed_precision_param": "float32"},
+            "bf16": {"training.mixed_precision_param": "bfloat16"},
+        }
+        return dtypes.get(facts["precision"], {})
+    return {
+        "model.converters": [converter],
+        **{f"{converter}.{name}": value for name, value in options.items()},
+    }
+
+
+def read_precision(settings: Settings) -> Facts:
+    """Read the precision from the model converters."""
+    value = settings.get("model.converters", "")
+    converters = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if "mx" in converters:
+        return {"precision": "mxfp8"}
+    if "float8" in converters:
+        names = (f"{section}.recipe_name" for section in ("quantize.linear.float8", "float8"))
+        recipe = next((str(settings[name]) for name in names if name in settings), "")
+        return {"precision": "fp8-rowwise" if "rowwise" in recipe else "fp8-current"}
+    if settings.get("training.dtype") == "bfloat16":
+        return {"precision": "bf16-pure"}
+    return {"precision": "fp32" if settings.get("training.mixed_precision_param") == "float32" else "bf16"}
+
+
+def write_recompute(facts: Facts) -> Values:
+    """Write what is recomputed: nothing, all or every n-th layer, or per-op selective activation checkpointing."""
+    mode, every = facts["recompute"], facts.get("recompute_every", 1)
+    if mode == "full" and every > 1:
+        return {AC_MODE: "selective", AC_OPTION: str(every)}
+    if mode == "per-op":
+        return {AC_MODE: "selective", AC_OPTION: "op"}
+    return {AC_MODE: mode} if mode in ("none", "full") else {}
+
+
+def read_recompute(settings: Settings) -> Facts:
+    """Read what is recomputed: by default every second layer."""
+    mode = settings.choice(AC_MODE, ("none", "selective", "full"), "selective")
+    option = str(settings.get(AC_OPTION, "2"))
+    if mode != "selective":
+        return {"recompute": mode}
+    if option == "op":
+        return {"recompute": "per-op"}
+    return {"recompute": "full", "recompute_every": int(whole_number(AC_OPTION, option))}
+
+
+def write_graphs(facts: Facts) -> Values:
+    """Disable CUDA graphs where torchtitan has none: with a pipeline, and with expert parallelism, whose sizes the CPU reads."""
+    return {"training.disable_cuda_graphs": True} if facts["pp"] > 1 or facts.get("ep", 1) > 1 else {}
+
+
+def write_sequence_parallel(facts: Facts) -> Values:
+    """Write that there is no sequence parallelism; by default there is."""
+    return {} if facts.get("sp", True) else {SEQUENCE_PARALLEL: False}
+
+
+def read_sequence_parallel(settings: Settings) -> Facts:
+    """Read whether there is sequence parallelism: by default on."""
+    return {"sp": SEQUENCE_PARALLEL not in settings or settings.is_on(SEQUENCE_PARALLEL)}
+
+
+def stack(settings: Settings) -> str:
+    """Return the software stack: with the model compiled or eager."""
+    old_name = "compile.enable" not in settings
+    compiled = settings.is_on("training.compile" if old_name else "compile.enable")
+    compiled = compiled and "model" in str(settings.get("compile.components", "model"))
+    return "torchtitan-2025" if compiled else EAGER
+
+
+def default_settings(facts: Facts) -> Values:
+    """Return settings that the prediction assumes, and a number of steps."""
+    return {"compile.enable": facts.get("stack") != EAGER, "training.steps": 1000}

@@ -1,0 +1,170 @@
+"""torchtitan's Python configurations: written as a function of its config registry, read without being run."""
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from traincast.core.errors import InputError
+from traincast.launch.format import Writing
+from traincast.launch.settings import Settings
+from traincast.launch.table import Values
+from traincast.launch.text_formats import comments
+from traincast.launch.torchtitan import default_settings
+
+SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
+    "TrainingConfig": "training",
+    "ParallelismConfig": "parallelism",
+    "CompileConfig": "compile",
+}
+CLASSES: Final = {section: title for title, section in SECTIONS.items()}
+RECOMPUTATION_CLASSES: Final = {
+    "full": "FullAC",
+    "selective": "SelectiveAC",
+    "none": "None",
+}  # by mode until 2026
+CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
+MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
+
+{head}
+
+from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.optimizer import default_adamw
+{imports}
+from torchtitan.models.{model} import model_registry
+from torchtitan.models.common.config_utils import decoder_vocab_size
+from torchtitan.trainer import Trainer
+
+
+def {function}() -> Trainer.Config:
+    model_spec = model_registry({flavour}{converted})
+    return Trainer.Config(
+        loss=ChunkedLossWrapper.Config(
+            loss_fn=CrossEntropyLoss.Config(
+                global_vocab_size=decoder_vocab_size(model_spec),
+            ),
+        ),
+        model_spec=model_spec,
+        optimizer=default_adamw(lr=1e-4),
+{sections}
+    )
+'''
+
+
+def write(writing: Writing) -> str:
+    """Write a module with a function that returns the configuration."""
+    settings = writing.all_settings
+    prefix = identifier(writing.name)
+    compiled = default_settings(writing.facts)["compile.enable"]
+    sections: dict[str, dict[str, Any]] = {}
+    for setting, value in ({"training.steps": 1000} | settings | {"compile.enable": compiled}).items():
+        section, _, name = setting.partition(".")
+        if section in CLASSES and name:
+            sections.setdefault(section, {})[name] = value
+    recompute, converter = settings.get("activation_checkpoint"), settings.get("model.converters")
+    imports = [f"from torchtitan.components.quantization import {converter}"] if converter else []
+    imports += [
+        f"from torchtitan.config import {', '.join(sorted(CLASSES[section] for section in sections))}"
+    ]
+    if recompute not in (None, "None"):
+        imports += [f"from torchtitan.distributed.activation_checkpoint import {recompute}"]
+    lines = [line for section, values in sections.items() for line in _call(section, values)]
+    if recompute:
+        value = "None" if recompute == "None" else f"{recompute}.Config()"
+        lines += [f"        activation_checkpoint={value},"]
+    return MODULE.format(
+        function=f"{prefix}_{writing.facts['gpus']}_gpus",
+        head="\n".join(comments(writing.head)),
+        imports="\n".join(imports),
+        model=settings.get("model.name", prefix),
+        flavour=json.dumps(settings.get("model.flavor", writing.name)),
+        converted=_converted(converter, compiled),
+        sections="\n".join(lines),
+    )
+
+
+def identifier(name: str) -> str:
+    """Return a name as a Python identifier."""
+    text = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return text if text.isidentifier() else f"_{text}"
+
+
+def _converted(converter: str | None, compiled: bool) -> str:
+    """Return the model converter as an argument, if there is one."""
+    if converter is None:
+        return ""
+    argument = f"model_compile_enabled={compiled}" if converter != "NVFP4LinearConverter" else ""
+    return f", converters=[{converter}.Config({argument})]"
+
+
+def _call(section: str, values: Values) -> Iterable[str]:
+    """Yield the lines of a section as an argument."""
+    yield f"        {section}={CLASSES[section]}("
+    yield from (f"            {name}={value!r}," for name, value in values.items())
+    yield "        ),"
+
+
+def read(text: str) -> Settings:
+    """Read the settings of a module.
+
+    Raises
+    ------
+    InputError
+        If it is not Python, or describes more than one run.
+    """
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError("Python", [f"malformed Python: {getattr(error, 'msg', None) or error}"]) from None
+    nodes = list(ast.walk(tree))
+    runs = [node for node in nodes if isinstance(node, ast.Call) and _title(node.func) == "model_registry"]
+    if len(runs) > 1:
+        raise InputError("Python", [f"describes {len(runs)} runs; keep only one"])
+    settings = Settings()
+    for node in nodes:
+        match node:
+            case ast.ImportFrom(module=str(module)):
+                if model := re.match(r"torchtitan\.models\.(?!common)(\w+)", module):
+                    settings["model.name"] = model[1]
+            case ast.Call():
+                settings |= _of_call(node)
+            case ast.Assign(targets=[ast.Attribute(value=ast.Attribute(attr=section), attr=name), *_]):
+                if section in CLASSES:  # config.parallelism.tensor_parallel_degree = 8
+                    settings[f"{section}.{name}"] = _constant(node.value)
+    return settings
+
+
+def _of_call(node: ast.Call) -> Values:
+    """Return the settings of a call."""
+    title = _title(node.func)
+    given = {keyword.arg: _constant(keyword.value) for keyword in node.keywords if keyword.arg}
+    if title == "model_registry" and node.args:
+        return {"model.flavor": str(_constant(node.args[0]))}
+    if title == "ActivationCheckpointConfig":  # until 2026
+        mode = str(given.get("mode", "selective"))
+        return {"activation_checkpoint": RECOMPUTATION_CLASSES.get(mode, mode)}
+    if title in SECTIONS:
+        return {f"{SECTIONS[title]}.{name}": value for name, value in given.items()}
+    if title != "Config" or not isinstance(node.func, ast.Attribute):
+        return {}
+    owner = _title(node.func.value)
+    settings = {"model.converters": owner} if owner in CONVERTERS else {}
+    if given.get("activation_checkpoint", ...) is None:
+        settings["activation_checkpoint"] = "None"
+    elif owner in RECOMPUTATION_CLASSES.values():
+        settings["activation_checkpoint"] = owner
+    return settings
+
+
+def _title(node: ast.expr) -> str:
+    """Return the last name of a called expression."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _constant(node: ast.expr) -> Any:
+    """Return a literal's value; the source text of anything else."""
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return ast.unparse(node)[:80]
