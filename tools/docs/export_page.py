@@ -158,7 +158,9 @@ def _format(format_: Format, first: Format) -> str:
 def _unread(form: Format) -> Iterable[str]:
     """Yield the table of settings that matter and are not read."""
     yield from ("| setting | when | what it does |", "| --- | --- | --- |")
-    for row in (row for row in form.table.unread.matter if not row.settings[0].startswith("deepspeed_config.")):
+    for row in (
+        row for row in form.table.unread.matter if not row.settings[0].startswith("deepspeed_config.")
+    ):
         conditions = [
             f"is {' or '.join(map(str, row.at))}" if row.at else "",
             f"is not {' or '.join(map(str, row.neutral))}" if row.neutral else "",
