@@ -18,10 +18,10 @@ import numpy as np
 
 from collective_benchmarks import BANDS, Timing, check_collectives
 from error_model import coverage
+from kernel_benchmarks import KernelPrediction
+from kernel_benchmarks import predict as predict_kernels
+from kernel_benchmarks import read as read_kernels
 from left_out_residuals import gather
-from traincast.accuracy.fit.kernel_benchmarks import KernelPrediction
-from traincast.accuracy.fit.kernel_benchmarks import predict as predict_kernels
-from traincast.accuracy.fit.kernel_benchmarks import read as read_kernels
 from traincast.accuracy.scores import ErrorSummary, Prediction, Subject, source_of, summaries, summary, totals
 from traincast.accuracy.validate import Report, validate
 

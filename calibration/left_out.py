@@ -40,8 +40,8 @@ WITHOUT: Final[
 
 def residuals(fitted: Fitted, progress: Callable[[str], Any]) -> dict[str, Floats]:
     """Return log(predicted / measured) by column, shape (runs,): fitted, and left out by group; nan where not left out."""
-    runs = fitted.evidence.runs
-    used = fitted.evidence.data.weights > 0
+    runs = fitted.measured.runs
+    used = fitted.measured.data.weights > 0
     columns = {"fitted": np.where(used, fitted.solution.residuals, np.nan)}
     for column, group in WITHOUT.items():
         groups = [group(run) if is_used else None for run, is_used in zip(runs, used, strict=True)]

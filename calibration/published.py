@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.accuracy.fit.fitted_yaml import FOLDERS
 from traincast.accuracy.fit.parameters import Home, Parameter
 from traincast.catalog.documents import catalogue, read
 from traincast.catalog.load import load_accelerator, load_system
@@ -16,6 +15,7 @@ from traincast.core.errors import InputError
 
 FILE: Final = Path(__file__).with_name("published.yaml")
 RUNS: Final = re.compile(r"published (training )?runs|published vTrain runs|fits of BLOOM")
+FOLDERS: Final = {"accelerator": "accelerators", "network": "systems", "stack": "stacks"}  # of the catalogue
 HOMES: Final[dict[str, Home]] = {
     "accelerators": "accelerator",
     "networks": "network",

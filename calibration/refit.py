@@ -17,23 +17,26 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from rich.console import Console
 
 from left_out import residuals, write
-from published import in_catalogue, parameters
-from traincast.accuracy.fit.fit import Fitted, bounds, fit
-from traincast.accuracy.fit.fitted_yaml import FittedValue, write_catalogue
-from traincast.accuracy.fit.least_squares import DETERMINED, Solution, deviations
+from published import FOLDERS, in_catalogue, parameters
+from traincast.accuracy.fit.fit import Fitted, FittedConstant, bounds, fit
+from traincast.accuracy.fit.fitted_yaml import load, put, text_of
+from traincast.accuracy.fit.least_squares import solution_at
 from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
+from traincast.core.assumptions import CALIBRATED
+from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
 ROOT: Final = Path(__file__).parents[1]
@@ -55,13 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.keep_values
         else fit(constants, runs, progress=report, steps=options.steps, settle=False)
     )
-    print(fitted.table())
+    print(table(fitted))
     errors = {} if options.no_left_out else residuals(fitted, report)
     print(sources(runs, errors or {"fitted": fitted.solution.residuals}))
     if options.dry_run:
         return
     if not (options.keep_values or options.no_values):
-        for path in write_values(fitted):
+        for path in write_catalogue(map(with_source, fitted.constants)):
             report(f"wrote {path.relative_to(ROOT)}")
     if errors:
         write(runs, errors)
@@ -90,11 +93,18 @@ def catalogue_as_fitted(constants: Sequence[Parameter], runs: Sequence[Run]) -> 
     evidence = MeasuredRuns(runs, tuple(constants))
     theta = np.clip([constant.theta(in_catalogue(constant)) for constant in constants], *bounds(constants))
     y, slopes = evidence.residuals(theta)
-    robust, curvature = deviations(y, slopes, evidence.data)
-    solution = Solution(
-        theta, y, slopes, robust, curvature, curvature < DETERMINED, np.ones(len(theta), bool)
-    )
+    solution = solution_at(theta, y, slopes, evidence.data, np.ones(len(theta), bool))
     return Fitted(tuple(constants), evidence, evidence, solution, y)
+
+
+def table(fitted: Fitted) -> str:
+    """Return a table with one line for each constant."""
+    lines = [f"{'constant':58s} {'prior':>10s} {'value':>10s} {'90 %':>21s}  runs"]
+    for item in fitted.constants:
+        note = "" if item.determined else "  not determined" if item.runs else "  touches no run"
+        numbers = f"{item.before:10.4g} {item.value:10.4g} {item.low:10.4g} {item.high:10.4g}"
+        lines.append(f"{item.parameter.name:58s} {numbers}  {item.runs:4d}{note}")
+    return "\n".join(lines)
 
 
 def sources(runs: Sequence[Run], errors: dict[str, Floats]) -> str:
@@ -112,28 +122,28 @@ def sources(runs: Sequence[Run], errors: dict[str, Floats]) -> str:
     return "\n".join(lines)
 
 
-def fitted_values(done: Fitted) -> list[FittedValue]:
-    """Return the fitted values with their sources."""
+def with_source(constant: FittedConstant) -> FittedConstant:
+    """Return a fitted constant with the data and the date of the fit."""
     today = date.today().isoformat()
-    results = zip(
-        done.parameters, done.values, done.intervals, done.counts(), done.solution.determined, strict=True
-    )
-    return [
-        FittedValue(
-            constant,
-            value,
-            *ends,
-            f"fitted to {n} published runs, {today}"
-            if determined
-            else f"{constant.meaning}; runs say little, {today}",
-        )
-        for constant, value, ends, n, determined in results
-    ]
+    source = f"{constant.parameter.meaning}; runs say little, {today}"
+    if constant.determined:
+        source = f"fitted to {constant.runs} published runs, {today}"
+    return replace(constant, source=source)
 
 
-def write_values(fitted: Fitted) -> list[Path]:
-    """Write fitted values to their files in the catalogue, and return the paths."""
-    return write_catalogue(fitted_values(fitted), PACKAGE / "catalog")
+def write_catalogue(constants: Iterable[FittedConstant], folder: Path = PACKAGE / "catalog") -> list[Path]:
+    """Write fitted values to the files of a catalogue that they belong to; return the paths."""
+    documents: dict[Path, Any] = {}
+    for constant in constants:
+        for name in constant.of or (CALIBRATED,):
+            path = folder / FOLDERS.get(constant.parameter.home, "") / f"{name}.yaml"
+            if path not in documents:
+                documents[path] = load(path)
+            put(documents[path], constant)
+    for path, document in documents.items():
+        with atomic_output(path) as partial:
+            partial.write_text(text_of(document), encoding="utf-8")
+    return list(documents)
 
 
 if __name__ == "__main__":

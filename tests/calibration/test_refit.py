@@ -11,8 +11,9 @@ import pytest
 
 import left_out
 import published
+import refit
 import scoreboard
-from traincast.accuracy.fit.fitted_yaml import FittedValue, write_catalogue
+from traincast.accuracy.fit.fit import fitted_constant
 from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
 from traincast.accuracy.validate import validate
@@ -46,19 +47,18 @@ def test_nothing_is_fitted_to_published_runs_beside_the_fit(tmp_path):
     (tmp_path / "nothing.yaml").write_text("generations: {}\n")
     missing = published.unlisted(tmp_path / "nothing.yaml")
     assert len(missing) > 10
-    assert {one.split(":")[1].split(".")[0] for one in missing} <= {
-        "accelerator",
-        "network",
-        "stack",
-        "universal",
-    }
+    homes = {one.split(":")[1].split(".")[0] for one in missing}
+    assert homes <= {"accelerator", "network", "stack", "universal"}
 
 
 @pytest.mark.parametrize(
     ("lines", "wrong"),
     [
-        ("stacks:\n  - {path: dispatch_seconds, of: [nemo-2024], prior: 1.0e-5, sigma: 0.1}\n", "why"),
-        ("universal:\n" + 2 * '  - {path: loss_bytes, prior: 12, sigma: 0.1, why: "x"}\n', "listed 2 times"),
+        ("stacks:\n  - {path: host.dispatch_seconds, of: [nemo-2024], prior: 1.0e-5, sigma: 0.1}\n", "why"),
+        (
+            "universal:\n" + 2 * '  - {path: traffic.loss_bytes, prior: 12, sigma: 0.1, why: "x"}\n',
+            "listed 2 times",
+        ),
         (
             "accelerators:\n"
             + "".join(BLACKWELL.format(field, name) for name in ("b200-180", "gb300-288") for field in SEVEN),
@@ -95,10 +95,12 @@ def test_the_catalogue_is_read_where_constants_live():
 def test_universal_values_go_into_the_file_of_calibrated(tmp_path):
     path = tmp_path / "calibrated.yaml"
     path.write_text("# all\ntraffic.loss_bytes: {value: 13, source: fits}  # logits\nhost.straggling: 0.1\n")
-    loss = FittedValue(
-        Parameter(path="universal.traffic.loss_bytes", prior=12, sigma=0.2), 14.20004, 12.0, 16.0, FITTED
+    loss = fitted_constant(
+        Parameter(path="universal.traffic.loss_bytes", prior=12, sigma=0.2),
+        (14.20004, 12.0, 16.0),
+        source=FITTED,
     )
-    assert write_catalogue([loss], tmp_path) == [path]
+    assert refit.write_catalogue([loss], tmp_path) == [path]
     text = path.read_text()
     assert text.startswith("# all\n")
     assert (
@@ -106,12 +108,12 @@ def test_universal_values_go_into_the_file_of_calibrated(tmp_path):
         in text
     )
     assert text.endswith("host.straggling: 0.1\n")
-    write_catalogue([loss], tmp_path)
+    refit.write_catalogue([loss], tmp_path)
     assert path.read_text() == text
-    slow = FittedValue(
-        Parameter(path="universal.host.straggling", prior=0.003, sigma=0.2), 0.003, 0.002, 0.004, "x"
+    slow = fitted_constant(
+        Parameter(path="universal.host.straggling", prior=0.003, sigma=0.2), (0.003, 0.002, 0.004), source="x"
     )
-    write_catalogue([slow], tmp_path)
+    refit.write_catalogue([slow], tmp_path)
     assert read(path)["host.straggling"] == {
         "value": 0.003,
         "low": 0.002,

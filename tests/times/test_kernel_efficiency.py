@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from traincast.accuracy.fit.kernel_benchmarks import REPEATED_KERNEL, mape, pass_seconds, predict, read
+from kernel_benchmarks import mape, predict, read
+from traincast.accuracy.fit.benchmarks import REPEATED_KERNEL, pass_seconds
 from traincast.catalog.load import load_accelerator, load_model
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import PAPER

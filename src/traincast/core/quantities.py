@@ -104,6 +104,12 @@ def documented(part: Class) -> Class:
     return part
 
 
+def nonzero(value: "Column") -> bool:
+    """Return whether a number, or any number of a column, is not 0."""
+    any_of_column = getattr(value, "any", None)
+    return bool(any_of_column() if any_of_column else value)
+
+
 def plain(value: "Column") -> "Column":
     """Return a number as a Python float, a column unchanged."""
     return value if getattr(value, "ndim", 0) else float(value)

@@ -11,7 +11,7 @@ From them follow r = b h lq rows of scores, rk = b h l rows of keys, and n, the 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.operations.elementwise import dropout, with_traffic
 from traincast.operations.operation import Axis, Collective, Comms, Fused, Gemm, Operation, PassCount, Vector
 
@@ -181,7 +181,7 @@ def unfused(
     (r, rk), lq, l = at.rows, at.lq, at.l
     traffic, unfused_traffic = passes
     softmax = _softmax(E, r, l, recompute)
-    if traffic != unfused_traffic:
+    if nonzero(traffic - unfused_traffic):
         matrices = at.b * at.h
         is_unfused = -(-(matrices - matrices // 4 * 4) // 4)  # 1 where the number is no multiple of 4, else 0
         traffic = traffic + (unfused_traffic - traffic) * is_unfused

@@ -8,7 +8,7 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import Axis, CollectiveKind, total
 from traincast.step.layer_cost import Costs
@@ -131,7 +131,7 @@ def _traffic(
 
 def _broadcasts(plan: Plans, system: System, assumed: Assumptions) -> Column:
     """Return the wait for ranks that broadcast their shard of the weights one after the other [s]."""
-    if not (assumed.host.broadcast_seconds and plan.zero):
+    if not (plan.zero and nonzero(assumed.host.broadcast_seconds)):
         return 0.0
     n, near = group(plan, "shards", system.tiers)
     return assumed.host.broadcast_seconds * n * is_group(n / near[0])

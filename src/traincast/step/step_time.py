@@ -7,7 +7,7 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import total
 from traincast.step.data_parallel import data_parallel
@@ -63,7 +63,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     if plan.ep_overlap:  # nothing overlaps the exchange of the first forward and the last backward pass
         bubble = bubble + largest([sum_of(costs, device, "hidden") for device in stages.executed_parts])[0]
     pp_comm = nm * per_microbatch
-    if assumed.overlap.pp_exposed < 1:
+    if nonzero(assumed.overlap.pp_exposed < 1):
         pp_comm = pp_comm + _exposed_transfers(schedule, link.overlapped, plan, nm, pace)
     dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
     optimizer, _ = largest(
@@ -78,7 +78,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, host)
     return (
         replace(time, stragglers=_straggling(plan, assumed) * (time.seconds - optimizer))
-        if assumed.host.straggling
+        if nonzero(assumed.host.straggling)
         else time
     )
 
@@ -117,7 +117,7 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
     *busy, busy_model = (
         sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward") for parts in counts
     )
-    if not assumed.host.dispatch_seconds:
+    if not nonzero(assumed.host.dispatch_seconds):
         longest, slowest = largest(busy)
         return _Pace(slowest, longest, 0.0, exposed_time(busy_model - longest))
     *launch, launch_model = (sum_of(costs, parts, "dispatch") for parts in counts)

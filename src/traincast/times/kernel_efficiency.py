@@ -1,7 +1,7 @@
 """Efficiency of kernels: tiles and waves of matrix products, fused attention, bursts before the power limit.
 
 Formulas and constants are checked against published microbenchmarks
-(`traincast.accuracy.fit.kernel_benchmarks`; docs/kernels.md). Every term is neutral with the assumptions of
+(calibration/kernel_benchmarks.py; docs/kernels.md). Every term is neutral with the assumptions of
 arXiv 2410.00273, which has one share of the peak for all products.
 """
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import Collective, Operation, PassCount, total
 from traincast.times.collectives import collective, collective_curve, is_group
@@ -70,7 +70,7 @@ def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions
 
     def seconds_of(call: Collective) -> Column:
         seconds = _collective_seconds(call, plan, system, assumed)
-        if call.over == "tp" and assumed.collectives.skew_seconds:
+        if call.over == "tp" and nonzero(assumed.collectives.skew_seconds):
             return seconds + assumed.collectives.skew_seconds * np.log2(plan.tp)
         return seconds
 
@@ -103,7 +103,7 @@ def _collective_seconds(call: Collective, plan: Plans, system: System, assumed: 
 
 def _dispatch(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> Column:
     """Return the time of the host to launch the kernels and collectives of a pass [s]."""
-    if not assumed.host.dispatch_seconds:
+    if not nonzero(assumed.host.dispatch_seconds):
         return 0.0
     collectives = total(is_group(group(plan, call.over, system.tiers).members) for call in work.collectives)
     return assumed.host.dispatch_seconds * (work.launches * bool(work.kernels) + collectives)
@@ -112,7 +112,7 @@ def _dispatch(work: PassCount, plan: Plans, system: System, assumed: Assumptions
 def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:
     """Return the time of an operation; arguments and units as for `time_pass`."""
     forward = time_pass(op.forward, plan, system, assumed)
-    if op.synchronises and assumed.host.sync_seconds:
+    if op.synchronises and nonzero(assumed.host.sync_seconds):
         forward = replace(forward, compute=forward.compute + assumed.host.sync_seconds)
     weight: Column = 0.0
     if op.backward is op.forward:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.operations.operation import total
 
 
@@ -41,7 +41,7 @@ def layer_by_layer(
     first = 0 * collective[0]
     for x, t, n in zip(collective, busy, layers, strict=True):
         first = np.maximum(first, (x - exposed_time(x - t)) * np.minimum(n, 1))
-    if not contention:
+    if not nonzero(contention):
         return exposed + first
     streaming = total(x * n for x, n in zip(collective if streams is None else streams, layers, strict=True))
     return exposed + first + contention * exposed_time(streaming - exposed - first)

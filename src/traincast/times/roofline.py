@@ -4,7 +4,7 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.precision import Precision, Rate
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Accelerator
 from traincast.operations.operation import Gemm, PassCount
 from traincast.times.kernel_efficiency import attention, burst, work_done
@@ -95,13 +95,13 @@ def _always_exposed_bytes(work: PassCount, assumed: Assumptions) -> Column | Non
     """Return the traffic of products that arithmetic never hides [byte]; None without such traffic."""
     if _is_fused_attention(work, assumed) or all(kernel.unit == "vector" for kernel in work.kernels):
         return None
-    inputs, outputs = assumed.kernels.inputs_exposed, assumed.kernels.outputs_exposed
+    inputs: Column = assumed.kernels.inputs_exposed
+    outputs: Column = assumed.kernels.outputs_exposed
     if any(isinstance(kernel, Gemm) and kernel.layout == "grouped" for kernel in work.kernels):
-        inputs, outputs = (
-            max(inputs, assumed.kernels.grouped_exposed),
-            max(outputs, assumed.kernels.grouped_exposed),
-        )
-    if not (inputs or outputs or assumed.kernels.casts_exposed):
+        grouped = assumed.kernels.grouped_exposed
+        inputs, outputs = np.maximum(inputs, grouped), np.maximum(outputs, grouped)
+    casts = assumed.kernels.casts_exposed
+    if not (nonzero(inputs) or nonzero(outputs) or nonzero(casts)):
         return None
     read = work.nbytes - work.written - work.cast
-    return inputs * read + outputs * work.written + assumed.kernels.casts_exposed * work.cast
+    return inputs * read + outputs * work.written + casts * work.cast

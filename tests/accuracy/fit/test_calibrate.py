@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
+from refit import table, write_catalogue
 from traincast.accuracy.fit.calibrate import calibrate
-from traincast.accuracy.fit.fit import fit
-from traincast.accuracy.fit.fitted_yaml import FittedValue, load, put, text_of, write_catalogue
+from traincast.accuracy.fit.fit import fit, fitted_constant
+from traincast.accuracy.fit.fitted_yaml import load, put, text_of
 from traincast.accuracy.fit.least_squares import Data, solve
 from traincast.accuracy.fit.parameters import Parameter, Setting, touching_stack
-from traincast.accuracy.fit.residuals import Alike, MeasuredRuns, bundled_runs
+from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import read
 from traincast.catalog.documents import catalogue
 from traincast.catalog.load import figures
@@ -24,6 +25,7 @@ from traincast.catalog.schema.messages import check
 from traincast.catalog.schema.system import system_file
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
+from traincast.core.quantities import nonzero
 from traincast.ui.cli.main import main
 
 pytest.importorskip("scipy", reason="calibration is an extra")
@@ -58,29 +60,22 @@ def test_derivatives_are_those_of_one_change_at_a_time():
         assert slopes[:, i] == pytest.approx(expected, abs=1e-9)
 
 
-def test_values_on_two_sides_of_a_branch_are_changed_one_by_one(monkeypatch):
-    """A formula that asks for a number itself, and not for nearly that number, gives the same derivatives."""
-    evidence = MeasuredRuns(RUNS[::60], PARAMETERS)
-    _, expected = evidence.residuals(np.zeros(len(PARAMETERS)))
-    asked = []
-
-    def refuse(self):
-        asked.append(self)
-        raise ValueError("nearly equal values on two sides of a branch")
-
-    monkeypatch.setattr(Alike, "__bool__", refuse)
-    _, slopes = evidence.residuals(np.zeros(len(PARAMETERS)))
-    assert asked
-    assert slopes == pytest.approx(expected, rel=1e-9)
+def test_nearly_equal_assumptions_are_one_evaluation():
+    """Formulas ask of a column whether any of its numbers is not 0."""
+    assert nonzero(np.array([[0.5], [0.0]]))
+    assert not nonzero(np.zeros((2, 1)))
+    assert nonzero(0.5)
+    assert not nonzero(0.0)
 
 
-def test_nearly_equal_values_are_one_value_in_branches():
-    column = np.array([[0.5], [0.5005]]).view(Alike)
-    assert column
-    assert column < 1
-    assert not column - column
-    with pytest.raises(ValueError, match="two sides"):
-        bool(column > 0.5001)
+def test_a_configuration_without_a_log_is_refused(tmp_path):
+    """A table of runs has all of its settings; the configuration would be ignored."""
+    (tmp_path / "ds_config.json").write_text("{}")
+    for files in ({"runs": [MINE / "runs.csv"]}, {"gemm": [MINE / "gemm.csv"]}):
+        with pytest.raises(
+            InputError, match=r"config = .*: configures runs with a training log; none is given"
+        ):
+            calibrate("dgx-h100", config=tmp_path / "ds_config.json", **files)
 
 
 def test_planted_values_are_found_within_their_intervals():
@@ -91,11 +86,9 @@ def test_planted_values_are_found_within_their_intervals():
         replace(run, step_seconds=float(t * np.exp(e))) for run, t, e in zip(SOME, truth, noise, strict=True)
     ]
     done = fit(PARAMETERS, seen)
-    for one, value, (low, high), determined in zip(
-        planted, done.values, done.intervals, done.solution.determined, strict=True
-    ):
-        assert not determined or low <= one <= high
-        assert not determined or value == pytest.approx(one, rel=0.15)
+    for one, constant in zip(planted, done.constants, strict=True):
+        assert not constant.determined or constant.low <= one <= constant.high
+        assert not constant.determined or constant.value == pytest.approx(one, rel=0.15)
     assert done.solution.determined.tolist()[:2] == [True, True]
     assert np.abs(done.solution.residuals).mean() < 0.025 < np.abs(done.before).mean()
 
@@ -103,10 +96,10 @@ def test_planted_values_are_found_within_their_intervals():
 def test_what_no_run_touches_is_not_determined_and_keeps_its_prior():
     done = fit(PARAMETERS, SOME[::8])
     assert not done.solution.determined[-1]
-    assert done.values[-1] == pytest.approx(0.8)
-    assert done.counts()[-1] == 0
-    assert "mi355x-288:accelerator.matrix_sustained" in done.table()
-    assert "touches no run" in done.table()
+    assert done.constants[-1].value == pytest.approx(0.8)
+    assert done.constants[-1].runs == 0
+    assert "mi355x-288:accelerator.matrix_sustained" in table(done)
+    assert "touches no run" in table(done)
 
 
 def test_groups_left_out_are_predicted_without_them():
@@ -120,7 +113,8 @@ def test_groups_left_out_are_predicted_without_them():
     for source in ("korth", "zb"):  # a true refit without the source says the same
         again = fit(PARAMETERS[:1], [run for run, one in zip(slow, sources, strict=True) if one != source])
         own = [i for i, one in enumerate(sources) if one == source]
-        expected = MeasuredRuns(slow, PARAMETERS[:1]).predict(again.values)[own] / done.evidence.measured[own]
+        values = [constant.value for constant in again.constants]
+        expected = MeasuredRuns(slow, PARAMETERS[:1]).predict(values)[own] / done.measured.measured[own]
         assert held_out[own] == pytest.approx(np.log(expected), abs=0.01, nan_ok=True)
 
 
@@ -143,15 +137,17 @@ def test_a_plane_is_solved(
 def test_a_value_of_a_stack_holds_for_those_based_on_it_unless_they_say_otherwise():
     parent = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2025",), prior=0.9, sigma=0.1)
     everywhere = Parameter(path="universal.overlap.tp_exposed", prior=0.9, sigma=0.1)
-    assert touching_stack([parent], "megatron-core-2024") == (0,)
-    assert touching_stack([parent], "megatron-core-plain") == ()  # says 1 itself
-    assert touching_stack([parent], "calibrated") == (0,)  # stands for it
-    assert touching_stack([parent], "composer-fsdp-2023") == ()
-    assert touching_stack([parent, everywhere], "composer-fsdp-2023") == (1,)
+    assert touching_stack((parent,), "megatron-core-2024") == (0,)
+    assert touching_stack((parent,), "megatron-core-plain") == ()  # says 1 itself
+    assert touching_stack((parent,), "calibrated") == (0,)  # stands for it
+    assert touching_stack((parent,), "composer-fsdp-2023") == ()
+    assert touching_stack((parent, everywhere), "composer-fsdp-2023") == (1,)
     own = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2024",), prior=0.5, sigma=0.1)
-    assert touching_stack([parent, own], "megatron-core-2024") == (1,)
+    assert touching_stack((parent, own), "megatron-core-2024") == (1,)
     assert (
-        Setting([parent, own]).assumed("megatron-core-2024", tc.load_system("dgx-h100")).overlap.tp_exposed
+        Setting((parent, own), (0.9, 0.5))
+        .assumed("megatron-core-2024", tc.load_system("dgx-h100"))
+        .overlap.tp_exposed
         == 0.5
     )
 
@@ -199,9 +195,9 @@ def test_fitted_values_go_into_the_catalogue(tmp_path):
     hop = Parameter(path="network.1.latency", of=("dgx-h100",), prior=5e-6, sigma=0.3)
     stack = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2025",), prior=0.9, sigma=0.1)
     values = [
-        FittedValue(share, 0.71234, 0.7, 0.73, "here"),
-        FittedValue(hop, 4.2e-6, 4e-6, 5e-6, "here"),
-        FittedValue(stack, 0.8, 0.7, 0.9, "here"),
+        fitted_constant(share, (0.71234, 0.7, 0.73), source="here"),
+        fitted_constant(hop, (4.2e-6, 4e-6, 5e-6), source="here"),
+        fitted_constant(stack, (0.8, 0.7, 0.9), source="here"),
     ]
     written = write_catalogue(values, tmp_path)
     assert [path.stem for path in written] == ["h100-sxm-80", "dgx-h100", "megatron-core-2025"]
@@ -226,12 +222,10 @@ def test_an_interval_holds_its_value():
     document = load(catalogue("systems")["dgx-h100"])
     put(
         document,
-        FittedValue(
+        fitted_constant(
             Parameter(path="network.1.efficiency", of=("dgx-h100",), prior=0.9, sigma=0.1),
-            0.5,
-            0.4,
-            0.6,
-            "here",
+            (0.5, 0.4, 0.6),
+            source="here",
         ),
     )
     document["network"][1]["efficiency"]["low"] = 0.55
@@ -244,7 +238,7 @@ def own_runs(tmp_path, n, slower):
     with (MINE / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))[:n]
     evidence = MeasuredRuns([replace(run, system=tc.load_system("dgx-h100")) for run in map(read, rows)], ())
-    for row, seconds in zip(rows, evidence.predict(), strict=True):
+    for row, seconds in zip(rows, evidence.predict(()), strict=True):
         row["step_seconds"] = str(seconds * slower)
     path = tmp_path / "runs.csv"
     with path.open("w", newline="") as file:

@@ -1,20 +1,19 @@
-"""Calibrate a system to measurements of runs, collectives and matrix products; catalogue values are priors, so few runs help."""
+"""Calibrate a system to measurements of runs, collectives and matrix products, with catalogue values as priors."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import date
-from math import hypot, log
+from math import hypot, isfinite, log
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
 
-from traincast.accuracy.fit.benchmark_residuals import collectives, products
-from traincast.accuracy.fit.fit import Fitted, fit
-from traincast.accuracy.fit.fitted_yaml import FittedValue, system_with, write_system
-from traincast.accuracy.fit.least_squares import NINETY
+from traincast.accuracy.fit.benchmarks import collectives, products
+from traincast.accuracy.fit.fit import Fitted, FittedConstant, fit
+from traincast.accuracy.fit.fitted_yaml import system_with, write_system
 from traincast.accuracy.fit.measured_files import Files, Measured, read
-from traincast.accuracy.fit.parameters import MAX_FITTED_CONSTANTS, Parameter, accelerator_name
+from traincast.accuracy.fit.parameters import Parameter, accelerator_name
 from traincast.accuracy.fit.residuals import Evidence
 from traincast.catalog.load import figures
 from traincast.catalog.software_stacks import (
@@ -28,8 +27,10 @@ from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats, figure_specs
 from traincast.core.result import Doc, Result, described
 from traincast.core.system import Accelerator, System, Tier
+from traincast.step.uncertainty import NORMAL_90_PERCENT
 
 MIN_RUNS_FOR_LEAVE_ONE_OUT: Final = 4  # below it no held-out errors
+MAX_FITTED: Final = {"accelerator": 12, "network": 6}  # constants of a home
 SITE_SPREAD: Final = {  # by path: standard deviation of the logarithm between sites, largest value
     f"{place}.{name}": (spec.spread, spec.highest)
     for place, part in (("accelerator", Accelerator), ("network", Tier))
@@ -46,80 +47,45 @@ SITE_SPREAD: Final = {  # by path: standard deviation of the logarithm between s
 
 
 def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> tuple[Parameter, ...]:
-    """Return the constants that may differ between a system of the catalogue and the user's, with the catalogue's values as priors.
+    """Return the constants of a system, and of software stacks on it, that may differ at a user's site.
 
-    Parameters
-    ----------
-    system : System
-        The system.
-    named : str or Path
-        Name or file of the system, for the intervals of its figures.
-    stacks : iterable of str
-        Software stacks that ran on it.
-
-    Returns
-    -------
-    tuple of Parameter
-        Constants of the accelerator, the network and each stack that are known and not 0.
+    Priors are the catalogue's values; `named` is the name or file of the system, for the intervals of its
+    figures.
     """
     catalogue_figures = {figure.path: figure for figure in figures(named)}
     parameters: list[Parameter] = []
-    for kind in SITE_SPREAD:
-        home, name = kind.split(".", 1)
+    for home, most in MAX_FITTED.items():
         owner = accelerator_name(system) if home == "accelerator" else system.name
-        paths = [
-            path
-            for path in system.figures()
-            if path.startswith(home) and path.endswith(f".{name}") and path in catalogue_figures
+        names = [kind.removeprefix(home) for kind in SITE_SPREAD if kind.startswith(home)]
+        places = [
+            (f"{home}{name}", path) for name in names for path in system.figures() if _is(path, home, name)
         ]
-        for path in paths if home != "stack" else ():
-            figure = catalogue_figures[path]
-            fitted = sum(parameter.home == home for parameter in parameters)
-            if figure.value and fitted < MAX_FITTED_CONSTANTS[home]:  # type: ignore[index]
-                parameters.append(
-                    _with_prior(
-                        path, kind, owner, figure.value, _log_deviation(figure.low, figure.high), figure.unit
-                    )
-                )
+        known = [(kind, catalogue_figures[path]) for kind, path in places if path in catalogue_figures]
+        parameters += [
+            _with_prior(kind, owner, figure.value, figure, figure.path)
+            for kind, figure in known
+            if figure.value
+        ][:most]
     for stack in dict.fromkeys(DEFAULT_STACK if name not in stack_names() else name for name in stacks):
-        parameters += _stack_parameters(system, stack)
+        file, assumed = stack_file(stack), with_fitted_values(system, resolve(stack))
+        for kind in SITE_SPREAD:
+            home, path = kind.split(".", 1)
+            if home == "stack" and (value := assumed.value(path)):
+                parameters.append(_with_prior(kind, stack, value, getattr(file, path, None), kind))
     return tuple(parameters)
 
 
-def _stack_parameters(system: System, stack: str) -> list[Parameter]:
-    """Return the constants of a software stack on a system."""
-    figures, assumed = stack_file(stack), with_fitted_values(system, resolve(stack))
-    parameters = []
-    for kind in (path for path in SITE_SPREAD if path.startswith("stack.")):
-        name = kind.removeprefix("stack.")
-        figure = getattr(figures, name, None)
-        if value := assumed.value(name):
-            parameters.append(
-                _with_prior(
-                    kind,
-                    kind,
-                    stack,
-                    value,
-                    _log_deviation(figure.low, figure.high) if figure is not None else 0.0,
-                    "",
-                )
-            )
-    return parameters
+def _is(path: str, home: str, name: str) -> bool:
+    """Return whether a path is that of a figure (``".latency"``) of a home."""
+    return path.startswith(home) and path.endswith(name)
 
 
-def _with_prior(path: str, kind: str, of: str, value: float, width: float, unit: str) -> Parameter:
-    """Return a constant with its prior: uncertainty of the catalogue and spread between sites."""
+def _with_prior(kind: str, of: str, value: float, figure: Any, path: str) -> Parameter:
+    """Return a constant whose prior has the uncertainty of the catalogue's figure, if any, and the spread between sites."""
     sigma, high = SITE_SPREAD[kind]
-    sigma = hypot(sigma, width)
-    bound = high if np.isfinite(high) else 0.0
-    return Parameter(
-        path=path, of=(of,), prior=value, sigma=sigma, high=max(bound, value) if bound else 0.0, unit=unit
-    )
-
-
-def _log_deviation(low: float | None, high: float | None) -> float:
-    """Return the standard deviation of the logarithm of a value with a 90 % interval; 0 without interval."""
-    return log(high / low) / 2 / NINETY if low and high else 0.0
+    if figure is not None and figure.low and figure.high:
+        sigma = hypot(sigma, log(figure.high / figure.low) / 2 / NORMAL_90_PERCENT)
+    return Parameter(path=path, of=(of,), prior=value, sigma=sigma, high=max(high, value) if isfinite(high) else 0.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,7 +94,7 @@ class Calibration:
 
     Parameters
     ----------
-    system : str
+    system : str or Path
         Name or file of the original system.
     measured : Measured
         Measurements it was fitted to.
@@ -144,7 +110,17 @@ class Calibration:
     held_out: Floats | None
 
     def __repr__(self) -> str:
-        return f"<Calibration of {self.system}: {sum(self.fitted.solution.determined)} constants>"
+        return f"<Calibration of {self.system}: {len(self.determined)} constants>"
+
+    @property
+    def determined(self) -> tuple[FittedConstant, ...]:
+        """Constants that the data determine."""
+        return tuple(constant for constant in self.fitted.constants if constant.determined)
+
+    @property
+    def undetermined(self) -> tuple[FittedConstant, ...]:
+        """Constants that the data do not determine; they keep their values."""
+        return tuple(constant for constant in self.fitted.constants if not constant.determined)
 
     @property
     def errors(self) -> dict[str, float | None]:
@@ -155,13 +131,10 @@ class Calibration:
     @property
     def others(self) -> dict[str, dict[str, float | None]]:
         """Mean absolute relative error of collectives and matrix products, where there are any, before and after."""
-        kinds = {
-            kind: residuals
-            for kind, residuals in self._residuals.items()
-            if kind != "runs" and len(residuals[0])
-        }
         return {
-            kind: {"before": _mean(before), "after": _mean(after)} for kind, (before, after) in kinds.items()
+            kind: {"before": _mean(before), "after": _mean(after)}
+            for kind, (before, after) in self._residuals.items()
+            if kind != "runs" and len(before)
         }
 
     @property
@@ -170,28 +143,6 @@ class Calibration:
         ends = np.cumsum(list(self.measured.numbers.values()))[:-1]
         halves = (np.split(y, ends) for y in (self.fitted.before, self.fitted.solution.residuals))
         return dict(zip(self.measured.numbers, zip(*halves, strict=True), strict=True))
-
-    @property
-    def undetermined(self) -> tuple[Parameter, ...]:
-        """Constants that the data do not determine; they keep their values."""
-        rows = zip(self.fitted.parameters, self.fitted.solution.determined, strict=True)
-        return tuple(parameter for parameter, determined in rows if not determined)
-
-    def found(self) -> list[FittedValue]:
-        """Return the fitted values of the constants that the data determine."""
-        source = f"fitted to {self.measured.counts()} of one's own, {date.today().isoformat()}"
-        rows = zip(
-            self.fitted.parameters,
-            self.fitted.values,
-            self.fitted.intervals,
-            self.fitted.solution.determined,
-            strict=True,
-        )
-        return [
-            FittedValue(parameter, value, *interval, source)
-            for parameter, value, interval, determined in rows
-            if determined
-        ]
 
     def write(self, path: str | Path, force: bool = False) -> None:
         """Write the calibrated system as a file that `load_system` and ``--system`` take.
@@ -203,8 +154,10 @@ class Calibration:
         """
         path = Path(path)
         check_output(path, force, (".yaml", ".yml"))
-        title = f"{self.system}, calibrated to measurements of one's own"
-        write_system(path, system_with(self.system, self.found(), path.stem, title))
+        source = f"fitted to {self.measured.counts()} of this site, {date.today().isoformat()}"
+        constants = [replace(constant, source=source) for constant in self.determined]
+        title = f"{self.system}, calibrated to measurements of this site"
+        write_system(path, system_with(self.system, constants, path.stem, title))
 
     def to_dict(self) -> dict[str, Any]:
         """Return constants, errors, and what was left out as JSON values."""
@@ -212,21 +165,12 @@ class Calibration:
 
     def record(self) -> "CalibrationRecord":
         """Return everything with meaning and unit, as `traincast calibrate --json` prints it."""
-        fitted = self.fitted
-        rows = zip(
-            fitted.parameters, fitted.values, fitted.intervals, fitted.solution.determined, strict=True
-        )
         return CalibrationRecord(
             system=str(self.system),
             **self.measured.numbers,
             errors=self.errors,
             errors_of_others={kind: MeanErrors(**errors) for kind, errors in self.others.items()},
-            constants=[
-                FittedConstant(
-                    parameter.path, parameter.of, parameter.prior, value, *interval, bool(determined)
-                )
-                for parameter, value, interval, determined in rows
-            ],
+            constants=list(self.fitted.constants),
             left_out=list(self.measured.left_out),
         )
 
@@ -240,19 +184,6 @@ class MeanErrors(Result):
 
     before: Annotated[float | None, Doc(_ERROR)]
     after: Annotated[float | None, Doc(_ERROR)]
-
-
-@dataclass(frozen=True)
-class FittedConstant(Result):
-    """A constant before and after a calibration; in SI units."""
-
-    path: Annotated[str, Doc("name of the constant")]
-    of: Annotated[Sequence[str], Doc("accelerator, network or software stacks")]
-    before: Annotated[float, Doc("value in the catalogue; in SI units")]
-    value: Annotated[float, Doc("fitted value")]
-    low: Annotated[float, Doc("lower end of its 90 % interval")]
-    high: Annotated[float, Doc("upper end of its 90 % interval")]
-    determined: Annotated[bool, Doc("whether the measurements determine it; else it keeps its value")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,6 +263,6 @@ def fitted_to(system: str | Path, measured: Measured) -> Calibration:
         benchmarks.append(collectives(machine, measured.collectives, parameters))
     if measured.products:
         benchmarks.append(products(machine, measured.products, parameters))
-    fitted = fit(parameters, measured.runs, more=benchmarks, equal=True)
+    fitted = fit(parameters, measured.runs, benchmarks=benchmarks, equal=True)
     held_out = fitted.left_out() if len(measured.runs) >= MIN_RUNS_FOR_LEAVE_ONE_OUT else None
     return Calibration(system, measured, fitted, held_out)

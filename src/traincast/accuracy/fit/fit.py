@@ -2,165 +2,142 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Annotated, Any
 
 import numpy as np
 
-from traincast.accuracy.fit.least_squares import NINETY, Solution, left_out, solve
+from traincast.accuracy.fit.least_squares import Solution, left_out, solve
 from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import Evidence, MeasuredRuns, Together, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.core.quantities import Floats
+from traincast.core.result import Doc, Result
+from traincast.step.uncertainty import NORMAL_90_PERCENT
+
+
+@dataclass(frozen=True)
+class FittedConstant(Result):
+    """A constant before and after a fit; in SI units."""
+
+    path: Annotated[str, Doc("name of the constant")]
+    of: Annotated[Sequence[str], Doc("accelerator, network or software stacks")]
+    before: Annotated[float, Doc("value in the catalogue; in SI units")]
+    value: Annotated[float, Doc("fitted value")]
+    low: Annotated[float, Doc("lower end of its 90 % interval")]
+    high: Annotated[float, Doc("upper end of its 90 % interval")]
+    determined: Annotated[bool, Doc("whether the measurements determine it; else it keeps its value")]
+    parameter: Parameter
+    runs: int  # that it touches
+    source: str = ""  # data of the fit, and its date
+
+
+def fitted_constant(
+    parameter: Parameter,
+    ends: tuple[float, float, float],
+    determined: bool = True,
+    runs: int = 0,
+    source: str = "",
+) -> FittedConstant:
+    """Return a constant with its value and the lower and upper end of its interval."""
+    place = (parameter.path, parameter.of, parameter.prior)
+    return FittedConstant(*place, *ends, determined, parameter, runs, source)
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Parameters fitted to measurements.
-
-    Parameters
-    ----------
-    parameters : tuple of Parameter
-        Fitted parameters.
-    evidence : MeasuredRuns
-        The runs.
-    whole : Evidence
-        All measurements, the runs first.
-    solution : Solution
-        The fit, in standard deviations of the priors.
-    before : array, shape (rows,)
-        Residuals at the priors.
-    """
+    """Parameters fitted to measurements: the runs, all evidence with the runs first, and the residuals before, shape (rows,)."""
 
     parameters: tuple[Parameter, ...]
-    evidence: MeasuredRuns
-    whole: Evidence
+    measured: MeasuredRuns
+    evidence: Evidence
     solution: Solution
     before: Floats
 
-    @property
-    def values(self) -> tuple[float, ...]:
-        """Fitted values; the prior where the data do not determine it."""
-        return tuple(
-            parameter.value(x) for parameter, x in zip(self.parameters, self.solution.theta, strict=True)
-        )
-
-    @property
-    def intervals(self) -> tuple[tuple[float, float], ...]:
-        """90 % intervals of the values."""
-        low, high = (self.solution.theta + sign * NINETY * self.solution.deviation for sign in (-1, 1))
-        return tuple(
-            (parameter.value(a), parameter.value(b))
-            for parameter, a, b in zip(self.parameters, low, high, strict=True)
-        )
-
-    def counts(self) -> tuple[int, ...]:
-        """Count the runs that each parameter touches."""
-        return tuple(int(n) for n in np.count_nonzero(self.solution.jacobian, axis=0))
-
-    def table(self) -> str:
-        """Return a table with one line for each parameter."""
-        lines = [f"{'parameter':58s} {'prior':>10s} {'value':>10s} {'90 %':>21s}  runs"]
-        rows = zip(
-            self.parameters, self.values, self.intervals, self.counts(), self.solution.determined, strict=True
-        )
-        for parameter, value, (low, high), n, determined in rows:
-            note = "" if determined else "  not determined" if n else "  touches no run"
-            lines.append(
-                f"{parameter.name:58s} {parameter.prior:10.4g} {value:10.4g} {low:10.4g} {high:10.4g}  {n:4d}{note}"
-            )
-        return "\n".join(lines)
+    @cached_property
+    def constants(self) -> tuple[FittedConstant, ...]:
+        """Values with 90 % intervals; the prior where the data do not determine a constant."""
+        theta, reach = self.solution.theta, NORMAL_90_PERCENT * self.solution.deviation
+        numbers = (_values(self.parameters, at) for at in (theta, theta - reach, theta + reach))
+        runs = np.count_nonzero(self.solution.jacobian, axis=0).tolist()
+        determined = self.solution.determined.tolist()
+        rows = (self.parameters, zip(*numbers, strict=True), determined, runs)
+        return tuple(map(fitted_constant, *rows))
 
     def left_out(
-        self,
-        groups: Sequence[Hashable] | None = None,
-        seed: int = 0,
-        progress: Callable[[str], Any] | None = None,
+        self, groups: Sequence[Hashable] | None = None, progress: Callable[[str], Any] | None = None
     ) -> Floats:
         """Return the residual of every run under parameters fitted without its group, shape (runs,); nan if not estimated.
 
-        Parameters
-        ----------
-        groups : sequence of hashable, optional
-            Group of each run, left out together; None for runs never left out; source × model × accelerator
-            by default.
-        seed : int
-            Seed of the perturbed starts.
-        progress : callable, optional
-            Called with a line of text after every group.
+        Groups are source × model × accelerator by default; a run whose group is None is never left out.
         """
-        names = self.evidence.data.groups if groups is None else groups
-        residuals = np.full(len(self.evidence.runs), np.nan)
-        others = [None] * (len(self.solution.residuals) - len(names))  # benchmarks are never left out
-        thetas = left_out(
-            self.solution, self.whole.data, bounds(self.parameters), [*names, *others], seed, progress
-        )
-        for name, theta in thetas.items():
+        names = self.measured.data.groups if groups is None else groups
+        benchmarks = [None] * (len(self.solution.residuals) - len(names))  # are never left out
+        residuals = np.full(len(self.measured.runs), np.nan)
+        limits = bounds(self.parameters)
+        for name, theta in left_out(
+            self.solution, self.evidence.data, limits, [*names, *benchmarks], progress
+        ).items():
             rows = [i for i, group in enumerate(names) if group == name]
-            values = [parameter.value(x) for parameter, x in zip(self.parameters, theta, strict=True)]
-            residuals[rows] = np.log(self.evidence.predict(values, rows)[rows] / self.evidence.measured[rows])
+            predicted = self.measured.predict(_values(self.parameters, theta), rows)
+            residuals[rows] = np.log(predicted[rows] / self.measured.measured[rows])
         return residuals
+
+
+def _values(parameters: Sequence[Parameter], theta: Floats) -> tuple[float, ...]:
+    """Return the values of parameters at theta."""
+    return tuple(parameter.value(x) for parameter, x in zip(parameters, theta, strict=True))
 
 
 def bounds(parameters: Sequence[Parameter]) -> tuple[Floats, Floats]:
     """Return lower and upper bounds of theta."""
-    low, high = (
-        [parameter.theta(getattr(parameter, end)) for parameter in parameters] for end in ("low", "high")
-    )
+    low, high = ([item.theta(getattr(item, end)) for item in parameters] for end in ("low", "high"))
     return np.array(low), np.array(high)
 
 
 def fit(
     parameters: Sequence[Parameter],
     runs: Sequence[Run] | None = None,
-    start: Floats | None = None,
-    progress: Callable[[str], Any] | None = None,
-    steps: int = 20,
-    more: Sequence[Evidence] = (),
+    *,
+    benchmarks: Sequence[Evidence] = (),
     equal: bool = False,
     settle: bool = True,
+    steps: int = 20,
+    progress: Callable[[str], Any] | None = None,
 ) -> Fitted:
-    """Fit parameters to runs.
+    """Fit parameters to runs and benchmarks; other constants keep the values of the catalogue.
 
     Parameters
     ----------
     parameters : sequence of Parameter
-        Parameters to fit; other constants keep the values of the catalogue.
+        Parameters to fit.
     runs : sequence of Run, optional
         Runs; the bundled ones by default.
-    start : array, shape (parameters,), optional
-        Start, in standard deviations from the priors.
-    progress : callable, optional
-        Called with a line of text after every step.
-    steps : int
-        Maximum number of steps.
-    more : sequence of Evidence
+    benchmarks : sequence of Evidence
         Other measurements.
     equal : bool
         Whether every run has the same weight, for runs of a user; else a group of n rows counts as n^0.65.
     settle : bool
-        Whether parameters that the data do not determine are reset to their priors, and the others fitted
+        Whether parameters that the data do not determine return to their priors, and the others are fitted
         once more.
-
-    Returns
-    -------
-    Fitted
-        Values with intervals.
+    steps : int
+        Maximum number of steps.
+    progress : callable, optional
+        Called with a line of text after every step.
     """
-    evidence = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
-    measurements = Together((evidence, *more)) if more else evidence
-    data, limits, n = measurements.data, bounds(parameters), len(parameters)
+    measured = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
+    evidence = Together((measured, *benchmarks)) if benchmarks else measured
+    data, limits, start = evidence.data, bounds(parameters), np.zeros(len(parameters))
 
     def model(theta: Floats) -> tuple[Floats, Floats]:
-        y, slopes = measurements.residuals(theta)
+        y, slopes = evidence.residuals(theta)
         if progress:
             progress(f"mean error {100 * float(np.mean(np.abs(np.expm1(y[data.weights > 0])))):.2f} %")
         return y, slopes
 
-    before, _ = measurements.residuals(np.zeros(n))
-    solution = solve(model, data, np.zeros(n) if start is None else start, limits, steps)
+    before, _ = evidence.residuals(start)
+    solution = solve(model, data, start, limits, steps)
     if settle and not solution.determined.all():
-        solution = replace(
-            solve(model, data, solution.theta, limits, steps, solution.determined),
-            determined=solution.determined,
-        )
-    return Fitted(tuple(parameters), evidence, measurements, solution, before)
+        again = solve(model, data, solution.theta, limits, steps, solution.determined)
+        solution = replace(again, determined=solution.determined)
+    return Fitted(tuple(parameters), measured, evidence, solution, before)

@@ -1,74 +1,19 @@
-"""Fitted values in files: written into the catalogue with their intervals, or as a user's system file."""
+"""Fitted values as YAML: entries of catalogue files, and a user's system file."""
 
 import io
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from traincast.accuracy.fit.parameters import Parameter
+from traincast.accuracy.fit.fit import FittedConstant
 from traincast.catalog.documents import catalogue_entry
 from traincast.catalog.load import system_document
-from traincast.catalog.schema.fields import Entry, Part
-from traincast.catalog.schema.system import AcceleratorPart, MiddleTier
-from traincast.core.assumptions import CALIBRATED
 from traincast.core.output_files import atomic_output
 from traincast.core.units import quantity
 
 LINE_WIDTH: Final = 1000  # so that lines are not wrapped
 SIGNIFICANT_DIGITS: Final = 4
-FOLDERS: Final = {"accelerator": "accelerators", "network": "systems", "stack": "stacks"}
-
-
-@dataclass(frozen=True)
-class FittedValue:
-    """A fitted value.
-
-    Parameters
-    ----------
-    parameter : Parameter
-        Fitted parameter.
-    value, low, high : float
-        Value and 90 % interval.
-    source : str
-        Data of the fit, and its date.
-    """
-
-    parameter: Parameter
-    value: float
-    low: float
-    high: float
-    source: str
-
-    def entry(self) -> dict[str, Any]:
-        """Return the entry of a catalogue file, with interval and source."""
-        unit = _unit(self.parameter)
-        low, value, high = (
-            float(f"{number:.{SIGNIFICANT_DIGITS}g}") for number in (self.low, self.value, self.high)
-        )
-        numbers = {"value": value, "low": min(low, value), "high": max(high, value)}
-        quantities = {name: quantity(number, unit) if unit else number for name, number in numbers.items()}
-        return quantities | {"source": self.source, "basis": "fitted"}
-
-
-def _unit(parameter: Parameter) -> str:
-    """Return the unit of a figure in files; empty for figures of software."""
-    parts: dict[str, type[Part]] = {"accelerator": AcceleratorPart, "network": MiddleTier}
-    part = parts.get(parameter.home)
-    if part is None:
-        return ""
-    kind = part.model_fields[parameter.field].annotation
-    return str(
-        next(
-            (
-                type_
-                for type_ in (kind, *get_args(kind))
-                if isinstance(type_, type) and issubclass(type_, Entry)
-            ),
-            Entry,
-        ).unit
-    )
 
 
 @cache
@@ -103,72 +48,34 @@ def _flow(entry: Mapping[str, Any]) -> Any:
     return flow
 
 
-def put(document: Any, fitted: FittedValue) -> None:
-    """Write a value into the document of the accelerator, system or stack it belongs to, in place."""
-    parameter = fitted.parameter
-    part = document["network"][int(parameter.path.split(".")[1])] if parameter.home == "network" else document
-    part[parameter.field] = _flow(fitted.entry())
+def put(document: Any, constant: FittedConstant) -> None:
+    """Write a fitted value, with interval and source, into the document of what it is a constant of, in place."""
+    parameter = constant.parameter
+    low, value, high = (
+        float(f"{x:.{SIGNIFICANT_DIGITS}g}") for x in (constant.low, constant.value, constant.high)
+    )
+    entry: dict[str, Any] = {"value": value, "low": min(low, value), "high": max(high, value)}
+    if unit := parameter.unit:
+        entry = {name: quantity(number, unit) for name, number in entry.items()}
+    part = document["network"][parameter.tier] if parameter.home == "network" else document
+    part[parameter.field] = _flow(entry | {"source": constant.source, "basis": "fitted"})
 
 
-def write_catalogue(values: list[FittedValue], folder: Path) -> list[Path]:
-    """Write values into the files of the catalogue they belong to.
-
-    Parameters
-    ----------
-    values : list of FittedValue
-        The values.
-    folder : Path
-        The catalogue, with its folders ``accelerators``, ``systems`` and ``stacks``, and ``calibrated.yaml``.
-
-    Returns
-    -------
-    list of Path
-        The files that were written.
-    """
-    documents: dict[Path, Any] = {}
-    for fitted in values:
-        for name in fitted.parameter.of or (CALIBRATED,):
-            path = folder / FOLDERS.get(fitted.parameter.home, "") / f"{name}.yaml"
-            if path not in documents:
-                documents[path] = load(path)
-            put(documents[path], fitted)
-    for path, document in documents.items():
-        with atomic_output(path) as partial:
-            partial.write_text(text_of(document), encoding="utf-8")
-    return list(documents)
-
-
-def system_with(base: str | Path, values: list[FittedValue], name: str, title: str) -> dict[str, Any]:
-    """Return a system file with fitted values: the document of a system, with its accelerator inlined.
-
-    Parameters
-    ----------
-    base : str or Path
-        Name or file of the system that was calibrated.
-    values : list of FittedValue
-        Fitted values of its accelerator, its network and its software.
-    name, title : str
-        Name and title of the new system.
-
-    Returns
-    -------
-    dict
-        Content of the file.
-    """
+def system_with(
+    base: str | Path, constants: Sequence[FittedConstant], name: str, title: str
+) -> dict[str, Any]:
+    """Return the document of a system, by name or file, with fitted values and its accelerator inlined."""
     document = system_document(base)
     if isinstance(document["accelerator"], str):
         document["accelerator"] = catalogue_entry("accelerators", document["accelerator"].lower())
     document |= {"name": name, "title": title}
     software = {entry["stack"]: dict(entry) for entry in document.pop("software", None) or []}
-    for fitted in values:
-        entry, parameter = fitted.entry(), fitted.parameter
-        if parameter.home == "accelerator":
-            document["accelerator"][parameter.field] = entry
-        elif parameter.home == "network":
-            document["network"][int(parameter.path.split(".")[1])][parameter.field] = entry
+    for constant in constants:
+        if constant.parameter.of_software:
+            for stack in constant.of:
+                put(software.setdefault(stack, {"stack": stack}), constant)
         else:
-            for stack in parameter.of:
-                software.setdefault(stack, {"stack": stack})[parameter.field] = entry
+            put(document["accelerator"] if constant.parameter.home == "accelerator" else document, constant)
     return document | ({"software": list(software.values())} if software else {})
 
 

@@ -15,32 +15,21 @@ import numpy as np
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
 
-NINETY: Final = 1.6449  # standard deviations on either side that hold 90 % of a normal distribution
 DETERMINED: Final = (
-    0.8  # a parameter counts as determined below this standard deviation after the fit over that before
+    0.8  # largest standard deviation of a parameter after the fit over that before, to count as determined
 )
+START_NOISE: Final = 0.3  # of the starts without a group [sigma]
 Model: TypeAlias = Callable[[Floats], tuple[Floats, Floats]]  # theta → residuals and their derivatives
+Bounds: TypeAlias = tuple[Floats, Floats]  # least and largest theta, each of shape (parameters,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Data:
-    """Weights, noise and groups of residuals.
-
-    Parameters
-    ----------
-    weights, scales : array, shape (rows,)
-        Weight of each row, 0 to leave it out, and its expected noise.
-    groups : sequence of hashable
-        Group of each row; errors within a group are correlated.
-    """
+    """Weights (0 to leave a row out), noise and groups of residuals; errors within a group are correlated."""
 
     weights: Floats
     scales: Floats
     groups: Sequence[Hashable]
-
-    def without(self, rows: Bools) -> "Data":
-        """Return the data with rows left out."""
-        return replace(self, weights=np.where(rows, 0.0, self.weights))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +47,6 @@ class Solution:
     deviation : array, shape (parameters,)
         Standard deviation of each parameter, 1 before the fit: the larger of that from the curvature and of
         the one that is robust against correlated rows of a group.
-    information : array, shape (parameters,)
-        Standard deviation from the curvature alone: near 1 where the data say nothing.
     determined : array of bool, shape (parameters,)
         Parameters that the data determine: those whose uncertainty they reduce.
     free : array of bool, shape (parameters,)
@@ -70,40 +57,14 @@ class Solution:
     residuals: Floats
     jacobian: Floats
     deviation: Floats
-    information: Floats
     determined: Bools
     free: Bools
 
 
 def solve(
-    model: Model,
-    data: Data,
-    start: Floats,
-    bounds: tuple[Floats, Floats],
-    steps: int = 20,
-    free: Bools | None = None,
+    model: Model, data: Data, start: Floats, bounds: Bounds, steps: int = 20, free: Bools | None = None
 ) -> Solution:
-    """Fit parameters to data and priors.
-
-    Parameters
-    ----------
-    model : callable
-        Residuals, shape (rows,), and derivatives, shape (rows, parameters), at parameters.
-    data : Data
-        Weights, scales and groups of the residuals.
-    start : array, shape (parameters,)
-        Start of the fit.
-    bounds : pair of array, shape (parameters,)
-        Least and largest values.
-    steps : int
-        Maximum number of evaluations of the model.
-    free : array of bool, shape (parameters,), optional
-        Parameters that are fitted; the others stay at their prior, 0.
-
-    Returns
-    -------
-    Solution
-        The fit; derivatives at its end.
+    """Fit parameters to data and priors with at most so many `steps`; those that are not `free` stay at their prior, 0.
 
     Raises
     ------
@@ -127,10 +88,9 @@ def solve(
         _, slopes = evaluated(theta)
         return np.vstack((slopes[rows] * fitted / data.scales[rows, None], np.eye(len(theta))))
 
-    clipped = np.clip(start * fitted, bounds[0] + 1e-9, bounds[1] - 1e-9)
     fit = least_squares("calibrate")(
         residuals,
-        clipped,
+        np.clip(start * fitted, bounds[0] + 1e-9, bounds[1] - 1e-9),
         jac=derivatives,
         bounds=bounds,
         loss=_loss(data.weights[rows]),
@@ -138,25 +98,22 @@ def solve(
         xtol=1e-4,
         ftol=1e-5,
     )
-    y, slopes = evaluated(fit.x)
-    robust, curvature = deviations(y, slopes * fitted, data)
-    return Solution(fit.x, y, slopes, robust, curvature, curvature < DETERMINED, fitted)
+    return solution_at(fit.x, *evaluated(fit.x), data, fitted)
+
+
+def solution_at(theta: Floats, y: Floats, slopes: Floats, data: Data, free: Bools) -> Solution:
+    """Return the solution with residuals `y` and derivatives `slopes` at theta."""
+    robust, curvature = deviations(y, slopes * free, data)
+    return Solution(theta, y, slopes, robust, curvature < DETERMINED, free)
 
 
 def least_squares(what: str) -> Any:
-    """Return the solver; `what` names the command that needs it.
-
-    Raises
-    ------
-    InputError
-        If scipy is not installed.
-    """
+    """Return the solver of scipy; raise InputError naming the command that needs it where it is not installed."""
     try:
         from scipy.optimize import least_squares as solver
     except ImportError:
-        raise InputError(
-            what, ["needs scipy; install traincast with its extra: pip install 'traincast[calibration]'"]
-        ) from None
+        needed = "needs scipy; install traincast with its extra: pip install 'traincast[calibration]'"
+        raise InputError(what, [needed]) from None
     return solver
 
 
@@ -173,21 +130,10 @@ def _loss(weights: Floats) -> Callable[[Floats], Floats]:
 
 
 def deviations(residuals: Floats, slopes: Floats, data: Data) -> tuple[Floats, Floats]:
-    """Return the standard deviations of fitted parameters.
+    """Return two standard deviations of fitted parameters, each of shape (parameters,).
 
-    Parameters
-    ----------
-    residuals : array, shape (rows,)
-        Residuals at the optimum.
-    slopes : array, shape (rows, parameters)
-        Their derivatives.
-    data : Data
-        Weights, scales and groups.
-
-    Returns
-    -------
-    robust, curvature : array, shape (parameters,)
-        The larger of the two, with scores summed by group in the first (a sandwich), and the second alone.
+    The second is from the curvature, near 1 where the data say nothing; the first is that or, if larger, the
+    one with scores summed by group (a sandwich).
     """
     z = (residuals / data.scales) ** 2
     pull = data.weights / np.sqrt(1 + z) / data.scales**2  # weight of a row in Gauss-Newton
@@ -204,57 +150,29 @@ def deviations(residuals: Floats, slopes: Floats, data: Data) -> tuple[Floats, F
     return np.maximum(robust, curvature), curvature
 
 
-def linearised(solution: Solution) -> Model:
-    """Return the residuals linearised at a solution."""
-
-    def model(theta: Floats) -> tuple[Floats, Floats]:
-        return solution.residuals + solution.jacobian @ (theta - solution.theta), solution.jacobian
-
-    return model
-
-
 def left_out(
     solution: Solution,
     data: Data,
-    bounds: tuple[Floats, Floats],
+    bounds: Bounds,
     groups: Sequence[Hashable],
-    seed: int = 0,
     progress: Callable[[str], Any] | None = None,
 ) -> dict[Hashable, Floats]:
-    """Fit the parameters without each group of the data in turn, from perturbed starts, with residuals linearised at the full fit.
+    """Return the parameters fitted without each group of the data in turn, shape (parameters,), by group.
 
-    Parameters
-    ----------
-    solution : Solution
-        The fit to all data.
-    data : Data
-        Weights, scales and groups of the residuals.
-    bounds : pair of array, shape (parameters,)
-        Least and largest values.
-    groups : sequence of hashable, of length rows
-        Group of each row, left out together; None for rows never left out.
-    seed : int
-        Seed of the perturbations.
-    progress : callable, optional
-        Called with a line of text after every group.
-
-    Returns
-    -------
-    dict of hashable to array, shape (parameters,)
-        Group → parameters that were fitted without it.
+    Starts are perturbed, and residuals linearised at the full fit. A row whose group is None is never left
+    out.
     """
-    rng = np.random.default_rng(seed)
-    plane = linearised(solution)
-    names = np.empty(len(groups), object)
-    names[:] = list(groups)
+
+    def linearised(theta: Floats) -> tuple[Floats, Floats]:
+        return solution.residuals + solution.jacobian @ (theta - solution.theta), solution.jacobian
+
+    rng = np.random.default_rng(0)
+    names = list(dict.fromkeys(group for group in groups if group is not None))
     thetas: dict[Hashable, Floats] = {}
-    distinct = list(dict.fromkeys(group for group in groups if group is not None))
-    for name in distinct:
-        excluded = np.array([group == name for group in names])
-        start = solution.theta + rng.normal(0, 0.3, len(solution.theta))
-        thetas[name] = solve(
-            plane, data.without(excluded), start, bounds, steps=100, free=solution.free
-        ).theta
+    for name in names:
+        others = replace(data, weights=np.where([group == name for group in groups], 0.0, data.weights))
+        start = solution.theta + rng.normal(0, START_NOISE, len(solution.theta))
+        thetas[name] = solve(linearised, others, start, bounds, steps=100, free=solution.free).theta
         if progress:
-            progress(f"{len(thetas)} of {len(distinct)} groups left out")
+            progress(f"{len(thetas)} of {len(names)} groups left out")
     return thetas

@@ -1,11 +1,11 @@
 """Files of measurements on a system: training runs, collectives, matrix products."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from traincast.accuracy.fit.benchmark_residuals import KINDS
+from traincast.accuracy.fit.benchmarks import KINDS
 from traincast.accuracy.fit.parameters import accelerator_name
 from traincast.accuracy.logs import (
     GIVEN,
@@ -19,9 +19,7 @@ from traincast.accuracy.logs import (
     not_used,
 )
 from traincast.accuracy.logs import read as read_file
-from traincast.accuracy.runs.cells import Unreadable
-from traincast.accuracy.runs.run import Run
-from traincast.accuracy.runs.run import read as read_run
+from traincast.accuracy.runs.run import Run, readable
 from traincast.catalog.load import accelerator_called, load_system
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.system import System
@@ -29,23 +27,12 @@ from traincast.core.units import count_of
 
 GIVEN_AS: Final[dict[Kind, str]] = {"runs": "--runs or --log", "collectives": "--nccl", "products": "--gemm"}
 Files: TypeAlias = Sequence[str | Path]
+Rows: TypeAlias = TrainingRows | CollectiveRows | GemmRows
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Measurements on a system.
-
-    Parameters
-    ----------
-    system : System
-        The most similar system of the catalogue, or of a file.
-    runs : tuple of Run
-        Training runs on it.
-    collectives, products : tuple of Collective and of Gemm
-        Timed collectives and matrix products.
-    left_out : tuple of str
-        Measurements not used, and why.
-    """
+    """Measurements on a system (the most similar of the catalogue, or of a file), and why others are left out."""
 
     system: System
     runs: tuple[Run, ...] = ()
@@ -60,9 +47,7 @@ class Measured:
 
     def counts(self) -> str:
         """Return the number of measurements by kind, in words."""
-        return ", ".join(
-            count_of(count, kind.removesuffix("s")) for kind, count in self.numbers.items() if count
-        )
+        return ", ".join(count_of(n, kind.removesuffix("s")) for kind, n in self.numbers.items() if n)
 
 
 def read(
@@ -75,104 +60,95 @@ def read(
     given: Mapping[str, Any] | None = None,
 ) -> Measured:
     """Read the measurements of a system from files; arguments and errors as for `calibrate`."""
-    mistakes = ErrorCollector("calibrate")
+    mistakes, given = ErrorCollector("calibrate"), given or {}
     machine = mistakes.catch(load_system, system)
-    extra = {"gpu": name} if machine and (name := accelerator_called(machine.accelerator.name)) else {}
-    files_by_kind: list[tuple[Kind, Files]] = [
-        ("runs", (*runs, *logs)),
-        ("collectives", nccl),
-        ("products", gemm),
-    ]
-    mistakes.catch(_check_given, given or {}, [kind for kind, files in files_by_kind if files])
-    contents = []
-    for kind, files in files_by_kind:
-        options = {name: value for name, value in (given or {}).items() if name in GIVEN[kind]}
-        options = {"config": config, **extra, **options} if kind == "runs" else options
-        contents += [mistakes.catch(_read_kind, file, kind, options) for file in files]
+    files: dict[Kind, Files] = {"runs": (*runs, *logs), "collectives": nccl, "products": gemm}
+    mistakes.catch(_check_given, given, [kind for kind, paths in files.items() if paths])
+    extra: dict[str, Any] = {"config": config}
+    if machine and (name := accelerator_called(machine.accelerator.name)):
+        extra["gpu"] = name
+    contents: dict[Kind, list[Rows | None]] = {}
+    for kind, paths in files.items():
+        options = {name: value for name, value in given.items() if name in GIVEN[kind]}
+        options = extra | options if kind == "runs" else options
+        contents[kind] = [mistakes.catch(_read_kind, path, kind, options) for path in paths]
+    if config is not None:
+        mistakes.catch(_check_config, config, contents["runs"])
     machine = mistakes.require(machine)
-    measured = _measured(machine, [rows for rows in contents if rows is not None])
+    measured = _measured(machine, [rows for kind in contents.values() for rows in kind if rows is not None])
     if not (measured.runs or measured.collectives or measured.products):
-        reason = (
-            f" ({'; '.join(measured.left_out[:5])})"
-            if measured.left_out
-            else ": give runs, logs, nccl or gemm"
-        )
+        reasons = f" ({'; '.join(measured.left_out[:5])})"
+        reason = reasons if measured.left_out else ": give runs, logs, nccl or gemm"
         raise InputError("calibrate", [f"nothing was measured on {machine.name}{reason}"])
     return measured
 
 
 def _check_given(given: Mapping[str, Any], kinds: Sequence[Kind]) -> None:
-    """Raise for given values that no kind of file uses, if there are files."""
+    """Refuse given values that no kind of file uses, if there are files."""
     if kinds and (wrong := not_used(given, kinds)):
         raise InputError("what is given", wrong)
 
 
-def _read_kind(
-    file: str | Path, kind: Kind, options: Mapping[str, Any]
-) -> TrainingRows | CollectiveRows | GemmRows:
-    """Read the measurements of a file; raise if they are of another kind."""
+def _check_config(config: str | Path, contents: Sequence[Rows | None]) -> None:
+    """Refuse a configuration without a training log; a file that could not be read (None) may be one."""
+    is_log = [
+        rows is None or (isinstance(rows, TrainingRows) and "steps_measured" in rows.rows[0])
+        for rows in contents
+    ]
+    if not any(is_log):
+        raise InputError(
+            "calibrate", [f"config = {str(config)!r}: configures runs with a training log; none is given"]
+        )
+
+
+def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> Rows:
+    """Read the measurements of a file; refuse another kind."""
     if (other := holds(file)) != kind:
         raise InputError(str(file), [f"holds {other}, not {kind}: give it as {GIVEN_AS[other]}"])
     return read_file(file, **options)
 
 
-def _measured(system: System, files: Sequence[TrainingRows | CollectiveRows | GemmRows]) -> Measured:
+def _measured(system: System, files: Sequence[Rows]) -> Measured:
     """Collect the measurements of a system from the contents of files."""
     runs: list[Run] = []
     collectives: list[Collective] = []
     products: list[Gemm] = []
     left_out: list[str] = []
     for rows in files:
-        left_out += [f"{rows.file}: {reason}" for reason in rows.left_out]
-        match rows:
-            case TrainingRows():
-                table_runs = [_run(row, system) for row in rows.rows]
-                runs += [run for run in table_runs if isinstance(run, Run)]
-                left_out += [
-                    f"{rows.file}: {reason}"
-                    for reason in table_runs
-                    if isinstance(reason, str) and reason not in rows.left_out
-                ]
-            case CollectiveRows():
-                collectives += [
-                    row
-                    for row in rows.rows
-                    if row.op in KINDS and row.ranks > 1 and not _on_other_accelerator(row, system)
-                ]
-                left_out += [f"{rows.file}: {reason}" for reason in _other_accelerators(rows.rows, system)]
-            case GemmRows():
-                products += [row for row in rows.rows if not _on_other_accelerator(row, system)]
-                left_out += [f"{rows.file}: {reason}" for reason in _other_accelerators(rows.rows, system)]
+        reasons = list(rows.left_out)
+        if isinstance(rows, TrainingRows):
+            table_runs = list(_runs(rows, system))
+            runs += [run for run in table_runs if isinstance(run, Run)]
+            reasons += [reason for reason in table_runs if isinstance(reason, str) and reason not in reasons]
+        else:
+            reasons += _other_accelerators(rows.rows, system)
+            used = [row for row in rows.rows if not _on_other_accelerator(row, system)]
+            products += [row for row in used if isinstance(row, Gemm)]
+            collectives += [
+                row for row in used if isinstance(row, Collective) and row.op in KINDS and row.ranks > 1
+            ]
+        left_out += [f"{rows.file}: {reason}" for reason in reasons]
     return Measured(system, tuple(runs), tuple(collectives), tuple(products), tuple(left_out))
 
 
-def _run(row: Mapping[str, str], system: System) -> Run | str:
-    """Return a run on the system, or the reason why a row is none."""
-    try:
-        run = read_run(row)
-    except Unreadable as reason:
-        return f"{row['id']}: {reason}"
-    if run.step_seconds is None:
-        return f"{row['id']}: no step time"
-    run_accelerator, system_accelerator = accelerator_name(run.system), accelerator_name(system)
-    return (
-        replace(run, system=system)
-        if run_accelerator == system_accelerator
-        else f"{row['id']}: ran on {run_accelerator}, and {system.name} has {system_accelerator}"
-    )
+def _runs(rows: TrainingRows, system: System) -> Iterator[Run | str]:
+    """Yield the runs of a table on the system, or the reasons why rows are none."""
+    wanted = accelerator_name(system)
+    for row, run in readable(rows.rows):
+        if isinstance(run, str):
+            yield f"{row['id']}: {run}"
+        elif run.step_seconds is None:
+            yield f"{row['id']}: no step time"
+        elif (accelerator := accelerator_name(run.system)) != wanted:
+            yield f"{row['id']}: ran on {accelerator}, and {system.name} has {wanted}"
+        else:
+            yield replace(run, system=system)
 
 
 def _on_other_accelerator(row: Collective | Gemm, system: System) -> bool:
     """Return whether a measurement is known to be of another kind of accelerator."""
-    row_accelerator, system_accelerator = (
-        accelerator_called(row.gpu),
-        accelerator_called(system.accelerator.name),
-    )
-    return (
-        row_accelerator is not None
-        and system_accelerator is not None
-        and row_accelerator.split("-")[0] != system_accelerator.split("-")[0]
-    )
+    names = accelerator_called(row.gpu), accelerator_called(system.accelerator.name)
+    return len({name.split("-")[0] for name in names if name}) > 1
 
 
 def _other_accelerators(rows: Sequence[Collective | Gemm], system: System) -> list[str]:

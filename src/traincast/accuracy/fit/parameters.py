@@ -1,52 +1,45 @@
 """Constants that a calibration may fit: their places, their priors, and how values are put in place."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import exp, log
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from traincast.catalog.documents import catalogue, catalogue_entry
 from traincast.catalog.software_stacks import DEFAULT_STACK, resolve, stack_file, with_fitted_values
 from traincast.core.assumptions import ASSUMPTIONS, Assumptions
 from traincast.core.errors import InputError
+from traincast.core.quantities import COLUMNS
 from traincast.core.system import Accelerator, System, Tier
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
-MAX_FITTED_CONSTANTS: Final[dict[Home, int]] = {
-    "accelerator": 12,
-    "network": 6,
-    "stack": 6,
-}  # of one accelerator, network or stack
+FIGURES: Final = {  # home → names of what can be fitted
+    "accelerator": Accelerator.__dataclass_fields__.keys() - {"name"},
+    "network": Tier.__dataclass_fields__.keys() - {"name", "size"},
+    "stack": ASSUMPTIONS.keys(),
+    "universal": ASSUMPTIONS.keys(),
+}
 BOUND_SIGMAS: Final = 4.0  # bounds of a constant without explicit ones, in sigma from its prior
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A constant to fit.
+    """A constant to fit; an InputError if its path names nothing that can be fitted, or its numbers contradict each other.
 
     Parameters
     ----------
     path : str
-        Its place: ``"accelerator.matrix_sustained"``, ``"network.1.efficiency"``, ``"stack.host.dispatch_seconds"`` or, for
-        universal constants, ``"universal.host.straggling"``.
+        Its place: ``"accelerator.matrix_sustained"``, ``"network.1.efficiency"``,
+        ``"stack.host.dispatch_seconds"`` or, for universal constants, ``"universal.host.straggling"``.
     of : tuple of str
-        Accelerators, systems or stacks it is a constant of, by their names in the catalogue, all with one
-        value; empty for universal ones.
-    prior : float
-        Mean of the prior, above 0 [`unit`].
-    sigma : float
-        Standard deviation of the prior of the logarithm.
+        Accelerators, systems or stacks, by their names in the catalogue, that share the value; empty for
+        universal ones.
+    prior, sigma : float
+        Mean of the prior, above 0 [`unit`], and the standard deviation of its logarithm.
     low, high : float, optional
         Bounds; 4 sigma away if left out [`unit`].
-    unit, meaning : str
-        SI unit, and description.
-
-    Raises
-    ------
-    InputError
-        If the path names nothing that can be fitted, or the numbers contradict each other.
+    meaning : str
+        Description.
     """
 
     path: str
@@ -55,26 +48,26 @@ class Parameter:
     of: tuple[str, ...] = ()
     low: float = 0.0
     high: float = 0.0
-    unit: str = ""
     meaning: str = ""
 
     def __post_init__(self) -> None:
-        problems = (
-            []
-            if self.prior > 0 and self.sigma > 0
-            else [f"prior = {self.prior}, sigma = {self.sigma}: must be above 0"]
-        )
-        if not problems:
+        problems = []
+        if self.home not in FIGURES:
+            raise InputError(
+                f"parameter of {self.home}", [f"{self.home}: must be one of {', '.join(FIGURES)}"]
+            )
+        if self.prior > 0 and self.sigma > 0:
             object.__setattr__(self, "low", self.low or self.prior * exp(-BOUND_SIGMAS * self.sigma))
             object.__setattr__(self, "high", self.high or self.prior * exp(BOUND_SIGMAS * self.sigma))
             if not self.low <= self.prior <= self.high:
                 problems += [f"prior = {self.prior}: not between {self.low} and {self.high}"]
+        else:
+            problems += [f"prior = {self.prior}, sigma = {self.sigma}: must be above 0"]
         if bool(self.of) == (self.home == "universal"):
             problems += ["of: names what it is a constant of, unless it is universal"]
-        if self.field not in _fields(self.home):
-            problems += [
-                f"{self.field}: no figure of {'Assumptions' if self.home in ('stack', 'universal') else 'a system'}"
-            ]
+        if self.field not in FIGURES[self.home]:
+            owner = "Assumptions" if self.of_software else "a system"
+            problems += [f"{self.field}: no figure of {owner}"]
         if problems:
             raise InputError(f"parameter {self.path}", problems)
 
@@ -83,14 +76,26 @@ class Parameter:
         """Kind of thing it is a constant of."""
         return self.path.split(".", 1)[0]  # type: ignore[return-value]  # checked with the path
 
+    @property
+    def of_software(self) -> bool:
+        """Whether it is an assumption, of one stack or of all."""
+        return self.home in ("stack", "universal")
+
     @cached_property
     def field(self) -> str:
         """Name of the figure; path of an assumption."""
-        return (
-            self.path.rsplit(".", 1)[-1]
-            if self.home in ("accelerator", "network")
-            else self.path.split(".", 1)[1]
-        )
+        return self.path.split(".", 1)[1] if self.of_software else self.path.rsplit(".", 1)[-1]
+
+    @property
+    def unit(self) -> str:
+        """SI unit of a figure of hardware; empty for shares and for software."""
+        place = f"network.1.{self.field}" if self.home == "network" else self.path
+        return COLUMNS[place].unit if place in COLUMNS else ""
+
+    @property
+    def tier(self) -> int:
+        """Number of the network tier it is a figure of."""
+        return int(self.path.split(".")[1])
 
     @property
     def name(self) -> str:
@@ -106,33 +111,11 @@ class Parameter:
         return log(value / self.prior) / self.sigma
 
 
-def _fields(home: str) -> set[str]:
-    """Return the names of the figures of a home."""
-    names = {
-        "accelerator": Accelerator.__dataclass_fields__,
-        "network": Tier.__dataclass_fields__,
-        "stack": ASSUMPTIONS,
-        "universal": ASSUMPTIONS,
-    }
-    if home not in names:
-        raise InputError(f"parameter of {home}", [f"{home}: must be one of {', '.join(names)}"])
-    return set(names[home]) - {"name", "size"}
+class Setting(NamedTuple):
+    """Values of parameters, numbers or columns, that replace those of the catalogue."""
 
-
-class Setting:
-    """Values of parameters that replace those of the catalogue.
-
-    Parameters
-    ----------
-    parameters : sequence of Parameter
-        The parameters.
-    values : sequence of float, optional
-        Their values; their priors if left out.
-    """
-
-    def __init__(self, parameters: Sequence[Parameter], values: Iterable[float] | None = None):
-        self.parameters = tuple(parameters)
-        self.values = tuple(parameter.prior for parameter in parameters) if values is None else tuple(values)
+    parameters: tuple[Parameter, ...]
+    values: tuple[Any, ...]
 
     def system(self, system: System) -> System:
         """Return a system with the values of its accelerator and its network; its software is applied by `assumed`."""
@@ -145,46 +128,33 @@ class Setting:
         return with_fitted_values(system, resolve(stack)).with_values(changes)
 
 
-def touching_system(parameters: Sequence[Parameter], system: System) -> tuple[int, ...]:
+def touching_system(parameters: tuple[Parameter, ...], system: System) -> tuple[int, ...]:
     """Return the indices of the parameters that are figures of a system."""
     names = {"accelerator": accelerator_name(system), "network": system.name}
-    tiers = len(system.tiers)
     return tuple(
         i
         for i, parameter in enumerate(parameters)
         if names.get(parameter.home) in parameter.of
-        and (parameter.home != "network" or int(parameter.path.split(".")[1]) < tiers)
+        and (parameter.home != "network" or parameter.tier < len(system.tiers))
     )
 
 
-def touching_stack(parameters: Sequence[Parameter], stack: str) -> tuple[int, ...]:
+@cache
+def touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int, ...]:
     """Return the indices of the parameters that apply to a stack.
 
     A value of a stack holds for stacks based on it unless their file or a parameter of theirs overrides it.
     """
-    return _touching_stack(tuple(parameters), stack)
-
-
-@cache
-def _touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int, ...]:
-    """Return the same from a cache."""
     chain = _based_on_chain(stack)
-    owners: dict[str, set[str]] = defaultdict(set)
-    for parameter in parameters:
-        if parameter.home == "stack":
-            owners[parameter.field].update(parameter.of)
+    fitted = {(name, item.field) for item in parameters if item.home == "stack" for name in item.of}
     indices = []
-    for i, parameter in enumerate(parameters):
-        if parameter.home in ("stack", "universal"):
-            owner = next(
-                (
-                    name
-                    for name, fields in chain
-                    if name in owners[parameter.field] or parameter.field in fields
-                ),
-                None,
+    for i, item in enumerate(parameters):
+        if item.of_software:
+            setting = (
+                name for name, figures in chain if (name, item.field) in fitted or item.field in figures
             )
-            if (owner in parameter.of) if parameter.home == "stack" else owner is None:
+            owner = next(setting, None)
+            if owner in item.of if item.home == "stack" else owner is None:
                 indices.append(i)
     return tuple(indices)
 
@@ -192,17 +162,12 @@ def _touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int,
 @cache
 def _based_on_chain(stack: str) -> tuple[tuple[str, frozenset[str]], ...]:
     """Return a stack and those it is based on, each with the fields its file sets."""
-    if stack.lower() not in catalogue("stacks"):
-        stack = DEFAULT_STACK
-    file = stack_file(stack)
-    return (
-        (file.name, frozenset(file.changes())),
-        *(_based_on_chain(file.based_on) if file.based_on else ()),
-    )
+    file = stack_file(stack if stack.lower() in catalogue("stacks") else DEFAULT_STACK)
+    return (file.name, frozenset(file.changes())), *(_based_on_chain(file.based_on) if file.based_on else ())
 
 
 @cache
-def _accelerators() -> Mapping[str, str]:
+def _accelerators() -> dict[str, str]:
     """Return the catalogue's names of accelerators by the names in their files."""
     documents = {name: catalogue_entry("accelerators", name) for name in catalogue("accelerators")}
     return {str(document["name"]): name for name, document in documents.items() if document}

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 
-from traincast.accuracy.fit.benchmark_residuals import collective_seconds, product_seconds
-from traincast.accuracy.fit.kernel_benchmarks import pass_seconds
+from traincast.accuracy.fit.benchmarks import collective_seconds, pass_seconds, product_seconds
 from traincast.accuracy.fit.least_squares import least_squares
 from traincast.accuracy.measure.tables import Row, collective_row, matmul_row
 from traincast.accuracy.measure.tasks import ARRAYS_MOVED

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from traincast.accuracy.fit.calibrate import Calibration
-    from traincast.accuracy.fit.parameters import Parameter
+    from traincast.accuracy.fit.fit import FittedConstant
     from traincast.accuracy.scores import ErrorSummary
     from traincast.accuracy.validate import Report
 
@@ -147,7 +147,7 @@ def print_calibration(calibration: "Calibration", output: Path, out: Console) ->
     out.print(
         Text(f"{calibration.system}, calibrated to {calibration.measured.counts()}: {output}", style="bold")
     )
-    any_determined = bool(calibration.fitted.solution.determined.any())
+    any_determined = bool(calibration.determined)
     if any_determined:
         out.print(_constants(calibration))
     else:
@@ -204,22 +204,15 @@ def _constants(calibration: "Calibration") -> Table:
 
 def constant_rows(calibration: "Calibration") -> Iterator[tuple[str, str, str, str]]:
     """Yield name, value before, value after and interval of each constant that the data determine."""
-    fitted = calibration.fitted
-    rows = zip(fitted.parameters, fitted.values, fitted.intervals, fitted.solution.determined, strict=True)
-    for parameter, value, ends, determined in rows:
-        if determined:
-            low, high = (_constant_text(end, parameter.unit) for end in ends)
-            yield (
-                _constant_name(parameter),
-                _constant_text(parameter.prior, parameter.unit),
-                _constant_text(value, parameter.unit),
-                f"{low} to {high}",
-            )
+    for constant in calibration.determined:
+        numbers = (constant.before, constant.value, constant.low, constant.high)
+        before, value, low, high = (_constant_text(number, constant.parameter.unit) for number in numbers)
+        yield _constant_name(constant), before, value, f"{low} to {high}"
 
 
-def _constant_name(parameter: "Parameter") -> str:
+def _constant_name(constant: "FittedConstant") -> str:
     """Return the path of a constant in a system file, or its field of a software stack."""
-    return f"{parameter.field} of {parameter.of[0]}" if parameter.home == "stack" else parameter.path
+    return f"{constant.parameter.field} of {constant.of[0]}" if constant.parameter.of_software else constant.path
 
 
 def _constant_text(value: float, unit: str) -> str:

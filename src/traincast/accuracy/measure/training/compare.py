@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
-from traincast.accuracy.fit.calibrate import Calibration, FittedConstant, fitted_to
+from traincast.accuracy.fit.calibrate import Calibration, fitted_to
+from traincast.accuracy.fit.fit import FittedConstant
 from traincast.accuracy.fit.measured_files import Measured
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.measure import check_job

@@ -11,16 +11,17 @@ from typing import Final, Literal
 
 import numpy as np
 
+from traincast.accuracy.fit.benchmarks import REPEATED_KERNEL, pass_seconds
 from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
-from traincast.core.precision import PRECISIONS, Precision
+from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator
 from traincast.operations.attention import Heads, flash
 from traincast.operations.operation import Gemm, Layout, PassCount
-from traincast.times.roofline import arithmetic, exposed_memory, memory_rate
+from traincast.times.roofline import memory_rate
 
 Kind = Literal["product", "grouped", "attention forward", "attention backward", "memory"]
 EXCLUDED: Final = (  # rows that do not measure an ordinary kernel: kind, notes, reason
@@ -28,10 +29,6 @@ EXCLUDED: Final = (  # rows that do not measure an ordinary kernel: kind, notes,
     (r"gemm bwd", r"", "on gradients near zero, which draw little power"),
     (r"attention", r"not stated|standard attention", "forward and backward mixed, causality not stated"),
 )
-REPEATED_KERNEL: Final[dict[str, float]] = {  # assumptions for one kernel in a loop
-    "kernels.burst_seconds": 0.23e-3,  # [s] from rest; fitted to kernels on B200: 0.15 to 0.36
-    "kernels.inputs_exposed": 0,  # caches hold the operands; fitted: 0.03
-}
 ELEMENT_BYTES: Final = {"bf16": 2.0, "fp32": 4.0}  # of an element of a product's result [byte]
 
 
@@ -250,12 +247,6 @@ def _seconds(
 def _share(sizes: Mapping[str, Floats]) -> Column:
     """Return the share of query-key pairs that a causal mask leaves."""
     return 1 - sizes["causal"] * (1 - (1 + 1 / sizes["s"]) / 2)
-
-
-def pass_seconds(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
-    """Return the time of one pass without communication: arithmetic and exposed memory traffic [s]."""
-    compute = arithmetic(work, gpu, assumed, recipe)
-    return compute + exposed_memory(work, compute, gpu, assumed)
 
 
 def mape(predictions: Sequence[KernelPrediction]) -> float:

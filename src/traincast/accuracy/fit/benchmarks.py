@@ -1,23 +1,23 @@
-"""A user's timed collectives and matrix products as residuals of the constants of a system."""
+"""Timed collectives, kernels and matrix products: their times by the formulas of a step, and residuals of constants."""
 
 from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from traincast.accuracy.fit.kernel_benchmarks import REPEATED_KERNEL, pass_seconds
 from traincast.accuracy.fit.parameters import Parameter, Setting, touching_system
 from traincast.accuracy.fit.residuals import Samples
 from traincast.accuracy.logs import Collective, Gemm
 from traincast.catalog.software_stacks import DEFAULT_STACK
 from traincast.core.assumptions import Assumptions
-from traincast.core.precision import PRECISIONS
-from traincast.core.quantities import Floats
+from traincast.core.precision import PRECISIONS, Precision
+from traincast.core.quantities import Column, Floats
 from traincast.core.system import Accelerator, System
 from traincast.operations.operation import CollectiveKind, PassCount
 from traincast.operations.operation import Gemm as Product
 from traincast.times.collectives import collective
 from traincast.times.process_groups import Group
+from traincast.times.roofline import arithmetic, exposed_memory
 
 KINDS: Final[dict[str, CollectiveKind]] = {
     "allreduce": "all-reduce",
@@ -25,20 +25,31 @@ KINDS: Final[dict[str, CollectiveKind]] = {
     "reducescatter": "reduce-scatter",
     "all2all": "all-to-all",
 }
+SEND_KINDS: Final[dict[str, CollectiveKind]] = {"p2p": "send"}  # point to point
 RECIPES: Final = {
     "fp8": "fp8",
     "mxfp8": "mxfp8",
     "nvfp4": "nvfp4",
     "fp32": "fp32",
     "tf32": "fp32",
-}  # by data type; bf16 for any other
-SEND_KINDS: Final[dict[str, CollectiveKind]] = {"p2p": "send"}  # point to point
+}  # else bf16
+REPEATED_KERNEL: Final[dict[str, float]] = {  # assumptions for one kernel in a loop
+    "kernels.burst_seconds": 0.23e-3,  # [s] from rest; fitted to kernels on B200: 0.15 to 0.36
+    "kernels.inputs_exposed": 0,  # caches hold the operands; fitted: 0.03
+}
 NOISE: Final = {"collective": 0.10, "product": 0.05}  # expected relative error of a time
+REPEATED_COLLECTIVE: Final = {"collectives.skew_seconds": 0.0, "collectives.launch_share": 1.0}
+
+
+def pass_seconds(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:
+    """Return the time of one pass without communication: arithmetic and exposed memory traffic [s]."""
+    compute = arithmetic(work, gpu, assumed, recipe)
+    return compute + exposed_memory(work, compute, gpu, assumed)
 
 
 def collective_seconds(system: System, assumed: Assumptions, timings: Sequence[Collective]) -> Floats:
     """Predict the times of timed collectives, run one after the other, shape (rows,) [s]."""
-    repeated = assumed.with_values({"collectives.skew_seconds": 0.0, "collectives.launch_share": 1.0})
+    repeated = assumed.with_values(REPEATED_COLLECTIVE)
     seconds = np.empty(len(timings))
     for op, rows in _rows_by_name([row.op for row in timings]).items():
         g = np.array([float(timings[i].gpus_per_node) for i in rows])
@@ -72,7 +83,7 @@ def _rows_by_name(names: Sequence[str]) -> dict[str, list[int]]:
     return {name: [i for i, other in enumerate(names) if other == name] for name in dict.fromkeys(names)}
 
 
-def collectives(system: System, timings: Sequence[Collective], parameters: Sequence[Parameter]) -> Samples:
+def collectives(system: System, timings: Sequence[Collective], parameters: tuple[Parameter, ...]) -> Samples:
     """Return timed collectives as residuals."""
 
     def predicted(setting: Setting) -> Floats:
@@ -80,31 +91,18 @@ def collectives(system: System, timings: Sequence[Collective], parameters: Seque
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "network")
     measured = np.array([row.time_us * 1e-6 for row in timings])
-    return Samples(
-        parameters,
-        measured,
-        predicted,
-        touching,
-        NOISE["collective"],
-        [("collective", row.op) for row in timings],
-    )
+    groups = [("collective", row.op) for row in timings]
+    return Samples(parameters, measured, predicted, touching, NOISE["collective"], groups)
 
 
-def products(system: System, timings: Sequence[Gemm], parameters: Sequence[Parameter]) -> Samples:
+def products(system: System, timings: Sequence[Gemm], parameters: tuple[Parameter, ...]) -> Samples:
     """Return timed matrix products as residuals."""
 
     def predicted(setting: Setting) -> Floats:
-        return product_seconds(
-            setting.system(system).accelerator, setting.assumed(DEFAULT_STACK, system), timings
-        )
+        gpu = setting.system(system).accelerator
+        return product_seconds(gpu, setting.assumed(DEFAULT_STACK, system), timings)
 
     touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "accelerator")
     measured = np.array([row.time_us * 1e-6 for row in timings])
-    return Samples(
-        parameters,
-        measured,
-        predicted,
-        touching,
-        NOISE["product"],
-        [("product", row.dtype) for row in timings],
-    )
+    groups = [("product", row.dtype) for row in timings]
+    return Samples(parameters, measured, predicted, touching, NOISE["product"], groups)
