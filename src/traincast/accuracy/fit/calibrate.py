@@ -56,16 +56,13 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
     parameters: list[Parameter] = []
     for home, most in MAX_FITTED.items():
         owner = accelerator_name(system) if home == "accelerator" else system.name
-        names = [kind.removeprefix(home) for kind in SITE_SPREAD if kind.startswith(home)]
-        places = [
-            (f"{home}{name}", path) for name in names for path in system.figures() if _is(path, home, name)
-        ]
-        known = [(kind, catalogue_figures[path]) for kind, path in places if path in catalogue_figures]
-        parameters += [
-            _with_prior(kind, owner, figure.value, figure, figure.path)
-            for kind, figure in known
-            if figure.value
-        ][:most]
+        priors = []
+        for kind in (kind for kind in SITE_SPREAD if kind.startswith(home)):
+            name = kind.removeprefix(home)
+            paths = [path for path in system.figures() if path.startswith(home) and path.endswith(name)]
+            known = [catalogue_figures[path] for path in paths if path in catalogue_figures]
+            priors += [_with_prior(kind, owner, item.value, item, item.path) for item in known if item.value]
+        parameters += priors[:most]
     for stack in dict.fromkeys(DEFAULT_STACK if name not in stack_names() else name for name in stacks):
         file, assumed = stack_file(stack), with_fitted_values(system, resolve(stack))
         for kind in SITE_SPREAD:
@@ -75,17 +72,13 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
     return tuple(parameters)
 
 
-def _is(path: str, home: str, name: str) -> bool:
-    """Return whether a path is that of a figure (``".latency"``) of a home."""
-    return path.startswith(home) and path.endswith(name)
-
-
 def _with_prior(kind: str, of: str, value: float, figure: Any, path: str) -> Parameter:
-    """Return a constant whose prior has the uncertainty of the catalogue's figure, if any, and the spread between sites."""
+    """Return a constant whose prior has the uncertainty of its figure, if any, and the spread between sites."""
     sigma, high = SITE_SPREAD[kind]
     if figure is not None and figure.low and figure.high:
         sigma = hypot(sigma, log(figure.high / figure.low) / 2 / NORMAL_90_PERCENT)
-    return Parameter(path=path, of=(of,), prior=value, sigma=sigma, high=max(high, value) if isfinite(high) else 0.0)
+    bound = max(high, value) if isfinite(high) else 0.0
+    return Parameter(path=path, of=(of,), prior=value, sigma=sigma, high=bound)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

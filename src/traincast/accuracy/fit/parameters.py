@@ -9,16 +9,15 @@ from traincast.catalog.documents import catalogue, catalogue_entry
 from traincast.catalog.software_stacks import DEFAULT_STACK, resolve, stack_file, with_fitted_values
 from traincast.core.assumptions import ASSUMPTIONS, Assumptions
 from traincast.core.errors import InputError
-from traincast.core.quantities import COLUMNS
+from traincast.core.quantities import figure_specs
 from traincast.core.system import Accelerator, System, Tier
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
-FIGURES: Final = {  # home → names of what can be fitted
-    "accelerator": Accelerator.__dataclass_fields__.keys() - {"name"},
-    "network": Tier.__dataclass_fields__.keys() - {"name", "size"},
-    "stack": ASSUMPTIONS.keys(),
-    "universal": ASSUMPTIONS.keys(),
+HARDWARE: Final = {
+    home: {name: spec for name, spec in figure_specs(part).items() if spec.varies}
+    for home, part in (("accelerator", Accelerator), ("network", Tier))
 }
+FIGURES: Final = HARDWARE | {"stack": ASSUMPTIONS, "universal": ASSUMPTIONS}  # home → what can be fitted
 BOUND_SIGMAS: Final = 4.0  # bounds of a constant without explicit ones, in sigma from its prior
 
 
@@ -89,8 +88,7 @@ class Parameter:
     @property
     def unit(self) -> str:
         """SI unit of a figure of hardware; empty for shares and for software."""
-        place = f"network.1.{self.field}" if self.home == "network" else self.path
-        return COLUMNS[place].unit if place in COLUMNS else ""
+        return "" if self.of_software else HARDWARE[self.home][self.field].unit
 
     @property
     def tier(self) -> int:

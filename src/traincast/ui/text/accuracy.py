@@ -212,7 +212,9 @@ def constant_rows(calibration: "Calibration") -> Iterator[tuple[str, str, str, s
 
 def _constant_name(constant: "FittedConstant") -> str:
     """Return the path of a constant in a system file, or its field of a software stack."""
-    return f"{constant.parameter.field} of {constant.of[0]}" if constant.parameter.of_software else constant.path
+    return (
+        f"{constant.parameter.field} of {constant.of[0]}" if constant.parameter.of_software else constant.path
+    )
 
 
 def _constant_text(value: float, unit: str) -> str:
