@@ -312,7 +312,7 @@ def test_batches_that_are_no_positive_whole_numbers(value):
 def test_no_batch_for_a_model_without_its_own():
     with pytest.raises(
         tc.InputError,
-        match=r"small has no global batch of its own: give one \(gbs, --global-batch\), in sequences of 1024 tokens",
+        match=r"small has no global batch of its own: give one \(`gbs`\), in sequences of 1024 tokens",
     ):
         tc.search(MODEL, ROOMY, gpus=GPUS)
 

@@ -12,23 +12,7 @@ if TYPE_CHECKING:
 
 
 def read(file: "Path | Traversable") -> dict[str, Any]:
-    """Read a YAML 1.2 file, or a JSON file (ending ``.json``), whose top level is a mapping.
-
-    Parameters
-    ----------
-    file : Path or Traversable
-        Path of the file, or a file of the package.
-
-    Returns
-    -------
-    dict
-        Content of the file, unchecked.
-
-    Raises
-    ------
-    InputError
-        If the file is missing, unreadable, not UTF-8, empty, malformed (with line and column) or not a mapping.
-    """
+    """Read a YAML 1.2 file, or a JSON file (ending ``.json``), whose top level is a mapping."""
     try:
         content = _parse(_text(file), _json if file.name.lower().endswith(".json") else _yaml)
     except ValueError as error:
@@ -41,13 +25,7 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
 
 
 def parsed(text: str, kind: Literal["json", "yaml"]) -> dict[str, Any]:
-    """Parse a YAML or JSON text whose top level is a mapping.
-
-    Raises
-    ------
-    InputError
-        If it is malformed (with line and column) or not a mapping.
-    """
+    """Parse a YAML or JSON text whose top level is a mapping."""
     try:
         content = _parse(text, _json if kind == "json" else _yaml)
     except ValueError as error:
@@ -98,13 +76,7 @@ def values_of_key(
 
 
 def raw(file: "Path | Traversable") -> bytes:
-    """Read the bytes of a file.
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read; the message is the reason.
-    """
+    """Read the bytes of a file."""
     try:
         return file.read_bytes()
     except FileNotFoundError:

@@ -31,23 +31,7 @@ def calibrated() -> Assumptions:
 
 @cache
 def load_stack(name: str) -> Assumptions:
-    """Load the assumptions of a software stack.
-
-    Parameters
-    ----------
-    name : str
-        A name of the catalogue such as ``"megatron-core-2025"``, in any case.
-
-    Returns
-    -------
-    Assumptions
-        The calibrated assumptions, with the values of the stack's file.
-
-    Raises
-    ------
-    InputError
-        If there is no such stack, or with every mistake of its file.
-    """
+    """Load the assumptions of a software stack."""
     file = stack_file(name)
     base = load_stack(file.based_on) if file.based_on else calibrated()
     return replace(base, name=file.name).with_values(file.changes())
@@ -73,19 +57,7 @@ def calibrated_file() -> "AssumptionsFile":
 
 
 def resolve(assumptions: str | Assumptions) -> Assumptions:
-    """Return the assumptions of a name, or the object itself.
-
-    Parameters
-    ----------
-    assumptions : str or Assumptions
-        A preset, ``"calibrated"`` (the newest stack of Megatron-Core), a stack of the catalogue, or the
-        object.
-
-    Raises
-    ------
-    InputError
-        If the name is not known.
-    """
+    """Return the assumptions of a name, or the object itself: a preset, "calibrated" (the newest stack of Megatron-Core), a stack."""
     if isinstance(assumptions, Assumptions):
         return assumptions
     if assumptions == CALIBRATED:

@@ -9,10 +9,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
 WHOLE: Final = "must be a whole number of at least 1"
-MAX_VALUES: Final = {
-    "gpus": 1 << 22,
-    "gbs": 1 << 24,
-}  # the search tries all divisors; those of larger numbers take too long
+# The search tries all divisors; those of larger numbers take too long.
+MAX_VALUES: Final = {"gpus": 1 << 22, "gbs": 1 << 24}
 
 
 class TraincastError(Exception):
@@ -21,7 +19,7 @@ class TraincastError(Exception):
     exit_code = 2
 
 
-class InputError(TraincastError):
+class InputError(TraincastError, ValueError):
     """Input that cannot be used; the message names each wrong field and what is allowed.
 
     Parameters
@@ -42,6 +40,9 @@ class InputError(TraincastError):
             else "\n  ".join((f"{subject}: {len(lines)} problems", *lines))
         )
         super().__init__(text)
+
+    def __reduce__(self) -> tuple[type["InputError"], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.subject, self.problems)  # errors of other processes arrive whole
 
 
 class NothingFits(TraincastError):
@@ -76,13 +77,7 @@ class MissingExtra(TraincastError, ImportError):
 
 
 class ErrorCollector:
-    """Collection of input errors of several arguments, raised together as one error.
-
-    Parameters
-    ----------
-    subject : str
-        What the arguments belong to, for instance ``"search"``.
-    """
+    """Collection of input errors of several arguments, raised together as one error."""
 
     def __init__(self, subject: str):
         self.subject = subject

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import gcd
+from reprlib import repr as shortened
 from typing import Final, get_args
 
 from traincast.core.errors import WHOLE, InputError, is_whole
@@ -20,6 +21,7 @@ from traincast.core.model_blocks import (
     Positions,
     QkNorm,
 )
+from traincast.core.quantities import NO_NUMBERS
 
 WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
     "mlp": get_args(Mlp),
@@ -47,6 +49,8 @@ COUNTS: Final[
     "local": ("window",),
     "experts": ("experts", "topk", "ffn", "every"),
 }
+PARTS: Final[Mapping[str, type]] = {"latent": Latent, "local": Local, "experts": Experts}
+REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,10 +180,14 @@ class Model:
         problems = []
         for part, names in COUNTS.items():
             owner = getattr(self, part) if part else self
+            if part and not isinstance(owner, PARTS[part] | None):
+                problems.append(f"{part} = {shortened(owner)}: must be {PARTS[part].__name__} or None")
+                continue
             for name in names:
                 value = getattr(owner, name, None)
-                if isinstance(value, int | float) and not is_whole(value):
-                    problems.append(f"{part + '.' if part else ''}{name} = {value!r}: {WHOLE}")
+                is_missing = value is None and name in REQUIRED and not part
+                if is_missing or (isinstance(value, (int, float, *NO_NUMBERS)) and not is_whole(value)):
+                    problems.append(f"{part + '.' if part else ''}{name} = {shortened(value)}: {WHOLE}")
         return problems
 
     def _attention_problems(self) -> list[str]:

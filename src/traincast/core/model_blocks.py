@@ -13,87 +13,47 @@ GATED: Final = frozenset({"swiglu", "geglu"})
 
 @dataclass(frozen=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention: keys and values from one latent vector per token (DeepSeek-V2, arXiv 2405.04434, section 2.1).
+    """Multi-head latent attention: keys and values from one latent vector per token (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
 
-    Parameters
-    ----------
-    kv_rank : int
-        Width of the latent vector of keys and values.
-    q_rank : int or None
-        Width of the latent vector of queries; None if queries come from the hidden state.
-    nope_dim, rope_dim : int
-        Width of the query and key of a head without and with rotary positions.
-    value_dim : int
-        Width of the value of a head.
-    """
-
-    kv_rank: int
+    kv_rank: int  # width of the latent vector of keys and values
+    # Width of the query and key of a head without and with rotary positions.
     nope_dim: int
     rope_dim: int
-    value_dim: int
+    value_dim: int  # width of the value of a head
+    # Width of the latent vector of queries; None if queries come from the hidden state.
     q_rank: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Local:
-    """Local attention in some of the layers: a sliding window, or chunks.
+    """Local attention in some of the layers: a sliding window, or chunks."""
 
-    Parameters
-    ----------
-    window : int
-        Tokens of a sliding window or of a chunk.
-    chunked : bool
-        Whether the sequence is divided into chunks instead of a sliding window.
-    global_every : int
-        Interval of layers with global attention: layers n, 2n, ... counted from 1. 0 for none.
-    layers : tuple of int
-        Layers with local attention, counted from 1; replaces `global_every` for irregular patterns.
-    """
-
-    window: int
-    chunked: bool = False
+    window: int  # tokens of a sliding window or of a chunk
+    chunked: bool = False  # whether the sequence is divided into chunks instead of a sliding window
+    # Interval of layers with global attention: layers n, 2n, ... counted from 1. 0 for none.
     global_every: int = 0
+    # Layers with local attention, counted from 1; replaces `global_every` for irregular patterns.
     layers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """Mixture of experts in place of the MLP.
+    """Mixture of experts in place of the MLP."""
 
-    Parameters
-    ----------
-    experts, topk : int
-        Experts of a layer, and experts a token is routed to.
-    ffn : int
-        Inner width of one expert.
-    shared_ffn : int
-        Total inner width of the shared experts, which process all tokens; 0 for none.
-    shared_gate : bool
-        Whether a separate gate scales the output of the shared expert (Qwen2-MoE).
-    first_dense : int
-        Leading layers with a dense MLP.
-    every : int
-        Interval of layers with experts: layers n, 2n, ... counted from 1, after `first_dense`.
-    router_bias : bool
-        Whether the router has a trained bias.
-    capacity : float or None
-        Capacity factor: an expert takes at most this multiple of the mean load, the rest is dropped. None: no token is dropped.
-    imbalance : float
-        Load of the fullest expert-parallel rank relative to the mean.
-    load : tuple of float
-        Tokens of each expert, in any unit (measured counts); replaces `imbalance`. Empty if not known.
-    """
-
+    # Experts of a layer, and experts a token is routed to.
     experts: int
     topk: int
-    ffn: int
-    shared_ffn: int = 0
-    shared_gate: bool = False
-    first_dense: int = 0
-    every: int = 1
-    router_bias: bool = False
+    ffn: int  # inner width of one expert
+    shared_ffn: int = 0  # total inner width of the shared experts, which process all tokens; 0 for none
+    shared_gate: bool = False  # whether a separate gate scales the output of the shared expert (Qwen2-MoE)
+    first_dense: int = 0  # leading layers with a dense MLP
+    every: int = 1  # interval of layers with experts: layers n, 2n, ... counted from 1, after `first_dense`
+    router_bias: bool = False  # whether the router has a trained bias
+    # Capacity factor: an expert takes at most this multiple of the mean load, the rest is dropped. None: no
+    # token is dropped.
     capacity: float | None = None
-    imbalance: float = 1.0
+    imbalance: float = 1.0  # load of the fullest expert-parallel rank relative to the mean
+    # Tokens of each expert, in any unit (measured counts); replaces `imbalance`. Empty if not known.
     load: tuple[float, ...] = ()
 
     def fullest(self, ep: int) -> float:

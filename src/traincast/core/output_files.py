@@ -45,17 +45,11 @@ def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
     if path.is_dir():
         raise InputError(str(path), ["is a folder"])
     if path.exists() and not force:
-        raise InputError(str(path), ["already exists; --force overwrites it"])
+        raise InputError(str(path), ["already exists; `force=True` overwrites it"])
 
 
 def check_folder(path: Path) -> None:
-    """Raise an error if files cannot be written to a folder, before the work is done; a missing folder is created later.
-
-    Raises
-    ------
-    InputError
-        If the path or one of its parents is a file, or the name of a new folder ends like that of a file.
-    """
+    """Raise an error if files cannot be written to a folder, before the work is done; a missing folder is created later."""
     existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not existing.is_dir():
         raise InputError(str(path), [f"{existing.name} is not a folder"])

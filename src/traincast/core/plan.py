@@ -26,7 +26,7 @@ from traincast.core.knobs import (
     words,
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
-from traincast.core.quantities import NO_NUMBERS, Column
+from traincast.core.quantities import NO_NUMBERS, Column, ColumnsEqual
 from traincast.core.result import closed_object, described
 
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
@@ -159,8 +159,8 @@ def _interleaved() -> str:
     return ", or ".join(name if n is None else f"{name} with vp = {n}" for name, n in stages.items())
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plans(Knobs[Column, Column]):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plans(ColumnsEqual, Knobs[Column, Column]):
     """Plans as columns: every knob is a number or a float64 array (shapes must broadcast); all plans share their choices.
 
     Raises

@@ -12,70 +12,38 @@ Rate = Literal["fp32", "16-bit", "fp8", "int8", "fp4"]  # which peak of the matr
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """Precision recipe: sizes of weights, activations and operands, and the rate of products.
+    """Precision recipe: sizes of weights, activations and operands, and the rate of products."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the recipe.
-    rate : {"fp32", "16-bit", "fp8", "int8", "fp4"}
-        Matrix peak of linear layers; attention and the output head stay at 16 bits or above.
-    width : float
-        Size of a weight or an activation relative to 16 bits.
-    operand : float
-        Size of an operand of a linear layer relative to 16 bits, scales included.
-    master : float
-        Size of the master copy of a parameter [byte].
-    accumulation : {"16-bit", "fp32"} or None
-        Precision of accumulated gradients if the plan's `grad_dtype` is "usual"; None if the software stack decides.
-    gates : float
-        Size of the inputs of an expert's activation function that are saved for backward, relative to 16 bits.
-    copies : float
-        Size of further copies of a parameter in lower precision [byte].
-    casts : float
-        Casts of every operand of a linear layer: 1 if operands are cast to lower precision; more if that takes further reads.
-    reduced_rate : float
-        Achieved part of `rate`, below 1 if scaling slows products down.
-    microscaling : bool
-        Whether the matrix units apply one scale per block of 16 or 32 elements (Blackwell, CDNA 4).
-    about : str
-        One-line description.
-    """
-
-    name: str
-    rate: Rate
-    width: float = 1.0
-    operand: float = 1.0
-    master: float = 4.0
+    name: str  # name of the recipe
+    rate: Rate  # matrix peak of linear layers; attention and the output head stay at 16 bits or above
+    width: float = 1.0  # size of a weight or an activation relative to 16 bits
+    operand: float = 1.0  # size of an operand of a linear layer relative to 16 bits, scales included
+    master: float = 4.0  # size of the master copy of a parameter [byte]
+    # Precision of accumulated gradients if the plan's `grad_dtype` is "usual"; None if the software stack
+    # decides.
     accumulation: Literal["16-bit", "fp32"] | None = None
+    # Size of the inputs of an expert's activation function that are saved for backward, relative to 16
+    # bits.
     gates: float = 1.0
-    copies: float = 0.0
+    copies: float = 0.0  # size of further copies of a parameter in lower precision [byte]
+    # Casts of every operand of a linear layer: 1 if operands are cast to lower precision; more if that
+    # takes further reads.
     casts: float = 0.0
-    reduced_rate: float = 1.0
+    reduced_rate: float = 1.0  # achieved part of `rate`, below 1 if scaling slows products down
+    # Whether the matrix units apply one scale per block of 16 or 32 elements (Blackwell, CDNA 4).
     microscaling: bool = False
-    about: str = ""
+    about: str = ""  # one-line description
 
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """Optimizer recipe: the states of every parameter, and the matrix products of a step.
+    """Optimizer recipe: the states of every parameter, and the matrix products of a step."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the recipe.
-    state : float
-        Size of the states of a parameter [byte].
-    iterations : float
-        Newton-Schulz iterations on a weight matrix (Muon's orthogonalisation); 0 for other optimizers.
-    about : str
-        One-line description.
-    """
-
-    name: str
-    state: float
+    name: str  # name of the recipe
+    state: float  # size of the states of a parameter [byte]
+    # Newton-Schulz iterations on a weight matrix (Muon's orthogonalisation); 0 for other optimizers.
     iterations: float = 0.0
-    about: str = ""
+    about: str = ""  # one-line description
 
 
 PRECISIONS: Final = {

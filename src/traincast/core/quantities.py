@@ -94,6 +94,36 @@ def figure_problems(part: Any) -> list[str]:
     return [problem for name, (spec, value) in checked.items() for problem in spec.problems(name, value)]
 
 
+class ColumnsEqual:
+    """Base of values whose fields may be columns: equal where all of them are; the hash leaves columns out."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        names = _compared(type(self))
+        return self is other or all(_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    def __hash__(self) -> int:
+        values = (getattr(self, name) for name in _compared(type(self)))
+        return hash(tuple(value for value in values if not hasattr(value, "dtype")))
+
+
+def _compared_fields(part: Any) -> tuple[str, ...]:
+    """Return the fields of a dataclass that equality compares."""
+    return tuple(field.name for field in fields(part) if field.compare)
+
+
+_compared: Callable[[type], tuple[str, ...]] = cache(_compared_fields)
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Return whether two numbers, columns or other values are equal."""
+    if getattr(left, "shape", ()) != getattr(right, "shape", ()):
+        return False
+    same = left == right
+    return bool(same.all() if hasattr(same, "all") else same)
+
+
 def documented(part: Class) -> Class:
     """Append the figures of a dataclass to its docstring (decorator)."""
     lines = [

@@ -7,7 +7,14 @@ from typing import Annotated, Any, Final
 
 from traincast.core.errors import InputError, is_whole
 from traincast.core.precision import Rate
-from traincast.core.quantities import Column, FigureSpec, documented, figure_problems, figure_specs
+from traincast.core.quantities import (
+    Column,
+    ColumnsEqual,
+    FigureSpec,
+    documented,
+    figure_problems,
+    figure_specs,
+)
 
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, oldest first
 PEAKS: Final[
@@ -38,8 +45,8 @@ def _attention(kernel: str, spread: float | None = None) -> FigureSpec:
 
 
 @documented
-@dataclass(frozen=True, kw_only=True)
-class Accelerator:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Accelerator(ColumnsEqual):
     """Accelerator (GPU). Every figure is a number or a column over machines (machines are the leading axes, plans the last).
 
     Raises
@@ -137,8 +144,8 @@ class Accelerator:
 
 
 @documented
-@dataclass(frozen=True, kw_only=True)
-class Tier:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tier(ColumnsEqual):
     """Tier of the network. Every figure is a number or a column over machines.
 
     `size` is that of one domain of the tier; None for the outermost tier. In a `mesh` the accelerators of a domain are linked
@@ -249,8 +256,8 @@ class Software:
 
 
 @documented
-@dataclass(frozen=True, kw_only=True)
-class System:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class System(ColumnsEqual):
     """Cluster: accelerators connected by network tiers, innermost (fastest) first.
 
     Parameters

@@ -27,26 +27,7 @@ GIB: Final = 2.0**30
 
 
 def parse(text: object, unit: str) -> float:
-    """Read a quantity from text. The unit must be written, since a bare number could be meant in any unit.
-
-    Parameters
-    ----------
-    text : str
-        ``"400 Gb/s"``, ``"80 GiB"``, ``"989 TFLOP/s"``, ``"2.5 us"``.
-        ``b`` is a bit and ``B`` a byte; ``G`` is 1e9 and ``Gi`` 2**30.
-    unit : {"byte", "byte/s", "FLOP/s", "s", "W", "h", "$/h", "g/kWh"}
-        The expected unit. Hours, prices per hour and carbon per kWh are not converted to SI.
-
-    Returns
-    -------
-    float
-        The value [`unit`].
-
-    Raises
-    ------
-    ValueError
-        If the text is not a quantity, has no unit or has another dimension; the message says what is allowed.
-    """
+    """Read a quantity from text. The unit must be written, since a bare number could be meant in any unit."""
     match = _NUMBER.match(text) if isinstance(text, str) else None
     if (match is not None and not match[3]) or _is_number(text):
         raise ValueError(f"has no unit; write for instance {EXAMPLES[unit]!r}")
@@ -63,25 +44,7 @@ def parse(text: object, unit: str) -> float:
 
 
 def to_si(value: object, unit: str) -> float:
-    """Read a quantity passed to a Python function.
-
-    Parameters
-    ----------
-    value : str or float
-        Text with its unit, as for `parse`, or a number in SI.
-    unit : str
-        The expected unit, as for `parse`; for any other unit only a number is allowed.
-
-    Returns
-    -------
-    float
-        The value [`unit`].
-
-    Raises
-    ------
-    ValueError
-        If it is neither a number nor text with that unit.
-    """
+    """Read a quantity passed to a Python function."""
     if _is_number(value):
         try:
             return float(value)
@@ -112,27 +75,7 @@ def _parse_unit(spelling: str) -> tuple[str, int, float]:
 
 
 def parse_count(text: str, name: str, step: int) -> int:
-    """Read a count such as ``"16M"`` or ``"15T"``.
-
-    Parameters
-    ----------
-    text : str
-        A number, optionally followed by k, M, G (or B) or T.
-    name : str
-        Name of the option or field, for the message.
-    step : int
-        Factor between prefixes: 1000, or 1024 for batches, which are counted in powers of two.
-
-    Returns
-    -------
-    int
-        The number.
-
-    Raises
-    ------
-    InputError
-        If it is not a whole number of at least 1.
-    """
+    """Read a count such as ``"16M"`` or ``"15T"``."""
     match = re.fullmatch(r"\s*(\d+(?:[.,_]\d+)*)\s*([kKmMgGbBtT]?)\s*", text)
     power = {"": 0, "k": 1, "m": 2, "g": 3, "b": 3, "t": 4}
     number = (

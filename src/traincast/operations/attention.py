@@ -24,29 +24,19 @@ def gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """Shapes of core attention on one rank; numbers or columns over plans.
+    """Shapes of core attention on one rank; numbers or columns over plans."""
 
-    Parameters
-    ----------
-    b : Column
-        Sequences of a micro-batch.
-    h, kv : Column
-        Local heads of queries, and of keys and values.
-    lq, l : Column
-        Local queries, and all keys, of a sequence.
-    q, v : Column
-        Width of a head's query and key, and of its value.
-    share : Column
-        Share of the scores that fused kernels compute: below 1 where they skip what is masked.
-    """
-
-    b: Column
+    b: Column  # sequences of a micro-batch
+    # Local heads of queries, and of keys and values.
     h: Column
     kv: Column
+    # Local queries, and all keys, of a sequence.
     lq: Column
     l: Column
+    # Width of a head's query and key, and of its value.
     q: Column
     v: Column
+    # Share of the scores that fused kernels compute: below 1 where they skip what is masked.
     share: Column = 1
 
     @property
@@ -84,30 +74,7 @@ def flash(
     recompute: bool = False,
     dropped: bool = True,
 ) -> Operation:
-    """Return fused attention: scores stay on the chip and are recomputed in backward (arXiv 2410.00273, operations of a layer).
-
-    Parameters
-    ----------
-    E : Column
-        Size of an element [byte].
-    at : Heads
-        Shapes.
-    comms : pair of tuple of Collective
-        Communication of the two passes.
-    rounds : Column, optional
-        Rounds of ring attention.
-    kept : Column
-        Copies of the result that it saves.
-    recompute : bool
-        Whether all of it is recomputed before backward.
-    dropped : bool
-        Whether there is dropout.
-
-    Returns
-    -------
-    Operation
-        One operation for all of core attention.
-    """
+    """Return fused attention: scores stay on the chip and are recomputed in backward (arXiv 2410.00273, operations of a layer)."""
     r, rk = at.rows
     l, lq = at.l * at.share, at.lq * at.share  # keys of a query and queries of a key that are not skipped
     keys = at.b * at.h * at.l  # rows of keys or values as the query heads see them
@@ -153,31 +120,7 @@ def unfused(
     passes: tuple[Column, Column] = (1, 1),
     launches: Column = 0,
 ) -> Iterator[Operation]:
-    """Yield attention as separate kernels (arXiv 2410.00273, operations of a layer).
-
-    Parameters
-    ----------
-    E, mask : Column
-        Size of an element and of an element of the dropout mask [byte].
-    at : Heads
-        Shapes; all scores are computed, masked or not.
-    over : Axis
-        Group that the sequence is cut over, which keys and values are gathered from.
-    recompute : bool
-        Whether scores, softmax and dropout are recomputed before backward instead of saved.
-    dropped : bool
-        Whether there is dropout.
-    passes : pair of Column
-        Memory traffic of softmax and dropout relative to the least possible: where the number of score matrices is a multiple of 4,
-        so that Megatron-LM's fused softmax works, and where it is not.
-    launches : Column
-        Additional kernels of each pass of softmax where it is not.
-
-    Yields
-    ------
-    Operation
-        Logits, softmax, dropout and attend.
-    """
+    """Yield attention as separate kernels (arXiv 2410.00273, operations of a layer)."""
     (r, rk), lq, l = at.rows, at.lq, at.l
     traffic, unfused_traffic = passes
     softmax = _softmax(E, r, l, recompute)
@@ -234,22 +177,6 @@ def summa(
     """Yield attention as 2-D SUMMA products in nb panels (arXiv 2410.00273, operations of a layer).
 
     All heads are on every rank. The head width is cut over m1, the queries over m2, the keys of a score over m1.
-
-    Parameters
-    ----------
-    E, mask : Column
-        Size of an element and of an element of the dropout mask [byte].
-    b, h, l, q : Column
-        Sequences, all heads, sequence length, full width of a head.
-    m1, m2 : Column
-        Degrees tp and tp2.
-    nb : Column
-        Panels of a product.
-
-    Yields
-    ------
-    Operation
-        Logits, softmax, dropout and attend; collectives of a product are those of one panel.
     """
     lq, lc, qs = l // m2, l // m1, q // m1  # local queries, keys and head width
     r, rk = b * h * lq, b * h * l  # rows of queries and of keys

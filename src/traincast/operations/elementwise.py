@@ -7,45 +7,13 @@ from traincast.operations.operation import Comms, Operation, PassCount, Vector
 
 
 def bias(name: str, E: Column, T: Column, o: Column) -> Operation:
-    """Return the addition of a bias of width o to T tokens (arXiv 2410.00273, operations of a layer).
-
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    E : Column
-        Size of an element [byte].
-    T, o : Column
-        Tokens and local width.
-
-    Returns
-    -------
-    Operation
-        Both passes are the same; nothing is saved.
-    """
+    """Return the addition of a bias of width o to T tokens (arXiv 2410.00273, operations of a layer)."""
     addition = PassCount((Vector(T * o),), E * (T * o + o))  # 1 FLOP per element
     return Operation(name, addition, addition, weights=o, fused_with_neighbour=True)
 
 
 def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation:
-    """Return the activation of n elements (arXiv 2410.00273, operations of a layer).
-
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    E : Column
-        Size of an element [byte].
-    n : Column
-        Elements of the result.
-    inputs : Column
-        Inputs of an element: 2 if one gates the other.
-
-    Returns
-    -------
-    Operation
-        Its input is saved.
-    """
+    """Return the activation of n elements (arXiv 2410.00273, operations of a layer)."""
     return Operation(
         name,
         PassCount(
@@ -64,26 +32,7 @@ def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation
 def moved(
     name: str, E: Column, forward: Column, backward: Column, module: str = "", weights: Column = 0.0
 ) -> Operation:
-    """Return elementwise work bound by memory traffic: residual additions, rotary positions, permutations.
-
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    E : Column
-        Size of an element [byte].
-    forward, backward : Column
-        Elements moved in each pass.
-    module : str
-        Module that it is recomputed with.
-    weights : Column
-        Parameters on the rank.
-
-    Returns
-    -------
-    Operation
-        Nothing is saved.
-    """
+    """Return elementwise work bound by memory traffic: residual additions, rotary positions, permutations."""
     return Operation(
         name,
         PassCount((Vector(forward),), E * forward),
@@ -107,45 +56,13 @@ def with_traffic(op: Operation, passes: Column) -> Operation:
 
 
 def weights_without_work(name: str, E: Column, weights: Column) -> Operation:
-    """Return an operation for weights on the rank whose work is negligible.
-
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    E : Column
-        Size of an element [byte].
-    weights : Column
-        Parameters on the rank.
-
-    Returns
-    -------
-    Operation
-        Without kernels and memory traffic.
-    """
+    """Return an operation for weights on the rank whose work is negligible."""
     no_work = PassCount((), 0 * E * weights)
     return Operation(name, no_work, no_work, weights=weights)
 
 
 def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = False) -> Operation:
-    """Return dropout on n elements (arXiv 2410.00273, operations of a layer).
-
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    E, mask : Column
-        Size of an element, and of an element of the mask [byte].
-    n : Column
-        Elements.
-    recompute : bool
-        Whether the mask is recomputed before backward.
-
-    Returns
-    -------
-    Operation
-        Its mask is saved unless it is recomputed.
-    """
+    """Return dropout on n elements (arXiv 2410.00273, operations of a layer)."""
     masking = PassCount((Vector(n),), n * (2 * E + mask))  # 1 FLOP per element
     saved = 0 * mask if recompute else mask * n
     return Operation(
@@ -156,26 +73,7 @@ def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = Fal
 def norm(
     name: str, E: Column, r: Column, w: Column, forward: Comms = (), backward: Comms = (), vectors: int = 2
 ) -> Operation:
-    """Return the norm of r rows of width w (arXiv 2410.00273, operations of a layer).
-
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    E : Column
-        Size of an element [byte].
-    r, w : Column
-        Rows and their width on the rank.
-    forward, backward : tuple of Collective
-        Communication of each pass.
-    vectors : int
-        Weight vectors of width w: scale and shift of a layer norm; 1 for an RMS norm.
-
-    Returns
-    -------
-    Operation
-        Its input is saved.
-    """
+    """Return the norm of r rows of width w (arXiv 2410.00273, operations of a layer)."""
     return Operation(
         name,
         PassCount(

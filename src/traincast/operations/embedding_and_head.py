@@ -14,39 +14,13 @@ LOSS_SHARE_FORWARD: Final = 1 / 3  # forward's share of the loss's memory traffi
 
 
 def vocabulary(model: Model, sharding: Sharding) -> Column:
-    """Return the rows of the embedding matrix on a rank; the vocabulary is padded so that every rank has the same multiple.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    sharding : Sharding
-        How the plan cuts the layer.
-
-    Returns
-    -------
-    Column
-        Rows; a column over plans.
-    """
+    """Return the rows of the embedding matrix on a rank; the vocabulary is padded so that every rank has the same multiple."""
     multiple = sharding.assumptions.memory.vocab_multiple
     return -(-(model.vocab or 0) // (multiple * sharding.plan.tp)) * multiple
 
 
 def embedding(model: Model, sharding: Sharding) -> Iterator[Operation]:
-    """Yield the embedding of tokens (or of image patches) and of learned positions.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    sharding : Sharding
-        How the plan cuts the layer.
-
-    Yields
-    ------
-    Operation
-        In execution order.
-    """
+    """Yield the embedding of tokens (or of image patches) and of learned positions."""
     e, (rows, width) = model.hidden, sharding.residual_shape
     if model.patch is not None:
         yield linear.linear("embedding.patches", sharding.plain_sizes, rows, model.patch, width)
@@ -72,22 +46,7 @@ def embedding(model: Model, sharding: Sharding) -> Iterator[Operation]:
 
 
 def head(model: Model, sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
-    """Yield the final norm, the projection onto the vocabulary, and the loss.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    sharding : Sharding
-        How the plan cuts the layer.
-    shared : bool
-        Whether the projection shares its weights with another part of the model.
-
-    Yields
-    ------
-    Operation
-        In execution order.
-    """
+    """Yield the final norm, the projection onto the vocabulary, and the loss."""
     yield sharding.norm("head.norm")
     if model.vocab is None:
         yield elementwise.weights_without_work(
@@ -101,20 +60,7 @@ def head(model: Model, sharding: Sharding, shared: bool = False) -> Iterator[Ope
 
 
 def loss(sharding: Sharding, logits: Column) -> Operation:
-    """Return the cross-entropy on vocabulary-parallel logits: largest logit, sum and target's logit of a token are all-reduced.
-
-    Parameters
-    ----------
-    sharding : Sharding
-        How the plan cuts the layer.
-    logits : Column
-        Logits on the rank.
-
-    Returns
-    -------
-    Operation
-        Bound by memory traffic.
-    """
+    """Return the cross-entropy on vocabulary-parallel logits: largest logit, sum and target's logit of a token are all-reduced."""
     byte = sharding.assumptions.memory.element_bytes / 2  # an element of 16 bits has two
     nbytes = sharding.assumptions.traffic.loss_bytes * byte * logits
     peak = sharding.assumptions.memory.logit_bytes * sharding.plan.recipe.width * byte * logits
@@ -131,18 +77,6 @@ def tied(model: Model, sharding: Sharding) -> Iterator[Operation]:
     """Yield the last stage's copy of the embedding's weights, if head or multi-token prediction share them with another stage.
 
     A device that has both ends of the model has one copy (DeepSeek-V3: arXiv 2412.19437, section 3.2.3).
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    sharding : Sharding
-        How the plan cuts the layer.
-
-    Yields
-    ------
-    Operation
-        Weights without work.
     """
     yield elementwise.weights_without_work(
         "head.tied", sharding.E, vocabulary(model, sharding) * model.hidden
@@ -150,20 +84,7 @@ def tied(model: Model, sharding: Sharding) -> Iterator[Operation]:
 
 
 def mtp(model: Model, sharding: Sharding) -> Iterator[Operation]:
-    """Yield what joins the state and the next token's embedding in a multi-token-prediction module, before its layer and head.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    sharding : Sharding
-        How the plan cuts the layer.
-
-    Yields
-    ------
-    Operation
-        In execution order (arXiv 2412.19437, section 2.2).
-    """
+    """Yield what joins the state and the next token's embedding in a multi-token-prediction module, before its layer and head."""
     yield sharding.norm("mtp.state_norm")
     yield sharding.norm("mtp.embedding_norm")
     yield sharding.column_parallel("mtp.join", 2 * model.hidden, model.hidden)

@@ -12,31 +12,16 @@ from traincast.operations.operation import Collective, Comms, Gemm, Layout, Oper
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Element sizes of a linear layer.
+    """Element sizes of a linear layer."""
 
-    Parameters
-    ----------
-    E : Column
-        An element of an activation or a weight [byte].
-    operand : Column
-        An operand of a product, relative to E.
-    accumulated : Column
-        Traffic of accumulating an element of the weight gradient, relative to E.
-    casts, weight_casts : Column
-        Casts to lower precision of an activation or a gradient, and of a weight, for a product.
-    low : bool
-        Whether products run at the rate of the precision recipe.
-    kept : Column
-        An operand that is saved for backward, relative to E.
-    """
-
-    E: Column
-    operand: Column = 1
-    accumulated: Column = 1
+    E: Column  # an element of an activation or a weight [byte]
+    operand: Column = 1  # an operand of a product, relative to E
+    accumulated: Column = 1  # traffic of accumulating an element of the weight gradient, relative to E
+    # Casts to lower precision of an activation or a gradient, and of a weight, for a product.
     casts: Column = 0
     weight_casts: Column = 0
-    low: bool = False
-    kept: Column = 1
+    low: bool = False  # whether products run at the rate of the precision recipe
+    kept: Column = 1  # an operand that is saved for backward, relative to E
 
     def read(self, elements: Column) -> Column:
         """Return the traffic of reading operands of a product [byte]."""
@@ -63,30 +48,7 @@ def linear(
     kept: Column | None = None,
     cast: tuple[Column, Column] = (1, 1),
 ) -> Operation:
-    """Return the linear layer y[T, o] = x[T, i] w[i, o] on local shapes (arXiv 2410.00273, operations of a layer).
-
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    E : Sizes
-        Sizes of elements.
-    T, i, o : Column
-        Tokens, local input width, local output width.
-    forward, backward : tuple of Collective
-        Communication of each pass.
-    copies : Column, optional
-        Weight matrices that divide the tokens evenly (experts); one matrix if left out.
-    kept : Column, optional
-        Tokens whose input is saved for backward; all of them if left out.
-    cast : pair of Column
-        Share of the tokens of x and of dy that the rank casts to lower precision; the others arrive cast.
-
-    Returns
-    -------
-    Operation
-        Its input is saved.
-    """
+    """Return the linear layer y[T, o] = x[T, i] w[i, o] on local shapes (arXiv 2410.00273, operations of a layer)."""
     layout: Layout = "one" if copies is None else "grouped"
     b: Column = 1 if copies is None else copies
     rows = T / b  # of each matrix
@@ -127,28 +89,6 @@ def summa_linear(
     """Return a linear layer as a 2-D SUMMA product in nb panels (arXiv 2410.00273, operations of a layer).
 
     A rank holds x[T, inputs/m1] and w[inputs/m2, outputs/m1]. The rest is broadcast, panel by panel.
-
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    E : Sizes
-        Sizes of elements.
-    T : Column
-        Tokens on the rank, b (l/m2).
-    inputs, outputs : Column
-        Full widths.
-    m1, m2 : Column
-        Degrees tp and tp2.
-    nb : Column
-        Panels.
-    copies : Column, optional
-        Weight matrices that divide the tokens evenly (experts); one matrix if left out.
-
-    Returns
-    -------
-    Operation
-        Its collectives are those of one panel.
     """
     o = outputs // m1
     layout: Layout = "one" if copies is None else "grouped"

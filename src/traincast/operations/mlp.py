@@ -12,26 +12,7 @@ from traincast.operations.sharding import Sharding
 def mlp(
     model: Model, sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True
 ) -> Iterator[Operation]:
-    """Yield the MLP of one layer: up projection from e to f, activation, down projection to e.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    sharding : Sharding
-        How the plan cuts the layer.
-    f : int
-        Inner width.
-    name : str
-        First part of the operations' names.
-    ends_layer : bool
-        Whether its result is the layer's; that of shared experts is added to the other experts' first.
-
-    Yields
-    ------
-    Operation
-        In execution order.
-    """
+    """Yield the MLP of one layer: up projection from e to f, activation, down projection to e."""
     e, wide = model.hidden, model.up_projections * f
     inner = sharding.tokens * sharding.local(f)
     up = sharding.column_parallel(f"{name}.fc1", e, wide)

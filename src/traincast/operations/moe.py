@@ -18,20 +18,7 @@ from traincast.operations.sharding import Sharding
 
 
 def experts(model: Model, sharding: Sharding) -> Iterator[Operation]:
-    """Yield the mixture of experts of one layer.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer; it has experts.
-    sharding : Sharding
-        How the plan cuts the layer.
-
-    Yields
-    ------
-    Operation
-        In execution order, shared experts last.
-    """
+    """Yield the mixture of experts of one layer."""
     config = model.experts
     if config is None:
         raise TypeError(f"{model.name} has no experts")

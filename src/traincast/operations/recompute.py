@@ -12,24 +12,7 @@ NORMS_OF_PRE_NORM_LAYER: Final = 2  # a layer with more of them has norms after 
 
 
 def apply_recompute(op: Operation, model: Model, sharding: Sharding, modules: frozenset[str]) -> Operation:
-    """Return the operation as the plan recomputes it.
-
-    Parameters
-    ----------
-    op : Operation
-        An operation of a layer.
-    model : Model
-        The transformer.
-    sharding : Sharding
-        How the plan cuts the layer.
-    modules : frozenset of str
-        What is recomputed: modules, ``"per-op"``, or ``"full"`` for all.
-
-    Returns
-    -------
-    Operation
-        With the share of its forward pass that is recomputed, and the bytes it saves and recomputes.
-    """
+    """Return the operation as the plan recomputes it."""
     if "per-op" in modules and "full" not in modules:
         return _selective_per_op(op, model, sharding)
     if (

@@ -23,25 +23,13 @@ from traincast.operations.operation import Axis, Collective, Comms, Operation, P
 
 @dataclass(frozen=True)
 class Sharding(ABC):
-    """Local shard of a layer; the concrete classes stand in `tensor_parallel`.
+    """Local shard of a layer; the concrete classes stand in `tensor_parallel`."""
 
-    Parameters
-    ----------
-    model : Model
-        The transformer, with full shapes.
-    plan : Plans
-        Plans, one or columns of them.
-    assumptions : Assumptions
-        Sizes of elements.
-    sequence_axis : {"cp", "tp2"}
-        Group that the sequence is cut over, besides tensor parallelism.
-    """
+    model: Model  # the transformer, with full shapes
+    plan: Plans  # plans, one or columns of them
+    assumptions: Assumptions  # sizes of elements
 
-    model: Model
-    plan: Plans
-    assumptions: Assumptions
-
-    sequence_axis: Axis = "cp"
+    sequence_axis: Axis = "cp"  # group that the sequence is cut over, besides tensor parallelism
 
     @cached_property
     def E(self) -> Column:
@@ -92,24 +80,7 @@ class Sharding(ABC):
         rows: Column | None = None,
         copies: Column | None = None,
     ) -> Operation:
-        """Return a linear layer whose output is cut over tensor ranks; the first of a block.
-
-        Parameters
-        ----------
-        name : str
-            Name of the operation.
-        inputs, outputs : Column
-            Full widths.
-        rows : Column, optional
-            Tokens that the rank computes; its own if left out (experts compute those of other ranks).
-        copies : Column, optional
-            Weight matrices that divide the tokens evenly (experts); one matrix if left out.
-
-        Returns
-        -------
-        Operation
-            The layer on local shapes, with its communication.
-        """
+        """Return a linear layer whose output is cut over tensor ranks; the first of a block."""
 
     @abstractmethod
     def row_parallel(
@@ -120,24 +91,7 @@ class Sharding(ABC):
         rows: Column | None = None,
         copies: Column | None = None,
     ) -> Operation:
-        """Return a linear layer whose input is cut over tensor ranks; the last of a block.
-
-        Parameters
-        ----------
-        name : str
-            Name of the operation.
-        inputs, outputs : Column
-            Full widths.
-        rows : Column, optional
-            Tokens that the rank computes; its own if left out (experts compute those of other ranks).
-        copies : Column, optional
-            Weight matrices that divide the tokens evenly (experts); one matrix if left out.
-
-        Returns
-        -------
-        Operation
-            The layer on local shapes, with its communication.
-        """
+        """Return a linear layer whose input is cut over tensor ranks; the last of a block."""
 
     @abstractmethod
     def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
@@ -179,20 +133,7 @@ class Sharding(ABC):
         return width // self.plan.tp
 
     def dropout(self, name: str, elements: Column | None = None) -> Operation:
-        """Return dropout on the rank.
-
-        Parameters
-        ----------
-        name : str
-            Name of the operation.
-        elements : Column, optional
-            Elements; those of the residual stream if left out.
-
-        Returns
-        -------
-        Operation
-            The dropout.
-        """
+        """Return dropout on the rank."""
         rows, width = self.residual_shape
         return elementwise.dropout(
             name, self.E, self.assumptions.memory.mask_bytes, rows * width if elements is None else elements
@@ -227,18 +168,7 @@ class Sharding(ABC):
         )
 
     def attention(self, local: bool = False) -> Iterator[Operation]:
-        """Yield core attention.
-
-        Parameters
-        ----------
-        local : bool
-            Whether the layer attends only to a window or a chunk.
-
-        Yields
-        ------
-        Operation
-            One for flash attention, three or four for unfused.
-        """
+        """Yield core attention."""
         at, plan, assumed = self.heads(local), self.plan, self.assumptions
         recompute = "attention" in plan.recomputed
         if plan.attention == "flash":

@@ -216,21 +216,6 @@ class Summa(Sharding):
 
 
 def sharding_of(model: Model, plan: Plans, assumptions: Assumptions) -> Sharding:
-    """Return the sharding that plans ask for.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    plan : Plans
-        Plans, one or columns of them; their choices select the class.
-    assumptions : Assumptions
-        Sizes of elements.
-
-    Returns
-    -------
-    Sharding
-        `Summa`, `Context` or `OneD`.
-    """
+    """Return the sharding that plans ask for."""
     kind = Summa if plan.tp_kind == "summa" else OneD if plan.cp_kind == "none" else Context
     return kind(model, plan, assumptions)

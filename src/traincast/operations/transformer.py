@@ -20,23 +20,7 @@ Layer = tuple[Operation, ...]
 
 
 def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Layer]:
-    """Count the parts of a model: every kind of layer, and the parts before the first and after the last.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    plan : Plans
-        Plans, one or columns of them; only the degrees inside a layer (tp, tp2, cp, ep, etp, mbs, panels) and the choices matter.
-    assumptions : Assumptions
-        Sizes of elements, and which activations are saved.
-
-    Returns
-    -------
-    dict of str to tuple of Operation
-        Kinds of layers by name (``"dense"``, ``"moe"``, ``"local dense"``, ...), then ``"embedding"``, ``"head"`` and ``"mtp"``
-        where the model has them; operations per rank and micro-batch.
-    """
+    """Count the parts of a model: every kind of layer, and the parts before the first and after the last."""
     sharding = sharding_of(model, plan, assumptions)
     operations = {str(kind): layer(model, plan, assumptions, kind) for kind in model.kinds}
     if model.vocab is not None or model.patch is not None:
@@ -52,24 +36,7 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
 
 
 def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None = None) -> Layer:
-    """Count the operations of one layer, per rank and micro-batch (arXiv 2410.00273, operations of a layer).
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    plan : Plans
-        Plans, one or columns of them; only the degrees inside a layer matter (tp, tp2, cp, mbs, panels).
-    assumptions : Assumptions
-        Sizes of elements.
-    kind : Kind, optional
-        Kind of layer; that of the model's first layer if left out.
-
-    Returns
-    -------
-    tuple of Operation
-        MLP or experts, then attention, each followed by its norm.
-    """
+    """Count the operations of one layer, per rank and micro-batch (arXiv 2410.00273, operations of a layer)."""
     sharding = sharding_of(model, plan, assumptions)
     kind = model.pattern[0] if kind is None else kind
     inner = moe.experts(model, sharding) if kind.moe else mlp(model, sharding, model.ffn)
@@ -111,22 +78,7 @@ def _block_end(
 
 
 def attention(model: Model, sharding: Sharding, local: bool = False) -> Iterator[Operation]:
-    """Yield attention of one layer: queries, keys and values, core attention, output projection.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    sharding : Sharding
-        How the plan cuts the layer.
-    local : bool
-        Whether the layer attends only to a window or a chunk.
-
-    Yields
-    ------
-    Operation
-        In execution order.
-    """
+    """Yield attention of one layer: queries, keys and values, core attention, output projection."""
     e, h = model.hidden, model.heads
     yield from latent(model, sharding) if model.latent is not None else _queries_keys_values(model, sharding)
     exchange = sharding.exchange_heads()
@@ -175,18 +127,6 @@ def latent(model: Model, sharding: Sharding) -> Iterator[Operation]:
 
     Every tensor rank has all weights of the down projections and works on its own tokens; the narrow result is gathered. The up
     projections are column-parallel.
-
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    sharding : Sharding
-        How the plan cuts the layer.
-
-    Yields
-    ------
-    Operation
-        In execution order.
     """
     config = model.latent
     if config is None:

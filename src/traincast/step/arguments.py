@@ -28,9 +28,7 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
         gbs = 1 if model is None else model.global_batch
     if gbs is None and model is not None:
         lacking = f"{model.name} has no global batch of its own"
-        raise InputError(
-            "global batch", [f"{lacking}: give one (gbs, --global-batch), in sequences of {model.seq} tokens"]
-        )
+        raise InputError("global batch", [f"{lacking}: give one (`gbs`), in sequences of {model.seq} tokens"])
     if wrong := whole_number_problems("gbs", gbs):
         raise InputError("global batch", wrong)
     return int(gbs or 1)

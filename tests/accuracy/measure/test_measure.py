@@ -310,7 +310,7 @@ def test_shorter_times_make_a_faster_machine():
 
 def test_a_budget_that_was_too_short_is_an_error():
     _, rows = synthetic()
-    with pytest.raises(tc.InputError, match="no times of memory: give a longer --budget"):
+    with pytest.raises(tc.InputError, match="no times of memory: give a longer `budget`"):
         fit_machine(ABOUT, [row for row in rows if row.task.family != "memory"], {})
 
 

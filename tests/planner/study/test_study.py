@@ -189,9 +189,7 @@ def test_parts_of_another_study_are_not_taken_over(small, tmp_path, pieces):
     path = tmp_path / "part.parquet"
     executors.run_to(small, path, shard=executors.Shard(1, 2))
     other = replace(small, top=1)
-    with pytest.raises(
-        tc.InputError, match="finished parts of another study; traincast study --force drops them"
-    ):
+    with pytest.raises(tc.InputError, match="finished parts of another study; `force=True` drops them"):
         executors.run_to(other, path)
     executors.run_to(other, path, force=True)
     assert read(path).metadata["study"]["top"] == 1
@@ -231,7 +229,7 @@ def test_outputs_are_checked_before_any_work(small, tmp_path):
     taken = tmp_path / "taken.parquet"
     taken.write_text("mine")
     for path, wrong in (
-        (taken, "--force overwrites"),
+        (taken, "`force=True` overwrites"),
         (tmp_path / "a.xls", "must be one of"),
         (taken / "a.csv", "taken.parquet is not a folder"),
     ):

@@ -25,7 +25,7 @@ from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.system import System
 from traincast.core.units import count_of
 
-GIVEN_AS: Final[dict[Kind, str]] = {"runs": "--runs or --log", "collectives": "--nccl", "products": "--gemm"}
+GIVEN_AS: Final[dict[Kind, str]] = {"runs": "`runs` or `logs`", "collectives": "`nccl`", "products": "`gemm`"}
 Files: TypeAlias = Sequence[str | Path]
 Rows: TypeAlias = TrainingRows | CollectiveRows | GemmRows
 

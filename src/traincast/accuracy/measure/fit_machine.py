@@ -60,7 +60,7 @@ def fit_machine(
     fit = Figures(about, rows, percent, known)
     missing = [family for family in REQUIRED_FAMILIES if not fit.of(family)]
     if missing:
-        raise InputError("measure", [f"no times of {family}: give a longer --budget" for family in missing])
+        raise InputError("measure", [f"no times of {family}: give a longer `budget`" for family in missing])
     _fit_peaks(fit)
     _fit_launch_overhead(fit)
     _fit_memory(fit)

@@ -18,27 +18,7 @@ def is_config(document: Mapping[str, Any]) -> bool:
 
 
 def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = None) -> dict[str, Any]:
-    """Convert a configuration to the content of a model file.
-
-    Parameters
-    ----------
-    document : mapping
-        Content of the configuration.
-    path : Path
-        Path of the configuration; if the file is called config.json, its folder names the model.
-    seq : int, optional
-        Sequence length; assumed from the configuration if left out [tokens].
-
-    Returns
-    -------
-    dict
-        Content of a model file, with the field of each figure as its source.
-
-    Raises
-    ------
-    InputError
-        If the model type is not known, or with every field that is missing, wrong or cannot be represented.
-    """
+    """Convert a configuration to the content of a model file."""
     text_config = document.get("text_config")
     inner = text_config if isinstance(text_config, dict) else document
     model_type = _model_type(document, inner)

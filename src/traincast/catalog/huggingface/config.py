@@ -19,23 +19,7 @@ _MISSING: Final = object()
 
 
 class Config:
-    """Fields of a configuration, with the defaults and spellings of its model type.
-
-    Parameters
-    ----------
-    fields : mapping
-        Fields as written.
-    model_type : str
-        Model type of the configuration.
-    defaults : mapping
-        Defaults of the model type for fields that are left out.
-    names : mapping
-        Spellings of a field in the model type, if unusual; they are tried in turn.
-    place : str
-        Where the fields are read from, for their sources.
-    seq : int or None
-        Sequence length in place of an assumed one [tokens].
-    """
+    """Fields of a configuration, with the defaults and spellings of its model type."""
 
     def __init__(
         self,

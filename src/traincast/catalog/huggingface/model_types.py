@@ -39,21 +39,11 @@ from traincast.catalog.huggingface.features import (
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Model type: how its configurations are read.
+    """Model type: how its configurations are read."""
 
-    Parameters
-    ----------
-    features : tuple of callable
-        Features to read, in order; a later one overrides earlier ones.
-    defaults : mapping
-        Defaults of fields that are left out.
-    names : mapping
-        Spellings of fields, if unusual.
-    """
-
-    features: tuple[Feature, ...]
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    features: tuple[Feature, ...]  # features to read, in order; a later one overrides earlier ones
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # defaults of fields that are left out
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # spellings of fields, if unusual
 
 
 DECODER: Final[dict[str, Any]] = {

@@ -18,27 +18,7 @@ AnyFile = TypeVar("AnyFile", bound=File)
 
 
 def check(schema: type[AnyFile], document: Mapping[str, Any], subject: str) -> AnyFile:
-    """Check the content of a file; raise all of its mistakes at once.
-
-    Parameters
-    ----------
-    schema : type
-        Schema of the file.
-    document : mapping
-        Content of the file.
-    subject : str
-        Name of the file for messages.
-
-    Returns
-    -------
-    File
-        Checked content, every figure in SI.
-
-    Raises
-    ------
-    InputError
-        With one line for each mistake.
-    """
+    """Check the content of a file; raise all of its mistakes at once."""
     try:
         return schema.model_validate(document)
     except ValidationError as error:

@@ -32,6 +32,15 @@ QUESTION, SEARCH = (
     Group("Question", sort_key=1),
     Group("Search", sort_key=2),
 )  # option groups of the help pages
+OPTION_OF = {  # parameters of the library, as its messages name them
+    "force=True": "--force",
+    "gbs": "--global-batch",
+    "budget": "--budget",
+    "runs": "--runs",
+    "logs": "--log",
+    "nccl": "--nccl",
+    "gemm": "--gemm",
+}
 KNOBS = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
 OPTIONS, OUTPUT = Group("Options", sort_key=4), Group("Output", sort_key=5)
 app = App(
@@ -137,6 +146,7 @@ def print_failure(message: str, code: int, error: Exception | None = None) -> No
         subject, problems = (
             (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
         )
+        message, problems = with_options(message), [with_options(problem) for problem in problems]
         from traincast.ui.outputs.reference import ErrorOutput, Failure
 
         print_json(ErrorOutput(Failure(code, message, subject, problems)))
@@ -149,6 +159,13 @@ def outlive_closed_pipes() -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
+def with_options(message: str) -> str:
+    """Replace the library's parameters in a message by the options of the command line."""
+    for parameter, option in OPTION_OF.items():
+        message = message.replace(f"`{parameter}`", option)
+    return message
+
+
 def warn(message: str) -> None:
     """Print one message on standard error."""
-    print(f"traincast: {message}", file=sys.stderr, flush=True)
+    print(f"traincast: {with_options(message)}", file=sys.stderr, flush=True)

@@ -115,7 +115,7 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
             problem = f"vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}"
             problems.append(f"{word.strip()!r}: {problem}")
     if problems:
-        raise InputError("--shapes", problems)
+        raise InputError("shapes", problems)
     return tuple(shapes)
 
 
