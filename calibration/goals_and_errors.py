@@ -177,6 +177,7 @@ def read_left_out() -> dict[str, dict[str, float]]:
     return {row["id"]: {name: float(y) for name, y in row.items() if name not in words and y} for row in rows}
 
 
+@cache
 def board() -> Board:
     """Return the present scoreboard of the bundled runs."""
     return Board(validate(), read_left_out())

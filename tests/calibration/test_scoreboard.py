@@ -17,7 +17,6 @@ from traincast.ui.cli.main import main
 from traincast.ui.figures import accuracy
 from traincast.ui.text.accuracy import accuracy_figure
 
-BOARD = board()
 DENSE = Subject(moe=False, stack="s", setting="a", plan=1)
 
 
@@ -49,7 +48,7 @@ def test_composed_rows_count_as_what_they_are_composed_of():
 
 
 def test_totals_are_of_all_rows_of_a_kind():
-    report = BOARD.report
+    report = board().report
     dense, moe = report.totals
     assert (dense.source, moe.source) == ("dense", "moe")
     assert dense.n + moe.n == sum(one.n for one in report.summaries)
@@ -103,7 +102,7 @@ def test_parts_add_up_to_the_step():
         one.source for one in own.summaries if one.n
     }
     assert [one.predicted_step_seconds for one in done] == pytest.approx(
-        [one.predicted_step_seconds for one in BOARD.report.predictions if one.skipped is None], rel=1e-12
+        [one.predicted_step_seconds for one in board().report.predictions if one.skipped is None], rel=1e-12
     )
     figure = accuracy_figure(own)
     left, right = figure.axes
@@ -116,7 +115,7 @@ def test_parts_add_up_to_the_step():
 def test_families():
     assert family_of("mbridge/moe") == family_of("dgxc")
     assert family_of("my-cluster") == "my-cluster"
-    known = {one.source for one in BOARD.report.summaries}
+    known = {one.source for one in board().report.summaries}
     assert all(
         family_of(source) != source.removesuffix("/moe") for source in known - {"papers", "papers/moe"}
     )
@@ -145,31 +144,31 @@ def test_the_command_draws(tmp_path, capsys, ending):
 
 
 def test_residuals_become_predictions():
-    known = next(name for name, y in BOARD.residuals.items() if name.startswith("korth"))
-    planted = Board(BOARD.report, {known: {"fitted": 0.0, "left_out": math.log(1.25)}})
+    known = next(name for name, y in board().residuals.items() if name.startswith("korth"))
+    planted = Board(board().report, {known: {"fitted": 0.0, "left_out": math.log(1.25)}})
     found = planted.of(("korth",), "left_out")
     assert (found.n, found.mape, found.bias) == (1, pytest.approx(0.25), pytest.approx(0.25))
-    (now,) = [one for one in BOARD.report.predictions if one.id == known]
+    (now,) = [one for one in board().report.predictions if one.id == known]
     assert planted.moved() == pytest.approx(abs(math.log(1 + now.error)))
     assert planted.by_source()["dense"].mape == pytest.approx(0.25)
 
 
 def test_every_goal_can_be_judged():
     for goal in GOALS:
-        assert getattr(BOARD.of(goal.sources, goal.column), goal.what) is not None, goal.rows
-    assert set(TOTALS) <= set(BOARD.by_source())
+        assert getattr(board().of(goal.sources, goal.column), goal.what) is not None, goal.rows
+    assert set(TOTALS) <= set(board().by_source())
     runs = {run.id: run for _, run in bundled() if not isinstance(run, str) and run.step_seconds}
-    assert set(BOARD.residuals) <= set(runs)
-    dense, moe = BOARD.by_stack(moe=False), BOARD.by_stack(moe=True)
+    assert set(board().residuals) <= set(runs)
+    dense, moe = board().by_stack(moe=False), board().by_stack(moe=True)
     assert {run.stack for run in runs.values()} >= {*dense, *moe}
-    assert sum(one.n for one in (*dense.values(), *moe.values())) == len(BOARD.residuals)
+    assert sum(one.n for one in (*dense.values(), *moe.values())) == len(board().residuals)
 
 
 def test_left_out_groups_are_no_better_than_fitted_ones_on_the_whole():
     """A group's constants without it cannot suit it better, but by luck: the mean over groups is larger."""
     runs = {run.id: run for _, run in bundled() if not isinstance(run, str) and run.step_seconds}
     groups = {}
-    for name, y in BOARD.residuals.items():
+    for name, y in board().residuals.items():
         groups.setdefault(group_of(runs[name]), []).append(abs(y["left_out"]) - abs(y["fitted"]))
     assert np.mean([np.mean(differences) for differences in groups.values()]) > 0
 

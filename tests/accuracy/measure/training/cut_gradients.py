@@ -1,4 +1,6 @@
-"""Run by `test_gpt.py` as every rank of a job: trains sharded and on one rank, and reports differences of losses and gradients."""
+"""Ranks of `test_gpt.py`: they train sharded and on one rank, and return differences of losses and gradients."""
+
+import os
 
 import torch
 import torch.distributed as dist
@@ -64,18 +66,23 @@ def compared(plan: Plan, reference: Trainer, loss: torch.Tensor) -> dict[str, fl
     return {"loss": float(loss_sum) / copies / plan.tp - float(loss), "gradients": difference}
 
 
-def run(request, send):
-    """Compare every plan of the request."""
+torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])  # loads what optimizers need, once for all ranks
+
+
+def run_rank(rank, port, plans):
+    """Compare every plan as one of four ranks; rank 0 returns the results."""
+    variables = {"RANK": rank, "WORLD_SIZE": 4, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in variables.items()})
     with RankGroup(threads=1) as group:
         reference = Trainer(GPT, Plan(mbs=GBS, zero=0, precision="fp32"), GBS, MeshPosition())
         loss = reference.forward_backward()
-        for number, knobs in enumerate(request["plans"]):
+        results = []
+        for knobs in plans:
             plan = Plan(sp=False, **{"precision": "fp32", **knobs})
-            results = group.all_gather(compared(plan, reference, loss))
-            after = later(plan)
-            if group.rank.rank == 0:
-                largest = {name: max(abs(result[name]) for result in results) for name in results[0]}
-                send({"plan": number, **largest, "later": after})
+            differences = group.all_gather(compared(plan, reference, loss))
+            largest = {name: max(abs(ranks[name]) for ranks in differences) for name in differences[0]}
+            results.append(largest | {"later": later(plan)})
+    return results
 
 
 def later(plan: Plan) -> float:

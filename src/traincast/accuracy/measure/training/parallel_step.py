@@ -1,6 +1,7 @@
 """Training step of the GPT under data, tensor and pipeline parallelism."""
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -37,8 +38,7 @@ class MeshPosition:
         """Return the rank's position in a plan (order tp, dp, pp); collective: every rank must call it."""
         if not dist.is_initialized():
             return cls(device=device)
-        shape = (dist.get_world_size() // plan.gpus, plan.pp, plan.dp, plan.tp)
-        mesh = init_device_mesh(torch.device(device).type, shape, mesh_dim_names=("copy", "pp", "dp", "tp"))
+        mesh = _mesh(torch.device(device).type, dist.get_world_size() // plan.gpus, plan.pp, plan.dp, plan.tp)
 
         def group_rank(name: str) -> GroupRank:
             group = mesh.get_group(name)
@@ -47,6 +47,12 @@ class MeshPosition:
 
         pipeline = tuple(dist.get_process_group_ranks(mesh.get_group("pp")))
         return cls(group_rank("tp"), group_rank("dp"), group_rank("pp"), pipeline, device)
+
+
+@cache
+def _mesh(kind: str, *sizes: int) -> Any:
+    """Return a mesh of copies, stages, replicas and tensor ranks, whose process groups are costly to make."""
+    return init_device_mesh(kind, sizes, mesh_dim_names=("copy", "pp", "dp", "tp"))
 
 
 class Trainer:
