@@ -214,10 +214,10 @@ def test_a_search_places_experts_in_either_order(order):
         tc.search(
             MODELS["deepseek-v2-lite"],
             SYSTEMS["frontier"],
-            gpus=2048,
-            gbs=2048,
+            gpus=512,
+            gbs=512,
             framework="megatron",
             locks=locks,
         ),
-        100,
+        10,
     )

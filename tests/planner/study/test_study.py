@@ -430,8 +430,8 @@ def traincast(*arguments, **how):
 def test_control_c_leaves_a_resumable_study(tmp_path, how):
     study, out = tmp_path / "long.yaml", tmp_path / "long.parquet"
     study.write_text(
-        "models: [gpt3-1t]\nsystems: [b200-nvs64]\ngpus: {doubling: [4, 16384]}\nstrategies: [summa]\n"
-        "vary:\n  - accelerator.hbm_bandwidth: {linspace: [1 TB/s, 9 TB/s, 3000]}\n"
+        "models: [gpt3-1t]\nsystems: [b200-nvs64]\ngpus: [64]\nstrategies: [summa]\n"
+        "vary:\n  - accelerator.hbm_bandwidth: {linspace: [1 TB/s, 9 TB/s, 30000]}\n"
     )
     with traincast("study", study, "--output", out, *how, start_new_session=True) as process:
         parts = Path(f"{out}.parts")
