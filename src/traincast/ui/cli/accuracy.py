@@ -1,51 +1,221 @@
-"""Commands on measured runs: `validate`, `calibrate`."""
+"""Commands on measured machines and runs: `measure`, `calibrate`, `validate`."""
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from traincast.core.errors import ErrorCollector, InputError
+from traincast.core.output_files import check_output
 from traincast.ui.cli.app import (
-    OUTPUT,
-    QUESTION,
     Force,
     HtmlFile,
     Json,
     app,
     check_html,
     file_name,
+    option,
+    output_option,
+    print_files,
     print_json,
+    progress,
+    question,
     write_html,
 )
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
+
+_MACHINE_FILE = (
+    "File of the machine, .yaml, for --system; tables of what was timed go beside it. With --step the table of runs, "
+    ".csv; else it goes beside the machine's file."
+)
+_BUDGET = "Time for all of it [s]; else 120, and 180 with --step."
+_RANKS = (
+    "Processes on this computer; else one for each GPU, or 2 on a CPU. Not with torchrun, srun or mpirun."
+)
+_STEP = "Train small GPTs under several plans instead, and compare with what is predicted."
+_MEASURED_SYSTEM = "With --step: the file of this machine, as it was measured."
+_SHAPES = (
+    "With --step: shapes in place of the usual ones, with commas, each hidden x layers x heads x sequence x "
+    "vocabulary x sequences of a step, such as 256x4x4x128x4096x8."
+)
+_CALIBRATED = "With --step: where the machine calibrated to half of the shapes is written, .yaml."
+
+
+@app.command
+def measure(
+    *,
+    output: Annotated[Path | None, output_option(_MACHINE_FILE)] = None,
+    budget: Annotated[float | None, option(_BUDGET)] = None,
+    ranks: Annotated[int | None, option(_RANKS)] = None,
+    threads: Annotated[int | None, option("Threads of a rank on a CPU; else the cores shared out.")] = None,
+    step: Annotated[bool, option(_STEP)] = False,
+    system: Annotated[str | None, option(_MEASURED_SYSTEM)] = None,
+    shapes: Annotated[str | None, option(_SHAPES)] = None,
+    calibrated: Annotated[Path | None, output_option(_CALIBRATED)] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Measure this machine with the PyTorch that is installed: products, attention, memory, launches, collectives.
+
+    Example: traincast measure --budget 120 --output this-machine.yaml
+    """
+    from traincast.accuracy.measure.measure import DEFAULT_BUDGET_SECONDS
+    from traincast.accuracy.measure.measure import measure as measure_machine
+
+    if step:
+        _measure_steps(system, ranks, threads, budget, output, calibrated, shapes, force, json)
+        return
+    step_options = {"--system": system, "--shapes": shapes, "--calibrated": calibrated}
+    wrong = [f"{name}: goes with --step" for name, value in step_options.items() if value is not None]
+    if output is None:
+        wrong.insert(0, "--output: give the file that the machine is written to, such as this-machine.yaml")
+    if wrong or output is None:
+        raise InputError("measure", wrong)
+    seconds = DEFAULT_BUDGET_SECONDS if budget is None else budget
+    with progress("measuring") as report_progress:
+        measured = measure_machine(
+            output, budget=seconds, ranks=ranks, threads=threads, force=force, progress=report_progress
+        )
+    if measured is None:  # not the first rank, which alone reports
+        return
+    if json:
+        from traincast.ui.outputs.accuracy import MeasureOutput
+
+        record = measured.record()
+        print_json(MeasureOutput(None, record, record.files))
+    else:
+        from traincast.ui.text.accuracy import measured_machine
+        from traincast.ui.text.tables import show
+
+        show(measured_machine(measured))
+
+
+def _measure_steps(
+    system: str | None,
+    ranks: int | None,
+    threads: int | None,
+    budget: float | None,
+    output: Path | None,
+    calibrated: Path | None,
+    shapes: str | None,
+    force: bool,
+    json: bool,
+) -> None:
+    """Train small GPTs under several plans, predict the same steps, and print the prediction errors."""
+    from traincast.accuracy.measure.training import compare
+    from traincast.accuracy.measure.training.shapes import parse_shapes
+
+    errors = ErrorCollector("measure")
+    file = errors.catch(_machine_file, system) or Path("machine.yaml")
+    table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
+    shapes_wanted = () if shapes is None else errors.catch(parse_shapes, shapes) or ()
+    seconds = compare.DEFAULT_BUDGET_SECONDS if budget is None else budget
+    job = compare.TrainingJob(table, seconds, ranks, threads, shapes_wanted)
+    errors.catch(job.check, calibrated, force)
+    errors.raise_any()
+    with progress("training steps") as report_progress:
+        rows = compare.measure_steps(job, report_progress)
+    if not job.first:  # not the first rank, which alone reports
+        return
+    compare.write_rows(table, compare.with_system(rows, file, table.parent))
+    compare.partial_path(table).unlink(missing_ok=True)
+    comparison = compare.compare_with_predictions(rows, file, calibrated)
+    if json:
+        from traincast.ui.outputs.accuracy import MeasureOutput
+
+        files = [str(path) for path in (table, calibrated) if path is not None]
+        print_json(MeasureOutput(comparison.record(), None, files))
+        return
+    from traincast.ui.text.accuracy import training_steps
+    from traincast.ui.text.tables import show
+
+    show(training_steps(comparison))
+    print_files(table)
+
+
+def _machine_file(system: str | None) -> Path:
+    """Return the machine's file once it can be read."""
+    from traincast.catalog.load import load_system
+
+    if system is None or Path(system).suffix not in (".yaml", ".yml", ".json"):
+        wanted = "give the file that traincast measure has written of this machine"
+        raise InputError("--system", [f"{system!r}: {wanted}"])
+    load_system(system)
+    return Path(system)
+
+
+FileList = list[Path] | None
+several = partial(option, consume_multiple=True)
+_BASE_SYSTEM = "The system of the catalogue, or the file, that is most like yours."
+_LOGS = "Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed."
+_PRODUCTS = "Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s."
+_GIVEN = "What logs and tables do not say, such as model=llama-3-8b seq=4096."
+
+
+@app.command
+def calibrate(
+    *,
+    system: Annotated[str, question(_BASE_SYSTEM, metavar="SYSTEM", completer=names_of_systems)],
+    runs: Annotated[
+        FileList, several("Tables of runs, CSV files with the columns of the bundled one.")
+    ] = None,
+    log: Annotated[FileList, several(_LOGS)] = None,
+    nccl: Annotated[FileList, several("Output of nccl-tests or rccl-tests, text or JSON.")] = None,
+    gemm: Annotated[FileList, several(_PRODUCTS)] = None,
+    config: Annotated[Path | None, option("Configuration of the runs whose logs do not hold it.")] = None,
+    given: Annotated[list[str] | None, several(_GIVEN)] = None,
+    output: Annotated[Path, output_option("File of the calibrated system, .yaml, for --system.")],
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Calibrate a system to your own measurements: a few runs, logs, nccl-tests, products. Three runs help.
+
+    Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --nccl examples/my_cluster/all_reduce.txt --output my.yaml
+    """
+    from traincast.accuracy.fit.calibrate import fitted_to
+    from traincast.accuracy.fit.measured_files import read
+
+    errors = ErrorCollector("calibrate")
+    errors.catch(check_output, output, force, (".yaml", ".yml"))
+    errors.catch(_check_name_value_pairs, given or ())
+    pairs = (word.partition("=") for word in given or ())
+    settings = {name: value for name, _, value in pairs if name and value}
+    measured = errors.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
+    result = fitted_to(system, errors.require(measured))
+    result.write(output, force)
+    if json:
+        from traincast.ui.outputs.accuracy import CalibrateOutput
+
+        print_json(CalibrateOutput(result.record(), str(output)))
+    else:
+        from traincast.ui.text.accuracy import calibration
+        from traincast.ui.text.tables import show
+
+        show(calibration(result, output))
+
+
+def _check_name_value_pairs(words: Sequence[str]) -> None:
+    """Refuse words that are not a name and a value, and names that are given twice."""
+    example = "write name=value, such as model=llama-3-8b"
+    wrong = [f"{word!r}: {example}" for word in words if not all(word.partition("="))]
+    names = Counter(word.partition("=")[0] for word in words)
+    wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
+    if wrong:
+        raise InputError("--given", wrong)
+
+
+_RUNS = "Table of runs, a CSV file with the columns of the bundled one; the bundled one without it."
+_ASSUMED = "What is assumed: calibrated (each run with its own software stack), a stack, or paper."
+_FIGURE = "Figure of predicted against measured, and what errors go with: .svg, .pdf or .png."
 
 
 @app.command
 def validate(
     *,
-    runs: Annotated[
-        Path | None,
-        Parameter(
-            help="Table of runs, a CSV file with the columns of the bundled one; the bundled one without it."
-        ),
-    ] = None,
-    assumptions: Annotated[
-        str,
-        Parameter(
-            completer=names_of_assumptions,
-            help="What is assumed: calibrated (each run with its own software stack), a stack, or paper.",
-        ),
-    ] = "calibrated",
-    output: Annotated[
-        Path | None,
-        Parameter(
-            group=OUTPUT,
-            help="Figure of predicted against measured, and what errors go with: .svg, .pdf or .png.",
-        ),
-    ] = None,
+    runs: Annotated[Path | None, option(_RUNS)] = None,
+    assumptions: Annotated[str, option(_ASSUMED, completer=names_of_assumptions)] = "calibrated",
+    output: Annotated[Path | None, output_option(_FIGURE)] = None,
     html: HtmlFile = None,
     force: Force = False,
     json: Json = False,
@@ -55,7 +225,6 @@ def validate(
     Example: traincast validate --output parity.svg
     """
     from traincast.accuracy.validate import validate
-    from traincast.core.output_files import check_output
 
     errors = ErrorCollector("validate")
     errors.catch(check_html, html, force)
@@ -79,92 +248,8 @@ def validate(
 
         print_json(ValidateOutput(report, file_name(output), file_name(html)))
     else:
-        from traincast.ui.text.accuracy import print_validation
-        from traincast.ui.text.plans import console
+        from traincast.ui.text.accuracy import validation
+        from traincast.ui.text.tables import show
 
-        print_validation(report, console())
-        for path in filter(None, (output, html)):
-            print(path)
-
-
-FileList = Annotated[list[Path] | None, Parameter(negative="", consume_multiple=True)]
-
-
-@app.command
-def calibrate(
-    *,
-    system: Annotated[
-        str,
-        Parameter(
-            group=QUESTION,
-            metavar="SYSTEM",
-            completer=names_of_systems,
-            help="The system of the catalogue, or the file, that is most like yours.",
-        ),
-    ],
-    runs: Annotated[
-        FileList, Parameter(help="Tables of runs, CSV files with the columns of the bundled one.")
-    ] = None,
-    log: Annotated[
-        FileList, Parameter(help="Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed.")
-    ] = None,
-    nccl: Annotated[FileList, Parameter(help="Output of nccl-tests or rccl-tests, text or JSON.")] = None,
-    gemm: Annotated[
-        FileList, Parameter(help="Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s.")
-    ] = None,
-    config: Annotated[
-        Path | None, Parameter(help="Configuration of the runs whose logs do not hold it.")
-    ] = None,
-    given: Annotated[
-        list[str] | None,
-        Parameter(
-            negative="",
-            consume_multiple=True,
-            help="What logs and tables do not say, such as model=llama-3-8b seq=4096.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path, Parameter(group=OUTPUT, help="File of the calibrated system, .yaml, for --system.")
-    ],
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    """Calibrate a system to what was measured on your own: a few runs, logs, nccl-tests, products. Three runs help.
-
-    Example: traincast calibrate --system dgx-h100 --runs runs.csv --nccl all_reduce.txt --output my.yaml
-    """
-    from traincast.accuracy.fit.calibrate import fitted_to
-    from traincast.accuracy.fit.measured_files import read
-    from traincast.core.output_files import check_output
-
-    errors = ErrorCollector("calibrate")
-    errors.catch(check_output, output, force, (".yaml", ".yml"))
-    errors.catch(_check_name_value_pairs, given or ())
-    settings = {
-        name: value for name, _, value in (word.partition("=") for word in given or ()) if name and value
-    }
-    measured = errors.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
-    calibration = fitted_to(system, errors.require(measured))
-    calibration.write(output, force)
-    if json:
-        from traincast.ui.outputs.accuracy import CalibrateOutput
-
-        print_json(CalibrateOutput(calibration.record(), str(output)))
-    else:
-        from traincast.ui.text.accuracy import print_calibration
-        from traincast.ui.text.plans import console
-
-        print_calibration(calibration, output, console())
-
-
-def _check_name_value_pairs(words: Sequence[str]) -> None:
-    """Refuse words that are no pairs of name and value, and names that stand there twice."""
-    wrong = [
-        f"{word!r}: write name=value, such as model=llama-3-8b"
-        for word in words
-        if not all(word.partition("="))
-    ]
-    names = Counter(word.partition("=")[0] for word in words)
-    wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
-    if wrong:
-        raise InputError("--given", wrong)
+        show(validation(report))
+        print_files(output, html)

@@ -1,4 +1,4 @@
-"""What the commands share: the app, argument types, output and progress."""
+"""What the commands share: the app, kinds of options, output and progress."""
 
 import json
 import shlex
@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, get_args
 
 from cyclopts import App, Group, Parameter, Token, convert
 
@@ -28,21 +29,15 @@ def _convert_whole(kind: Any, tokens: Sequence[Token]) -> Any:
     return convert(kind, tokens)
 
 
-QUESTION, SEARCH = (
-    Group("Question", sort_key=1),
-    Group("Search", sort_key=2),
-)  # option groups of the help pages
-OPTION_OF = {  # parameters of the library, as its messages name them
-    "force=True": "--force",
-    "gbs": "--global-batch",
-    "budget": "--budget",
-    "runs": "--runs",
-    "logs": "--log",
-    "nccl": "--nccl",
-    "gemm": "--gemm",
-}
-KNOBS = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
-OPTIONS, OUTPUT = Group("Options", sort_key=4), Group("Output", sort_key=5)
+QUESTION: Final = Group("Question", sort_key=1)  # groups of options on the help pages
+SEARCH: Final = Group("Search", sort_key=2)
+KNOBS: Final = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
+OPTIONS: Final = Group("Options", sort_key=4, default_parameter=Parameter(negative=""))
+OUTPUT: Final = Group("Output", sort_key=5, default_parameter=Parameter(negative=""))
+OPTION_OF: Final = {  # parameters of the library, as its messages name them
+    "force=True": "--force", "gbs": "--global-batch", "budget": "--budget", "runs": "--runs", "logs": "--log",
+    "nccl": "--nccl", "gemm": "--gemm",
+}  # fmt: skip
 app = App(
     default_parameter=Parameter(converter=_convert_whole),
     name="traincast",
@@ -55,18 +50,19 @@ app = App(
     suppress_keyboard_interrupt=False,
 )
 
-HtmlFile = Annotated[
-    Path | None,
-    Parameter(
-        name="--html",
-        group=OUTPUT,
-        help="Write a report to this file, .html: one page with figures, sources and all.",
-    ),
-]
-Force = Annotated[bool, Parameter(negative="", group=OUTPUT, help="Overwrite the files that are written.")]
-Json = Annotated[
-    bool, Parameter(name="--json", negative="", group=OUTPUT, help="Print JSON for machines instead of text.")
-]
+
+def option(text: str, **more: Any) -> Parameter:
+    """Return an option with its help text."""
+    return Parameter(help=text, **more)
+
+
+question = partial(option, group=QUESTION)
+search_option = partial(option, group=SEARCH)
+output_option = partial(option, group=OUTPUT)
+_HTML: Final = "Write a report to this file, .html: one page with figures, sources and all."
+HtmlFile = Annotated[Path | None, output_option(_HTML, name="--html")]
+Force = Annotated[bool, output_option("Overwrite the files that are written.")]
+Json = Annotated[bool, output_option("Print JSON for machines instead of text.", name="--json")]
 
 
 @contextmanager
@@ -75,7 +71,7 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
 
-    columns: tuple[ProgressColumn | str, ...] = (
+    columns: tuple[str | ProgressColumn, ...] = (
         *Progress.get_default_columns()[:3],
         "{task.fields[rate]}",
         TimeRemainingColumn(),
@@ -127,6 +123,12 @@ def file_name(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
+def print_files(*paths: Path | None) -> None:
+    """Print the paths of files that were written, a line each."""
+    for path in filter(None, paths):
+        print(path)
+
+
 def print_json(value: "Result | dict[str, Any]") -> None:
     """Print one JSON object on standard output."""
     values = value if isinstance(value, dict) else value.to_dict()
@@ -143,13 +145,12 @@ def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
 def print_failure(message: str, code: int, error: Exception | None = None) -> None:
     """Print an error without exiting."""
     if _Reply.wanted and not _Reply.printed:
-        subject, problems = (
-            (error.subject, list(error.problems)) if isinstance(error, InputError) else (None, [message])
-        )
-        message, problems = with_options(message), [with_options(problem) for problem in problems]
         from traincast.ui.outputs.reference import ErrorOutput, Failure
 
-        print_json(ErrorOutput(Failure(code, message, subject, problems)))
+        subject, problems = None, [with_options(message)]
+        if isinstance(error, InputError):
+            subject, problems = error.subject, list(map(with_options, error.problems))
+        print_json(ErrorOutput(Failure(code, with_options(message), subject, problems)))
     warn(message)
 
 

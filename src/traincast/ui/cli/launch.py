@@ -2,13 +2,21 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from traincast.core.errors import ErrorCollector, NothingFits, unknown_name_error
 from traincast.core.plan import Plan
-from traincast.ui.cli.app import OUTPUT, QUESTION, Force, Json, app, file_name, print_json, progress
+from traincast.ui.cli.app import (
+    Force,
+    Json,
+    app,
+    file_name,
+    option,
+    output_option,
+    print_json,
+    progress,
+    question,
+)
 from traincast.ui.cli.completion import names_of_formats, names_of_models
 from traincast.ui.cli.options import (
     NO_LOCKS,
@@ -20,6 +28,7 @@ from traincast.ui.cli.options import (
     RunOptions,
     SystemName,
     estimate_of_options,
+    locked_values,
     require_fit,
 )
 
@@ -28,8 +37,14 @@ if TYPE_CHECKING:
     from traincast.planner.search import Found
     from traincast.step.estimate import Estimate
 
-
-MAX_PLANS_TRIED = 10  # best plans of a search; the first that the format can express is written
+MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
+_FORMAT = "What to write; docs/export.md lists the formats."
+_SEARCH_GPUS = "GPUs of a search whose best plan is written; else the plan is what its knobs say."
+_LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."
+_LAUNCH_MODEL = "Model, where the file does not describe it: a name of the catalogue, or a file."
+_LAUNCH_BATCH = "Global batch [sequences], where the file does not say."
+_FRAMEWORK = "What the file is, where its content should not decide."
+_ACCEPT = "Answer although settings that matter for time or memory are not read; they are named."
 
 
 @app.command
@@ -38,28 +53,18 @@ def export(
     /,
     *,
     system: SystemName,
-    to: Annotated[
-        str, Parameter(completer=names_of_formats, help="What to write; docs/export.md lists the formats.")
-    ] = "megatron",
-    gpus: Annotated[
-        int | None,
-        Parameter(
-            group=QUESTION,
-            help="GPUs of a search whose best plan is written; else the plan is what its knobs say.",
-        ),
-    ] = None,
+    to: Annotated[str, option(_FORMAT, completer=names_of_formats)] = "megatron",
+    gpus: Annotated[int | None, question(_SEARCH_GPUS)] = None,
     options: RunArguments = NO_RUN_OPTIONS,
     locks: LockOptions = NO_LOCKS,
-    output: Annotated[
-        Path | None, Parameter(group=OUTPUT, help="File to write; else standard output.")
-    ] = None,
+    output: Annotated[Path | None, output_option("File to write; else standard output.")] = None,
     force: Force = False,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
     """Write the best plan, or the one given, as a launch script or configuration of a training framework.
 
-    What the framework cannot be told is said in the file and on standard error.
+    What the framework has no setting for is named in the file and on standard error.
 
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
@@ -72,7 +77,7 @@ def export(
         raise unknown_name_error("format", to, FORMATS)
     if output is not None:
         check_output(output, force, (FORMATS[to].ending,))
-    locked = {name: value for name, value in vars(locks).items() if value is not None}
+    locked = locked_values(locks)
     if gpus is None:
         subject: Estimate | Found = estimate_of_options(options, model, system, Plan(**locked), assumptions)
     else:
@@ -89,99 +94,11 @@ def export(
     if json:
         from traincast.ui.outputs.launches import ExportOutput
 
-        print_json(
-            ExportOutput(
-                job=subject.job,
-                estimate=launch.est,
-                to=to,
-                output=file_name(output),
-                text=launch.text,
-                not_expressed=launch.not_expressed,
-            )
-        )
+        files = (to, file_name(output), launch.text)
+        print_json(ExportOutput(subject.job, launch.est, *files, launch.not_expressed))
     elif output is None:
         print(launch.text, end="")
     require_fit(launch.est)
-
-
-@app.command
-def check(
-    file: Annotated[
-        Path, Parameter(help="Launch script or configuration, as `export` writes them or as people do.")
-    ],
-    /,
-    *,
-    system: SystemName,
-    model: Annotated[
-        str | None,
-        Parameter(
-            group=QUESTION,
-            metavar="MODEL",
-            completer=names_of_models,
-            help="Model, where the file does not describe it: a name of the catalogue, or a file.",
-        ),
-    ] = None,
-    gpus: Annotated[
-        int | None, Parameter(group=QUESTION, help="GPUs in the job, where the file does not say.")
-    ] = None,
-    global_batch: Annotated[
-        int | None,
-        Parameter(
-            group=QUESTION,
-            name=["--global-batch", "--gbs"],
-            help="Global batch [sequences], where the file does not say.",
-        ),
-    ] = None,
-    framework: Annotated[
-        str | None, Parameter(help="What the file is, where its content should not decide.")
-    ] = None,
-    accept_unread: Annotated[
-        bool,
-        Parameter(
-            negative="",
-            help="Answer although settings that matter for time or memory are not read; they are named.",
-        ),
-    ] = False,
-    locks: LockOptions = NO_LOCKS,
-    assumptions: Assumed = None,
-    json: Json = False,
-) -> None:
-    """Check a launch: its step time, whether it fits, how far from the best plan it is, and which settings to change.
-
-    What the file does not say of the plan can be given, such as --recompute full.
-
-    Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
-    """
-    from traincast.launch.check import check as check_launch
-
-    locked = {name: value for name, value in vars(locks).items() if value is not None}
-    with progress("check") as report_progress:
-        checked = check_launch(
-            file,
-            system,
-            model,
-            gpus,
-            global_batch,
-            framework,
-            assumptions,
-            locked,
-            report_progress,
-            accept_unread,
-        )
-        content = checked.record()
-    if json:
-        from traincast.ui.outputs.launches import CheckOutput
-
-        print_json(CheckOutput(checked.est.job, content))
-    else:
-        from traincast.ui.text.launch import print_checked
-        from traincast.ui.text.plans import console
-
-        print_checked(checked, console())
-    if not checked.est.fits:
-        from traincast.ui.text.launch import misfit_advice
-
-        raise NothingFits(misfit_advice(checked))
 
 
 def _best(
@@ -199,11 +116,10 @@ def _best(
 
     errors = ErrorCollector("export")
     model_read, machine, gbs = options.read(errors, model, system)
-    space, framework_locks = (
-        (form.framework, {})
-        if model_read is None
-        else expressible_space(form, model_read, locked | {"stack": assumptions})
-    )
+    space: Any = form.framework
+    framework_locks: dict[str, Any] = {}
+    if model_read is not None:
+        space, framework_locks = expressible_space(form, model_read, locked | {"stack": assumptions})
     choices: dict[str, Any] = {
         "assumptions": assumptions,
         "framework": space,
@@ -213,3 +129,47 @@ def _best(
     with progress("search") as report_progress:
         (result,) = errors.require(request).answer(report_progress)
     return result
+
+
+@app.command
+def check(
+    file: Annotated[Path, option(_LAUNCH_FILE)],
+    /,
+    *,
+    system: SystemName,
+    model: Annotated[str | None, question(_LAUNCH_MODEL, metavar="MODEL", completer=names_of_models)] = None,
+    gpus: Annotated[int | None, question("GPUs in the job, where the file does not say.")] = None,
+    global_batch: Annotated[int | None, question(_LAUNCH_BATCH, name=["--global-batch", "--gbs"])] = None,
+    framework: Annotated[str | None, option(_FRAMEWORK)] = None,
+    accept_unread: Annotated[bool, option(_ACCEPT)] = False,
+    locks: LockOptions = NO_LOCKS,
+    assumptions: Assumed = None,
+    json: Json = False,
+) -> None:
+    """Check a launch: its step time, whether it fits, how far from the best plan it is, and which settings to change.
+
+    What the file does not say of the plan can be given, such as --recompute full.
+
+    Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
+    """
+    from traincast.launch.check import check as check_launch
+
+    with progress("check") as report_progress:
+        checked = check_launch(
+            file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks), report_progress,
+            accept_unread,
+        )  # fmt: skip
+        record = checked.record()
+    if json:
+        from traincast.ui.outputs.launches import CheckOutput
+
+        print_json(CheckOutput(checked.est.job, record))
+    else:
+        from traincast.ui.text.launch import launch
+        from traincast.ui.text.tables import show
+
+        show(launch(checked))
+    if not checked.est.fits:
+        from traincast.ui.text.launch import misfit_advice
+
+        raise NothingFits(misfit_advice(checked))

@@ -11,38 +11,12 @@ from collections.abc import Sequence
 from cyclopts import CycloptsError
 
 from traincast.core.errors import InputError, MissingExtra, TraincastError
-from traincast.ui.cli import (
-    accuracy,
-    advise,
-    launch,
-    limits,
-    measure,
-    plan,
-    reference,
-    scaling,
-    serve,
-    study,
-    trace,
-)
+from traincast.ui.cli import accuracy, analysis, launch, plan, reference, study
 from traincast.ui.cli.app import app, begin_reply, fail
 from traincast.ui.cli.help_pages import arrange
 from traincast.ui.cli.usage_errors import mistakes_of
 
-__all__ = [
-    "accuracy",
-    "advise",
-    "app",
-    "launch",
-    "limits",
-    "main",
-    "measure",
-    "plan",
-    "reference",
-    "scaling",
-    "serve",
-    "study",
-    "trace",
-]
+__all__ = ["accuracy", "analysis", "app", "launch", "main", "plan", "reference", "study"]
 
 arrange(app)
 
@@ -70,18 +44,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         if error.filename is None:
             sys.stdout = None  # else the interpreter tries to flush it again at exit
-        fail(f"cannot write: {_os_error_text(error)}", 2, error)
+        where = "" if error.filename is None else f"{error.filename}: "
+        fail(f"cannot write: {where}{error.strerror}", 2, error)
     except KeyboardInterrupt:
         fail("interrupted", 130)
 
 
-def _os_error_text(error: OSError) -> str:
-    """Return the message of an operating-system error, with the file if it names one."""
-    return str(error.strerror) if error.filename is None else f"{error.filename}: {error.strerror}"
-
-
 def _tolerate_closed_or_narrow_output() -> None:
-    """Replace characters that standard output cannot encode by question marks, and end quietly when its reader closes the pipe."""
+    """Print question marks for characters that standard output cannot encode; end quietly when its reader closes the pipe."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     if hasattr(signal, "SIGPIPE"):

@@ -7,9 +7,10 @@ from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.plan import Plan
+from traincast.core.quantities import CHOICES
 from traincast.core.units import parse_count
 from traincast.planner.framework_spaces import SEARCHED
-from traincast.ui.cli.app import KNOBS, QUESTION, warn
+from traincast.ui.cli.app import KNOBS, QUESTION, option, question, warn
 from traincast.ui.cli.completion import names_of_assumptions, names_of_models, names_of_systems
 
 if TYPE_CHECKING:
@@ -18,67 +19,33 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
 
-ModelName = Annotated[
-    str,
-    Parameter(
-        group=QUESTION,
-        metavar="MODEL",
-        completer=names_of_models,
-        help="Model of the catalogue, a YAML or JSON file, or a Hugging Face config.json.",
-    ),
-]
-SystemName = Annotated[
-    str,
-    Parameter(
-        group=QUESTION,
-        metavar="SYSTEM",
-        completer=names_of_systems,
-        help="System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file.",
-    ),
-]
-Assumed = Annotated[
-    str | None,
-    Parameter(
-        group=QUESTION,
-        completer=names_of_assumptions,
-        help="What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published (its errata).",
-    ),
-]
+_MODEL = "Model of the catalogue, a YAML or JSON file, or a Hugging Face config.json."
+_SYSTEM = "System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file."
+_ASSUMED = "What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published (its errata)."
+ModelName = Annotated[str, question(_MODEL, metavar="MODEL", completer=names_of_models)]
+SystemName = Annotated[str, question(_SYSTEM, metavar="SYSTEM", completer=names_of_systems)]
+Assumed = Annotated[str | None, question(_ASSUMED, completer=names_of_assumptions)]
+_BATCH = option(
+    "Global batch [sequences]; else the model's own, or 4M tokens.", name=["--global-batch", "--gbs"]
+)
+_TOKENS = "Global batch in tokens; k, M and G count in 1024: 4M is 512 sequences of 8192."
+_LOAD = "Load of experts: the fullest rank relative to the mean, or tokens of every expert with commas."
+_RESTART = "Time from a failure until training goes on [s]; goodput is estimated with it."
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Options of the training run and of its metrics."""
 
-    seq: Annotated[int | None, Parameter(help="Sequence length [tokens]; else the model's own.")] = None
-    global_batch: Annotated[
-        int | None,
-        Parameter(
-            name=["--global-batch", "--gbs"],
-            help="Global batch [sequences]; else the model's own, or 4M tokens.",
-        ),
-    ] = None
-    tokens_per_batch: Annotated[
-        str | None,
-        Parameter(help="Global batch in tokens; k, M and G count in 1024: 4M is 512 sequences of 8192."),
-    ] = None
-    imbalance: Annotated[
-        str | None,
-        Parameter(
-            help="Load of experts: the fullest rank relative to the mean, or tokens of every expert with commas."
-        ),
-    ] = None
-    tokens: Annotated[
-        str | None, Parameter(help="Tokens of the whole run, such as 15T; else the model's own.")
-    ] = None
-    price: Annotated[float | None, Parameter(help="Price of a GPU for an hour [$]; else the system's.")] = (
+    seq: Annotated[int | None, option("Sequence length [tokens]; else the model's own.")] = None
+    global_batch: Annotated[int | None, _BATCH] = None
+    tokens_per_batch: Annotated[str | None, option(_TOKENS)] = None
+    imbalance: Annotated[str | None, option(_LOAD)] = None
+    tokens: Annotated[str | None, option("Tokens of the whole run, such as 15T; else the model's own.")] = (
         None
     )
-
-    restart: Annotated[
-        float | None,
-        Parameter(help="Time from a failure until training goes on [s]; with it goodput is told."),
-    ] = None
+    price: Annotated[float | None, option("Price of a GPU for an hour [$]; else the system's.")] = None
+    restart: Annotated[float | None, option(_RESTART)] = None
 
     def read(
         self, errors: ErrorCollector, name: str, system_name: str, usual: int | None = None
@@ -108,14 +75,17 @@ class RunOptions:
         """Return the arguments of `traincast.metrics` besides the estimate."""
         return {"tokens": self._tokens(), "price": self.price, "restart_seconds": self.restart}
 
+    def leaves_batch(self, model: "Model") -> bool:
+        """Return whether neither the command line nor the model sets the global batch."""
+        return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None
+
     def _load(self) -> float | list[float]:
         """Return the load of the experts: a factor, or tokens of every expert."""
         try:
             load = [float(word) for word in str(self.imbalance).split(",")]
         except ValueError:
-            raise InputError(
-                "--imbalance", [f"{self.imbalance!r}: a number, or numbers with commas, are wanted"]
-            ) from None
+            wrong = f"{self.imbalance!r}: a number, or numbers with commas, are wanted"
+            raise InputError("--imbalance", [wrong]) from None
         return load if len(load) > 1 else load[0]
 
     def _tokens(self) -> int | None:
@@ -131,10 +101,6 @@ class RunOptions:
             batch = usual or usual_batch(model.seq)
         return check_gbs(batch, model)
 
-    def leaves_batch(self, model: "Model") -> bool:
-        """Return whether neither the command line nor the model sets the global batch."""
-        return self.global_batch is None and self.tokens_per_batch is None and model.global_batch is None
-
     def _requested_batch(self, model: "Model | None") -> int | None:
         """Return the global batch on the command line [sequences], or None."""
         if self.tokens_per_batch is None:
@@ -149,29 +115,21 @@ class RunOptions:
             allowed = (
                 f"{near:,} {'sequence is' if near == 1 else 'sequences are'} {near * model.seq:,} tokens"
             )
-            wrong = f"{self.tokens_per_batch} is {tokens:,} tokens: no whole number of sequences of {model.seq:,} tokens"
-            raise InputError("--tokens-per-batch", [f"{wrong}; {allowed}"])
+            wrong = f"{tokens:,} tokens: no whole number of sequences of {model.seq:,} tokens"
+            raise InputError("--tokens-per-batch", [f"{self.tokens_per_batch} is {wrong}; {allowed}"])
         return tokens // model.seq
 
 
 def _locks() -> Any:
     """Make a dataclass of the knobs and choices that a search can lock, each None by default."""
-    kinds = get_type_hints(Plan)
-    locked = [
-        knob
+    kinds, lockable = get_type_hints(Plan), {*SEARCHED, "recompute_every", *CHOICES}
+    locks = [
+        (knob.name, kinds[knob.name] | None, field(default=None, metadata=knob.metadata))
         for knob in fields(Plan)
-        if knob.name in (*SEARCHED, "recompute_every") or knob.name in Plan().choices()
+        if knob.name in lockable
     ]
-    return make_dataclass(
-        "Locks",
-        [
-            (knob.name, kinds[knob.name] | None, field(default=None, metadata=knob.metadata))
-            for knob in locked
-        ],
-        frozen=True,
-        kw_only=True,
-        namespace={"__module__": __name__},  # else it counts as one of the standard library
-    )
+    namespace = {"__module__": __name__}  # else it counts as one of the standard library
+    return make_dataclass("Locks", locks, frozen=True, kw_only=True, namespace=namespace)
 
 
 Locks = _locks()
@@ -181,11 +139,16 @@ PlanOptions = Annotated[Plan | None, Parameter(name="*", group=KNOBS)]
 LockOptions = Annotated[Locks, Parameter(name="*", group=KNOBS)]  # type: ignore[valid-type]
 
 
+def locked_values(locks: Any) -> dict[str, Any]:
+    """Return the knobs and choices that the command line sets."""
+    return {name: value for name, value in vars(locks).items() if value is not None}
+
+
 def estimate_of_options(
     options: RunOptions,
     model: str,
     system: str,
-    plan: Plan,
+    plan: Plan | None,
     assumptions: str | None,
     usual: int | None = None,
     errors: ErrorCollector | None = None,
@@ -194,7 +157,7 @@ def estimate_of_options(
     from traincast.step.arguments import check_assumptions, check_size
     from traincast.step.estimate import estimate, usual_assumptions
 
-    errors = errors or ErrorCollector("estimate")
+    errors, plan = errors or ErrorCollector("estimate"), plan or Plan()
     model_read, machine, gbs = options.read(errors, model, system, usual)
     errors.catch(check_assumptions, assumptions, usual_assumptions(model_read))
     errors.catch(check_size, machine, plan.gpus)
@@ -209,7 +172,7 @@ def require_fit(est: "Estimate") -> None:
 
 
 def warn_of_misfit(est: "Estimate") -> None:
-    """Say on standard error if a plan does not fit, where that is not what was asked."""
+    """Say on standard error that a plan does not fit, where that is not what was asked."""
     if not est.fits:
         warn(_misfit_text(est))
 

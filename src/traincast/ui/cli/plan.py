@@ -4,22 +4,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter
-
 from traincast.core.errors import ErrorCollector
 from traincast.core.plan import Plan
 from traincast.ui.cli.app import (
-    OUTPUT,
-    QUESTION,
-    SEARCH,
     Force,
     HtmlFile,
     Json,
     app,
     check_html,
     file_name,
+    output_option,
+    print_files,
     print_json,
     progress,
+    question,
+    search_option,
     write_html,
 )
 from traincast.ui.cli.completion import names_of_frameworks, names_of_strategies
@@ -34,12 +33,17 @@ from traincast.ui.cli.options import (
     RunOptions,
     SystemName,
     estimate_of_options,
+    locked_values,
     require_fit,
 )
 
 if TYPE_CHECKING:
     from traincast.planner.explain import Explanation
     from traincast.planner.search import Found
+
+_FRAMEWORK = "Search what this framework can run: megatron, torchtitan, deepspeed, paper, or any."
+_STRATEGY = "Ways to cut a layer: 1d, summa, context, ring, ulysses, hybrid, several with commas."
+Objective = Literal["time", "throughput", "cost", "memory"]
 
 
 @app.command
@@ -48,29 +52,14 @@ def plan(
     /,
     *,
     system: SystemName,
-    gpus: Annotated[int, Parameter(group=QUESTION, help="GPUs in the job; a plan uses all of them.")],
+    gpus: Annotated[int, question("GPUs in the job; a plan uses all of them.")],
     options: RunArguments = NO_RUN_OPTIONS,
-    framework: Annotated[
-        str | None,
-        Parameter(
-            group=SEARCH,
-            completer=names_of_frameworks,
-            help="Search what this framework can run: megatron, torchtitan, deepspeed, paper, or any.",
-        ),
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        Parameter(
-            group=SEARCH,
-            completer=names_of_strategies,
-            help="Ways to cut a layer: 1d, summa, context, ring, ulysses, hybrid, several with commas.",
-        ),
-    ] = None,
+    framework: Annotated[str | None, search_option(_FRAMEWORK, completer=names_of_frameworks)] = None,
+    strategy: Annotated[str | None, search_option(_STRATEGY, completer=names_of_strategies)] = None,
     objective: Annotated[
-        Literal["time", "throughput", "cost", "memory"],
-        Parameter(group=SEARCH, help="What is best; all but memory rank as time does."),
+        Objective, search_option("What is best; all but memory rank as time does.")
     ] = "time",
-    top: Annotated[int, Parameter(group=SEARCH, help="How many plans to show.")] = 10,
+    top: Annotated[int, search_option("How many plans to show.")] = 10,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
     html: HtmlFile = None,
@@ -86,19 +75,18 @@ def plan(
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
     model_read, machine, gbs = options.read(errors, model, system)
-    locked = {name: value for name, value in vars(locks).items() if value is not None}
     choices: dict[str, Any] = {
         "assumptions": assumptions,
         "strategy": strategy,
         "framework": framework,
-        "locks": locked,
+        "locks": locked_values(locks),
     }
-    question = errors.require(
+    request = errors.require(
         search_request(errors, model_read, machine, (gpus,), gbs, top=top, objective=objective, **choices)
     )
     with progress("search") as report_progress:
         begin = time.perf_counter()
-        (result,) = question.answer(report_progress)
+        (result,) = request.answer(report_progress)
         best = result.best
         elapsed = time.perf_counter() - begin
     explanation = result.explain()
@@ -109,13 +97,15 @@ def plan(
 
         print_json(SearchOutput(result.record(**options.metrics_arguments()), file_name(html)))
     elif best is not None:
-        from traincast.ui.text.plans import console, print_header, print_search
+        from traincast.ui.text import plans as text
+        from traincast.ui.text.tables import show
 
-        out = console()
-        print_header(result, out, options.leaves_batch(result.model))
-        print_search(result, explanation, elapsed, options.metrics(best[1]), out)
-    if html is not None and not json:
-        print(html)
+        show(
+            text.header(result, options.leaves_batch(result.model)),
+            text.search(result, explanation, elapsed, options.metrics(best[1])),
+        )
+    if not json:
+        print_files(html)
     result.require_best()
 
 
@@ -125,12 +115,8 @@ def _report_search(result: "Found", explanation: "Explanation", options: RunOpti
     from traincast.ui.text.plans import remarks
 
     measures = None if result.best is None else options.metrics(result.best[1])
-    write_html(
-        search_report.page(
-            result, explanation, measures, remarks(result, options.leaves_batch(result.model))
-        ),
-        html,
-    )
+    notes = remarks(result, options.leaves_batch(result.model))
+    write_html(search_report.page(result, explanation, measures, notes), html)
 
 
 @app.command
@@ -141,9 +127,7 @@ def estimate(
     system: SystemName,
     plan: PlanOptions = None,
     options: RunArguments = NO_RUN_OPTIONS,
-    operations: Annotated[
-        bool, Parameter(negative="", group=OUTPUT, help="Show every operation of a layer as well.")
-    ] = False,
+    operations: Annotated[bool, output_option("Show every operation of a layer as well.")] = False,
     assumptions: Assumed = None,
     html: HtmlFile = None,
     force: Force = False,
@@ -153,46 +137,28 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
+    from traincast.ui.text import plans as text
+
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
-    est = estimate_of_options(options, model, system, plan or Plan(), assumptions, errors=errors)
+    est = estimate_of_options(options, model, system, plan, assumptions, errors=errors)
+    measures, usual_batch = options.metrics(est), options.leaves_batch(est.model)
     if html is not None:
         from traincast.ui.html import plan_report
-        from traincast.ui.text.plans import remarks
 
-        write_html(
-            plan_report.page(est, options.metrics(est), remarks(est, options.leaves_batch(est.model))), html
-        )
+        write_html(plan_report.page(est, measures, text.remarks(est, usual_batch)), html)
     if json:
         from traincast.ui.outputs.plans import EstimateOutput
 
         rows = est.operation_rows() if operations else None
-        print_json(
-            EstimateOutput(
-                job=est.job,
-                estimate=est,
-                metrics=options.metrics(est),
-                operations=rows,
-                html=file_name(html),
-            )
-        )
+        print_json(EstimateOutput(est.job, est, measures, rows, file_name(html)))
     else:
-        from traincast.ui.text.plans import (
-            console,
-            print_breakdowns,
-            print_header,
-            print_metrics,
-            print_operations,
-        )
+        from traincast.ui.text.tables import show
 
-        out = console()
-        print_header(est, out, options.leaves_batch(est.model))
-        print_breakdowns(est, out)
-        print_metrics(options.metrics(est), out)
+        show(text.header(est, usual_batch), text.breakdowns(est), text.utilisation(measures))
         if operations:
-            print_operations(est, out)
-        if html is not None:
-            print(html)
+            show(text.operations(est))
+        print_files(html)
     require_fit(est)
 
 
@@ -213,28 +179,19 @@ def memory(
 
     Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
     """
-    given = plan or Plan()
-    est = estimate_of_options(
-        options, model, system, given, assumptions, usual=given.dp * given.mbs * 2 * given.pp
-    )
+    knobs = plan or Plan()
+    filling_batch = knobs.dp * knobs.mbs * 2 * knobs.pp
+    est = estimate_of_options(options, model, system, knobs, assumptions, usual=filling_batch)
     if json:
         from traincast.analysis.per_parameter import bytes_per_parameter_of
         from traincast.ui.outputs.plans import MemoryOutput
 
-        print_json(
-            MemoryOutput(
-                job=est.job,
-                estimate=est,
-                devices=est.device_rows(),
-                bytes_per_parameter=bytes_per_parameter_of(est),
-            )
-        )
+        print_json(MemoryOutput(est.job, est, est.device_rows(), bytes_per_parameter_of(est)))
     else:
-        from traincast.ui.text.advice import print_bytes_per_parameter
-        from traincast.ui.text.plans import console, print_devices, print_header
+        from traincast.ui.text import plans as text
+        from traincast.ui.text.analysis import bytes_per_parameter
+        from traincast.ui.text.tables import show
 
-        out = console()
-        print_header(est, out, options.leaves_batch(est.model), timed=False)
-        print_devices(est, out)
-        print_bytes_per_parameter(est, out)
+        usual_batch = options.leaves_batch(est.model)
+        show(text.header(est, usual_batch, timed=False), text.stage_memory(est), bytes_per_parameter(est))
     require_fit(est)

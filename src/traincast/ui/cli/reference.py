@@ -1,24 +1,18 @@
-"""Commands on the catalogue, the published results and the command line itself: `catalog`, `reproduce`, `schema`, `completion`."""
+"""Commands on the catalogue, the explorer and the command line itself: `catalog`, `schema`, `completion`, `serve`."""
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
-
-from traincast.core.errors import InputError
-from traincast.ui.cli.app import OUTPUT, Json, app, fail, print_json, progress
+from traincast.core.errors import TraincastError
+from traincast.ui.cli.app import Json, app, option, outlive_closed_pipes, print_json
 from traincast.ui.cli.completion import names_of_entries, names_of_outputs
+
+_NAME = "What to show, by name, or a file; all names without it."
+_OUTPUT = "Command, or error for what stands in place of an answer; all names without it."
 
 
 @app.command
 def catalog(
-    name: Annotated[
-        str | None,
-        Parameter(completer=names_of_entries, help="What to show, by name, or a file; all names without it."),
-    ] = None,
-    /,
-    *,
-    json: Json = False,
+    name: Annotated[str | None, option(_NAME, completer=names_of_entries)] = None, /, *, json: Json = False
 ) -> None:
     """List the models, systems, accelerators and software stacks known by name, or show every figure of one with its source.
 
@@ -28,121 +22,50 @@ def catalog(
     from traincast.catalog.software_stacks import stack_names
     from traincast.core.units import quantity
     from traincast.ui.outputs.reference import CatalogFigure, CatalogOutput
-    from traincast.ui.text.plans import console, print_figures, print_names
+    from traincast.ui.text.tables import heading, paragraphs, show, table, title_line
 
-    out = console()
     if name is None:
-        names = {"models": model_names(), "systems": system_names(), "accelerators": accelerator_names()}
-        names["software_stacks"] = stack_names()
+        names: dict[str, Any] = {"models": model_names(), "systems": system_names()}
+        names |= {"accelerators": accelerator_names(), "software_stacks": stack_names()}
         if json:
-            output: dict[str, Any] = {kind: list(known) for kind, known in names.items()}
-            print_json(CatalogOutput(**output))
+            print_json(CatalogOutput(**names))
             return
         for kind, known in names.items():
-            print_names(kind.replace("_", " ").capitalize(), known, out)
+            show((heading(kind.replace("_", " ").capitalize()),), paragraphs(", ".join(known)))
         return
-    entries = figures(name)
+    rows = [
+        CatalogFigure(figure.path, figure.value, figure.unit, figure.source, figure.basis)
+        for figure in figures(name)
+    ]
     if json:
-        rows = [
-            CatalogFigure(figure.path, figure.value, figure.unit, figure.source, figure.basis)
-            for figure in entries
-        ]
         print_json(CatalogOutput(name=name, figures=rows))
         return
-    print_figures(
-        name,
-        [
-            (figure.path, quantity(figure.value, figure.unit), f"{figure.source} ({figure.basis})")
-            for figure in entries
-        ],
-        out,
-    )
-
-
-@app.command
-def reproduce(
-    paper: Annotated[str, Parameter(help="arXiv number of the paper: 2410.00273.")],
-    /,
-    *,
-    figures: Annotated[
-        Path | None,
-        Parameter(group=OUTPUT, help="Draw the paper's figures into this folder as well, as SVG."),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Recompute the published results of a paper, say how far they agree, and draw its figures.
-
-    Example: traincast reproduce 2410.00273 --figures figures
-    """
-    from traincast.analysis.paper_results import PAPER_ID, reproduce
-    from traincast.core.output_files import check_folder
-
-    if paper.lower().removeprefix("arxiv:") != PAPER_ID:
-        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])
-    if figures is not None:
-        check_folder(figures)
-    result = reproduce()
-    drawn = [] if figures is None else _draw_paper(figures)
-    if json:
-        from traincast.ui.outputs.analyses import ReproduceOutput
-
-        print_json(ReproduceOutput(result, [str(path) for path in drawn]))
-    else:
-        from traincast.ui.text.plans import console, print_reproduction
-
-        print_reproduction(result, console())
-        for path in drawn:
-            print(path)
-    if not result.agrees:
-        fail("not every published figure is met", 1)
-
-
-def _draw_paper(folder: Path) -> list[Path]:
-    """Draw the paper's figures into a folder."""
-    from traincast.ui.figures import save
-    from traincast.ui.figures.paper import paper_figures
-
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
-    with progress("figures") as report_progress:
-        for stem, figure in paper_figures():
-            save(figure, folder / f"{stem}.svg")
-            drawn.append(folder / f"{stem}.svg")
-            report_progress(len(drawn), 12, 0)
-    return drawn
+    cells = [(row.path, quantity(row.value, row.unit), f"{row.source} ({row.basis})") for row in rows]
+    columns = range(3)
+    show((title_line(name), table(("figure", "value", "source"), cells, left=(0, 2), wrap=columns)))
 
 
 @app.command
 def schema(
-    name: Annotated[
-        str | None,
-        Parameter(
-            completer=names_of_outputs,
-            help="Command, or error for what stands in place of an answer; all names without it.",
-        ),
-    ] = None,
-    /,
-    *,
-    json: Json = False,
+    name: Annotated[str | None, option(_OUTPUT, completer=names_of_outputs)] = None, /, *, json: Json = False
 ) -> None:
     """Print the JSON Schema (draft 2020-12) of what a command prints with --json.
 
     Example: traincast schema plan
     """
-    from traincast.ui.outputs import output_types
-    from traincast.ui.outputs import schema as describe
+    from traincast.ui import outputs
 
     if name is not None:
-        print_json(describe(name))
+        print_json(outputs.schema(name))
     elif json:
-        print_json({"outputs": list(output_types())})
+        print_json({"outputs": list(outputs.output_types())})
     else:
-        print("\n".join(output_types()))
+        print("\n".join(outputs.output_types()))
 
 
 @app.command
 def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="Shell to write it for.")],
+    shell: Annotated[Literal["bash", "zsh", "fish"], option("Shell to write it for.")],
     /,
     *,
     json: Json = False,
@@ -163,3 +86,38 @@ def completion(
         print_json(CompletionOutput(shell, script))
     else:
         print(script)
+
+
+_HOST = "Address to listen on; the default is reached from this machine only."
+
+
+@app.command
+def serve(
+    *,
+    host: Annotated[str, option(_HOST)] = "127.0.0.1",
+    port: Annotated[int, option("Port to listen on; 0 takes any that is free.")] = 8765,
+    json: Json = False,
+) -> None:
+    """Serve the explorer, a web page that searches anew at every change of model, machine and knobs. Ctrl-C ends it.
+
+    Example: traincast serve --port 8765
+    """
+    try:
+        from traincast.ui.explorer.server import listen, run
+    except ImportError as error:
+        missing = f"the explorer needs {error.name}: pip install 'traincast[explorer]'"
+        raise TraincastError(missing) from None
+    outlive_closed_pipes()  # a browser that hangs up ends nothing
+    with listen(host, port) as socket:
+        address = socket.getsockname()
+        url = f"http://{f'[{address[0]}]' if ':' in address[0] else address[0]}:{address[1]}/"
+
+        def announce() -> None:
+            if json:
+                from traincast.ui.outputs.reference import ServeOutput
+
+                print_json(ServeOutput(url, address[0], address[1]))
+            else:
+                print(f"traincast explorer: {url}   (Ctrl-C ends it)", flush=True)
+
+        run(socket, host, announce)

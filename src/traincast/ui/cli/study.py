@@ -7,11 +7,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cyclopts import Parameter
-
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
+from traincast.core.output_files import check_output
 from traincast.ui.cli.app import (
-    OUTPUT,
     Force,
     HtmlFile,
     Json,
@@ -19,7 +17,10 @@ from traincast.ui.cli.app import (
     check_html,
     fail,
     file_name,
+    option,
+    output_option,
     print_failure,
+    print_files,
     print_json,
     progress,
     write_html,
@@ -28,28 +29,24 @@ from traincast.ui.cli.app import (
 if TYPE_CHECKING:
     from traincast.planner.study.sweep import Study
 
+_TABLE = "Where the table goes: .parquet, .csv or .json."
+_DASK = "Run on a Dask scheduler at this address, or on a 'local' cluster."
+_SHARD = "Run the k-th of n parts, as k/n; traincast merge puts them together."
+_FORCE = "Overwrite what is written, and drop parts of another study."
+
 
 @app.command
 def study(
-    file: Annotated[Path, Parameter(help="The study, a YAML or JSON file.")],
+    file: Annotated[Path, option("The study, a YAML or JSON file.")],
     /,
     *,
-    output: Annotated[Path, Parameter(group=OUTPUT, help="Where the table goes: .parquet, .csv or .json.")],
-    workers: Annotated[int, Parameter(help="Local processes.")] = 1,
-    dask: Annotated[
-        str | None, Parameter(help="Run on a Dask scheduler at this address, or on a 'local' cluster.")
-    ] = None,
-    mpi: Annotated[bool, Parameter(negative="", help="Run on the ranks of an MPI job.")] = False,
-    shard: Annotated[
-        str, Parameter(help="Run the k-th of n parts, as k/n; traincast merge puts them together.")
-    ] = "1/1",
+    output: Annotated[Path, output_option(_TABLE)],
+    workers: Annotated[int, option("Local processes.")] = 1,
+    dask: Annotated[str | None, option(_DASK)] = None,
+    mpi: Annotated[bool, option("Run on the ranks of an MPI job.")] = False,
+    shard: Annotated[str, option(_SHARD)] = "1/1",
     html: HtmlFile = None,
-    force: Annotated[
-        bool,
-        Parameter(
-            negative="", group=OUTPUT, help="Overwrite what is written, and drop parts of another study."
-        ),
-    ] = False,
+    force: Annotated[bool, output_option(_FORCE)] = False,
     json: Json = False,
 ) -> None:
     """Run a study: a sweep that is optimised again at every point. Run again after an interruption, it goes on.
@@ -60,22 +57,20 @@ def study(
     from traincast.planner.study.study_file import load_study
 
     errors = ErrorCollector("study")
-    definition_read, shards = errors.catch(load_study, file), errors.catch(executors.Shard.read, shard)
+    definition_read, shard_read = errors.catch(load_study, file), errors.catch(executors.Shard.read, shard)
     problems = whole_number_problems("workers", workers)
     problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
-    if html is not None and shards is not None and shards.n > 1:
+    if html is not None and shard_read is not None and shard_read.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
     if problems:
         errors.errors.append(InputError("study", problems))
     errors.catch(check_html, html, force)
-    definition, shard_read = errors.require(definition_read), errors.require(shards)
+    definition, part = errors.require(definition_read), errors.require(shard_read)
     executor_context = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
     started = time.perf_counter()
     try:
         with executor_context as executor, progress(definition.name) as report_progress:
-            written = executors.run_to(
-                definition, output, force, shard_read, executor, workers, report_progress
-            )
+            written = executors.run_to(definition, output, force, part, executor, workers, report_progress)
     except KeyboardInterrupt:
         message = "interrupted; finished chunks are kept: the same command goes on from there"
         if dask:  # its normal shutdown could wait forever
@@ -84,30 +79,78 @@ def study(
                 sys.stdout.flush()
             os._exit(130)
         fail(message, 130)
-    _print_outcome(definition, output, written, time.perf_counter() - started, html, json)
+    _report_outcome(definition, output, written, time.perf_counter() - started, html, json)
+
+
+@app.command
+def merge(
+    file: Annotated[Path, option("The study whose shards are merged.")],
+    /,
+    *,
+    output: Annotated[Path, output_option("The output that the shards were given.")],
+    html: HtmlFile = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Merge the shards of a study into its table.
+
+    Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
+    """
+    from traincast.planner.study import executors
+    from traincast.planner.study.results import FORMATS
+    from traincast.planner.study.study_file import load_study
+
+    errors = ErrorCollector("merge")
+    definition_read = errors.catch(load_study, file)
+    errors.catch(check_output, output, force, FORMATS)
+    errors.catch(check_html, html, force)
+    definition, started = errors.require(definition_read), time.perf_counter()
+    executors.Parts.of(definition, output, create=False).write(output, force)
+    _report_outcome(definition, output, True, time.perf_counter() - started, html, json)
+
+
+def _report_outcome(
+    study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool
+) -> None:
+    """Print the size of a study's table, and write its report where one is wanted."""
+    from traincast.planner.study import results
+
+    rows, decided = results.count(output) if written else (None, None)
+    if html is not None:
+        from traincast.ui.html import study_report
+
+        write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
+    if as_json:
+        from traincast.ui.outputs.reference import StudyOutput
+
+        print_json(StudyOutput(study.name, str(output), rows, decided, elapsed, file_name(html)))
+    elif written:
+        print(f"{study.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
+        print_files(html)
+    else:
+        print(f"{study.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
 
 
 FigureKind = Literal[
     "scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"
 ]
+_KIND = "What to draw; the last four are of a plan, the others of a study."
 
 
 @app.command
 def plot(
-    file: Annotated[Path, Parameter(help="Table of a study, or a search as plan --json prints it.")],
+    file: Annotated[Path, option("Table of a study, or a search as plan --json prints it.")],
     /,
     *,
-    kind: Annotated[
-        FigureKind, Parameter(help="What to draw; the last four are of a plan, the others of a study.")
-    ],
-    output: Annotated[Path, Parameter(group=OUTPUT, help="Where the figure goes: .svg, .pdf or .png.")],
-    x: Annotated[str | None, Parameter(help="Varied field across a contour; else the first axis.")] = None,
-    y: Annotated[str | None, Parameter(help="Varied field up a contour; else the second axis.")] = None,
-    gpus: Annotated[int | None, Parameter(help="Number of GPUs of a contour; else the largest.")] = None,
-    model: Annotated[str | None, Parameter(help="Only rows of this model.")] = None,
-    system: Annotated[str | None, Parameter(help="Only rows of this system.")] = None,
-    strategy: Annotated[str | None, Parameter(help="Only rows of this strategy.")] = None,
-    gbs: Annotated[int | None, Parameter(help="Only rows of this global batch.")] = None,
+    kind: Annotated[FigureKind, option(_KIND)],
+    output: Annotated[Path, output_option("Where the figure goes: .svg, .pdf or .png.")],
+    x: Annotated[str | None, option("Varied field across a contour; else the first axis.")] = None,
+    y: Annotated[str | None, option("Varied field up a contour; else the second axis.")] = None,
+    gpus: Annotated[int | None, option("Number of GPUs of a contour; else the largest.")] = None,
+    model: Annotated[str | None, option("Only rows of this model.")] = None,
+    system: Annotated[str | None, option("Only rows of this system.")] = None,
+    strategy: Annotated[str | None, option("Only rows of this strategy.")] = None,
+    gbs: Annotated[int | None, option("Only rows of this global batch.")] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -115,7 +158,6 @@ def plot(
 
     Example: traincast plot scaling.parquet --kind scaling --output scaling.svg
     """
-    from traincast.core.output_files import check_output
     from traincast.ui.figures import save
     from traincast.ui.figures.from_files import OF_A_PLAN, draw_plan, draw_study
     from traincast.ui.figures.style import ENDINGS
@@ -132,54 +174,3 @@ def plot(
         print_json(PlotOutput(str(output), kind))
     else:
         print(output)
-
-
-@app.command
-def merge(
-    file: Annotated[Path, Parameter(help="The study whose shards are merged.")],
-    /,
-    *,
-    output: Annotated[Path, Parameter(group=OUTPUT, help="The output that the shards were given.")],
-    html: HtmlFile = None,
-    force: Force = False,
-    json: Json = False,
-) -> None:
-    """Merge the shards of a study into its table.
-
-    Example: traincast merge examples/strong_scaling.yaml --output scaling.parquet
-    """
-    from traincast.core.output_files import check_output
-    from traincast.planner.study import executors
-    from traincast.planner.study.results import FORMATS
-    from traincast.planner.study.study_file import load_study
-
-    errors = ErrorCollector("merge")
-    definition_read = errors.catch(load_study, file)
-    errors.catch(check_output, output, force, FORMATS)
-    errors.catch(check_html, html, force)
-    definition, started = errors.require(definition_read), time.perf_counter()
-    executors.Parts.of(definition, output, create=False).write(output, force)
-    _print_outcome(definition, output, True, time.perf_counter() - started, html, json)
-
-
-def _print_outcome(
-    study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool
-) -> None:
-    """Say what a study gave, in a report as well where one is wanted."""
-    from traincast.planner.study import results
-
-    rows, decided = results.count(output) if written else (None, None)
-    if html is not None:
-        from traincast.ui.html import study_report
-
-        write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
-    if as_json:
-        from traincast.ui.outputs.reference import StudyOutput
-
-        print_json(StudyOutput(study.name, str(output), rows, decided, elapsed, file_name(html)))
-    elif written:
-        print(f"{study.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
-        if html is not None:
-            print(html)
-    else:
-        print(f"{study.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")

@@ -101,7 +101,7 @@ def _metrics(measures: "Metrics") -> Card | None:
 
 def _limits(limits: "Limits") -> Card:
     """Return the best sharding on each number of accelerators, and where utilisation falls."""
-    from traincast.ui.text.limits import SHARES, utilisation_sentences
+    from traincast.ui.text.analysis import SHARES, utilisation_sentences
 
     clusters = limits.clusters
     columns: dict[str, tuple[Any, Callable[[float], str]]] = {

@@ -11,7 +11,7 @@ from traincast.step.metrics import Metrics
 from traincast.ui.outputs.reference import HtmlReport
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AboutPlan(Result):
     """Answer about one plan: the case and its estimate."""
 

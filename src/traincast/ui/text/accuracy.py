@@ -1,20 +1,36 @@
-"""Terminal tables of predictions against measurements, and of calibrations."""
+"""Terminal tables of predictions against measurements, calibrations, measured machines and measured training steps."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from traincast.accuracy.error_budget import budgets
 from traincast.accuracy.scores import INDEPENDENT, family_of, reasons, source_of
-from traincast.core.units import quantity
-from traincast.ui.text.plans import borderless_table, heading, paragraphs
+from traincast.core.units import count_of, quantity, seconds
+from traincast.ui.text.tables import Parts, heading, paragraphs, table, title_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from traincast.accuracy.fit.calibrate import Calibration
+    from traincast.accuracy.fit.fit import FittedConstant
+    from traincast.accuracy.measure.measure import MeasuredMachine
+    from traincast.accuracy.measure.training.compare import StepComparison
+    from traincast.accuracy.scores import ErrorSummary, Prediction
+    from traincast.accuracy.validate import Report
 
 LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
 MAX_SKIPPED_LISTED: Final = 20  # more rows are summarised by reason
+MAX_PROBLEMS_LISTED: Final = 8  # of a measured machine
+MAX_IDLE_SPREAD: Final = (
+    0.1  # of samples of a product; above it the machine had other load (idle: 0.01 to 0.03)
+)
+COLUMNS: Final = ("source", "n", "MAPE", "median", "bias", "worst", "rank", "regret", "of 3", "memory")
+FORMS: Final = {  # figure of a summary -> its format, in the order of `COLUMNS`
+    "mape": ".1%", "median": ".1%", "bias": "+.1%", "worst": ".0%", "spearman": ".2f", "regret": ".1%",
+    "best_of_three": ".1%", "memory": ".1%",
+}  # fmt: skip
 MORE_DATA_HELPS: Final = (
     "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
 )
@@ -22,53 +38,42 @@ ERRORS_STILL_LARGE: Final = (
     "That is far for measurements of one machine: is it the right system, with the right network, are times in seconds, "
     "and are they those of whole steps?"
 )
+STEP_ERRORS: Final = (
+    "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over their median. Of the "
+    "plans of one shape that compete: rank correlation, how much slower the one ranked first really is (regret), and the best of "
+    "the three ranked first. The machine is calibrated to the steps of every other shape; those of the others are left out."
+)
+MACHINE_TITLES: Final = {
+    "before": "as measured",
+    "fitted": "calibrated: fitted",
+    "left_out": "calibrated: left out",
+}
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-    from traincast.accuracy.fit.calibrate import Calibration
-    from traincast.accuracy.fit.fit import FittedConstant
-    from traincast.accuracy.scores import ErrorSummary
-    from traincast.accuracy.validate import Report
-
-
-COLUMNS: Final = ("source", "n", "MAPE", "median", "bias", "worst", "rank", "regret", "of 3", "memory")
-
-
-def print_validation(report: "Report", out: Console) -> None:
-    """Print the errors of predictions by source and in total, and why rows were skipped."""
-    predicted = [prediction for prediction in report.predictions if prediction.skipped is None]
-    title = f"{len(predicted):,} of {len(report.predictions):,} measured runs predicted; assumptions: {report.assumptions}"
-    out.print(Text(title, style="bold"))
-    table = borderless_table(gap=1)
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name == "source" else "right", no_wrap=True)
-    for summary in (*report.summaries, *report.totals):
-        if summary is report.totals[0]:
-            table.add_section()
-        total = summary in report.totals
-        style = "bold" if total else None
-        table.add_row(
-            f"all {summary.source}" if total else summary.source, *summary_cells(summary), style=style
-        )
-    out.print(table)
-    _print_meaning(report, out)
+def validation(report: "Report") -> Parts:
+    """Show the errors of predictions by source and in total, and why rows were skipped."""
+    skipped = [prediction for prediction in report.predictions if prediction.skipped is not None]
+    predicted = len(report.predictions) - len(skipped)
+    runs = f"{predicted:,} of {len(report.predictions):,} measured runs predicted"
+    yield title_line(f"{runs}; assumptions: {report.assumptions}")
+    rows = [(summary.source, *summary_cells(summary)) for summary in report.summaries]
+    rows += [(f"all {summary.source}", *summary_cells(summary)) for summary in report.totals]
+    first_total = len(report.summaries)
+    yield table(COLUMNS, rows, gap=1, style=lambda row: "bold" if row >= first_total else None)
+    yield ""
+    yield from paragraphs(*error_explanations(report))
+    if 0 < len(skipped) <= MAX_SKIPPED_LISTED:
+        yield heading("Skipped")
+        yield from paragraphs(*(f"{prediction.id}: {prediction.skipped}" for prediction in skipped))
+    elif skipped:
+        yield heading(f"Skipped: {len(skipped)} rows, each for all its reasons")
+        yield from paragraphs(*(f"{count:>4}: {reason}" for reason, count in reasons(skipped).most_common()))
 
 
 def summary_cells(summary: "ErrorSummary") -> list[str]:
     """Return the cells of a summary: errors of step time, of ranking and of memory."""
-    figures = (
-        (summary.mape, ".1%"),
-        (summary.median, ".1%"),
-        (summary.bias, "+.1%"),
-        (summary.worst, ".0%"),
-        (summary.spearman, ".2f"),
-    )
-    rest = ((summary.regret, ".1%"), (summary.best_of_three, ".1%"), (summary.memory, ".1%"))
-    return [
-        str(summary.n),
-        *("" if value is None else format(value, spec) for value, spec in (*figures, *rest)),
-    ]
+    figures = ((getattr(summary, name), form) for name, form in FORMS.items())
+    return [str(summary.n), *("" if value is None else format(value, form) for value, form in figures)]
 
 
 def error_explanations(report: "Report") -> list[str]:
@@ -77,42 +82,22 @@ def error_explanations(report: "Report") -> list[str]:
         "Errors are predicted over measured step time, less 1. Of plans that differ in nothing else: rank correlation, how much "
         "slower the one ranked first really is (regret), and the best of the three ranked first."
     ]
-    dependent = [
-        (summary, INDEPENDENT[summary.source]) for summary in report.summaries if summary.weight < summary.n
-    ]
-    lines += [
-        f"The {summary.n} rows of {summary.source} are composed of {n} numbers and count as so many in all."
-        for summary, n in dependent
-    ]
+    for summary in report.summaries:
+        if summary.weight < summary.n:
+            composed = f"are composed of {INDEPENDENT[summary.source]} numbers and count as so many in all."
+            lines.append(f"The {summary.n} rows of {summary.source} {composed}")
     if report.coverage is not None:
-        lines.append(
-            f"{report.coverage:.0%} of the measured times lie in the 90% limits of their predictions (docs/uncertainty.md)."
-        )
+        limits = "lie in the 90% limits of their predictions (docs/uncertainty.md)"
+        lines.append(f"{report.coverage:.0%} of the measured times {limits}.")
     if any((total.mape or 0) > LARGE_MEAN_ERROR for total in report.totals):
         lines.append(ERRORS_STILL_LARGE)
     return lines
 
 
-def _print_meaning(report: "Report", out: Console) -> None:
-    """Print what the table of errors means, and why rows were skipped."""
-    out.print()
-    paragraphs(error_explanations(report), out)
-    skipped = [prediction for prediction in report.predictions if prediction.skipped is not None]
-    if 0 < len(skipped) <= MAX_SKIPPED_LISTED:
-        out.print(heading("Skipped"))
-        paragraphs([f"{prediction.id}: {prediction.skipped}" for prediction in skipped], out)
-    elif skipped:
-        out.print(heading(f"Skipped: {len(skipped)} rows, each for all its reasons"))
-        paragraphs([f"{count:>4}: {reason}" for reason, count in reasons(skipped).most_common()], out)
-
-
 def accuracy_figure(report: "Report") -> "Figure":
     """Draw predicted against measured step times, beside the parts of the step that errors go with.
 
-    Parameters
-    ----------
-    report : Report
-        Predictions that know their parts (``validate(..., parts=True)``).
+    The predictions have to know their parts (``validate(..., parts=True)``).
     """
     import numpy as np
 
@@ -123,88 +108,48 @@ def accuracy_figure(report: "Report") -> "Figure":
         for prediction in report.predictions
         if prediction.skipped is None and prediction.measured_step_seconds is not None
     ]
-    moe = np.array([prediction.id in report.moe for prediction in timed], bool)
-    measured, predicted = (
-        np.array([getattr(prediction, f"{which}_step_seconds") for prediction in timed])
-        for which in ("measured", "predicted")
-    )
+    measured = np.array([prediction.measured_step_seconds for prediction in timed])
+    predicted = np.array([prediction.predicted_step_seconds for prediction in timed])
     families = [family_of(source_of(prediction.id, False)) for prediction in timed]
+    moe = np.array([prediction.id in report.moe for prediction in timed], bool)
     causes = [
         (budget.source, budget.n, budget.causes, budget.unexplained) for budget in budgets(timed, report.moe)
     ]
-    return accuracy(
-        measured,
-        predicted,
-        families,
-        moe,
-        causes,
-        f"{len(timed):,} measured runs, assumptions: {report.assumptions}",
-    )
+    title = f"{len(timed):,} measured runs, assumptions: {report.assumptions}"
+    return accuracy(measured, predicted, families, moe, causes, title)
 
 
-def print_calibration(calibration: "Calibration", output: Path, out: Console) -> None:
-    """Print constants before and after, errors, and what the data do not determine."""
-    out.print(
-        Text(f"{calibration.system}, calibrated to {calibration.measured.counts()}: {output}", style="bold")
-    )
-    any_determined = bool(calibration.determined)
+def calibration(result: "Calibration", output: Path) -> Parts:
+    """Show constants before and after, errors, and what the data do not determine."""
+    yield title_line(f"{result.system}, calibrated to {result.measured.counts()}: {output}")
+    any_determined = bool(result.determined)
     if any_determined:
-        out.print(_constants(calibration))
+        yield table(("constant", "before", "after", "90% interval"), constant_rows(result))
     else:
-        paragraphs(
-            [
-                f"They determine no constant, and the file holds {calibration.system} as it was. {MORE_DATA_HELPS}"
-            ],
-            out,
+        unchanged = f"They determine no constant, and the file holds {result.system} as it was."
+        yield from paragraphs(f"{unchanged} {MORE_DATA_HELPS}")
+    before, after, held_out = result.errors.values()
+    if before is not None and after is not None:
+        separately = (
+            "" if held_out is None else f"; {held_out:.1%} where each run is predicted without itself"
         )
-    errors = calibration.errors
-    if errors["before"] is not None and errors["after"] is not None:
-        sentence = f"Mean error of the runs: {errors['before']:.1%} before, {errors['after']:.1%} after"
-        held_out = errors["held out"]
-        paragraphs(
-            [
-                sentence
-                + (
-                    "."
-                    if held_out is None
-                    else f"; {held_out:.1%} where each run is predicted without itself."
-                )
-            ],
-            out,
-        )
-    for kind, group_errors in calibration.others.items():
-        paragraphs(
-            [
-                f"Mean error of the {kind}: {group_errors['before']:.1%} before, {group_errors['after']:.1%} after."
-            ],
-            out,
-        )
-    if any(
-        (group_errors["after"] or 0) > LARGE_MEAN_ERROR
-        for group_errors in (errors, *calibration.others.values())
-    ):
-        paragraphs([ERRORS_STILL_LARGE], out)
-    if any_determined and calibration.undetermined:
-        names = ", ".join(map(_constant_name, calibration.undetermined))
-        paragraphs([f"Not determined by these data, and left as they were: {names}."], out)
-    if calibration.measured.left_out:
-        out.print(heading("Left out"))
-        paragraphs(calibration.measured.left_out, out)
+        yield from paragraphs(f"Mean error of the runs: {before:.1%} before, {after:.1%} after{separately}.")
+    for kind, errors in result.others.items():
+        change = f"{errors['before']:.1%} before, {errors['after']:.1%} after"
+        yield from paragraphs(f"Mean error of the {kind}: {change}.")
+    if any((errors["after"] or 0) > LARGE_MEAN_ERROR for errors in (result.errors, *result.others.values())):
+        yield from paragraphs(ERRORS_STILL_LARGE)
+    if any_determined and result.undetermined:
+        names = ", ".join(map(_constant_name, result.undetermined))
+        yield from paragraphs(f"Not determined by these data, and left as they were: {names}.")
+    if result.measured.left_out:
+        yield heading("Left out")
+        yield from paragraphs(*result.measured.left_out)
 
 
-def _constants(calibration: "Calibration") -> Table:
-    """Return a table of the constants that the data determine."""
-    table = borderless_table(gap=2)
-    for name in ("constant", "before", "after", "90% interval"):
-        table.add_column(name, justify="left" if name == "constant" else "right", no_wrap=True)
-    for row in constant_rows(calibration):
-        table.add_row(*row)
-    return table
-
-
-def constant_rows(calibration: "Calibration") -> Iterator[tuple[str, str, str, str]]:
+def constant_rows(result: "Calibration") -> Iterator[tuple[str, str, str, str]]:
     """Yield name, value before, value after and interval of each constant that the data determine."""
-    for constant in calibration.determined:
+    for constant in result.determined:
         numbers = (constant.before, constant.value, constant.low, constant.high)
         before, value, low, high = (_constant_text(number, constant.parameter.unit) for number in numbers)
         yield _constant_name(constant), before, value, f"{low} to {high}"
@@ -220,3 +165,105 @@ def _constant_name(constant: "FittedConstant") -> str:
 def _constant_text(value: float, unit: str) -> str:
     """Return the value of a constant with its unit, if it has one."""
     return quantity(value, unit) if unit else f"{value:.3g}"
+
+
+def measured_machine(machine: "MeasuredMachine") -> Parts:
+    """Show the machine, its figures, and the prediction errors on its own benchmarks."""
+    about, spread = machine.about, machine.spread["products"]
+    yield title_line(str(machine.document["title"]))
+    started = f"{count_of(int(about['threads']), 'thread')} a rank, started by {about['launcher']}"
+    yield ", ".join(
+        filter(None, (f"torch {about['torch']}, {started}", about["driver"], f"host {about['host']}"))
+    )
+    counts = Counter(row.task.family for row in machine.rows)
+    yield "timed: " + ", ".join(f"{family} {number}" for family, number in counts.items())
+    if spread > MAX_IDLE_SPREAD:
+        wide = f"The middle half of a product's samples spreads over {spread:.0%} of its time"
+        shared = "the machine had other work. These are its figures beside it; else stop it, and use --force."
+        yield from paragraphs(f"{wide}: {shared}")
+    yield from _measured_figures(machine)
+    yield heading("Prediction errors of the file on its own tables")
+    errors = [
+        (
+            *(f"{error.family} {error.kind}", str(error.rows), f"{error.mape:.1%}", f"{error.bias:+.1%}"),
+            error.worst.split("/", 1)[1],
+        )
+        for error in machine.errors
+    ]
+    totals = [error.kind == "all" for error in machine.errors]
+    names = ("what", "rows", "MAPE", "bias", "worst")
+    yield table(names, errors, left=(0, 4), style=lambda row: "bold" if totals[row] else None)
+    yield from paragraphs(
+        "Predicted over measured median, less 1, of kernels and collectives one by one; a training step also depends on how "
+        "they follow each other. Memory: kernels that move 1 MiB and more. Collectives are large from 256 KiB."
+    )
+    for task, problem in list(machine.problems.items())[:MAX_PROBLEMS_LISTED]:
+        yield f"left out: {task}: {problem}"
+    yield heading("Written")
+    yield from map(str, machine.files)
+
+
+def _measured_figures(machine: "MeasuredMachine") -> Parts:
+    """Show every measured figure with its interval."""
+    document = machine.document
+    parts = {"accelerator": document["accelerator"]}
+    parts |= {f"network: {tier['name']}": tier for tier in document["network"]}
+    parts |= {f"software: {stack['stack']}": stack for stack in document["software"][:1]}
+    rows: list[tuple[str, ...]] = []
+    for part, entries in parts.items():
+        measured = [
+            (f"  {name}", *(_figure_text(name, figure.get(end)) for end in ("value", "low", "high")))
+            for name, figure in entries.items()
+            if isinstance(figure, dict) and figure.get("basis") == "measured"
+        ]
+        rows += [(part,), *measured] if measured else []
+    yield heading("Figures")
+    names = ("figure", "value", "low", "high")
+    yield table(names, rows, style=lambda row: "bold" if len(rows[row]) == 1 else None)
+    yield from paragraphs("Low and high: the same from the times that 5 and 95 of 100 samples are below.")
+
+
+def _figure_text(name: str, value: object) -> str:
+    """Return a figure as the system file spells it; durations of software, bare numbers there, get a unit."""
+    if value is None:
+        return ""
+    return seconds(float(str(value))) if name.endswith("_seconds") else str(value)
+
+
+def training_steps(comparison: "StepComparison") -> Parts:
+    """Show every step, errors by shape, and total errors before and after calibration."""
+    yield title_line(f"{len(comparison.rows)} training steps measured: {comparison.rows[0]['source']}")
+    after, rows = comparison.calibrated, []
+    for row, prediction in zip(comparison.rows, comparison.before.predictions, strict=True):
+        cells = [prediction.id, quantity(float(row["step_seconds"]), "s"), f"{float(row['step_spread']):.0%}"]
+        cells += _prediction_cells(prediction)
+        if prediction.id in after:
+            half, calibrated = after[prediction.id]
+            cells += [*_prediction_cells(calibrated), half]
+        rows.append(cells)
+    names = (
+        "step",
+        "measured",
+        "spread",
+        "predicted",
+        "error",
+        *(("calibrated", "error", "") if after else ()),
+    )
+    yield table(names, rows, left=(0, 7), gap=1)
+    shapes = [(summary.source, *summary_cells(summary)) for summary in comparison.before.summaries]
+    yield table(("shape", *COLUMNS[1:]), shapes, gap=1)
+    totals = [
+        (MACHINE_TITLES[name], *summary_cells(summary))
+        for name, summary in comparison.errors.items()
+        if summary is not None
+    ]
+    yield table(("machine", *COLUMNS[1:]), totals, gap=1)
+    yield ""
+    yield from paragraphs(STEP_ERRORS)
+
+
+def _prediction_cells(prediction: "Prediction") -> tuple[str, str]:
+    """Return the cells of a prediction: its step time, or why it was skipped, and its error."""
+    if prediction.predicted_step_seconds is None:
+        return prediction.skipped or "", ""
+    return quantity(prediction.predicted_step_seconds, "s"), f"{prediction.error:+.1%}"

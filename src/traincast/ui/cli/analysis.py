@@ -1,0 +1,350 @@
+"""Commands that analyse a plan, a cluster or published results: `advise`, `trace`, `limits`, `scaling`, `reproduce`."""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from traincast.analysis.zero_formulas import KERNELS, TRANSFORMER
+from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
+from traincast.core.output_files import check_folder, check_output
+from traincast.core.units import parse_count
+from traincast.ui.cli.app import (
+    Force,
+    Json,
+    app,
+    fail,
+    file_name,
+    option,
+    output_option,
+    print_files,
+    print_json,
+    progress,
+    question,
+)
+from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
+from traincast.ui.cli.options import (
+    NO_RUN_OPTIONS,
+    Assumed,
+    ModelName,
+    PlanOptions,
+    RunArguments,
+    SystemName,
+    estimate_of_options,
+    require_fit,
+    warn_of_misfit,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STEP_SECONDS = "Measured time of a step [s], for FLOP/s and MFU; the predicted one without it."
+_NETWORK_SHARE = "Share of the step that may wait for bandwidth between nodes."
+
+
+@app.command
+def advise(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    plan: PlanOptions = None,
+    options: RunArguments = NO_RUN_OPTIONS,
+    step_seconds: Annotated[float | None, option(_STEP_SECONDS)] = None,
+    network_share: Annotated[float, option(_NETWORK_SHARE)] = 0.05,
+    assumptions: Assumed = None,
+    json: Json = False,
+) -> None:
+    """Advise on a model and plan: bytes per parameter, FLOP/s, better sizes, micro-batch, network, and rules of thumb.
+
+    Tiles, waves and losses of a real machine are known to calibrated assumptions, not to those of the paper.
+
+    Example: traincast advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4
+    """
+    from traincast.analysis.advise import advise
+
+    est = estimate_of_options(options, model, system, plan, assumptions)
+    advice = advise(est, step_seconds=step_seconds, network_share=network_share)
+    if json:
+        from traincast.ui.outputs.analyses import AdviseOutput
+
+        print_json(AdviseOutput(est.job, est, advice))
+    else:
+        from traincast.ui.text import analysis as text
+        from traincast.ui.text.plans import header
+        from traincast.ui.text.tables import show
+
+        show(header(est, options.leaves_batch(est.model)), text.advice(advice))
+    require_fit(est)
+
+
+_TRACE_FILE = "Where the trace goes, for Perfetto: .json, or compressed .json.gz."
+_STAGES = "Only these stages in the output, such as 0,1,6-7."
+_PASSES = "Only passes of these micro-batches in the output, such as 0-15."
+
+
+@app.command
+def trace(
+    model: ModelName,
+    /,
+    *,
+    system: SystemName,
+    plan: PlanOptions = None,
+    options: RunArguments = NO_RUN_OPTIONS,
+    output: Annotated[Path | None, output_option(_TRACE_FILE)] = None,
+    figure: Annotated[Path | None, output_option("Where a drawing of it goes: .svg, .pdf or .png.")] = None,
+    stages: Annotated[str | None, output_option(_STAGES)] = None,
+    micro_batches: Annotated[str | None, output_option(_PASSES)] = None,
+    assumptions: Assumed = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Show the step of one plan as it runs: every pass of every micro-batch on every stage, and every wait.
+
+    Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --vp 5 --dp 4 --gbs 128 --output trace.json
+    """
+    from traincast.analysis import chrome_trace
+    from traincast.analysis.trace import trace
+
+    errors = ErrorCollector("trace")
+    if output is not None:
+        errors.catch(check_output, output, force, chrome_trace.ENDINGS)
+    if figure is not None:
+        errors.catch(check_output, figure, force, (".svg", ".pdf", ".png"))
+    selection = [
+        errors.catch(_ranges, "--stages", stages) or (),
+        errors.catch(_ranges, "--micro-batches", micro_batches) or (),
+    ]
+    est = errors.require(errors.catch(estimate_of_options, options, model, system, plan, assumptions))
+    result = trace(est)
+    if output is not None:
+        chrome_trace.write(result, output, force, *selection)
+    if figure is not None:
+        from traincast.ui.figures import save, timeline
+
+        save(timeline(result), figure)
+    if json:
+        from traincast.ui.outputs.analyses import TraceOutput
+
+        print_json(TraceOutput(est.job, est, result.record(), file_name(output), file_name(figure)))
+    else:
+        from traincast.ui.text import analysis as text
+        from traincast.ui.text.plans import header
+        from traincast.ui.text.tables import show
+
+        show(header(est, options.leaves_batch(est.model)), text.trace(result))
+        print_files(output, figure)
+    warn_of_misfit(est)
+
+
+def _ranges(name: str, text: str | None) -> tuple[int, ...]:
+    """Read whole numbers and ranges separated by commas, such as 0,1,6-7."""
+    numbers: list[int] = []
+    for word in [] if text is None else text.split(","):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", word, re.ASCII)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise InputError(name, [f"{text!r}: write numbers and ranges with commas, such as 0,1,6-7"])
+        numbers += range(first, last + 1)
+    return tuple(numbers)
+
+
+_ACCELERATOR = "Accelerator of the catalogue, such as h100-sxm-80."
+_MACHINE = "In its place a system, by name or file: its accelerator and fast domain."
+_NETWORK = (
+    "What a GPU sends and receives together, such as '900 GB/s'; else that of the fastest domain known."
+)
+_LAYER_BATCH = "Batch of the layer in tokens; k, M and G count in 1024."
+_GROWTH = "Exponent of training compute by which batches of training runs grow; else 1/6."
+
+
+@app.command
+def limits(
+    *,
+    accelerator: Annotated[str | None, option(_ACCELERATOR, completer=names_of_accelerators)] = None,
+    system: Annotated[str | None, option(_MACHINE, completer=names_of_systems, metavar="SYSTEM")] = None,
+    network: Annotated[str | None, option(_NETWORK)] = None,
+    layer: Annotated[str, option("Input and output width of the layer.")] = "16384x81920",
+    batch: Annotated[str, option(_LAYER_BATCH)] = "4M",
+    micro_batches: Annotated[int, option("Micro-batches of that batch.")] = 1,
+    gpus: Annotated[str | None, option("Numbers of GPUs with commas; else 4, 16, … 4194304.")] = None,
+    days: Annotated[float | None, option("Length of training runs [days]; else three months.")] = None,
+    batch_growth: Annotated[float | None, option(_GROWTH)] = None,
+    figures: Annotated[
+        Path | None, output_option("Draw utilisation into this folder as well, as SVG.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Say how far moving data lets a cluster, and a training run of fixed length, grow: the best sharding, and what binds.
+
+    Example: traincast limits --accelerator h100-sxm-80 --figures out/limits
+    """
+    from traincast.analysis.training_limits import BATCH_GROWTH, CLUSTERS, DAYS, check, device_of
+    from traincast.analysis.training_limits import limits as find
+
+    errors = ErrorCollector("limits")
+    widths = errors.catch(_layer_widths, layer) or (1, 1)
+    tokens = errors.catch(parse_count, batch, "--batch", 1024) or 1
+    counts = CLUSTERS if gpus is None else errors.catch(_gpu_counts, gpus) or (1,)
+    run_days, growth = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
+    errors.catch(check, widths, tokens, micro_batches, counts, run_days, growth)
+    errors.catch(device_of, accelerator, system, network)
+    if figures is not None:
+        errors.catch(check_folder, figures)
+    errors.raise_any()
+    result = find(
+        accelerator, system=system, network=network, layer=widths, tokens=tokens, micro_batches=micro_batches,
+        gpus=counts, days=run_days, batch_growth=growth,
+    )  # fmt: skip
+    drawn: list[Path] = []
+    if figures is not None:
+        from traincast.ui.figures import utilisation_by_cluster, utilisation_by_compute
+
+        by_stem = {draw.__name__: draw(result) for draw in (utilisation_by_cluster, utilisation_by_compute)}
+        drawn = _save_figures(by_stem.items(), figures)
+    if json:
+        from traincast.ui.outputs.analyses import LimitsOutput
+
+        print_json(LimitsOutput(result.record(), [str(path) for path in drawn]))
+        return
+    from traincast.ui.text import analysis as text
+    from traincast.ui.text.tables import show
+
+    show(text.limits(result))
+    print_files(*drawn)
+
+
+def _layer_widths(text: str) -> tuple[int, int]:
+    """Read two widths such as 16384x81920."""
+    match = re.fullmatch(r"\s*(\d+)\s*[xX×]\s*(\d+)\s*", text)
+    if match is None:
+        raise InputError("--layer", [f"{text!r}: write input x output width, such as 16384x81920"])
+    return int(match[1]), int(match[2])
+
+
+def _gpu_counts(text: str) -> tuple[int, ...]:
+    """Read numbers of GPUs separated by commas; every mistake is named."""
+    words = [word.strip() for word in text.split(",")]
+    wrong = [f"{word!r}: must be a whole number of at least 1" for word in words if not word.isdecimal()]
+    numbers = [int(word) for word in words if word.isdecimal()]
+    wrong += [problem for number in numbers for problem in whole_number_problems("gpus", number)]
+    if wrong:
+        raise InputError("--gpus", wrong)
+    return tuple(numbers)
+
+
+def _save_figures(
+    figures: "Iterable[tuple[str, Figure]]", folder: Path, report: Callable[[int], None] = lambda done: None
+) -> list[Path]:
+    """Draw figures into a folder, as SVG; `report` is called with the number drawn."""
+    from traincast.ui.figures import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = []
+    for stem, figure in figures:
+        drawn.append(folder / f"{stem}.svg")
+        save(figure, drawn[-1])
+        report(len(drawn))
+    return drawn
+
+
+_GPUS = "Numbers of GPUs with commas; efficiencies refer to the fewest."
+_K2 = "Share of kernel time in which the transformer's kernels run."
+_EFFICIENCY = "Efficiency of the network by GPUs, such as 64=0.9,512=0.8; else the system's."
+_COMM_SHARE = "Measured share of communication on the fewest GPUs."
+_TARGET = "Efficiency for which to say what network is enough, such as 0.9."
+
+
+@app.command
+def scaling(
+    *,
+    model: ModelName,
+    system: SystemName,
+    gpus: Annotated[str, question(_GPUS)],
+    zero: Annotated[str, option("Stages of ZeRO with commas.")] = "1,2,3",
+    mbs: Annotated[int, option("Sequences of a GPU in an iteration.")] = 1,
+    k1: Annotated[float, option("Share of compute time in which kernels run.")] = KERNELS,
+    k2: Annotated[float, option(_K2)] = TRANSFORMER,
+    efficiency: Annotated[str | None, option(_EFFICIENCY)] = None,
+    comm_share: Annotated[float | None, option(_COMM_SHARE)] = None,
+    target: Annotated[float | None, option(_TARGET)] = None,
+    assumptions: Assumed = None,
+    json: Json = False,
+) -> None:
+    """Show how data parallelism with ZeRO scales: compute, communication and efficiency, and the network that would be enough.
+
+    Example: traincast scaling --model gpt-13b --system polaris --gpus 8,16,64,512 --zero 1,2,3
+    """
+    from traincast.analysis.zero_scaling import scaling as analysed
+
+    curve = None if efficiency is None else _efficiency_curve(efficiency)
+    request, stages = analysed(
+        model, system, _whole_numbers("--gpus", gpus), _whole_numbers("--zero", zero), mbs, assumptions,
+        k1=k1, k2=k2, efficiency=curve, comm_share=comm_share, target=target,
+    )  # fmt: skip
+    if json:
+        print_json(request.record(stages))
+        return
+    from traincast.ui.text import analysis as text
+    from traincast.ui.text.tables import show
+
+    show(text.scaling(request, stages))
+
+
+def _whole_numbers(name: str, text: str) -> list[int]:
+    """Read whole numbers separated by commas."""
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise InputError(name, [f"{text!r}: whole numbers with commas are wanted, such as 8,16"]) from None
+
+
+def _efficiency_curve(text: str) -> dict[int, float]:
+    """Read an efficiency curve such as 64=0.9,512=0.8."""
+    try:
+        pairs = [word.split("=") for word in text.split(",")]
+        return {int(n): float(share) for n, share in pairs}
+    except ValueError:
+        raise InputError("--efficiency", [f"{text!r}: write for instance 64=0.9,512=0.8"]) from None
+
+
+_PAPER_FIGURES = "Draw the paper's figures into this folder as well, as SVG."
+
+
+@app.command
+def reproduce(
+    paper: Annotated[str, option("arXiv number of the paper: 2410.00273.")],
+    /,
+    *,
+    figures: Annotated[Path | None, output_option(_PAPER_FIGURES)] = None,
+    json: Json = False,
+) -> None:
+    """Recompute the published results of a paper, say how far they agree, and draw its figures.
+
+    Example: traincast reproduce 2410.00273 --figures figures
+    """
+    from traincast.analysis.paper_results import PAPER_ID, reproduce
+
+    if paper.lower().removeprefix("arxiv:") != PAPER_ID:
+        raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])
+    if figures is not None:
+        check_folder(figures)
+    result = reproduce()
+    drawn: list[Path] = []
+    if figures is not None:
+        from traincast.ui.figures.paper import paper_figures
+
+        with progress("figures") as report_progress:
+            drawn = _save_figures(paper_figures(), figures, lambda done: report_progress(done, 12))
+    if json:
+        from traincast.ui.outputs.analyses import ReproduceOutput
+
+        print_json(ReproduceOutput(result, [str(path) for path in drawn]))
+    else:
+        from traincast.ui.text import analysis as text
+        from traincast.ui.text.tables import show
+
+        show(text.reproduction(result))
+        print_files(*drawn)
+    if not result.agrees:
+        fail("not every published figure is met", 1)

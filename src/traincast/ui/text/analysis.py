@@ -1,0 +1,349 @@
+"""Terminal tables of advice, simulated steps, limits of data movement, ZeRO scaling, and the paper's results."""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from rich.table import Table
+
+from traincast.analysis.advise import Advice
+from traincast.analysis.batch_and_network import BatchSizeOption, Network, best_batch
+from traincast.analysis.model_dimensions import GOOD_MULTIPLE, Dimension, Product
+from traincast.analysis.paper_results import Reproduction
+from traincast.analysis.per_parameter import BEKMAN, bytes_per_parameter_of
+from traincast.analysis.trace import Trace
+from traincast.core.units import count_of, gib, percent, rate, seconds, signed
+from traincast.planner.misfit import label
+from traincast.step.estimate import Estimate
+from traincast.ui.text.plans import memory_breakdown
+from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
+
+if TYPE_CHECKING:
+    from traincast.analysis.training_limits import Limits
+    from traincast.analysis.zero_scaling import Scaling, ScalingRequest, ScalingRow
+
+MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
+MIN_MULTIPLE: Final = 8  # that 16-bit matrix products need
+SHARES: Final = ("FLOP", "memory", "network")
+
+
+def advice(result: Advice) -> Parts:
+    """Show memory, bytes per parameter, throughput, dimensions, batches, network and rules of thumb."""
+    yield title_line(f"Plan: {result.est.plan}")
+    yield from memory_breakdown(result.est)
+    yield from bytes_per_parameter(result.est)
+    yield from _throughput(result)
+    yield from _dimensions(result.dimensions, result.est)
+    yield from _wasteful_products(result.products, result.est)
+    yield from _batches(result.batches)
+    yield from _network(result.network, result.est)
+    yield heading("Rules of thumb, and this plan")
+    rules = [(rule.about, rule.rule, rule.here, rule.source) for rule in result.rules]
+    yield table(("", "rule", "here", "source"), rows=rules, left=range(4), wrap=(1, 2, 3))
+
+
+def bytes_per_parameter(est: Estimate) -> Parts:
+    """Show the bytes per parameter before sharding."""
+    share, n = bytes_per_parameter_of(est), est.model.parameters
+    values = (share.weights, share.master, share.gradients, share.moments)
+    parts = zip(("weights", "master copy", "gradients", "moments"), values, strict=True)
+    parts_text = ", ".join(f"{name} {value:g}" for name, value in parts if value)
+    yield heading(f"Bytes per parameter before sharding: {share.training:g}")
+    yield from paragraphs(
+        f"{parts_text}: {rate(share.training * n, 'B')} for all {rate(n, ' parameters')}",
+        f"inference with the master copy: {share.inference:g}, {rate(share.inference * n, 'B')}",
+    )
+
+
+def _throughput(result: Advice) -> Parts:
+    """Show FLOP/s and utilisation by convention."""
+    predicted = float(result.est.step_seconds)
+    if result.step_seconds is None:
+        yield heading(f"A step of {seconds(predicted)} (predicted), one GPU")
+    else:
+        yield heading(f"A step of {seconds(result.step_seconds)} (measured), one GPU")
+        yield f"predicted: {seconds(predicted)} ({signed(predicted / result.step_seconds - 1)})"
+    rows = []
+    for row in result.throughput:
+        hardware = row.hardware_flops_per_second
+        mfu, hfu = ("" if share is None else percent(share) for share in (row.mfu, row.hfu))
+        hardware_text = "" if hardware is None else f"{hardware / 1e12:.1f}"
+        rows.append((row.convention, f"{row.model_flops_per_second / 1e12:.1f}", mfu, hardware_text, hfu))
+    yield table(("convention", "model TFLOP/s", "MFU", "with recomputation", "HFU"), rows)
+    yield note(f"{BEKMAN}: parameters × 3 (4 with checkpointing) × 2 × tokens")
+
+
+def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
+    """Show sizes of the model, and better sizes."""
+    yield heading(
+        f"Dimensions (good: multiples of {GOOD_MULTIPLE}, at least of {MIN_MULTIPLE}, on a rank too)"
+    )
+    rows = []
+    for size in sizes:
+        cells = [size.name, f"{size.value:,}", f"{size.shard:,.10g}", str(size.multiple)]
+        if size.better is not None:
+            gains = map(signed, (size.better.even, size.better.gain, size.better.step_seconds))
+            cells += [f"{size.better.value:,}", *gains, size.better.said]
+        rows.append(cells)
+    names = ("", "size", "a rank", "multiple", "better", "tiles", "FLOP/s", "step", "")
+    bad = [size.multiple < MIN_MULTIPLE for size in sizes]
+    yield table(names, rows, left=(0, 8), wrap=(8,), gap=1, style=lambda row: "red" if bad[row] else None)
+    if not est.assumptions.kernels.tile:
+        yield "tiles and waves: not known with these assumptions; --assumptions calibrated knows them"
+
+
+def _wasteful_products(products: list[Product], est: Estimate) -> Parts:
+    """Show matrix products that waste tiles and waves."""
+    if not est.assumptions.kernels.tile:
+        return
+    if not products:
+        yield "no product wastes more than 2% on tiles and waves"
+        return
+    yield heading(f"Products that waste tiles or waves on {est.system.accelerator.name}")
+    rows = [
+        (
+            *(product.operation, product.direction),
+            f"{product.m:,.0f} × {product.k:,.0f} × {product.n:,.0f}",
+            *(percent(product.tiles), percent(product.waves), f"{product.share:.2%}"),
+        )
+        for product in products[:MAX_PRODUCTS_LISTED]
+    ]
+    yield table(
+        ("product", "", "m × k × n", "tiles", "waves", "of all products"), rows, left=(0, 1), wrap=(1,)
+    )
+    lost = percent(sum(product.share for product in products))
+    yield f"all {len(products)} together: {lost} of the arithmetic of products"
+
+
+def _batches(options: list[BatchSizeOption]) -> Parts:
+    """Show alternatives for micro-batch and gradient accumulation."""
+    rows = [
+        (
+            *(str(option.mbs), f"{option.gbs:,}", f"{option.accumulation:,}"),
+            signed(option.gain) if i else "as it is",
+            *(percent(option.bubble), percent(option.update), gib(option.memory_bytes)),
+            "yes" if option.fits else "no",
+        )
+        for i, option in enumerate(options)
+    ]
+    names = ("mbs", "global batch", "accumulation", "tokens/s", "bubble", "once a step", "memory", "fits")
+    yield heading("Micro-batch and accumulation")
+    yield table(names, rows, left=())
+    best, current = best_batch(options), options[0]
+    at_batch = f"fits at a global batch of {current.gbs:,}"
+    if best.mbs == current.mbs:
+        yield from paragraphs(f"mbs {current.mbs} is the best of these that {at_batch}.")
+    else:
+        memory = f"{gib(best.memory_bytes)} in place of {gib(current.memory_bytes)}"
+        yield from paragraphs(f"mbs {best.mbs} is the best that {at_batch}: {signed(best.gain)}, {memory}.")
+
+
+def _network(network: Network, est: Estimate) -> Parts:
+    """Show the bandwidth between nodes, and how much the plan needs."""
+    node = est.system.fast_domain
+    yield heading(f"Network between nodes of {node}")
+    if est.plan.gpus <= node:
+        yield from paragraphs("The plan stays inside of one node.")
+        return
+    available = f"{_bits(network.per_node)} a node ({_bits(network.per_gpu)} a GPU), one way"
+    needed = "hardly any bandwidth is needed"
+    if network.needed_per_node:
+        needed = f"{_bits(network.needed_per_node)} a node ({_bits(network.needed_per_gpu)} a GPU) are needed"
+    enough = "enough" if network.share <= network.allowed else "not enough"
+    yield from paragraphs(
+        f"{available}: {percent(network.share)} of the step waits for it.",
+        f"For at most {100 * network.allowed:.3g}% of the step, {needed}: what there is is {enough}.",
+    )
+
+
+def _bits(bandwidth: float) -> str:
+    """Return a bandwidth in bits per second, the unit of network specifications."""
+    return rate(float(f"{bandwidth * 8:.3g}"), "b/s")
+
+
+def trace(result: Trace) -> Parts:
+    """Show the step by component, simulated and estimated, and the passes and waits of every stage."""
+    yield title_line(f"Plan: {result.estimate.plan}")
+    simulated, estimated = seconds(result.simulated_seconds), seconds(result.step_seconds)
+    yield heading(f"A step as it runs: {simulated}; the estimate: {estimated}")
+    rows: list[tuple[str, ...]] = []
+    for name, time in result.totals.items():
+        closed_form = float(result.estimate.breakdown[name])
+        difference = _difference_text(result.remainder[name], result) if name in result.remainder else ""
+        if time or closed_form:
+            rows.append((label(name), seconds(time), seconds(closed_form), difference))
+    yield table(("", "trace", "estimate", "closed form less simulation"), rows)
+    yield from paragraphs(f"Seconds are those of stage {result.device}, which sets the step.")
+    yield heading("Every stage: its passes, what it waits for, micro-batches in flight")
+    rows = []
+    for device, passes in enumerate(result.by_device):
+        waits = {"bubble": 0.0, "pp_comm": 0.0}
+        for wait in result.waits[device]:
+            waits[wait.component] += wait.seconds
+        busy = sum(simulated_pass.end - simulated_pass.start for simulated_pass in passes)
+        times = map(seconds, (passes[0].start, busy, *waits.values()))
+        rows.append((str(device), *times, f"{result.timeline.peak_in_flight[device]:.3g}"))
+    yield table(("stage", "first pass", "passes", "for stages", "for transfers", "in flight"), rows, left=())
+
+
+def _difference_text(value: float, result: Trace) -> str:
+    """Return a difference of times with its sign; rounding errors count as 0 s."""
+    if abs(value) <= 1e-9 * result.step_seconds:
+        return "0 s"
+    return f"{'+' if value > 0 else '-'}{seconds(abs(value))}"
+
+
+def limits(result: "Limits") -> Parts:
+    """Show the best shardings, training runs of a fixed length, and where utilisation falls."""
+    device, (d_in, d_out) = result.device, result.layer
+    flops, memory = rate(float(device.flops8) / 2, "FLOP/s"), rate(float(device.memory_bandwidth), "B/s")
+    yield title_line(f"Limits of moving data: {device.name}")
+    yield f"{flops} at 16 bits and {memory} of memory, of which {float(device.sustained):.0%} are sustained"
+    yield f"{rate(float(device.network_bandwidth), 'B/s')} of network ({device.network})"
+    micro_batches = f"{result.micro_batches:,} micro-batch{'' if result.micro_batches == 1 else 'es'}"
+    yield heading(f"One layer of {d_in:,} x {d_out:,}, {result.tokens:,} tokens a batch in {micro_batches}")
+    yield _cluster_table(result)
+    yield note("FLOP, memory, network: share of the time in which each binds")
+    yield heading(f"Training runs of {result.training.days:.0f} days")
+    yield _run_table(result)
+    yield ""
+    yield from paragraphs(*utilisation_sentences(result))
+
+
+def _cluster_table(result: "Limits") -> Table:
+    """Return a table of the best sharding on each number of accelerators."""
+    clusters, rows = result.clusters, []
+    columns = (
+        clusters.gpus,
+        clusters.tp_in,
+        clusters.tp_out,
+        clusters.dp,
+        clusters.seconds,
+        clusters.utilisation,
+    )
+    for *degrees, time, used, flop, memory, network in zip(*columns, *clusters.spent, strict=True):
+        if np.isnan(time):
+            rows.append([f"{degrees[0]:,.0f}", "cannot be cut so"])
+        else:
+            shares = (f"{used:.1%}", *(f"{share:.0%}" for share in (flop, memory, network)))
+            rows.append([*(f"{degree:,.0f}" for degree in degrees), seconds(time), *shares])
+    names = ("GPUs", "tp_in", "tp_out", "dp", "time", "utilisation", *SHARES)
+    return table(names, rows, left=(), gap=1)
+
+
+def _run_table(result: "Limits") -> Table:
+    """Return a table of training runs, one row a decade of compute, as far as they finish in time."""
+    runs, rows = result.training, []
+    columns = (runs.flops, runs.parameters, runs.tokens, runs.gpus, runs.utilisation)
+    for flops, *sizes, used, flop, memory, network in list(zip(*columns, *runs.spent, strict=True))[::2]:
+        if np.isnan(used):
+            rows.append([f"{flops:.0e}", "does not", "finish in", "time"])
+            break
+        shares = (f"{used:.1%}", *(f"{share:.0%}" for share in (flop, memory, network)))
+        rows.append([f"{flops:.0e}", *(f"{size:.1e}" for size in sizes), *shares])
+    names = ("FLOP", "parameters", "batch", "GPUs", "utilisation", *SHARES)
+    return table(names, rows, left=(), gap=1)
+
+
+def utilisation_sentences(result: "Limits") -> list[str]:
+    """Return sentences on where utilisation falls, and on what is left out."""
+    from traincast.analysis.training_limits import EXCESS, HALF_OF_LARGEST, TENTH_OF_LARGEST
+
+    lines = [f"The largest utilisation there can be is {result.largest:.0%}."]
+    for share, at, verb in (
+        (HALF_OF_LARGEST, result.halves, "halves"),
+        (TENTH_OF_LARGEST, result.collapses, "collapses"),
+    ):
+        where = f"at {at:.1e} FLOP" if at is not None else "nowhere on the range looked at"
+        lines.append(f"Utilisation {verb} (to {share * result.largest:.0%}) {where}.")
+    unfinished = np.isnan(result.training.utilisation)
+    if unfinished.any():
+        first = f"From {result.training.flops[unfinished][0]:.1e} FLOP on"
+        lines.append(f"{first}, {EXCESS[-1]:.0f} times the accelerators of full utilisation are not enough.")
+    omitted = "Latency, attention, the optimizer and a slower network between nodes"
+    return [*lines, f"{omitted} are left out: these are ceilings."]
+
+
+def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
+    """Show the iteration of every ZeRO stage on every number of GPUs, and which network is enough."""
+    model, system, first = request.model, request.system, request.gpus[0]
+    name = f"{model.title} ({rate(request.P, ' parameters')})"
+    yield title_line(f"{name} on {system.name}, data parallel with ZeRO")
+    batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
+    yield f"{batch}, {request.flops / 1e12:.1f} TFLOP; assumptions: {request.assumptions.name}"
+    products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:g}, k2 {request.k2:g}"
+    yield f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n"
+    names = ["ZeRO", "GPUs", "iteration", "comm", "share", "network", "efficiency", "memory"]
+    rows = [_scaling_cells(row, request) for stage in stages for row in stage.rows()]
+    yield table([*names, "enough"] if len(rows[0]) > len(names) else names, rows, left=(), gap=1)
+    eff = "as given" if request.efficiency is not None else "of its times"
+    yield from paragraphs(
+        f"network: eff({first}→n), {eff}; efficiency: speed kept from {count_of(first, 'GPU')}"
+    )
+    capacity = system.accelerator.hbm_bytes
+    if any(memory > capacity for stage in stages for memory in stage.memory):
+        yield from paragraphs(f"!: more than the {gib(float(capacity))} of a GPU, nothing recomputed")
+    if request.target is not None:
+        yield from paragraphs(*_target_sentences(request, stages))
+
+
+def _scaling_cells(row: "ScalingRow", request: "ScalingRequest") -> list[str]:
+    """Return the cells of one stage on one number of GPUs."""
+    full = "!" if row.memory_bytes > request.system.accelerator.hbm_bytes else " "
+    network = "" if row.network_efficiency is None else f"{row.network_efficiency:.3f}"
+    cells = [str(row.zero), f"{row.gpus:,}", seconds(row.iteration_seconds), seconds(row.comm_seconds)]
+    cells += [f"{row.comm_share:.1%}", network, f"{row.efficiency:.1%}", gib(row.memory_bytes) + full]
+    if request.target is not None and request.efficiency is None:
+        enough = row.enough_bandwidth
+        cells.append("none" if enough is None else rate(enough, "B/s") if enough else "any")
+    return cells
+
+
+def _target_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> list[str]:
+    """Return sentences on the network that is enough for the target efficiency."""
+    target, lines = f"{request.target:.0%}", []
+    if request.efficiency is None:
+        domain, now = request.system.fast_domain, rate(request.node_bandwidth, "B/s")
+        enough = f"bandwidth of {domain} GPUs of a fast domain to all others, one direction (now {now})"
+        first = count_of(request.gpus[0], "GPU")
+        lines = [
+            f"enough: {enough}, at which the efficiency is {target} of {first} as they are now",
+            "any: that network is not used; none: latency, or the network inside a domain, takes too long already",
+        ]
+    needed = [
+        f"{stage.needed_efficiency:.3f} for ZeRO-{stage.zero}"
+        for stage in stages
+        if stage.needed_efficiency is not None
+    ]
+    return (
+        [*lines, f"network efficiency that is enough for {target}: {', '.join(needed)}"] if needed else lines
+    )
+
+
+def reproduction(result: Reproduction) -> Parts:
+    """Show how well the published searches are reproduced, and what the errata change."""
+    yield title_line("arXiv 2410.00273 recomputed")
+    speed = result.evaluated / result.seconds / 1e6
+    yield f"{result.candidates:,} candidates in each of two variants enumerated, fitted and"
+    yield f"timed in {seconds(result.seconds)}: {speed:.1f} M candidates/s"
+    yield heading("Published configurations (GPT3-1T): step time, memory and components")
+    rows: list[tuple[str, ...]] = []
+    for row in result.configurations:
+        moved = (f"up to {row.errata_seconds['all']:.2%}", f"up to {row.errata_memory['all']:.2%}")
+        rows.append((row.strategy, str(row.configurations), f"{row.worst_difference:.1e}", *moved))
+    yield table(("strategy", "plans", "worst difference", "errata 1+2+3: time", "memory"), rows)
+    yield heading("Searches: 9 machines × 13 numbers of GPUs each")
+    rows = []
+    for line in result.searches:
+        met = f"{line.agreeing}/{line.compared}" if line.compared else "-"
+        worst = "-" if line.worst_difference is None else f"{line.worst_difference:.1e}"
+        counts = (f"{line.candidates:,}", f"{line.feasible:,}")
+        rows.append((line.model, line.strategy, *counts, met, worst))
+    yield table(("model", "strategy", "candidates", "fit", "agree", "worst difference"), rows, left=(0, 1))
+    yield heading("Optimal step time, errata corrected against published")
+    rows = []
+    for line in result.searches:
+        change = [f"{value:+.1%}" for value in line.optima_change.values()] or ["nothing fits", "", "", ""]
+        rows.append((line.model, line.strategy, *change, str(line.feasibility_changes)))
+    names = ("model", "strategy", "mean", "median", "lowest", "highest", "feasibility changed")
+    yield table(names, rows, left=(0, 1))
+    yield title_line(f"\n{'Every' if result.agrees else 'Not every'} published figure is met.")

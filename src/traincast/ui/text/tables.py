@@ -1,0 +1,100 @@
+"""Terminal output: headings, wrapped sentences and borderless tables, readable at 80 columns and in a pipe."""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from traincast.core.quantities import Column
+from traincast.planner.misfit import label
+
+MIN_COLUMNS: Final = 80
+BAR_CHARACTERS: Final = 32  # length of a full bar
+Parts: TypeAlias = Iterator[RenderableType]  # what is printed, one below the other
+
+
+def width() -> int:
+    """Return the width to print in: that of the terminal, at least 80 columns so that no table is cut; 80 in a pipe."""
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    return max(MIN_COLUMNS, shutil.get_terminal_size().columns) if terminal else MIN_COLUMNS
+
+
+def show(*parts: Iterable[RenderableType]) -> None:
+    """Print parts of an answer on standard output."""
+    out = Console(width=width(), highlight=False, markup=False)
+    for part in parts:
+        for item in part:
+            out.print(item)
+
+
+def title_line(text: str) -> Text:
+    """Return a line in bold."""
+    return Text(text, style="bold")
+
+
+def heading(text: str) -> Text:
+    """Return the title of a section, in bold, after an empty line."""
+    return title_line(f"\n{text}")
+
+
+def note(text: str) -> Text:
+    """Return a line in dim letters."""
+    return Text(text, style="dim")
+
+
+def paragraphs(*lines: str) -> Iterator[str]:
+    """Yield sentences wrapped to the width, further lines indented slightly deeper than the first."""
+    for line in "\n".join(lines).splitlines():
+        indent = " " * (len(line) - len(line.lstrip()))
+        yield textwrap.fill(
+            line.strip(),
+            width(),
+            initial_indent=indent,
+            subsequent_indent=f"{indent}  ",
+            break_on_hyphens=False,
+        )
+
+
+def table(
+    names: Sequence[str],
+    rows: Iterable[Sequence[RenderableType]],
+    *,
+    left: Sequence[int] = (0,),
+    wrap: Sequence[int] = (),
+    style: Callable[[int], str | None] = lambda row: None,
+    gap: int = 2,
+) -> Table:
+    """Return a table without borders.
+
+    Columns align right but for those in `left`; only those in `wrap` are broken over lines. Without any name there is
+    no header. `style` is that of a row by its index.
+    """
+    result = Table(
+        box=None, show_header=any(names), header_style="dim", pad_edge=False, padding=(0, gap, 0, 0)
+    )
+    for i, name in enumerate(names):
+        result.add_column(
+            name,
+            justify="left" if i in left else "right",
+            no_wrap=i not in wrap,
+            overflow="fold" if i in wrap else "ellipsis",
+        )
+    for i, row in enumerate(rows):
+        result.add_row(*row, style=style(i))
+    return result
+
+
+def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: float) -> Table:
+    """Return a table of the components of a time or a memory, each with its share as a bar."""
+    rows = []
+    for name, value in parts.items():
+        share = float(value) / total
+        if value:
+            bar = Text("█" * round(share * BAR_CHARACTERS), style="cyan")
+            rows.append((label(name), form(float(value)), f"{share:.1%}", bar))
+    return table(("", "", "", ""), rows, left=(0, 3))
