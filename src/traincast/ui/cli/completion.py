@@ -1,6 +1,6 @@
 """Shell completion of catalogue names, computed when the tab key is pressed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from glob import escape, glob
 from typing import TYPE_CHECKING
 
@@ -10,47 +10,50 @@ if TYPE_CHECKING:
 ENDINGS = (".yaml", ".yml", ".json")
 
 
-def names_of_models(context: "CompletionContext") -> list[str]:
-    """Return the models of the catalogue, and files."""
-    from traincast.catalog.load import model_names
+def _names(kind: str) -> Iterable[str]:
+    """Return the names of a kind."""
+    from traincast.catalog import load, software_stacks
 
-    return _or_files(model_names(), context)
+    match kind:
+        case "models":
+            return load.model_names()
+        case "systems":
+            return load.system_names()
+        case "accelerators":
+            return load.accelerator_names()
+        case "stacks":
+            return software_stacks.stack_names()
+        case "frameworks":
+            from traincast.planner.framework_spaces import FRAMEWORKS
 
+            return FRAMEWORKS
+        case "formats":
+            from traincast.launch.formats import FORMATS
 
-def names_of_systems(context: "CompletionContext") -> list[str]:
-    """Return the systems of the catalogue, and files."""
-    from traincast.catalog.load import system_names
+            return FORMATS
+    from traincast.ui.outputs import output_types
 
-    return _or_files(system_names(), context)
-
-
-def names_of_accelerators(context: "CompletionContext") -> list[str]:
-    """Return the accelerators of the catalogue."""
-    from traincast.catalog.load import accelerator_names
-
-    return list(accelerator_names())
-
-
-def names_of_assumptions(context: "CompletionContext") -> list[str]:
-    """Return the presets, and the software stacks of the catalogue."""
-    from traincast.catalog.software_stacks import stack_names
-
-    return ["calibrated", "paper", "paper-published", *stack_names()]
+    return output_types()
 
 
-def names_of_entries(context: "CompletionContext") -> list[str]:
-    """Return every name that `traincast catalog` shows, and files."""
-    from traincast.catalog.load import accelerator_names, model_names, system_names
-    from traincast.catalog.software_stacks import stack_names
+def _completer(
+    *kinds: str, also: Iterable[str] = (), files: bool = False
+) -> "Callable[[CompletionContext], list[str]]":
+    """Return a completer of names, and of `files` that begin with what is typed."""
 
-    return _or_files([*model_names(), *system_names(), *accelerator_names(), *stack_names()], context)
+    def complete(context: "CompletionContext") -> list[str]:
+        paths = glob(f"{escape(context.incomplete)}*") if files else []
+        names = [name for kind in kinds for name in _names(kind)]
+        return [*also, *names, *(path for path in paths if path.endswith(ENDINGS))]
+
+    return complete
 
 
-def names_of_frameworks(context: "CompletionContext") -> list[str]:
-    """Return the frameworks."""
-    from traincast.planner.framework_spaces import FRAMEWORKS
-
-    return list(FRAMEWORKS)
+names_of_models, names_of_systems = _completer("models", files=True), _completer("systems", files=True)
+names_of_accelerators, names_of_frameworks = _completer("accelerators"), _completer("frameworks")
+names_of_formats, names_of_outputs = _completer("formats"), _completer("outputs")
+names_of_assumptions = _completer("stacks", also=("calibrated", "paper", "paper-published"))
+names_of_entries = _completer("models", "systems", "accelerators", "stacks", files=True)
 
 
 def names_of_strategies(context: "CompletionContext") -> list[str]:
@@ -61,13 +64,6 @@ def names_of_strategies(context: "CompletionContext") -> list[str]:
     return ["".join((*written[:2], name)) for name in STRATEGIES]
 
 
-def names_of_formats(context: "CompletionContext") -> list[str]:
-    """Return the launch formats."""
-    from traincast.launch.formats import FORMATS
-
-    return list(FORMATS)
-
-
 def names_of_choices(context: "CompletionContext") -> list[str]:
     """Return the values of a plan's choice, appended to words already joined; nothing for a number."""
     from traincast.core.knobs import ALLOWED, JOINED
@@ -75,15 +71,3 @@ def names_of_choices(context: "CompletionContext") -> list[str]:
     name = context.argument.field_info.name
     written = context.incomplete.rpartition("+") if name in JOINED else ("", "", "")
     return ["".join((*written[:2], str(word))) for word in ALLOWED.get(name, ())]
-
-
-def names_of_outputs(context: "CompletionContext") -> list[str]:
-    """Return the outputs that have a schema."""
-    from traincast.ui.outputs import output_types
-
-    return list(output_types())
-
-
-def _or_files(names: Iterable[str], context: "CompletionContext") -> list[str]:
-    """Return names, and the files that begin with what is typed."""
-    return [*names, *(file for file in glob(f"{escape(context.incomplete)}*") if file.endswith(ENDINGS))]

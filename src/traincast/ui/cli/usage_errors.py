@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from inspect import signature
-from typing import get_args
+from typing import Final, get_args
 
 from cyclopts import (
     CoercionError,
@@ -17,7 +17,7 @@ from cyclopts.exceptions import UnusedCliTokensError
 
 from traincast.ui.cli.app import app
 
-KIND_NAMES = {int: "a whole number", float: "a number"}
+KIND_NAMES: Final = {int: "a whole number", float: "a number"}
 
 
 def mistakes_of(error: CycloptsError) -> list[str]:
@@ -25,8 +25,8 @@ def mistakes_of(error: CycloptsError) -> list[str]:
     match error:
         case UnknownCommandError(unused_tokens=[word, *_]):
             return [f"{word!r}: unknown command{_suggestion(word, app)}"]
-        case UnknownOptionError():
-            option = error.token.keyword or error.token.value
+        case UnknownOptionError(token=token):
+            option = token.keyword or token.value
             return [f"{option}: unknown option{_suggestion(option, _option_names(error))}"]
         case MissingArgumentError(keyword=str(option)):
             return [f"{option}: its value is missing"]
@@ -34,10 +34,10 @@ def mistakes_of(error: CycloptsError) -> list[str]:
             return [*_unknown_options(error), *_missing_arguments(error)]
         case UnusedCliTokensError():
             return [f"{word!r}: not expected here" for word in error.unused_tokens or ()]
-        case RepeatArgumentError():
-            return [f"{error.token.keyword}: given more than once"]
-        case CoercionError(token=token) if token is not None:
-            name = token.keyword or (error.argument.name if error.argument else "")
+        case RepeatArgumentError(token=token):
+            return [f"{token.keyword}: given more than once"]
+        case CoercionError(token=token, argument=argument) if token is not None:
+            name = token.keyword or (argument.name if argument else "")
             return [f"{name} = {token.value!r}: {_allowed_values(error)}"]
     return [str(error).strip()]
 
@@ -70,11 +70,8 @@ def _missing_arguments(error: MissingArgumentError) -> Iterator[str]:
     given = {word.partition("=")[0] for word in error.root_input_tokens or ()}
     for parameter in signature(error.target or _missing_arguments).parameters.values():
         option = f"--{parameter.name.replace('_', '-')}"
-        if (
-            parameter.kind is parameter.KEYWORD_ONLY
-            and parameter.default is parameter.empty
-            and option not in given
-        ):
+        required = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
+        if required and option not in given:
             yield f"{option}: missing"
 
 
@@ -84,7 +81,5 @@ def _allowed_values(error: CoercionError) -> str:
     if choices:
         return f"must be one of {', '.join(choices)}"
     kinds = {error.target_type, *get_args(error.target_type)}
-    return next(
-        (f"must be {name}" for kind, name in KIND_NAMES.items() if kind in kinds),
-        str(error.msg or error).strip(),
-    )
+    wanted = [name for kind, name in KIND_NAMES.items() if kind in kinds]
+    return f"must be {wanted[0]}" if wanted else str(error.msg or error).strip()
