@@ -56,7 +56,7 @@ def bytes_per_parameter(est: Estimate) -> Parts:
 
 def _throughput(result: Advice) -> Parts:
     """Show FLOP/s and utilisation by convention."""
-    predicted = float(result.est.step_seconds)
+    predicted = result.est.step_seconds
     if result.step_seconds is None:
         yield heading(f"A step of {seconds(predicted)} (predicted), one GPU")
     else:

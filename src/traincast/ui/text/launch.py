@@ -44,7 +44,7 @@ def _best(checked: Checked) -> Parts:
     if best is None or gap is None:
         yield "none fits"
         return
-    time = seconds(float(best[1].step_seconds))
+    time = seconds(best[1].step_seconds)
     if gap <= 0 and checked.est.fits:
         yield f"none is faster: the best of the search takes {time}"
         return
@@ -60,8 +60,8 @@ def _changes(checked: Checked) -> Parts:
     together = [] if checked.together is None else [checked.together]
     rows = [
         (
-            *(percent(checked.gain(change)), seconds(float(change.est.step_seconds))),
-            *(gib(float(change.est.memory_bytes)), "\n".join(_setting_lines(checked, change.settings))),
+            *(percent(checked.gain(change)), seconds(change.est.step_seconds)),
+            *(gib(change.est.memory_bytes), "\n".join(_setting_lines(checked, change.settings))),
         )
         for change in (*checked.changes[:MAX_CHANGES_LISTED], *together)
     ]
@@ -93,5 +93,5 @@ def misfit_advice(checked: Checked) -> str:
     if change is None:
         return f"{short}\n    no change of one, two or three settings makes it fit"
     settings = "; ".join(_setting_lines(checked, change.settings))
-    memory, time = gib(float(change.est.memory_bytes)), time_against_best(change.est, checked.est)
+    memory, time = gib(change.est.memory_bytes), time_against_best(change.est, checked.est)
     return f"{short}\n    would fit with {settings}: {memory}, {time}"

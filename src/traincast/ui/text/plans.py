@@ -95,7 +95,7 @@ def _gpu_hour_price(result: Found, measures: Metrics) -> float | None:
     """Return the price of a GPU hour [$] where plans are ranked by cost and it is known."""
     if result.objective != "cost" or measures.cost is None or not measures.gpu_hours:
         return None
-    return float(measures.cost) / float(measures.gpu_hours)
+    return float(measures.cost / measures.gpu_hours)
 
 
 def ranking_table(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
@@ -112,7 +112,7 @@ def ranking_table(plans: list[tuple[Plan, Estimate]], price: float | None = None
         cells = [str(rank), *_time_and_memory(est), plan.strategy, *(knob_text(plan, name) for name in knobs)]
         cells.append(fast_members(plan))
         if price is not None:
-            cells.append(f"{price / 3600 / float(est.tokens_per_second_per_gpu) * 1e6:.3f}")
+            cells.append(f"{price / 3600 / est.tokens_per_second_per_gpu * 1e6:.3f}")
         rows.append(cells)
     choices = [i for i, name in enumerate(names) if name in CHOICES]
     left = [i for i, name in enumerate(names) if name in ("strategy", "fast", *CHOICES)]
@@ -128,10 +128,10 @@ def knobs_of(plans: Sequence[Plan]) -> list[str]:
 
 def _time_and_memory(est: Estimate) -> tuple[str, ...]:
     """Return time and memory of a plan, with interval and probability that it fits where errors are known."""
-    time, memory = seconds(float(est.step_seconds)), gib(float(est.memory_bytes))
+    time, memory = seconds(est.step_seconds), gib(est.memory_bytes)
     if est.interval is None or est.fits_probability is None:
         return time, memory
-    spread = f"±{float(est.interval[1]) / float(est.step_seconds) - 1:.0%}"
+    spread = f"±{est.interval[1] / est.step_seconds - 1:.0%}"
     return time, spread, memory.removesuffix(" GiB"), probability_text(est.fits_probability)
 
 
@@ -174,10 +174,10 @@ def fast_legend(plans: Sequence[Plan], domain: int) -> str:
 def breakdowns(est: Estimate) -> Parts:
     """Show step time and memory by component."""
     yield title_line(f"Plan: {est.plan}")
-    time, text = float(est.step_seconds), seconds(float(est.step_seconds))
+    time, text = est.step_seconds, seconds(est.step_seconds)
     if est.interval is not None:
-        text = f"{seconds_with_interval(time, *map(float, est.interval))}, 90%)"
-    text = f"Time of a step: {text}, {float(est.tokens_per_second_per_gpu):,.0f} token/s/GPU"
+        text = f"{seconds_with_interval(time, *est.interval)}, 90%)"
+    text = f"Time of a step: {text}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU"
     yield heading(text if est.training_days is None else f"{text}, {days(est.training_days)} in all")
     yield bar_table(est.breakdown, seconds, time)
     if est.outside:
@@ -190,7 +190,7 @@ def memory_breakdown(est: Estimate) -> Parts:
     fits = f"{'fits' if est.fits else 'does not fit'} in {gib(float(est.system.accelerator.hbm_bytes))}"
     if est.fits_probability is not None:
         fits += f" (probability {probability_text(est.fits_probability)})"
-    yield heading(f"Memory of a rank: {gib(float(est.memory_bytes))}, {fits}")
+    yield heading(f"Memory of a rank: {gib(est.memory_bytes)}, {fits}")
     scale, sentence = whole_memory(est)
     if not est.fits:
         yield sentence
@@ -221,7 +221,7 @@ def utilisation(measures: Metrics) -> Parts:
         often = seconds(float(measures.checkpoint_interval))
         run = "" if measures.effective_days is None else f", {days(measures.effective_days)} with them"
         lost = f"failures, restarts and a checkpoint every {often}{run}"
-        lines.append(f"goodput {float(measures.goodput):.1%}: {lost}")
+        lines.append(f"goodput {measures.goodput:.1%}: {lost}")
     yield heading("Utilisation and cost")
     yield from paragraphs(*lines)
 
