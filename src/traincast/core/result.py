@@ -28,6 +28,7 @@ class Doc:
     unit: str = ""
     _: KW_ONLY
     key: str = ""  # the key's name where it is not that of the attribute
+    place: int = 0  # in the order of keys: fields before properties before those of a higher place
     optional: bool = False  # absent where the value is None
     kind: str = ""  # type of JSON where the annotation does not say it
     text: bool = False  # the value as text, whatever its type
@@ -113,7 +114,7 @@ def json_value(value: Any) -> Any:
 
 @lru_cache
 def documented(result: type) -> tuple[tuple[str, Any, Doc], ...]:
-    """Return name, annotation and `Doc` of what a result shows, base classes first, fields before properties."""
+    """Return name, annotation and `Doc` of what a result shows, base classes first, fields before properties, then by place."""
     annotations: dict[str, Any] = {}
     for part in reversed(result.__mro__):
         annotations |= get_annotations(part)
@@ -121,12 +122,13 @@ def documented(result: type) -> tuple[tuple[str, Any, Doc], ...]:
             getter = member.func if isinstance(member, cached_property) else getattr(member, "fget", None)
             if getter is not None:
                 annotations[name] = _with_docstring(get_annotations(getter).get("return"), getter.__doc__)
-    return tuple(
+    rows = (
         (name, annotation, doc)
         for name, annotation in annotations.items()
         for doc in getattr(annotation, "__metadata__", ())
         if isinstance(doc, Doc)
     )
+    return tuple(sorted(rows, key=lambda row: row[2].place))
 
 
 def _with_docstring(annotation: Any, docstring: str | None) -> Any:

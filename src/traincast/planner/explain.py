@@ -45,7 +45,9 @@ class BestOfDegree(Result):
 
     degree: Annotated[int, Doc("tensor-parallel degree")]
     best: Answer | None
-    least_memory: Annotated[float, Doc("least memory of all plans with it", "byte", key="least_memory_bytes")]
+    least_memory: Annotated[
+        float, Doc("least memory of all plans with it", "byte", key="least_memory_bytes", place=1)
+    ]
 
     @property
     def best_estimate(self) -> Annotated[Estimate | None, Doc(key="best")]:
@@ -89,12 +91,14 @@ class Explanation(Result):
         Doc(
             "where no plan meets the rules: the nearest numbers of GPUs that have candidates",
             key="possible_gpus",
+            place=1,
         ),
     ]
     held: Annotated[
         list[HeldKnob],
         Doc(
-            "knobs that the search holds constant, and their best other value at the best plan or nearest miss"
+            "knobs that the search holds constant, and their best other value at the best plan or nearest miss",
+            place=1,
         ),
     ]
 
@@ -114,12 +118,12 @@ class Explanation(Result):
         return _estimate(self.unlimited)
 
     @property
-    def larger_job(self) -> Annotated[JobSize | None, Doc(key="fits_from")]:
+    def larger_job(self) -> Annotated[JobSize | None, Doc(key="fits_from", place=2)]:
         """Where nothing fits: the fewest GPUs on which something does."""
         return None if self.fits_from is None else JobSize(*self.fits_from)
 
     @property
-    def text(self) -> Annotated[list[str], KEY]:
+    def text(self) -> Annotated[list[str], Doc(place=2)]:
         """The explanation, line by line."""
         return self.lines()
 

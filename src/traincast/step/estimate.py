@@ -82,6 +82,12 @@ class StepEstimate(Generic[Figure]):
         """Strategy that shards a layer."""
         return self.columns.strategy
 
+    @property
+    def settings(self) -> Annotated[Plan, Doc(key="plan")]:
+        """Every knob and choice of the plan by name."""
+        plan: Plan = self.plan
+        return plan
+
     @abstractmethod
     def _figure(self, value: Column) -> Figure:
         """Return a result of the engine as a figure."""
@@ -149,6 +155,11 @@ class StepEstimate(Generic[Figure]):
             return None
         used, capacity = total(self.components.values()), self.system.accelerator.hbm_bytes
         return self._figure(fits_probability(used, capacity, self.assumptions.name))
+
+    @property
+    def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:
+        """Respects in which a plan lies outside of measured runs, where errors are known; None of many plans."""
+        return None
 
     @cached_property
     def breakdown(
@@ -237,7 +248,7 @@ class Estimates(StepEstimate[Floats]):
 class Estimate(StepEstimate[float], Result):
     """One training step of one plan; every figure is a number."""
 
-    plan: Annotated[Plan, Doc("every knob and choice by name")]
+    plan: Plan
 
     def _figure(self, value: Column) -> float:
         return float(value)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
-from traincast.core.plan import Plan
 from traincast.core.knobs import CHOICES
+from traincast.core.plan import Plan
 from traincast.core.units import parse_count
 from traincast.planner.framework_spaces import SEARCHED
 from traincast.ui.cli.app import KNOBS, QUESTION, option, question, warn
