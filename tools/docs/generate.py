@@ -184,14 +184,14 @@ def vocabulary() -> str:
     parts = {
         "Linear layer, x[T, i] w[i, o]": [linear.linear("linear", sizes, T, i, o)],
         "Linear layer as a SUMMA product of full widths i and o": [
-            linear.summa_linear("summa_linear", sizes, T, i, o, m1, m2, nb)
+            linear.summa_linear("summa_linear", sizes, T, i, o, (m1, m2, nb))
         ],
         "Elementwise": single,
         "Norm of r rows of width w": [elementwise.norm("norm", E, r, w)],
         "Fused attention, h local heads, l/m2 queries": [attention.flash(E, local, ((), ()))],
         "Unfused attention": list(attention.unfused(E, Symbolic(1), local, "cp", recompute=False)),
         "Attention as SUMMA products, all h heads": list(
-            attention.summa(E, Symbolic(1), b, h, l, q, m1, m2, nb)
+            attention.summa(E, Symbolic(1), (b, h, l, q), (m1, m2, nb))
         ),
     }
     return "\n".join(f"### {title}\n\n{counts(operations)}" for title, operations in parts.items())
@@ -340,7 +340,6 @@ def formulas() -> str:
         ),
         "A layer under each strategy, per rank and micro-batch, with fused attention [byte]": (
             "operations.sharding",
-            "operations.tensor_parallel",
             strategies,
         ),
         "Times": ("times.operation_time", "step.layer_cost", "times", times()),

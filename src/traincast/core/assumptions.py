@@ -67,8 +67,7 @@ class AttentionKernel:
     """Rate of the fused attention kernel."""
 
     kernel: Literal["paper", "fa1", "fa2", "fa3", "cudnn"] = _assumed(
-        "paper",
-        "FlashAttention 1, 2 or 3, or cuDNN; paper: products, softmax and traffic at the usual rates",
+        "paper", "FlashAttention 1, 2 or 3, or cuDNN; paper: products, softmax and traffic at the usual rates"
     )
     efficiency: float = _assumed(0.5, "share of the peak reached forward, where an accelerator's is unknown")
     backward: float = _assumed(0.65, "rate backward relative to forward, where an accelerator's is unknown")

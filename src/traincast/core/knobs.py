@@ -90,9 +90,7 @@ class Knobs(Generic[Number, Placement]):
         allowed=(True, False),
     )
     ep_overlap: bool = _knob(
-        False,
-        "all-to-all of experts overlapped with the work of another micro-batch",
-        allowed=(True, False),
+        False, "all-to-all of experts overlapped with the work of another micro-batch", allowed=(True, False)
     )
     attention: Attention = _knob(
         "flash",

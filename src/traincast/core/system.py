@@ -290,8 +290,7 @@ class System(ColumnsEqual):
         float | None, FigureSpec("W", "power of a node per accelerator, the accelerator included")
     ] = None
     pue: Annotated[
-        float,
-        FigureSpec("", "power of the data centre relative to that of its computers (PUE)", "factor"),
+        float, FigureSpec("", "power of the data centre relative to that of its computers (PUE)", "factor")
     ] = 1.0
     carbon: Annotated[float | None, FigureSpec("g/kWh", "carbon intensity of the electricity")] = None
     failure_hours: Annotated[

@@ -27,26 +27,22 @@ class Heads:
     """Shapes of core attention on one rank; numbers or columns over plans."""
 
     b: Column  # sequences of a micro-batch
-    # Local heads of queries, and of keys and values.
-    h: Column
-    kv: Column
-    # Local queries, and all keys, of a sequence.
-    lq: Column
-    l: Column
-    # Width of a head's query and key, and of its value.
-    q: Column
-    v: Column
-    # Share of the scores that fused kernels compute: below 1 where they skip what is masked.
-    share: Column = 1
+    h: Column  # local heads of queries
+    kv: Column  # and of keys and values
+    lq: Column  # local queries of a sequence
+    l: Column  # all its keys
+    q: Column  # width of a head's query and key
+    v: Column  # and of its value
+    share: Column = 1  # of the scores that fused kernels compute: below 1 where they skip what is masked
 
     @property
     def rows(self) -> tuple[Column, Column]:
-        """Return the rows of queries, and of keys or values, of all heads."""
+        """Rows of queries, and of keys or values, of all heads."""
         return self.b * self.h * self.lq, self.b * self.kv * self.l
 
     @property
     def input_elements(self) -> Column:
-        """Return the elements of queries, keys and values of the rank's own tokens."""
+        """Elements of queries, keys and values of the rank's own tokens."""
         r, rk = self.rows
         return r * self.q + (rk * self.q + rk * self.v) / self.l * self.lq
 
@@ -61,7 +57,7 @@ class Heads:
 
     @property
     def kv_elements(self) -> Column:
-        """Return the elements of all keys and values."""
+        """Elements of all keys and values."""
         return self.rows[1] * (self.q + self.v)
 
 
@@ -74,12 +70,15 @@ def flash(
     recompute: bool = False,
     dropped: bool = True,
 ) -> Operation:
-    """Return fused attention: scores stay on the chip and are recomputed in backward (arXiv 2410.00273, operations of a layer)."""
+    """Return fused attention, one operation: scores stay on the chip and are recomputed in backward.
+
+    `comms` are those of the two passes, `rounds` those of ring attention, `kept` the copies of the result that it saves; all of it
+    is recomputed before backward with `recompute`.
+    """
     r, rk = at.rows
     l, lq = at.l * at.share, at.lq * at.share  # keys of a query and queries of a key that are not skipped
     keys = at.b * at.h * at.l  # rows of keys or values as the query heads see them
-    uq, uo, uk, scores = r * at.q, r * at.v, rk * at.q, r * l  # elements
-    uv = rk * at.v
+    uq, uo, uk, uv, scores = r * at.q, r * at.v, rk * at.q, rk * at.v, r * l  # elements
     # 2 FLOP per score forward, 3 backward, and a sum of l scores per row (arXiv 2410.00273)
     softmax, softmax_backward = Vector(2 * scores + r * (l - 1)), Vector(3 * scores + r * (l - 1))
     drop = (Vector(scores),) if dropped else ()  # 1 FLOP per score
@@ -89,16 +88,12 @@ def flash(
     inputs = E * at.input_elements
     saved = inputs + E * (kept * uo + 2 * r)  # with the result, and two numbers per row (arXiv 2410.00273)
     moved = E * (uq + uo + uk + uv)
+    forward, recomputed = (logits, softmax, *drop, attend), (logits, softmax, *drop)
+    backward = (dq, dk, softmax_backward, *drop, da, dv, *recomputed)
     return Operation(
         "attention.flash",
-        PassCount((logits, softmax, *drop, attend), moved + E * r, comms[0], rounds=rounds, fused=at.fused()),
-        PassCount(
-            (dq, dk, softmax_backward, *drop, da, dv, logits, softmax, *drop),
-            moved + saved,
-            comms[1],
-            rounds=rounds,
-            fused=at.fused(backward=True),
-        ),
+        PassCount(forward, moved + E * r, comms[0], rounds=rounds, fused=at.fused()),
+        PassCount(backward, moved + saved, comms[1], rounds=rounds, fused=at.fused(backward=True)),
         saved_bytes=inputs if recompute else saved,
         recompute=recompute,
         role="core attention",
@@ -120,7 +115,26 @@ def unfused(
     passes: tuple[Column, Column] = (1, 1),
     launches: Column = 0,
 ) -> Iterator[Operation]:
-    """Yield attention as separate kernels (arXiv 2410.00273, operations of a layer)."""
+    """Yield attention as separate kernels, logits, softmax, dropout and attend; all scores are computed, masked or not.
+
+    Parameters
+    ----------
+    E, mask : Column
+        Size of an element and of an element of the dropout mask [byte].
+    at : Heads
+        Shapes.
+    over : Axis
+        Group that the sequence is cut over, which keys and values are gathered from.
+    recompute : bool
+        Whether scores, softmax and dropout are recomputed before backward instead of saved.
+    dropped : bool
+        Whether there is dropout.
+    passes : pair of Column
+        Memory traffic of softmax and dropout relative to the least possible: where the number of score matrices is a multiple of 4,
+        so that Megatron-LM's fused softmax works, and where it is not.
+    launches : Column
+        Additional kernels of each pass of softmax where it is not.
+    """
     (r, rk), lq, l = at.rows, at.lq, at.l
     traffic, unfused_traffic = passes
     softmax = _softmax(E, r, l, recompute)
@@ -129,18 +143,15 @@ def unfused(
         is_unfused = -(-(matrices - matrices // 4 * 4) // 4)  # 1 where the number is no multiple of 4, else 0
         traffic = traffic + (unfused_traffic - traffic) * is_unfused
         kernels = 1 + launches * is_unfused
-        softmax = replace(
-            softmax,
-            forward=replace(softmax.forward, launches=kernels),
-            backward=replace(softmax.backward, launches=kernels),
-        )
+        forward, backward = (replace(work, launches=kernels) for work in (softmax.forward, softmax.backward))
+        softmax = replace(softmax, forward=forward, backward=backward)
     n, uq, uo, uk, uv = (
         r * l,
         r * at.q,
         r * at.v,
         rk * at.q,
         rk * at.v,
-    )  # elements of scores, queries, result, keys, values
+    )  # scores, queries, result, keys, values
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
     (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)
     yield Operation(
@@ -172,12 +183,17 @@ def unfused(
 
 
 def summa(
-    E: Column, mask: Column, b: Column, h: Column, l: Column, q: Column, m1: Column, m2: Column, nb: Column
+    E: Column,
+    mask: Column,
+    heads: tuple[Column, Column, Column, Column],
+    grid: tuple[Column, Column, Column],
 ) -> Iterator[Operation]:
-    """Yield attention as 2-D SUMMA products in nb panels (arXiv 2410.00273, operations of a layer).
+    """Yield attention as 2-D SUMMA products on a grid of m1 x m2 ranks in nb panels; collectives of a product are those of one panel.
 
-    All heads are on every rank. The head width is cut over m1, the queries over m2, the keys of a score over m1.
+    b sequences, h heads, all of them on every rank, l tokens, head width q. The head width is cut over m1, the queries over m2, the
+    keys of a score over m1.
     """
+    (b, h, l, q), (m1, m2, nb) = heads, grid
     lq, lc, qs = l // m2, l // m1, q // m1  # local queries, keys and head width
     r, rk = b * h * lq, b * h * l  # rows of queries and of keys
     n, u = r * lc, r * qs  # elements of local scores and queries

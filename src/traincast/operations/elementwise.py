@@ -1,4 +1,7 @@
-"""Elementwise operations, norms and dropout on local shapes (arXiv 2410.00273)."""
+"""Elementwise operations, norms and dropout on local shapes (arXiv 2410.00273, operations of a layer).
+
+E is the size of an element [byte]. Both passes of an operation are the same where only one is given.
+"""
 
 from dataclasses import replace
 
@@ -7,21 +10,20 @@ from traincast.operations.operation import Comms, Operation, PassCount, Vector
 
 
 def bias(name: str, E: Column, T: Column, o: Column) -> Operation:
-    """Return the addition of a bias of width o to T tokens (arXiv 2410.00273, operations of a layer)."""
-    addition = PassCount((Vector(T * o),), E * (T * o + o))  # 1 FLOP per element
+    """Return the addition of a bias of local width o to T tokens: 1 FLOP per element; nothing is saved."""
+    addition = PassCount((Vector(T * o),), E * (T * o + o))
     return Operation(name, addition, addition, weights=o, fused_with_neighbour=True)
 
 
 def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation:
-    """Return the activation of n elements (arXiv 2410.00273, operations of a layer)."""
+    """Return the activation of n elements: 8 FLOP per element forward, 13 backward; 2 inputs if one gates the other.
+
+    Forward reads the inputs and writes the result; backward reads inputs and gradient and writes gradients. The inputs are saved.
+    """
     return Operation(
         name,
-        PassCount(
-            (Vector(8 * n),), (inputs + 1) * E * n
-        ),  # 8 FLOP per element (arXiv 2410.00273); inputs read, result written
-        PassCount(
-            (Vector(13 * n),), (2 * inputs + 1) * E * n
-        ),  # 13 FLOP (same); inputs and gradient read, gradients written
+        PassCount((Vector(8 * n),), (inputs + 1) * E * n),
+        PassCount((Vector(13 * n),), (2 * inputs + 1) * E * n),
         saved_bytes=inputs * E * n,
         module="activation",
         recomputed_with="mlp",
@@ -32,14 +34,9 @@ def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation
 def moved(
     name: str, E: Column, forward: Column, backward: Column, module: str = "", weights: Column = 0.0
 ) -> Operation:
-    """Return elementwise work bound by memory traffic: residual additions, rotary positions, permutations."""
-    return Operation(
-        name,
-        PassCount((Vector(forward),), E * forward),
-        PassCount((Vector(backward),), E * backward),
-        weights=weights,
-        module=module,
-    )
+    """Return work bound by memory traffic, such as residual additions, of `forward` and `backward` elements; nothing is saved."""
+    there, back = PassCount((Vector(forward),), E * forward), PassCount((Vector(backward),), E * backward)
+    return Operation(name, there, back, weights=weights, module=module)
 
 
 def with_traffic(op: Operation, passes: Column) -> Operation:
@@ -48,11 +45,8 @@ def with_traffic(op: Operation, passes: Column) -> Operation:
         return op
     forward = replace(op.forward, nbytes=passes * op.forward.nbytes)
     is_shared = op.backward is op.forward
-    return replace(
-        op,
-        forward=forward,
-        backward=forward if is_shared else replace(op.backward, nbytes=passes * op.backward.nbytes),
-    )
+    backward = forward if is_shared else replace(op.backward, nbytes=passes * op.backward.nbytes)
+    return replace(op, forward=forward, backward=backward)
 
 
 def weights_without_work(name: str, E: Column, weights: Column) -> Operation:
@@ -62,8 +56,8 @@ def weights_without_work(name: str, E: Column, weights: Column) -> Operation:
 
 
 def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = False) -> Operation:
-    """Return dropout on n elements (arXiv 2410.00273, operations of a layer)."""
-    masking = PassCount((Vector(n),), n * (2 * E + mask))  # 1 FLOP per element
+    """Return dropout on n elements, 1 FLOP each; the mask, of `mask` bytes per element, is saved unless it is recomputed."""
+    masking = PassCount((Vector(n),), n * (2 * E + mask))
     saved = 0 * mask if recompute else mask * n
     return Operation(
         name, masking, masking, saved_bytes=saved, recompute=recompute, fused_with_neighbour=True
@@ -73,19 +67,14 @@ def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = Fal
 def norm(
     name: str, E: Column, r: Column, w: Column, forward: Comms = (), backward: Comms = (), vectors: int = 2
 ) -> Operation:
-    """Return the norm of r rows of width w (arXiv 2410.00273, operations of a layer)."""
+    """Return the norm of r rows of width w on the rank, with `vectors` weights per column; its input is saved.
+
+    9 FLOP per element forward; 8 and 4 sums of w elements per row backward.
+    """
     return Operation(
         name,
-        PassCount(
-            (Vector(9 * r * w),), E * (2 * r * w + 2 * r + vectors * w), forward
-        ),  # 9 FLOP per element (arXiv 2410.00273)
-        PassCount(
-            (
-                Vector(8 * r * w + 4 * r * (w - 1)),
-            ),  # 8 FLOP per element, 4 sums of w elements per row (arXiv 2410.00273)
-            E * (5 * r * w + vectors * w),
-            backward,
-        ),
+        PassCount((Vector(9 * r * w),), E * (2 * r * w + 2 * r + vectors * w), forward),
+        PassCount((Vector(8 * r * w + 4 * r * (w - 1)),), E * (5 * r * w + vectors * w), backward),
         weights=vectors * w,
         saved_bytes=E * r * w,
         module="norms",

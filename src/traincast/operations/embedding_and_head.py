@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.model import Model
 from traincast.core.quantities import Column
 from traincast.operations import elementwise, linear
 from traincast.operations.operation import Collective, Operation, PassCount, Vector
@@ -13,20 +12,20 @@ from traincast.operations.sharding import Sharding
 LOSS_SHARE_FORWARD: Final = 1 / 3  # forward's share of the loss's memory traffic (assumed)
 
 
-def vocabulary(model: Model, sharding: Sharding) -> Column:
+def vocabulary(sharding: Sharding) -> Column:
     """Return the rows of the embedding matrix on a rank; the vocabulary is padded so that every rank has the same multiple."""
     multiple = sharding.assumptions.memory.vocab_multiple
-    return -(-(model.vocab or 0) // (multiple * sharding.plan.tp)) * multiple
+    return -(-(sharding.model.vocab or 0) // (multiple * sharding.plan.tp)) * multiple
 
 
-def embedding(model: Model, sharding: Sharding) -> Iterator[Operation]:
+def embedding(sharding: Sharding) -> Iterator[Operation]:
     """Yield the embedding of tokens (or of image patches) and of learned positions."""
-    e, (rows, width) = model.hidden, sharding.residual_shape
+    model, e, (rows, width) = sharding.model, sharding.model.hidden, sharding.residual_shape
     if model.patch is not None:
         yield linear.linear("embedding.patches", sharding.plain_sizes, rows, model.patch, width)
         yield elementwise.bias("embedding.patches_bias", sharding.E, rows, width)
     else:
-        tokens, local = sharding.tokens, vocabulary(model, sharding)
+        tokens, local = sharding.tokens, vocabulary(sharding)
         lookup = elementwise.moved(
             "embedding.tokens", sharding.E, 2 * tokens * e, 3 * tokens * e, weights=local * e
         )
@@ -45,15 +44,16 @@ def embedding(model: Model, sharding: Sharding) -> Iterator[Operation]:
         yield sharding.dropout("embedding.dropout")
 
 
-def head(model: Model, sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
+def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
     """Yield the final norm, the projection onto the vocabulary, and the loss."""
+    model = sharding.model
     yield sharding.norm("head.norm")
     if model.vocab is None:
         yield elementwise.weights_without_work(
             "head.classes", sharding.E, (model.classes or 0) * (model.hidden + 1) + 0.0 * sharding.tokens
         )
         return
-    local = vocabulary(model, sharding)
+    local = vocabulary(sharding)
     projection = sharding.projection("head.projection", local)
     yield replace(projection, weights=0 * projection.weights) if shared or model.tied else projection
     yield loss(sharding, sharding.tokens * local)
@@ -61,30 +61,30 @@ def head(model: Model, sharding: Sharding, shared: bool = False) -> Iterator[Ope
 
 def loss(sharding: Sharding, logits: Column) -> Operation:
     """Return the cross-entropy on vocabulary-parallel logits: largest logit, sum and target's logit of a token are all-reduced."""
-    byte = sharding.assumptions.memory.element_bytes / 2  # an element of 16 bits has two
-    nbytes = sharding.assumptions.traffic.loss_bytes * byte * logits
-    peak = sharding.assumptions.memory.logit_bytes * sharding.plan.recipe.width * byte * logits
-    all_reduce = (
-        Collective("all-reduce", 3 * 4 * byte * sharding.tokens, "tp"),
-    )  # three fp32 numbers of a token
+    assumed, byte = sharding.assumptions, sharding.assumptions.memory.element_bytes / 2  # 16 bits are two
+    nbytes = assumed.traffic.loss_bytes * byte * logits
+    peak = assumed.memory.logit_bytes * sharding.plan.recipe.width * byte * logits
+    three_numbers = (Collective("all-reduce", 3 * 4 * byte * sharding.tokens, "tp"),)  # fp32, of a token
     # 4 FLOP per logit forward: largest, difference, exponential, sum; 2 backward: softmax less the target
-    forward = PassCount((Vector(4 * logits),), LOSS_SHARE_FORWARD * nbytes, all_reduce)
+    forward = PassCount((Vector(4 * logits),), LOSS_SHARE_FORWARD * nbytes, three_numbers)
     backward = PassCount((Vector(2 * logits),), (1 - LOSS_SHARE_FORWARD) * nbytes)
     return Operation("head.loss", forward, backward, peak_bytes=peak)
 
 
-def tied(model: Model, sharding: Sharding) -> Iterator[Operation]:
-    """Yield the last stage's copy of the embedding's weights, if head or multi-token prediction share them with another stage.
+def tied(sharding: Sharding) -> Operation:
+    """Return the last stage's copy of the embedding's weights, if head or multi-token prediction share them with another stage.
 
     A device that has both ends of the model has one copy (DeepSeek-V3: arXiv 2412.19437, section 3.2.3).
     """
-    yield elementwise.weights_without_work(
-        "head.tied", sharding.E, vocabulary(model, sharding) * model.hidden
-    )
+    weights = vocabulary(sharding) * sharding.model.hidden
+    return elementwise.weights_without_work("head.tied", sharding.E, weights)
 
 
-def mtp(model: Model, sharding: Sharding) -> Iterator[Operation]:
-    """Yield what joins the state and the next token's embedding in a multi-token-prediction module, before its layer and head."""
+def mtp(sharding: Sharding) -> Iterator[Operation]:
+    """Yield what joins the state and the next token's embedding in a multi-token-prediction module, before its layer and head.
+
+    The order is that of arXiv 2412.19437, section 2.2.
+    """
     yield sharding.norm("mtp.state_norm")
     yield sharding.norm("mtp.embedding_norm")
-    yield sharding.column_parallel("mtp.join", 2 * model.hidden, model.hidden)
+    yield sharding.column_parallel("mtp.join", 2 * sharding.model.hidden, sharding.model.hidden)

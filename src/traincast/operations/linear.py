@@ -1,13 +1,20 @@
-"""Linear layers on local shapes.
+"""Linear layers on local shapes (arXiv 2410.00273, operations of a layer).
 
-Every formula is from arXiv 2410.00273, operations of a layer. E is the size of an element [byte], T tokens, i and o the local
-input and output widths. All of them are numbers or columns over plans.
+T tokens, i and o the local input and output widths. All of them are numbers or columns over plans.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from traincast.core.quantities import Column
 from traincast.operations.operation import Collective, Comms, Gemm, Layout, Operation, PassCount
+
+
+class Routed(NamedTuple):
+    """Rows that the rank's experts receive, and the number of these experts, which divide the rows evenly."""
+
+    rows: Column
+    experts: Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +24,8 @@ class Sizes:
     E: Column  # an element of an activation or a weight [byte]
     operand: Column = 1  # an operand of a product, relative to E
     accumulated: Column = 1  # traffic of accumulating an element of the weight gradient, relative to E
-    # Casts to lower precision of an activation or a gradient, and of a weight, for a product.
-    casts: Column = 0
-    weight_casts: Column = 0
+    casts: Column = 0  # casts to lower precision of an activation or a gradient for a product
+    weight_casts: Column = 0  # of a weight
     low: bool = False  # whether products run at the rate of the precision recipe
     kept: Column = 1  # an operand that is saved for backward, relative to E
 
@@ -48,7 +54,25 @@ def linear(
     kept: Column | None = None,
     cast: tuple[Column, Column] = (1, 1),
 ) -> Operation:
-    """Return the linear layer y[T, o] = x[T, i] w[i, o] on local shapes (arXiv 2410.00273, operations of a layer)."""
+    """Return the linear layer y[T, o] = x[T, i] w[i, o] on local shapes; its input is saved.
+
+    Parameters
+    ----------
+    name : str
+        Name of the operation.
+    E : Sizes
+        Sizes of elements.
+    T, i, o : Column
+        Tokens, local input width, local output width.
+    forward, backward : tuple of Collective
+        Communication of each pass.
+    copies : Column, optional
+        Weight matrices that divide the tokens evenly (experts); one matrix if left out.
+    kept : Column, optional
+        Tokens whose input is saved for backward; all of them if left out.
+    cast : pair of Column
+        Share of the tokens of x and of dy that the rank casts to lower precision; the others arrive cast.
+    """
     layout: Layout = "one" if copies is None else "grouped"
     b: Column = 1 if copies is None else copies
     rows = T / b  # of each matrix
@@ -59,16 +83,11 @@ def linear(
     def product(m: Column, k: Column, n: Column) -> tuple[Gemm, ...]:
         return (Gemm(m, k, n, b, low=E.low, layout=layout),)
 
+    y_traffic, dx_traffic = E.read(x + w) + y_bytes + casts, E.read(y + w) + dx_bytes + casts_back
     return Operation(
         name,
-        PassCount(product(rows, i, o), E.read(x + w) + y_bytes + casts, forward, written=y_bytes, cast=casts),
-        PassCount(
-            product(rows, o, i),
-            E.read(y + w) + dx_bytes + casts_back,
-            backward,
-            written=dx_bytes,
-            cast=casts_back,
-        ),  # dx = dy w'
+        PassCount(product(rows, i, o), y_traffic, forward, written=y_bytes, cast=casts),
+        PassCount(product(rows, o, i), dx_traffic, backward, written=dx_bytes, cast=casts_back),  # dx = dy w'
         PassCount(product(i, rows, o), E.read(x + y) + dw_bytes, written=dw_bytes),  # dw = x' dy
         weights=w,
         saved_bytes=E.kept * E.E * (T if kept is None else kept) * i,
@@ -81,15 +100,14 @@ def summa_linear(
     T: Column,
     inputs: Column,
     outputs: Column,
-    m1: Column,
-    m2: Column,
-    nb: Column,
+    grid: tuple[Column, Column, Column],
     copies: Column | None = None,
 ) -> Operation:
-    """Return a linear layer as a 2-D SUMMA product in nb panels (arXiv 2410.00273, operations of a layer).
+    """Return a linear layer as a 2-D SUMMA product on a grid of m1 x m2 ranks in nb panels; its collectives are those of one panel.
 
-    A rank holds x[T, inputs/m1] and w[inputs/m2, outputs/m1]. The rest is broadcast, panel by panel.
+    A rank holds x[T, inputs/m1] and w[inputs/m2, outputs/m1] of the full widths. The rest is broadcast, panel by panel.
     """
+    m1, m2, nb = grid
     o = outputs // m1
     layout: Layout = "one" if copies is None else "grouped"
     c: Column = 1 if copies is None else copies
@@ -103,17 +121,16 @@ def summa_linear(
     def product(m: Column, k: Column, n: Column, accumulate: bool = False) -> tuple[Gemm, ...]:
         return (Gemm(m, k, n, c, accumulate, E.low, layout),)
 
+    forward, dx, dw = (
+        product(rows, inputs, o, accumulate=True),
+        product(rows, o, inputs),
+        product(inputs, rows, o),
+    )
     return Operation(
         name,
-        PassCount(
-            product(rows, inputs, o, True), nbytes + cast, (x_down, w_down), nb, written=y_bytes, cast=cast
-        ),
-        PassCount(
-            product(rows, o, inputs), nbytes + cast_back, (w_down, x_up), nb, written=y_bytes, cast=cast_back
-        ),
-        PassCount(
-            product(inputs, rows, o), E.read(x) + y_bytes + dw_bytes, (x_down, w_up), nb, written=dw_bytes
-        ),
+        PassCount(forward, nbytes + cast, (x_down, w_down), nb, written=y_bytes, cast=cast),
+        PassCount(dx, nbytes + cast_back, (w_down, x_up), nb, written=y_bytes, cast=cast_back),
+        PassCount(dw, E.read(x) + y_bytes + dw_bytes, (x_down, w_up), nb, written=dw_bytes),
         weights=c * (inputs // m2) * o,
         saved_bytes=E.kept * E.E * T * (inputs // m1),
     )

@@ -1,31 +1,114 @@
-"""The MLP of a layer, gated or not."""
+"""The MLP of a layer, gated or not, and the mixture of experts in its place.
+
+Experts: a rank has n = T/m1 tokens between blocks. Each is routed to K experts, so the ranks of an expert-parallel group exchange
+n K rows, and a rank computes n K rows with its E/ep experts, times the load of the fullest rank. With expert tensor parallelism etp
+ranks share an expert's width and gather each other's rows.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from traincast.core.model import Model
-from traincast.operations.elementwise import activation
-from traincast.operations.operation import Operation
+from traincast.core.model_blocks import Experts
+from traincast.core.quantities import Column
+from traincast.operations import elementwise
+from traincast.operations.linear import Routed, linear
+from traincast.operations.operation import Collective, Operation
 from traincast.operations.sharding import Sharding
 
 
-def mlp(
-    model: Model, sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True
-) -> Iterator[Operation]:
-    """Yield the MLP of one layer: up projection from e to f, activation, down projection to e."""
-    e, wide = model.hidden, model.up_projections * f
-    inner = sharding.tokens * sharding.local(f)
+def mlp(sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True) -> Iterator[Operation]:
+    """Yield an MLP of inner width f: up projection, activation, down projection.
+
+    Its result ends the layer, but that of shared experts is added to the other experts' first.
+    """
+    model, e = sharding.model, sharding.model.hidden
+    wide, inner = model.up_projections * f, sharding.tokens * sharding.local(f)
     up = sharding.column_parallel(f"{name}.fc1", e, wide)
     yield replace(up, module="mlp", recomputed_with="norms", role="up projection")
     if "mlp" in model.biases:
         yield sharding.column_parallel_bias(f"{name}.fc1_bias", wide)
-    activated = activation(f"{name}.{model.mlp}", sharding.E, inner, model.up_projections)
+    activated = elementwise.activation(f"{name}.{model.mlp}", sharding.E, inner, model.up_projections)
     yield replace(activated, saved_bytes=activated.saved_bytes + sharding.gate_bytes(inner))
     if model.dropout and model.inner_dropout:
         yield replace(sharding.dropout(f"{name}.inner_dropout", inner), module="activation")
     down = sharding.row_parallel(f"{name}.fc2", f, e)
     yield replace(down, recomputed_with="activation", role="down projection", only_makes_output=ends_layer)
     if "mlp" in model.biases:
-        yield replace(
-            sharding.row_parallel_bias(f"{name}.fc2_bias", ends_layer), only_makes_output=ends_layer
-        )
+        bias = sharding.row_parallel_bias(f"{name}.fc2_bias", ends_layer)
+        yield replace(bias, only_makes_output=ends_layer)
+
+
+def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
+    """Yield a mixture of experts: router, dispatch of tokens to their experts, the experts' MLPs, combination; then shared experts."""
+    model, plan = sharding.model, sharding.plan
+    n = sharding.residual_shape[0]
+    # Every rank has all of the router's weights, at 16 bits or above.
+    router = linear("experts.router", sharding.plain_sizes, n, model.hidden, config.experts)
+    weights = router.weights + (config.experts if config.router_bias else 0)
+    saved = (
+        0 * router.saved_bytes if config.shared_ffn else router.saved_bytes
+    )  # shared experts save the same input
+    yield replace(router, weights=weights, saved_bytes=saved, module="experts", recomputed_with="norms")
+    dispatch = _permutation("experts.permute", sharding, config.topk, (2, 3), to_experts=True)
+    # Inputs of experts with a capacity are padded to it, so the host need not know how many tokens come.
+    yield replace(dispatch, synchronises=config.capacity is None)
+    yield from _expert_mlps(sharding, config, n * config.topk * plan.etp * plan.load)
+    combine = _permutation("experts.unpermute", sharding, config.topk, (3, 3), to_experts=False)
+    yield replace(combine, module="")  # it ends the block, as fc2 does in a dense layer
+    if config.shared_ffn:
+        gate = model.hidden if config.shared_gate else 0
+        for op in mlp(sharding, config.shared_ffn, "shared", ends_layer=False):
+            yield replace(op, weights=op.weights + gate) if op.role == "down projection" else op
+
+
+def _permutation(
+    name: str, sharding: Sharding, topk: int, moves: tuple[int, int], to_experts: bool
+) -> Operation:
+    """Return the dispatch of rows, sorted by expert, to their experts, or the return of the results.
+
+    `moves` are the elements that forward and backward move for every element of a row. The fullest rank receives more than its
+    share, and all wait for it.
+    """
+    plan, (n, width) = sharding.plan, sharding.residual_shape
+    rows = n * topk
+    nbytes = sharding.E * rows * width * plan.load
+    exchange = Collective("all-to-all", nbytes, "ep", copies=topk)
+    gather = Collective("all-gather", nbytes * plan.etp, "etp")
+    scatter = Collective("reduce-scatter", nbytes * plan.etp, "etp")
+    elements = sharding.assumptions.traffic.expert_passes * rows * width
+    there, back = (gather, scatter) if to_experts else (scatter, gather)
+    moved = elementwise.moved(name, sharding.E, moves[0] * elements, moves[1] * elements, module="experts")
+    return replace(
+        moved,
+        has_framework_traffic=True,
+        forward=replace(moved.forward, collectives=(exchange, there)),
+        backward=replace(moved.backward, collectives=(exchange, back)),
+    )
+
+
+def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[Operation]:
+    """Yield the MLPs of the rank's experts on the rows they receive, all experts in one grouped product."""
+    model, passes = sharding.model, sharding.assumptions.traffic.expert_passes
+    e, f, wide = model.hidden, config.ffn, model.up_projections * config.ffn
+    routed = Routed(rows, config.experts / sharding.plan.ep)
+    up = sharding.column_parallel("experts.fc1", e, wide, routed)
+    down = sharding.row_parallel("experts.fc2", f, e, routed)
+    inner = down.saved_bytes / (sharding.sizes.kept * sharding.E)  # elements of the activation on the rank
+    yield replace(up, experts=True, module="experts", recomputed_with="experts", role="up projection")
+    if "mlp" in model.biases:
+        yield _expert_bias("experts.fc1_bias", sharding, routed, wide / sharding.plan.etp)
+    activated = elementwise.activation(
+        f"experts.{model.mlp}", sharding.E * passes, inner, model.up_projections
+    )
+    saved = sharding.plan.recipe.gates * activated.saved_bytes / passes + sharding.gate_bytes(inner)
+    yield replace(activated, saved_bytes=saved, recomputed_with="experts", has_framework_traffic=True)
+    yield replace(down, experts=True, recomputed_with="activation", role="down projection")
+    if "mlp" in model.biases:
+        yield _expert_bias("experts.fc2_bias", sharding, routed, e)
+
+
+def _expert_bias(name: str, sharding: Sharding, routed: Routed, width: Column) -> Operation:
+    """Return the biases of the rank's experts, of local width `width`, added to all rows."""
+    element = sharding.E * sharding.assumptions.traffic.expert_bias_passes
+    bias = elementwise.bias(name, element, routed.rows, width)
+    return replace(bias, weights=routed.experts * width, experts=True, has_framework_traffic=True)

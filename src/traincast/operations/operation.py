@@ -9,37 +9,19 @@ from typing import ClassVar, Literal
 
 from traincast.core.quantities import Column
 
-Unit = Literal[
-    "matrix", "low", "vector"
-]  # the matrix unit at 16 bits or above, at the rate of the recipe, the vector unit
+# The matrix unit at 16 bits or above, the matrix unit at the rate of the precision recipe, and the vector unit.
+Unit = Literal["matrix", "low", "vector"]
+# Axes of a plan; "cp" without the ranks of "ulysses". "weights": ranks with the same weights, "shards": those that shard one copy,
+# "replicas": those with the same shard. "ep", "etp", "experts", "expert shards" and "expert replicas": those of the experts.
 Axis = Literal[
-    "tp",
-    "tp2",
-    "cp",
-    "dp",
-    "pp",
-    "ep",
-    "etp",
-    "ulysses",
-    "weights",
-    "shards",
-    "replicas",
-    "experts",
-    "expert shards",
-    "expert replicas",
-]
+    "tp", "tp2", "cp", "dp", "pp", "ep", "etp", "ulysses", "weights", "shards", "replicas",
+    "experts", "expert shards", "expert replicas",
+]  # fmt: skip
 Layout = Literal["one", "grouped", "batched"]  # one matrix; one for each expert; one for each head
-Role = Literal[
-    "",
-    "qkv",
-    "core attention",
-    "output projection",
-    "attention norm",
-    "up projection",
-    "activation",
-    "down projection",
-]  # what selective recomputation of single operations (torchtitan's) distinguishes
-CollectiveKind = Literal[
+Role = Literal[  # what selective recomputation of single operations (torchtitan's) distinguishes
+    "", "qkv", "core attention", "output projection", "attention norm", "up projection", "activation", "down projection",
+]  # fmt: skip
+CollectiveKind = Literal[  # "send" passes a block to the neighbour in a ring
     "all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"
 ]
 
@@ -48,21 +30,17 @@ CollectiveKind = Literal[
 class Gemm:
     """`batch` products of an m x k by a k x n matrix on the matrix unit (arXiv 2410.00273, operations of a layer)."""
 
-    # Sizes of the matrices; columns over plans.
     m: Column
     k: Column
     n: Column
-    batch: Column = 1.0  # number of products; a column over plans
-    # Whether the product is added to a matrix that is there, which takes one addition more per element.
-    accumulate: bool = False
-    # Whether it runs at the rate of the precision recipe instead of at 16 bits (or above).
-    low: bool = False
-    # One product with the weights of a layer, one for each expert's, or one for each head of attention.
+    batch: Column = 1.0
+    accumulate: bool = False  # whether the product is added to a matrix, one addition more per element
+    low: bool = False  # whether it runs at the rate of the precision recipe instead of at 16 bits (or above)
     layout: Layout = "one"
 
     @property
     def unit(self) -> Unit:
-        """Return the unit that does the work, and its rate."""
+        """Unit that does the work, and its rate."""
         return "low" if self.low else "matrix"
 
     @property
@@ -75,7 +53,7 @@ class Gemm:
 class Vector:
     """Elementwise work and reductions on the vector unit."""
 
-    flops: Column  # arithmetic; a column over plans [FLOP]
+    flops: Column  # [FLOP]
     unit: ClassVar[Unit] = "vector"
 
 
@@ -86,45 +64,42 @@ Kernel = Gemm | Vector
 class Fused:
     """Shapes that decide the rate of a kernel that runs all of core attention (FlashAttention)."""
 
-    queries: Column  # queries of all heads, in tiles that the multiprocessors share; a column over plans
-    keys: Column  # keys of a query, masked ones included; a column over plans
-    share: Column  # share of the keys that the mask leaves
-    # Number of pieces that the keys of a query come in, each with a start of its own; a column over plans.
-    starts: Column
+    queries: Column  # of all heads, in tiles that the multiprocessors share
+    keys: Column  # of a query, masked ones included
+    share: Column  # of the keys that the mask leaves
+    starts: Column  # pieces that the keys of a query come in, each with a start of its own
     width: Column  # mean width of a head's keys and values
-    backward: bool = False  # whether it is the backward pass
+    backward: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
     """One collective operation."""
 
-    kind: CollectiveKind  # collective; ``"send"`` passes a block to the neighbour in a ring
-    # Size of the full tensor, not of the shard (all-to-all: of a rank's tensor; send: of the block); a
-    # column over plans [byte].
-    nbytes: Column
-    over: Axis  # communication group
-    copies: Column = 1.0  # all-to-all: number of members that each part goes to
+    kind: CollectiveKind
+    nbytes: Column  # full tensor, not the shard; all-to-all: a rank's tensor; send: the block [byte]
+    over: Axis
+    copies: Column = 1.0  # all-to-all: members that each part goes to
+
+
+Comms = tuple[Collective, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PassCount:
     """Arithmetic, memory traffic and communication of one pass of an operation."""
 
-    kernels: tuple[Kernel, ...]  # arithmetic
-    nbytes: Column  # memory traffic; a column over plans [byte]
-    collectives: tuple[Collective, ...] = ()  # communication; that of one panel where there are panels
-    # Panels of a SUMMA product, whose communication overlaps with the arithmetic; a column over plans.
-    panels: Column | None = None
-    # Rounds of ring attention: how often the collectives are repeated, overlapped with the arithmetic; a
-    # column over plans.
-    rounds: Column | None = None
-    # Part of the traffic that writes results of products, accumulation included; a column over plans
-    # [byte].
-    written: Column = 0.0
-    cast: Column = 0.0  # part of the traffic that casts to lower precision; a column over plans [byte]
+    kernels: tuple[Kernel, ...]
+    nbytes: Column  # memory traffic [byte]
+    collectives: Comms = ()  # of one panel where there are panels
+    panels: Column | None = None  # of a SUMMA product, whose communication overlaps with the arithmetic
+    rounds: Column | None = (
+        None  # of ring attention: the collectives are repeated, overlapped with the arithmetic
+    )
+    written: Column = 0.0  # part of the traffic that writes results of products, accumulation included [byte]
+    cast: Column = 0.0  # part of the traffic that casts to lower precision [byte]
     fused: Fused | None = None  # shapes of the one kernel that runs all of `kernels`, if there is one
-    launches: Column = 1.0  # kernels that the host launches; a column over plans
+    launches: Column = 1.0  # kernels that the host launches
 
     def __add__(self, other: "PassCount") -> "PassCount":
         """Return the work of both passes."""
@@ -141,7 +116,7 @@ class PassCount:
         )
 
     def flops(self, unit: Unit) -> Column:
-        """Count the arithmetic on one unit."""
+        """Count the arithmetic of the kernels on one unit [FLOP]."""
         return total(kernel.flops for kernel in self.kernels if kernel.unit == unit)
 
 
@@ -149,46 +124,36 @@ class PassCount:
 class Operation:
     """An operation of a layer on one rank, for one micro-batch."""
 
-    name: str  # block and operation, such as ``"mlp.fc1"``; for people to read, no behaviour depends on it
-    # The two passes; backward of a linear layer is the gradient of its input.
+    name: str  # block and operation, such as "mlp.fc1"; for people to read, no behaviour depends on it
     forward: PassCount
-    backward: PassCount
+    backward: PassCount  # of a linear layer: the gradient of its input
     weight: PassCount | None = None  # gradient of the weights, where it is work of its own
-    weights: Column = 0.0  # parameters on the rank; a column over plans
+    weights: Column = 0.0  # parameters on the rank
     experts: bool = False  # whether the weights belong to experts
-    saved_bytes: Column = 0.0  # activations saved for backward; a column over plans [byte]
+    saved_bytes: Column = 0.0  # activations saved for backward [byte]
     recompute: float = 0.0  # share of the forward pass that is recomputed before backward
-    # Whether recomputation of the layer leaves it out, because backward does not read its result.
-    output_unused: bool = False
-    # Whether it saves the layer's input, which a pipeline stage sends to the next.
-    saves_layer_input: bool = False
-    module: str = ""  # module that it is recomputed with
+    output_unused: bool = False  # whether recomputation leaves it out, as backward does not read its result
+    saves_layer_input: bool = False  # which a pipeline stage sends to the next
+    module: str = ""  # that it is recomputed with
     recomputed_with: str = ""  # module whose recomputation also restores the activations it saves
-    # Activations that are recomputed instead of saved; a column over plans [byte].
-    recomputed_bytes: Column = 0.0
-    peak_bytes: Column = 0.0  # temporary memory while it runs; a column over plans [byte]
-    # Whether the host waits for its result before it launches the next operation.
-    synchronises: bool = False
-    role: Role = ""  # role in the layer, for selective recomputation of single operations
-    # Whether its result is used for the layer's output only: backward reads its operands, not its result.
-    only_makes_output: bool = False
-    # Whether frameworks that fuse additions run it inside the kernel before or after it.
-    fused_with_neighbour: bool = False
-    # Whether its memory traffic is already that of a framework's kernels; `Assumptions.elementwise_passes`
-    # leaves it alone.
-    has_framework_traffic: bool = False
+    recomputed_bytes: Column = 0.0  # activations that are recomputed instead of saved [byte]
+    peak_bytes: Column = 0.0  # temporary memory while it runs [byte]
+    synchronises: bool = False  # whether the host waits for its result before it launches the next operation
+    role: Role = ""
+    only_makes_output: bool = False  # whether backward reads its operands, not its result
+    fused_with_neighbour: bool = False  # whether frameworks that fuse additions run it inside another kernel
+    has_framework_traffic: bool = (
+        False  # whether `elementwise_passes` of the assumptions leaves its traffic alone
+    )
 
     @property
     def whole_backward(self) -> PassCount:
-        """Return the gradients of input and weights as one pass."""
+        """Gradients of input and weights as one pass."""
         return self.backward if self.weight is None else self.backward + self.weight
 
 
 def total(terms: Iterable[Column]) -> Column:
-    """Sum terms without starting from an integer zero, which keeps units."""
+    """Sum terms without starting from an integer zero, which keeps units; 0.0 for no term."""
     iterator = iter(terms)
     first = next(iterator, 0.0)
     return sum(iterator, start=first)
-
-
-Comms = tuple[Collective, ...]

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.model import Model
 from traincast.core.quantities import Column
 from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding
@@ -11,43 +10,37 @@ from traincast.operations.sharding import Sharding
 NORMS_OF_PRE_NORM_LAYER: Final = 2  # a layer with more of them has norms after its blocks as well
 
 
-def apply_recompute(op: Operation, model: Model, sharding: Sharding, modules: frozenset[str]) -> Operation:
+def apply_recompute(op: Operation, sharding: Sharding) -> Operation:
     """Return the operation as the plan recomputes it."""
+    modules = sharding.plan.recomputed
     if "per-op" in modules and "full" not in modules:
-        return _selective_per_op(op, model, sharding)
-    if (
-        op.module in modules or "full" in modules
-    ):  # its activations may be restored by another module, see recomputed_with
-        op = replace(op, recompute=1.0, output_unused=_is_output_unused(op, model, sharding))
-    return (
-        replace(op, saved_bytes=0 * op.saved_bytes, recomputed_bytes=op.saved_bytes)
-        if op.recomputed_with in modules
-        else op
-    )
+        return _selective_per_op(op, sharding)
+    if op.module in modules or "full" in modules:
+        op = replace(op, recompute=1.0, output_unused=_is_output_unused(op, sharding))
+    if op.recomputed_with in modules:  # another module's recomputation restores its activations
+        op = replace(op, saved_bytes=0 * op.saved_bytes, recomputed_bytes=op.saved_bytes)
+    return op
 
 
-def _is_output_unused(op: Operation, model: Model, sharding: Sharding) -> bool:
+def _is_output_unused(op: Operation, sharding: Sharding) -> bool:
     """Return whether software leaves out an operation that only makes the layer's output, which the next layer saves as its input.
 
     XLA removes it as dead code; PyTorch's checkpoints that are not reentrant stop early, once backward has all it needs
     (since 2.1, torch.utils.checkpoint.set_checkpoint_early_stop). Of a gated MLP with 3.5 times the width that is a quarter of a
     layer's products. A norm after the block needs its result.
     """
-    return (
-        not sharding.assumptions.memory.recomputes_last
-        and op.only_makes_output
-        and model.norms == NORMS_OF_PRE_NORM_LAYER
-    )
+    is_pre_norm = sharding.model.norms == NORMS_OF_PRE_NORM_LAYER
+    return op.only_makes_output and is_pre_norm and not sharding.assumptions.memory.recomputes_last
 
 
-def _selective_per_op(op: Operation, model: Model, sharding: Sharding) -> Operation:
+def _selective_per_op(op: Operation, sharding: Sharding) -> Operation:
     """Recompute every second matrix product and all elementwise work; save the other products and fused attention.
 
     This is torchtitan's policy of selective checkpointing per operation: of the products in the order queries, keys, values, output
     projection, gate, up and down projection it saves the first, third, and so on, and the input of the layer. The last result is
     saved without being needed, in the place of the state between attention and MLP.
     """
-    gated = model.up_projections > 1
+    model, at, gated = sharding.model, sharding.heads(), sharding.model.gated
     q, k, v = (
         model.heads * model.head_width,
         model.groups * model.head_width,
@@ -60,8 +53,7 @@ def _selective_per_op(op: Operation, model: Model, sharding: Sharding) -> Operat
             recomputed = k / (q + k + v)
         case "core attention":  # all but the keys are saved
             recomputed = 0.0
-            heads = sharding.heads()
-            saved = op.saved_bytes - sharding.E * heads.rows[1] * heads.q / heads.l * heads.lq
+            saved = op.saved_bytes - sharding.E * at.rows[1] * at.q / at.l * at.lq
         case "output projection":
             saved = op.saved_bytes
         case "attention norm" if gated:

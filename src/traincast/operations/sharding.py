@@ -1,8 +1,8 @@
-"""Local shapes and communication of the operations of a layer on one rank, for any way to cut the layer.
+"""Sharding of a layer: 1-D tensor parallelism (Megatron), with context parallelism, and 2-D (SUMMA).
 
-The classes of `tensor_parallel` differ in where tokens and widths are cut. b micro-batch, l sequence, e hidden, f inner width, m1
-and m2 the two degrees. Shapes are divided first (floor), then multiplied by b, as the reference model does (arXiv 2410.00273,
-operations of a layer). Shapes are numbers or columns over plans.
+The classes differ in where tokens and widths are cut. b micro-batch, l sequence, e hidden, f inner width, m1 and m2 the two degrees:
+tp, and tp2 or cp. Shapes are divided first (floor), then multiplied by b, as the reference model does (arXiv 2410.00273, operations
+of a layer). Shapes are numbers or columns over plans.
 """
 
 from abc import ABC, abstractmethod
@@ -17,81 +17,62 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.operations import attention, elementwise
 from traincast.operations.attention import Heads, gathered
-from traincast.operations.linear import Sizes
-from traincast.operations.operation import Axis, Collective, Comms, Operation, PassCount
+from traincast.operations.linear import Routed, Sizes, linear, summa_linear
+from traincast.operations.operation import Axis, Collective, CollectiveKind, Comms, Operation, PassCount
 
 
 @dataclass(frozen=True)
 class Sharding(ABC):
-    """Local shard of a layer; the concrete classes stand in `tensor_parallel`."""
+    """Local shapes, communication and linear layers of a layer on one rank."""
 
-    model: Model  # the transformer, with full shapes
-    plan: Plans  # plans, one or columns of them
-    assumptions: Assumptions  # sizes of elements
+    model: Model
+    plan: Plans
+    assumptions: Assumptions
 
     sequence_axis: Axis = "cp"  # group that the sequence is cut over, besides tensor parallelism
 
     @cached_property
     def E(self) -> Column:
-        """Return the size of an element [byte]."""
+        """Size of an element [byte]."""
         return self.plan.recipe.width * self.assumptions.memory.element_bytes
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Return the element sizes of linear layers at the rate of the precision recipe."""
-        return self._sizes(low=True)
+        """Element sizes of linear layers at the rate of the precision recipe."""
+        recipe, assumed = self.plan.recipe, self.assumptions
+        if recipe.rate not in ("fp8", "int8", "fp4"):
+            return self.plain_sizes
+        casts, weight_casts = assumed.traffic.cast_passes, assumed.traffic.weight_cast_passes
+        kept, accumulated = recipe.operand if assumed.memory.saves_casts else 1, self.plain_sizes.accumulated
+        casts, weight_casts = recipe.casts * casts, recipe.casts * weight_casts
+        return Sizes(self.E, recipe.operand, accumulated, casts, weight_casts, True, kept)
 
     @cached_property
     def plain_sizes(self) -> Sizes:
-        """Return the element sizes of linear layers that stay at 16 bits or above: embedding, router, head."""
-        return self._sizes(low=False)
-
-    def _sizes(self, low: bool) -> Sizes:
-        """Return the element sizes of a linear layer at the rate of the precision recipe (`low`) or at 16 bits."""
-        recipe, plan, assumed = self.plan.recipe, self.plan, self.assumptions
-        accumulated = (
-            plan.gradient_bytes * assumed.traffic.accumulation_passes / (2 * recipe.width)
-        )  # 2 bytes of 16 bits
-        if not (low and recipe.rate in ("fp8", "int8", "fp4")):
-            return Sizes(self.E, 1, accumulated)
-        casts, weight_casts = (
-            recipe.casts * assumed.traffic.cast_passes,
-            recipe.casts * assumed.traffic.weight_cast_passes,
-        )
-        kept = recipe.operand if assumed.memory.saves_casts else 1
-        return Sizes(self.E, recipe.operand, accumulated, casts, weight_casts, low, kept)
+        """Element sizes of linear layers that stay at 16 bits or above: embedding, router, head."""
+        passes, width = self.assumptions.traffic.accumulation_passes, self.plan.recipe.width
+        return Sizes(self.E, 1, self.plan.gradient_bytes * passes / (2 * width))  # 2 bytes of 16 bits
 
     @cached_property
     def tokens(self) -> Column:
-        """Return the tokens of one micro-batch on the rank, T = b (l/m2)."""
+        """Tokens of one micro-batch on the rank, T = b (l/m2)."""
         return self.plan.mbs * (self.model.seq // self.plan.context)
 
     @cached_property
     @abstractmethod
     def residual_shape(self) -> tuple[Column, Column]:
-        """Return rows and width of the rank's part of the residual stream, the activation between blocks."""
+        """Rows and width of the rank's part of the residual stream, the activation between blocks."""
 
     @abstractmethod
-    def column_parallel(
-        self,
-        name: str,
-        inputs: Column,
-        outputs: Column,
-        rows: Column | None = None,
-        copies: Column | None = None,
-    ) -> Operation:
-        """Return a linear layer whose output is cut over tensor ranks; the first of a block."""
+    def column_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
+        """Return a linear layer of full widths i and o whose output is cut over tensor ranks; the first of a block.
+
+        It works on the rank's tokens, or on the rows that are `routed` to its experts.
+        """
 
     @abstractmethod
-    def row_parallel(
-        self,
-        name: str,
-        inputs: Column,
-        outputs: Column,
-        rows: Column | None = None,
-        copies: Column | None = None,
-    ) -> Operation:
-        """Return a linear layer whose input is cut over tensor ranks; the last of a block."""
+    def row_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
+        """Return a linear layer of full widths i and o whose input is cut over tensor ranks; the last of a block."""
 
     @abstractmethod
     def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
@@ -133,19 +114,15 @@ class Sharding(ABC):
         return width // self.plan.tp
 
     def dropout(self, name: str, elements: Column | None = None) -> Operation:
-        """Return dropout on the rank."""
+        """Return dropout on the rank, that of the residual stream if `elements` is left out."""
         rows, width = self.residual_shape
-        return elementwise.dropout(
-            name, self.E, self.assumptions.memory.mask_bytes, rows * width if elements is None else elements
-        )
+        n = rows * width if elements is None else elements
+        return elementwise.dropout(name, self.E, self.assumptions.memory.mask_bytes, n)
 
     def gate_bytes(self, elements: Column) -> Column:
         """Return the memory of the activated gate of a gated MLP, if it is saved beside gate and product [byte]."""
-        return (
-            self.E
-            * elements
-            * float(self.assumptions.memory.saves_elementwise and self.model.up_projections > 1)
-        )
+        saved = self.assumptions.memory.saves_elementwise and self.model.gated
+        return self.E * elements * float(saved)
 
     def heads(self, local: bool = False) -> Heads:
         """Return the shapes of core attention on the local heads, queries cut over the sequence."""
@@ -155,17 +132,9 @@ class Sharding(ABC):
         skipped: Any = self.assumptions.attention.causal_skipping
         share: Any = 1 if not (model.causal or local) else 1 - skipped * (1 - model.attended(local) / full)
         kv = -(-model.groups // head_ways)  # keys and values with fewer heads than ranks are replicated
+        lq = model.seq // plan.context * plan.ulysses
         q, v = model.head_width, model.value_width
-        return Heads(
-            plan.mbs,
-            model.heads // head_ways,
-            kv,
-            model.seq // plan.context * plan.ulysses,
-            model.seq,
-            q,
-            v,
-            share,
-        )
+        return Heads(plan.mbs, model.heads // head_ways, kv, lq, model.seq, q, v, share)
 
     def attention(self, local: bool = False) -> Iterator[Operation]:
         """Yield core attention."""
@@ -196,11 +165,8 @@ class Sharding(ABC):
         """Return the communication of context parallelism: keys and values gathered or sent round a ring, or heads exchanged."""
         plan, kv_bytes = self.plan, self.E * at.kv_elements
         if plan.cp_kind == "ulysses":
-            elements = (
-                at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses
-            )  # queries, result, keys, values
-            exchange = (Collective("all-to-all", self.E * elements * plan.ulysses, "ulysses"),)
-            return exchange, exchange
+            elements = at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses
+            return (self._exchange(elements * plan.ulysses),) * 2
         if plan.cp_kind in ("ring", "hybrid"):
             block = (
                 kv_bytes * plan.ulysses / plan.cp
@@ -214,8 +180,174 @@ class Sharding(ABC):
         if kind != "hybrid" and (kind != "ulysses" or self.plan.attention == "flash"):
             return None
         at = self.heads()
-        elements = at.b * at.lq * (at.h + at.kv) * (at.q + at.v)  # queries, result, keys, values
-        exchange = (Collective("all-to-all", self.E * elements, "ulysses"),)
-        return Operation(
-            "attention.exchange", PassCount((), 0 * self.E, exchange), PassCount((), 0 * self.E, exchange)
+        both_ways = PassCount((), 0 * self.E, self._exchange(at.b * at.lq * (at.h + at.kv) * (at.q + at.v)))
+        return Operation("attention.exchange", both_ways, both_ways)
+
+    def _exchange(self, elements: Column) -> Comms:
+        """Return the all-to-all of the elements of queries, result, keys and values."""
+        return (Collective("all-to-all", self.E * elements, "ulysses"),)
+
+
+class OneD(Sharding):
+    """1-D tensor parallelism (Megatron), with sequence parallelism between blocks unless the plan turns it off.
+
+    Inside a block, widths are cut over m1. Between blocks, tokens are.
+    """
+
+    @property
+    def _token_ways(self) -> Column:
+        """Return how many tensor ranks the tokens between blocks are cut over."""
+        return self.plan.tp if self.plan.sp else 1.0
+
+    @cached_property
+    def residual_shape(self) -> tuple[Column, Column]:
+        """Return b (l/m2/m1) rows of full width."""
+        return self.plan.mbs * (self.model.seq // self.plan.context // self._token_ways), self.model.hidden
+
+    def _scatter(self, width: Column) -> Comms:
+        """Return the sum over tensor ranks of tokens at full width: a reduce-scatter, or an all-reduce without `sp`."""
+        kind: CollectiveKind = "reduce-scatter" if self.plan.sp else "all-reduce"
+        return (Collective(kind, self.E * self.tokens * width, "tp"),)
+
+    def _gather(self, width: Column, operand: bool = False) -> Comms:
+        """Return the all-gather of tokens at full width, none without `sp`; an operand of a product may be cast before."""
+        size = self.sizes.operand if operand and self.assumptions.collectives.gathers_operands else 1
+        return (Collective("all-gather", size * self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
+
+    @property
+    def _cast_share(self) -> Column:
+        """Return the share of gathered tokens that a rank casts: its own part if they are cast before they are gathered."""
+        return 1 / self.plan.tp if self.plan.sp and self.assumptions.collectives.gathers_operands else 1
+
+    def column_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
+        """Return w[i, o/m1]; the input gradient is reduce-scattered."""
+        if routed is not None:
+            return linear(name, self.sizes, routed.rows, i, o // self.plan.etp, copies=routed.experts)
+        keeps = self.assumptions.memory.saves_gathered or not self.plan.sp
+        kept = self.tokens if keeps else self.tokens // self.plan.tp
+        second_gather = () if keeps else self._gather(i, operand=True)
+        backward, cast = (*second_gather, *self._scatter(i)), (self._cast_share, 1)
+        return linear(
+            name, self.sizes, self.tokens, i, o // self.plan.tp, backward=backward, kept=kept, cast=cast
         )
+
+    def row_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
+        """Return w[i/m1, o]; the output is reduce-scattered."""
+        if routed is not None:
+            return linear(name, self.sizes, routed.rows, i // self.plan.etp, o, copies=routed.experts)
+        cast = 1, self._cast_share
+        return linear(name, self.sizes, self.tokens, i // self.plan.tp, o, self._scatter(o), cast=cast)
+
+    def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """Return the layer on the rank's own tokens; the norm that follows gathers the narrow result."""
+        return linear(name, self.sizes, self.residual_shape[0], inputs, outputs)
+
+    def gather_narrow(self, width: Column) -> Comms:
+        """Return an all-gather over tensor ranks."""
+        return self._gather(width)
+
+    def projection(self, name: str, local: Column) -> Operation:
+        """Return a column-parallel layer on gathered tokens."""
+        e, keeps = self.model.hidden, self.assumptions.memory.saves_gathered or not self.plan.sp
+        kept = self.tokens if keeps else self.residual_shape[0]
+        return linear(name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept)
+
+    def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
+        """Return the reduce-scatter of the embeddings and the all-gather of their gradient."""
+        return self._scatter(width), self._gather(width)
+
+    def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
+        """Return the norm of the rank's own rows; the result is gathered for the next block."""
+        e, gathers = self.model.hidden, self.assumptions.collectives.gathers_operands
+        forward = self._gather(e, operand=True) if gather else ()
+        backward: Comms = ()
+        if returned and self.plan.sp:  # gathers the gradient of the row-parallel layer's result
+            backward = (
+                self._gather(e, operand=True) if gathers else self._scatter(e)
+            )  # the paper writes its equal
+        return elementwise.norm(
+            name, self.E, *self.residual_shape, forward, backward, vectors=self.model.norm_vectors
+        )
+
+    def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
+        """Return all tokens and the full width."""
+        return self.tokens, self.model.hidden
+
+
+class Context(OneD):
+    """2-D context parallelism: 1-D tensor parallelism over m1, the sequence cut over m2, keys and values exchanged."""
+
+    def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
+        """Return the shapes of the reference model: the MLP's bias after the reduce-scatter, attention's cut over its width."""
+        e = self.model.hidden
+        return (self.residual_shape[0], e) if ends_layer else (self.tokens, e // self.plan.tp)
+
+
+@dataclass(frozen=True)
+class Summa(Sharding):
+    """2-D SUMMA: activations cut over tokens (m2) and width (m1), every product in panels on the m1 x m2 grid."""
+
+    sequence_axis: Axis = "tp2"
+
+    @cached_property
+    def residual_shape(self) -> tuple[Column, Column]:
+        """Return b (l/m2) rows of width e/m1."""
+        return self.tokens, self.model.hidden // self.plan.tp
+
+    @property
+    def _grid(self) -> tuple[Column, Column, Column]:
+        """Degrees m1 and m2, and panels."""
+        return self.plan.tp, self.plan.tp2, self.plan.panels
+
+    def column_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
+        """Return a SUMMA product; column- and row-parallel layers are the same."""
+        rows, copies = routed or (self.tokens, None)
+        return summa_linear(name, self.sizes, rows, i, o, self._grid, copies)
+
+    row_parallel = column_parallel
+
+    def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
+        """Return a SUMMA product, as for any other layer."""
+        return self.column_parallel(name, inputs, outputs)
+
+    def gather_narrow(self, width: Column) -> Comms:
+        """Return nothing: the next product broadcasts its operands."""
+        return ()
+
+    def projection(self, name: str, local: Column) -> Operation:
+        """Return a SUMMA product, as for any other layer."""
+        return self.column_parallel(name, self.model.hidden, local * self.plan.tp)
+
+    def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
+        """Return the reduce-scatter over the columns of the grid, and the all-gather of the gradient."""
+        comms = (Collective("reduce-scatter", self.E * self.tokens * width, "tp"),)
+        return comms, (Collective("all-gather", comms[0].nbytes, "tp"),)
+
+    def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
+        """Return the norm of rows cut over m1: moments (forward), their gradients and the weights' (backward) are all-reduced."""
+        r, w = self.residual_shape
+        # Erratum 1: the published model cut l.
+        width = getattr(self.model, self.assumptions.traffic.summa_norm_width) // self.plan.tp
+        forward = (Collective("all-reduce", 2 * self.E * r, "tp"),)  # two moments per row
+        # Two weights per column, two moments per row.
+        backward = (Collective("all-reduce", self.E * (2 * w + 2 * r), "tp"),)
+        return elementwise.norm(name, self.E, r, width, forward, backward, self.model.norm_vectors)
+
+    def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
+        """Return all tokens and the local width."""
+        return self.tokens, self.model.hidden // self.plan.tp
+
+    def attention(self, local: bool = False) -> Iterator[Operation]:
+        """Yield core attention as SUMMA products if the plan asks for them, else as with context parallelism."""
+        if self.plan.attention != "summa":
+            yield from super().attention(local)
+            return
+        model, mask = self.model, self.assumptions.memory.mask_bytes
+        heads = self.plan.mbs, model.heads, model.seq, model.head_width
+        yield from attention.summa(self.E, mask, heads, self._grid)
+
+
+def sharding_of(model: Model, plan: Plans, assumptions: Assumptions) -> Sharding:
+    """Return the sharding that plans ask for."""
+    kind = Summa if plan.tp_kind == "summa" else OneD if plan.cp_kind == "none" else Context
+    return kind(model, plan, assumptions)
