@@ -73,7 +73,9 @@ def test_no_circles(depth):
 def test_nothing_is_imported_by_a_name_in_a_string():
     """A dynamic import would be an arrow that no linter sees."""
     named = [
-        module for module, file in MODULES.items() if "import_module(" in file.read_text(encoding="utf-8")
+        module
+        for module, file in MODULES.items()
+        if any(call in file.read_text(encoding="utf-8") for call in ("import_module(", "attach_stub("))
     ]
     assert named == ["traincast"]
 
