@@ -5,7 +5,7 @@ The rules are those of S. Bekman, "Software tune up for the best performance" (M
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final
 
@@ -29,17 +29,17 @@ from traincast.analysis.per_parameter import (
     recomputes_all,
     throughput,
 )
-from traincast.core.errors import InputError
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.units import GIB, gib, percent, rate, signed
-from traincast.step.estimate import Estimate, estimate
+from traincast.planner.plan_changes import estimate_with
+from traincast.step.estimate import Estimate
 from traincast.step.model_flops import hardware_flops_per_token
 
 BEKMAN: Final = "Bekman"
 MEGATRON: Final = "arXiv 2104.04473"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RuleOfThumb(Result):
     """A rule of thumb and the figure that the estimator predicts for the same quantity."""
 
@@ -103,7 +103,7 @@ class Advice(Result):
     @cached_property
     def rules(self) -> Annotated[list[RuleOfThumb], Doc(key="rules_of_thumb")]:
         """Rules of thumb with the estimator's figures."""
-        return [*_memory_and_flop_rules(self), *_time_rules(self)]
+        return list(_rules_of_thumb(self))
 
 
 def advise(
@@ -145,110 +145,52 @@ def advise(
     return advice
 
 
-def _memory_and_flop_rules(advice: Advice) -> Iterator[RuleOfThumb]:
-    """Yield rules on bytes and FLOPs."""
+def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
+    """Yield rules on bytes, FLOPs and time; about, rule, here, low, high, exact."""
     est, plan = advice.est, one_plan(advice.est)
-    bytes_per_parameter = per_parameter().training
-    states = bytes_per_parameter * est.model.parameters
+    per_byte = per_parameter().training
+    states = per_byte * est.model.parameters
     low, high = states / plan.gpus, states / (plan.tp * plan.tp2 * plan.pp)
     exact = sum(float(est.memory[name]) for name in STATES)
-    rule = f"{bytes_per_parameter:.0f} B a parameter: {low / GIB:.1f} to {gib(high)}"
-    yield RuleOfThumb(
-        about="model states of a rank", rule=rule, here=gib(exact), low=low, high=high, exact=exact
-    )
-    context = float(est.memory.get("buffers", 0.0))
-    if context:
-        yield RuleOfThumb(
-            about="context, libraries",
-            rule="0.5 to 2 GB",
-            here=f"{context / 1e9:.2f} GB",
-            low=0.5e9,
-            high=2e9,
-            exact=context,
-        )
-    full_recompute = recomputes_all(est)
-    thumb = flops_of_thumb(est.model, est.gbs, full_recompute)
-    counted = (
-        hardware_flops_per_token(est.model, "full" if full_recompute else "none", "megatron-full")
-        * est.model.seq
-        * est.gbs
-    )
-    rule = f"{8 if full_recompute else 6} × P × tokens: {rate(thumb, 'FLOP')}"
-    yield RuleOfThumb(
-        about="work of a step",
-        rule=rule,
-        here=f"{rate(counted, 'FLOP')}",
-        low=thumb,
-        high=thumb,
-        exact=counted,
-    )
-
-
-def _time_rules(advice: Advice) -> Iterator[RuleOfThumb]:
-    """Yield rules on time."""
-    est, plan = advice.est, one_plan(advice.est)
+    rule = f"{per_byte:.0f} B a parameter: {low / GIB:.1f} to {gib(high)}"
+    yield RuleOfThumb("model states of a rank", rule, gib(exact), low, high, exact)
+    if context := float(est.memory.get("buffers", 0.0)):
+        here = f"{context / 1e9:.2f} GB"
+        yield RuleOfThumb("context, libraries", "0.5 to 2 GB", here, 0.5e9, 2e9, context)
+    recomputed = recomputes_all(est)
+    thumb = flops_of_thumb(est.model, est.gbs, recomputed)
+    of_token = hardware_flops_per_token(est.model, "full" if recomputed else "none", "megatron-full")
+    counted = of_token * est.model.seq * est.gbs
+    rule = f"{8 if recomputed else 6} × P × tokens: {rate(thumb, 'FLOP')}"
+    yield RuleOfThumb("work of a step", rule, rate(counted, "FLOP"), thumb, thumb, counted)
     backward = _backward_over_forward(est)
-    yield RuleOfThumb(
-        about="backward pass", rule="2 × forward", here=f"{backward:.2f} ×", low=2.0, high=2.0, exact=backward
-    )
-    cost = _full_recompute_cost(est)
-    if cost is not None:
-        here = f"{percent(cost[0])} slower, -{gib(cost[1])}"
-        yield RuleOfThumb(
-            about="full recomputation", rule="20 to 25% slower", here=here, low=0.20, high=0.25, exact=cost[0]
-        )
+    yield RuleOfThumb("backward pass", "2 × forward", f"{backward:.2f} ×", 2.0, 2.0, backward)
+    none, full = (estimate_with(est, recompute=modules, recompute_every=1) for modules in ("none", "full"))
+    if none is not None and full is not None:
+        slower = 1 - float(none.step_seconds / full.step_seconds)
+        here = f"{percent(slower)} slower, -{gib(float(none.memory_bytes - full.memory_bytes))}"
+        yield RuleOfThumb("full recomputation", "20 to 25% slower", here, 0.20, 0.25, slower)
     gain = next((option.gain for option in advice.batches if option.gbs == 2 * est.gbs), None)
     if gain is not None:
         here = f"{signed(gain)} with twice as much"
-        yield RuleOfThumb(
-            about="accumulation", rule="20 to 30% faster", here=here, low=0.2, high=0.3, exact=gain
-        )
+        yield RuleOfThumb("accumulation", "20 to 30% faster", here, 0.2, 0.3, gain)
     mfu = next(row.mfu for row in advice.throughput if row.convention == "megatron-full")
     if mfu is not None:
-        yield RuleOfThumb(about="MFU", rule="50% is good", here=percent(mfu), low=0.5, high=0.5, exact=mfu)
-    domain = est.system.fast_domain
-    yield RuleOfThumb(
-        about="tensor parallelism",
-        rule=f"at most a node's {domain} GPUs",
-        here=f"{plan.tp * plan.tp2}",
-        high=float(domain),
-        exact=float(plan.tp * plan.tp2),
-        source=MEGATRON,
-    )
+        yield RuleOfThumb("MFU", "50% is good", percent(mfu), 0.5, 0.5, mfu)
+    tp, domain = plan.tp * plan.tp2, est.system.fast_domain
+    rule = f"at most a node's {domain} GPUs"
+    yield RuleOfThumb("tensor parallelism", rule, str(tp), None, float(domain), float(tp), MEGATRON)
     needed = advice.network.needed_per_node
-    yield RuleOfThumb(
-        about="bandwidth of a node",
-        rule="at least 400 Gb/s",
-        here=f"{needed * 8e-9:,.0f} Gb/s needed",
-        low=5e10,
-        exact=needed,
-    )
+    here = f"{needed * 8e-9:,.0f} Gb/s needed"
+    yield RuleOfThumb("bandwidth of a node", "at least 400 Gb/s", here, 5e10, None, needed)
 
 
 def _backward_over_forward(est: Estimate) -> float:
     """Return the layers' backward time relative to forward, without communication and recomputation."""
-    forward = backward = 0.0
+    seconds = dict.fromkeys(("forward", "backward"), 0.0)
     for part, count in est.stages.model_parts.items():
-        for one in est.timed[part]:
-            forward += float(count) * float(one.forward.compute + one.forward.memory)
-            backward += float(count) * float(one.backward.compute + one.backward.memory)
-    return backward / forward
-
-
-def _full_recompute_cost(est: Estimate) -> tuple[float, float] | None:
-    """Return the share of throughput that full recompute costs, and the memory it saves [byte]; None where a plan cannot run."""
-    plan = one_plan(est)
-    try:
-        none, full = (
-            estimate(
-                est.model,
-                est.system,
-                replace(plan, recompute=recompute, recompute_every=1),
-                gbs=est.gbs,
-                assumptions=est.assumptions,
-            )
-            for recompute in ("none", "full")
-        )
-    except InputError:
-        return None
-    return 1 - float(none.step_seconds / full.step_seconds), float(none.memory_bytes - full.memory_bytes)
+        for timed in est.timed[part]:
+            for direction in seconds:
+                work = getattr(timed, direction)
+                seconds[direction] += float(count) * float(work.compute + work.memory)
+    return seconds["backward"] / seconds["forward"]

@@ -20,12 +20,8 @@ from traincast.step.validity import broken_rules
 MICRO_BATCH_FACTORS: Final = (0.5, 2, 4, 8)  # micro-batches tried, relative to the plan's
 GLOBAL_BATCH_FACTORS: Final = (0.5, 2, 4)  # global batches tried, relative to the plan's
 NETWORK_SHARE: Final = 0.05  # of the step that may wait for bandwidth between nodes
-MAX_BANDWIDTH_FACTOR: Final = (
-    2.0**20
-)  # the search runs from the machine's bandwidth over this factor to that times it
-BANDWIDTHS_PER_ROUND: Final = (
-    49  # evaluated as one column; each of three rounds narrows the bracket to one step of it
-)
+MAX_BANDWIDTH_FACTOR: Final = 2.0**20  # the search runs from the machine's bandwidth over it to that times it
+BANDWIDTHS_PER_ROUND: Final = 49  # one column; each of three rounds narrows the bracket to one step of it
 UNLIMITED_BANDWIDTH_FACTOR: Final = 1e12  # only the latency is left
 
 
@@ -46,55 +42,39 @@ class BatchSizeOption(Result):
 def batches(est: Estimate) -> list[BatchSizeOption]:
     """Estimate other micro-batches at the same global batch, and more or less gradient accumulation at the same micro-batch.
 
-    Parameters
-    ----------
-    est : Estimate
-        Estimate of one plan.
-
-    Returns
-    -------
-    list of BatchSizeOption
-        The plan's own first, then micro-batches and global batches, ascending; those that the rules allow.
+    The plan's own sizes come first, then micro-batches and global batches, ascending; those that the rules allow.
     """
     plan = one_plan(est)
     current = np.array([float(plan.mbs)])
-    other_sizes = np.array(
-        [plan.mbs * factor for factor in MICRO_BATCH_FACTORS if plan.mbs * factor % 1 == 0]
-    )
-    other_batches = [
-        (int(est.gbs * factor), current) for factor in GLOBAL_BATCH_FACTORS if est.gbs * factor % 1 == 0
-    ]
-    sizes = [(est.gbs, current), (est.gbs, other_sizes), *other_batches]
+    other_mbs = np.array([plan.mbs * factor for factor in MICRO_BATCH_FACTORS if plan.mbs * factor % 1 == 0])
+    other_gbs = [est.gbs * factor for factor in GLOBAL_BATCH_FACTORS if est.gbs * factor % 1 == 0]
+    sizes = [(est.gbs, current), (est.gbs, other_mbs), *((int(gbs), current) for gbs in other_gbs)]
     return [option for gbs, mbs in sizes for option in _valid_options(est, plan, gbs, mbs)]
 
 
 def _valid_options(est: Estimate, plan: Plan, gbs: int, mbs: Floats) -> Iterator[BatchSizeOption]:
     """Yield the micro-batch sizes that break no rule, estimated as one column."""
-    broken = broken_rules(est.model, replace(plan.columns(), mbs=mbs), gbs, est.system.fast_domain).values()
+    broken = broken_rules(est.model, replace(plan.columns(), mbs=mbs), gbs, est.system.fast_domain)
     invalid = np.zeros(mbs.shape, bool)
-    for rows in broken:
-        invalid = invalid | rows
+    for rows in broken.values():
+        invalid |= rows
     mbs = mbs[~invalid]
     if not len(mbs):
         return
-    estimates = estimate_columns(
-        est.model, est.system, replace(plan.columns(), mbs=mbs), gbs, est.assumptions
-    )
-    time, memory = (
-        np.broadcast_to(column, mbs.shape) for column in (estimates.step_seconds, estimates.memory_bytes)
-    )
-    parts = {name: np.broadcast_to(column, mbs.shape) for name, column in estimates.breakdown.items()}
+    columns = replace(plan.columns(), mbs=mbs)
+    others = estimate_columns(est.model, est.system, columns, gbs, est.assumptions)
+    time, parts = others.step_seconds, others.breakdown
+    figures = {
+        "gain": gbs / time * est.step_seconds / est.gbs - 1,
+        "bubble": parts["bubble"] / time,
+        "update": (parts["optimizer_step"] + parts["dp_comm"]) / time,
+        "memory_bytes": others.memory_bytes,
+    }
     for i, size in enumerate(mbs):
-        yield BatchSizeOption(
-            mbs=int(size),
-            gbs=gbs,
-            accumulation=int(gbs / plan.dp / size),
-            gain=float(gbs / time[i] * est.step_seconds / est.gbs) - 1,
-            bubble=float(parts["bubble"][i] / time[i]),
-            update=float((parts["optimizer_step"][i] + parts["dp_comm"][i]) / time[i]),
-            memory_bytes=float(memory[i]),
-            fits=bool(memory[i] <= est.system.accelerator.hbm_bytes),
-        )
+        row = {name: float(np.broadcast_to(column, mbs.shape)[i]) for name, column in figures.items()}
+        fits = bool(row["memory_bytes"] <= est.system.accelerator.hbm_bytes)
+        accumulation = int(gbs / plan.dp / size)
+        yield BatchSizeOption(mbs=int(size), gbs=gbs, accumulation=accumulation, fits=fits, **row)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,23 +96,6 @@ def network(est: Estimate, share: float = NETWORK_SHARE) -> Network:
 
     The time that waits is the step time less that with a network of the same latency and unlimited bandwidth. Bandwidths are
     columns over machines; two further rounds refine the bracket around the least sufficient one.
-
-    Parameters
-    ----------
-    est : Estimate
-        Estimate of one plan.
-    share : float
-        Share of the step that may wait.
-
-    Returns
-    -------
-    Network
-        Bandwidth of the machine, and bandwidth needed.
-
-    Raises
-    ------
-    InputError
-        If the share is not between 0 and 1.
     """
     if not isinstance(share, int | float) or not 0 < share < 1:
         raise InputError("network share", [f"{share!r}: must be between 0 and 1, such as {NETWORK_SHARE}"])
@@ -151,29 +114,14 @@ def network(est: Estimate, share: float = NETWORK_SHARE) -> Network:
 
 
 def waiting(est: Estimate, factors: Floats) -> Floats:
-    """Return the share of the step that waits for bandwidth between nodes, with the network scaled by each factor.
-
-    Parameters
-    ----------
-    est : Estimate
-        Estimate of one plan.
-    factors : array, shape (machines,)
-        Bandwidth relative to the machine's, of all tiers but the innermost.
-
-    Returns
-    -------
-    array, shape (machines,)
-        1 - T(∞) / T(factor).
-    """
+    """Return the share of the step that waits for bandwidth between nodes, with the network scaled by each factor."""
     column = np.append(factors, UNLIMITED_BANDWIDTH_FACTOR)[:, None]
-    outer = {
-        path: value * column
-        for path, value in est.system.figures().items()
-        if path.startswith("network.") and not path.startswith("network.0.") and path.endswith("bandwidth")
-    }
-    estimates = estimate_columns(
-        est.model, est.system.with_figures(outer), one_plan(est).columns(), est.gbs, est.assumptions
+    tiers = list(enumerate(est.system.tiers))[1:]
+    machines = est.system.with_figures(
+        {f"network.{i}.bandwidth": tier.bandwidth * column for i, tier in tiers}
     )
+    columns = one_plan(est).columns()
+    estimates = estimate_columns(est.model, machines, columns, est.gbs, est.assumptions)
     time = np.broadcast_to(estimates.step_seconds, column.shape)[:, 0]
     share: Floats = np.maximum(1 - time[-1] / time[:-1], 0.0)
     return share

@@ -29,17 +29,11 @@ STREAMS: Final = {  # in the order in which they are drawn
     "sends": "PP comm (sends)",
     "waits": "waits",
 }
-THREADS: Final = {
-    stream: thread for thread, stream in enumerate(STREAMS, 1)
-}  # some versions of Perfetto merge 0 and 1
-STREAM_OF: Final = {
-    "tp_comm": "tensor",
-    "ep_comm": "experts",
-    "dp_comm": "data",
-    "pp_comm": "sends",
-} | dict.fromkeys(
-    ("compute", "exposed_memory", "recomputation", "optimizer_step"), "compute"
-)  # component → stream; waits for all others
+THREADS: Final = {stream: thread for thread, stream in enumerate(STREAMS, 1)}  # Perfetto may merge 0 and 1
+COMPUTED: Final = ("compute", "exposed_memory", "recomputation", "optimizer_step")
+STREAM_OF: Final = dict.fromkeys(COMPUTED, "compute") | {  # component → stream; waits for all others
+    "tp_comm": "tensor", "ep_comm": "experts", "dp_comm": "data", "pp_comm": "sends",
+}  # fmt: skip
 OVERLAPPED_STREAMS: Final = ("experts", "data", "sends")  # run while the device computes
 WAIT_NAMES: Final = {"bubble": "wait for other stages", "pp_comm": "wait for a transfer"}
 
@@ -57,22 +51,9 @@ class Event(NamedTuple):
 
 
 def events(trace: Trace, device: int, microbatches: Collection[int] | None = None) -> Iterator[Event]:
-    """Yield what a device does in a step.
+    """Yield what a device does in a step: passes and their parts (of some micro-batches), waits, and what follows the pipeline.
 
-    Parameters
-    ----------
-    trace : Trace
-        The trace.
-    device : int
-        Position in the pipeline, from 0.
-    microbatches : collection of int, optional
-        Micro-batches whose passes are yielded; all if left out.
-
-    Yields
-    ------
-    Event
-        Passes and their parts, waits, and what follows the pipeline. With all micro-batches, the events that have a component
-        fill the step of the device without gap or overlap.
+    With all micro-batches, the events that have a component fill the step of the device without gap or overlap.
     """
     for pass_, sent_at in zip(trace.by_device[device], trace.sent[device], strict=True):
         if microbatches is None or pass_.microbatch in microbatches:
@@ -80,15 +61,10 @@ def events(trace: Trace, device: int, microbatches: Collection[int] | None = Non
     yield from _data_parallel_events(trace, device, microbatches)
     for component, start, seconds in trace.waits[device]:
         yield Event(device, "waits", WAIT_NAMES[component], component, start, seconds)
-    for name, component, start, seconds in trace.after:
-        yield Event(
-            device,
-            STREAM_OF.get(component, "waits"),
-            name,
-            component or REMAINDER,
-            trace.begin[device] + start,
-            seconds,
-        )
+    for interval in trace.after:
+        stream, start = STREAM_OF.get(interval.component, "waits"), trace.begin[device] + interval.start
+        component = interval.component or REMAINDER
+        yield Event(device, stream, interval.name, component, start, interval.seconds)
 
 
 def _pass_events(trace: Trace, pass_: SimulatedPass, sent_at: float) -> Iterator[Event]:
@@ -97,23 +73,15 @@ def _pass_events(trace: Trace, pass_: SimulatedPass, sent_at: float) -> Iterator
     yield Event(pass_.device, "passes", name, "", pass_.start, pass_.end - pass_.start, pass_)
     start = pass_.start
     for component, seconds in trace.passes.spent[pass_.kind][pass_.chunk].items():
-        yield Event(
-            pass_.device,
-            STREAM_OF.get(component, "waits"),
-            f"{component} {name}",
-            component,
-            start,
-            seconds,
-            pass_,
-        )
+        stream = STREAM_OF.get(component, "waits")
+        yield Event(pass_.device, stream, f"{component} {name}", component, start, seconds, pass_)
         start += seconds
     if exchange := trace.passes.exchange[pass_.kind][pass_.chunk]:
         yield Event(pass_.device, "experts", f"exchange {name}, hidden", "", pass_.start, exchange, pass_)
     reader = trace.reader(pass_)
     if reader is not None and trace.passes.beside:
-        yield Event(
-            pass_.device, "sends", f"{name} to stage {reader.device}", "", sent_at, trace.passes.beside, pass_
-        )
+        send = f"{name} to stage {reader.device}"
+        yield Event(pass_.device, "sends", send, "", sent_at, trace.passes.beside, pass_)
 
 
 def _data_parallel_events(trace: Trace, device: int, microbatches: Collection[int] | None) -> Iterator[Event]:
@@ -132,15 +100,8 @@ def _data_parallel_events(trace: Trace, device: int, microbatches: Collection[in
         for pass_ in overlapping:
             if microbatches is None or pass_.microbatch in microbatches:
                 share = seconds * (pass_.end - pass_.start) / busy
-                yield Event(
-                    device,
-                    "data",
-                    f"{name} {pass_.kind} {pass_.microbatch}, hidden",
-                    "",
-                    pass_.start,
-                    share,
-                    pass_,
-                )
+                of_pass = f"{name} {pass_.kind} {pass_.microbatch}, hidden"
+                yield Event(device, "data", of_pass, "", pass_.start, share, pass_)
 
 
 def write(
@@ -150,24 +111,7 @@ def write(
     stages: Collection[int] = (),
     microbatches: Collection[int] = (),
 ) -> None:
-    """Write a trace for Perfetto.
-
-    Parameters
-    ----------
-    trace : Trace
-        The trace.
-    path : Path
-        Output file: .json, or compressed .json.gz.
-    force : bool
-        Whether to overwrite an existing file.
-    stages, microbatches : collection of int
-        Devices, and micro-batches whose passes are written; all if empty.
-
-    Raises
-    ------
-    InputError
-        As for `to_chrome`; or if the suffix is another, the folder is missing, or the file exists.
-    """
+    """Write a trace for Perfetto, as .json or compressed .json.gz; stages and micro-batches as for `to_chrome`."""
     check_output(path, force, ENDINGS)
     json_events = chrome_events(trace, stages, microbatches)
     with atomic_output(path) as partial, ExitStack() as opened:
@@ -184,20 +128,7 @@ def write(
 def to_chrome(
     trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()
 ) -> dict[str, Any]:
-    """Return a trace as one JSON object in the trace event format, for Perfetto.
-
-    Parameters
-    ----------
-    trace : Trace
-        The trace.
-    stages, microbatches : collection of int
-        Devices, and micro-batches whose passes are included; all if empty.
-
-    Raises
-    ------
-    InputError
-        If a stage or micro-batch does not exist, or there are more than a million events.
-    """
+    """Return a trace as one JSON object in the trace event format, for Perfetto: of all stages and micro-batches, or of some."""
     return _metadata_of_file(trace) | {"traceEvents": list(chrome_events(trace, stages, microbatches))}
 
 
@@ -209,11 +140,9 @@ def _metadata_of_file(trace: Trace) -> dict[str, Any]:
         "system": est.system.name,
         "plan": str(est.plan),
         "global_batch": est.gbs,
+        "assumptions": est.assumptions.name,
     }
-    return {
-        "displayTimeUnit": "ms",
-        "otherData": about | {"assumptions": est.assumptions.name} | trace.sums(),
-    }
+    return {"displayTimeUnit": "ms", "otherData": about | trace.sums()}
 
 
 def chrome_events(
@@ -225,9 +154,8 @@ def chrome_events(
     number = _approximate_count(trace, devices, batches)
     if number > MAX_EVENTS:
         limit = f"about {number:,} events, at most {MAX_EVENTS:,} are written"
-        raise InputError(
-            "trace", [f"{limit}: choose stages (--stages 0,1) or micro-batches (--micro-batches 0-15)"]
-        )
+        advice = "choose stages (--stages 0,1) or micro-batches (--micro-batches 0-15)"
+        raise InputError("trace", [f"{limit}: {advice}"])
     for device in devices:
         yield from _process_metadata(trace, device)
         yield from _complete_events(trace, device, batches)
@@ -244,16 +172,12 @@ def _selected(what: str, indices: Collection[int], number: int) -> Collection[in
 
 def _approximate_count(trace: Trace, stages: Collection[int], microbatches: Collection[int]) -> int:
     """Return about how many events there are: each pass, its components, its send, and the arrow to its reader."""
-    parts = {
-        kind: [len(components) + 4 for components in chunks] for kind, chunks in trace.passes.spent.items()
-    }
-    waits = sum(len(trace.waits[stage]) for stage in stages)
-    return waits + sum(
-        parts[p.kind][p.chunk]
-        for stage in stages
-        for p in trace.by_device[stage]
-        if p.microbatch in microbatches
-    )
+    events_of = {kind: [len(parts) + 4 for parts in chunks] for kind, chunks in trace.passes.spent.items()}
+    number = 0
+    for stage in stages:
+        selected = (pass_ for pass_ in trace.by_device[stage] if pass_.microbatch in microbatches)
+        number += len(trace.waits[stage]) + sum(events_of[pass_.kind][pass_.chunk] for pass_ in selected)
+    return number
 
 
 def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
@@ -284,14 +208,9 @@ def _complete_events(trace: Trace, device: int, microbatches: Collection[int]) -
         start = max(start, free.get(thread, 0))
         free[thread] = max(start, end)
         arguments = {} if event.of is None else {"chunk": event.of.chunk, "micro_batch": event.of.microbatch}
-        record = {
-            "ph": "X",
-            "name": event.name,
-            "cat": event.component or event.stream,
-            "pid": device + 1,
-            "tid": thread,
-        }
-        yield record | {"ts": start / 1000, "dur": (free[thread] - start) / 1000, "args": arguments}
+        record = {"ph": "X", "name": event.name, "cat": event.component or event.stream, "pid": device + 1}
+        time = {"ts": start / 1000, "dur": (free[thread] - start) / 1000}
+        yield record | {"tid": thread} | time | {"args": arguments}
 
 
 def _thread_metadata(device: int, thread: int) -> Iterator[dict[str, Any]]:
@@ -314,9 +233,8 @@ def _flow_events(
         reader = trace.reader(sender)
         if sender.microbatch in microbatches and reader is not None and reader.device in stages:
             direction = "forward" if sender.kind == "F" else "backward"
-            number = (sender.microbatch * len(trace.passes.parts) + sender.chunk) * 2 + (
-                direction == "backward"
-            )
+            sent = sender.microbatch * len(trace.passes.parts) + sender.chunk
+            number = sent * 2 + (direction == "backward")
             for end, pass_ in (("s", sender), ("f", reader)):
                 record = {"ph": end, "name": direction, "cat": "sends", "id": number, "pid": pass_.device + 1}
                 middle = _ns((pass_.start + pass_.end) / 2) / 1000

@@ -110,27 +110,12 @@ def all_reduce_words(words: Column, members: Column) -> Column:
     """Return the words that a device sends or receives in an all-reduce.
 
     Shards are exchanged directly and reduced; each result is multicast, which costs the sender nothing.
-
-    Parameters
-    ----------
-    words : Column
-        Length of the vector on each device.
-    members : Column
-        Devices of the group.
     """
     return 3 * (members - 1) * words / members
 
 
 def micro_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
-    """Return the time of forward and backward of one micro-batch on each device [s].
-
-    Parameters
-    ----------
-    device : MovementDevice
-        The accelerator.
-    work : MovementWork
-        The layer and its sharding.
-    """
+    """Return the time of forward and backward of one micro-batch on each device [s]."""
     i, o = work.d_in / work.tp_in, work.d_out / work.tp_out
     n, b = i * o, work.tokens / work.dp / work.micro_batches
     output = all_reduce_words(o * b, work.tp_in)  # forward
@@ -142,15 +127,7 @@ def micro_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
 
 
 def end_of_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
-    """Return the time of the gradient all-reduce over the replicas [s]; the optimizer is left out.
-
-    Parameters
-    ----------
-    device : MovementDevice
-        The accelerator.
-    work : MovementWork
-        The layer and its sharding.
-    """
+    """Return the time of the gradient all-reduce over the replicas [s]; the optimizer is left out."""
     words = all_reduce_words(work.d_in / work.tp_in * (work.d_out / work.tp_out), work.dp)
     return _seconds(device, work, 0 * words, words, words)
 
@@ -246,21 +223,6 @@ def best_shardings(
 
     A device holds at least one weight and one token of a micro-batch. Of equal shardings the one with the smallest tp_in, then the
     smallest tp_out, is taken.
-
-    Parameters
-    ----------
-    device : MovementDevice
-        The accelerator.
-    d_in, d_out : float
-        Input and output width of the layer.
-    tokens : float
-        Tokens of a batch [token].
-    gpus : list of int
-        Numbers of accelerators.
-    micro_batches : float
-        Micro-batches of a batch.
-    width : float
-        Size of a word [byte].
     """
     all_shardings = [shardings(number) for number in gpus]
     tp_in, tp_out, dp = (np.concatenate(column) for column in zip(*all_shardings, strict=True))

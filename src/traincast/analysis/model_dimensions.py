@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import gcd
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
@@ -25,17 +25,18 @@ MAX_SIZES_TRIED: Final = 12  # of a dimension, the nearest first
 MIN_WASTED_SHARE: Final = 0.02  # of a product's time; below it the product is not listed
 MIN_GAIN: Final = 0.01  # below it a size that divides well is not replaced
 GOOD_MULTIPLE: Final = 64  # good multiple of a dimension since A100 (Bekman); 8 is the minimum at 16 bits
-MAX_HEAD_WIDTH: Final = 128  # of the candidates: fused attention is fast from here on
+HEAD_WIDTHS: Final = range(GOOD_MULTIPLE, 128 + 1, 8)  # of the candidates: fused attention is fast up to 128
 
 
-@dataclass(frozen=True, kw_only=True)
+Direction: TypeAlias = Literal["forward", "backward"]
+
+
+@dataclass(frozen=True)
 class Product(Result):
     """A matrix product that loses time to tile or wave quantisation: a local m × k matrix times a k × n one."""
 
     operation: Annotated[str, Doc('block and operation, such as "mlp.fc1"')]
-    direction: Annotated[
-        Literal["forward", "backward"], Doc("the pass; backward computes gradients of input and weights")
-    ]
+    direction: Annotated[Direction, Doc("the pass; backward computes gradients of input and weights")]
     m: Annotated[float, Doc("rows of the result on a rank")]
     k: Annotated[float, Doc("width that is summed over on a rank")]
     n: Annotated[float, Doc("columns of the result on a rank")]
@@ -45,63 +46,40 @@ class Product(Result):
 
 
 def wasteful(est: Estimate) -> list[Product]:
-    """List matrix products that lose time to tile or wave quantisation on this accelerator, the most expensive first.
-
-    Parameters
-    ----------
-    est : Estimate
-        Estimate of one plan.
-
-    Returns
-    -------
-    list of Product
-        Products that lose more than 2 % of their time. Those of equal sizes are listed once; fused attention is left out.
-    """
+    """List matrix products that lose time to tile or wave quantisation on this accelerator, the most expensive first."""
     without_waves, gpu = est.assumptions.with_values({"kernels.wave_loss": 0.0}), est.system.accelerator
-    rows: dict[tuple[float, float, float], list[Any]] = {}
+    products: dict[tuple[float, float, float], Product] = {}
+    lost: dict[tuple[float, float, float], float] = {}
     spent = 0.0
     for name, direction, kernel in _products(est):
-        tile_slowdown, slowdown = (
-            float(tiled(kernel, gpu, without_waves)),
-            float(tiled(kernel, gpu, est.assumptions)),
-        )
+        tile_slowdown = float(tiled(kernel, gpu, without_waves))
+        slowdown = float(tiled(kernel, gpu, est.assumptions))
         work = float(kernel.flops)
         spent += work * slowdown
         if 1 - 1 / slowdown > MIN_WASTED_SHARE:
             sizes = float(kernel.m), float(kernel.k), float(kernel.n)
-            rows.setdefault(sizes, [name, direction, tile_slowdown, slowdown, 0.0])[-1] += work * (
-                slowdown - 1
-            )
-    products = [
-        Product(
-            **dict(zip(("m", "k", "n"), sizes, strict=True)),
-            operation=name,
-            direction=direction,
-            tiles=1 - 1 / tile_slowdown,
-            waves=1 - tile_slowdown / slowdown,
-            share=lost / spent,
-        )
-        for sizes, (name, direction, tile_slowdown, slowdown, lost) in rows.items()
-    ]
-    return sorted(products, key=lambda product: -product.share)
+            lost[sizes] = lost.get(sizes, 0.0) + work * (slowdown - 1)
+            waste = 1 - 1 / tile_slowdown, 1 - tile_slowdown / slowdown
+            products.setdefault(sizes, Product(name, direction, *sizes, *waste, share=0.0))
+    listed = [replace(product, share=lost[sizes] / spent) for sizes, product in products.items()]
+    return sorted(listed, key=lambda product: -product.share)
 
 
-def _products(est: Estimate) -> Iterator[tuple[str, str, Gemm]]:
+def _products(est: Estimate) -> Iterator[tuple[str, Direction, Gemm]]:
     """Yield every matrix product of every part of the model, without fused attention."""
     for timed in chain.from_iterable(est.timed.values()):
-        operation = timed.operation
-        passes: tuple[tuple[str, PassCount], ...] = (
-            ("forward", operation.forward),
-            ("backward", operation.whole_backward),
-        )
-        for direction, work in passes:
-            if work.fused is None:
-                yield from (
-                    (operation.name, direction, kernel) for kernel in work.kernels if isinstance(kernel, Gemm)
-                )
+        passes: dict[Direction, PassCount] = {
+            "forward": timed.operation.forward,
+            "backward": timed.operation.whole_backward,
+        }
+        for direction, work in passes.items():
+            kernels = work.kernels if work.fused is None else ()
+            for kernel in kernels:
+                if isinstance(kernel, Gemm):
+                    yield timed.operation.name, direction, kernel
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Better(Result):
     """A better value of a dimension, and its gain with the plan as it is."""
 
@@ -117,7 +95,7 @@ class Better(Result):
     parameters: Annotated[float, Doc("relative change of the number of parameters")]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Dimension(Result):
     """A dimension of the model, and its local shard."""
 
@@ -137,25 +115,13 @@ def dimensions(est: Estimate) -> list[Dimension]:
 
     One size changes at a time, the plan stays, and every candidate is estimated with tiles and without. The nearest size is chosen
     that gains at least nine tenths of what the best candidate gains.
-
-    Parameters
-    ----------
-    est : Estimate
-        Estimate of one plan.
-
-    Returns
-    -------
-    list of Dimension
-        Widths of layers, of heads and of the vocabulary, as far as the model has them.
     """
     rows, untiled_seconds = [], _untiled_seconds(est, est.model)
     for name, value, ranks, candidates in _dimensions_and_candidates(est.model, one_plan(est)):
         divides = gcd(value, GOOD_MULTIPLE) if value % ranks else gcd(value, value // ranks, GOOD_MULTIPLE)
-        gains = [
-            _gain_of(est, untiled_seconds, name, size, note, variant) for size, note, variant in candidates
-        ]
+        gains = [_gain_of(est, untiled_seconds, name, *candidate) for candidate in candidates]
         better = _best_option(name, [gain for gain in gains if gain is not None], value, divides)
-        rows.append(Dimension(name=name, value=value, shard=value / ranks, multiple=divides, better=better))
+        rows.append(Dimension(name, value, value / ranks, divides, better))
     return rows
 
 
@@ -164,9 +130,8 @@ def _best_option(name: str, tried: list[Better], value: int, multiple: int) -> B
 
     Widths of layers are judged by tiles and waves alone: a larger width always amortises other work better.
     """
-    gains = {
-        option.value: option.gain if name in ("head width", "vocabulary") else option.even for option in tried
-    }
+    by_flops = name in ("head width", "vocabulary")
+    gains = {option.value: option.gain if by_flops else option.even for option in tried}
     best = max(gains.values(), default=0.0)
     if best < MIN_GAIN and multiple >= GOOD_MULTIPLE:
         return None
@@ -182,68 +147,47 @@ def _dimensions_and_candidates(model: Model, plan: Plan) -> Iterator[tuple[str, 
     tp, experts = plan.tp, model.experts
     yield "hidden", model.hidden, tp, _widths(model, tp)
     if experts is None or experts.first_dense or experts.every > 1:
-        yield (
-            "ffn",
-            model.ffn,
-            tp,
-            [(f, "", replace(model, ffn=f)) for f in _multiples_near(model.ffn, _step_of(model.ffn, tp))],
-        )
+        variants = [(f, "", replace(model, ffn=f)) for f in _multiples_near(model.ffn, tp)]
+        yield "ffn", model.ffn, tp, variants
     if experts is not None:
-        widths = _multiples_near(experts.ffn, _step_of(experts.ffn, plan.etp))
-        yield (
-            "expert ffn",
-            experts.ffn,
-            plan.etp,
-            [(f, "", replace(model, experts=replace(experts, ffn=f))) for f in widths],
-        )
+        sized = [replace(experts, ffn=f) for f in _multiples_near(experts.ffn, plan.etp)]
+        variants = [(other.ffn, "", replace(model, experts=other)) for other in sized]
+        yield "expert ffn", experts.ffn, plan.etp, variants
     if model.latent is None:
         yield "head width", model.head_width, 1, _heads(model, tp)
     if model.vocab is not None:
-        padded = sorted(
-            {-(-model.vocab // (grain * tp)) * grain * tp for grain in (8, GOOD_MULTIPLE, 2 * GOOD_MULTIPLE)}
-            - {model.vocab}
-        )
-        yield "vocabulary", model.vocab, tp, [(v, "padded", replace(model, vocab=v)) for v in padded]
+        grains = [grain * tp for grain in (8, GOOD_MULTIPLE, 2 * GOOD_MULTIPLE)]
+        padded = {-(-model.vocab // grain) * grain for grain in grains} - {model.vocab}
+        variants = [(v, "padded", replace(model, vocab=v)) for v in sorted(padded)]
+        yield "vocabulary", model.vocab, tp, variants
 
 
-def _step_of(value: int, ranks: int) -> int:
-    """Return the step between sizes whose local shard is a multiple of 64, or of 8 where that is too coarse."""
-    return GOOD_MULTIPLE * ranks if GOOD_MULTIPLE * ranks <= SEARCH_RANGE * value else 8 * ranks
+def _multiples_near(value: int, ranks: int) -> list[int]:
+    """Return sizes around one, the nearest first, at least the two next to it.
 
-
-def _multiples_near(value: int, step: int) -> list[int]:
-    """Return multiples of a step around a size, the nearest first; at least the two next to it."""
+    Local shards are multiples of 64, or of 8 where that is too coarse.
+    """
+    step = GOOD_MULTIPLE * ranks if GOOD_MULTIPLE * ranks <= SEARCH_RANGE * value else 8 * ranks
     below = value // step * step
-    near = {below, below + step} | {
-        n
-        for i in range(MAX_SIZES_TRIED)
-        for n in (below - i * step, below + i * step)
-        if abs(n / value - 1) <= SEARCH_RANGE
-    }
+    around = {below + i * step for i in range(1 - MAX_SIZES_TRIED, MAX_SIZES_TRIED)}
+    near = {below, below + step} | {n for n in around if abs(n / value - 1) <= SEARCH_RANGE}
     return sorted((n for n in near if n > 0 and n != value), key=lambda n: abs(n - value))[:MAX_SIZES_TRIED]
 
 
 def _widths(model: Model, tp: int) -> list[Candidate]:
     """Return other hidden widths, multiples of 64 on every rank; heads keep their number or about their width."""
-    near = _multiples_near(
-        model.hidden, GOOD_MULTIPLE * tp if GOOD_MULTIPLE * tp <= SEARCH_RANGE * model.hidden else 8 * tp
-    )
+    near = _multiples_near(model.hidden, tp)
     if model.head_dim is not None or model.latent is not None:
         return [(h, "", replace(model, hidden=h)) for h in near]
     candidates = []
     for h in near:
-        widths = [
-            w
-            for w in range(GOOD_MULTIPLE, MAX_HEAD_WIDTH + 1, 8)
-            if h % w == 0 and _heads_divide(model, h // w, tp)
-        ]
+        widths = [w for w in HEAD_WIDTHS if h % w == 0 and _heads_divide(model, h // w, tp)]
         if model.heads * 8 <= h and h % (model.heads * 8) == 0:
             candidates.append((h, f"heads of {h // model.heads}", replace(model, hidden=h)))
         elif widths:
             width = min(widths, key=lambda w: abs(w - model.head_width))
-            candidates.append(
-                (h, f"{h // width} heads of {width}", replace(model, hidden=h, heads=h // width))
-            )
+            note, variant = f"{h // width} heads of {width}", replace(model, hidden=h, heads=h // width)
+            candidates.append((h, note, variant))
     return candidates
 
 
@@ -255,21 +199,18 @@ def _heads_divide(model: Model, heads: int, tp: int) -> bool:
 def _heads(model: Model, tp: int) -> list[Candidate]:
     """Return head widths that are a multiple of 8, at most 128: other numbers of heads, or else another hidden width."""
     total, current, candidates = model.heads * model.head_width, model.head_width, []
-    for width in range(GOOD_MULTIPLE, MAX_HEAD_WIDTH + 1, 8):
+    for width in HEAD_WIDTHS:
         heads = max(total // width, 1)
         if heads * width == total and width != current and _heads_divide(model, heads, tp):
-            candidates.append(
-                (width, f"{heads} heads", replace(model, heads=heads, head_dim=model.head_dim and width))
-            )
+            variant = replace(model, heads=heads, head_dim=model.head_dim and width)
+            candidates.append((width, f"{heads} heads", variant))
     if candidates or current % 8 == 0:
         return candidates
     around = [width for width in (current // 8 * 8, current // 8 * 8 + 8) if width]
     if model.head_dim is not None:
         return [(width, "", replace(model, head_dim=width)) for width in around]
-    return [
-        (width, f"hidden {model.heads * width:,}", replace(model, hidden=model.heads * width))
-        for width in around
-    ]
+    hidden = {width: model.heads * width for width in around}
+    return [(width, f"hidden {h:,}", replace(model, hidden=h)) for width, h in hidden.items()]
 
 
 def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, model: Model) -> Better | None:
@@ -281,10 +222,7 @@ def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, mo
     time = float(variant.step_seconds / est.step_seconds)
     flops = 1.0 if name == "vocabulary" else model_flops_per_token(model) / model_flops_per_token(est.model)
     even = _untiled_seconds(est, model) / untiled / time - 1 if est.assumptions.kernels.tile else 0.0
-    parameters = model.parameters / est.model.parameters - 1
-    return Better(
-        value=value, said=note, gain=flops / time - 1, even=even, step_seconds=time - 1, parameters=parameters
-    )
+    return Better(value, note, flops / time - 1, even, time - 1, model.parameters / est.model.parameters - 1)
 
 
 def _untiled_seconds(est: Estimate, model: Model) -> float:

@@ -4,9 +4,9 @@ Bytes per parameter and the rules of thumb are those of S. Bekman, "Software tun
 Engineering), unless another source is named.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from traincast.core.errors import InputError, type_problems, unknown_name_error
 from traincast.core.knobs import words
@@ -29,7 +29,7 @@ def one_plan(est: Estimate) -> Plan:
     return est.plan
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PerParameter(Result):
     """Bytes per parameter before sharding."""
 
@@ -52,35 +52,17 @@ class PerParameter(Result):
 def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: str = "fp32") -> PerParameter:
     """Return the bytes per parameter of a recipe, without casts to low precision, which are temporary.
 
-    Parameters
-    ----------
-    precision : str
-        Recipe of precision, as ``Plan.precision``.
-    optimizer : str
-        Optimizer, as ``Plan.optimizer_kind``.
-    grad_dtype : {"fp32", "16-bit"}
-        Data type of accumulated gradients; at least the precision of the weights.
-
-    Returns
-    -------
-    PerParameter
-        Weights, master copy, gradients and moments [byte].
-
-    Raises
-    ------
-    InputError
-        If a name is unknown.
-
     Examples
     --------
     >>> per_parameter().training, per_parameter().inference  # mixed precision, AdamW
     (18.0, 6.0)
     """
-    for kind, name, names in (
-        ("precision", precision, PRECISIONS),
-        ("optimizer", optimizer, OPTIMIZERS),
-        ("grad_dtype", grad_dtype, GRADIENTS),
-    ):
+    known: dict[str, Collection[str]] = {
+        "precision": PRECISIONS,
+        "optimizer": OPTIMIZERS,
+        "grad_dtype": GRADIENTS,
+    }
+    for (kind, names), name in zip(known.items(), (precision, optimizer, grad_dtype), strict=True):
         if name not in names:
             raise unknown_name_error(kind, name, names)
     return _bytes_of(Plans(precision=precision, optimizer_kind=optimizer, grad_dtype=grad_dtype))
@@ -93,16 +75,11 @@ def bytes_per_parameter_of(est: Estimate) -> PerParameter:
 
 def _bytes_of(plan: Plans) -> PerParameter:
     """Return the bytes per parameter of plans whose gradient data type is set."""
-    recipe = plan.recipe
-    return PerParameter(
-        weights=2 * recipe.width,
-        master=recipe.master,
-        gradients=plan.gradient_bytes,
-        moments=plan.optimizer.state,
-    )
+    recipe, moments = plan.recipe, plan.optimizer.state
+    return PerParameter(2 * recipe.width, recipe.master, plan.gradient_bytes, moments)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Throughput(Result):
     """FLOP/s and utilisation of one GPU by one convention; None where the convention or the dense peak does not give them."""
 
@@ -115,73 +92,30 @@ class Throughput(Result):
 
 
 def throughput(est: Estimate, step_seconds: float | None = None) -> list[Throughput]:
-    """Return FLOP/s and utilisation of one GPU by every convention, and by the rule of thumb.
+    """Return FLOP/s and utilisation of one GPU by every convention, and by the rule of thumb ``"bekman"``.
 
-    Parameters
-    ----------
-    est : Estimate
-        Estimate of one plan: supplies model, batch, GPUs, recomputation and peak.
-    step_seconds : float, optional
-        Measured time of a step; the predicted one without it [s].
-
-    Returns
-    -------
-    list of Throughput
-        One for each of `traincast.step.model_flops.CONVENTIONS`, and ``"bekman"``.
-
-    Raises
-    ------
-    InputError
-        If the step time is no finite number above 0, or so short that it would need more than the dense peak.
+    The step time may be a measured one [s]; one that would need more than the dense peak is refused.
     """
     result = metrics(est, step_seconds=step_seconds)
-    mfu, hfu = result.mfu or {}, result.hfu or {}
-    peak = _peak(est)
-    rows = [
-        Throughput(
-            convention=name,
-            model_flops_per_second=float(result.flops_per_second_per_gpu[name]),
-            hardware_flops_per_second=None if peak is None or name not in hfu else float(hfu[name]) * peak,
-            mfu=_number(mfu, name),
-            hfu=_number(hfu, name),
-            source=convention.source,
-        )
-        for name, convention in CONVENTIONS.items()
-    ]
+    mfu, hfu, peak = result.mfu or {}, result.hfu or {}, _peak(est)
+    rows = []
+    for name, convention in CONVENTIONS.items():
+        model = float(result.flops_per_second_per_gpu[name])
+        hardware = None if peak is None or name not in hfu else float(hfu[name]) * peak
+        of_model, of_hardware = (float(table[name]) if name in table else None for table in (mfu, hfu))
+        rows.append(Throughput(name, model, hardware, of_model, of_hardware, convention.source))
     seconds = float(est.step_seconds if step_seconds is None else step_seconds)
-    model, hardware = (
+    model, full = (
         flops_of_thumb(est.model, est.gbs, recomputed) / seconds / int(est.plan.gpus)
         for recomputed in (False, recomputes_all(est))
     )
-    shares = (None, None) if peak is None else (model / peak, hardware / peak)
-    thumb = Throughput(
-        convention=BEKMAN,
-        model_flops_per_second=model,
-        hardware_flops_per_second=hardware,
-        mfu=shares[0],
-        hfu=shares[1],
-        source="Bekman: parameters × 3 (4 with checkpointing) × 2 × tokens",
-    )
-    return [*rows, thumb]
+    of_model, of_hardware = (None, None) if peak is None else (model / peak, full / peak)
+    source = "Bekman: parameters × 3 (4 with checkpointing) × 2 × tokens"
+    return [*rows, Throughput(BEKMAN, model, full, of_model, of_hardware, source)]
 
 
 def flops_of_thumb(model: Model, gbs: int, recomputed: bool) -> float:
-    """Return the FLOPs of a step by the rule of thumb: parameters × 2 × 3 × tokens; 4 in place of 3 with full recompute.
-
-    Parameters
-    ----------
-    model : Model
-        Supplies the active parameters, embedding included, and the tokens of a sequence.
-    gbs : int
-        Global batch [sequences].
-    recomputed : bool
-        Whether the forward pass is recomputed.
-
-    Returns
-    -------
-    float
-        Over all GPUs [FLOP].
-    """
+    """Return the FLOPs of a step by the rule of thumb: active parameters × 2 × 3 × tokens; 4 in place of 3 with full recompute."""
     return model.active_parameters * (4 if recomputed else 3) * 2.0 * model.seq * gbs
 
 
@@ -196,8 +130,3 @@ def _peak(est: Estimate) -> float | None:
         return float(est.system.accelerator.peak(PRECISIONS[est.plan.precision].rate))
     except InputError:
         return None
-
-
-def _number(shares: Mapping[str, Any], name: str) -> float | None:
-    """Return a share as a number, None if it is not known."""
-    return float(shares[name]) if name in shares else None

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from math import floor, log10
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
@@ -36,45 +35,30 @@ class Wait(NamedTuple):
     seconds: float  # [s]
 
 
-class After(NamedTuple):
+@dataclass(frozen=True)
+class After(Result):
     """An interval after the pipeline, the same on every device."""
 
-    name: str
-    component: str  # of the breakdown; empty for the remainder
-    start: float  # from the device's `begin` [s]
-    seconds: float  # [s]
+    name: Annotated[str, Doc("name of the interval")]
+    component: Annotated[str, Doc("component of the step; empty for the remainder")]
+    start: Annotated[float, Doc("from `begin` of the device", "s")]
+    seconds: Annotated[float, Doc("length", "s")]
 
 
 @dataclass(frozen=True, repr=False)
 class Trace:
-    """The simulated timeline of a training step of one plan; made by `trace`.
-
-    Parameters
-    ----------
-    estimate : Estimate
-        Estimate of the traced plan.
-    passes : Passes
-        Seconds by component of a pass through each chunk.
-    timeline : Timeline
-        The simulated pipeline, from the start of the first pass.
-    by_device : tuple of tuple of SimulatedPass
-        Passes of each device, in order; overlapped ones (DualPipe's F with a BW) are laid out one after the other.
-    begin : tuple of float
-        Start of the step on each device: 0; without a barrier before the optimizer, where devices enter the next step one after
-        the other, the start of the device's first pass [s].
-    pipeline_seconds : float
-        Time from there to the end of the pipeline, on every device [s].
-    waits : tuple of tuple of Wait
-        Waits of each device, in order.
-    """
+    """The simulated timeline of a training step of one plan; made by `trace`."""
 
     estimate: Estimate
-    passes: Passes
-    timeline: Timeline
+    passes: Passes  # seconds by component of a pass through each chunk
+    timeline: Timeline  # the simulated pipeline, from the start of the first pass
+    # Passes of each device, in order; overlapped ones (DualPipe's F with a BW) are laid out one after the other.
     by_device: tuple[tuple[SimulatedPass, ...], ...]
+    # Start of the step on each device [s]: 0; without a barrier before the optimizer, where devices enter the next step one after
+    # the other, the start of the device's first pass.
     begin: tuple[float, ...]
-    pipeline_seconds: float
-    waits: tuple[tuple[Wait, ...], ...]
+    pipeline_seconds: float  # from there to the end of the pipeline, on every device [s]
+    waits: tuple[tuple[Wait, ...], ...]  # of each device, in order
 
     def __repr__(self) -> str:
         return f"<Trace {self.estimate.plan}: {len(self.timeline.passes):,} passes, {self.simulated_seconds:.4g} s>"
@@ -107,9 +91,8 @@ class Trace:
     def totals_of(self, device: int) -> dict[str, float]:
         """Return seconds by component on a device; on each they add up to `simulated_seconds`."""
         totals = dict.fromkeys(self.estimate.breakdown, 0.0)
-        for (kind, chunk), n in Counter(
-            (pass_.kind, pass_.chunk) for pass_ in self.by_device[device]
-        ).items():
+        numbers = Counter((pass_.kind, pass_.chunk) for pass_ in self.by_device[device])
+        for (kind, chunk), n in numbers.items():
             for component, seconds in self.passes.spent[kind][chunk].items():
                 totals[component] += n * seconds
         for component, _, seconds in self.waits[device]:
@@ -121,24 +104,19 @@ class Trace:
     @cached_property
     def remainder(self) -> dict[str, float]:
         """Closed form less simulation, by component; below 0 where the simulation is longer [s]."""
-        totals = self.totals
-        return {
-            component: float(self.estimate.breakdown[component]) - totals[component]
-            for component in ("bubble", "pp_comm")
-        }
+        closed_form, totals = self.estimate.breakdown, self.totals
+        return {name: float(closed_form[name]) - totals[name] for name in ("bubble", "pp_comm")}
 
     @cached_property
     def after(self) -> tuple[After, ...]:
         """Intervals after the pipeline, in order: the remainder where the estimate is longer, then what is paid once per step."""
         remainder = (REMAINDER, "", max(sum(self.remainder.values()), 0.0))
-        intervals = [
-            interval for interval in (remainder, *self._once) if interval[2] > MIN_WAIT * self.step_seconds
-        ]
-        starts = accumulate((seconds for _, _, seconds in intervals), initial=self.pipeline_seconds)
-        return tuple(
-            After(name, component, start, seconds)
-            for (name, component, seconds), start in zip(intervals, starts, strict=False)
-        )
+        after, start = [], self.pipeline_seconds
+        for name, component, seconds in (remainder, *self._once):
+            if seconds > MIN_WAIT * self.step_seconds:
+                after.append(After(name, component, start, seconds))
+                start += seconds
+        return tuple(after)
 
     @property
     def _once(self) -> list[tuple[str, str, float]]:
@@ -163,12 +141,11 @@ class Trace:
 
     def reader(self, pass_: SimulatedPass) -> SimulatedPass | None:
         """Return the pass on another device that reads the output of a pass; None where there is none."""
-        following = self._readers.get(
-            (pass_.kind != "F", pass_.chunk + (1 if pass_.kind == "F" else -1), pass_.microbatch)
-        )
-        return (
-            None if pass_.kind == "W" or following is None or following.device == pass_.device else following
-        )
+        backward = pass_.kind != "F"
+        chunk = pass_.chunk + (-1 if backward else 1)
+        following = self._readers.get((backward, chunk, pass_.microbatch))
+        remote = following is not None and following.device != pass_.device
+        return following if remote and pass_.kind != "W" else None
 
     @cached_property
     def _readers(self) -> dict[tuple[bool, int, int], SimulatedPass]:
@@ -224,7 +201,7 @@ class Trace:
             transfer_seconds=self.passes.beside,
             kinds=kinds,
             chunks=chunks,
-            after=[AfterRecord(*interval) for interval in self.after],
+            after=list(self.after),
             devices=devices,
         )
 
@@ -240,16 +217,6 @@ class ChunkRecord(Result):
             "by kind of pass: seconds by component, in the order in which to draw them; they add up to its length"
         ),
     ]
-
-
-@dataclass(frozen=True)
-class AfterRecord(Result):
-    """An interval after the pipeline, the same on every device."""
-
-    name: Annotated[str, Doc("name of the interval")]
-    component: Annotated[str, Doc("component of the step; empty for the remainder")]
-    start: Annotated[float, Doc("from `begin` of the device", "s")]
-    seconds: Annotated[float, Doc("length", "s")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,7 +265,7 @@ class TraceRecord(Result):
         list[Literal["F", "B", "W", "BW"]], Doc("kinds of passes, which `passes` refer to by position")
     ]
     chunks: Annotated[list[ChunkRecord], Doc("chunks of the model, first to last")]
-    after: Annotated[list[AfterRecord], Doc("what follows the pipeline on every device")]
+    after: Annotated[list[After], Doc("what follows the pipeline on every device")]
     devices: Annotated[list[DeviceRecord], Doc("devices of the pipeline, first to last")]
 
 
@@ -358,17 +325,12 @@ def _digits(seconds: float) -> int:
 def _traceable_plan(est: Estimate) -> Plan:
     """Return the plan of an estimate; raise unless it is one plan that can be traced."""
     require_one_plan(est, "trace")
-    number = (
-        _microbatches(est, est.plan)
-        * est.plan.pp
-        * est.plan.vp
-        * (3 if SCHEDULES[est.plan.schedule].splits_backward else 2)
-    )
+    kinds = 3 if SCHEDULES[est.plan.schedule].splits_backward else 2
+    number = _microbatches(est, est.plan) * est.plan.pp * est.plan.vp * kinds
     if number > MAX_PASSES:
         limit = f"a trace has at most {MAX_PASSES:,} passes, this one {number:,}"
-        raise InputError(
-            "trace", [f"{limit}: take fewer micro-batches (a smaller global batch, or larger micro-batches)"]
-        )
+        advice = "take fewer micro-batches (a smaller global batch, or larger micro-batches)"
+        raise InputError("trace", [f"{limit}: {advice}"])
     return est.plan
 
 
@@ -393,9 +355,8 @@ def _sequential_passes(timeline: Timeline, passes: Passes) -> tuple[tuple[Simula
         earlier = by_device[pass_.device]
         start = max(pass_.start, earlier[-1].end) if earlier else pass_.start
         end = start + seconds[pass_.kind][pass_.chunk]
-        earlier.append(
-            pass_ if (start, end) == (pass_.start, pass_.end) else pass_._replace(start=start, end=end)
-        )
+        same = (start, end) == (pass_.start, pass_.end)
+        earlier.append(pass_ if same else pass_._replace(start=start, end=end))
     return tuple(map(tuple, by_device))
 
 

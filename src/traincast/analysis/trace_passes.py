@@ -68,25 +68,9 @@ class Passes:
 
 
 def passes(est: Estimate, plan: Plan) -> Passes:
-    """Return the time by component of the passes of an estimate's plan.
-
-    Parameters
-    ----------
-    est : Estimate
-        The estimate.
-    plan : Plan
-        Its plan.
-
-    Returns
-    -------
-    Passes
-        Seconds by kind of pass, chunk and component.
-    """
-    model, assumed, columns = (
-        est.model,
-        est.assumptions,
-        with_defaults(plan.columns(), est.model, est.assumptions),
-    )
+    """Return the time by component of the passes of an estimate's plan."""
+    model, assumed = est.model, est.assumptions
+    columns = with_defaults(plan.columns(), model, assumed)
     costs = {part: cost_part(timed, columns) for part, timed in est.timed.items()}
     link = links(costs, columns, est.system, assumed)
     pipeline_devices = devices(model, plan.pp, plan.vp, plan.schedule, plan.layout)

@@ -369,15 +369,7 @@ def _fastest_system(accelerator: str) -> System | None:
 
 
 def batch_tokens(flops: Floats, growth: float = BATCH_GROWTH) -> Floats:
-    """Return the tokens of a batch that grows with training compute, from that of the largest published run [token].
-
-    Parameters
-    ----------
-    flops : Floats
-        Training compute [FLOP].
-    growth : float
-        Exponent of training compute.
-    """
+    """Return the tokens of a batch that grows with training compute, from that of the largest published run [token]."""
     reference_flops, tokens = LARGEST_RUN
     return np.asarray(tokens * (flops / reference_flops) ** growth)
 
@@ -393,17 +385,6 @@ def training(
     A model of P parameters is trained on 20 P tokens, 6 P FLOP each. It has d/128 pairs of layers of widths d and 5d:
     P = 10 d³/128. All accelerators work on one layer after the other, with the best sharding tried: shards of a width are powers
     of √2, replicas any number.
-
-    Parameters
-    ----------
-    device : MovementDevice
-        The accelerator.
-    days : float
-        Length of a run [day].
-    batch_growth : float
-        Exponent of training compute in the growth of batches.
-    flops : Floats
-        Training compute of each run [FLOP].
     """
     parameters = np.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
     hidden = (parameters * WIDTH_OVER_DEPTH / (2 * OUTPUT_OVER_INPUT)) ** (1 / 3)

@@ -16,13 +16,11 @@ from traincast.times.collectives import collective_curve
 from traincast.times.process_groups import Group
 
 ZERO: Final = (1, 2, 3)
-KERNELS: Final = 0.83  # k1: share of compute time in which kernels run, the source's example
-TRANSFORMER: Final = (
-    1 - 0.265
-)  # k2: share of kernel time in which the transformer's run, the source's example
-BUCKET_PARAMETERS: Final = (
-    5e8  # in one message of ZeRO-1 and 2: DeepSpeed's reduce_bucket_size and allgather_bucket_size
-)
+# k1, k2: shares of compute time in which kernels run, and of kernel time in which the transformer's run; the source's example.
+KERNELS: Final = 0.83
+TRANSFORMER: Final = 1 - 0.265
+# In one message of ZeRO-1 and 2: DeepSpeed's reduce_bucket_size and allgather_bucket_size.
+BUCKET_PARAMETERS: Final = 5e8
 
 
 def parameters(l: Column, d: Column) -> Column:
@@ -31,13 +29,7 @@ def parameters(l: Column, d: Column) -> Column:
 
 
 def iteration_flops(b: Column, s: Column, d: Column, l: Column) -> Column:
-    """Return the FLOPs of an iteration, forward and backward: b (72 s d² + 12 s² d) l [FLOP].
-
-    Parameters
-    ----------
-    b, s, d, l : Column
-        Sequences, their length [token], width, layers.
-    """
+    """Return the FLOPs of an iteration, forward and backward: b (72 s d² + 12 s² d) l [FLOP]."""
     return b * (72 * s * d**2 + 12 * s**2 * d) * l
 
 
@@ -63,24 +55,18 @@ def collectives(zero: int) -> tuple[CollectiveKind, ...]:
     ZeRO-1 all-reduces gradients and gathers parameters; ZeRO-2 reduces each gradient to its owner, point to point, and gathers
     parameters; ZeRO-3 gathers them in forward and again in backward, and reduce-scatters gradients.
     """
-    return {
+    stages: dict[int, tuple[CollectiveKind, ...]] = {
         1: ("all-reduce", "all-gather"),
         2: ("reduce", "all-gather"),
         3: ("all-gather", "all-gather", "reduce-scatter"),
-    }[zero]  # type: ignore[return-value]
+    }
+    return stages[zero]
 
 
 def all_reduce_seconds(P: Column, bandwidth: Column, eff: Column) -> Column:
     """Return t_AllReduce(p) = 4 P/(BW(g) eff(g→p)); an all-gather takes half of it [s].
 
-    Parameters
-    ----------
-    P : Column
-        Parameters.
-    bandwidth : Column
-        BW(g) of g GPUs; the source takes 8 [byte/s].
-    eff : Column
-        Efficiency of the network from g to p GPUs.
+    BW(g) is the bandwidth of g GPUs [byte/s], of which the source takes 8; eff(g→p) the network's efficiency from g to p GPUs.
     """
     return 4 * P / (bandwidth * eff)
 
@@ -88,14 +74,7 @@ def all_reduce_seconds(P: Column, bandwidth: Column, eff: Column) -> Column:
 def compute_seconds(flops: Column, rate: Column, k1: Column = KERNELS, k2: Column = TRANSFORMER) -> Column:
     """Return t_compute = FLOPs/FLOPS/(k1 k2): transformer kernels, other kernels, and launch overhead [s].
 
-    Parameters
-    ----------
-    flops : Column
-        FLOPs of an iteration [FLOP].
-    rate : Column
-        Rate of the transformer's kernels [FLOP/s].
-    k1, k2 : Column
-        Share of compute time in which kernels run; share of kernel time in which those of the transformer do.
+    `rate` is that of the transformer's kernels [FLOP/s]; k1 and k2 as for `KERNELS` and `TRANSFORMER`.
     """
     return flops / rate / (k1 * k2)
 
@@ -103,12 +82,7 @@ def compute_seconds(flops: Column, rate: Column, k1: Column = KERNELS, k2: Colum
 def speedup(r_compute: Column, r_comm: Column, eff: Column) -> Column:
     """Return the relative speed on n GPUs, (r_compute + r_comm)/(r_compute + r_comm/eff(g→n)); 1 is linear.
 
-    Parameters
-    ----------
-    r_compute, r_comm : Column
-        Shares of the iteration on g GPUs, measured or predicted.
-    eff : Column
-        Efficiency of the network from g to n GPUs.
+    r are the shares of the iteration on g GPUs, measured or predicted; eff(g→n) is the network's efficiency from g to n GPUs.
     """
     return (r_compute + r_comm) / (r_compute + r_comm / eff)
 
@@ -125,39 +99,15 @@ def network_seconds(
 
     ZeRO-1 and 2 send messages of at most `BUCKET_PARAMETERS`, ZeRO-3 one for each layer. All-gather and reduce-scatter take half of
     an all-reduce, as in the source. A reduce has one owner, so ZeRO-2 needs at least one for each GPU.
-
-    Parameters
-    ----------
-    zero : {1, 2, 3}
-        ZeRO stage.
-    P : float
-        Parameters.
-    layers : int
-        Layers of the model.
-    gpus : Column
-        GPUs, a number or a column; figures of the system may be columns that broadcast with it.
-    system : System
-        Supplies the network.
-    assumed : Assumptions
-        How collectives run.
-
-    Returns
-    -------
-    Column
-        Time [s].
+    `gpus` and figures of the system may be columns that broadcast.
     """
     n = np.asarray(gpus, float)
     buckets = np.ceil(P / BUCKET_PARAMETERS) if zero < 3 else float(layers)
 
     def seconds(kind: CollectiveKind) -> Column:
         messages = np.maximum(n, buckets) if kind == "reduce" else buckets
-        curve = collective_curve(
-            "reduce" if kind == "reduce" else "all-reduce",
-            _group(n, system),
-            system,
-            assumed,
-            data_parallel=True,
-        )
+        curved: CollectiveKind = "reduce" if kind == "reduce" else "all-reduce"
+        curve = collective_curve(curved, _group(n, system), system, assumed, data_parallel=True)
         half = 1.0 if kind in ("all-reduce", "reduce") else 0.5
         return half * messages * curve.seconds(2 * P / messages)
 

@@ -186,14 +186,12 @@ class ScalingRequest:
         if self.efficiency is not None:
             comm = comm[0] / np.array([1.0, *(self.efficiency[number] for number in self.gpus[1:])])
         model = self.model
-        memory = state_bytes(zero, P, n) + activation_bytes(
-            self.mbs, model.seq, model.hidden, model.heads, model.layers
-        )
+        activations = activation_bytes(self.mbs, model.seq, model.hidden, model.heads, model.layers)
+        memory = state_bytes(zero, P, n) + activations
         bandwidth = None
         if self.target is not None and self.efficiency is None:
-            bandwidth = self._sufficient_bandwidth(
-                zero, n, ((compute + comm[0]) / self.target - compute) / scale
-            )
+            allowed = ((compute + comm[0]) / self.target - compute) / scale
+            bandwidth = self._sufficient_bandwidth(zero, n, allowed)
         return Scaling(zero, n, compute, comm, memory, self.target, bandwidth)
 
     def _sufficient_bandwidth(self, zero: int, n: Any, allowed: Any) -> Any:
@@ -285,39 +283,37 @@ def scaling(
     InputError
         If arguments cannot be used, all of them at once.
     """
-    mistakes = ErrorCollector("scaling")
-    transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
-    assumed = mistakes.catch(check_assumptions, assumptions, "calibrated")
-    wrong = [
+    errors = ErrorCollector("scaling")
+    transformer, machine = errors.catch(as_model, model), errors.catch(as_system, system)
+    assumed = errors.catch(check_assumptions, assumptions, "calibrated")
+    problems = [
         *type_problems("gpus", gpus, "a list of whole numbers", Sequence),
         *type_problems("zero", zero, "a list of stages", Sequence),
     ]
-    wrong = wrong or _list_problems(gpus, zero, mbs, efficiency)
-    wrong += _share_problems(k1, k2, comm_share, target)
-    if not wrong:
-        mistakes.catch(check_size, machine, max(gpus))
+    problems = problems or _list_problems(gpus, zero, mbs, efficiency)
+    problems += _share_problems(k1, k2, comm_share, target)
+    if not problems:
+        errors.catch(check_size, machine, max(gpus))
+        if min(gpus) == 1 and comm_share is not None:
+            problems.append("comm_share: one GPU does not communicate; leave 1 out of gpus")
     if machine is not None and machine.columns():
-        wrong.append("system: one machine is wanted, not columns of them")
+        problems.append("system: one machine is wanted, not columns of them")
     if transformer is not None and transformer.experts is not None:
-        wrong.append(f"model {transformer.name}: has experts; the analysis is of dense models")
-    if not wrong and comm_share is not None and min(gpus) == 1:
-        wrong.append("comm_share: one GPU does not communicate; leave 1 out of gpus")
-    if wrong:
-        mistakes.errors.append(InputError("scaling", wrong))
-    require = mistakes.require
-    cluster = require(machine)
-    numbers = tuple(sorted(set(gpus)))
+        problems.append(f"model {transformer.name}: has experts; the analysis is of dense models")
+    if problems:
+        errors.errors.append(InputError("scaling", problems))
+    checked_model, checked_system = errors.require(transformer), errors.require(machine)
     request = ScalingRequest(
-        require(transformer),
-        cluster,
-        with_fitted_values(cluster, require(assumed)),
-        numbers,
-        mbs,
-        k1,
-        k2,
-        efficiency,
-        comm_share,
-        target,
+        model=checked_model,
+        system=checked_system,
+        assumptions=with_fitted_values(checked_system, errors.require(assumed)),
+        gpus=tuple(sorted(set(gpus))),
+        mbs=mbs,
+        k1=k1,
+        k2=k2,
+        efficiency=efficiency,
+        comm_share=comm_share,
+        target=target,
     )
     return request, [request.stage(stage) for stage in dict.fromkeys(zero)]
 
@@ -326,37 +322,31 @@ def _list_problems(
     gpus: Sequence[int], zero: Sequence[int], mbs: int, efficiency: Mapping[int, float] | None
 ) -> list[str]:
     """Return the problems of numbers of GPUs, stages, batch and efficiency table."""
-    wrong = [problem for n in gpus for problem in whole_number_problems("gpus", n)] + whole_number_problems(
-        "mbs", mbs
-    )
-    wrong += [f"zero = {stage!r}: must be one of 1, 2, 3" for stage in zero if stage not in ZERO]
-    wrong += [
-        f"{name}: at least one is wanted" for name, values in (("gpus", gpus), ("zero", zero)) if not values
-    ]
-    if efficiency is None or wrong:
-        return wrong
-    wrong += [
-        f"efficiency of {n} GPUs = {value!r}: must be a share above 0, at most 1"
-        for n, value in efficiency.items()
-        if not 0 < value <= 1
-    ]
+    problems = [problem for n in gpus for problem in whole_number_problems("gpus", n)]
+    problems += whole_number_problems("mbs", mbs)
+    problems += [f"zero = {stage!r}: must be one of 1, 2, 3" for stage in zero if stage not in ZERO]
+    empty = [name for name, values in (("gpus", gpus), ("zero", zero)) if not values]
+    problems += [f"{name}: at least one is wanted" for name in empty]
+    if efficiency is None or problems:
+        return problems
+    wrong = {n: value for n, value in efficiency.items() if not 0 < value <= 1}
+    allowed = "must be a share above 0, at most 1"
+    problems += [f"efficiency of {n} GPUs = {value!r}: {allowed}" for n, value in wrong.items()]
     missing = [str(n) for n in sorted(set(gpus))[1:] if n not in efficiency]
     if missing:
-        wrong.append(f"efficiency: says nothing of {', '.join(missing)} GPUs")
+        problems.append(f"efficiency: says nothing of {', '.join(missing)} GPUs")
     if min(gpus) == 1:
-        wrong.append("efficiency: one GPU does not communicate; leave 1 out of gpus")
-    return wrong
+        problems.append("efficiency: one GPU does not communicate; leave 1 out of gpus")
+    return problems
 
 
 def _share_problems(k1: float, k2: float, comm_share: float | None, target: float | None) -> list[str]:
     """Return the problems of shares."""
-    wrong = [
-        f"{name} = {value!r}: must be a share above 0, at most 1"
-        for name, value in (("k1", k1), ("k2", k2))
-        if not 0 < value <= 1
-    ]
+    shares = {"k1": k1, "k2": k2}
+    wrong = {name: value for name, value in shares.items() if not 0 < value <= 1}
+    problems = [f"{name} = {value!r}: must be a share above 0, at most 1" for name, value in wrong.items()]
     if comm_share is not None and not 0 < comm_share < 1:
-        wrong.append(f"comm_share = {comm_share!r}: must be a share above 0, below 1")
+        problems.append(f"comm_share = {comm_share!r}: must be a share above 0, below 1")
     if target is not None and not 0 < target <= 1:
-        wrong.append(f"target = {target!r}: must be an efficiency above 0, at most 1")
-    return wrong
+        problems.append(f"target = {target!r}: must be an efficiency above 0, at most 1")
+    return problems
