@@ -216,7 +216,7 @@ def test_without_a_barrier_every_device_has_its_own_step():
         ("a name", "must be an Estimate"),
         (
             tc.estimate("gpt3-1t", "h200-nvs8", Plans(tp=np.array([1.0, 2.0])), gbs=64),
-            "est = <Estimates of 2 plans.*must be an Estimate of one plan",
+            "est = <Estimates of.*must be an Estimate of one plan",
         ),
         (
             tc.estimate("gpt3-1t", "h200-nvs8", Plan(pp=64), gbs=1 << 20),

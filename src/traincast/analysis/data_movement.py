@@ -8,72 +8,44 @@ Formulas take numbers and columns alike; columns of shardings are the last axis.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 import numpy as np
 
 from traincast.core.quantities import Column, Floats
+from traincast.core.result import Doc, Result
 
-SUSTAINED: Final = (
-    0.8  # u, share of the peaks of arithmetic and memory that power and cooling leave (Epoch AI's notebook)
-)
+# u, share of the peaks of arithmetic and memory that power and cooling leave (Epoch AI's notebook).
+SUSTAINED: Final = 0.8
 RESOURCES: Final = ("FLOP", "memory", "network")
 
 
 @dataclass(frozen=True, kw_only=True)
-class MovementDevice:
-    """An accelerator and its network as the model sees them; every figure may be a number or a column.
-
-    Parameters
-    ----------
-    name : str
-        Name of the accelerator.
-    flops8 : Column
-        Dense peak on words of one byte [FLOP byte/s]: it halves with every doubling of the word.
-    memory_bandwidth : Column
-        Peak memory bandwidth [byte/s].
-    network_bandwidth : Column
-        Peak network bandwidth, both directions together [byte/s].
-    sustained : Column
-        Share of peak FLOP/s and memory bandwidth that is sustained; the network runs at its peak.
-    network : str
-        Source of the network bandwidth.
-    """
+class MovementDevice(Result):
+    """An accelerator and its network as the model sees them; every figure may be a number or a column."""
 
     name: str
-    flops8: Column
-    memory_bandwidth: Column
-    network_bandwidth: Column
-    sustained: Column = SUSTAINED
-    network: str = "given"
+    flops8: Annotated[
+        Column, Doc("dense peak on words of one byte", "FLOP byte/s")
+    ]  # halves with a doubled word
+    memory_bandwidth: Annotated[Column, Doc("peak memory bandwidth", "byte/s")]
+    network_bandwidth: Annotated[Column, Doc("peak network bandwidth, both directions together", "byte/s")]
+    sustained: Annotated[Column, Doc("share of the first two that is sustained")] = SUSTAINED
+    network: Annotated[str, Doc("source of the network bandwidth")] = "given"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MovementWork:
-    """One linear layer, the tokens of a batch, and their sharding; every field may be a number or a column.
+    """One linear layer, the tokens of a batch, and their sharding; every field may be a number or a column."""
 
-    Parameters
-    ----------
-    d_in, d_out : Column
-        Input and output width.
-    tokens : Column
-        Tokens of a batch, over all replicas [token].
-    tp_in, tp_out, dp : Column
-        Shards of the input width, shards of the output width, and replicas.
-    micro_batches : Column
-        Micro-batches of a batch.
-    width : Column
-        Size of a word [byte].
-    """
-
-    d_in: Column
-    d_out: Column
-    tokens: Column
-    tp_in: Column = 1.0
-    tp_out: Column = 1.0
-    dp: Column = 1.0
-    micro_batches: Column = 1.0
-    width: Column = 2.0
+    d_in: Column  # input width
+    d_out: Column  # output width
+    tokens: Column  # of a batch, over all replicas [token]
+    tp_in: Column = 1.0  # shards of the input width
+    tp_out: Column = 1.0  # shards of the output width
+    dp: Column = 1.0  # replicas
+    micro_batches: Column = 1.0  # of a batch
+    width: Column = 2.0  # size of a word [byte]
 
     @property
     def gpus(self) -> Column:
@@ -120,9 +92,8 @@ def micro_batch(device: MovementDevice, work: MovementWork) -> ResourceSeconds:
     n, b = i * o, work.tokens / work.dp / work.micro_batches
     output = all_reduce_words(o * b, work.tp_in)  # forward
     gradient = all_reduce_words(i * b, work.tp_out)  # of the input, backward
-    memory = (
-        (n + output) + (i * b + 2 * n) + (n + gradient)
-    )  # forward, gradient of the weights, gradient of the input
+    # Forward, gradient of the weights, gradient of the input.
+    memory = (n + output) + (i * b + 2 * n) + (n + gradient)
     return _seconds(device, work, 6 * n * b, memory, output + gradient)
 
 
@@ -164,39 +135,44 @@ def utilisation(device: MovementDevice, work: MovementWork) -> Column:
 
 
 @dataclass(frozen=True)
-class Clusters:
-    """The best sharding on each number of accelerators; columns of one length, NaN where a layer cannot be cut into that many.
+class Bounds(Result):
+    """Utilisation, and the shares of the time in which each resource binds; None where NaN."""
 
-    Parameters
-    ----------
-    gpus, tp_in, tp_out, dp : Floats
-        Accelerators, and the sharding of the layer over them.
-    seconds : Floats
-        Time of a batch [s].
-    utilisation : Floats
-        Share of the dense peak.
-    spent : tuple of Floats
-        Shares of the time in which FLOPs, memory and network bind.
-    """
+    utilisation: Annotated[float | None, Doc("share of the dense peak")]
+    flop_share: Annotated[float | None, Doc("share of the time in which arithmetic binds")]
+    memory_share: Annotated[float | None, Doc("share of the time in which memory bandwidth binds")]
+    network_share: Annotated[float | None, Doc("share of the time in which network bandwidth binds")]
+    binds: Annotated[str | None, Doc("the largest of them")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundColumns:
+    """Utilisation and what binds, in columns of one length; NaN where there is no solution."""
+
+    utilisation: Floats  # share of the dense peak
+    spent: tuple[Floats, Floats, Floats]  # shares of the time in which FLOPs, memory and network bind
+
+    @property
+    def binds(self) -> list[str | None]:
+        """The resource that binds for most of the time; None where shares are NaN."""
+        rows = np.stack(self.spent, axis=-1)
+        return [None if np.isnan(row).any() else RESOURCES[int(row.argmax())] for row in rows]
+
+    @property
+    def bounds(self) -> list[Bounds]:
+        """Utilisation and what binds, row by row."""
+        return [Bounds(*row) for row in zip(self.utilisation, *self.spent, self.binds, strict=True)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clusters(BoundColumns):
+    """The best sharding on each number of accelerators, in columns; NaN where a layer cannot be cut into that many."""
 
     gpus: Floats
     tp_in: Floats
     tp_out: Floats
     dp: Floats
-    seconds: Floats
-    utilisation: Floats
-    spent: tuple[Floats, Floats, Floats]
-
-    @property
-    def binds(self) -> list[str | None]:
-        """The resource that binds for most of the time, for each number of accelerators."""
-        return binding(self.spent)
-
-
-def binding(shares: tuple[Floats, Floats, Floats]) -> list[str | None]:
-    """Return the name of the resource with the largest share; None where shares are NaN."""
-    rows = np.stack(shares, axis=-1)
-    return [None if np.isnan(row).any() else RESOURCES[int(row.argmax())] for row in rows]
+    seconds: Floats  # of a batch [s]
 
 
 def shardings(gpus: int) -> tuple[Floats, Floats, Floats]:
@@ -222,38 +198,25 @@ def best_shardings(
     """Find the fastest sharding of a layer on each number of accelerators.
 
     A device holds at least one weight and one token of a micro-batch. Of equal shardings the one with the smallest tp_in, then the
-    smallest tp_out, is taken.
+    smallest tp_out, is taken. `width` is the size of a word [byte].
     """
     all_shardings = [shardings(number) for number in gpus]
     tp_in, tp_out, dp = (np.concatenate(column) for column in zip(*all_shardings, strict=True))
-    work = MovementWork(
-        d_in=d_in,
-        d_out=d_out,
-        tokens=tokens,
-        tp_in=tp_in,
-        tp_out=tp_out,
-        dp=dp,
-        micro_batches=micro_batches,
-        width=width,
-    )
+    degrees = {"tp_in": tp_in, "tp_out": tp_out, "dp": dp}
+    sizes = {"d_in": d_in, "d_out": d_out, "tokens": tokens, "micro_batches": micro_batches, "width": width}
+    work = MovementWork(**sizes, **degrees)
     possible = (tp_in <= d_in) & (tp_out <= d_out) & (dp * micro_batches <= tokens)
     seconds = np.where(possible, layer_seconds(device, work), np.inf)
     ends = np.cumsum([len(columns[0]) for columns in all_shardings])
-    best = np.array(
-        [
-            start + block.argmin()
-            for start, block in zip([0, *ends], np.split(seconds, ends[:-1]), strict=False)
-        ]
-    )
+    blocks = zip([0, *ends], np.split(seconds, ends[:-1]), strict=False)
+    best = np.array([start + block.argmin() for start, block in blocks])
     valid = np.where(possible[best], 1.0, np.nan)  # factor
     flop, memory, network = (
         np.asarray(bound)[best] / seconds[best] * valid for bound in seconds_by_bound(device, work)
     )
     return Clusters(
+        **{name: column[best] * valid for name, column in degrees.items()},
         gpus=np.array(gpus, float),
-        tp_in=tp_in[best] * valid,
-        tp_out=tp_out[best] * valid,
-        dp=dp[best] * valid,
         seconds=seconds[best] * valid,
         utilisation=np.asarray(utilisation(device, work))[best] * valid,
         spent=(flop, memory, network),

@@ -10,18 +10,19 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.analysis.data_movement import (
+    BoundColumns,
+    Bounds,
     Clusters,
     MovementDevice,
     MovementWork,
     best_shardings,
-    binding,
     layer_seconds,
     seconds_by_bound,
 )
 from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.quantities import Column, Floats
-from traincast.core.result import INLINE, Doc, Result
+from traincast.core.result import INLINE, KEY, Doc, Result
 from traincast.core.system import Accelerator, System
 from traincast.core.units import to_si
 
@@ -30,56 +31,33 @@ EXAMPLE_LAYER: Final = (16384, 5 * 16384)  # widths of the notebook's example
 EXAMPLE_TOKENS: Final = 2048**2  # batch of the notebook's example: 2048 sequences of 2048 tokens
 CLUSTERS: Final = tuple(4**k for k in range(1, 12))
 DAYS: Final = 365.25 / 4  # three months, as in arXiv 2411.01137
-TOKENS_PER_PARAMETER: Final = (
-    20.0  # training tokens of a compute-optimal model (Chinchilla, arXiv 2203.15556)
-)
+TOKENS_PER_PARAMETER: Final = 20.0  # of a compute-optimal model (Chinchilla, arXiv 2203.15556)
 OUTPUT_OVER_INPUT: Final = 5.0  # output over input width of every layer, as in the notebook's example
-WIDTH_OVER_DEPTH: Final = (
-    128.0  # width over depth: 12288 / 96 = 128 of GPT-3, 16384 / 126 = 130 of Llama 3.1 405B
-)
+# Width over depth: 12288 / 96 = 128 of GPT-3, 16384 / 126 = 130 of Llama 3.1 405B.
+WIDTH_OVER_DEPTH: Final = 128.0
 # FLOP and batch [token] of the largest run that publishes both: Llama 3.1 405B, arXiv 2407.21783.
 LARGEST_RUN: Final = (3.8e25, 16 * 2.0**20)
 BATCH_GROWTH: Final = 1 / 6  # exponent of training compute: the cube root of the model's size; a choice
 TRAINING_FLOPS: Final = 10.0 ** np.arange(24, 36.01, 0.5)  # range of training compute [FLOP]
-EXCESS: Final = 2.0 ** np.arange(
-    0, 5.01, 0.25
-)  # numbers of accelerators, relative to those needed at full utilisation
+EXCESS: Final = 2.0 ** np.arange(0, 5.01, 0.25)  # accelerators relative to those needed at full utilisation
 WIDTH_SHARDS: Final = 2.0 ** np.arange(0, 14.5, 0.5)  # shards of a width tried for training runs
 HALF_OF_LARGEST: Final = 0.5  # of the largest utilisation
 TENTH_OF_LARGEST: Final = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """Training runs of a fixed length, each on the fewest accelerators that finish in time; columns of one length.
+class Training(BoundColumns):
+    """Training runs of a fixed length, each on the fewest accelerators that finish in time, in columns.
 
-    Parameters
-    ----------
-    days : float
-        Length of every run [day].
-    flops : Floats
-        Training compute [FLOP].
-    parameters, hidden, tokens : Floats
-        Parameters of the model, its hidden width, and tokens of a batch [token].
-    gpus, utilisation : Floats
-        Accelerators and share of the dense peak; NaN where even 32 times as many as full utilisation needs do not finish in time.
-    spent : tuple of Floats
-        Shares of the time in which FLOPs, memory and network bind.
+    `gpus` and `utilisation` are NaN where even 32 times as many as full utilisation needs do not finish in time.
     """
 
-    days: float
-    flops: Floats
-    parameters: Floats
-    hidden: Floats
-    tokens: Floats
+    days: float  # length of every run [day]
+    flops: Floats  # training compute [FLOP]
+    parameters: Floats  # of the model
+    hidden: Floats  # width of the model
+    tokens: Floats  # of a batch [token]
     gpus: Floats
-    utilisation: Floats
-    spent: tuple[Floats, Floats, Floats]
-
-    @property
-    def binds(self) -> list[str | None]:
-        """The resource that binds for most of the time, for each run."""
-        return binding(self.spent)
 
     def falls_to(self, utilisation: float) -> float | None:
         """Return the training compute at which utilisation falls to a value [FLOP]; None where it does not in the range."""
@@ -89,89 +67,6 @@ class Training:
         i = low[0]
         pair = np.log(self.utilisation[i - 1 : i + 1])
         return float(np.exp(np.interp(-np.log(utilisation), -pair, np.log(self.flops[i - 1 : i + 1]))))
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits that data movement sets on a device.
-
-    Parameters
-    ----------
-    device : MovementDevice
-        The accelerator and its network.
-    layer : tuple of int
-        Input and output width of the layer of `clusters`.
-    tokens : int
-        Tokens of its batch [token].
-    micro_batches : int
-        Micro-batches of that batch.
-    clusters : Clusters
-        The best sharding of the layer on each number of accelerators.
-    training : Training
-        Training runs of a fixed length.
-    """
-
-    device: MovementDevice
-    layer: tuple[int, int]
-    tokens: int
-    micro_batches: int
-    clusters: Clusters
-    training: Training
-
-    @property
-    def largest(self) -> float:
-        """Largest possible utilisation: the share of the peak that power and cooling allow."""
-        return float(self.device.sustained)
-
-    @property
-    def halves(self) -> float | None:
-        """Training compute at which utilisation is half of the largest [FLOP]."""
-        return self.training.falls_to(HALF_OF_LARGEST * self.largest)
-
-    @property
-    def collapses(self) -> float | None:
-        """Training compute at which utilisation is a tenth of the largest [FLOP]."""
-        return self.training.falls_to(TENTH_OF_LARGEST * self.largest)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values; NaN becomes None."""
-        return self.record().to_dict()
-
-    def record(self) -> "LimitsRecord":
-        """Return everything with meaning and unit, as `traincast limits --json` prints it."""
-        device, clusters, runs = self.device, self.clusters, self.training
-        cluster_columns = (clusters.gpus, clusters.tp_in, clusters.tp_out, clusters.dp, clusters.seconds)
-        run_columns = (runs.flops, runs.parameters, runs.hidden, runs.tokens, runs.gpus)
-        return LimitsRecord(
-            accelerator=device.name,
-            device=DeviceRecord(
-                flops8=float(device.flops8),
-                memory_bandwidth=float(device.memory_bandwidth),
-                network_bandwidth=float(device.network_bandwidth),
-                sustained=float(device.sustained),
-                network=device.network,
-            ),
-            layer=LayerWidths(*self.layer),
-            batch_tokens=self.tokens,
-            micro_batches=self.micro_batches,
-            clusters=[ClusterRow(*row) for row in zip(*cluster_columns, _bounds(clusters), strict=True)],
-            training_days=runs.days,
-            training=[RunRow(*row) for row in zip(*run_columns, _bounds(runs), strict=True)],
-            largest_utilisation=self.largest,
-            halves_flops=self.halves,
-            collapses_flops=self.collapses,
-        )
-
-
-@dataclass(frozen=True)
-class Bounds(Result):
-    """Utilisation, and the shares of the time in which each resource binds; None where NaN."""
-
-    utilisation: Annotated[float | None, Doc("share of the dense peak")]
-    flop_share: Annotated[float | None, Doc("share of the time in which arithmetic binds")]
-    memory_share: Annotated[float | None, Doc("share of the time in which memory bandwidth binds")]
-    network_share: Annotated[float | None, Doc("share of the time in which network bandwidth binds")]
-    binds: Annotated[str | None, Doc("the largest of them")]
 
 
 @dataclass(frozen=True)
@@ -199,17 +94,6 @@ class RunRow(Result):
 
 
 @dataclass(frozen=True)
-class DeviceRecord(Result):
-    """Peaks of an accelerator and its network."""
-
-    flops8: Annotated[float, Doc("dense peak on words of one byte", "FLOP byte/s")]
-    memory_bandwidth: Annotated[float, Doc("peak memory bandwidth", "byte/s")]
-    network_bandwidth: Annotated[float, Doc("peak network bandwidth, both directions together", "byte/s")]
-    sustained: Annotated[float, Doc("share of the first two that is sustained")]
-    network: Annotated[str, Doc("source of the network bandwidth")]
-
-
-@dataclass(frozen=True)
 class LayerWidths(Result):
     """Widths of a layer."""
 
@@ -217,27 +101,60 @@ class LayerWidths(Result):
     d_out: Annotated[int, Doc("output width")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LimitsRecord(Result):
-    """Limits of data movement with meaning and unit."""
+@dataclass(frozen=True)
+class Limits(Result):
+    """Limits that data movement sets on a device."""
 
-    accelerator: Annotated[str, Doc("name of the accelerator")]
-    device: Annotated[DeviceRecord, Doc("peaks of the accelerator and its network")]
-    layer: Annotated[LayerWidths, Doc("the layer of `clusters`")]
-    batch_tokens: Annotated[int, Doc("tokens of the layer's batch", "token")]
+    device: Annotated[MovementDevice, Doc("peaks of the accelerator and its network")]
+    layer: tuple[int, int]  # input and output width of the layer of `clusters`
+    tokens: Annotated[int, Doc("tokens of the layer's batch", "token", key="batch_tokens")]
     micro_batches: Annotated[int, Doc("micro-batches of that batch")]
-    clusters: Annotated[list[ClusterRow], Doc("the best sharding on each number of accelerators")]
-    training_days: Annotated[float, Doc("length of the training runs", "day")]
-    training: Annotated[list[RunRow], Doc("training runs by their compute")]
-    largest_utilisation: Annotated[float, Doc("largest possible utilisation")]
-    halves_flops: Annotated[float | None, Doc("training compute at which utilisation is half of it", "FLOP")]
-    collapses_flops: Annotated[float | None, Doc("training compute at which it is a tenth of it", "FLOP")]
+    clusters: Clusters  # the best sharding of the layer on each number of accelerators
+    training: Training  # training runs of a fixed length
 
+    @property
+    def accelerator(self) -> Annotated[str, KEY]:
+        """Name of the accelerator."""
+        return self.device.name
 
-def _bounds(columns: Clusters | Training) -> list[Bounds]:
-    """Return utilisation and what binds, row by row."""
-    rows = zip(columns.utilisation, *columns.spent, columns.binds, strict=True)
-    return [Bounds(*row) for row in rows]
+    @property
+    def layer_widths(self) -> Annotated[LayerWidths, Doc(key="layer")]:
+        """The layer of `clusters`."""
+        return LayerWidths(*self.layer)
+
+    @property
+    def cluster_rows(self) -> Annotated[list[ClusterRow], Doc(key="clusters")]:
+        """The best sharding on each number of accelerators."""
+        table = self.clusters
+        columns = table.gpus, table.tp_in, table.tp_out, table.dp, table.seconds, table.bounds
+        return [ClusterRow(*row) for row in zip(*columns, strict=True)]
+
+    @property
+    def training_days(self) -> Annotated[float, KEY]:
+        """Length of the training runs [day]."""
+        return self.training.days
+
+    @property
+    def training_rows(self) -> Annotated[list[RunRow], Doc(key="training")]:
+        """Training runs by their compute."""
+        runs = self.training
+        columns = runs.flops, runs.parameters, runs.hidden, runs.tokens, runs.gpus, runs.bounds
+        return [RunRow(*row) for row in zip(*columns, strict=True)]
+
+    @property
+    def largest(self) -> Annotated[float, Doc(key="largest_utilisation")]:
+        """Largest possible utilisation: the share of the peak that power and cooling allow."""
+        return float(self.device.sustained)
+
+    @property
+    def halves(self) -> Annotated[float | None, Doc(key="halves_flops")]:
+        """Training compute at which utilisation is half of the largest [FLOP]."""
+        return self.training.falls_to(HALF_OF_LARGEST * self.largest)
+
+    @property
+    def collapses(self) -> Annotated[float | None, Doc(key="collapses_flops")]:
+        """Training compute at which utilisation is a tenth of the largest [FLOP]."""
+        return self.training.falls_to(TENTH_OF_LARGEST * self.largest)
 
 
 def limits(
@@ -281,28 +198,24 @@ def limits(
     InputError
         If arguments cannot be used, all problems at once.
     """
-    mistakes = ErrorCollector("limits")
-    mistakes.catch(check, layer, tokens, micro_batches, gpus, days, batch_growth)
-    device = mistakes.require(mistakes.catch(device_of, accelerator, system, network))
+    errors = ErrorCollector("limits")
+    errors.catch(check, layer, tokens, micro_batches, gpus, days, batch_growth)
+    device = errors.require(errors.catch(device_of, accelerator, system, network))
     clusters = best_shardings(device, *layer, tokens, list(gpus), micro_batches, WORD_BYTES)
     return Limits(device, layer, tokens, micro_batches, clusters, training(device, days, batch_growth))
 
 
 def check(layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, growth: float) -> None:
     """Raise for arguments of `limits` that cannot be used."""
-    wrong = [] if len(layer) == 2 else [f"layer = {layer!r}: must be an input and an output width"]
-    named = [
-        *((f"layer[{i}]", size) for i, size in enumerate(layer)),
-        ("tokens", tokens),
-        ("micro_batches", micro_batches),
-    ]
-    named += [("gpus", number) for number in gpus]
-    wrong += [problem for name, value in named for problem in whole_number_problems(name, value)]
-    wrong += [] if len(gpus) else ["gpus: none are given"]
-    wrong += [] if 0 < days < np.inf else [f"days = {days!r}: must be above 0"]
-    wrong += [] if 0 <= growth <= 1 else [f"batch_growth = {growth!r}: must be from 0 to 1"]
-    if wrong:
-        raise InputError("limits", wrong)
+    problems = [] if len(layer) == 2 else [f"layer = {layer!r}: must be an input and an output width"]
+    named = [(f"layer[{i}]", size) for i, size in enumerate(layer)]
+    named += [("tokens", tokens), ("micro_batches", micro_batches), *(("gpus", number) for number in gpus)]
+    problems += [problem for name, value in named for problem in whole_number_problems(name, value)]
+    problems += [] if len(gpus) else ["gpus: none are given"]
+    problems += [] if 0 < days < np.inf else [f"days = {days!r}: must be above 0"]
+    problems += [] if 0 <= growth <= 1 else [f"batch_growth = {growth!r}: must be from 0 to 1"]
+    if problems:
+        raise InputError("limits", problems)
 
 
 def device_of(
@@ -314,33 +227,32 @@ def device_of(
 
     Without a published 8-bit rate, twice the 16-bit rate is taken.
     """
-    mistakes = ErrorCollector("limits")
-    chip, domain = accelerator if isinstance(accelerator, Accelerator) else None, None
+    errors, problems = ErrorCollector("limits"), list[str]()
+    chip, joined = accelerator if isinstance(accelerator, Accelerator) else None, None
     if (accelerator is None) == (system is None):
-        mistakes.errors.append(InputError("limits", ["accelerator and system: give one of them"]))
+        problems.append("accelerator and system: give one of them")
     elif system is not None:
-        domain = mistakes.catch(as_system, system)
-        chip = None if domain is None else domain.accelerator
+        joined = errors.catch(as_system, system)
+        chip = None if joined is None else joined.accelerator
     elif chip is None:
-        chip = mistakes.catch(load_accelerator, str(accelerator))
-        domain = _fastest_system(str(accelerator)) if network is None and chip is not None else None
-    bandwidth = None if network is None else mistakes.catch(_bandwidth, network)
-    if chip is not None and network is None and domain is None:
-        problem = f"no system of the catalogue says how {chip.name} is joined: give network, such as 900 GB/s"
-        mistakes.errors.append(InputError("limits", [problem]))
-    chip = mistakes.require(chip)
-    flops8 = 2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops
-    if bandwidth is not None:
-        return MovementDevice(
-            name=chip.name, flops8=flops8, memory_bandwidth=chip.hbm_bandwidth, network_bandwidth=bandwidth
-        )
-    assert domain is not None
-    source = f"{domain.fast.name} of {domain.name}, both directions"
+        chip = errors.catch(load_accelerator, str(accelerator))
+        joined = _fastest_system(str(accelerator)) if network is None and chip is not None else None
+    bandwidth: Any = None if network is None else errors.catch(_bandwidth, network)
+    if chip is not None and network is None and joined is None:
+        unknown = f"no system of the catalogue says how {chip.name} is joined"
+        problems.append(f"{unknown}: give network, such as 900 GB/s")
+    if problems:
+        errors.errors.append(InputError("limits", problems))
+    chip = errors.require(chip)
+    source = "given"
+    if bandwidth is None and joined is not None:
+        bandwidth = _fast_domain_bandwidth(joined)
+        source = f"{joined.fast.name} of {joined.name}, both directions"
     return MovementDevice(
         name=chip.name,
-        flops8=flops8,
+        flops8=2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops,
         memory_bandwidth=chip.hbm_bandwidth,
-        network_bandwidth=_fast_domain_bandwidth(domain),
+        network_bandwidth=errors.require(bandwidth),
         network=source,
     )
 
@@ -393,9 +305,8 @@ def training(
     tp_in, tp_out = (degree.ravel() for degree in np.meshgrid(WIDTH_SHARDS, WIDTH_SHARDS, indexing="ij"))
     d, b, n = hidden[:, None, None], tokens[:, None, None], needed[:, None, None] * EXCESS[:, None]
     dp = n / tp_in / tp_out
-    work = MovementWork(
-        d_in=d, d_out=OUTPUT_OVER_INPUT * d, tokens=b, tp_in=tp_in, tp_out=tp_out, dp=dp, width=WORD_BYTES
-    )
+    layer: dict[str, Any] = {"d_in": d, "d_out": OUTPUT_OVER_INPUT * d, "tokens": b, "width": WORD_BYTES}
+    work = MovementWork(**layer, tp_in=tp_in, tp_out=tp_out, dp=dp)
     seconds, shares = _fastest_sharding(device, work)
     ideal = (
         6 * OUTPUT_OVER_INPUT * hidden**2 * tokens * WORD_BYTES / (device.sustained * device.flops8 * needed)
@@ -422,9 +333,7 @@ def _fastest_sharding(device: MovementDevice, work: MovementWork) -> tuple[Float
     fits = (work.dp >= 1) & (work.dp <= work.tokens) & (work.tp_in <= work.d_in) & (work.tp_out <= work.d_out)
     seconds = np.where(fits, layer_seconds(device, work), np.inf)
     best = seconds.argmin(-1)[..., None]
-    columns = (
-        np.broadcast_to(column, seconds.shape) for column in (seconds, *seconds_by_bound(device, work))
-    )
+    columns = np.broadcast_arrays(seconds, *seconds_by_bound(device, work))
     least, *shares = (np.take_along_axis(column, best, -1)[..., 0] for column in columns)
     return least, shares
 

@@ -205,7 +205,7 @@ def limits(
     if json:
         from traincast.ui.outputs.analyses import LimitsOutput
 
-        print_json(LimitsOutput(result.record(), [str(path) for path in drawn]))
+        print_json(LimitsOutput(result, [str(path) for path in drawn]))
         return
     from traincast.ui.text import analysis as text
     from traincast.ui.text.tables import show

@@ -6,7 +6,7 @@ from typing import Annotated
 from traincast.analysis.advise import Advice
 from traincast.analysis.paper_results import Reproduction
 from traincast.analysis.trace import TraceRecord
-from traincast.analysis.training_limits import LimitsRecord
+from traincast.analysis.training_limits import Limits
 from traincast.analysis.zero_scaling import ScalingRecord
 from traincast.core.result import INLINE, Doc, Result
 from traincast.ui.outputs.plans import AboutPlan
@@ -32,7 +32,7 @@ class AdviseOutput(AboutPlan):
 class LimitsOutput(Result):
     """How far moving data lets a cluster and a training run grow; what cannot be reached is `null`."""
 
-    limits: Annotated[LimitsRecord, INLINE]
+    limits: Annotated[Limits, INLINE]
     figures: Annotated[list[str], Doc("figures that were drawn")]
 
 
