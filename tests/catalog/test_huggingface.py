@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from traincast.catalog.huggingface.model_types import FAMILIES
+from traincast.catalog.huggingface.config import model_types
 from traincast.catalog.load import figures, load_model, model_names
 from traincast.core.errors import InputError
 from traincast.core.model import Model
@@ -59,7 +59,7 @@ def test_biases_of_qwen2_moe(load: Callable[..., Model]) -> None:
 
 def test_every_family_has_a_configuration() -> None:
     types = {config(name).get("text_config", config(name))["model_type"] for name in FILES}
-    assert types == set(FAMILIES)
+    assert types == set(model_types())
 
 
 @pytest.mark.parametrize("name", sorted(FILES.keys() & set(model_names())))

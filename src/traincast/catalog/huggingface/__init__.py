@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from traincast.catalog.huggingface.config import Config
-from traincast.catalog.huggingface.model_types import FAMILIES
+from traincast.catalog.huggingface.config import Config, model_types
+from traincast.catalog.huggingface.features import FEATURES
 from traincast.core.errors import InputError
 
 TOWERS = {"vision_config": "vision", "audio_config": "audio", "speech_config": "audio"}
@@ -22,18 +22,17 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     text_config = document.get("text_config")
     inner = text_config if isinstance(text_config, dict) else document
     model_type = _model_type(document, inner)
-    if not isinstance(model_type, str) or model_type not in FAMILIES:
-        known = ", ".join(sorted(FAMILIES))
-        raise InputError(
-            str(path), [f"model_type = {model_type!r}: not a type that can be imported; known: {known}"]
-        )
-    family = FAMILIES[model_type]
+    if not isinstance(model_type, str) or model_type not in model_types():
+        known = ", ".join(sorted(model_types()))
+        wrong = f"model_type = {model_type!r}: not a type that can be imported; known: {known}"
+        raise InputError(str(path), [wrong])
     place = f"{path.name}, text_config (the text model only)" if inner is not document else path.name
-    config = Config(inner, model_type, family.defaults, family.names, place, seq)
+    config = Config(inner, model_type, place, seq)
     config.problems += _architecture_problems(document)
     content: dict[str, Any] = {}
-    for feature in family.features:
-        content |= feature(config)
+    for name in config.features:
+        content |= FEATURES[name](config)
+    content |= config.same
     problems = config.problems or _contradictions(config, content)
     if problems:
         raise InputError(str(path), problems)
@@ -73,9 +72,8 @@ def _architecture_problems(document: Mapping[str, Any]) -> list[str]:
 
 def _contradictions(config: Config, content: Mapping[str, Any]) -> list[str]:
     """Return a line for each contradiction between figures, with the names of the configuration."""
-    hidden, heads, kv_heads, head_dim = (
-        _value(content, key) for key in ("hidden", "heads", "kv_heads", "head_dim")
-    )
+    hidden, heads = _value(content, "hidden"), _value(content, "heads")
+    kv_heads, head_dim = _value(content, "kv_heads"), _value(content, "head_dim")
     h, e = config.spelled("num_attention_heads"), config.spelled("hidden_size")
     problems = []
     if head_dim is None and "latent" not in content and hidden % heads:
@@ -85,9 +83,8 @@ def _contradictions(config: Config, content: Mapping[str, Any]) -> list[str]:
     experts = content.get("experts") or {}
     total, topk = _value(experts, "experts"), _value(experts, "topk")
     if experts and topk > total:
-        problems.append(
-            f"num_experts_per_tok = {topk}: must be at most {config.spelled('num_experts')} = {total}"
-        )
+        name = config.spelled("num_experts")
+        problems.append(f"num_experts_per_tok = {topk}: must be at most {name} = {total}")
     return problems
 
 

@@ -1,37 +1,43 @@
 """Checked access to the fields of a configuration; mistakes are collected."""
 
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
+from traincast.catalog.documents import read
 from traincast.core.errors import WHOLE, is_whole
 
 NULLABLE: Final = frozenset(  # fields that may be null, beside those whose default is null
-    {
+    (
         "attention_chunk_size",
         "head_dim",
         "n_routed_experts",
         "num_key_value_heads",
         "q_lora_rank",
         "sliding_window",
-    }
+    )
 )
 _MISSING: Final = object()
+
+
+@cache
+def model_types() -> dict[str, dict[str, Any]]:
+    """Read the table of model types that can be imported."""
+    types: dict[str, dict[str, Any]] = read(Path(__file__).with_name("model_types.yaml"))["types"]
+    return types
 
 
 class Config:
     """Fields of a configuration, with the defaults and spellings of its model type."""
 
-    def __init__(
-        self,
-        fields: Mapping[str, Any],
-        model_type: str,
-        defaults: Mapping[str, Any],
-        names: Mapping[str, tuple[str, ...]],
-        place: str,
-        seq: int | None,
-    ):
-        self.fields, self.model_type, self.defaults, self.names = fields, model_type, defaults, names
-        self.place, self.seq = place, seq
+    def __init__(self, fields: Mapping[str, Any], model_type: str, place: str, seq: int | None):
+        family = model_types()[model_type]
+        self.features: list[str] = family["features"].split()
+        self.same: Mapping[str, Any] = family.get("same", {})
+        self.defaults: Mapping[str, Any] = family["defaults"]
+        self.names: Mapping[str, tuple[str, ...]] = family.get("names", {})
+        self.fields, self.model_type, self.place, self.seq = fields, model_type, place, seq
         self.problems: list[str] = []
 
     def spelled(self, name: str) -> str:
@@ -49,9 +55,8 @@ class Config:
 
     def wrong(self, name: str, wanted: str) -> None:
         """Note that a field cannot be used."""
-        self._note(
-            f"{self.spelled(name)} = {self.fields.get(self.spelled(name), self.defaults.get(name))!r}: {wanted}"
-        )
+        value = self.fields.get(self.spelled(name), self.defaults.get(name))
+        self._note(f"{self.spelled(name)} = {value!r}: {wanted}")
 
     def count(self, name: str, least: int = 1) -> int | None:
         """Return a whole number; None if it is null, or wrong, which is noted."""

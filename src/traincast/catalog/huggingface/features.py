@@ -9,28 +9,16 @@ Keys: TypeAlias = dict[str, Any]
 Feature: TypeAlias = Callable[[Config], Keys]
 MAX_ASSUMED_SEQ: Final = 8192  # [tokens] training sequence if the context is longer
 GELU: Final = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu")
-PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | {
-    "relu": "relu",
-    "relu2": "relu2",
-    "relu_squared": "relu2",
-}
+RELU: Final = {"relu": "relu", "relu2": "relu2", "relu_squared": "relu2"}
+PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | RELU
 GATED: Final[Mapping[str, str]] = dict.fromkeys(GELU, "geglu") | {"silu": "swiglu", "swish": "swiglu"}
 DROPOUTS: Final = ("resid_pdrop", "embd_pdrop", "hidden_dropout", "hidden_dropout_prob")
 
 
-def constant(**keys: Any) -> Feature:
-    """Return a feature that sets keys shared by all models of a type."""
-    return lambda config: dict(keys)
-
-
 def trunk(c: Config) -> Keys:
     """Read layers, widths and dropout."""
-    keys = {
-        "layers": c.figure("num_hidden_layers"),
-        "hidden": c.figure("hidden_size"),
-        "heads": c.figure("num_attention_heads"),
-        "ffn": c.figure("intermediate_size"),
-    }
+    names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
+    keys = {key: c.figure(name) for key, name in names.items()} | {"ffn": c.figure("intermediate_size")}
     shares = []
     for name in DROPOUTS:
         share = c.fields.get(name, c.defaults.get(name, 0.0))
@@ -104,6 +92,11 @@ def sliding(rule: Callable[[Config, int], bool]) -> Feature:
     return feature
 
 
+sliding_everywhere = sliding(lambda c, i: True)
+sliding_every_other = sliding(lambda c, i: (i + 1) % 2 != 0)
+sliding_by_pattern = sliding(lambda c, i: (i + 1) % (c.count("sliding_window_pattern") or 1) != 0)
+
+
 def qwen_sliding(c: Config) -> Keys:
     """Read the flag for a sliding window, and the first layer with it."""
     if not c.flag("use_sliding_window"):
@@ -154,29 +147,20 @@ def _local(window: Keys, is_local: Sequence[bool]) -> Keys:
 
 def experts(c: Config) -> Keys:
     """Read experts in every layer, as wide as the MLP they replace."""
-    return {
-        "experts": {
-            "experts": c.figure("num_experts"),
-            "topk": c.figure("num_experts_per_tok"),
-            "ffn": c.figure("intermediate_size"),
-        }
-    }
+    return {"experts": _experts(c, "intermediate_size")}
 
 
 def gpt_oss_experts(c: Config) -> Keys:
     """Read the experts of GPT-OSS, whose router has a bias; set attention sinks."""
-    return {"experts": experts(c)["experts"] | {"router_bias": True}, "sinks": True}
+    return {"experts": _experts(c, "intermediate_size") | {"router_bias": True}, "sinks": True}
 
 
 def qwen_experts(c: Config) -> Keys:
     """Read the experts of Qwen, in every n-th layer except listed ones."""
-    layers, every, dense = (
-        c.count("num_hidden_layers"),
-        c.count("decoder_sparse_step"),
-        c.numbers("mlp_only_layers"),
-    )
+    layers, every = c.count("num_hidden_layers"), c.count("decoder_sparse_step")
+    dense = c.numbers("mlp_only_layers")
     is_moe = [i not in dense and (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
-    keys = _narrow_experts(c) | _moe_layers(c, is_moe, "mlp_only_layers")
+    keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "mlp_only_layers")
     if c.model_type == "qwen2_moe":
         keys |= {"shared_ffn": c.figure("shared_expert_intermediate_size"), "shared_gate": True}
     return {"experts": keys} if any(is_moe) else {}
@@ -189,37 +173,27 @@ def deepseek_experts(c: Config) -> Keys:
     layers, every = c.count("num_hidden_layers"), c.count("moe_layer_freq")
     first, shared = c.count("first_k_dense_replace", least=0) or 0, c.count("n_shared_experts", least=0)
     is_moe = [i >= first and i % (every or 1) == 0 for i in range(layers or 0)]
-    keys = _narrow_experts(c) | _moe_layers(c, is_moe, "moe_layer_freq")
+    keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
     if shared:
-        keys["shared_ffn"] = c.sourced(
-            shared * (c.count("moe_intermediate_size") or 1), "n_shared_experts", "moe_intermediate_size"
-        )
+        width = shared * (c.count("moe_intermediate_size") or 1)
+        keys["shared_ffn"] = c.sourced(width, "n_shared_experts", "moe_intermediate_size")
     return {"experts": keys} if any(is_moe) else {}
 
 
 def llama4_experts(c: Config) -> Keys:
     """Read the experts of Llama 4: routed ones and a shared one of the same width in every n-th layer, wider MLPs elsewhere."""
-    layers, every, listed = (
-        c.count("num_hidden_layers"),
-        c.count("interleave_moe_layer_step"),
-        c.numbers("moe_layers"),
-    )
+    layers, every = c.count("num_hidden_layers"), c.count("interleave_moe_layer_step")
+    listed = c.numbers("moe_layers")
     is_moe = [i in listed if listed else (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
-    keys = (
-        experts(c)["experts"]
-        | {"shared_ffn": c.figure("intermediate_size")}
-        | _moe_layers(c, is_moe, "moe_layers")
-    )
+    keys = _experts(c, "intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
+    keys |= _moe_layers(c, is_moe, "moe_layers")
     return {"ffn": c.figure("intermediate_size_mlp")} | ({"experts": keys} if any(is_moe) else {})
 
 
-def _narrow_experts(c: Config) -> Keys:
-    """Read experts with a width that differs from that of the MLP."""
-    return {
-        "experts": c.figure("num_experts"),
-        "topk": c.figure("num_experts_per_tok"),
-        "ffn": c.figure("moe_intermediate_size"),
-    }
+def _experts(c: Config, width: str) -> Keys:
+    """Read the number of experts, those of a token, and their width."""
+    names = {"experts": "num_experts", "topk": "num_experts_per_tok", "ffn": width}
+    return {key: c.figure(name) for key, name in names.items()}
 
 
 def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
@@ -230,22 +204,17 @@ def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
             if [i >= first and (i - first + 1) % every == 0 for i in layers] == list(is_moe):
                 return {"first_dense": first, "every": every}
     if any(is_moe):
-        c.wrong(
-            name, "cannot be represented; layers with experts must follow at equal distances on dense ones"
-        )
+        rule = "layers with experts must follow at equal distances on dense ones"
+        c.wrong(name, f"cannot be represented; {rule}")
     return {}
 
 
 def latent(c: Config) -> Keys:
     """Read multi-head latent attention."""
     c.only("attention_bias", False)
-    names = {
-        "kv_rank": "kv_lora_rank",
-        "q_rank": "q_lora_rank",
-        "nope_dim": "qk_nope_head_dim",
-        "rope_dim": "qk_rope_head_dim",
-    }
-    figures = {key: c.figure(name) for key, name in names.items()} | {"value_dim": c.figure("v_head_dim")}
+    names = {"kv_rank": "kv_lora_rank", "q_rank": "q_lora_rank", "nope_dim": "qk_nope_head_dim"}
+    names |= {"rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim"}
+    figures = {key: c.figure(name) for key, name in names.items()}
     return {"latent": {key: figure for key, figure in figures.items() if figure is not None}}
 
 
@@ -291,3 +260,17 @@ def image(c: Config) -> Keys:
         "seq": c.seq or tokens,
         "max_positions": tokens,
     }
+
+
+FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
+    "sliding_everywhere": sliding_everywhere,
+    "sliding_every_other": sliding_every_other,
+    "sliding_by_pattern": sliding_by_pattern,
+} | {
+    feature.__name__: feature
+    for feature in (
+        trunk, text, grouped, gated, gemma_gated, plain, rotary, biased, qkv_biased, qwen_sliding, chunked, experts,
+        gpt_oss_experts, qwen_experts, deepseek_experts, llama4_experts, latent, multi_token_prediction, llama4_qk_norm,
+        learned, gpt2, image,
+    )
+}  # fmt: skip
