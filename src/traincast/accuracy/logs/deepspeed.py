@@ -1,146 +1,88 @@
-"""Logs of DeepSpeed, with its configuration (``ds_config.json``)."""
+"""Logs of DeepSpeed, with its configuration (``ds_config.json``); neither has the model or recompute."""
 
-import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.accuracy.logs import settings
-from traincast.accuracy.logs.row_columns import complete
-from traincast.accuracy.logs.rows import TrainingRows
-from traincast.accuracy.logs.text import lines, number, truth, whole_number
-from traincast.accuracy.logs.training_log import (
-    LogStep,
-    iteration_times,
-    last_run,
-    numbered_by_line,
-    training_rows,
+from traincast.accuracy.logs.settings import section
+from traincast.accuracy.logs.text import truth, whole_number
+from traincast.accuracy.logs.training_log import Log, LogFormat
+
+NUMBER: Final = r"[\d.,]*\d(?:[eE][+-]?\d+)?"
+PIPELINE: Final = rf"steps?:?\s*=?\s*(?P<at>\d{{1,12}})\b.*?iter time \(s\):\s*(?P<s>{NUMBER})\s+samples/sec:"
+CURRENT: Final = (  # of the last step
+    rf"(?:global_step=|\b\d+/)(?P<at>\d{{1,12}}),.*?CurrSamplesPerSec=(?P<samples>{NUMBER})(?=[,\s])"
 )
-
-NUMBER: Final = r"([\d.,]*\d(?:[eE][+-]?\d+)?)"
-SIGNS: Final = r"SamplesPerSec=|iter time \(s\):.*samples/sec:|time \(ms\) \| (?:fwd|forward): "
-STARTS: Final = r"DeepSpeed info: version=|\[launch\.py"
-PIPELINE: Final = re.compile(rf"steps?:?\s*=?\s*(\d{{1,12}})\b.*?iter time \(s\):\s*{NUMBER}\s+samples/sec:")
-CURRENT: Final = re.compile(rf"(?:global_step=|\b\d+/)(\d{{1,12}}),.*?CurrSamplesPerSec={NUMBER}(?=[,\s])")
-AVERAGE: Final = re.compile(rf"(?:global_step=|\b\d+/)(\d{{1,12}}),.*?\bSamplesPerSec={NUMBER}(?=[,\s])")
-WALL_CLOCK: Final = re.compile(
-    rf"time \(ms\) \| (?:fwd|forward): {NUMBER} \| (?:bwd|backward): {NUMBER} \|.*\bstep: {NUMBER}(?=\s|$)"
+AVERAGE: Final = (  # of all steps so far, in old logs
+    rf"(?:global_step=|\b\d+/)(?P<at>\d{{1,12}}),.*?\bSamplesPerSec=(?P<samples>{NUMBER})(?=[,\s])"
 )
-MEMORY: Final = re.compile(rf"MaxMemAllocated={NUMBER}GB")
+WALL_CLOCK: Final = (
+    rf"time \(ms\) \| (?:fwd|forward): (?P<ms>{NUMBER}) \| (?:bwd|backward): (?P<ms2>{NUMBER}) \|"
+    rf".*\bstep: (?P<ms3>{NUMBER})(?=\s|$)"
+)
+PRECISIONS: Final = {  # precision -> names of its flag where settings are listed, and of its section
+    "bf16": (("bfloat16_enabled", "bfloat16_config"), ("bf16", "bfloat16")),
+    "fp16": (("fp16_enabled", "float16_config"), ("fp16",)),
+}
 
 
-def read(
-    file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int
-) -> TrainingRows:
-    """Read the last run of a log; parameters and errors as of `traincast.accuracy.logs.megatron.read`.
-
-    DeepSpeed logs neither the model nor what is recomputed: both must be given.
-    """
-    by_rate = CURRENT if CURRENT.search(text) else AVERAGE if AVERAGE.search(text) else None
-    by_rate = None if PIPELINE.search(text) else by_rate
-    run = last_run(lines(text), _throughput(by_rate) if by_rate else _seconds(text), STARTS)
-    header = run.said()
-    listed = settings.listed(line for line in header if ":print]" in line or ". " in line)
-    configuration = dict(config) or settings.block(header, r"\bjson = ") or _one_line_json(header)
-    columns = _columns(configuration, listed) | {"stack": "deepspeed-2025", "memory_gb_published": run.memory}
-    columns["memory_kind"] = "allocated" if run.memory else None
-    if not PIPELINE.search(text):
-        columns |= {"pp": columns.get("pp") or 1}
-    row = complete(file, columns, given)
-    timing = iteration_times(run, warm_up)
-    if timing and by_rate:
-        timing = ((whole_number(row.get("gbs")) or 0) / timing[0], *timing[1:])
-    return training_rows(file, row, run, timing)
-
-
-def _seconds(text: str) -> Callable[[str], LogStep | None]:
-    """Return a reader of progress lines in seconds: of the pipeline engine, else the sum of the timers of a step."""
-    if not PIPELINE.search(text):
-        return numbered_by_line(
-            WALL_CLOCK, lambda match: sum(number(group) or 0 for group in match.groups()) / 1000
-        )
-
-    def step(line: str) -> LogStep | None:
-        match = PIPELINE.search(line)
-        seconds = number(match[2]) if match else None
-        return LogStep(int(match[1]), seconds) if match and seconds else None
-
-    return step
-
-
-def _throughput(pattern: re.Pattern[str]) -> Callable[[str], LogStep | None]:
-    """Return a reader of progress lines in samples/s: of the last step, or their mean in old logs."""
-
-    def step(line: str) -> LogStep | None:
-        match = pattern.search(line)
-        rate = number(match[2]) if match else None
-        memory = MEMORY.search(line)
-        return (
-            LogStep(int(match[1]), rate, memory=number(memory[1]) if memory else None)
-            if match and rate
-            else None
-        )
-
-    return step
-
-
-def _one_line_json(header: list[str]) -> dict[str, Any]:
-    """Return a configuration printed on one line, empty without."""
-    for line in header:
-        if "train_micro_batch_size_per_gpu" in line and "{" in line:
-            try:
-                configuration = json.loads(line[line.index("{") : line.rindex("}") + 1])
-            except (ValueError, RecursionError):
-                continue
-            return configuration if isinstance(configuration, dict) else {}
-    return {}
-
-
-def _columns(configuration: Mapping[str, Any], listed: Mapping[str, str]) -> dict[str, Any]:
+def columns(log: Log) -> dict[str, Any]:
     """Return columns from the configuration, and from the settings that DeepSpeed lists at start."""
+    listed = settings.listed(line for line in log.header if ":print]" in line or ". " in line)
+    config = dict(log.config) or settings.block(log.header, r"\bjson = ") or _one_line_json(log.header)
 
-    def section(name: str) -> Mapping[str, Any]:
-        value = configuration.get(name)
-        return value if isinstance(value, Mapping) else {}
+    def whole(name: str) -> int | None:
+        return whole_number(listed.get(name, config.get(name)))
 
-    micro = whole_number(
-        listed.get("train_micro_batch_size_per_gpu", configuration.get("train_micro_batch_size_per_gpu"))
+    micro, steps = whole("train_micro_batch_size_per_gpu"), whole("gradient_accumulation_steps")
+    gbs = whole("train_batch_size")
+    dp = whole_number(listed.get("world_size")) or (
+        gbs // (micro * steps) if gbs and micro and steps else None
     )
-    steps = whole_number(
-        listed.get("gradient_accumulation_steps", configuration.get("gradient_accumulation_steps"))
-    )
-    gbs = whole_number(listed.get("train_batch_size", configuration.get("train_batch_size")))
-    ranks = whole_number(listed.get("world_size"))
-    dp = ranks or (gbs // (micro * steps) if gbs and micro and steps else None)
-    tp = whole_number(section("tensor_parallel").get("autotp_size")) or 1
-    stage = listed.get("zero_optimization_stage", section("zero_optimization").get("stage"))
+    tp = whole_number(section(config, "tensor_parallel").get("autotp_size")) or 1
+    stage = str(listed.get("zero_optimization_stage", section(config, "zero_optimization").get("stage")))
+    known = bool(config or listed)
     return {
+        "stack": "deepspeed-2025",
         "mbs": micro,
         "gbs": gbs or (micro * steps * dp if micro and steps and dp else None),
         "gpus": dp * tp if dp else None,
         "tp": tp,
         "cp": 1,
         "vp": 1,
-        "zero": stage if str(stage) in ("0", "1", "2", "3") else "0" if configuration or listed else None,
-        "precision": _precision(configuration, listed) if configuration or listed else None,
+        "pp": None if re.search(PIPELINE, log.text) else 1,
+        "zero": stage if stage in ("0", "1", "2", "3") else "0" if known else None,
+        "precision": _precision(config, listed) if known else None,
     }
 
 
-def _precision(configuration: Mapping[str, Any], listed: Mapping[str, str]) -> str | None:
-    """Return the precision of matrix products; None where the configuration leaves it to another program (``"auto"``)."""
-    for name, flags, sections in (
-        ("bf16", ("bfloat16_enabled", "bfloat16_config"), ("bf16", "bfloat16")),
-        ("fp16", ("fp16_enabled", "float16_config"), ("fp16",)),
-    ):
-        enabled = [
-            part.get("enabled")
-            for section in sections
-            if isinstance(part := configuration.get(section), Mapping)
-        ]
-        if any(re.match(r"(?:enabled=)?True\b", listed.get(flag, "")) for flag in flags) or any(
-            map(truth, enabled)
-        ):
+def _one_line_json(header: list[str]) -> dict[str, Any]:
+    """Return a configuration printed on one line, empty without."""
+    for line in header:
+        if "train_micro_batch_size_per_gpu" in line and "{" in line:
+            config = settings.parse_mapping(line[line.index("{") : line.rfind("}") + 1])
+            if config:
+                return config
+    return {}
+
+
+def _precision(config: Mapping[str, Any], listed: Mapping[str, str]) -> str | None:
+    """Return the precision of matmuls; None where it is left to another program (``"auto"``)."""
+    for name, (flags, sections) in PRECISIONS.items():
+        enabled = [section(config, part).get("enabled") for part in sections]
+        flagged = any(re.match(r"(?:enabled=)?True\b", listed.get(flag, "")) for flag in flags)
+        if flagged or any(map(truth, enabled)):
             return name
         if "auto" in enabled and not any(flag in listed for flag in flags):
             return None
     return "fp32"
+
+
+FORMAT: Final = LogFormat(
+    signs=r"SamplesPerSec=|iter time \(s\):.*samples/sec:|time \(ms\) \| (?:fwd|forward): ",
+    starts=r"DeepSpeed info: version=|\[launch\.py",
+    progress=(PIPELINE, CURRENT, AVERAGE, WALL_CLOCK),
+    memory=rf"MaxMemAllocated=({NUMBER})GB",
+    columns=columns,
+)

@@ -1,134 +1,76 @@
 """Logs of Megatron-LM, Megatron-Core and Megatron-DeepSpeed, of Megatron-Bridge, and of NeMo."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.accuracy.logs import settings
-from traincast.accuracy.logs.megatron_args import cells
-from traincast.accuracy.logs.row_columns import complete
-from traincast.accuracy.logs.rows import TrainingRows
-from traincast.accuracy.logs.text import lines, number, truth
-from traincast.accuracy.logs.training_log import (
-    LastRun,
-    LogStep,
-    iteration_times,
-    last_run,
-    numbered_by_line,
-    training_rows,
-)
+from traincast.accuracy.logs.text import number, truth, whole_number
+from traincast.accuracy.logs.training_log import Log, LogFormat
+from traincast.launch.formats import FORMATS
+from traincast.launch.megatron import SHARDING_STRATEGIES
+from traincast.launch.settings import is_off
 from traincast.launch.unsupported import UNAMBIGUOUS_SETTINGS, check_training_kind
 
-NUMBER: Final = r"([\d.,'’_\u00a0\u202f]*\d)"
-ITERATION: Final = re.compile(
-    rf"iteration\s+{NUMBER}\s*/\s*[\d.,]+\s*\|.*?elapsed time per iteration \(ms\):\s*{NUMBER}\s*\|"
+NUMBER: Final = r"[\d.,'’_\u00a0\u202f]*\d"
+ITERATION: Final = (
+    rf"iteration\s+(?P<at>{NUMBER})\s*/\s*[\d.,]+\s*\|"
+    rf".*?elapsed time per iteration \(ms\):\s*(?P<ms>{NUMBER})\s*\|"
 )
-NEMO: Final = re.compile(
-    rf"(?:iteration (\d{{1,12}})/\d+ \||\| (\d{{1,12}})/\d+ \[).*?train_step_timing in s[:=]\s*{NUMBER}\s*(?=[|,\]\s]|$)"
+NEMO: Final = (  # a line, or a progress bar
+    r"(?:iteration (?P<at>\d{1,12})/\d+ \||\| (?P<at2>\d{1,12})/\d+ \[)"
+    rf".*?train_step_timing in s[:=]\s*(?P<s>{NUMBER})\s*(?=[|,\]\s]|$)"
 )
-BRIDGE: Final = re.compile(rf"Step Time\s*:\s*{NUMBER}\s*s\b")
-BATCH: Final = re.compile(r"global[ _]batch[ _]size:\s*(\d{1,12})\s*\|")
-MEMORY: Final = re.compile(rf"memory \(([MG])B\).*?max[ -]allocated(?:-gigabytes)?:\s*{NUMBER}")
-SIGNS: Final = r"elapsed time per iteration \(ms\):|train_step_timing in s[:=]|Step Time\s*:\s*[\d.]+\s*s\b"
-STARTS: Final = r"-{3,} arguments -{3,}|using world size: \d|Experiments will be logged at"
+BRIDGE: Final = rf"Step Time\s*:\s*(?P<s>{NUMBER})\s*s\b"
+MEMORY: Final = re.compile(rf"memory \(([MG])B\).*?max[ -]allocated(?:-gigabytes)?:\s*({NUMBER})")
 GIB: Final = {"M": 1 / 1024, "G": 1e9 / 2**30}  # Megatron-LM counts MiB, Megatron-Bridge 10^9 bytes
+MAPPED_COLUMNS: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
+WHOLE_COLUMNS: Final = {  # column -> its names over time; the first that is set counts
+    **{column: FORMATS["megatron"].table.names_of(column) for column in MAPPED_COLUMNS},
+    "vocab": ("padded_vocab_size", "vocab_size"),  # a log contains both
+    "gpus": ("world_size",),
+    "num_nodes": ("num_nodes",),
+    "devices": ("devices",),
+}
+NEMO_SEQ: Final = "sequence_length"
+SHARDING: Final = {name: str(stage) for stage, name in SHARDING_STRATEGIES.items()}
+DEFAULT_TOPK: Final = 2
 
 
-def read(
-    file: str, text: str, given: Mapping[str, Any], config: Mapping[str, Any], warm_up: int
-) -> TrainingRows:
-    """Read the last run of a log.
-
-    Parameters
-    ----------
-    file : str
-        Name of the file.
-    text : str
-        Its content.
-    given : mapping of str to Any
-        Columns given by the caller.
-    config : mapping of str to Any
-        Configuration of the run, empty if the log contains it.
-    warm_up : int
-        Iterations to skip.
+def columns(log: Log) -> dict[str, Any]:
+    """Return columns from the settings in the log and beside it, and from what else it states.
 
     Raises
     ------
     InputError
-        If something is missing, or the run is not that of a decoder-only model.
+        If the run is not that of a decoder-only model.
     """
-    run = last_run(lines(text), _step(text), STARTS)
-    header = run.said()
-    arguments = settings.flat(config) | settings.listed(_arguments(header))
-    if "distributed_fused_adam" in text or "distributed_fused_adam" in str(config):
+    arguments = settings.flat(log.config) | settings.listed(_arguments(log.header))
+    if "distributed_fused_adam" in log.text or "distributed_fused_adam" in str(log.config):
         arguments["use_distributed_optimizer"] = True  # named so by NeMo
-    check_training_kind(
-        (), {name: arguments[name] for name in UNAMBIGUOUS_SETTINGS if name in arguments}, file
-    )
-    columns = {name: value for name, value in cells(arguments).items() if value is not None} | _stated(header)
-    gbs = run.steps[-1].gbs if run.steps else None
-    columns |= {
-        "stack": _stack(text, arguments),
-        "gbs": gbs or columns.get("gbs"),
-        "memory_gb_published": _memory(run),
+    unambiguous = {name: arguments[name] for name in UNAMBIGUOUS_SETTINGS if name in arguments}
+    check_training_kind((), unambiguous, log.file)
+    result = {name: value for name, value in _from_settings(arguments).items() if value is not None}
+    for line in log.header:
+        if padded := re.search(r"padded vocab .*new size: (\d{1,12})\b", line):
+            result["vocab"] = int(padded[1])
+        if world := re.search(r"using world size: (\d{1,12})\b", line):
+            result["gpus"] = int(world[1])
+    memories = [match for line in log.header if (match := MEMORY.search(line))]
+    fullest = max(((number(match[2]) or 0.0) * GIB[match[1]] for match in memories), default=0.0)
+    stated_gbs = log.run.steps[-1].gbs if log.run.steps else None
+    return result | {
+        "stack": _stack(log.text, arguments),
+        "gbs": stated_gbs or result.get("gbs"),
+        "memory_gb_published": round(fullest, 3) or None,
     }
-    columns["memory_kind"] = "allocated" if columns["memory_gb_published"] else None
-    row = complete(file, columns, given)
-    return training_rows(file, row, run, iteration_times(run, warm_up))
-
-
-def _step(text: str) -> Callable[[str], LogStep | None]:
-    """Return the reader of progress of this log: lines of Megatron, else of NeMo, else Bridge's step times."""
-    if ITERATION.search(text):
-        return _iteration
-    if NEMO.search(text):
-        return _nemo
-    return numbered_by_line(BRIDGE, lambda match: number(match[1]))
-
-
-def _iteration(line: str) -> LogStep | None:
-    """Read a progress line of Megatron."""
-    match = ITERATION.search(line)
-    iteration, milliseconds = (number(match[1]), number(match[2])) if match else (None, None)
-    return (
-        LogStep(int(iteration), milliseconds / 1000, _batch(line))
-        if iteration is not None and milliseconds
-        else None
-    )
-
-
-def _nemo(line: str) -> LogStep | None:
-    """Read a progress line or bar of NeMo."""
-    match = NEMO.search(line)
-    seconds = number(match[3]) if match else None
-    return LogStep(int(match[1] or match[2]), seconds, _batch(line)) if match and seconds else None
-
-
-def _batch(line: str) -> int | None:
-    """Return the global batch of a progress line; None without."""
-    match = BATCH.search(line)
-    return int(match[1]) if match else None
 
 
 def _arguments(header: list[str]) -> list[str]:
     """Return the lines of the block of arguments; all lines where there is none or it does not end."""
-    begin = next((index for index, line in enumerate(header) if re.search(r"-{3,} arguments -{3,}", line)), 0)
-    end = next(
-        (index for index, line in enumerate(header) if re.search(r"-{3,} end of arguments -{3,}", line)),
-        len(header),
-    )
-    return header[begin:end] if begin < end else header
-
-
-def _stated(header: list[str]) -> dict[str, Any]:
-    """Return what a log states besides its settings: the padded vocabulary and the number of GPUs."""
-    columns: dict[str, Any] = {}
-    for line in header:
-        if padded := re.search(r"padded vocab .*new size: (\d{1,12})\b", line):
-            columns["vocab"] = int(padded[1])
-        if world := re.search(r"using world size: (\d{1,12})\b", line):
-            columns["gpus"] = int(world[1])
-    return columns
+    text = "\n".join(header)
+    dump = re.search(r"-{3,} arguments -{3,}.*?-{3,} end of arguments -{3,}", text, re.DOTALL)
+    return dump[0].splitlines() if dump else header
 
 
 def _stack(text: str, arguments: Mapping[str, Any]) -> str:
@@ -137,15 +79,161 @@ def _stack(text: str, arguments: Mapping[str, Any]) -> str:
         return "Megatron-DeepSpeed"
     if "train_step_timing" in text:
         return "NeMo"
-    if BRIDGE.search(text) or "megatron.bridge" in text:
+    if re.search(BRIDGE, text) or "megatron.bridge" in text:
         return "Megatron-Bridge"
-    return (
-        "Megatron-Core" if "transformer_impl" in arguments else "Megatron-LM"
-    )  # an argument since Megatron-Core
+    return "Megatron-Core" if "transformer_impl" in arguments else "Megatron-LM"  # an argument of the core
 
 
-def _memory(run: LastRun) -> float | None:
-    """Return the memory of the fullest rank that logs it [GiB]; None without."""
-    matches = (MEMORY.search(line) for _, line in run.header)
-    gibibytes = [(number(match[2]) or 0.0) * GIB[match[1]] for match in matches if match]
-    return round(max(gibibytes), 3) or None if gibibytes else None
+def _from_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns of the table of runs; None where the settings leave them open."""
+    result: dict[str, Any] = {
+        column: next((value for name in names if (value := whole_number(arguments.get(name)))), None)
+        for column, names in WHOLE_COLUMNS.items()
+    }
+    nodes, devices = result.pop("num_nodes"), result.pop("devices")
+    result["gpus"] = result["gpus"] or (nodes * devices if nodes and devices else None)
+    result["seq"] = result["seq"] or whole_number(arguments.get(NEMO_SEQ))
+    result |= {"cp": result["cp"] or 1, "ep": result["ep"] or 1, "vp": _chunks(arguments, result)}
+    result |= _attention(arguments, result)
+    result |= _experts(arguments, result)
+    if "num_layers" in arguments:  # a dump of all settings: others have their defaults
+        result |= _recomputed(arguments, result)
+        result |= {"zero": _zero(arguments), "sp": str(truth(arguments.get("sequence_parallel")))}
+    return result | {"mlp": _mlp(arguments), "precision": _precision(arguments)}
+
+
+def _chunks(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
+    """Return the model chunks of a rank."""
+    if chunks := whole_number(arguments.get("virtual_pipeline_model_parallel_size")):
+        return chunks
+    layers_per_chunk = whole_number(arguments.get("num_layers_per_virtual_pipeline_stage"))
+    layers, pp = columns["layers"], columns["pp"]
+    return int(layers // pp // layers_per_chunk) if layers_per_chunk and layers and pp else 1
+
+
+def _attention(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns of heads and kernels of attention."""
+    groups = whole_number(arguments.get("num_query_groups"))
+    grouped = truth(arguments.get("group_query_attention", groups is not None))
+    width, latent = whole_number(arguments.get("kv_channels")), truth(arguments.get("multi_latent_attention"))
+    even = columns["hidden"] and columns["heads"] and columns["hidden"] == (width or 0) * columns["heads"]
+    backend = str(arguments.get("attention_backend", ""))
+    fused = truth(arguments.get("use_flash_attn")) or bool(re.search(r"\b(flash|fused|auto)\b", backend))
+    fused = fused or (not backend and arguments.get("transformer_impl") == "transformer_engine")
+    return {
+        "kv_heads": groups if grouped and groups else columns["heads"],
+        "mla": str(latent),
+        "moe_detail": f"head_dim={width}" if width and not even and not latent else "",
+        "flash_attention": str(fused) if backend or fused or "use_flash_attn" in arguments else None,
+    }
+
+
+def _experts(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns of experts, empty for dense models."""
+
+    def whole(name: str) -> int | None:
+        return whole_number(arguments.get(name))
+
+    experts = whole("num_experts") or whole("num_moe_experts")
+    if not experts:
+        return {}
+    shared = whole("moe_shared_expert_intermediate_size")
+    frequency = str(arguments.get("moe_layer_freq", "1"))
+    detail = [
+        columns.get("moe_detail"),
+        f"shared_ffn={shared}" if shared else "",
+        "alternate layers" if frequency.strip() == "2" else "",
+        "MTP=1" if whole("mtp_num_layers") else "",
+    ]
+    return {
+        "experts": experts,
+        "topk": whole("moe_router_topk") or DEFAULT_TOPK,
+        "moe_ffn": whole("moe_ffn_hidden_size") or columns["ffn"],
+        "dense_layers": _dense(frequency),
+        "moe_detail": " ".join(filter(None, detail)),
+    }
+
+
+def _dense(frequency: str) -> int | None:
+    """Return the dense layers before the first with experts, from ``([0]*3+[1]*58)`` or ``[0, 1, 1]``."""
+    if repeated := re.match(r"\(?\s*\[0\]\s*\*\s*(\d+)", frequency):
+        return int(repeated[1])
+    listed = re.match(r"\[((?:\s*[01]\s*,?)+)\]", frequency)
+    layers = re.findall("[01]", listed[1]) if listed else ["1"]
+    return layers.index("1") if "1" in layers else None
+
+
+def _mlp(arguments: Mapping[str, Any]) -> str | None:
+    """Return the kind of MLP; None where it is open."""
+    activation = f"{arguments.get('activation', '')} {arguments.get('activation_func', '')}".lower()
+    gated = truth(arguments.get("gated_linear_unit"))
+    if truth(arguments.get("swiglu")) or "swiglu" in activation or (gated and "gelu" not in activation):
+        return "swiglu"
+    if gated or "geglu" in activation:
+        return "geglu"
+    if truth(arguments.get("squared_relu")) or re.search("squared.?relu", activation):
+        return "relu2"
+    return "gelu" if "num_layers" in arguments else None  # the default of all of them
+
+
+def _precision(arguments: Mapping[str, Any]) -> str | None:
+    """Return the precision of matmuls; None where it is open."""
+    stated = [arguments.get(name, "") for name in ("precision", "mixed_precision", "params_dtype")]
+    names, fp8 = " ".join(map(str, stated)).lower(), str(arguments.get("fp8", ""))
+    if arguments.get("fp4") or "nvfp4" in names:
+        return "nvfp4"
+    if truth(fp8) or re.search("hybrid|e4m3", fp8) or "fp8" in names:
+        return "mxfp8" if "mxfp8" in f"{arguments.get('fp8_recipe', '')} {names}" else "fp8"
+    if truth(arguments.get("bf16")) or "bf" in names:
+        return "bf16"
+    if truth(arguments.get("fp16")) or "16" in names:
+        return "fp16"
+    return "fp32" if "32" in names or {"bf16", "fp16"} & set(arguments) else None
+
+
+def _zero(arguments: Mapping[str, Any]) -> str:
+    """Return the ZeRO stage."""
+    if truth(arguments.get("use_torch_fsdp2")):
+        return "3"
+    if truth(arguments.get("use_megatron_fsdp")) or truth(arguments.get("use_custom_fsdp")):
+        return SHARDING.get(str(arguments.get("data_parallel_sharding_strategy", ""))) or "3"
+    if truth(arguments.get("use_distributed_optimizer")):
+        return "1"
+    stage = number(str(arguments.get("zero_stage", "")))
+    return str(int(stage)) if stage in (1, 2, 3) and truth(arguments.get("deepspeed")) else "0"
+
+
+def _recomputed(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns of recompute, by the names of today or those of 2021 (``activations_checkpoint_*``)."""
+
+    def setting(name: str) -> Any:
+        return arguments.get(f"recompute_{name}", arguments.get(f"activations_checkpoint_{name}"))
+
+    granularity = setting("granularity")
+    if granularity is None and truth(arguments.get("recompute_activations")):
+        granularity = "selective"
+    # Megatron-LM v2.4 to v3.0: a method without a granularity is of whole layers.
+    by_method = "activations_checkpoint_granularity" not in arguments
+    older = arguments.get("activations_checkpoint_method") if by_method else None
+    if granularity is None and (truth(arguments.get("checkpoint_activations")) or not is_off(older)):
+        granularity = "full"
+    if granularity == "selective":
+        modules = re.findall(r"\w+", str(arguments.get("recompute_modules", "core_attn")))
+        detail = "" if modules == ["core_attn"] else f"selective:{'+'.join(modules)}"
+        return {"recompute": "selective", "recompute_detail": detail}
+    if granularity != "full":
+        return {"recompute": "none"}
+    layers = whole_number(setting("num_layers")) or 0
+    layers_of_chunk = (columns["layers"] or 0) / (columns["pp"] or 1) / (columns["vp"] or 1)
+    if str(setting("method")) == "block" and layers < layers_of_chunk:
+        return {"recompute": "custom", "recompute_detail": f"full, on {layers} layers of each chunk"}
+    return {"recompute": "full"}
+
+
+FORMAT: Final = LogFormat(
+    signs=r"elapsed time per iteration \(ms\):|train_step_timing in s[:=]|Step Time\s*:\s*[\d.]+\s*s\b",
+    starts=r"-{3,} arguments -{3,}|using world size: \d|Experiments will be logged at",
+    progress=(ITERATION, NEMO, BRIDGE),
+    batch=r"global[ _]batch[ _]size:\s*(\d{1,12})\s*\|",
+    columns=columns,
+)

@@ -8,143 +8,106 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows
+from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, require_rows
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.core.errors import WHOLE, InputError
 
-SIGNS: Final = r"#\s+size\s+count\s+type\b|# nThread \d+ nGpus \d+|\balgbw\s+busbw\b"
-OPERATIONS: Final = {  # letters of the program's name -> operation of the table of collectives; the first match counts
-    "allreduce": "allreduce", "allgather": "allgather", "reducescatter": "reducescatter", "alltoall": "all2all",
-    "broadcast": "broadcast", "reduce": "reduce", "gather": "gather", "scatter": "scatter", "sendrecv": "p2p",
+TABLE_HEADER: Final = r"#\s+size\s+count\s+type\b"
+TEST_START: Final = r"# nThread \d+ nGpus \d+"
+SIGNS: Final = rf"{TABLE_HEADER}|{TEST_START}|\balgbw\s+busbw\b"
+JSON_SIGNS: Final = r'"(?:out_of_place|in_place|nccl_version)"'
+OPERATIONS: Final = {  # letters of the program's name -> operation; the first match counts
+    "allreduce": "allreduce", "allgather": "allgather", "reducescatter": "reducescatter",
+    "alltoall": "all2all", "broadcast": "broadcast", "reduce": "reduce", "gather": "gather",
+    "scatter": "scatter", "sendrecv": "p2p",
 }  # fmt: skip
-GIVEN: Final = ("op", "nodes", "gpus_per_node")  # values that the output may lack
+GIVEN: Final = {  # values that the output may lack -> what may be given; ranks follow from them
+    "op": f"one of {', '.join(OPERATIONS.values())}",
+    "nodes": "how many ran",
+    "gpus_per_node": "GPUs that ran on each",
+}
 MAX_GPUS_PER_PROCESS: Final = 4096  # bound on counts in a file
-COLUMNS: Final = (
-    "size",
-    "count",
-    "type",
-    "redop",
-    "root",
-    "time",
-    "algbw",
-    "busbw",
-    "#wrong",
-    "time",
-    "algbw",
-    "busbw",
-    "#wrong",
+COLUMNS: Final = tuple(
+    "size count type redop root time algbw busbw #wrong time algbw busbw #wrong".split()  # noqa: SIM905
 )
 RANK: Final = re.compile(
     r"#\s+Rank\s+(\d+)\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*?)\s*$"
 )
 LINE: Final = re.compile(r"(?<!\S)\d+\s+\d+\s+(?:u?int\d+|half|float|double|bfloat16|fp?8\w*|f8e\dm\d)\s.*")
+HOST_TIME: Final = "the time of the host, not of the operation"
+WRONG_RESULTS: Final = "wrong results"
 
 
 @dataclass
 class _Test:
-    """State of a test while its output is read."""
+    """A test while its output is read; `hosts` has group and host of each rank."""
 
     op: str | None = None
     columns: tuple[str, ...] = COLUMNS
-    hosts: list[tuple[str, str]] = field(default_factory=list)  # (group, host) of each rank
+    hosts: list[tuple[str, str]] = field(default_factory=list)
     gpu: str = ""
 
 
-def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
-    """Read all tests of a text.
+class _Results:
+    """Rows of a file, what was left out of them, and the values that are missing."""
 
-    Parameters
-    ----------
-    file : str
-        Name of the file; the operation may be part of it.
-    text : str
-        Its content.
-    given : mapping of str to Any
-        ``op``, ``nodes`` and ``gpus_per_node`` where the text lacks them.
+    def __init__(self, file: str, given: Mapping[str, Any]):
+        check_given(given)
+        self.file, self.given = file, given
+        self.rows: list[CollectiveRow] = []
+        self.left_out: list[str] = []
+        self.missing: set[str] = set()
 
-    Raises
-    ------
-    InputError
-        If there is no row, or operation or placement are unknown.
-    """
-    check(given)
-    test, rows, left_out, missing = _Test(), [], [], set()
-    for line_number, (_, line) in enumerate(lines(text), start=1):
-        if "#" in line and _read_comment(test, line):
-            continue
-        if not (match := LINE.search(line)):
-            continue
-        measured = _size_and_time(match[0].split(), test.columns)
+    def add(self, where: str, test: _Test, measured: tuple[float, float] | str) -> None:
+        """Add size [byte] and time [µs], or the reason why they are left out."""
         if isinstance(measured, str):
-            left_out.append(f"line {line_number}: {measured}")
-            continue
-        placement = _placement(file, test, given)
-        missing |= {name for name, value in placement.items() if not value}
+            self.left_out.append(f"{where}: {measured}")
+            return
+        placement = self._placement(test)
+        self.missing |= {name for name, value in placement.items() if not value}
         if all(placement.values()):
-            rows.append(CollectiveRow(**placement, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
-    return _collective_rows(file, rows, left_out, missing)
+            size, time = measured
+            self.rows.append(CollectiveRow(**placement, size_bytes=size, time_us=time, gpu=test.gpu))
+
+    def _placement(self, test: _Test) -> dict[str, Any]:
+        """Return operation, nodes, GPUs per node, and ranks; of the first group where several ran at once."""
+        hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
+        given_op = str(self.given.get("op", ""))
+        op = given_op if given_op in OPERATIONS.values() else operation(given_op)
+        nodes = whole_number(self.given.get("nodes")) or len(hosts) or None
+        per_node = whole_number(self.given.get("gpus_per_node"))
+        if not per_node and hosts and nodes:
+            per_node = math.ceil(hosts.total() / nodes)
+        ranks = (nodes or 0) * (per_node or 0)
+        if hosts and "gpus_per_node" not in self.given:
+            ranks = hosts.total()
+        op = op or test.op or operation(self.file)
+        return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
+
+    def done(self) -> CollectiveRows:
+        """Return the rows; raise with all that is missing."""
+        problems = [
+            f"{name}: the output does not say; give {name}= ({allowed})"
+            for name, allowed in GIVEN.items()
+            if name in self.missing
+        ]
+        if problems:
+            raise InputError(self.file, problems)
+        require_rows(self.file, self.rows, "holds no finished measurement", self.left_out)
+        return CollectiveRows(file=self.file, rows=tuple(self.rows), left_out=tuple(self.left_out))
 
 
-def check(given: Mapping[str, Any]) -> None:
-    """Raise for given values of collectives that are invalid.
-
-    Parameters
-    ----------
-    given : mapping of str to Any
-        ``op``, ``nodes`` and ``gpus_per_node``, as far as they are given.
-
-    Raises
-    ------
-    InputError
-        With every invalid value.
-    """
-    wrong = [
+def check_given(given: Mapping[str, Any]) -> None:
+    """Raise `InputError` for given values of collectives that are invalid, all at once."""
+    problems = [
         f"{name} = {given[name]!r}: {WHOLE}"
-        for name in GIVEN[1:]
+        for name in ("nodes", "gpus_per_node")
         if name in given and whole_number(given[name]) is None
     ]
     if "op" in given and operation(str(given["op"])) is None and given["op"] not in OPERATIONS.values():
-        wrong.insert(0, f"op = {given['op']!r}: must be one of {', '.join(OPERATIONS.values())}")
-    if wrong:
-        raise InputError("what is given", wrong)
-
-
-def _collective_rows(
-    file: str, rows: Sequence[CollectiveRow], left_out: Sequence[str], missing: set[str]
-) -> CollectiveRows:
-    """Return the rows; raise with all that is missing."""
-    allowed = {
-        "op": f"one of {', '.join(OPERATIONS.values())}",
-        "nodes": "how many ran",
-        "gpus_per_node": "GPUs that ran on each",
-    }
-    if missing:  # ranks follow from the others
-        raise InputError(
-            file,
-            [
-                f"{name}: the output does not say; give {name}= ({allowed[name]})"
-                for name in allowed
-                if name in missing
-            ],
-        )
-    if not rows:
-        raise InputError(file, ["holds no finished measurement", *left_out[:5]])
-    return CollectiveRows(file=file, rows=tuple(rows), left_out=tuple(left_out))
-
-
-def _read_comment(test: _Test, line: str) -> bool:
-    """Update a test from a comment line; return whether the line is a comment."""
-    if program := re.search(r"# Collective test starting: (\S+)", line):
-        test.op = operation(program[1])
-    if re.search(r"# nThread \d+ nGpus \d+", line):
-        test.hosts, test.gpu = [], ""
-    if rank := RANK.search(line):
-        test.hosts.append((rank[2] or "0", rank[3]))
-        test.gpu = rank[4]
-        return True
-    if re.search(r"#\s+size\s+count\s+type\b", line):
-        test.columns = tuple(line[line.index("#") + 1 :].split())
-    return line.lstrip().startswith("#")
+        problems.insert(0, f"op = {given['op']!r}: must be {GIVEN['op']}")
+    if problems:
+        raise InputError("what is given", problems)
 
 
 def operation(name: str) -> str | None:
@@ -153,97 +116,94 @@ def operation(name: str) -> str | None:
     return next((op for program, op in OPERATIONS.items() if program in letters), None)
 
 
-def _placement(file: str, test: _Test, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return operation, nodes, GPUs per node, and ranks; of the first group where several ran at once."""
-    hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
-    stated = str(given["op"]) if "op" in given else None
-    op = (
-        (stated if stated in OPERATIONS.values() else operation(stated))
-        if stated
-        else test.op or operation(file)
-    )
-    nodes = whole_number(given.get("nodes")) or len(hosts) or None
-    per_node = whole_number(given.get("gpus_per_node")) or (
-        math.ceil(hosts.total() / nodes) if hosts and nodes else None
-    )
-    ranks = hosts.total() if hosts and "gpus_per_node" not in given else (nodes or 0) * (per_node or 0)
-    return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
+def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
+    """Read all tests of a text; `given` stands for what it lacks, the operation may be in the file's name.
+
+    Raises
+    ------
+    InputError
+        If there is no row, or operation or placement are unknown.
+    """
+    test, results = _Test(), _Results(file, given)
+    for line_number, (_, line) in enumerate(lines(text), start=1):
+        if "#" in line and _read_comment(test, line):
+            continue
+        if match := LINE.search(line):
+            results.add(f"line {line_number}", test, _size_and_time(match[0].split(), test.columns))
+    return results.done()
+
+
+def _read_comment(test: _Test, line: str) -> bool:
+    """Update a test from a comment line; return whether the line is a comment."""
+    if program := re.search(r"# Collective test starting: (\S+)", line):
+        test.op = operation(program[1])
+    if re.search(TEST_START, line):
+        test.hosts, test.gpu = [], ""
+    if rank := RANK.search(line):
+        test.hosts.append((rank[2] or "0", rank[3]))
+        test.gpu = rank[4]
+        return True
+    if re.search(TABLE_HEADER, line):
+        test.columns = tuple(line[line.index("#") + 1 :].split())
+    return line.lstrip().startswith("#")
 
 
 def _size_and_time(words: Sequence[str], columns: Sequence[str]) -> tuple[float, float] | str:
     """Return size [byte] and time [µs] of a line, or the reason why it is left out."""
     if "time" not in columns:
-        return "the time of the host, not of the operation"
+        return HOST_TIME
     if len(words) < len(columns) - ("timestamp" in columns):
         return "cut off"
-    times = [index for index, name in enumerate(columns) if name == "time"]
-    error_counts = [
-        words[index]
-        for index, name in enumerate(columns)
-        if name in ("#wrong", "error") and index < len(words)
-    ]
-    if any((number(count) or 0) > 0 for count in error_counts) and "#wrong" in columns:
-        return "wrong results"
-    time = next((value for index in times if (value := number(words[index]))), None)
-    size = number(words[0])
+    cells = list(zip(columns, words, strict=False))
+    if any(name == "#wrong" and (number(word) or 0) > 0 for name, word in cells):
+        return WRONG_RESULTS
+    times = [number(word) for name, word in cells if name == "time"]
+    return _positive(number(words[0]), next((time for time in times if time), None))
+
+
+def _positive(size: float | None, time: float | None) -> tuple[float, float] | str:
+    """Return size and time, or the reason why they are left out."""
     if not size:
         return "of no byte"
     return (size, time) if time and time > 0 else "no time"
 
 
 def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
-    """Read the test of a file written with ``-J``; parameters and errors as of `read`."""
+    """Read the test of a file written with ``-J``; arguments and errors as of `read`."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(file, [f"malformed JSON: {error}"]) from None
-    results = document.get("results") if isinstance(document, dict) else None
-    if not isinstance(results, list):
+    listed = document.get("results") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
         raise InputError(file, ["results: missing; this is no file that nccl-tests writes with -J"])
-    check(given)
-    test, rows, left_out = _test_of_json(document), [], []
-    placement = _placement(file, test, given)
-    for index, result in enumerate(results, start=1):
-        measured = _size_and_time_of_result(result)
-        if isinstance(measured, str):
-            left_out.append(f"result {index}: {measured}")
-        elif all(placement.values()):
-            rows.append(CollectiveRow(**placement, size_bytes=measured[0], time_us=measured[1], gpu=test.gpu))
-    return _collective_rows(file, rows, left_out, {name for name, value in placement.items() if not value})
+    test, results = _test_of_json(document), _Results(file, given)
+    for index, result in enumerate(listed, start=1):
+        results.add(f"result {index}", test, _size_and_time_of_result(result))
+    return results.done()
 
 
 def _test_of_json(document: Mapping[str, Any]) -> _Test:
     """Return the test of a JSON file, which lists one device of each process, not all of them."""
-    section = document.get("config")
-    config = section if isinstance(section, dict) else {}
+    config = document["config"] if isinstance(document.get("config"), dict) else {}
     listed = config.get("devices") or document.get("devices")
     devices = [device for device in listed if isinstance(device, dict)] if isinstance(listed, list) else []
     gpus_per_process = (whole_number(config.get("nthreads")) or 1) * (whole_number(config.get("ngpus")) or 1)
-    hosts = [
-        (str(device.get("group", "0")), str(device.get("hostname")))
-        for device in devices
-        for _ in range(min(gpus_per_process, MAX_GPUS_PER_PROCESS))
-    ]
+    hosts = [(str(device.get("group", "0")), str(device.get("hostname"))) for device in devices]
     arguments = document.get("args")
     program = str(arguments[0]).rsplit("/", 1)[-1] if isinstance(arguments, list) and arguments else ""
-    return _Test(
-        op=operation(program), hosts=hosts, gpu=str(devices[-1].get("device_info", "")) if devices else ""
-    )
+    gpu = str(devices[-1].get("device_info", "")) if devices else ""
+    return _Test(operation(program), hosts=hosts * min(gpus_per_process, MAX_GPUS_PER_PROCESS), gpu=gpu)
 
 
 def _size_and_time_of_result(result: Any) -> tuple[float, float] | str:
     """Return size [byte] and time [µs] of a result, or the reason why it is left out."""
     if not isinstance(result, dict):
         return "no mapping"
-    timings = [
-        timing for name in ("out_of_place", "in_place") if isinstance(timing := result.get(name), dict)
-    ]
+    timings = [result[name] for name in ("out_of_place", "in_place") if isinstance(result.get(name), dict)]
     if any((number(str(timing.get("nwrong"))) or 0) > 0 for timing in timings):
-        return "wrong results"
+        return WRONG_RESULTS
     if any("cpu_time" in timing for timing in timings):
-        return "the time of the host, not of the operation"
-    time = next(
-        (value for timing in timings if (value := number(str(timing.get("time")))) and value > 0), None
-    )
-    size = number(str(result.get("size")))
-    return (size, time) if size and time else "of no byte" if not size else "no time"
+        return HOST_TIME
+    times = [number(str(timing.get("time"))) or 0.0 for timing in timings]
+    return _positive(number(str(result.get("size"))), next((time for time in times if time > 0), None))

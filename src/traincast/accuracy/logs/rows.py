@@ -1,32 +1,31 @@
 """Results of reading a file: rows of one kind, the name of the file, and what was left out and why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from math import prod
+from typing import Any, Final
+
+from traincast.accuracy.logs.text import whole_number
+from traincast.catalog.load import load_model
+from traincast.core.errors import InputError, close_to
 
 TRAINING: Final = (  # columns of a table of runs that a log may fill, and two on how the time was measured
-    "id", "source", "stack", "model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq", "mlp", "experts", "topk",
-    "moe_ffn", "shared_experts", "dense_layers", "mla", "moe_detail", "gpu", "gpus", "gpus_per_node", "interconnect", "precision",
-    "precision_detail", "tp", "sp", "cp", "ep", "pp", "vp", "dp", "zero", "zero_detail", "mbs", "gbs", "recompute",
-    "recompute_detail", "flash_attention", "step_seconds", "tokens_per_s_per_gpu", "memory_gb_published", "memory_kind",
-    "step_spread", "steps_measured", "notes",
+    "id", "source", "stack", "model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq", "mlp",
+    "experts", "topk", "moe_ffn", "shared_experts", "dense_layers", "mla", "moe_detail", "gpu", "gpus",
+    "gpus_per_node", "interconnect", "precision", "precision_detail", "tp", "sp", "cp", "ep", "pp", "vp",
+    "dp", "zero", "zero_detail", "mbs", "gbs", "recompute", "recompute_detail", "flash_attention",
+    "step_seconds", "tokens_per_s_per_gpu", "memory_gb_published", "memory_kind", "step_spread",
+    "steps_measured", "notes",
 )  # fmt: skip
+ROWS_SHOWN: Final = 5  # of those left out, in an error
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRows:
-    """Measured training runs.
+    """Training runs that can be predicted, as rows for `traincast.accuracy.runs.run.read`.
 
-    Parameters
-    ----------
-    file : str
-        Name of the file.
-    rows : tuple of mapping of str to str
-        Columns of a table of runs that can be predicted, as `traincast.accuracy.runs.run.read` takes them. ``step_seconds`` is
-        a median over iterations [s]; of a log, ``step_spread`` is the width of the middle half of them over the median, and
-        ``steps_measured`` how many there are.
-    left_out : tuple of str
-        Measurements not used, and why.
+    ``step_seconds`` of a log is a median over iterations [s], ``step_spread`` the width of the middle half of
+    them over it, and ``steps_measured`` their number. `left_out` says what was not used, and why.
     """
 
     file: str
@@ -36,20 +35,10 @@ class TrainingRows:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveRow:
-    """A measured collective operation.
+    """A timed collective; `op` is one of `nccl_tests.OPERATIONS`.
 
-    Parameters
-    ----------
-    op : {"allreduce", "allgather", "reducescatter", "all2all", "broadcast", "reduce", "gather", "scatter", "p2p"}
-        Operation.
-    nodes, gpus_per_node, ranks : int
-        Nodes, GPUs per node, and ranks of the group.
-    size_bytes : float
-        Size as nccl-tests counts it: the larger of a rank's input and output [byte].
-    time_us : float
-        Time, out of place where both were measured [µs].
-    gpu : str
-        Name of the accelerators in the log, ``""`` if not known.
+    `size_bytes` is as nccl-tests counts it: the larger of a rank's input and output [byte]. `gpu` is the name
+    of the accelerators in the log, ``""`` if not known.
     """
 
     op: str
@@ -63,7 +52,7 @@ class CollectiveRow:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectiveRows:
-    """Measured collectives of a file; `left_out` says what was not used, and why."""
+    """Timed collectives of a file; `left_out` says what was not used, and why."""
 
     file: str
     rows: tuple[CollectiveRow, ...]
@@ -72,21 +61,7 @@ class CollectiveRows:
 
 @dataclass(frozen=True, kw_only=True)
 class MatmulRow:
-    """A measured matrix product.
-
-    Parameters
-    ----------
-    m, n, k : int
-        Shape: m × k times k × n.
-    dtype : str
-        Type of the inputs: fp32, tf32, fp16, bf16, fp8, mxfp8 or nvfp4.
-    time_us : float
-        Time of the whole batch [µs].
-    batch : int
-        Products in a batch.
-    gpu : str
-        Name of the accelerator in the table, ``""`` if not known.
-    """
+    """A timed batch of matrix products m × k times k × n, with the type of the inputs."""
 
     m: int
     n: int
@@ -99,8 +74,55 @@ class MatmulRow:
 
 @dataclass(frozen=True, kw_only=True)
 class GemmRows:
-    """Measured matrix products of a file; `left_out` says what was not used, and why."""
+    """Timed matrix products of a file; `left_out` says what was not used, and why."""
 
     file: str
     rows: tuple[MatmulRow, ...]
     left_out: tuple[str, ...] = ()
+
+
+def require_rows(file: str, rows: Sequence[Any], nothing: str, left_out: Sequence[str]) -> None:
+    """Raise `InputError` if a file has no rows."""
+    if not rows:
+        raise InputError(file, [nothing, *left_out[:ROWS_SHOWN]])
+
+
+def check_columns(given: Mapping[str, Any]) -> None:
+    """Raise `InputError` for given names that are no column of a run."""
+    unknown = [name for name in given if name not in TRAINING]
+    if unknown:
+        problems = [f"{name}: no column of a run; {close_to(name, TRAINING)}" for name in unknown]
+        raise InputError("what is given", problems)
+
+
+def of_model(name: str) -> dict[str, Any]:
+    """Return the columns that a model of the catalogue, or of a file, fills; seq is left to the run."""
+    model = load_model(name)
+    columns: dict[str, Any] = {
+        "model": model.name, "layers": model.layers, "hidden": model.hidden, "heads": model.heads,
+        "ffn": model.ffn, "kv_heads": model.kv_heads or model.heads, "vocab": model.vocab, "mlp": model.mlp,
+        "mla": str(model.latent is not None),
+    }  # fmt: skip
+    detail = [f"head_dim={model.head_dim}" if model.head_dim else ""]
+    if experts := model.experts:
+        columns |= {"experts": experts.experts, "topk": experts.topk, "moe_ffn": experts.ffn}
+        columns["dense_layers"] = experts.first_dense
+        detail += [f"shared_ffn={experts.shared_ffn}"] if experts.shared_ffn else []
+        detail += ["alternate layers"] if experts.every == 2 else []
+    detail += ["MTP=1"] if model.mtp else []
+    return columns | {"moe_detail": " ".join(filter(None, detail))}
+
+
+def complete(file: str, from_log: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a row: given values first, then the log, then the given model."""
+    stated = {name: value for name, value in from_log.items() if value not in (None, "")}
+    name = given.get("model")
+    model = of_model(str(name)) if name and "layers" not in stated else {}
+    columns = {"id": file.rsplit(".", 1)[0], "source": file} | model | stated | dict(given)
+    if model:
+        columns["model"] = model["model"]
+    gpus = whole_number(columns.get("gpus"))
+    ranks = prod(whole_number(columns.get(degree)) or 1 for degree in ("tp", "pp", "cp"))
+    if gpus and not columns.get("dp") and gpus % ranks == 0:
+        columns["dp"] = gpus // ranks
+    return columns

@@ -12,34 +12,21 @@ from traincast.accuracy.logs.text import content
 from traincast.catalog import documents
 from traincast.core.errors import InputError
 
-# Sections of a configuration whose settings go before those of the same name elsewhere.
-SECTIONS_FIRST: Final = (
-    "model",
-    "train",
-    "trainer",
-    "ddp",
-    "mixed_precision",
-    "optim",
-    "optimizer",
-    "data",
-    "dataset",
-)
+SECTIONS_FIRST: Final = (  # sections whose settings go before those of the same name elsewhere
+    "model", "train", "trainer", "ddp", "mixed_precision", "optim", "optimizer", "data", "dataset",
+)  # fmt: skip
 _DOTTED: Final = re.compile(r"(?:^|print\])\s*([A-Za-z_]\w*)(?: \.{2,} |  )(\S.*?)\s*$")
 _PAIR: Final = re.compile(r"^[\s>│|]*\"?([A-Za-z_]\w*)\"?\s*[:=]\s*(\S.*?)[\s,│]*$")
 _OPENS: Final = re.compile(r"^\s*([A-Za-z_]\w*):\s*$")  # in YAML: a key whose value is on the lines below
 _ITEM: Final = re.compile(r"^\s*- (\w+)\s*$")
+_OPEN_VALUES: Final = ("none", "null", "", "auto", "~")
 
 
 def listed(lines: Iterable[str]) -> dict[str, str]:
     """Return settings that a log lists line by line; the first that is set counts.
 
-    Forms are ``name ..... value``, ``name: value`` and ``name = value``; in YAML also a name with items, or with the target of a
-    function, on the lines below.
-
-    Parameters
-    ----------
-    lines : iterable of str
-        Lines of the log.
+    Forms are ``name ..... value``, ``name: value`` and ``name = value``; in YAML also a name with items, or
+    with the target of a function, on the lines below.
     """
     settings: dict[str, str] = {}
     opened, items = "", list[str]()
@@ -54,35 +41,25 @@ def listed(lines: Iterable[str]) -> dict[str, str]:
             continue
         match = _DOTTED.search(line) or _PAIR.match(line)
         if match and not is_open(match[2]):
-            settings.setdefault(
-                opened if match[1] == "_target_" and opened else match[1], match[2].strip("\"'")
-            )
+            name = opened if match[1] == "_target_" and opened else match[1]
+            settings.setdefault(name, match[2].strip("\"'"))
         opened, items = opened if match and match[1].startswith("_") else "", []
     return settings
 
 
 def is_open(value: Any) -> bool:
     """Return whether a setting is left open."""
-    return value is None or (
-        isinstance(value, str) and value.strip("\"' ").lower() in ("none", "null", "", "auto", "~")
-    )
+    return value is None or (isinstance(value, str) and value.strip("\"' ").lower() in _OPEN_VALUES)
+
+
+def section(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section of nested settings, empty without."""
+    value = settings.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def block(lines: list[str], opens: str) -> dict[str, Any]:
-    """Return the mapping that a log prints, as JSON or as a Python literal, after the first match of `opens`.
-
-    Parameters
-    ----------
-    lines : list of str
-        Lines of the log.
-    opens : str
-        Pattern before the opening brace.
-
-    Returns
-    -------
-    dict
-        The mapping, empty if there is none or it is cut off.
-    """
+    """Return the mapping, JSON or Python, that a log prints after the pattern `opens`; empty if cut off."""
     for index, line in enumerate(lines):
         match = re.search(opens + r"\s*(?=\{)", line)
         if match is None:
@@ -92,12 +69,12 @@ def block(lines: list[str], opens: str) -> dict[str, Any]:
             text.append(piece)
             depth += piece.count("{") - piece.count("}")
             if depth <= 0:
-                return _mapping("\n".join(text).rpartition("}")[0] + "}")
+                return parse_mapping("\n".join(text).rpartition("}")[0] + "}")
         return {}
     return {}
 
 
-def _mapping(text: str) -> dict[str, Any]:
+def parse_mapping(text: str) -> dict[str, Any]:
     """Return a mapping from JSON or a Python literal, empty if the text is neither."""
     for parser in (json.loads, literal_eval):
         try:
@@ -111,11 +88,6 @@ def _mapping(text: str) -> dict[str, Any]:
 
 def config_file(path: str | Path) -> dict[str, Any]:
     """Read a configuration file: TOML, JSON or YAML, by its suffix.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file.
 
     Raises
     ------
@@ -132,17 +104,9 @@ def config_file(path: str | Path) -> dict[str, Any]:
 
 
 def flat(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by their last name, those of the sections in `SECTIONS_FIRST` before others; open ones are left out.
-
-    Parameters
-    ----------
-    nested : mapping of str to Any
-        Sections and settings.
-    """
+    """Return settings by their last name, `SECTIONS_FIRST` before others; open ones are left out."""
     settings: dict[str, Any] = {}
-    for name in sorted(
-        nested, key=lambda name: SECTIONS_FIRST.index(name) if name in SECTIONS_FIRST else len(SECTIONS_FIRST)
-    ):
+    for name in sorted(nested, key=lambda name: (*SECTIONS_FIRST, name).index(name)):
         value = nested[name]
         for setting, entry in (flat(value) if isinstance(value, Mapping) else {str(name): value}).items():
             if not is_open(entry):

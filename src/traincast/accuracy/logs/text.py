@@ -7,24 +7,18 @@ from typing import Final
 from traincast.catalog.documents import raw
 from traincast.core.errors import InputError
 
+MAX_WHOLE: Final = 1e15  # above any count that a setting states
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _RANK: Final = re.compile(
     r"\s*(?:(?:\[(?:default|rank|Rank )?(\d{1,7})\]|\[\d+,(\d{1,7})\]<std(?:out|err)>):|(\d{1,7}):(?=\s)) ?"
 )
 _BLANKS: Final = re.compile("[ \u00a0\u202f\u2009'’_](?=\\d{3}(?!\\d))")  # between groups of three digits
-_GROUPS: Final = {
-    ",": re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"),
-    ".": re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+,\d+"),
-}
+_COMMA_GROUPS: Final = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
+_POINT_GROUPS: Final = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+,\d+")
 
 
 def content(path: Path) -> str:
-    """Read the text of a file without colours: UTF-8, or UTF-16 with a byte order mark; invalid bytes are replaced.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
+    """Read a file without colours: UTF-8, or UTF-16 with a byte order mark; invalid bytes are replaced.
 
     Raises
     ------
@@ -43,7 +37,7 @@ def content(path: Path) -> str:
 
 
 def lines(text: str) -> list[tuple[str, str]]:
-    """Split a log into lines, each with the rank of its prefix, ``""`` without; progress bars end lines with a return."""
+    """Split a log into (rank of the prefix or "", line); progress bars end lines with a return."""
     ranked_lines = []
     for line in re.split(r"\r\n|[\r\n]", text):
         prefix = _RANK.match(line)
@@ -53,20 +47,16 @@ def lines(text: str) -> list[tuple[str, str]]:
 
 
 def number(text: str) -> float | None:
-    """Parse a number in a log; None where it is none, or not finite.
+    """Parse a number of a log; None where it is none, or not finite.
 
-    A comma or point between groups of three digits is a separator of thousands where it can be one (``"6,667"`` is 6667,
-    ``"1.234,5"`` is 1234.5), else a comma is a decimal one (``"12,5"``). Blanks and apostrophes between groups go as well.
-
-    Parameters
-    ----------
-    text : str
-        Text of the log.
+    A comma or point between groups of three digits is a separator of thousands where it can be one
+    (``"6,667"`` is 6667, ``"1.234,5"`` is 1234.5), else a comma is a decimal one (``"12,5"``). Blanks and
+    apostrophes between groups go.
     """
     digits = _BLANKS.sub("", text.strip())
-    if _GROUPS[","].fullmatch(digits):
+    if _COMMA_GROUPS.fullmatch(digits):
         digits = digits.replace(",", "")
-    elif _GROUPS["."].fullmatch(digits):
+    elif _POINT_GROUPS.fullmatch(digits):
         digits = digits.replace(".", "").replace(",", ".")
     else:
         digits = digits.replace(",", ".")
@@ -77,11 +67,11 @@ def number(text: str) -> float | None:
 
 
 def whole_number(value: object) -> int | None:
-    """Parse a whole number from 1 to 10^15, None where a setting is none."""
+    """Parse a whole number of at least 1, None where a setting is none."""
     if isinstance(value, bool) or value is None:
         return None
     parsed = number(str(value))
-    return int(parsed) if parsed is not None and 1 <= parsed <= 1e15 and parsed == int(parsed) else None
+    return int(parsed) if parsed is not None and 1 <= parsed <= MAX_WHOLE and parsed == int(parsed) else None
 
 
 def truth(value: object) -> bool:

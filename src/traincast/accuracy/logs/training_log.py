@@ -1,21 +1,24 @@
-"""Common parts of training-log readers: the last run of a file, the step time, and a row of the table of runs."""
+"""Training logs of any format: the last run of a file, its step time, and the row of a table of runs."""
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from math import inf
+from math import inf, prod
 from statistics import median, quantiles
 from typing import Any, Final
 
-from traincast.accuracy.logs.rows import TRAINING, TrainingRows
+from traincast.accuracy.logs.rows import TRAINING, TrainingRows, complete
+from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.runs import run as measurements
 from traincast.accuracy.runs.cells import Unreadable
 from traincast.accuracy.runs.system import accelerators
 from traincast.core.errors import InputError
 
 WARM_UP: Final = 3  # progress lines: compilation, allocation and cold caches
+NEVER: Final = r"(?!)"  # a pattern that nothing matches
+SECONDS: Final = {"s": 1.0, "ms": 1e-3}  # of the groups of progress patterns that hold times
 NEEDED_COLUMNS: Final = {  # column that a prediction needs -> values that may be given
     "layers": "a whole number, or model=",
     "hidden": "a whole number, or model=",
@@ -35,20 +38,27 @@ NEEDED_COLUMNS: Final = {  # column that a prediction needs -> values that may b
 
 
 @dataclass(frozen=True)
-class LogStep:
-    """A progress line.
+class LogFormat:
+    """Patterns of a training log, and the function of its columns.
 
-    Parameters
-    ----------
-    at : int
-        Number of the iteration.
-    value : float
-        Its time [s], or its throughput in the log's unit.
-    gbs : int or None
-        Sequences of the step, where stated.
-    memory : float or None
-        Memory of the rank [GiB], where stated.
+    `signs` tell the format, `starts` begin a run. Of the `progress` patterns the first that is found counts;
+    their groups are the iteration (at, at2; lines are counted without), and its time (s, ms, in parts ms2 …)
+    or rate (samples per second, tokens per second of a device). `batch` and `memory` [GiB] may be on the same
+    line.
     """
+
+    signs: str
+    starts: str
+    progress: tuple[str, ...]
+    columns: "Callable[[Log], dict[str, Any]]"
+    batch: str = NEVER
+    memory: str = NEVER
+    memory_kind: str = "allocated"
+
+
+@dataclass(frozen=True)
+class LogStep:
+    """A progress line: iteration, its time [s] or rate, and global batch and memory [GiB] if stated."""
 
     at: int
     value: float
@@ -58,17 +68,7 @@ class LogStep:
 
 @dataclass
 class LastRun:
-    """The last run of a log that made progress.
-
-    Parameters
-    ----------
-    header : list of (str, str)
-        Rank and text of the lines before and between progress lines.
-    steps : list of LogStep
-        Progress, one entry for each iteration and rank that wrote it.
-    left_out : list of str
-        Lines not used, and why.
-    """
+    """The last run of a log that made progress: header as (rank, line), steps, and what was left out."""
 
     header: list[tuple[str, str]] = field(default_factory=list)
     steps: list[LogStep] = field(default_factory=list)
@@ -79,48 +79,96 @@ class LastRun:
         """Memory of the fullest rank that logs it [GiB]."""
         return max((step.memory for step in self.steps if step.memory), default=None)
 
-    def said(self) -> list[str]:
-        """Return the lines of `header` without their ranks: those of no rank first, then rank by rank."""
-        return [line for _, line in sorted(self.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
 
+@dataclass(frozen=True)
+class Log:
+    """A log with its last run; `config` is a configuration beside it, `given` are the caller's columns.
 
-def numbered_by_line(
-    pattern: re.Pattern[str], seconds: Callable[[re.Match[str]], float | None]
-) -> Callable[[str], LogStep | None]:
-    """Return a reader of progress lines without iteration numbers, which counts lines.
-
-    Parameters
-    ----------
-    pattern : Pattern
-        Pattern of a progress line.
-    seconds : callable
-        Step time from a match [s].
+    `header` has the lines before and between progress lines: those of no rank first, then rank by rank.
     """
-    numbers = count()
+
+    file: str
+    text: str
+    run: LastRun
+    header: list[str]
+    config: Mapping[str, Any]
+    given: Mapping[str, Any]
+
+
+def read_log(
+    log_format: LogFormat,
+    file: str,
+    text: str,
+    config: Mapping[str, Any],
+    given: Mapping[str, Any],
+    warm_up: int,
+) -> TrainingRows:
+    """Read the last run of a log, without its first `warm_up` iterations.
+
+    Raises
+    ------
+    InputError
+        If columns that a prediction needs are missing, all at once; or the run cannot be predicted.
+    """
+    patterns = [re.compile(pattern, re.MULTILINE) for pattern in log_format.progress]
+    progress = next((pattern for pattern in patterns if pattern.search(text)), None)
+    run = _last_run(lines(text), _step_reader(log_format, progress), log_format.starts)
+    header = [line for _, line in sorted(run.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
+    columns = log_format.columns(Log(file, text, run, header, config, given))
+    columns.setdefault("memory_gb_published", run.memory)
+    if columns["memory_gb_published"]:
+        columns["memory_kind"] = log_format.memory_kind
+    row = complete(file, columns, given)
+    timing = _iteration_times(run, warm_up)
+    groups = progress.groupindex if progress else {}
+    if timing and "tokens" in groups:
+        row["tokens_per_s_per_gpu"] = f"{timing[0]:.6g}"
+    if timing and ("tokens" in groups or "samples" in groups):
+        names = ("gbs", "seq") if "tokens" in groups else ("gbs",)
+        gpus = whole_number(row.get("gpus")) or 1 if "tokens" in groups else 1
+        work = prod(whole_number(row.get(name)) or 0 for name in names)
+        timing = (work / timing[0] / gpus, *timing[1:])
+    return _training_rows(file, row, run, timing)
+
+
+def _step_reader(log_format: LogFormat, progress: re.Pattern[str] | None) -> Callable[[str], LogStep | None]:
+    """Return a function that reads progress lines, and returns None for others."""
+    numbers, batch, memory = count(), re.compile(log_format.batch), re.compile(log_format.memory)
 
     def step(line: str) -> LogStep | None:
-        match = pattern.search(line)
-        value = seconds(match) if match else None
-        return LogStep(next(numbers), value) if value else None
+        match = progress.search(line) if progress else None
+        if match is None:
+            return None
+        texts = {name: text for name, text in match.groupdict().items() if text}
+        value = sum(
+            (number(text) or 0.0) * SECONDS.get(name.rstrip("23"), 1.0)
+            for name, text in texts.items()
+            if not name.startswith("at")
+        )
+        if not value:
+            return None
+        at = next((number(text) for name, text in texts.items() if name.startswith("at")), None)
+        if at is None:
+            if any(name.startswith("at") for name in match.groupdict()):
+                return None
+            at = next(numbers)
+        stated_batch, stated_memory = batch.search(line), memory.search(line)
+        return LogStep(
+            int(at),
+            value,
+            int(stated_batch[1]) if stated_batch else None,
+            number(stated_memory[1]) if stated_memory else None,
+        )
 
     return step
 
 
-def last_run(
+def _last_run(
     lines: Sequence[tuple[str, str]], step_of: Callable[[str], LogStep | None], starts: str
 ) -> LastRun:
-    """Return the last run of a log.
+    """Return the last run of (rank, line) that made progress.
 
-    A line that `starts` a run, or an iteration that a rank has passed, begins another one; a run without progress does not count.
-
-    Parameters
-    ----------
-    lines : sequence of (str, str)
-        Rank and text of each line.
-    step_of : callable
-        Progress of a line, None for any other line.
-    starts : str
-        Pattern of a line that begins a run.
+    A line that `starts` a run, or an iteration that a rank has passed, begins another one.
     """
     begins, runs = re.compile(starts), [LastRun()]
     reached: dict[str, int] = {}
@@ -138,26 +186,19 @@ def last_run(
     finished = [run for run in runs if run.steps]
     if not finished:
         return LastRun()
-    if len(finished) > 1:
-        finished[-1].left_out.append(
-            f"{len(finished) - 1} earlier run{'s' * (len(finished) > 2)} in the same file: only the last is read"
-        )
+    if earlier := len(finished) - 1:
+        runs_text = f"{earlier} earlier run{'s' * (earlier > 1)}"
+        finished[-1].left_out.append(f"{runs_text} in the same file: only the last is read")
     if not runs[-1].steps:
         finished[-1].left_out.append("a later run without a finished iteration")
     return finished[-1]
 
 
-def iteration_times(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
-    """Return median over iterations after warm-up, width of the middle half over the median, and number; None without any.
+def _iteration_times(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
+    """Return median over iterations, width of their middle half over it, and their number; None without any.
 
-    Iterations of another global batch than the last one are left out: the batch was ramped up. At least half of the rest stays.
-
-    Parameters
-    ----------
-    run : LastRun
-        The logged run; lines not used are added to its `left_out`.
-    warm_up : int
-        Lines to skip at the beginning.
+    Iterations of another global batch than the last one are left out: the batch was ramped up. At least half
+    of the rest stays after the warm-up. What is left out is noted with the run.
     """
     if not run.steps:
         return None
@@ -179,27 +220,10 @@ def iteration_times(run: LastRun, warm_up: int) -> tuple[float, float, int] | No
     return middle, (quarters[2] - quarters[0]) / middle, len(values)
 
 
-def training_rows(
+def _training_rows(
     file: str, cells: Mapping[str, Any], run: LastRun, timing: tuple[float, float, int] | None
 ) -> TrainingRows:
-    """Build the row of a run.
-
-    Parameters
-    ----------
-    file : str
-        Name of the file.
-    cells : mapping of str to Any
-        Columns; None and ``""`` where not known.
-    run : LastRun
-        The logged run, for its `left_out`.
-    timing : (float, float, int) or None
-        What `iteration_times` returned, in seconds; None if there is no finished iteration.
-
-    Raises
-    ------
-    InputError
-        If columns that a prediction needs are missing, all at once; or the run cannot be predicted.
-    """
+    """Build the row of a run from columns and times in seconds, or raise with all that is missing."""
     stated = {name: str(value) for name, value in cells.items() if value not in (None, "")}
     missing = [
         f"{name}: the log does not say; give {name}= ({allowed})"
@@ -209,16 +233,15 @@ def training_rows(
     if timing is None or not 0 < timing[0] < inf:
         missing.append("step_seconds: no finished iteration")
     if stated.get("recompute") == "custom":
-        missing.append(
-            f"recompute: {stated.get('recompute_detail')}: give recompute=full or recompute=none, what is closer"
-        )
+        detail = stated.get("recompute_detail")
+        missing.append(f"recompute: {detail}: give recompute=full or recompute=none, what is closer")
     if missing or timing is None:
         raise InputError(file, missing)
-    seconds, spread, count = timing
-    stated |= {"step_seconds": f"{seconds:.9g}", "step_spread": f"{spread:.3g}", "steps_measured": str(count)}
-    stated["notes"] = "; ".join(
-        filter(None, [stated.get("notes"), f"median of {count} iterations", *run.left_out])
-    )
+    seconds, spread, number_of_steps = timing
+    stated |= {"step_seconds": f"{seconds:.9g}", "step_spread": f"{spread:.3g}"}
+    stated["steps_measured"] = str(number_of_steps)
+    notes = [stated.get("notes"), f"median of {number_of_steps} iterations", *run.left_out]
+    stated["notes"] = "; ".join(filter(None, notes))
     row = {name: stated.get(name, "") for name in TRAINING}
     try:
         measurements.read(row)

@@ -1,0 +1,195 @@
+"""CSV tables of matrix products and of collectives, and the parsing of CSV."""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from traincast.accuracy.logs import nccl_tests
+from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, GemmRows, MatmulRow, require_rows
+from traincast.accuracy.logs.text import number, whole_number
+from traincast.core.errors import InputError
+
+PRODUCT_COLUMNS: Final = {  # column -> its names, letters and digits only; the first present counts
+    "m": ("m",), "kind": ("kind",), "n": ("n",), "k": ("k",),
+    "batch": ("batch", "b", "batchsize", "batchcount", "groups"),
+    "dtype": ("dtype", "datatype", "precision", "type"), "gpu": ("gpu", "device", "accelerator"),
+    "us": (
+        "timeus", "us", "usec", "timeusec", "durationus", "latencyus", "microseconds", "timemicroseconds",
+    ),
+    "ms": ("timems", "ms", "msec", "durationms", "latencyms", "milliseconds", "timemilliseconds"),
+    "s": ("times", "s", "sec", "seconds", "timeseconds", "timesec", "durations"),
+    "ns": ("timens", "ns", "durationns", "nanoseconds"),
+    "tflops": ("tflops", "tflop", "tfs", "tflopsgpu"), "gflops": ("gflops", "gflop"),
+}  # fmt: skip
+TO_US: Final = {"us": 1.0, "ms": 1e3, "s": 1e6, "ns": 1e-3}
+TO_FLOPS: Final = {"tflops": 1e12, "gflops": 1e9}
+DTYPES: Final = {  # type -> other names of it
+    "fp32": ("float32", "float", "f32"), "tf32": (), "fp16": ("float16", "half", "f16"),
+    "bf16": ("bfloat16",), "fp8": ("fp8e4m3", "float8e4m3fn", "e4m3", "float8"), "mxfp8": (), "nvfp4": (),
+}  # fmt: skip
+PRODUCT_GIVEN: Final = ("dtype", "gpu")  # columns of products that may be given instead
+MAX_FLOPS: Final = 1e17  # above any accelerator [FLOP/s]: the time is in another unit than its column says
+COLLECTIVE_COLUMNS: Final = ("op", "nodes", "gpus_per_node", "size_bytes")  # and one of `COLLECTIVE_TIMES`
+COLLECTIVE_TIMES: Final = ("time_us", "algbw_gb_s", "busbw_gb_s")
+BUS_FACTOR: Final = {  # times (n - 1)/n: bus over algorithm bandwidth
+    "allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0,
+}  # fmt: skip
+
+
+def parse(text: str) -> list[list[str]]:
+    """Return the cells of a CSV table, without blank lines and comments; empty where it is malformed."""
+    rows = _rows(text)
+    try:
+        lines = "\n".join(rows).splitlines(keepends=True)
+        return list(csv.reader(lines, delimiter=_delimiter(rows[0]), skipinitialspace=True))
+    except csv.Error:
+        return []
+
+
+def header(text: str) -> list[str]:
+    """Return the names of the columns of a text, as if it were a table."""
+    first = next(iter(_rows(text)), "")
+    return [name.strip().strip('"') for name in first.split(_delimiter(first))]
+
+
+def _rows(text: str) -> list[str]:
+    """Return the lines of a table, without blank lines and comments."""
+    return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _delimiter(line: str) -> str:
+    """Return the delimiter of a line."""
+    return max(",;\t", key=line.count)
+
+
+def product_columns(names: Sequence[str]) -> dict[str, int]:
+    """Return the index of each column of a table of products, empty if it is no such table."""
+    plain = [re.sub(r"[^a-z0-9]", "", name.lower().replace("µ", "u").replace("μ", "u")) for name in names]
+    indices = {
+        column: plain.index(name)
+        for column, aliases in PRODUCT_COLUMNS.items()
+        for name in reversed(aliases)
+        if name in plain
+    }
+    return indices if {"m", "n", "k"} <= set(indices) else {}
+
+
+def are_collectives(names: Sequence[str]) -> bool:
+    """Return whether columns are those of a table of collectives."""
+    return set(COLLECTIVE_COLUMNS) <= set(names) and not set(COLLECTIVE_TIMES).isdisjoint(names)
+
+
+def _numbered_rows(
+    table: Sequence[Sequence[str]], indices: Mapping[str, int]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield line number and cells by column of each row that has any."""
+    for line, cells in enumerate(table[1:], start=2):
+        row = {name: cells[index].strip() if index < len(cells) else "" for name, index in indices.items()}
+        if any(cell.strip() for cell in cells):
+            yield line, row
+
+
+def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) -> GemmRows:
+    """Read the products of a table; `dtype` and `gpu` may be given where it lacks them.
+
+    Raises
+    ------
+    InputError
+        If a column is missing, a given value is invalid, or no row can be read.
+    """
+    if "dtype" in given and _dtype(str(given["dtype"])) is None:
+        problem = f"dtype = {given['dtype']!r}: must be one of {', '.join(DTYPES)}"
+        raise InputError("what is given", [problem])
+    indices, missing = product_columns(table[0]), []
+    if not set(indices) & (set(TO_US) | set(TO_FLOPS)):
+        missing.append("time: missing; one of the columns time_us, time_ms, time_s, tflops is needed")
+    if "dtype" not in indices and "dtype" not in given:
+        missing.append(f"dtype: missing; add the column or give dtype= ({', '.join(DTYPES)})")
+    if missing:
+        raise InputError(file, missing)
+    rows, left_out = [], []
+    for line, cells in _numbered_rows(table, indices):
+        row = _product({name: str(value) for name, value in given.items()} | _filled(cells))
+        if isinstance(row, MatmulRow):
+            rows.append(row)
+        else:
+            left_out.append(f"line {line}: {row}")
+    require_rows(file, rows, "holds no product that can be read", left_out)
+    return GemmRows(file=file, rows=tuple(rows), left_out=tuple(left_out))
+
+
+def _filled(cells: Mapping[str, str]) -> dict[str, str]:
+    """Return the cells that are not empty."""
+    return {name: cell for name, cell in cells.items() if cell}
+
+
+def _product(cells: Mapping[str, str]) -> MatmulRow | str:
+    """Return a product, or the reason why a row is left out."""
+    sizes = {name: whole_number(cells.get(name)) for name in ("m", "n", "k")}
+    if wrong := [name for name, size in sizes.items() if size is None]:
+        return ", ".join(f"{name} = {cells.get(name, '')!r} is no whole number" for name in wrong)
+    m, n, k = (size or 0 for size in sizes.values())
+    if "gemm" not in cells.get("kind", "gemm").lower():
+        return f"kind = {cells['kind']!r} is no matrix product"
+    dtype, batch = _dtype(cells.get("dtype", "")), whole_number(cells.get("batch", 1))
+    if dtype is None:
+        return f"dtype = {cells.get('dtype', '')!r}"
+    if batch is None:
+        return f"batch = {cells['batch']!r} is no whole number"
+    flop = 2.0 * m * n * k * batch
+    time = _product_us(cells, flop)
+    if time is None:
+        return "no time"
+    if flop / (time * 1e-6) > MAX_FLOPS:
+        return f"{time:.4g} µs is faster than any accelerator: another unit?"
+    return MatmulRow(m=m, n=n, k=k, dtype=dtype, time_us=time, batch=batch, gpu=cells.get("gpu", ""))
+
+
+def _dtype(name: str) -> str | None:
+    """Return the data type of a table's name for it; None where it is unknown."""
+    plain = re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("torch."))
+    return next((dtype for dtype, aliases in DTYPES.items() if plain in (dtype, *aliases)), None)
+
+
+def _product_us(cells: Mapping[str, str], flop: float) -> float | None:
+    """Return the time, as measured or from the throughput [µs]."""
+    for name, factor in TO_US.items():
+        if (value := number(cells.get(name, ""))) and value > 0:
+            return value * factor
+    for name, factor in TO_FLOPS.items():
+        if (value := number(cells.get(name, ""))) and value > 0:
+            return flop / (value * factor) * 1e6
+    return None
+
+
+def read_collectives(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) -> CollectiveRows:
+    """Read collectives from a table with the columns of the bundled one; given values fill empty cells."""
+    nccl_tests.check_given(given)
+    indices = {name.strip(): index for index, name in enumerate(table[0])}
+    rows, left_out = [], []
+    for line, cells in _numbered_rows(table, indices):
+        row = {name: str(value) for name, value in given.items()} | _filled(cells)
+        nodes, per_node = whole_number(row.get("nodes")), whole_number(row.get("gpus_per_node"))
+        op, size = row.get("op", ""), number(row.get("size_bytes", ""))
+        ranks = whole_number(row.get("ranks")) or (nodes or 0) * (per_node or 0)
+        time = _collective_us(row, size, ranks) if size and size > 0 and ranks else None
+        if op and nodes and per_node and size and time:
+            placement = {"nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
+            gpu = row.get("gpu", "")
+            rows.append(CollectiveRow(op=op, **placement, size_bytes=size, time_us=time, gpu=gpu))
+        else:
+            needed = f"op, nodes, gpus_per_node, size_bytes and one of {', '.join(COLLECTIVE_TIMES)}"
+            left_out.append(f"line {line}: {needed} are needed, all above 0")
+    require_rows(file, rows, "holds no collective that can be read", left_out)
+    return CollectiveRows(file=file, rows=tuple(rows), left_out=tuple(left_out))
+
+
+def _collective_us(row: Mapping[str, str], size: float, ranks: int) -> float | None:
+    """Return the time of a collective, as measured or from a bandwidth as nccl-tests defines it [µs]."""
+    time, algorithm, bus = (number(row.get(name, "")) for name in COLLECTIVE_TIMES)
+    if time is None and bus and row["op"] in BUS_FACTOR and ranks > 1:
+        algorithm = algorithm or bus / BUS_FACTOR[row["op"]] * ranks / (ranks - 1)
+    if time is None and algorithm and algorithm > 0:
+        time = size / (algorithm * 1e9) * 1e6
+    return time if time and time > 0 else None
