@@ -85,7 +85,7 @@ def test_a_lock_holds_a_knob(opened):
     assert set(column(page, "tp")) == {"8"}
     assert label(page) == str(found(locks={"tp": 8}).best[0])
     assert query(page)["tp"] == "8"
-    assert page.locator("#locks-count").inner_text() == "1 held"
+    assert page.locator("#locks-count").inner_text() == "1 locked"
     page.get_by_label(re.compile(r"^recompute:")).fill("full")
     page.get_by_label(re.compile(r"^recompute:")).press("Enter")
     settled(page)

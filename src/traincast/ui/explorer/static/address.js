@@ -1,8 +1,10 @@
-// The address bar holds the whole question: a key is a field, a lock (by the knob's name) or, with a dot, a figure of the machine.
+// The address holds the whole question: a key is a field, a lock (by the knob's name) or, with a dot, a figure of
+// the machine.
 //   /?model=llama-3-70b&system=dgx-h100&gpus=512&tp=8&network.1.bandwidth=1e11&pin=tp-8+pp-4+dp-16&view=a
 
 const NAMES = ["model", "system", "framework", "objective", "assumptions", "strategy", "tokens"];
 const NUMBERS = ["gpus", "global_batch", "seq", "top", "price", "restart"];
+const ALWAYS = ["model", "system", "gpus"]; // in every address
 export const FIELDS = [...NAMES, ...NUMBERS];
 
 /** A question with every part of it present. */
@@ -10,7 +12,7 @@ export function blank(state = {}) {
   return { pins: [], view: "best", ...state, figures: { ...state.figures }, locks: { ...state.locks } };
 }
 
-/** The question an address asks. */
+/** The question of an address. */
 export function read(query, catalog) {
   const parameters = new URLSearchParams(query);
   const known = new Map(catalog.locks.map((lock) => [lock.name, lock]));
@@ -27,13 +29,13 @@ export function read(query, catalog) {
   return state;
 }
 
-/** The address of a question, `?…`; of what is usual, only the model, the system and the GPUs are written. */
+/** The address of a question, `?…`; defaults are left out, except for model, system and GPUs. */
 export function write(state, catalog) {
   const parameters = new URLSearchParams();
   for (const key of FIELDS) {
     const value = state[key];
     if (value === null || value === undefined || value === "") continue;
-    if (value === catalog.default[key] && !["model", "system", "gpus"].includes(key)) continue;
+    if (value === catalog.default[key] && !ALWAYS.includes(key)) continue;
     parameters.set(key, typeof value === "object" && key === "model" ? JSON.stringify(value) : String(value));
   }
   for (const [path, value] of Object.entries(state.figures)) parameters.set(path, value);
@@ -43,28 +45,26 @@ export function write(state, catalog) {
   return `?${parameters}`;
 }
 
-/** What the server is asked: the question less what only the page needs. */
-export function question(state) {
-  const { pins, view, ...rest } = state;
-  return Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== "" && value !== undefined && value !== null));
+/** What is sent to the server: the question without what only the page needs. */
+export function question({ pins, view, ...fields }) {
+  const isGiven = ([, value]) => value !== "" && value !== undefined && value !== null;
+  return Object.fromEntries(Object.entries(fields).filter(isGiven));
 }
 
-export const pinText = (knobs) =>
+const pinText = (knobs) =>
   Object.entries(knobs)
     .map(([name, value]) => `${name}-${value}`)
     .join(" ");
 
 /** Whether two plans are the same, whatever the order of their knobs. */
-export const samePlan = (one, other) => sorted(one) === sorted(other);
+export const samePlan = (a, b) => sorted(a) === sorted(b);
 
-const sorted = (knobs) => pinText(Object.fromEntries(Object.entries(knobs).sort(([a], [b]) => (a < b ? -1 : 1))));
+const sorted = (knobs) => pinText(Object.fromEntries(Object.entries(knobs).sort()));
 
 function pinOf(text, known) {
-  const parts = text
-    .split(" ")
-    .filter(Boolean)
-    .map((part) => [part.slice(0, part.indexOf("-")), part.slice(part.indexOf("-") + 1)]);
-  return Object.fromEntries(parts.map(([name, value]) => [name, valueOf(known.get(name), value)]));
+  const parts = text.split(" ").filter(Boolean);
+  const split = (part) => [part.slice(0, part.indexOf("-")), part.slice(part.indexOf("-") + 1)];
+  return Object.fromEntries(parts.map(split).map(([name, value]) => [name, valueOf(known.get(name), value)]));
 }
 
 function valueOf(lock, text) {

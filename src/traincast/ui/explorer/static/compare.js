@@ -1,148 +1,103 @@
 // Two pinned plans side by side: what each takes, where the difference is, and which knobs make it.
 
-import { h } from "./dom.js";
+import { button, h, table } from "./dom.js";
 import { change, days, gib, number, percent, seconds, whole } from "./format.js";
 import { spent, strip } from "./charts/time.js";
 import { LETTERS } from "./plans.js";
 
-/** What is shown below the title; `pinned` holds a plan, an error or null (not answered yet) for each pin, `gpus` are those asked for. */
+/** What is shown below the title. `pinned` holds a plan, an error or null (not answered yet) for each pin;
+    `gpus` are those of the question. */
 export function comparison({ pinned, components, capacity, gpus, unpin }, width) {
-  const heads = h(
-    "div",
-    { class: "heads" },
-    pinned.map((one, i) => head(one, i, gpus, unpin)),
-  );
   if (!pinned.length)
-    return [h("p", { class: "says" }, "Pin two plans, in the table or in the design space, and they stand here side by side.")];
-  if (pinned.length < 2) return [h("div", { class: "versus" }, heads, h("p", { class: "says" }, "Pin a second plan to compare."))];
-  const plans = pinned.map((one) => one?.plan);
-  if (!plans.every(Boolean)) return [h("div", { class: "versus" }, heads)];
-  return [
-    h("p", { class: "says" }, said(plans)),
-    h("div", { class: "versus" }, heads, strips(plans, components, width), compared(plans, components, capacity)),
-  ];
+    return [h("p.says", "Pin two plans, in the table or in the design space, to see them side by side here.")];
+  const heads = h("div.heads", pinned.map((pin, i) => head(pin, i, gpus, unpin)));
+  if (pinned.length < 2) return [h("div.versus", heads, h("p.says", "Pin a second plan to compare."))];
+  const plans = pinned.map((pin) => pin?.plan);
+  if (!plans.every(Boolean)) return [h("div.versus", heads)];
+  const body = [strips(plans, components.time, width), differences(plans, components.time, capacity)];
+  return [h("p.says", sentence(plans)), h("div.versus", heads, body)];
 }
 
-function head(one, i, gpus, unpin) {
-  const letter = LETTERS[i];
-  const about = one?.plan ? one.plan.label : one?.error ? one.error : "…";
-  const size = one?.plan ? gpusOf(one.plan.plan) : gpus;
+const badge = (i) => h(`span.badge.is-${LETTERS[i].toLowerCase()}`, LETTERS[i]);
+
+function head(pin, i, gpus, unpin) {
+  const name = `Unpin ${LETTERS[i]}`;
+  const remove = button("unpin", () => unpin(i), { class: "link", "aria-label": name, "data-key": name });
+  const size = pin?.plan ? gpusOf(pin.plan.plan) : gpus;
   return h(
     "div",
-    {},
-    h(
-      "p",
-      {},
-      h("span", { class: `badge is-${letter.toLowerCase()}` }, letter),
-      " ",
-      h(
-        "button",
-        { type: "button", class: "link", "aria-label": `Unpin ${letter}`, "data-key": `unpin ${letter}`, onclick: () => unpin(i) },
-        "unpin",
-      ),
-    ),
-    h("p", { class: one?.error ? "error" : "mono" }, about),
-    size === gpus ? null : h("p", { class: "error" }, `on ${whole(size)} GPUs, not ${whole(gpus)}`),
+    h("p", badge(i), " ", remove),
+    h("p", { class: pin?.error ? "error" : "mono" }, pin?.plan?.label ?? pin?.error ?? "…"),
+    size === gpus ? null : h("p.error", `on ${whole(size)} GPUs, not ${whole(gpus)}`),
   );
 }
 
 const gpusOf = ({ tp, tp2, cp, pp, dp }) => tp * tp2 * cp * pp * dp;
 
-function said([a, b]) {
+function sentence([a, b]) {
   const ratio = b.step_seconds / a.step_seconds - 1;
   if (Math.abs(ratio) < 5e-5) return "Both take the same time.";
-  const apart = a.step_seconds_low && (b.step_seconds_low > a.step_seconds_high || a.step_seconds_low > b.step_seconds_high);
-  const sure = a.step_seconds_low
-    ? apart
-      ? " Their intervals lie apart."
-      : " Their intervals overlap: measured runs may well order them the other way."
-    : "";
-  return `B takes ${percent(Math.abs(ratio))} ${ratio > 0 ? "longer" : "less"} than A (${seconds(b.step_seconds, 4)} and ${seconds(a.step_seconds, 4)}).${sure}`;
+  const times = `${seconds(b.step_seconds, 4)} and ${seconds(a.step_seconds, 4)}`;
+  return `B takes ${percent(Math.abs(ratio))} ${ratio > 0 ? "longer" : "less"} than A (${times}).${overlap(a, b)}`;
+}
+
+function overlap(a, b) {
+  if (!a.step_seconds_low) return "";
+  return b.step_seconds_low > a.step_seconds_high || a.step_seconds_low > b.step_seconds_high
+    ? " Their intervals do not overlap."
+    : " Their intervals overlap: measured runs may well order them the other way.";
 }
 
 function strips(plans, components, width) {
   const most = Math.max(...plans.map((plan) => plan.step_seconds));
   const room = Math.max(width - 32, 100);
   return h(
-    "div",
-    { class: "strips plot" },
-    plans.map((plan, i) =>
-      h(
-        "div",
-        { class: "strip" },
-        h("span", { class: `badge is-${LETTERS[i].toLowerCase()}` }, LETTERS[i]),
-        strip({ plan, components: components.time, most }, room),
-      ),
-    ),
+    "div.strips.plot",
+    plans.map((plan, i) => h("div.strip", badge(i), strip({ plan, components, most }, room))),
   );
 }
 
-function compared([a, b], components, capacity) {
+function differences([a, b], components, capacity) {
+  const range = ({ step_seconds_low: low, step_seconds_high: high }) =>
+    h("td.range", `${seconds(low)} to ${seconds(high)}`);
+  const ratio = (name, key, form) => [name, form(a[key]), form(b[key]), change(b[key] / a[key] - 1)];
   const rows = [
-    row("step", a.step_seconds, b.step_seconds, (value) => seconds(value, 4)),
-    a.step_seconds_low
-      ? [
-          h("th", { scope: "row" }, "90 % of measured runs"),
-          ...[a, b].map((one) =>
-            h("td", { class: "range" }, `${seconds(one.step_seconds_low)} to ${seconds(one.step_seconds_high)}`),
-          ),
-          h("td", {}),
-        ]
-      : null,
-    row(`memory of ${gib(capacity)}`, a.memory_bytes, b.memory_bytes, gib),
+    ratio("step", "step_seconds", (value) => seconds(value, 4)),
+    a.step_seconds_low ? ["90 % of measured runs", range(a), range(b), ""] : null,
+    ratio(`memory of ${gib(capacity)}`, "memory_bytes", gib),
     a.fits_probability === undefined
       ? null
-      : [h("th", { scope: "row" }, "fits"), ...[a, b].map((one) => h("td", {}, percent(one.fits_probability))), h("td", {})],
-    row("token/s of a GPU", a.tokens_per_second_per_gpu, b.tokens_per_second_per_gpu, (value) => number(value, 4)),
-    a.training_days === null ? null : row("the whole run", a.training_days, b.training_days, days),
-    ...parts(a, b, components.time),
+      : ["fits", percent(a.fits_probability), percent(b.fits_probability), ""],
+    ratio("token/s of a GPU", "tokens_per_second_per_gpu", (value) => number(value, 4)),
+    a.training_days === null ? null : ratio("the whole run", "training_days", days),
+    ...parts(a, b, components),
     ...knobs(a, b),
   ].filter(Boolean);
-  const heads = ["", "A", "B", "B against A"].map((text) => h("th", { scope: "col" }, text));
-  return h(
-    "div",
-    { class: "scroll" },
-    h(
-      "table",
-      {},
-      h("caption", { class: "hidden" }, "Plan A and plan B"),
-      h("thead", {}, h("tr", {}, heads)),
-      h(
-        "tbody",
-        {},
-        rows.map((cells) => h("tr", {}, cells)),
-      ),
-    ),
-  );
-}
-
-function row(name, a, b, form) {
-  return [h("th", { scope: "row" }, name), h("td", {}, form(a)), h("td", {}, form(b)), h("td", {}, change(b / a - 1))];
+  return h("div.scroll", table("Plan A and plan B", ["", "A", "B", "B against A"], rows));
 }
 
 function parts(a, b, components) {
-  const names = new Map([...spent(a, components), ...spent(b, components)].map((one) => [one.name, one.words]));
-  return [...names].map(([name, words]) => {
-    const [first, second] = [a, b].map((one) => one.breakdown_seconds[name]);
-    const less = second - first;
-    const apart = Math.abs(less) < 5e-5 * a.step_seconds ? "0" : `${less < 0 ? "−" : "+"}${seconds(Math.abs(less))}`;
-    return [
-      h("th", { scope: "row" }, h("span", { class: `swatch c-${name}` }), words),
-      h("td", {}, seconds(first)),
-      h("td", {}, seconds(second)),
-      h("td", {}, apart),
-    ];
+  const rows = [...spent(a, components), ...spent(b, components)];
+  return [...new Map(rows.map(({ name, words }) => [name, words]))].map(([name, words]) => {
+    const [first, second] = [a, b].map((plan) => plan.breakdown_seconds[name]);
+    const difference = second - first;
+    const isEqual = Math.abs(difference) < 5e-5 * a.step_seconds;
+    const text = isEqual ? "0" : `${difference < 0 ? "−" : "+"}${seconds(Math.abs(difference))}`;
+    return [h("th", { scope: "row" }, h(`span.swatch.c-${name}`), words), seconds(first), seconds(second), text];
   });
 }
 
 function knobs(a, b) {
   const names = Object.keys(a.plan).filter((name) => String(a.plan[name]) !== String(b.plan[name]));
   return names.map((name) => [
-    h("th", { scope: "row", class: "mono" }, name),
-    h("td", {}, shown(a.plan[name])),
-    h("td", {}, shown(b.plan[name])),
-    h("td", {}),
+    h("th.mono", { scope: "row" }, name),
+    knobText(a.plan[name]),
+    knobText(b.plan[name]),
+    "",
   ]);
 }
 
-const shown = (value) => (value === "" ? "balanced" : typeof value === "number" ? number(value, 6) : String(value));
+function knobText(value) {
+  if (value === "") return "balanced";
+  return typeof value === "number" ? number(value, 6) : String(value);
+}

@@ -2,63 +2,52 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An HTML element: attributes, then children (texts, elements; null is left out). `on…` attributes are listeners. */
-export function h(name, attributes = {}, ...children) {
-  return filled(document.createElement(name), attributes, children);
-}
+/** An HTML element, `tag.class`: attributes, if any, then children (texts, elements, lists of them; null is left out).
+    `on…` attributes are listeners. */
+export const h = (name, ...content) => element(name, content, (tag) => document.createElement(tag));
 
 /** An SVG element, likewise. */
-export function s(name, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
-}
+export const s = (name, ...content) => element(name, content, (tag) => document.createElementNS(SVG, tag));
 
-function filled(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) {
+function element(name, [first, ...rest], create) {
+  const [tag, ...classes] = name.split(".");
+  const [attributes, children] = first?.constructor === Object ? [first, rest] : [{}, [first, ...rest]];
+  const made = create(tag);
+  if (classes.length) made.setAttribute("class", classes.join(" "));
+  for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
-  return element;
+  made.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
+  return made;
 }
 
 export const byId = (id) => document.getElementById(id);
 
+/** A button. */
+export const button = (text, onclick, attributes = {}) => h("button", { type: "button", onclick, ...attributes }, text);
+
 /** A table with a caption for those who cannot see it; the first cell of a row is its header. */
-export function table(caption, head, rows) {
+export function table(caption, head, rows, attributes = {}) {
+  const isCell = (content) => content instanceof HTMLTableCellElement;
+  const cell = (content, i) =>
+    isCell(content) ? content : i ? h("td", content) : h("th", { scope: "row" }, content);
+  const heads = head.map((content) => (isCell(content) ? content : h("th", { scope: "col" }, content)));
   return h(
     "table",
-    {},
-    h("caption", { class: "hidden" }, caption),
-    h(
-      "thead",
-      {},
-      h(
-        "tr",
-        {},
-        head.map((text) => h("th", { scope: "col" }, text)),
-      ),
-    ),
-    h(
-      "tbody",
-      {},
-      rows.map(([first, ...rest]) =>
-        h(
-          "tr",
-          {},
-          h("th", { scope: "row" }, first),
-          rest.map((cell) => h("td", {}, cell)),
-        ),
-      ),
-    ),
+    attributes,
+    h("caption.hidden", caption),
+    h("thead", h("tr", heads)),
+    h("tbody", rows.map((cells) => h("tr", cells.map(cell)))),
   );
 }
 
-/** Put other children into an element; what had the focus has it again, found by its `data-key`. */
-export function swap(element, ...children) {
-  const key = element.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  element.replaceChildren(...children);
-  if (key) element.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+/** Replace the children of an element; the focus stays on the element of the same `data-key`. */
+export function swap(parent, ...children) {
+  const key = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  parent.replaceChildren(...children);
+  if (key) parent.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
 }
 
 /** Save text as a file of the reader's. */

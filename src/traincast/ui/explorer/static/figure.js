@@ -1,39 +1,31 @@
-// What every figure shares: a sentence that says it, a drawing as wide as there is room, its numbers as a table, and its SVG as a file.
+// What every figure shares: a sentence on it, a drawing as wide as there is room, its numbers as a table, and its SVG
+// as a file.
 
-import { download, h, s, swap } from "./dom.js";
+import { button, download, h, s, swap } from "./dom.js";
 
-const COPIED = [
-  "fill",
-  "stroke",
-  "stroke-width",
-  "stroke-dasharray",
-  "opacity",
-  "font-family",
-  "font-size",
-  "font-weight",
-  "text-anchor",
-  "fill-opacity",
+const COPIED = [ // properties that a file takes from the style of the page
+  ...["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity"],
+  ...["font-family", "font-size", "font-weight", "text-anchor"],
 ];
+const MARGIN = 12; // around the drawing in a file
+const KEY_ROW = 18; // height of a row of the colour key in a file
 
-/** A figure of the page. `draw(data, width)` gives an SVG (or several elements), `says(data)` the sentence, `numbers(data)` the table. */
+/** A figure of the page. `draw(data, width)` gives an SVG (or several elements), `says(data)` the sentence,
+    `numbers(data)` the table. */
 export class Figure {
   constructor(id, { draw, says, numbers }) {
     Object.assign(this, { id, draw, says, numbers, data: null, width: 0 });
     this.root = document.getElementById(id);
     this.plot = this.root.querySelector(".plot");
-    const title = this.root.querySelector("h2").textContent;
-    const save = h(
-      "button",
-      { type: "button", class: "link save", "aria-label": `Download ${title} as SVG`, onclick: () => this.save() },
-      "SVG",
-    );
-    this.details = h("details", { class: "numbers", ontoggle: () => this.tabulate() }, h("summary", {}, "As a table"));
-    this.root.querySelector("figcaption").append(save);
+    this.title = this.root.querySelector("h2").textContent;
+    const label = { class: "link save", "aria-label": `Download ${this.title} as SVG` };
+    this.root.querySelector("figcaption").append(button("SVG", () => this.save(), label));
+    this.details = h("details.numbers", { ontoggle: () => this.tabulate() }, h("summary", "As a table"));
     this.root.append(this.details);
     new ResizeObserver(() => this.plot.clientWidth !== this.width && this.redraw()).observe(this.plot);
   }
 
-  /** Show other data; null takes the figure off the page. */
+  /** Show other data; null hides the figure. */
   show(data) {
     this.data = data;
     this.root.hidden = data === null;
@@ -41,7 +33,7 @@ export class Figure {
     if (data !== null) this.redraw();
   }
 
-  /** What is drawn is of an earlier question until the next `show`. */
+  /** Mark the drawing as that of an earlier question until the next `show`. */
   outdated() {
     this.root.classList.add("stale");
   }
@@ -49,31 +41,30 @@ export class Figure {
   redraw() {
     this.width = this.plot.clientWidth;
     if (this.data === null || !this.width) return;
-    const said = this.says(this.data);
-    this.root.querySelector(".says").textContent = said;
+    const sentence = this.says(this.data);
+    this.root.querySelector(".says").textContent = sentence;
     swap(this.plot, ...[this.draw(this.data, this.width)].flat());
     const drawing = this.plot.querySelector("svg");
     if (drawing && !drawing.hasAttribute("role")) drawing.setAttribute("role", "img");
-    drawing?.setAttribute("aria-label", `${this.root.querySelector("h2").textContent}: ${said}`);
+    drawing?.setAttribute("aria-label", `${this.title}: ${sentence}`);
     this.tabulate();
   }
 
   tabulate() {
     if (!this.details.open || this.data === null) return;
     this.details.querySelector(".scroll")?.remove();
-    this.details.append(h("div", { class: "scroll" }, this.numbers(this.data)));
+    this.details.append(h("div.scroll", this.numbers(this.data)));
   }
 
-  /** The drawing as a file that needs no stylesheet. */
+  /** Save the drawing as a file that needs no stylesheet. */
   save() {
     const drawing = this.plot.querySelector("svg");
-    if (drawing)
-      download(`traincast-${this.id}.svg`, "image/svg+xml", standalone(drawing, this.root.querySelector("h2").textContent));
+    if (drawing) download(`traincast-${this.id}.svg`, "image/svg+xml", standalone(drawing, this.title));
   }
 }
 
-/** The text of an SVG whose look is written into it, on the page's ground. */
-export function standalone(drawing, title) {
+/** The text of an SVG with its computed style as attributes, on the page's background. */
+function standalone(drawing, title) {
   const copy = drawing.cloneNode(true);
   const originals = drawing.querySelectorAll("*");
   copy.querySelectorAll("*").forEach((element, i) => {
@@ -84,39 +75,28 @@ export function standalone(drawing, title) {
   });
   const [width, height] = ["width", "height"].map((name) => Number(drawing.getAttribute(name)));
   const key = keyRows(drawing.parentElement.querySelectorAll(".legend li"), height);
-  const frame = { x: -12, y: -12, width: width + 24, height: height + 24 + 18 * key.length };
-  copy.prepend(s("title", {}, title), s("rect", { ...frame, fill: getComputedStyle(document.documentElement).backgroundColor }));
+  const size = { width: width + 2 * MARGIN, height: height + 2 * MARGIN + KEY_ROW * key.length };
+  const frame = { x: -MARGIN, y: -MARGIN, ...size };
+  const fill = getComputedStyle(document.documentElement).backgroundColor;
+  copy.prepend(s("title", title), s("rect", { ...frame, fill }));
   copy.append(...key);
-  for (const name of ["width", "height"]) copy.setAttribute(name, frame[name]);
+  for (const [name, value] of Object.entries(size)) copy.setAttribute(name, value);
   copy.setAttribute("viewBox", Object.values(frame).join(" "));
   for (const name of ["class", "style"]) copy.removeAttribute(name);
   return new XMLSerializer().serializeToString(copy);
 }
 
-/** The colour key below a drawing, drawn. */
+/** The colour key below a drawing, as SVG. */
 function keyRows(items, height) {
   return [...items].map((item, i) => {
-    const look = { "font-family": "system-ui, sans-serif", "font-size": 12, fill: getComputedStyle(item).color };
-    return s(
-      "g",
-      {},
-      s("rect", {
-        x: 0,
-        y: height + 8 + 18 * i,
-        width: 11,
-        height: 11,
-        fill: getComputedStyle(item.firstElementChild).backgroundColor,
-      }),
-      s("text", { x: 18, y: height + 18 + 18 * i, ...look }, item.textContent),
-    );
+    const y = height + KEY_ROW * i;
+    const font = { "font-family": "system-ui, sans-serif", "font-size": 12, fill: getComputedStyle(item).color };
+    const fill = getComputedStyle(item.firstElementChild).backgroundColor;
+    const swatch = s("rect", { x: 0, y: y + 8, width: 11, height: 11, fill });
+    return s("g", swatch, s("text", { x: 18, y: y + 18, ...font }, item.textContent));
   });
 }
 
 /** A colour key: rows of `[class, words]`. */
-export function legend(rows) {
-  return h(
-    "ul",
-    { class: "legend" },
-    rows.map(([name, words]) => h("li", {}, h("span", { class: `swatch ${name}` }), words)),
-  );
-}
+export const legend = (rows) =>
+  h("ul.legend", rows.map(([name, words]) => h("li", h("span", { class: `swatch ${name}` }), words)));

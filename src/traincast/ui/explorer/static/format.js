@@ -1,17 +1,6 @@
 // Numbers as people read them. Inside, everything is in SI: FLOP, byte, second.
 
-const PREFIXES = [
-  [1e18, "E"],
-  [1e15, "P"],
-  [1e12, "T"],
-  [1e9, "G"],
-  [1e6, "M"],
-  [1e3, "k"],
-  [1, ""],
-  [1e-3, "m"],
-  [1e-6, "µ"],
-  [1e-9, "n"],
-];
+const PREFIXES = [..."EPTGMk mµn"].map((letter, i) => [10 ** (18 - 3 * i), letter.trim()]);
 const FORMATS = new Map();
 export const GIB = 2 ** 30;
 
@@ -60,6 +49,8 @@ export function quantity(value, unit, digits = 3) {
 }
 
 export const seconds = (value, digits = 3) => quantity(value, "s", digits);
+/** Bytes rounded up to quarters of a GiB. */
+export const upToQuarterGib = (bytes) => (Math.ceil((4 * bytes) / GIB) * GIB) / 4;
 export const gib = (value, digits = 3) => `${number(value / GIB, digits)} GiB`;
 export const whole = (value) => written(Math.round(value), 0, 0);
 export const percent = (share, digits = 2) => `${number(100 * share, digits)}\u00a0%`;

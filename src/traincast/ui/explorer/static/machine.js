@@ -1,104 +1,11 @@
 // Sliders for every figure of the machine, on a logarithmic scale around the catalogue's value, in groups.
 
-import { byId, h } from "./dom.js";
+import { button, byId, h } from "./dom.js";
 import { number, quantity, shownIn } from "./format.js";
 
 const STEPS = 400;
-const WIDE = matchMedia("(min-width: 60rem)"); // where the sliders stand beside the answer
-const MAIN = [
-  "accelerator.matrix_flops",
-  "accelerator.hbm_bandwidth",
-  "accelerator.hbm_bytes",
-  "network.0.bandwidth",
-  "network.1.bandwidth",
-  "network.0.size",
-];
-
-/** Draw the sliders of a system; `change(patch, settled)` hears of a move, `settled` once it has ended. */
-export function sliders(system, change) {
-  const set = (path, value, settled) =>
-    change((state) => {
-      const { [path]: before, ...others } = state.figures;
-      const usual = system.figures.find((figure) => figure.path === path).value;
-      return { figures: value === usual ? others : { ...others, [path]: value } };
-    }, settled);
-  const open = new Set([...byId("figures").querySelectorAll("details[open]")].map((group) => group.dataset.group));
-  const groups = Map.groupBy(system.figures, (figure) => groupOf(figure, system));
-  const rows = [...groups].map(([name, figures]) =>
-    h(
-      "details",
-      { "data-group": name, open: open.has(name) || (name === "Main figures" && WIDE.matches) },
-      h("summary", {}, name),
-      h(
-        "div",
-        { class: "body" },
-        figures.map((figure) => slider(figure, set)),
-      ),
-    ),
-  );
-  byId("figures").replaceChildren(...rows);
-}
-
-function groupOf({ path }, system) {
-  if (MAIN.includes(path)) return "Main figures";
-  if (path.startsWith("accelerator.")) return "Accelerator";
-  const tier = /^network\.(\d+)\./.exec(path)?.[1];
-  return tier === undefined ? "Cluster" : `Network ${Number(tier) + 1}: ${system.tiers?.[Number(tier)] ?? "tier"}`;
-}
-
-function slider(figure, set) {
-  const id = `figure-${figure.path}`;
-  const [unit, size] = shownIn(figure.value, figure.unit);
-  const place = h("input", {
-    id,
-    type: "range",
-    min: 0,
-    max: STEPS,
-    step: 1,
-    oninput: ({ target }) => set(figure.path, valueAt(figure, Number(target.value), size), false),
-    onchange: ({ target }) => set(figure.path, valueAt(figure, Number(target.value), size), true),
-  });
-  const value = h("input", {
-    type: "text",
-    class: "value",
-    inputmode: "decimal",
-    "aria-label": `${figure.meaning}${unit ? `, in ${unit}` : ""}`,
-    onchange: ({ target }) => set(figure.path, typed(target.value, figure, size), true),
-  });
-  const undo = h(
-    "button",
-    {
-      type: "button",
-      class: "undo",
-      "aria-label": `Reset ${figure.meaning} to ${quantity(figure.value, figure.unit)}`,
-      onclick: () => set(figure.path, figure.value, true),
-    },
-    "reset",
-  );
-  const row = h(
-    "div",
-    { class: "slider field", "data-field": figure.path },
-    h("label", { for: id, title: figure.source ?? null }, nameOf(figure)),
-    value,
-    h("span", { class: "unit" }, unit),
-    place,
-    undo,
-  );
-  row.show = (now) => {
-    const changed = now !== figure.value;
-    row.classList.toggle("changed", changed);
-    undo.tabIndex = changed ? 0 : -1;
-    if (typeof now === "number" && !(place === document.activeElement && Math.abs(placeOf(figure, now) - Number(place.value)) <= 1))
-      place.value = placeOf(figure, now);
-    if (value !== document.activeElement || typeof now !== "number")
-      value.value = typeof now === "number" ? number(now / size, 4) : now;
-    place.setAttribute("aria-valuetext", typeof now === "number" ? quantity(now, figure.unit) : now);
-  };
-  row.show(figure.value);
-  return row;
-}
-
-const NAMES = {
+const WIDE = matchMedia("(min-width: 60rem)"); // where the sliders are beside the answer
+const MAIN = {
   "accelerator.matrix_flops": "Matrix units, 16 bits",
   "accelerator.hbm_bandwidth": "Memory bandwidth",
   "accelerator.hbm_bytes": "Memory capacity",
@@ -107,38 +14,88 @@ const NAMES = {
   "network.0.size": "GPUs in a fast domain",
 };
 
-function nameOf({ path, meaning }) {
-  const name = NAMES[path] ?? meaning;
-  return name[0].toUpperCase() + name.slice(1);
+/** Draw the sliders of a system; `change(patch, settled)` is called on a move, `settled` once it has ended. */
+export function sliders(system, change) {
+  const set = ({ path, value: usual }, value, settled) =>
+    change((state) => {
+      const { [path]: _, ...others } = state.figures;
+      return { figures: value === usual ? others : { ...others, [path]: value } };
+    }, settled);
+  const openGroups = [...byId("figures").querySelectorAll("details[open]")];
+  const open = new Set(openGroups.map((group) => group.dataset.group));
+  const groups = Map.groupBy(system.figures, (figure) => groupOf(figure, system));
+  const rows = [...groups].map(([name, figures]) => {
+    const isOpen = open.has(name) || (name === "Main figures" && WIDE.matches);
+    const body = h("div.body", figures.map((figure) => slider(figure, set)));
+    return h("details", { "data-group": name, open: isOpen }, h("summary", name), body);
+  });
+  byId("figures").replaceChildren(...rows);
+}
+
+function groupOf({ path }, system) {
+  if (path in MAIN) return "Main figures";
+  if (path.startsWith("accelerator.")) return "Accelerator";
+  const tier = /^network\.(\d+)\./.exec(path)?.[1];
+  return tier === undefined ? "Cluster" : `Network ${Number(tier) + 1}: ${system.tiers?.[Number(tier)] ?? "tier"}`;
+}
+
+function slider(figure, set) {
+  const { path, meaning, value: usual } = figure;
+  const id = `figure-${path}`;
+  const [unit, size] = shownIn(usual, figure.unit);
+  const move = (settled) => ({ target }) => set(figure, valueAt(figure, Number(target.value), size), settled);
+  const listeners = { oninput: move(false), onchange: move(true) };
+  const range = h("input", { id, type: "range", min: 0, max: STEPS, step: 1, ...listeners });
+  const input = h("input.value", {
+    type: "text",
+    inputmode: "decimal",
+    "aria-label": `${meaning}${unit ? `, in ${unit}` : ""}`,
+    onchange: ({ target }) => set(figure, typedValue(target.value, figure, size), true),
+  });
+  const resetLabel = `Reset ${meaning} to ${quantity(usual, figure.unit)}`;
+  const reset = button("reset", () => set(figure, usual, true), { class: "undo", "aria-label": resetLabel });
+  const name = MAIN[path] ?? meaning;
+  const label = h("label", { for: id, title: figure.source ?? null }, name[0].toUpperCase() + name.slice(1));
+  const row = h("div.slider.field", { "data-field": path }, label, input, h("span.unit", unit), range, reset);
+  row.show = (value) => {
+    const isNumber = typeof value === "number";
+    row.classList.toggle("changed", value !== usual);
+    reset.tabIndex = value === usual ? -1 : 0;
+    const isDragged = () =>
+      range === document.activeElement && Math.abs(placeOf(figure, value) - Number(range.value)) <= 1;
+    if (isNumber && !isDragged()) range.value = placeOf(figure, value);
+    if (input !== document.activeElement || !isNumber) input.value = isNumber ? number(value / size, 4) : value;
+    range.setAttribute("aria-valuetext", isNumber ? quantity(value, figure.unit) : value);
+  };
+  row.show(usual);
+  return row;
 }
 
 /** Show the figures of a question. */
 export function render(state, system) {
-  for (const figure of system.figures)
-    document.querySelector(`[data-field="${figure.path}"]`)?.show(state.figures[figure.path] ?? figure.value);
-  byId("figures-reset").disabled = !Object.keys(state.figures).length; // made visible, not put in: a new box would end a drag
+  for (const { path, value } of system.figures)
+    document.querySelector(`[data-field="${path}"]`)?.show(state.figures[path] ?? value);
+  // Disabled, not removed: a change of the layout would end a drag.
+  byId("figures-reset").disabled = !Object.keys(state.figures).length;
 }
 
-function share({ low, high, scale }, value) {
-  return scale === "linear" ? (value - low) / (high - low) : Math.log(value / low) / Math.log(high / low);
+function placeOf({ low, high, scale }, value) {
+  const share = scale === "linear" ? (value - low) / (high - low) : Math.log(value / low) / Math.log(high / low);
+  return Math.round(STEPS * Math.min(Math.max(share, 0), 1));
 }
 
-function placeOf(figure, value) {
-  return Math.round(STEPS * Math.min(Math.max(share(figure, value), 0), 1));
-}
-
-/** The value at a place of the slider: the catalogue's own where it stands, else a round one in the unit shown. */
+/** The value at a place of the slider: exactly the catalogue's at its place, else a round one in the unit shown. */
 function valueAt(figure, place, size) {
   if (place === placeOf(figure, figure.value)) return figure.value;
   const { low, high, scale } = figure;
-  const at = place / STEPS;
-  if (scale === "whole") return Math.max(1, 2 ** Math.round(Math.log2(low * (high / low) ** at)));
-  const value = scale === "linear" ? low + at * (high - low) : low * (high / low) ** at;
+  const share = place / STEPS;
+  const value = scale === "linear" ? low + share * (high - low) : low * (high / low) ** share;
+  if (scale === "whole") return Math.max(1, 2 ** Math.round(Math.log2(value)));
   return Number((value / size).toPrecision(3)) * size;
 }
 
-/** What was typed: a number in the unit shown, or text with a unit of its own; nothing is the catalogue's value. */
-function typed(text, figure, size) {
+/** The typed value: a number in the unit shown, or text with its own unit; the catalogue's if empty. */
+function typedValue(text, figure, size) {
   const plain = text.replaceAll(",", "").trim();
   if (plain === "") return figure.value;
   return Number.isFinite(Number(plain)) ? Number(plain) * size : text.trim();

@@ -1,26 +1,39 @@
-// The explorer: a question in the form and in the address, its answer drawn; every change asks again, and the latest answer wins.
+// The explorer: a question in the form and in the address, its answer drawn. Every change asks again; the latest
+// answer wins.
 
 import { blank, question, read, samePlan, write } from "./address.js";
-import { brief, headline, nearest, sentence, sureness } from "./answer.js";
+import { brief, certainty, headline, nearest, sentence } from "./answer.js";
 import * as memoryChart from "./charts/memory.js";
 import * as timeChart from "./charts/time.js";
-import { byId, h, swap } from "./dom.js";
+import { button, byId, swap } from "./dom.js";
 import { Figure } from "./figure.js";
+import { upToQuarterGib } from "./format.js";
 import { ask, look, Refused } from "./server.js";
 import * as theme from "./theme.js";
 
 const SETTLED = 120; // milliseconds without a change after which the slower figures are asked for
 const STALE = 250; // milliseconds after which a search under way is given up for a newer one
+const ANNOUNCED = 600; // milliseconds after which a search under way is announced
+const MODULES = ["questions", "machine", "plans", "compare", "rejected", "take", "problems", "dialog"];
+const CHARTS = ["space", "scaling", "sensitivity", "timeline"];
 
 const first = JSON.parse(byId("first").textContent || "null");
-const now = { catalog: first.catalog, state: null, answer: null, model: first.model, system: first.system, pinned: [], turn: 0 };
+const now = {
+  catalog: first.catalog,
+  model: first.model,
+  system: first.system,
+  state: null,
+  answer: null,
+  pinned: [], // answers on the pinned plans
+  turn: 0,
+};
 const figures = { time: new Figure("time", timeChart), memory: new Figure("memory", memoryChart) };
-const later = {}; // modules that the first drawing does not need
-let [asked, waiting, since, timer] = [null, null, 0, 0];
+const later = {}; // modules and figures that the first drawing does not need
+let [frame, searching, searchBegin, timer] = [null, null, 0, 0];
 
 const address = () => write(now.state, now.catalog);
 
-/** Go on once what was drawn is on the screen. */
+/** Go on once the drawing is on the screen. */
 const painted = () => new Promise((then) => requestAnimationFrame(() => setTimeout(then)));
 
 /** Change the question: `patch` are fields, or a function that gives them; `settled` is false while a slider moves. */
@@ -32,54 +45,58 @@ function change(patch, settled = true) {
   if (address() !== before) renew();
 }
 
-const busy = (is) => byId("main").setAttribute("aria-busy", String(is));
+const changeFigures = (values) => change({ figures: { ...now.state.figures, ...values } });
 
-/** Search once for all changes of a frame. One search is under way at a time; a slow one is given up for a newer question. */
+const setBusy = (isBusy) => byId("main").setAttribute("aria-busy", String(isBusy));
+
+/** Search once for all changes of a frame. One search is under way at a time; a slow one gives way to a newer one. */
 function renew() {
   now.turn += 1;
-  busy(true);
+  setBusy(true);
   clearTimeout(timer);
-  timer = setTimeout(status, 600, "Searching …");
-  later.form?.render(now.state, null, now.catalog);
+  timer = setTimeout(announce, ANNOUNCED, "Searching …");
+  later.questions?.render(now.state, null, now.catalog);
   if (now.system) later.machine?.render(now.state, now.system);
-  if (asked) return;
-  asked = requestAnimationFrame(async () => {
-    await Promise.race([waiting, new Promise((go) => setTimeout(go, since + STALE - performance.now()))]);
-    asked = null;
-    waiting = search();
+  if (frame) return;
+  frame = requestAnimationFrame(async () => {
+    const giveUp = new Promise((then) => setTimeout(then, searchBegin + STALE - performance.now()));
+    await Promise.race([searching, giveUp]);
+    frame = null;
+    searching = search();
   });
 }
 
 async function search() {
   const { state, changed, turn } = now;
-  since = performance.now();
+  searchBegin = performance.now();
   try {
+    const isKnown = state.system === now.system?.name;
     const [answer, system] = await Promise.all([
-      ask("/api/search", question(state), { name: "search", busy: later.problems.wait }),
-      state.system === now.system?.name ? null : look(`/api/system?name=${encodeURIComponent(state.system)}`),
+      ask("/api/search", question(state), { name: "search", onBusy: later.problems.wait }),
+      isKnown ? null : look(`/api/system?name=${encodeURIComponent(state.system)}`),
     ]);
     if (answer === null) return;
     if (system && state.system === now.state.system) useSystem(system);
     later.problems.clear();
-    drawn(answer);
+    draw(answer);
     await painted();
     if (changed) performance.measure("answer", { start: changed, end: performance.now() });
-    if (answer === now.answer) rest();
+    if (answer === now.answer) drawRest();
   } catch (error) {
-    refused(error);
+    showRefusal(error);
   } finally {
-    if (turn === now.turn) busy(false);
+    if (turn === now.turn) setBusy(false);
   }
 }
 
-function refused(error) {
+function showRefusal(error) {
   if (!(error instanceof Refused)) throw error;
   clearTimeout(timer);
-  later.problems.tell(error, now.answer !== null);
-  status("");
+  later.problems.show(error, now.answer !== null);
+  announce("");
 }
 
-function status(text) {
+function announce(text) {
   byId("status").textContent = text;
 }
 
@@ -89,176 +106,163 @@ function useSystem(system) {
   later.machine?.render(now.state, system);
 }
 
-/** Draw an answer; what is slower follows once nothing has changed for a moment. */
-function drawn(answer) {
+/** Draw an answer; the slower figures follow once nothing has changed for a moment. */
+function draw(answer) {
   Object.assign(now, { answer, model: answer.model });
   byId("headline").replaceChildren(...headline(answer));
   byId("bar").textContent = brief(answer);
-  showPlan();
+  drawPlan();
   clearTimeout(timer);
-  timer = setTimeout(slower, answer.plans.length ? SETTLED : 0);
+  timer = setTimeout(drawSlower, answer.plans.length ? SETTLED : 0);
 }
 
 /** The plan that is shown in detail: the best, or a pinned one. */
-function shown() {
+function shownPlan() {
   const pin = now.pinned["ab".indexOf(now.state.view)];
   return pin?.plan ?? now.answer?.plans[0] ?? null;
 }
 
-function showPlan() {
-  const plan = shown();
-  const devices = plan === now.answer.plans[0] ? now.answer.devices : plan?.devices;
-  const { time, memory } = now.catalog.components;
+function drawPlan() {
+  const { answer, catalog } = now;
+  const plan = shownPlan();
+  const devices = plan === answer.plans[0] ? answer.devices : plan?.devices;
+  const { time, memory } = catalog.components;
   figures.time.show(plan && { plan, components: time });
-  figures.memory.show(plan && { plan, devices, capacity: now.answer.system.capacity_bytes, components: memory });
+  figures.memory.show(
+    plan && { plan, devices, capacity: answer.system.capacity_bytes, components: memory },
+  );
 }
 
-/** What the first drawing did not wait for. */
-function rest() {
+/** Draw what the first drawing did not wait for. */
+function drawRest() {
   const { answer, state } = now;
-  if (!later.form || !answer) return;
-  later.form.render(state, answer.state, now.catalog);
-  later.form.facts(answer.model, now.system ?? answer.system);
+  if (!later.questions || !answer) return;
+  later.questions.render(state, answer.state, now.catalog);
+  later.questions.facts(answer.model, now.system ?? answer.system);
   later.rejected.reasons(answer);
   byId("plans").hidden = !answer.plans.length;
   if (answer.plans.length) {
     byId("plans-says").textContent = later.plans.says(answer);
-    swap(byId("plans").querySelector(".scroll"), later.plans.ranking(answer, now.catalog, state.pins, toggle));
+    const ranking = later.plans.ranking(answer, now.catalog, state.pins, togglePin);
+    swap(byId("plans").querySelector(".scroll"), ranking);
   }
   drawSpace();
-  for (const name of ["scaling", "sensitivity", "timeline"]) later[name].outdated();
-  compare();
+  for (const name of ["scaling", "sensitivity", "timeline"]) figures[name].outdated();
+  drawComparison();
   byId("csv").href = `/api/plans.csv${address()}`;
 }
 
 function drawSpace() {
   const { answer, state, pinned } = now;
-  later.space.show(answer.plans.length ? { answer, pins: state.pins, pinned, toggle } : null);
+  figures.space.show(answer.plans.length ? { answer, pins: state.pins, pinned, toggle: togglePin } : null);
 }
 
-/** Say the answer, and ask for what takes longer. */
-async function slower() {
-  if (!later.form || !now.answer) return;
-  const state = now.state;
-  status(sentence(now.answer));
+/** Announce the answer, and ask for the slower figures. */
+async function drawSlower() {
+  if (!later.questions || !now.answer) return;
+  const { state, catalog } = now;
+  announce(sentence(now.answer));
   const body = question(state);
+  const fits = (row) => row.step_seconds !== null;
   await Promise.all([
-    told("/api/explain", body, (explanation) => explained(explanation)),
-    pins(state, body),
-    told("/api/scaling", body, (scaling) =>
-      later.scaling.show(scaling.rows.some((row) => row.step_seconds !== null) ? scaling : null),
-    ),
+    askFor("/api/explain", body, drawExplanation),
+    estimatePins(state, body),
+    askFor("/api/scaling", body, (scaling) => figures.scaling.show(scaling.rows.some(fits) ? scaling : null)),
   ]);
   if (state !== now.state) return;
-  const plan = shown();
-  later.take.renew(state, choices());
-  if (plan && now.catalog.timeline)
-    await told(
-      "/api/timeline",
-      { ...body, plan: plan.knobs },
-      (trace) => later.timeline.show({ trace, again: () => later.timeline.redraw() }),
-      () => later.timeline.show(null),
-    );
-  else later.timeline.show(null);
+  const plan = shownPlan();
+  later.take.renew(state, takeChoices());
+  if (plan && catalog.timeline) {
+    const show = (trace) => figures.timeline.show({ trace, redraw: () => figures.timeline.redraw() });
+    const hide = () => figures.timeline.show(null);
+    await askFor("/api/timeline", { ...body, plan: plan.knobs }, show, hide);
+  } else figures.timeline.show(null);
   performance.mark("complete");
 }
 
-/** Ask, and show what is told unless a later question took its place. */
-async function told(path, body, show, failed = () => {}) {
+/** Ask, and show the answer unless a later question took its place. */
+async function askFor(path, body, show, onRefused = () => {}) {
   try {
-    const found = await ask(path, body);
-    if (found !== null) show(found);
+    const answer = await ask(path, body);
+    if (answer !== null) show(answer);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    failed(error);
+    onRefused(error);
   }
 }
 
-function explained(explanation) {
-  const best = now.answer.plans.length > 0;
-  if (best) byId("sure").textContent = sureness(explanation);
-  later.sensitivity.show(best ? { explanation } : null);
+function drawExplanation(explanation) {
+  const fits = now.answer.plans.length > 0;
+  if (fits) byId("sure").textContent = certainty(explanation);
+  figures.sensitivity.show(fits ? { explanation } : null);
   later.rejected.lost(explanation, now.answer, (bytes) =>
-    change({ figures: { ...now.state.figures, "accelerator.hbm_bytes": Math.ceil(bytes / 2 ** 28) * 2 ** 28 } }),
+    changeFigures({ "accelerator.hbm_bytes": upToQuarterGib(bytes) }),
   );
-  byId("miss")?.replaceChildren(
-    ...nearest(explanation, now.answer, (patch) => change({ ...patch, figures: { ...now.state.figures, ...patch.figures } })),
-  );
+  const apply = (patch) => change({ ...patch, figures: { ...now.state.figures, ...patch.figures } });
+  byId("miss")?.replaceChildren(...nearest(explanation, now.answer, apply));
 }
 
-/** Estimate the pinned plans as the question is now. */
-async function pins(state, body) {
-  const found = await Promise.all(
-    state.pins.map((plan, i) =>
-      ask("/api/plan", { ...body, plan }, { name: `pin-${i}` }).then(
-        (one) => one && { plan: one, knobs: plan },
-        (error) => ({ error: error.message, knobs: plan }),
-      ),
+/** Estimate the pinned plans for the question as it is now. */
+async function estimatePins(state, body) {
+  const requests = state.pins.map((knobs, i) =>
+    ask("/api/plan", { ...body, plan: knobs }, { name: `pin-${i}` }).then(
+      (plan) => plan && { plan, knobs },
+      (error) => ({ error: error.message, knobs }),
     ),
   );
-  if (found.includes(null) || state !== now.state) return;
-  now.pinned = found;
-  compare();
+  const answers = await Promise.all(requests);
+  if (answers.includes(null) || state !== now.state) return;
+  now.pinned = answers;
+  drawComparison();
   drawSpace();
-  if (state.view !== "best") showPlan();
+  if (state.view !== "best") drawPlan();
 }
 
 /** Pin a plan, or let it go; of three, the oldest goes. */
-function toggle(knobs) {
-  const { pins: before } = now.state;
-  const without = before.filter((pin) => !samePlan(pin, knobs));
-  keep({ pins: without.length < before.length ? without : [...before, knobs].slice(-2) });
+function togglePin(knobs) {
+  const { pins } = now.state;
+  const others = pins.filter((pin) => !samePlan(pin, knobs));
+  changeView({ pins: others.length < pins.length ? others : [...pins, knobs].slice(-2) });
 }
 
 /** Change what only the page needs: no new search. */
-function keep(patch) {
+function changeView(patch) {
   now.state = blank({ ...now.state, ...patch });
-  if (now.state.view !== "best" && "ab".indexOf(now.state.view) >= now.state.pins.length) now.state.view = "best";
+  if ("ab".indexOf(now.state.view) >= now.state.pins.length) now.state.view = "best";
   history.pushState(null, "", address());
-  matched();
-  refresh();
-}
-
-/** What is known of each pinned plan, in the order of the pins. */
-function matched() {
-  now.pinned = now.state.pins.map((pin) => now.pinned.find((one) => samePlan(one?.knobs ?? {}, pin)) ?? null);
-}
-
-function refresh() {
-  showPlan();
-  rest();
+  matchPins();
+  drawPlan();
+  drawRest();
   clearTimeout(timer);
-  timer = setTimeout(slower, 0);
+  timer = setTimeout(drawSlower, 0);
 }
 
-function compare() {
-  const { time, memory } = now.catalog.components;
-  const pinned = now.state.pins.map((_, i) => now.pinned[i] ?? null);
+/** Order the answers on pinned plans as the pins. */
+function matchPins() {
+  const answerOn = (pin) => now.pinned.find((answer) => samePlan(answer?.knobs ?? {}, pin)) ?? null;
+  now.pinned = now.state.pins.map(answerOn);
+}
+
+function drawComparison() {
+  const { answer, state, catalog } = now;
   const data = {
-    pinned,
-    components: { time, memory },
-    capacity: now.answer.system.capacity_bytes,
-    gpus: now.answer.state.gpus,
-    unpin: (i) => toggle(now.state.pins[i]),
+    pinned: state.pins.map((_, i) => now.pinned[i] ?? null),
+    components: catalog.components,
+    capacity: answer.system.capacity_bytes,
+    gpus: answer.state.gpus,
+    unpin: (i) => togglePin(now.state.pins[i]),
   };
   swap(byId("compare-body"), ...later.compare.comparison(data, byId("compare-body").clientWidth));
-  const views = [["best", "Best plan"], ...now.state.pins.map((_, i) => ["ab"[i], `Pinned plan ${"AB"[i]}`])];
-  byId("showing").hidden = views.length < 2 || !now.answer.plans.length;
-  swap(
-    byId("showing"),
-    "Shown below: ",
-    ...views.map(([view, words]) =>
-      h(
-        "button",
-        { type: "button", "aria-pressed": String(view === now.state.view), "data-key": view, onclick: () => keep({ view }) },
-        words,
-      ),
-    ),
+  const views = [["best", "Best plan"], ...state.pins.map((_, i) => ["ab"[i], `Pinned plan ${"AB"[i]}`])];
+  byId("showing").hidden = views.length < 2 || !answer.plans.length;
+  const buttons = views.map(([view, words]) =>
+    button(words, () => changeView({ view }), { "aria-pressed": String(view === state.view), "data-key": view }),
   );
+  swap(byId("showing"), "Shown below: ", ...buttons);
 }
 
-/** What can be taken along. */
-function choices() {
+/** What can be taken along: `[value, words, knobs or null]`. */
+function takeChoices() {
   const [best] = now.answer.plans;
   return [
     ["search", "the search", null],
@@ -269,59 +273,44 @@ function choices() {
 
 /** Load the rest of the page behind the first drawing. */
 async function complete() {
-  const [plot, space, scaling, sensitivity, timeline, form, machine, plans, comparing, rejected, take, problems, dialog] =
-    await Promise.all(
-      [
-        "charts/plot",
-        "charts/space",
-        "charts/scaling",
-        "charts/sensitivity",
-        "charts/timeline",
-        "questions",
-        "machine",
-        "plans",
-        "compare",
-        "rejected",
-        "take",
-        "problems",
-        "dialog",
-      ].map((name) => import(`/static/${name}.js`)),
-    );
-  await plot.load(); // from here on nothing waits: what is wired finds everything else in its place
-  Object.assign(later, { form, machine, plans, compare: comparing, rejected, take, problems });
-  Object.assign(later, {
-    space: new Figure("space", space),
-    scaling: new Figure("scaling", scaling),
-    sensitivity: new Figure("sensitivity", sensitivity),
-    timeline: new Figure("timeline", timeline),
-  });
-  form.prepare(now.catalog, change);
-  form.render(now.state, null, now.catalog);
-  form.facts(now.model, now.system);
+  const load = (name) => import(`/static/${name}.js`);
+  const chartModules = Promise.all(CHARTS.map((name) => load(`charts/${name}`)));
+  const modules = await Promise.all(MODULES.map(load));
+  const charts = await chartModules;
+  await (await load("charts/plot")).load(); // from here on nothing waits: all that listeners use is there
+  CHARTS.forEach((name, i) => (figures[name] = new Figure(name, charts[i])));
+  MODULES.forEach((name, i) => (later[name] = modules[i]));
+  const { questions, take, dialog } = later;
+  questions.prepare(now.catalog, change);
+  questions.render(now.state, null, now.catalog);
+  questions.facts(now.model, now.system);
   if (now.system) useSystem(now.system);
-  take.prepare(() => now.state, choices);
+  take.prepare(() => now.state, takeChoices);
   dialog.prepare(change);
-  byId("share").addEventListener("click", () => take.copied(byId("share"), location.href));
-  byId("reset").addEventListener("click", () =>
-    change(() => ({ ...Object.fromEntries(Object.keys(now.state).map((key) => [key, null])), ...blank(now.catalog.default) })),
-  );
+  byId("share").addEventListener("click", () => take.copy(byId("share"), location.href));
+  byId("reset").addEventListener("click", reset);
   byId("figures-reset").addEventListener("click", () => change({ figures: {} }));
   byId("version").textContent = now.catalog.version;
-  if (first.error) refused(new Refused(first.error, 422));
-  rest();
+  if (first.error) showRefusal(new Refused(first.error, 422));
+  drawRest();
+}
+
+function reset() {
+  const empty = Object.fromEntries(Object.keys(now.state).map((key) => [key, null]));
+  change({ ...empty, ...blank(now.catalog.default) });
 }
 
 window.addEventListener("popstate", () => {
   now.state = read(location.search, now.catalog);
-  matched();
+  matchPins();
   renew();
 });
 
 theme.prepare();
 now.state = read(location.search, now.catalog);
-if (first.answer) drawn(first.answer);
+if (first.answer) draw(first.answer);
 await painted();
 performance.mark("painted");
 await complete();
-if (first.answer) slower();
+if (first.answer) drawSlower();
 else if (!first.error) renew();

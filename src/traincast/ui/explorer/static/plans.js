@@ -1,88 +1,59 @@
 // The ranked plans as a table, each row with a button that pins it.
 
 import { samePlan } from "./address.js";
-import { h } from "./dom.js";
-import { fixed, gib, percent, prefix, whole } from "./format.js";
+import { button, h, table } from "./dom.js";
+import { fixed, gib, GIB, percent, prefix, whole } from "./format.js";
 
 export const LETTERS = ["A", "B"];
 const ALWAYS = ["tp", "pp", "dp"];
+const KINDS = ["tp_kind", "cp_kind"]; // said by the strategy
 
-/** The button that pins a plan, or lets it go. */
-export function pinButton(knobs, name, pins, toggle) {
+function pinButton(knobs, name, pins, toggle) {
   const place = pins.findIndex((pin) => samePlan(pin, knobs));
   const letter = LETTERS[place];
-  const attributes = {
-    type: "button",
+  return button(letter ?? "pin", () => toggle(knobs), {
     class: `pin${letter ? ` is-${letter.toLowerCase()}` : ""}`,
     "aria-pressed": String(place >= 0),
     "aria-label": `Pin ${name}${letter ? `, pinned as ${letter}` : ""}`,
-  };
-  return h("button", { ...attributes, "data-key": `pin ${name}`, onclick: () => toggle(knobs) }, letter ?? "pin");
+    "data-key": `pin ${name}`,
+  });
 }
 
 /** The table of an answer's plans. */
-export function ranking(answer, catalog, pins, toggle) {
-  const plans = answer.plans;
-  const knobs = columns(plans, catalog);
-  const known = plans[0].step_seconds_low !== undefined;
+export function ranking({ plans }, catalog, pins, toggle) {
+  const hasErrors = plans[0].step_seconds_low !== undefined;
   const [size, letter] = prefix(plans[0].step_seconds);
-  const head = [
-    "#",
-    "pin",
-    `step [${letter}s]`,
-    ...(known ? ["90 % [" + letter + "s]"] : []),
-    "memory [GiB]",
-    ...(known ? ["fits"] : []),
-    "MFU",
-    "strategy",
-    ...knobs.map(([name]) => name),
-  ];
-  const rows = plans.map((plan, i) => {
-    const mfu = Object.values(plan.metrics.mfu ?? {})[0];
-    const interval = known
-      ? [h("td", { class: "range" }, `${fixed(plan.step_seconds_low / size)}–${fixed(plan.step_seconds_high / size)}`)]
-      : [];
-    return h(
-      "tr",
-      {},
-      h("th", { scope: "row" }, String(i + 1)),
-      h("td", {}, pinButton(plan.knobs, `plan ${i + 1}, ${plan.label}`, pins, toggle)),
-      h("td", { class: i ? null : "best" }, fixed(plan.step_seconds / size, 4)),
-      interval,
-      h("td", {}, fixed(plan.memory_bytes / 2 ** 30)),
-      known ? [h("td", {}, percent(plan.fits_probability))] : [],
-      h("td", {}, mfu === undefined ? "–" : `${fixed(100 * mfu)}\u00a0%`),
-      h("td", { class: "text" }, plan.strategy),
-      knobs.map(([, cell]) => h("td", {}, cell(plan))),
-    );
-  });
-  return h(
-    "table",
-    {},
-    h("caption", { class: "hidden" }, "The best plans, best first"),
-    h(
-      "thead",
-      {},
-      h(
-        "tr",
-        {},
-        head.map((text) => h("th", { scope: "col", class: text === "strategy" ? "text" : null }, text)),
-      ),
-    ),
-    h("tbody", {}, rows),
-  );
+  const interval = (plan) =>
+    h("td.range", `${fixed(plan.step_seconds_low / size)}–${fixed(plan.step_seconds_high / size)}`);
+  const mfu = (plan) => {
+    const [share] = Object.values(plan.metrics.mfu ?? {});
+    return share === undefined ? "–" : `${fixed(100 * share)}\u00a0%`;
+  };
+  const columns = [
+    ["#", (plan, i) => String(i + 1)],
+    ["pin", (plan, i) => pinButton(plan.knobs, `plan ${i + 1}, ${plan.label}`, pins, toggle)],
+    [`step [${letter}s]`, (plan, i) => h("td", { class: i ? null : "best" }, fixed(plan.step_seconds / size, 4))],
+    hasErrors ? [`90 % [${letter}s]`, interval] : null,
+    ["memory [GiB]", (plan) => fixed(plan.memory_bytes / GIB)],
+    hasErrors ? ["fits", (plan) => percent(plan.fits_probability)] : null,
+    ["MFU", mfu],
+    [h("th.text", { scope: "col" }, "strategy"), (plan) => h("td.text", plan.strategy)],
+    ...knobColumns(plans, catalog),
+  ].filter(Boolean);
+  const rows = plans.map((plan, i) => columns.map(([, cell]) => cell(plan, i)));
+  return table("The best plans, best first", columns.map(([name]) => name), rows);
 }
 
-/** Knobs in which the plans differ: the name of a column, and what stands in it. */
-function columns(plans, catalog) {
+/** Knobs in which the plans differ: the name of a column, and its cell. */
+function knobColumns(plans, catalog) {
   const used = new Set(plans.flatMap((plan) => Object.keys(plan.knobs)));
-  const order = catalog.locks.map((lock) => lock.name).filter((name) => used.has(name) && !["tp_kind", "cp_kind"].includes(name));
-  const placed = [...used].some((name) => name.startsWith("fast_"));
   const differs = (name) => ALWAYS.includes(name) || new Set(plans.map((plan) => plan.plan[name])).size > 1;
-  const plain = order
-    .filter((name) => !name.startsWith("fast_") && differs(name))
+  const columns = catalog.locks
+    .map(({ name }) => name)
+    .filter((name) => used.has(name) && !KINDS.includes(name) && !name.startsWith("fast_") && differs(name))
     .map((name) => [name, (plan) => String(plan.plan[name])]);
-  return placed ? [...plain, ["in a domain", fast]] : plain;
+  const isPlaced = [...used].some((name) => name.startsWith("fast_"));
+  return isPlaced ? [...columns, ["in a domain", fast]] : columns;
 }
 
 /** How many members of each group share a fast domain. */
@@ -91,5 +62,7 @@ function fast(plan) {
   return groups.map(([name, value]) => `${name.slice(5)} ${value}`).join(" · ") || "–";
 }
 
-export const says = (answer) =>
-  `${whole(answer.feasible)} of ${whole(answer.candidates)} candidates fit in ${gib(answer.system.capacity_bytes)}; these are the best ${answer.plans.length}. Pin two to compare them.`;
+export function says({ feasible, candidates, system, plans }) {
+  const fit = `${whole(feasible)} of ${whole(candidates)} candidates fit in ${gib(system.capacity_bytes)}`;
+  return `${fit}; these are the best ${plans.length}. Pin two to compare them.`;
+}

@@ -1,36 +1,39 @@
-// The form of what is asked: model, job, search and locks. Sliders of the machine stand in machine.js.
+// The form: model, job, search and locks. Sliders of the machine are in machine.js.
 
 import { byId, h } from "./dom.js";
 import { gib, large, whole } from "./format.js";
 
 const NUMBERS = ["gpus", "global_batch", "seq"];
 const CHOICES = ["model", "system", "framework", "assumptions", "strategy", "objective"];
-const LEFT = { system: { figures: {} }, model: { seq: null, global_batch: null } }; // what goes with another system, another model
+const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null } }; // reset with their field
 const MAIN_LOCKS = ["tp", "cp", "pp", "dp", "ep", "vp", "mbs", "zero", "recompute", "schedule", "precision"];
 
-/** Fill what a field may be; `change(patch)` hears what the reader wants. */
+/** Fill the choices of every field; `change(patch)` is called when the reader changes one. */
 export function prepare(catalog, change) {
-  const paper = (name) => /-nvs\d*$/.test(name);
+  const isPaper = (name) => /-nvs\d*$/.test(name);
   options("model", [["Catalogue", catalog.models]]);
   options("system", [
-    ["Clusters", catalog.systems.filter((name) => !paper(name))],
-    ["Machines of arXiv 2410.00273", catalog.systems.filter(paper)],
+    ["Clusters", catalog.systems.filter((name) => !isPaper(name))],
+    ["Machines of arXiv 2410.00273", catalog.systems.filter(isPaper)],
   ]);
-  options("framework", [[null, catalog.frameworks.map((one) => one.name)]], "usual");
+  options("framework", [[null, catalog.frameworks.map(({ name }) => name)]], "usual");
   options("assumptions", [[null, catalog.assumptions]], "usual");
   options("strategy", [[null, catalog.strategies]], "all it has");
   options("objective", [[null, catalog.objectives]]);
   for (const id of CHOICES)
-    byId(id).addEventListener("change", ({ target }) => change({ [id]: target.value || null, ...LEFT[id] }));
-  for (const id of NUMBERS) {
-    byId(id).addEventListener("input", ({ target }) => change({ [id]: target.value === "" ? null : Number(target.value) }, false));
-    byId(id).addEventListener("change", ({ target }) => change({ [id]: target.value === "" ? null : Number(target.value) }));
-  }
-  for (const button of document.querySelectorAll("[data-times]")) {
-    button.addEventListener("click", () =>
-      change({ gpus: Math.max(1, Math.round((Number(byId("gpus").value) || 1) * Number(button.dataset.times))) }),
+    byId(id).addEventListener("change", ({ target }) =>
+      change({ [id]: target.value || null, ...DEPENDENT[id] }),
     );
+  const numberOf = ({ value }) => (value === "" ? null : Number(value));
+  for (const id of NUMBERS) {
+    byId(id).addEventListener("input", ({ target }) => change({ [id]: numberOf(target) }, false));
+    byId(id).addEventListener("change", ({ target }) => change({ [id]: numberOf(target) }));
   }
+  for (const times of document.querySelectorAll("[data-times]"))
+    times.addEventListener("click", () => {
+      const gpus = (Number(byId("gpus").value) || 1) * Number(times.dataset.times);
+      change({ gpus: Math.max(1, Math.round(gpus)) });
+    });
   byId("locks").replaceChildren(...locks(catalog, change));
   byId("question").addEventListener("submit", (event) => event.preventDefault());
 }
@@ -48,74 +51,53 @@ function options(id, groups, usual = null) {
 function locks(catalog, change) {
   const set = (name, value) =>
     change((state) => {
-      const { [name]: before, ...others } = state.locks;
+      const { [name]: _, ...others } = state.locks;
       return { locks: value === "" ? others : { ...others, [name]: value } };
     });
   const main = MAIN_LOCKS.map((name) => catalog.locks.find((lock) => lock.name === name)).filter(Boolean);
   const rest = catalog.locks.filter((lock) => !main.includes(lock));
-  const more = h("details", {}, h("summary", {}, "More knobs and choices"), h("div", { id: "locks-more" }));
-  const rows = [main, rest].map((some) => some.map((lock) => lockField(lock, set)));
-  more.lastElementChild.append(...rows[1]);
-  return [...rows[0], more];
+  const fields = (group) => group.map((lock) => lockField(lock, set));
+  const more = h("details", h("summary", "More knobs and choices"), h("div", { id: "locks-more" }, fields(rest)));
+  return [...fields(main), more];
 }
 
 function lockField(lock, set) {
   const id = `lock-${lock.name}`;
-  const single = lock.kind === "choice" && !lock.joined;
-  const input = single
-    ? h(
-        "select",
-        { id, onchange: ({ target }) => set(lock.name, lock.values.find((value) => String(value) === target.value) ?? "") },
-        h("option", { value: "" }, "any"),
-        lock.values.map((value) => h("option", { value: String(value) }, String(value))),
-      )
-    : h("input", {
-        id,
-        type: lock.kind === "number" ? "number" : "text",
-        min: lock.kind === "number" ? 1 : null,
-        placeholder: "any",
-        list: lock.joined ? `${id}-list` : null,
-        onchange: ({ target }) =>
-          set(lock.name, target.value === "" ? "" : lock.kind === "number" ? Number(target.value) : target.value),
-      });
-  const known = lock.joined
-    ? h(
-        "datalist",
-        { id: `${id}-list` },
-        lock.values.map((value) => h("option", { value: String(value) })),
-      )
-    : null;
-  return h(
-    "div",
-    { class: "field", "data-field": lock.name },
-    h("label", { for: id, title: lock.meaning }, lock.name, h("span", { class: "hidden" }, `: ${lock.meaning}`)),
-    input,
-    known,
-  );
+  const hint = h("span.hidden", `: ${lock.meaning}`);
+  const label = h("label", { for: id, title: lock.meaning }, lock.name, hint);
+  return h("div.field", { "data-field": lock.name }, label, lockInput(lock, id, set));
 }
 
-/** Show a question in the form; what the server filled in stands as a placeholder. */
-export function render(state, filled, catalog) {
-  const model = typeof state.model === "object" && state.model ? pasted(state.model) : state.model;
-  set("model", model ?? catalog.default.model);
-  set("system", state.system ?? catalog.default.system);
-  for (const id of ["framework", "assumptions", "strategy"]) set(id, state[id] ?? "");
-  set("objective", state.objective ?? "time");
-  for (const id of NUMBERS) set(id, state[id] ?? "");
-  for (const lock of catalog.locks) {
-    const value = state.locks[lock.name];
-    set(`lock-${lock.name}`, value === undefined ? "" : String(value));
-    byId(`lock-${lock.name}`)
-      .closest(".field")
-      .classList.toggle("held", value !== undefined);
+/** A list of values; or an input, with suggestions where values may be joined. */
+function lockInput({ name, kind, joined, values }, id, set) {
+  if (kind === "choice" && !joined) {
+    const onchange = ({ target }) => set(name, values.find((value) => String(value) === target.value) ?? "");
+    const rows = values.map((value) => h("option", { value: String(value) }, String(value)));
+    return h("select", { id, onchange }, h("option", { value: "" }, "any"), rows);
   }
-  const held = Object.keys(state.locks).length;
-  byId("locks-count").textContent = held ? `${held} held` : "";
-  if (filled) tell(filled);
+  const isNumber = kind === "number";
+  const onchange = ({ target: { value } }) => set(name, value !== "" && isNumber ? Number(value) : value);
+  const list = joined ? `${id}-list` : null;
+  const look = { type: isNumber ? "number" : "text", min: isNumber ? 1 : null, placeholder: "any" };
+  const suggestions = joined && values.map((value) => h("option", { value: String(value) }));
+  return [h("input", { id, list, ...look, onchange }), joined ? h("datalist", { id: list }, suggestions) : null];
 }
 
-/** What is taken where nothing is asked. */
-function tell(filled) {
+/** Show a question in the form; defaults that the server filled in are placeholders. */
+export function render(state, filled, catalog) {
+  const isPasted = typeof state.model === "object" && state.model;
+  set("model", isPasted ? pastedName(state.model) : (state.model ?? catalog.default.model));
+  set("system", state.system ?? catalog.default.system);
+  for (const id of ["framework", "assumptions", "strategy", ...NUMBERS]) set(id, state[id] ?? "");
+  set("objective", state.objective ?? "time");
+  for (const { name } of catalog.locks) {
+    const value = state.locks[name];
+    set(`lock-${name}`, value === undefined ? "" : String(value));
+    byId(`lock-${name}`).closest(".field").classList.toggle("held", value !== undefined);
+  }
+  const count = Object.keys(state.locks).length;
+  byId("locks-count").textContent = count ? `${count} locked` : "";
+  if (!filled) return;
   byId("global_batch").placeholder = whole(filled.global_batch ?? 0);
   byId("seq").placeholder = whole(filled.seq ?? 0);
   for (const id of ["framework", "assumptions"])
@@ -124,25 +106,27 @@ function tell(filled) {
 
 function set(id, value) {
   const input = byId(id);
-  if (input.tagName === "SELECT" && ![...input.options].some((option) => option.value === String(value)))
+  const isSelect = input.tagName === "SELECT";
+  if (isSelect && ![...input.options].some((option) => option.value === String(value)))
     input.append(h("option", { value }, value));
-  if (input !== document.activeElement || input.tagName === "SELECT") input.value = value;
+  if (isSelect || input !== document.activeElement) input.value = value;
 }
 
-function pasted(document_) {
-  return `pasted: ${document_.name ?? document_._name_or_path ?? document_.model_type ?? "a model"}`;
+function pastedName(config) {
+  return `pasted: ${config.name ?? config._name_or_path ?? config.model_type ?? "a model"}`;
 }
 
-/** What is known of the model and the system, in a line each. */
+/** Show the key figures of the model and of the system, in a line each. */
 export function facts(model, system) {
   if (model) {
-    const active =
-      model.active_parameters && model.active_parameters !== model.parameters ? ` (${large(model.active_parameters)} active)` : "";
-    const without = model.left_out ? `without its ${model.left_out}: ` : "";
-    byId("model-facts").textContent =
-      `${without}${large(model.parameters)} parameters${active}, ${model.layers} layers, hidden ${whole(model.hidden)}, sequence ${whole(model.seq)}`;
+    const { parameters, active_parameters: active, layers, hidden, seq, left_out: leftOut } = model;
+    const activeText = active && active !== parameters ? ` (${large(active)} active)` : "";
+    const without = leftOut ? `without its ${leftOut}: ` : "";
+    const shape = `${layers} layers, hidden ${whole(hidden)}, sequence ${whole(seq)}`;
+    byId("model-facts").textContent = `${without}${large(parameters)} parameters${activeText}, ${shape}`;
   }
-  if (system)
-    byId("system-facts").textContent =
-      `${system.accelerator}, ${gib(system.capacity_bytes)} each, ${system.fast_domain} in a fast domain`;
+  if (system) {
+    const { accelerator, capacity_bytes: capacity, fast_domain: domain } = system;
+    byId("system-facts").textContent = `${accelerator}, ${gib(capacity)} each, ${domain} in a fast domain`;
+  }
 }

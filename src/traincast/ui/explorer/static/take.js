@@ -4,52 +4,54 @@ import { question } from "./address.js";
 import { byId, h } from "./dom.js";
 import { ask } from "./server.js";
 
-let texts = null;
+let texts = []; // [name, text, what it cannot express]
 
-/** Wire the controls; `current()` is the question, `plans()` rows of `[value, words, knobs or null]`. */
-export function prepare(current, plans) {
-  const again = () => renew(current(), plans());
-  byId("take-what").addEventListener("change", again);
+/** Wire the controls; `current()` is the question, `choices()` rows of `[value, words, knobs or null]`. */
+export function prepare(current, choices) {
+  byId("take-what").addEventListener("change", () => renew(current(), choices()));
   byId("take-as").addEventListener("change", show);
-  byId("take-copy").addEventListener("click", () => copied(byId("take-copy"), byId("take-text").textContent));
+  byId("take-copy").addEventListener("click", () => copy(byId("take-copy"), byId("take-text").textContent));
 }
 
-/** Ask for the texts of what is chosen. */
-export async function renew(state, plans) {
-  const chosen = byId("take-what").value;
-  byId("take-what").replaceChildren(...plans.map(([value, words]) => h("option", { value }, words)));
-  if (plans.some(([value]) => value === chosen)) byId("take-what").value = chosen;
-  const [, , knobs] = plans.find(([value]) => value === byId("take-what").value) ?? [null, null, null];
-  const told = await ask("/api/copy", { ...question(state), plan: knobs }).catch((error) => ({ failed: error.message }));
-  if (told === null) return;
-  texts = told.failed
-    ? [["text", told.failed, []]]
+/** Ask for the texts of the choice. */
+export async function renew(state, choices) {
+  fill(byId("take-what"), choices);
+  const [, , knobs] = choices.find(([value]) => value === byId("take-what").value);
+  const body = { ...question(state), plan: knobs };
+  const answer = await ask("/api/copy", body).catch((error) => ({ failure: error.message }));
+  if (answer === null) return;
+  texts = answer.failure
+    ? [["text", answer.failure, []]]
     : [
-        ["Command line", told.cli, []],
-        ["Python", told.python, []],
-        ...told.launch.map((one) => [`launch: ${one.name}`, one.text, one.unsaid]),
+        ["Command line", answer.cli, []],
+        ["Python", answer.python, []],
+        ...answer.launch.map(({ name, text, unsaid }) => [`launch: ${name}`, text, unsaid]),
       ];
-  const as = byId("take-as").value;
-  byId("take-as").replaceChildren(...texts.map(([name]) => h("option", { value: name }, name)));
-  if (texts.some(([name]) => name === as)) byId("take-as").value = as;
+  fill(byId("take-as"), texts.map(([name]) => [name, name]));
   show();
 }
 
-function show() {
-  const [, text, unsaid] = texts?.find(([name]) => name === byId("take-as").value) ?? ["", "", []];
-  byId("take-text").textContent = text;
-  byId("take-unsaid").replaceChildren(...unsaid.map((line) => h("li", {}, line)));
+/** Fill a list of options; what was chosen stays chosen if it is still there. */
+function fill(select, options) {
+  const { value: chosen } = select;
+  select.replaceChildren(...options.map(([value, words]) => h("option", { value }, words)));
+  if (options.some(([value]) => value === chosen)) select.value = chosen;
 }
 
-/** Copy text, and say so on the button. */
-export async function copied(button, text) {
-  const words = button.dataset.words ?? button.textContent;
-  button.dataset.words = words;
+function show() {
+  const [, text, unsaid] = texts.find(([name]) => name === byId("take-as").value) ?? ["", "", []];
+  byId("take-text").textContent = text;
+  byId("take-unsaid").replaceChildren(...unsaid.map((line) => h("li", line)));
+}
+
+/** Copy text; the button reports it. */
+export async function copy(control, text) {
+  control.dataset.words ??= control.textContent;
   try {
     await navigator.clipboard.writeText(text);
-    button.textContent = "Copied";
+    control.textContent = "Copied";
   } catch {
-    button.textContent = "Not allowed to copy";
+    control.textContent = "Not allowed to copy";
   }
-  setTimeout(() => (button.textContent = words), 1500);
+  setTimeout(() => (control.textContent = control.dataset.words), 1500);
 }

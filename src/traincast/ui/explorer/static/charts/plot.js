@@ -1,11 +1,12 @@
-// Observable Plot, loaded when the first figure wants it, and without the <style> it puts into drawings: the page forbids those.
+// Observable Plot, loaded behind the first drawing, and without its <style> elements: the page forbids those.
 
 let loading = null;
 
 function script(path) {
   return new Promise((resolve, reject) => {
     const element = document.createElement("script");
-    Object.assign(element, { src: path, async: false, onload: resolve, onerror: () => reject(new Error(`${path} is missing`)) });
+    const onerror = () => reject(new Error(`${path} is missing`));
+    Object.assign(element, { src: path, async: false, onload: resolve, onerror });
     document.head.append(element);
   });
 }

@@ -7,87 +7,71 @@ import { logAxis, plotted } from "./plot.js";
 import { logTicks } from "./ticks.js";
 
 const HEIGHT = 300;
+const MARGINS = { marginLeft: 62, marginRight: 24, marginTop: 26, marginBottom: 38 };
+const LABEL_ROOM = 48; // pixels that a number of GPUs needs
 
-export const says = ({ rows, gpus }) => {
-  const fitting = rows.filter((row) => row.step_seconds !== null);
+const fits = (row) => row.step_seconds !== null;
+
+export function says({ rows, gpus }) {
+  const fitting = rows.filter(fits);
   if (!fitting.length) return "Nothing fits on any of these numbers of GPUs.";
-  const [first, last] = [fitting[0], fitting[fitting.length - 1]];
-  const missing = rows.length - fitting.length;
-  const less = missing
-    ? ` Nothing fits on ${rows
-        .filter((row) => row.step_seconds === null)
-        .map((row) => whole(row.gpus))
-        .join(", ")}.`
-    : "";
-  return `From ${whole(first.gpus)} to ${whole(last.gpus)} GPUs, ${percent(last.efficiency)} of each GPU's throughput is kept; now ${whole(gpus)}.${less}`;
-};
+  const [first, last] = [fitting[0], fitting.at(-1)];
+  const without = rows.filter((row) => !fits(row)).map((row) => whole(row.gpus));
+  const missing = without.length ? ` Nothing fits on ${without.join(", ")}.` : "";
+  const range = `From ${whole(first.gpus)} to ${whole(last.gpus)} GPUs`;
+  return `${range}, ${percent(last.efficiency)} of each GPU's throughput remains; now ${whole(gpus)}.${missing}`;
+}
 
 export function draw({ rows, gpus }, width) {
   const { Plot } = globalThis;
-  const some = rows.filter((row) => row.step_seconds !== null).map((row) => ({ ...row, ...limits(row) }));
-  if (!some.length) return [];
-  const [first, last] = [some[0], some[some.length - 1]];
-  const ideal = [first, last].map((row) => ({ gpus: row.gpus, rate: (first.tokens_per_second * row.gpus) / first.gpus }));
-  const [low, high] = [
-    Math.min(...some.map((row) => row.slow)) * 0.85,
-    Math.max(ideal[1].rate, ...some.map((row) => row.fast)) * 1.15,
-  ];
+  const points = rows.filter(fits).map((row) => ({ ...row, ...throughputInterval(row) }));
+  if (!points.length) return [];
+  const [first, last] = [points[0], points.at(-1)];
+  const perfect = [first, last].map((row) => ({
+    gpus: row.gpus,
+    rate: (first.tokens_per_second * row.gpus) / first.gpus,
+  }));
+  const low = Math.min(...points.map((row) => row.slow)) * 0.85;
+  const high = Math.max(perfect[1].rate, ...points.map((row) => row.fast)) * 1.15;
+  const every = Math.ceil((LABEL_ROOM * points.length) / (width - MARGINS.marginLeft - MARGINS.marginRight));
+  const named = points.map((row) => row.gpus).filter((_, i) => i % every === 0);
+  const place = { x: "gpus", y: "tokens_per_second" };
+  const isNow = (row) => row.gpus === gpus;
+  const withInterval = points.filter((row) => row.fast > row.slow);
+  const share = { text: (row) => percent(row.efficiency), dy: 20, dx: 6, textAnchor: "middle", fontSize: 11 };
+  const colour = (row) => (isNow(row) ? "var(--vermilion)" : "var(--blue)");
   const drawing = plotted({
     width,
     height: HEIGHT,
-    marginLeft: 62,
-    marginRight: 24,
-    marginTop: 26,
-    marginBottom: 38,
+    ...MARGINS,
     x: { type: "log", domain: [first.gpus / 1.15, last.gpus * 1.15], axis: null },
     y: { type: "log", domain: [low, high], axis: null },
+    r: { type: "identity" },
     marks: [
       logAxis("↑ token/s", logTicks(low, high), (value) => large(value)),
-      Plot.axisX(named(some, width), { text: (value) => whole(value), tickSize: 0, label: "GPUs →", labelArrow: "none" }),
-      Plot.line(ideal, { x: "gpus", y: "rate", className: "ideal" }),
-      Plot.line(some, { x: "gpus", y: "tokens_per_second", className: "run" }),
-      Plot.ruleX(
-        some.filter((row) => row.fast > row.slow),
-        { x: "gpus", y1: "slow", y2: "fast", className: "whisker" },
-      ),
-      Plot.dot(some, {
-        x: "gpus",
-        y: "tokens_per_second",
-        r: (row) => (row.gpus === gpus ? 5 : 3),
-        fill: (row) => (row.gpus === gpus ? "var(--vermilion)" : "var(--blue)"),
-      }),
-      Plot.text(some.slice(1), {
-        x: "gpus",
-        y: "tokens_per_second",
-        text: (row) => percent(row.efficiency),
-        dy: 20,
-        dx: 6,
-        textAnchor: "middle",
-        fontSize: 11,
-      }),
+      Plot.axisX(named, { text: (value) => whole(value), tickSize: 0, label: "GPUs →", labelArrow: "none" }),
+      Plot.line(perfect, { x: "gpus", y: "rate", className: "ideal" }),
+      Plot.line(points, { ...place, className: "run" }),
+      Plot.ruleX(withInterval, { x: "gpus", y1: "slow", y2: "fast", className: "whisker" }),
+      Plot.dot(points, { ...place, r: (row) => (isNow(row) ? 5 : 3), fill: colour }),
+      Plot.text(points.slice(1), { ...place, ...share }),
     ],
-    r: { type: "identity" },
   });
-  return [
-    drawing,
-    legend([
-      ["dot c-compute", "best plan of each number of GPUs"],
-      ["dot c-recomputation", "now"],
-      ["c-bubble", "dashed: perfect scaling"],
-    ]),
+  const key = [
+    ["dot c-compute", "best plan of each number of GPUs"],
+    ["dot c-recomputation", "now"],
+    ["c-bubble", "dashed: perfect scaling"],
   ];
+  return [drawing, legend(key)];
 }
 
-/** Numbers of GPUs for which there is room on the axis. */
-const named = (rows, width) => rows.map((row) => row.gpus).filter((_, i) => i % Math.ceil((48 * rows.length) / (width - 86)) === 0);
-
-/** Throughput between the limits of the step's time. */
-function limits({ step_seconds: middle, step_seconds_low: low, step_seconds_high: high, tokens_per_second: rate }) {
-  return low ? { slow: (rate * middle) / high, fast: (rate * middle) / low } : { slow: rate, fast: rate };
+/** Throughput at the ends of the step time's interval. */
+function throughputInterval({ step_seconds: time, step_seconds_low: low, step_seconds_high: high, tokens_per_second: rate }) {
+  return low ? { slow: (rate * time) / high, fast: (rate * time) / low } : { slow: rate, fast: rate };
 }
 
 export function numbers({ rows }) {
-  const told = rows.map((row) => [
+  const cells = rows.map((row) => [
     whole(row.gpus),
     number(row.step_seconds, 4),
     row.step_seconds_low ? `${number(row.step_seconds_low)}–${number(row.step_seconds_high)}` : "–",
@@ -95,5 +79,5 @@ export function numbers({ rows }) {
     row.efficiency === null ? "–" : percent(row.efficiency),
     row.label ?? "nothing fits",
   ]);
-  return table("Strong scaling", ["GPUs", "Step [s]", "90 % [s]", "token/s", "kept", "Best plan"], told);
+  return table("Strong scaling", ["GPUs", "Step [s]", "90 % [s]", "token/s", "remaining", "Best plan"], cells);
 }

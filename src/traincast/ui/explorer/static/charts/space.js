@@ -9,30 +9,36 @@ import { logTicks } from "./ticks.js";
 import { tip } from "./tip.js";
 
 const HEIGHT = 400;
-const NEAR = 40;
+const NEAR = 40; // pixels from the pointer to the plan it is at
+const STRATEGIES = { "all-gather": "context", ring: "ring", ulysses: "ulysses", hybrid: "hybrid" };
+const KINDS = ["tp_kind", "cp_kind"]; // said by the strategy
+const KEYS = { ArrowRight: -1, ArrowUp: -1, ArrowLeft: 1, ArrowDown: 1, Home: -Infinity, End: Infinity };
 
 const points = ({ step_seconds: times, memory_bytes: bytes, plan }) =>
   times.map((time, i) => ({ time, memory: bytes[i] / GIB, knobs: plan[i], strategy: strategyOf(plan[i]) }));
 
 /** Plans slower than this are not drawn: beyond the front's slowest there is nothing to choose. */
-const slowest = (front) => Math.max(1.5 * front[0].time, ...front.map((one) => one.time)) * 1.1;
+const slowest = (front) => Math.max(1.5 * front[0].time, ...front.map(({ time }) => time)) * 1.1;
 
 function strategyOf({ tp_kind: tp, cp_kind: cp }) {
-  if (tp === "summa") return "summa";
-  return { "all-gather": "context", ring: "ring", ulysses: "ulysses", hybrid: "hybrid" }[cp] ?? "1d";
+  return tp === "summa" ? "summa" : (STRATEGIES[cp] ?? "1d");
 }
 
-export const says = ({ answer }) => {
-  const front = answer.pareto.step_seconds.length;
-  return `${whole(answer.space.step_seconds.length)} of ${whole(answer.feasible)} plans that fit; ${front} on the Pareto front of time and memory. Click a plan to pin it, or walk along the front with the arrow keys and press Enter.`;
-};
+export function says({ answer }) {
+  const fitting = `${whole(answer.space.step_seconds.length)} of ${whole(answer.feasible)} plans that fit`;
+  const front = `${answer.pareto.step_seconds.length} on the Pareto front of time and memory`;
+  const help = "Click a plan to pin it, or walk along the front with the arrow keys and press Enter.";
+  return `${fitting}; ${front}. ${help}`;
+}
 
 export function draw({ answer, pins, pinned, toggle }, width) {
+  const { Plot } = globalThis;
   const front = points(answer.pareto);
-  const everything = points(answer.space).filter((one) => one.time <= slowest(front));
-  const all = [...everything, ...front];
+  const cloud = points(answer.space).filter(({ time }) => time <= slowest(front));
   const capacity = answer.system.capacity_bytes / GIB;
-  const [low, high] = [Math.min(...all.map((one) => one.time)) * 0.97, slowest(front)];
+  const low = Math.min(...[...cloud, ...front].map(({ time }) => time)) * 0.97;
+  const high = slowest(front);
+  const place = { x: "memory", y: "time" };
   const drawing = plotted({
     width,
     height: HEIGHT,
@@ -49,116 +55,99 @@ export function draw({ answer, pins, pinned, toggle }, width) {
     y: { type: "log", domain: [low, high], axis: null },
     marks: [
       logAxis("↑ time of a step [s]", logTicks(low, high), (value) => number(value)),
-      globalThis.Plot.ruleX([capacity], { className: "capacity" }),
-      globalThis.Plot.dot(everything, {
-        x: "memory",
-        y: "time",
-        r: 2.5,
-        fill: (one) => `var(--s-${one.strategy})`,
-        fillOpacity: 0.55,
-      }),
-      globalThis.Plot.line(front, { x: "memory", y: "time", curve: "step-before", className: "front" }),
+      Plot.ruleX([capacity], { className: "capacity" }),
+      Plot.dot(cloud, { ...place, r: 2.5, fill: ({ strategy }) => `var(--s-${strategy})`, fillOpacity: 0.55 }),
+      Plot.line(front, { ...place, curve: "step-before", className: "front" }),
     ],
   });
-  interactive(drawing, { everything, front, pins, pinned, toggle });
-  const strategies = [...new Set(everything.map((one) => one.strategy))];
+  interact(drawing, { cloud, front, pins, pinned, toggle });
+  const strategies = [...new Set(cloud.map(({ strategy }) => strategy))];
   return [drawing, legend([...strategies.map((name) => [`dot s-${name}`, name]), ["dot s-front", "Pareto front"]])];
 }
 
-/** Points of the front as buttons, the pinned plans, and what happens under the pointer. */
-function interactive(drawing, { everything, front, pins, pinned, toggle }) {
+/** Add the points of the front as buttons, the pinned plans, and what happens under the pointer. */
+function interact(drawing, { cloud, front, pins, pinned, toggle }) {
+  const { d3 } = globalThis;
   const [x, y] = ["x", "y"].map((name) => drawing.scale(name).apply);
-  const placed = [...front, ...everything].map((one) => ({ ...one, x: x(one.memory), y: y(one.time) }));
-  const halo = s("circle", { class: "halo", r: 7, visibility: "hidden" });
-  const buttons = placed.slice(0, front.length).map((one, i) =>
-    s("circle", {
-      class: `point${i ? "" : " first"}`,
-      cx: one.x,
-      cy: one.y,
-      r: i ? 3.5 : 5,
-      role: "button",
-      tabindex: i ? -1 : 0,
-      "data-key": `front ${i}`,
-      "aria-pressed": String(pins.some((pin) => samePlan(pin, one.knobs))),
-      "aria-label": `${seconds(one.time)}, ${gib(one.memory * GIB)}: ${words(one)}`,
-    }),
-  );
-  const marks = pinned.map((one, i) => one?.plan?.fits && pinMark(x(one.plan.memory_bytes / GIB), y(one.plan.step_seconds), i));
+  const placed = [...front, ...cloud].map((plan) => ({ ...plan, x: x(plan.memory), y: y(plan.time) }));
+  const halo = s("circle.halo", { r: 7, visibility: "hidden" });
+  const buttons = placed.slice(0, front.length).map((plan, i) => frontButton(plan, i, pins));
+  const marks = pinned.map((pin, i) => {
+    const plan = pin?.plan;
+    return plan?.fits ? pinMark(x(plan.memory_bytes / GIB), y(plan.step_seconds), i) : null;
+  });
   drawing.setAttribute("role", "group");
   drawing.append(...buttons, ...marks.filter(Boolean), halo);
-  const told = { tip: null, point: null };
-  const at = (one) => {
-    told.tip ??= tip(drawing.parentElement);
-    told.point = one;
-    halo.setAttribute("visibility", one ? "visible" : "hidden");
-    if (!one) return told.tip.hide();
-    halo.setAttribute("cx", one.x);
-    halo.setAttribute("cy", one.y);
-    return told.tip.show(one.x, one.y, [
-      h("strong", {}, `${seconds(one.time, 4)} · ${gib(one.memory * GIB)}`),
-      h("span", { class: "mono" }, words(one)),
-    ]);
+  let box = null;
+  const show = (plan) => {
+    box ??= tip(drawing.parentElement);
+    halo.setAttribute("visibility", plan ? "visible" : "hidden");
+    if (!plan) return box.hide();
+    halo.setAttribute("cx", plan.x);
+    halo.setAttribute("cy", plan.y);
+    const figures = h("strong", `${seconds(plan.time, 4)} · ${gib(plan.memory * GIB)}`);
+    return box.show(plan.x, plan.y, [figures, h("span.mono", words(plan))]);
   };
-  const nearest = globalThis.d3.Delaunay.from(
-    placed,
-    (one) => one.x,
-    (one) => one.y,
-  );
-  drawing.addEventListener("pointermove", (event) => at(near(placed, nearest, globalThis.d3.pointer(event, drawing))));
-  drawing.addEventListener("pointerleave", () => at(null));
+  const triangles = d3.Delaunay.from(placed, (plan) => plan.x, (plan) => plan.y);
+  const nearest = (event) => {
+    const [left, top] = d3.pointer(event, drawing);
+    const plan = placed[triangles.find(left, top)];
+    return plan && Math.hypot(plan.x - left, plan.y - top) < NEAR ? plan : null;
+  };
+  drawing.addEventListener("pointermove", (event) => show(nearest(event)));
+  drawing.addEventListener("pointerleave", () => show(null));
   drawing.addEventListener("click", (event) => {
-    const one = near(placed, nearest, globalThis.d3.pointer(event, drawing));
-    if (one) toggle(one.knobs);
+    const plan = nearest(event);
+    if (plan) toggle(plan.knobs);
   });
-  keys(buttons, placed, at, toggle);
+  buttons.forEach((button, i) => listenToKeys(button, i, { buttons, plan: placed[i], show, toggle }));
 }
 
-function near(placed, nearest, [x, y]) {
-  const one = placed[nearest.find(x, y)];
-  return one && Math.hypot(one.x - x, one.y - y) < NEAR ? one : null;
+function frontButton(plan, i, pins) {
+  return s(`circle.point${i ? "" : ".first"}`, {
+    cx: plan.x,
+    cy: plan.y,
+    r: i ? 3.5 : 5,
+    role: "button",
+    tabindex: i ? -1 : 0,
+    "data-key": `front ${i}`,
+    "aria-pressed": String(pins.some((pin) => samePlan(pin, plan.knobs))),
+    "aria-label": `${seconds(plan.time)}, ${gib(plan.memory * GIB)}: ${words(plan)}`,
+  });
 }
 
 /** One stop for the tab key; arrows walk along the front, Enter or Space pins. */
-function keys(buttons, placed, at, toggle) {
-  const go = (i) => {
-    const to = buttons[Math.min(Math.max(i, 0), buttons.length - 1)];
-    to.focus();
-  };
-  buttons.forEach((button, i) => {
-    button.addEventListener("focus", () => {
-      buttons.forEach((one) => one.setAttribute("tabindex", one === button ? 0 : -1));
-      at(placed[i]);
-    });
-    button.addEventListener("blur", () => at(null));
-    button.addEventListener("keydown", (event) => {
-      const to = { ArrowRight: i - 1, ArrowUp: i - 1, ArrowLeft: i + 1, ArrowDown: i + 1, Home: 0, End: buttons.length - 1 }[
-        event.key
-      ];
-      if (to !== undefined) go(to);
-      else if (event.key === "Enter" || event.key === " ") toggle(placed[i].knobs);
-      else return;
-      event.preventDefault();
-    });
+function listenToKeys(button, i, { buttons, plan, show, toggle }) {
+  button.addEventListener("focus", () => {
+    buttons.forEach((other) => other.setAttribute("tabindex", other === button ? 0 : -1));
+    show(plan);
+  });
+  button.addEventListener("blur", () => show(null));
+  button.addEventListener("keydown", (event) => {
+    if (event.key in KEYS) buttons[Math.min(Math.max(i + KEYS[event.key], 0), buttons.length - 1)].focus();
+    else if (event.key === "Enter" || event.key === " ") toggle(plan.knobs);
+    else return;
+    event.preventDefault();
   });
 }
 
 function pinMark(x, y, i) {
   const letter = "AB"[i];
-  return s(
-    "g",
-    {},
-    s("circle", { class: `pinned-${letter.toLowerCase()}`, cx: x, cy: y, r: 8 }),
-    s("text", { class: "letter", x, y: y + 3.5 }, letter),
-  );
+  const circle = s(`circle.pinned-${letter.toLowerCase()}`, { cx: x, cy: y, r: 8 });
+  return s("g", circle, s("text.letter", { x, y: y + 3.5 }, letter));
 }
 
-const words = ({ knobs, strategy }) =>
-  `${strategy} ${Object.entries(knobs)
-    .filter(([name]) => !["tp_kind", "cp_kind"].includes(name))
-    .map(([name, value]) => `${name}=${value}`)
-    .join(" ")}`;
+function words({ knobs, strategy }) {
+  const values = Object.entries(knobs).filter(([name]) => !KINDS.includes(name));
+  return [strategy, ...values.map(([name, value]) => `${name}=${value}`)].join(" ");
+}
 
 export function numbers({ answer }) {
-  const rows = points(answer.pareto).map((one, i) => [String(i + 1), number(one.time, 4), number(one.memory), words(one)]);
+  const rows = points(answer.pareto).map((plan, i) => [
+    String(i + 1),
+    number(plan.time, 4),
+    number(plan.memory),
+    words(plan),
+  ]);
   return table("Plans on the Pareto front", ["#", "Step [s]", "Memory [GiB]", "Plan"], rows);
 }

@@ -1,88 +1,73 @@
-// Where the time of a step goes: components one after the other, and the whole with the interval in which measured steps lie.
+// Where the time of a step goes: components one after the other, and the whole with the interval of measured steps.
 
 import { s, table } from "../dom.js";
 import { number, percent, seconds } from "../format.js";
 
 const ROW = 24;
 const BAR = 14;
+const STRIP = 26;
+const MIN_SHARE = 1e-4; // of the step; smaller components are left out
 
-/** The components of a plan that take any time, in the order they are drawn: `{name, meaning, words, value}`. */
-export function spent(plan, components) {
-  return components
-    .map(({ name, label, meaning }) => ({
-      name,
-      words: label ?? name.replaceAll("_", " "),
-      meaning,
-      value: plan.breakdown_seconds[name] ?? 0,
-    }))
-    .filter(({ value }) => value > plan.step_seconds * 1e-4);
+/** The components of a plan that take time, in the order they are drawn: `{name, meaning, words, value}`. */
+export const spent = (plan, components) =>
+  components
+    .map(({ name, label, meaning }) => {
+      const words = label ?? name.replaceAll("_", " ");
+      return { name, words, meaning, value: plan.breakdown_seconds[name] ?? 0 };
+    })
+    .filter(({ value }) => value > plan.step_seconds * MIN_SHARE);
+
+export function says({ plan, components }) {
+  const [first, second] = spent(plan, components).sort((a, b) => b.value - a.value);
+  const share = ({ value, words }) => `${percent(value / plan.step_seconds)} ${words}`;
+  return `${seconds(plan.step_seconds, 4)}: ${share(first)}${second ? `, then ${share(second)}` : ""}.`;
 }
 
-export const says = ({ plan, components }) => {
-  const [first, second] = spent(plan, components).sort((a, b) => b.value - a.value);
-  const share = (one) => `${percent(one.value / plan.step_seconds)} ${one.words}`;
-  return `${seconds(plan.step_seconds, 4)}: ${share(first)}${second ? `, then ${share(second)}` : ""}.`;
-};
-
-export function draw({ plan, components, most = null }, width) {
+export function draw({ plan, components }, width) {
   const rows = spent(plan, components);
-  const [low, high] = [plan.step_seconds_low, plan.step_seconds_high];
   const left = Math.min(190, width * 0.46);
-  const whole = most ?? Math.max(plan.step_seconds, high ?? 0);
-  const scale = (value) => left + ((width - left - 52) * value) / whole;
-  const height = (rows.length + 1) * ROW + 6;
+  const most = Math.max(plan.step_seconds, plan.step_seconds_high ?? 0);
+  const x = (value) => left + ((width - left - 52) * value) / most;
   let begin = 0;
   const bars = rows.map(({ name, words, value, meaning }, i) => {
-    const [from, to] = [scale(begin), scale(begin + value)];
-    const y = i * ROW + (ROW - BAR) / 2;
-    const joint = s("line", { class: "guide", x1: to, x2: to, y1: y, y2: y + ROW });
+    const [from, to] = [x(begin), x(begin + value)];
     begin += value;
+    const y = i * ROW + (ROW - BAR) / 2;
+    const title = s("title", `${meaning}: ${seconds(value)}`);
     return s(
-      "g",
-      { class: `c-${name}` },
-      joint,
+      `g.c-${name}`,
+      s("line.guide", { x1: to, x2: to, y1: y, y2: y + ROW }),
       s("text", { x: left - 10, y: i * ROW + 16, "text-anchor": "end" }, words),
-      s(
-        "rect",
-        { class: "mark", x: from, y, width: Math.max(to - from, 1.5), height: BAR },
-        s("title", {}, `${meaning}: ${seconds(value)}`),
-      ),
-      s("text", { class: "quiet small", x: to + 6, y: i * ROW + 16 }, percent(value / plan.step_seconds)),
+      s("rect.mark", { x: from, y, width: Math.max(to - from, 1.5), height: BAR }, title),
+      s("text.quiet.small", { x: to + 6, y: i * ROW + 16 }, percent(value / plan.step_seconds)),
     );
   });
-  return s("svg", { width, height }, bars, total(plan, rows.length * ROW + 6, left, scale, low, high));
+  return s("svg", { width, height: (rows.length + 1) * ROW + 6 }, bars, total(plan, rows.length * ROW + 6, x));
 }
 
-function total(plan, top, left, scale, low, high) {
-  const middle = top + ROW / 2 - 2;
-  const whisker = high
-    ? s("path", {
-        class: "whisker",
-        d: `M${scale(low)},${middle}H${scale(high)}M${scale(low)},${middle - 5}v10M${scale(high)},${middle - 5}v10`,
-      })
-    : null;
+function total({ step_seconds: time, step_seconds_low: low, step_seconds_high: high }, top, x) {
+  const [left, right, middle] = [x(0), x(time), top + ROW / 2 - 2];
+  const ends = high && [low, high].map((end) => `M${x(end)},${middle - 5}v10`).join("");
+  const bold = { y: top + 15, "font-weight": 650 };
   return s(
     "g",
-    {},
-    s("line", { class: "rule", x1: left, x2: scale(plan.step_seconds), y1: top - 4, y2: top - 4 }),
-    s("text", { x: left - 10, y: top + 15, "text-anchor": "end", "font-weight": 650 }, "step"),
-    s("rect", { class: "whole", x: left, y: middle - BAR / 2, width: scale(plan.step_seconds) - left, height: BAR }),
-    whisker,
-    s(
-      "text",
-      { x: Math.max(scale(high ?? 0), scale(plan.step_seconds)) + 6, y: top + 15, "font-weight": 650 },
-      seconds(plan.step_seconds),
-    ),
+    s("line.rule", { x1: left, x2: right, y1: top - 4, y2: top - 4 }),
+    s("text", { x: left - 10, "text-anchor": "end", ...bold }, "step"),
+    s("rect.whole", { x: left, y: middle - BAR / 2, width: right - left, height: BAR }),
+    high ? s("path.whisker", { d: `M${x(low)},${middle}H${x(high)}${ends}` }) : null,
+    s("text", { x: Math.max(x(high ?? 0), right) + 6, ...bold }, seconds(time)),
   );
 }
 
 export function numbers({ plan, components }) {
-  const rows = spent(plan, components).map(({ meaning, value }) => [meaning, number(value, 4), percent(value / plan.step_seconds)]);
-  return table(
-    "Time of a step by component",
-    ["Component", "Seconds", "Share"],
-    [...rows, ["step", number(plan.step_seconds, 4), "100 %"]],
-  );
+  const total = plan.step_seconds;
+  const rows = spent(plan, components).map(({ meaning, value }) => [
+    meaning,
+    number(value, 4),
+    percent(value / total),
+  ]);
+  const head = ["Component", "Seconds", "Share"];
+  return table("Time of a step by component", head, [...rows, ["step", number(total, 4), "100 %"]]);
 }
 
 /** The time of a plan as one stacked bar, for a comparison on one scale. */
@@ -92,20 +77,9 @@ export function strip({ plan, components, most }, width) {
   const parts = rows.map(({ name, words, value }) => {
     const x = (begin / most) * width;
     begin += value;
-    return s(
-      "rect",
-      { class: `part c-${name}`, x, y: 0, width: Math.max((value / most) * width, 0.5), height: 26 },
-      s("title", {}, `${words}: ${seconds(value)}`),
-    );
+    const box = { x, y: 0, width: Math.max((value / most) * width, 0.5), height: STRIP };
+    return s(`rect.part.c-${name}`, box, s("title", `${words}: ${seconds(value)}`));
   });
-  return s(
-    "svg",
-    {
-      width,
-      height: 26,
-      role: "img",
-      "aria-label": `Time: ${rows.map(({ words, value }) => `${words} ${seconds(value)}`).join(", ")}`,
-    },
-    parts,
-  );
+  const label = `Time: ${rows.map(({ words, value }) => `${words} ${seconds(value)}`).join(", ")}`;
+  return s("svg", { width, height: STRIP, role: "img", "aria-label": label }, parts);
 }

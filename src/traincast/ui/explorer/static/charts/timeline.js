@@ -1,148 +1,136 @@
 // The pipeline as the event simulation runs it: a row for each device, passes, waits, and what follows the pipeline.
 
-import { h, s, table } from "../dom.js";
+import { button, h, s, table } from "../dom.js";
 import { legend } from "../figure.js";
 import { number, percent, seconds } from "../format.js";
 import { roundTicks } from "./ticks.js";
 import { tip } from "./tip.js";
 
-const KINDS = { F: "forward", B: "backward of inputs", W: "backward of weights", BW: "backward", R: "forward again" };
+const KINDS = { F: "forward", B: "backward of inputs", W: "backward of weights", BW: "backward", R: "recompute" };
 const ZOOMS = [1, 4, 16];
-const LEFT = 54;
+const [LEFT, RIGHT, BOTTOM] = [54, 8, 26];
+const LABEL_ROOM = 14; // pixels that the name of a stage needs
 let zoom = 1;
 
-const lengths = (trace) =>
-  trace.chunks.map((chunk) => trace.kinds.map((kind) => Object.values(chunk.passes[kind] ?? {}).reduce((a, b) => a + b, 0)));
+/** Duration of a pass by chunk and kind [s]. */
+const durations = ({ chunks, kinds }) =>
+  chunks.map(({ passes }) => kinds.map((kind) => Object.values(passes[kind] ?? {}).reduce((a, b) => a + b, 0)));
 
-export const says = ({ trace }) => {
-  const waits = trace.totals_seconds.bubble ?? 0;
-  const many = `${trace.pp} ${trace.pp === 1 ? "device" : "devices"}, ${trace.microbatches} micro-batches${trace.vp > 1 ? `, ${trace.vp} chunks each` : ""}`;
-  return `${trace.schedule}, ${many}: the slowest device waits ${seconds(waits)} (${percent(waits / trace.step_seconds)}) of ${seconds(trace.step_seconds)} for the pipeline.`;
-};
+export function says({ trace: { totals_seconds: totals, step_seconds: step, pp, vp, microbatches, schedule } }) {
+  const waits = totals.bubble ?? 0;
+  const devices = `${pp} ${pp === 1 ? "device" : "devices"}`;
+  const chunks = vp > 1 ? `, ${vp} chunks each` : "";
+  const share = `${seconds(waits)} (${percent(waits / step)}) of ${seconds(step)}`;
+  const pipeline = `${schedule}, ${devices}, ${microbatches} micro-batches${chunks}`;
+  return `${pipeline}: the slowest device waits ${share} for the pipeline.`;
+}
 
 export function draw(data, width) {
   const { trace } = data;
   const rowHeight = Math.max(6, Math.min(26, 340 / trace.devices.length));
-  const height = trace.devices.length * rowHeight + 26;
-  const inner = (width - LEFT - 8) * zoom;
-  const begin = Math.min(...trace.devices.map((one) => one.begin));
-  const end = Math.max(...trace.devices.map((one) => one.begin)) + Math.max(trace.simulated_seconds, trace.step_seconds);
+  const height = trace.devices.length * rowHeight + BOTTOM;
+  const inner = (width - LEFT - RIGHT) * zoom;
+  const begins = trace.devices.map((device) => device.begin);
+  const begin = Math.min(...begins);
+  const end = Math.max(...begins) + Math.max(trace.simulated_seconds, trace.step_seconds);
   const x = (time) => Math.min((time - begin) / (end - begin), 1) * inner;
-  const shape = { trace, x, rowHeight, lasts: lengths(trace) };
+  const shape = { trace, x, rowHeight, durations: durations(trace), begin, perPixel: (end - begin) / inner };
+  const ticks = roundTicks(end - begin, 6 * zoom).map((time) => {
+    const place = { x: LEFT + x(begin + time), y: height - 6, "text-anchor": time ? "middle" : "start" };
+    return s("text.quiet.small", place, time ? seconds(time) : "0");
+  });
   const drawing = s(
     "svg",
-    { width: inner + LEFT + 8, height },
-    ticks(begin, end, x, height),
-    rows(shape),
+    { width: inner + LEFT + RIGHT, height },
+    ticks,
+    stageNames(shape),
     s("g", { transform: `translate(${LEFT},0)` }, passes(shape)),
   );
-  const scroller = h(
-    "div",
-    {
-      class: "scroll",
-      tabindex: zoom > 1 ? 0 : null,
-      role: zoom > 1 ? "region" : null,
-      "aria-label": zoom > 1 ? "Pipeline timeline, scrolls sideways" : null,
-    },
-    drawing,
-  );
-  pointed(scroller, drawing, shape, begin, (end - begin) / inner);
-  return [zooms(data), scroller, key(trace)];
+  const region = { tabindex: 0, role: "region", "aria-label": "Pipeline timeline, scrolls sideways" };
+  const scroller = h("div.scroll", zoom > 1 ? region : {}, drawing);
+  explainUnderPointer(scroller, drawing, shape);
+  return [zoomButtons(data.redraw), scroller, key(trace)];
 }
 
-function ticks(begin, end, x, height) {
-  return roundTicks(end - begin, 6 * zoom).map((time) =>
-    s(
-      "text",
-      { class: "quiet small", x: LEFT + x(begin + time), y: height - 6, "text-anchor": time ? "middle" : "start" },
-      time ? seconds(time) : "0",
-    ),
-  );
-}
-
-function rows({ trace, rowHeight }) {
-  const every = Math.ceil(14 / rowHeight);
-  return trace.devices
+function stageNames({ trace: { devices }, rowHeight }) {
+  const every = Math.ceil(LABEL_ROOM / rowHeight);
+  return devices
     .filter((_, i) => i % every === 0)
-    .map(({ stage }) =>
-      s(
-        "text",
-        { class: "quiet small", x: LEFT - 8, y: stage * rowHeight + rowHeight / 2 + 4, "text-anchor": "end" },
-        trace.devices.length > 1 ? `stage ${stage + 1}` : "all",
-      ),
-    );
+    .map(({ stage }) => {
+      const place = { x: LEFT - 8, y: (stage + 0.5) * rowHeight + 4, "text-anchor": "end" };
+      return s("text.quiet.small", place, devices.length > 1 ? `stage ${stage + 1}` : "all");
+    });
 }
 
 /** One path for each kind of pass: thousands of bars are a few elements. */
-function passes({ trace, x, rowHeight, lasts }) {
+function passes({ trace, x, rowHeight, durations }) {
   const paths = {};
-  const bar = (name, row, start, length) => {
-    const [from, to] = [x(start), x(start + length)];
-    const gap = to - from > 2.5 ? 0.5 : 0;
-    paths[name] =
-      `${paths[name] ?? ""}M${from.toFixed(2)},${(row * rowHeight + 1).toFixed(1)}h${(to - from - gap).toFixed(2)}v${(rowHeight - 2).toFixed(1)}H${from.toFixed(2)}z`;
+  const down = `v${(rowHeight - 2).toFixed(1)}`;
+  const bar = (name, row, start, duration) => {
+    const [from, to] = [x(start), x(start + duration)];
+    const length = to - from - (to - from > 2.5 ? 0.5 : 0);
+    const corner = `${from.toFixed(2)},${(row * rowHeight + 1).toFixed(1)}`;
+    paths[name] = `${paths[name] ?? ""}M${corner}h${length.toFixed(2)}${down}H${from.toFixed(2)}z`;
   };
   trace.devices.forEach((device, row) => {
-    for (const [kind, chunk, , start] of device.passes)
-      bar(`pass p-${trace.kinds[kind]}${Math.floor(chunk / trace.pp) % 2 ? " odd" : ""}`, row, start, lasts[chunk][kind]);
-    for (const [component, start, length] of device.waits) if (component === "pp_comm") bar("pass c-pp_comm", row, start, length);
-    for (const { component, start, seconds: length } of trace.after)
-      bar(`pass ${component ? `c-${component}` : "p-none"}`, row, device.begin + start, length);
+    for (const [kind, chunk, , start] of device.passes) {
+      const isOdd = Math.floor(chunk / trace.pp) % 2;
+      bar(`path.pass.p-${trace.kinds[kind]}${isOdd ? ".odd" : ""}`, row, start, durations[chunk][kind]);
+    }
+    for (const [component, start, duration] of device.waits)
+      if (component === "pp_comm") bar("path.pass.c-pp_comm", row, start, duration);
+    for (const { component, start, seconds: duration } of trace.after)
+      bar(`path.pass.${component ? `c-${component}` : "p-none"}`, row, device.begin + start, duration);
   });
-  const lanes = trace.devices.map((_, row) =>
-    s("rect", { class: "lane", x: 0, width: x(Infinity), y: row * rowHeight + 1, height: rowHeight - 2 }),
-  );
-  return [...lanes, ...Object.entries(paths).map(([name, d]) => s("path", { class: name, d }))];
+  const lane = { x: 0, width: x(Infinity), height: rowHeight - 2 };
+  const lanes = trace.devices.map((_, row) => s("rect.lane", { ...lane, y: row * rowHeight + 1 }));
+  return [...lanes, ...Object.entries(paths).map(([name, d]) => s(name, { d }))];
 }
 
-function zooms(data) {
-  const buttons = ZOOMS.map((times) =>
-    h(
-      "button",
-      {
-        type: "button",
-        "aria-pressed": String(times === zoom),
-        "data-key": `zoom ${times}`,
-        onclick: () => ((zoom = times), data.again()),
-      },
-      `${times}×`,
-    ),
-  );
-  return h("div", { class: "tools zoom", role: "group", "aria-label": "Zoom" }, buttons);
+function zoomButtons(redraw) {
+  const buttons = ZOOMS.map((times) => {
+    const state = { "aria-pressed": String(times === zoom), "data-key": `zoom ${times}` };
+    return button(`${times}×`, () => ((zoom = times), redraw()), state);
+  });
+  return h("div.tools.zoom", { role: "group", "aria-label": "Zoom" }, buttons);
 }
 
 function key(trace) {
-  const after = new Map(trace.after.filter(({ component }) => component).map(({ component, name }) => [component, name]));
-  return legend([
-    ...trace.kinds.map((kind) => [`p-${kind}`, KINDS[kind] ?? kind]),
-    ...[...after].map(([component, name]) => [`c-${component}`, name]),
-  ]);
+  const components = trace.after.filter(({ component }) => component);
+  const after = new Map(components.map(({ component, name }) => [`c-${component}`, name]));
+  return legend([...trace.kinds.map((kind) => [`p-${kind}`, KINDS[kind] ?? kind]), ...after]);
 }
 
-/** What runs under the pointer. */
-function pointed(scroller, drawing, { trace, rowHeight, lasts }, begin, perPixel) {
+/** Show the pass under the pointer. */
+function explainUnderPointer(scroller, drawing, { trace, rowHeight, durations, begin, perPixel }) {
   let box = null;
   drawing.addEventListener("pointermove", (event) => {
     box ??= tip(scroller.parentElement);
     const frame = drawing.getBoundingClientRect();
     const time = begin + (event.clientX - frame.left - LEFT) * perPixel;
     const device = trace.devices[Math.floor((event.clientY - frame.top) / rowHeight)];
-    const pass = device?.passes.find(([kind, chunk, , start]) => start <= time && time < start + lasts[chunk][kind]);
+    const runs = ([kind, chunk, , start]) => start <= time && time < start + durations[chunk][kind];
+    const pass = device?.passes.find(runs);
     if (!pass) return box.hide();
-    const [kind, chunk, micro, start] = pass;
-    const words = [
-      h("strong", {}, `${KINDS[trace.kinds[kind]] ?? trace.kinds[kind]} of micro-batch ${micro + 1}`),
-      `stage ${device.stage + 1}, chunk ${chunk + 1}: ${seconds(lasts[chunk][kind])} from ${seconds(start, 4)}`,
-    ];
-    return box.show(event.clientX - scroller.getBoundingClientRect().left, event.clientY - frame.top + scroller.offsetTop, words);
+    const [kind, chunk, microbatch, start] = pass;
+    const name = KINDS[trace.kinds[kind]] ?? trace.kinds[kind];
+    const times = `${seconds(durations[chunk][kind])} from ${seconds(start, 4)}`;
+    const title = h("strong", `${name} of micro-batch ${microbatch + 1}`);
+    const words = [title, `stage ${device.stage + 1}, chunk ${chunk + 1}: ${times}`];
+    const left = event.clientX - scroller.getBoundingClientRect().left;
+    return box.show(left, event.clientY - frame.top + scroller.offsetTop, words);
   });
   drawing.addEventListener("pointerleave", () => box?.hide());
 }
 
 export function numbers({ trace }) {
-  const components = Object.keys(trace.totals_seconds).filter((name) =>
-    trace.devices.some((one) => one.totals_seconds[name] > 1e-4 * trace.step_seconds),
-  );
-  const told = trace.devices.map((one) => [String(one.stage + 1), ...components.map((name) => number(one.totals_seconds[name]))]);
-  return table("Seconds by component on each device", ["Stage", ...components.map((name) => name.replaceAll("_", " "))], told);
+  const isRelevant = (name) =>
+    trace.devices.some((device) => device.totals_seconds[name] > 1e-4 * trace.step_seconds);
+  const components = Object.keys(trace.totals_seconds).filter(isRelevant);
+  const rows = trace.devices.map((device) => [
+    String(device.stage + 1),
+    ...components.map((name) => number(device.totals_seconds[name])),
+  ]);
+  const head = ["Stage", ...components.map((name) => name.replaceAll("_", " "))];
+  return table("Seconds by component on each device", head, rows);
 }

@@ -1,10 +1,10 @@
-// What is told about a place in a figure, beside it.
+// A box with the meaning of a place in a figure, beside it.
 
 import { h } from "../dom.js";
 
-/** A tip inside `plot`; `show(x, y, lines)` places it, null hides it. */
+/** A tip inside `plot`; `show(x, y, content)` places it. */
 export function tip(plot) {
-  const box = h("div", { class: "tip", "aria-hidden": "true", hidden: true });
+  const box = h("div.tip", { "aria-hidden": "true", hidden: true });
   plot.append(box);
   return {
     show(x, y, content) {
