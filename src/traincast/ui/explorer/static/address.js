@@ -1,5 +1,4 @@
-// The address holds the whole question: a key is a field, a lock (by the knob's name) or, with a dot, a figure of
-// the machine.
+// The address holds the whole question: a key is a field, a lock (a knob's name) or, with a dot, a figure.
 //   /?model=llama-3-70b&system=dgx-h100&gpus=512&tp=8&network.1.bandwidth=1e11&pin=tp-8+pp-4+dp-16&view=a
 
 const NAMES = ["model", "system", "framework", "objective", "assumptions", "strategy", "tokens"];

@@ -1,7 +1,7 @@
-// The answer in words and numbers: the best plan's headline, or what is nearest to fitting where nothing fits.
+// The answer in words and numbers: the best plan's headline, or the nearest miss where nothing fits.
 
 import { button, h } from "./dom.js";
-import { days, fixed, gib, large, number, percent, prefix, seconds, upToQuarterGib, whole } from "./format.js";
+import { days, fixed, gib, large, number, percent, prefix, quarterGibs, seconds, whole } from "./format.js";
 
 /** The headline of an answer. */
 export function headline(answer) {
@@ -20,7 +20,8 @@ export function sentence({ plans: [best], candidates, feasible }) {
 /** The answer in a few words, for the foot of a small screen. */
 export function brief({ plans: [best], feasible }) {
   if (!best) return "Nothing fits";
-  return `${seconds(best.step_seconds, 4)} a step · ${gib(best.memory_bytes)} · ${whole(feasible)} plans fit`;
+  const step = `${seconds(best.step_seconds, 4)} a step`;
+  return [step, gib(best.memory_bytes), `${whole(feasible)} plans fit`].join(" · ");
 }
 
 function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: high }) {
@@ -35,7 +36,7 @@ function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: hi
 function stats(best, answer) {
   const { metrics, fits_probability: probability } = best;
   const [convention, mfu] = Object.entries(metrics.mfu ?? {})[0] ?? [];
-  const likely = probability === undefined || probability === null ? "" : `, fits with ${percent(probability)}`;
+  const likely = (probability ?? null) === null ? "" : `, fits with ${percent(probability)}`;
   const rows = [
     ["Memory", gib(best.memory_bytes), `of ${gib(answer.system.capacity_bytes)}${likely}`],
     ["Throughput", `${number(best.tokens_per_second_per_gpu, 4)} token/s`, "each GPU"],
@@ -53,9 +54,10 @@ function stats(best, answer) {
   );
 }
 
-function notes({ outside_measured: outside = [] }, { candidates, feasible, elapsed_seconds: elapsed, state }) {
-  const search = `${whole(candidates)} candidates, ${whole(feasible)} fit; searched in ${seconds(elapsed)}`;
-  const settings = ` as ${state.framework}, assuming ${state.assumptions}.`;
+function notes({ outside_measured: outside = [] }, { candidates, feasible, elapsed_seconds, state }) {
+  const search = `${whole(candidates)} candidates, ${whole(feasible)} fit`;
+  const how = `as ${state.framework}, assuming ${state.assumptions}`;
+  const settings = `; searched in ${seconds(elapsed_seconds)} ${how}.`;
   const beyond = outside.length ? ` Outside of measured runs: ${outside.join("; ")}.` : null;
   return h("p.notes", search, settings, beyond, h("span", { id: "sure" }));
 }
@@ -63,8 +65,8 @@ function notes({ outside_measured: outside = [] }, { candidates, feasible, elaps
 /** How certain the ranking is; nothing where errors are not known. */
 export function certainty({ first_within_3_percent: first, listed_within_3_percent: listed }) {
   if (first === null || first === undefined) return "";
-  const probabilities = `the first with ${percent(first)} probability, one of those listed with ${percent(listed)}`;
-  return ` Really within 3 % of the fastest candidate: ${probabilities}.`;
+  const any = `one of those listed with ${percent(listed)}`;
+  return ` Really within 3 % of the fastest candidate: the first with ${percent(first)} probability, ${any}.`;
 }
 
 function nothing({ candidates, system }) {
@@ -79,7 +81,8 @@ export function nearest(explanation, answer, apply) {
   const { nearest_miss: miss, fits_from: from, possible_gpus: possible } = explanation;
   if (miss) return missLines(miss, from, answer.system.capacity_bytes, apply);
   if (!answer.candidates && possible?.length) {
-    const buttons = possible.flatMap((gpus, i) => [i ? ", " : "", button(whole(gpus), () => apply({ gpus }))]);
+    const choice = (gpus) => button(whole(gpus), () => apply({ gpus }));
+    const buttons = possible.flatMap((gpus, i) => [i ? ", " : "", choice(gpus)]);
     return [h("p", "The nearest numbers of GPUs that have plans: ", buttons, ".")];
   }
   return [h("ul", (explanation.text ?? []).slice(1, 6).map((line) => h("li", line.trim())))];
@@ -88,7 +91,7 @@ export function nearest(explanation, answer, apply) {
 function missLines(miss, from, capacity, apply) {
   const short = miss.memory_bytes - capacity;
   const needs = ` needs ${gib(miss.memory_bytes)}, ${gib(short)} too much.`;
-  const bytes = upToQuarterGib(miss.memory_bytes);
+  const bytes = quarterGibs(miss.memory_bytes);
   const more = `${gib(bytes)} of memory (+${percent(short / capacity)})`;
   const onMoreGpus = from && [
     " or on ",

@@ -9,7 +9,7 @@ import { LETTERS } from "./plans.js";
     `gpus` are those of the question. */
 export function comparison({ pinned, components, capacity, gpus, unpin }, width) {
   if (!pinned.length)
-    return [h("p.says", "Pin two plans, in the table or in the design space, to see them side by side here.")];
+    return [h("p.says", "Pin two plans, in the table or in the design space, to see them side by side.")];
   const heads = h("div.heads", pinned.map((pin, i) => head(pin, i, gpus, unpin)));
   if (pinned.length < 2) return [h("div.versus", heads, h("p.says", "Pin a second plan to compare."))];
   const plans = pinned.map((pin) => pin?.plan);
@@ -38,7 +38,8 @@ function sentence([a, b]) {
   const ratio = b.step_seconds / a.step_seconds - 1;
   if (Math.abs(ratio) < 5e-5) return "Both take the same time.";
   const times = `${seconds(b.step_seconds, 4)} and ${seconds(a.step_seconds, 4)}`;
-  return `B takes ${percent(Math.abs(ratio))} ${ratio > 0 ? "longer" : "less"} than A (${times}).${overlap(a, b)}`;
+  const difference = `${percent(Math.abs(ratio))} ${ratio > 0 ? "longer" : "less"}`;
+  return `B takes ${difference} than A (${times}).${overlap(a, b)}`;
 }
 
 function overlap(a, b) {
@@ -83,7 +84,8 @@ function parts(a, b, components) {
     const difference = second - first;
     const isEqual = Math.abs(difference) < 5e-5 * a.step_seconds;
     const text = isEqual ? "0" : `${difference < 0 ? "−" : "+"}${seconds(Math.abs(difference))}`;
-    return [h("th", { scope: "row" }, h(`span.swatch.c-${name}`), words), seconds(first), seconds(second), text];
+    const head = h("th", { scope: "row" }, h(`span.swatch.c-${name}`), words);
+    return [head, seconds(first), seconds(second), text];
   });
 }
 

@@ -17,7 +17,7 @@ export function prepare(change) {
   });
 }
 
-/** The model that a text describes, once the server accepts it; null, with the problems shown, if it does not. */
+/** The model that a text describes; null, with the problems shown, if the server does not accept it. */
 async function checkedModel(text) {
   try {
     const model = JSON.parse(text);

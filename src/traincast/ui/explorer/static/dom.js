@@ -2,8 +2,8 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An HTML element, `tag.class`: attributes, if any, then children (texts, elements, lists of them; null is left out).
-    `on…` attributes are listeners. */
+/** An HTML element, `tag.class`: attributes, if any (`on…` are listeners), then children, of which null is
+    left out. */
 export const h = (name, ...content) => element(name, content, (tag) => document.createElement(tag));
 
 /** An SVG element, likewise. */
@@ -26,7 +26,8 @@ function element(name, [first, ...rest], create) {
 export const byId = (id) => document.getElementById(id);
 
 /** A button. */
-export const button = (text, onclick, attributes = {}) => h("button", { type: "button", onclick, ...attributes }, text);
+export const button = (text, onclick, attributes = {}) =>
+  h("button", { type: "button", onclick, ...attributes }, text);
 
 /** A table with a caption for those who cannot see it; the first cell of a row is its header. */
 export function table(caption, head, rows, attributes = {}) {

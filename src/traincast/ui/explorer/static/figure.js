@@ -1,5 +1,4 @@
-// What every figure shares: a sentence on it, a drawing as wide as there is room, its numbers as a table, and its SVG
-// as a file.
+// What every figure shares: a sentence, a drawing as wide as its place, a table of numbers, its SVG as a file.
 
 import { button, download, h, s, swap } from "./dom.js";
 
@@ -90,7 +89,8 @@ function standalone(drawing, title) {
 function keyRows(items, height) {
   return [...items].map((item, i) => {
     const y = height + KEY_ROW * i;
-    const font = { "font-family": "system-ui, sans-serif", "font-size": 12, fill: getComputedStyle(item).color };
+    const { color } = getComputedStyle(item);
+    const font = { "font-family": "system-ui, sans-serif", "font-size": 12, fill: color };
     const fill = getComputedStyle(item.firstElementChild).backgroundColor;
     const swatch = s("rect", { x: 0, y: y + 8, width: 11, height: 11, fill });
     return s("g", swatch, s("text", { x: 18, y: y + 18, ...font }, item.textContent));

@@ -12,7 +12,7 @@ export function number(value, digits = 3) {
   return written(value, 0, places);
 }
 
-/** A number to `digits` significant digits, zeros at its end too: what stands below each other ends at one place. */
+/** A number to `digits` significant digits, with zeros at its end: for columns. */
 export function fixed(value, digits = 3) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const places = Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(value) || 1)));
@@ -22,8 +22,8 @@ export function fixed(value, digits = 3) {
 /** Thousands parted by commas; a formatter is made once, since that takes longer than what it does. */
 function written(value, least, most) {
   const key = `${least} ${most}`;
-  if (!FORMATS.has(key))
-    FORMATS.set(key, new Intl.NumberFormat("en", { minimumFractionDigits: least, maximumFractionDigits: most }));
+  const options = { minimumFractionDigits: least, maximumFractionDigits: most };
+  if (!FORMATS.has(key)) FORMATS.set(key, new Intl.NumberFormat("en", options));
   return FORMATS.get(key).format(value);
 }
 
@@ -50,7 +50,7 @@ export function quantity(value, unit, digits = 3) {
 
 export const seconds = (value, digits = 3) => quantity(value, "s", digits);
 /** Bytes rounded up to quarters of a GiB. */
-export const upToQuarterGib = (bytes) => (Math.ceil((4 * bytes) / GIB) * GIB) / 4;
+export const quarterGibs = (bytes) => (Math.ceil((4 * bytes) / GIB) * GIB) / 4;
 export const gib = (value, digits = 3) => `${number(value / GIB, digits)} GiB`;
 export const whole = (value) => written(Math.round(value), 0, 0);
 export const percent = (share, digits = 2) => `${number(100 * share, digits)}\u00a0%`;

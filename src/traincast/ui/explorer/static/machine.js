@@ -14,7 +14,7 @@ const MAIN = {
   "network.0.size": "GPUs in a fast domain",
 };
 
-/** Draw the sliders of a system; `change(patch, settled)` is called on a move, `settled` once it has ended. */
+/** Draw the sliders of a system; `change(patch, settled)` is called on a move, `settled` at its end. */
 export function sliders(system, change) {
   const set = ({ path, value: usual }, value, settled) =>
     change((state) => {
@@ -36,7 +36,7 @@ function groupOf({ path }, system) {
   if (path in MAIN) return "Main figures";
   if (path.startsWith("accelerator.")) return "Accelerator";
   const tier = /^network\.(\d+)\./.exec(path)?.[1];
-  return tier === undefined ? "Cluster" : `Network ${Number(tier) + 1}: ${system.tiers?.[Number(tier)] ?? "tier"}`;
+  return tier === undefined ? "Cluster" : `Network ${Number(tier) + 1}: ${system.tiers?.[tier] ?? "tier"}`;
 }
 
 function slider(figure, set) {
@@ -64,7 +64,8 @@ function slider(figure, set) {
     const isDragged = () =>
       range === document.activeElement && Math.abs(placeOf(figure, value) - Number(range.value)) <= 1;
     if (isNumber && !isDragged()) range.value = placeOf(figure, value);
-    if (input !== document.activeElement || !isNumber) input.value = isNumber ? number(value / size, 4) : value;
+    const text = isNumber ? number(value / size, 4) : value;
+    if (input !== document.activeElement || !isNumber) input.value = text;
     range.setAttribute("aria-valuetext", isNumber ? quantity(value, figure.unit) : value);
   };
   row.show(usual);
@@ -80,11 +81,12 @@ export function render(state, system) {
 }
 
 function placeOf({ low, high, scale }, value) {
-  const share = scale === "linear" ? (value - low) / (high - low) : Math.log(value / low) / Math.log(high / low);
+  const isLinear = scale === "linear";
+  const share = isLinear ? (value - low) / (high - low) : Math.log(value / low) / Math.log(high / low);
   return Math.round(STEPS * Math.min(Math.max(share, 0), 1));
 }
 
-/** The value at a place of the slider: exactly the catalogue's at its place, else a round one in the unit shown. */
+/** The value at a place of the slider: the catalogue's at its place, else a round one in the unit shown. */
 function valueAt(figure, place, size) {
   if (place === placeOf(figure, figure.value)) return figure.value;
   const { low, high, scale } = figure;

@@ -1,5 +1,4 @@
-// The explorer: a question in the form and in the address, its answer drawn. Every change asks again; the latest
-// answer wins.
+// The explorer: a question in the form and in the address, its answer drawn. The latest answer wins.
 
 import { blank, question, read, samePlan, write } from "./address.js";
 import { brief, certainty, headline, nearest, sentence } from "./answer.js";
@@ -7,7 +6,7 @@ import * as memoryChart from "./charts/memory.js";
 import * as timeChart from "./charts/time.js";
 import { button, byId, swap } from "./dom.js";
 import { Figure } from "./figure.js";
-import { upToQuarterGib } from "./format.js";
+import { quarterGibs } from "./format.js";
 import { ask, look, Refused } from "./server.js";
 import * as theme from "./theme.js";
 
@@ -36,7 +35,7 @@ const address = () => write(now.state, now.catalog);
 /** Go on once the drawing is on the screen. */
 const painted = () => new Promise((then) => requestAnimationFrame(() => setTimeout(then)));
 
-/** Change the question: `patch` are fields, or a function that gives them; `settled` is false while a slider moves. */
+/** Change fields of the question; `settled` is false while a slider moves. */
 function change(patch, settled = true) {
   const before = address();
   now.state = blank({ ...now.state, ...(typeof patch === "function" ? patch(now.state) : patch) });
@@ -49,7 +48,7 @@ const changeFigures = (values) => change({ figures: { ...now.state.figures, ...v
 
 const setBusy = (isBusy) => byId("main").setAttribute("aria-busy", String(isBusy));
 
-/** Search once for all changes of a frame. One search is under way at a time; a slow one gives way to a newer one. */
+/** Search once for all changes of a frame; a slow search under way gives way to a newer one. */
 function renew() {
   now.turn += 1;
   setBusy(true);
@@ -196,7 +195,7 @@ function drawExplanation(explanation) {
   if (fits) byId("sure").textContent = certainty(explanation);
   figures.sensitivity.show(fits ? { explanation } : null);
   later.rejected.lost(explanation, now.answer, (bytes) =>
-    changeFigures({ "accelerator.hbm_bytes": upToQuarterGib(bytes) }),
+    changeFigures({ "accelerator.hbm_bytes": quarterGibs(bytes) }),
   );
   const apply = (patch) => change({ ...patch, figures: { ...now.state.figures, ...patch.figures } });
   byId("miss")?.replaceChildren(...nearest(explanation, now.answer, apply));
@@ -256,7 +255,10 @@ function drawComparison() {
   const views = [["best", "Best plan"], ...state.pins.map((_, i) => ["ab"[i], `Pinned plan ${"AB"[i]}`])];
   byId("showing").hidden = views.length < 2 || !answer.plans.length;
   const buttons = views.map(([view, words]) =>
-    button(words, () => changeView({ view }), { "aria-pressed": String(view === state.view), "data-key": view }),
+    button(words, () => changeView({ view }), {
+      "data-key": view,
+      "aria-pressed": String(view === state.view),
+    }),
   );
   swap(byId("showing"), "Shown below: ", ...buttons);
 }

@@ -32,7 +32,7 @@ export function ranking({ plans }, catalog, pins, toggle) {
   const columns = [
     ["#", (plan, i) => String(i + 1)],
     ["pin", (plan, i) => pinButton(plan.knobs, `plan ${i + 1}, ${plan.label}`, pins, toggle)],
-    [`step [${letter}s]`, (plan, i) => h("td", { class: i ? null : "best" }, fixed(plan.step_seconds / size, 4))],
+    [`step [${letter}s]`, (plan, i) => h(i ? "td" : "td.best", fixed(plan.step_seconds / size, 4))],
     hasErrors ? [`90 % [${letter}s]`, interval] : null,
     ["memory [GiB]", (plan) => fixed(plan.memory_bytes / GIB)],
     hasErrors ? ["fits", (plan) => percent(plan.fits_probability)] : null,

@@ -23,7 +23,8 @@ export function wait(message) {
 /** Show every problem where it belongs; `answered` is whether an earlier answer is still shown below. */
 export function show(refused, answered) {
   clear();
-  const rest = refused.problems.filter((line, i) => !showAtField(refused.fields[i] ?? fieldOf(line), line, i));
+  const { problems, fields } = refused;
+  const rest = problems.filter((line, i) => !showAtField(fields[i] ?? fieldOf(line), line, i));
   const last = answered ? " Below is the last answer." : "";
   const lines = rest.length ? rest : [`The question cannot be answered; see the marked fields.${last}`];
   byId("trouble").replaceChildren(...lines.map((line) => h("p", line)));

@@ -5,7 +5,7 @@ import { gib, large, whole } from "./format.js";
 
 const NUMBERS = ["gpus", "global_batch", "seq"];
 const CHOICES = ["model", "system", "framework", "assumptions", "strategy", "objective"];
-const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null } }; // reset with their field
+const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null } }; // reset with it
 const MAIN_LOCKS = ["tp", "cp", "pp", "dp", "ep", "vp", "mbs", "zero", "recompute", "schedule", "precision"];
 
 /** Fill the choices of every field; `change(patch)` is called when the reader changes one. */
@@ -57,8 +57,8 @@ function locks(catalog, change) {
   const main = MAIN_LOCKS.map((name) => catalog.locks.find((lock) => lock.name === name)).filter(Boolean);
   const rest = catalog.locks.filter((lock) => !main.includes(lock));
   const fields = (group) => group.map((lock) => lockField(lock, set));
-  const more = h("details", h("summary", "More knobs and choices"), h("div", { id: "locks-more" }, fields(rest)));
-  return [...fields(main), more];
+  const more = h("div", { id: "locks-more" }, fields(rest));
+  return [...fields(main), h("details", h("summary", "More knobs and choices"), more)];
 }
 
 function lockField(lock, set) {
@@ -80,7 +80,8 @@ function lockInput({ name, kind, joined, values }, id, set) {
   const list = joined ? `${id}-list` : null;
   const look = { type: isNumber ? "number" : "text", min: isNumber ? 1 : null, placeholder: "any" };
   const suggestions = joined && values.map((value) => h("option", { value: String(value) }));
-  return [h("input", { id, list, ...look, onchange }), joined ? h("datalist", { id: list }, suggestions) : null];
+  const input = h("input", { id, list, ...look, onchange });
+  return [input, joined ? h("datalist", { id: list }, suggestions) : null];
 }
 
 /** Show a question in the form; defaults that the server filled in are placeholders. */

@@ -1,4 +1,4 @@
-// What the search rejected, by the first rule broken, or by memory; and the faster plans that memory excludes.
+// What the search rejected, by the first rule broken or by memory, and the faster plans that memory excludes.
 
 import { button, byId, h, table } from "./dom.js";
 import { change, gib, seconds, whole } from "./format.js";
@@ -16,7 +16,8 @@ export function reasons(answer) {
     h("th.text", { scope: "row" }, reason),
     h("td", meter(count / most), whole(count)),
   ]);
-  const reasonTable = table("Candidates rejected by reason", ["Reason", "Candidates"], rows, { class: "reasons" });
+  const head = ["Reason", "Candidates"];
+  const reasonTable = table("Candidates rejected by reason", head, rows, { class: "reasons" });
   reasonTable.tHead.classList.add("hidden");
   byId("rejected-body").replaceChildren(reasonTable, h("div", { id: "lost" }));
 }

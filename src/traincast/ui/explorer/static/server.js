@@ -1,4 +1,4 @@
-// Requests to the server. The latest question wins: asking again under the same name aborts the earlier request.
+// Requests to the server. Asking again under the same name aborts the earlier request.
 
 const RETRIES = 20;
 const SILENT = { message: "The server does not answer. Is traincast serve still running?" };
@@ -15,7 +15,7 @@ export class Refused extends Error {
   }
 }
 
-/** Ask; resolves to null where a later question took its place. `onBusy` is called while the server asks to wait. */
+/** Ask; resolves to null where a later request took its place. `onBusy` hears that the server is busy. */
 export async function ask(path, body, { name = path, onBusy = () => {} } = {}) {
   pending.get(name)?.abort();
   const abort = new AbortController();

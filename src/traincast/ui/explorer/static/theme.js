@@ -26,5 +26,8 @@ function set(theme) {
 export function prepare() {
   let theme = stored();
   set(theme);
-  byId("theme").addEventListener("click", () => set((theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length])));
+  byId("theme").addEventListener("click", () => {
+    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+    set(theme);
+  });
 }

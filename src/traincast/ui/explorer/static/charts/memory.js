@@ -46,13 +46,14 @@ export function draw({ devices, capacity, components }, width) {
     return stack(device, parts, box, y, i % every === 0);
   });
   const isOver = devices.some((device) => device.memory_bytes > capacity);
+  const limit = { x: width - RIGHT, y: y(capacity) - 5, "text-anchor": "end" };
   const drawing = s(
     "svg",
     { width, height: HEIGHT },
     axis,
     stages,
     s(`line.capacity${isOver ? ".over" : ""}`, across(capacity)),
-    s("text.small", { x: width - RIGHT, y: y(capacity) - 5, "text-anchor": "end" }, `capacity ${gib(capacity)}`),
+    s("text.small", limit, `capacity ${gib(capacity)}`),
     s("text.quiet.small", { x: LEFT - 8, y: 10, "text-anchor": "end" }, "GiB"),
     s("text.quiet.small", { x: LEFT, y: HEIGHT - 2 }, devices.length > 1 ? "stage" : "every rank"),
   );

@@ -1,4 +1,4 @@
-// Strong scaling: the best plan's throughput on more and fewer GPUs at the same global batch, against perfect scaling.
+// Strong scaling: the best plan's throughput on more and fewer GPUs at the same global batch.
 
 import { table } from "../dom.js";
 import { legend } from "../figure.js";
@@ -19,7 +19,8 @@ export function says({ rows, gpus }) {
   const without = rows.filter((row) => !fits(row)).map((row) => whole(row.gpus));
   const missing = without.length ? ` Nothing fits on ${without.join(", ")}.` : "";
   const range = `From ${whole(first.gpus)} to ${whole(last.gpus)} GPUs`;
-  return `${range}, ${percent(last.efficiency)} of each GPU's throughput remains; now ${whole(gpus)}.${missing}`;
+  const efficiency = `${percent(last.efficiency)} of each GPU's throughput remains`;
+  return `${range}, ${efficiency}; now ${whole(gpus)}.${missing}`;
 }
 
 export function draw({ rows, gpus }, width) {
@@ -49,7 +50,7 @@ export function draw({ rows, gpus }, width) {
     r: { type: "identity" },
     marks: [
       logAxis("↑ token/s", logTicks(low, high), (value) => large(value)),
-      Plot.axisX(named, { text: (value) => whole(value), tickSize: 0, label: "GPUs →", labelArrow: "none" }),
+      Plot.axisX(named, { text: whole, tickSize: 0, label: "GPUs →", labelArrow: "none" }),
       Plot.line(perfect, { x: "gpus", y: "rate", className: "ideal" }),
       Plot.line(points, { ...place, className: "run" }),
       Plot.ruleX(withInterval, { x: "gpus", y1: "slow", y2: "fast", className: "whisker" }),
@@ -66,7 +67,8 @@ export function draw({ rows, gpus }, width) {
 }
 
 /** Throughput at the ends of the step time's interval. */
-function throughputInterval({ step_seconds: time, step_seconds_low: low, step_seconds_high: high, tokens_per_second: rate }) {
+function throughputInterval(row) {
+  const { step_seconds: time, step_seconds_low: low, step_seconds_high: high, tokens_per_second: rate } = row;
   return low ? { slow: (rate * time) / high, fast: (rate * time) / low } : { slow: rate, fast: rate };
 }
 
@@ -79,5 +81,6 @@ export function numbers({ rows }) {
     row.efficiency === null ? "–" : percent(row.efficiency),
     row.label ?? "nothing fits",
   ]);
-  return table("Strong scaling", ["GPUs", "Step [s]", "90 % [s]", "token/s", "remaining", "Best plan"], cells);
+  const head = ["GPUs", "Step [s]", "90 % [s]", "token/s", "remaining", "Best plan"];
+  return table("Strong scaling", head, cells);
 }

@@ -1,4 +1,4 @@
-// The design space: time against memory of the layouts that fit, the Pareto front, and the plans that are pinned.
+// The design space: time against memory of the layouts that fit, the Pareto front, and the pinned plans.
 
 import { samePlan } from "../address.js";
 import { h, s, table } from "../dom.js";
@@ -39,6 +39,7 @@ export function draw({ answer, pins, pinned, toggle }, width) {
   const low = Math.min(...[...cloud, ...front].map(({ time }) => time)) * 0.97;
   const high = slowest(front);
   const place = { x: "memory", y: "time" };
+  const colour = ({ strategy }) => `var(--s-${strategy})`;
   const drawing = plotted({
     width,
     height: HEIGHT,
@@ -56,13 +57,14 @@ export function draw({ answer, pins, pinned, toggle }, width) {
     marks: [
       logAxis("↑ time of a step [s]", logTicks(low, high), (value) => number(value)),
       Plot.ruleX([capacity], { className: "capacity" }),
-      Plot.dot(cloud, { ...place, r: 2.5, fill: ({ strategy }) => `var(--s-${strategy})`, fillOpacity: 0.55 }),
+      Plot.dot(cloud, { ...place, r: 2.5, fill: colour, fillOpacity: 0.55 }),
       Plot.line(front, { ...place, curve: "step-before", className: "front" }),
     ],
   });
   interact(drawing, { cloud, front, pins, pinned, toggle });
   const strategies = [...new Set(cloud.map(({ strategy }) => strategy))];
-  return [drawing, legend([...strategies.map((name) => [`dot s-${name}`, name]), ["dot s-front", "Pareto front"]])];
+  const key = strategies.map((name) => [`dot s-${name}`, name]);
+  return [drawing, legend([...key, ["dot s-front", "Pareto front"]])];
 }
 
 /** Add the points of the front as buttons, the pinned plans, and what happens under the pointer. */

@@ -15,7 +15,7 @@ export function roundTicks(most, count) {
   return Array.from({ length: Math.floor(most / step) + 1 }, (_, i) => i * step);
 }
 
-/** Within `low` and `high` on a logarithmic axis: powers of ten, with more between them where they are few. */
+/** Within `low` and `high` on a logarithmic axis: powers of ten, with more between them if these are few. */
 export function logTicks(low, high) {
   const [first, last] = [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
   const decades = Array.from({ length: last - first + 1 }, (_, i) => 10 ** (first + i));

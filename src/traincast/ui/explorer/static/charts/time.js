@@ -1,4 +1,4 @@
-// Where the time of a step goes: components one after the other, and the whole with the interval of measured steps.
+// Where the time of a step goes: components one after the other, and the step with its interval.
 
 import { s, table } from "../dom.js";
 import { number, percent, seconds } from "../format.js";
@@ -42,7 +42,8 @@ export function draw({ plan, components }, width) {
       s("text.quiet.small", { x: to + 6, y: i * ROW + 16 }, percent(value / plan.step_seconds)),
     );
   });
-  return s("svg", { width, height: (rows.length + 1) * ROW + 6 }, bars, total(plan, rows.length * ROW + 6, x));
+  const bottom = rows.length * ROW + 6;
+  return s("svg", { width, height: bottom + ROW }, bars, total(plan, bottom, x));
 }
 
 function total({ step_seconds: time, step_seconds_low: low, step_seconds_high: high }, top, x) {

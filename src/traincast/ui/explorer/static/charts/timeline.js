@@ -1,4 +1,4 @@
-// The pipeline as the event simulation runs it: a row for each device, passes, waits, and what follows the pipeline.
+// The simulated pipeline: a row for each device, with passes, waits, and what follows the pipeline.
 
 import { button, h, s, table } from "../dom.js";
 import { legend } from "../figure.js";
@@ -6,17 +6,21 @@ import { number, percent, seconds } from "../format.js";
 import { roundTicks } from "./ticks.js";
 import { tip } from "./tip.js";
 
-const KINDS = { F: "forward", B: "backward of inputs", W: "backward of weights", BW: "backward", R: "recompute" };
+const [F, B, W, BW] = ["forward", "backward of inputs", "backward of weights", "backward"];
+const KINDS = { F, B, W, BW, R: "recompute" };
 const ZOOMS = [1, 4, 16];
 const [LEFT, RIGHT, BOTTOM] = [54, 8, 26];
 const LABEL_ROOM = 14; // pixels that the name of a stage needs
 let zoom = 1;
 
 /** Duration of a pass by chunk and kind [s]. */
-const durations = ({ chunks, kinds }) =>
-  chunks.map(({ passes }) => kinds.map((kind) => Object.values(passes[kind] ?? {}).reduce((a, b) => a + b, 0)));
+function durations({ chunks, kinds }) {
+  const sum = (parts = {}) => Object.values(parts).reduce((a, b) => a + b, 0);
+  return chunks.map(({ passes }) => kinds.map((kind) => sum(passes[kind])));
+}
 
-export function says({ trace: { totals_seconds: totals, step_seconds: step, pp, vp, microbatches, schedule } }) {
+export function says({ trace }) {
+  const { totals_seconds: totals, step_seconds: step, pp, vp, microbatches, schedule } = trace;
   const waits = totals.bubble ?? 0;
   const devices = `${pp} ${pp === 1 ? "device" : "devices"}`;
   const chunks = vp > 1 ? `, ${vp} chunks each` : "";
