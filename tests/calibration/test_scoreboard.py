@@ -8,10 +8,9 @@ import pytest
 
 import traincast as tc
 from goals_and_errors import GOALS, TOTALS, Board, board, covered, flops, kernel_errors, perlmutter
-from traincast.accuracy.error_budget import budgets
 from traincast.accuracy.fit.residuals import group_of
 from traincast.accuracy.runs.run import bundled
-from traincast.accuracy.scores import INDEPENDENT, Prediction, Subject, family_of, reasons, summary
+from traincast.accuracy.scores import INDEPENDENT, Prediction, Subject, budgets, family_of, reasons, summary
 from traincast.accuracy.validate import validate
 from traincast.ui.cli.main import main
 from traincast.ui.figures import accuracy

@@ -25,9 +25,8 @@ from goals_and_errors import (
     mean,
     perlmutter,
 )
-from traincast.accuracy.error_budget import BELIEVED
 from traincast.accuracy.fit.residuals import NOISE
-from traincast.accuracy.scores import INDEPENDENT, ErrorSummary, source_of
+from traincast.accuracy.scores import BELIEVED, INDEPENDENT, ErrorSummary, source_of
 from traincast.core.assumptions import CALIBRATED
 
 NAMES = {"dense": "**all dense**", "moe": "**all mixture-of-experts**"}

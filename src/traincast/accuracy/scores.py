@@ -1,11 +1,11 @@
-"""Errors of predicted runs, by source and in total, and how well predictions rank plans."""
+"""Errors of predicted runs by source and in total, how well predictions rank plans, and error budgets."""
 
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,9 @@ BEST_OF: Final = 3  # the best of this many top-ranked plans, for `best_of_three
 KINDS: Final = {False: "dense", True: "moe"}
 INDEPENDENT: Final = {
     "vtrain-s": 206
-}  # independent measurements that all rows of a source are composed of (docs/scoreboard.md)
-
+}  # measurements that all rows of a source consist of (docs/scoreboard.md)
+BUDGET_NOISE: Final = 0.05  # relative error of a row that no part of the step explains
+BELIEVED: Final = 0.2  # prior of the relative deviation of a part
 FAMILIES: Final = {  # framework or origin → its sources
     "Megatron on A100 and V100": ("bloom", "korth", "mlm20", "mlm21", "vtrain-m", "vtrain-s", "zb"),
     "NeMo, Megatron-Core": ("dgxc", "mbridge", "mcore", "mega", "mlperf", "nemo", "nvmoe", "simumax"),
@@ -61,23 +62,11 @@ class Prediction(Result):
 
 @dataclass(frozen=True)
 class Subject:
-    """Properties of a row that scores are grouped by.
-
-    Parameters
-    ----------
-    moe : bool
-        Whether the model has experts.
-    stack : str
-        The software that ran it.
-    setting : hashable
-        Everything but the plan: equal for rows to be ranked against each other.
-    plan : hashable
-        The plan.
-    """
+    """Properties of a row that scores are grouped by."""
 
     moe: bool
     stack: str
-    setting: Hashable
+    setting: Hashable  # everything but the plan: equal for rows to be ranked against each other
     plan: Hashable
 
 
@@ -106,13 +95,23 @@ class ErrorSummary(Result):
     memory: Annotated[float | None, Doc("mean absolute relative error of memory")]
 
 
-@dataclass(frozen=True)
-class RankingScore:
-    """Ranking of one group of plans: rank correlation, regret of the first, and of the best of the first three."""
+class RankingScore(NamedTuple):
+    """Ranking of a group of plans: rank correlation, regret of the first, and of the best of the first three."""
 
     spearman: float
     regret: float
     best_of_three: float
+
+
+@dataclass(frozen=True)
+class ErrorBudget:
+    """Error budget of a source: mean error, its causes by part of the step, and the mean error unexplained."""
+
+    source: str
+    n: int
+    causes: Mapping[str, float]  # contribution to the mean error: above 0 where it is predicted too long
+    bias: float
+    unexplained: float
 
 
 def source_of(run_id: str, moe: bool) -> str:
@@ -127,33 +126,26 @@ def family_of(source: str) -> str:
 
 
 def summaries(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tuple[ErrorSummary, ...]:
-    """Summarise errors by source.
-
-    Parameters
-    ----------
-    predictions : sequence of Prediction
-        Rows, predicted or skipped.
-    of : mapping of str to Subject
-        Properties of the rows that can be read, by id.
-    """
+    """Summarise errors by source; `of` are the properties of the rows that can be read, by id."""
     by_source: dict[str, list[Prediction]] = defaultdict(list)
     for prediction in predictions:
         by_source[source_of(prediction.id, prediction.id in of and of[prediction.id].moe)].append(prediction)
-    return tuple(
-        summary(source, rows, of)
-        for source, rows in sorted(by_source.items())
-        if any(row.skipped is None for row in rows)
-    )
+    return _summaries(dict(sorted(by_source.items())), of)
 
 
 def totals(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tuple[ErrorSummary, ...]:
-    """Summarise errors of all dense models and of all with experts, weighting sources by `INDEPENDENT` measurements."""
-    kinds: dict[str, list[Prediction]] = {name: [] for name in KINDS.values()}
-    for prediction in predictions:
-        if prediction.id in of:
-            kinds[KINDS[of[prediction.id].moe]].append(prediction)
+    """Summarise errors of all dense models and of all with experts, sources weighted by `INDEPENDENT`."""
+    readable = [prediction for prediction in predictions if prediction.id in of]
+    kinds = {name: [row for row in readable if of[row.id].moe == moe] for moe, name in KINDS.items()}
+    return _summaries(kinds, of)
+
+
+def _summaries(
+    groups: Mapping[str, Sequence[Prediction]], of: Mapping[str, Subject]
+) -> tuple[ErrorSummary, ...]:
+    """Summarise errors of the groups that have a prediction."""
     return tuple(
-        summary(name, rows, of) for name, rows in kinds.items() if any(row.skipped is None for row in rows)
+        summary(name, rows, of) for name, rows in groups.items() if any(row.skipped is None for row in rows)
     )
 
 
@@ -163,7 +155,7 @@ def summary(source: str, rows: Sequence[Prediction], of: Mapping[str, Subject]) 
     timed = [row for row in predicted if row.measured_step_seconds is not None]
     errors, weights = np.array([row.error for row in timed]), _weights(timed)
     ranks = rankings(timed, of)
-    regrets, of_three = [score.regret for score in ranks], [score.best_of_three for score in ranks]
+    rank_correlations, regrets, of_three = zip(*ranks, strict=True) if ranks else ((), (), ())
     n = len(timed)
     return ErrorSummary(
         source=source,
@@ -175,7 +167,7 @@ def summary(source: str, rows: Sequence[Prediction], of: Mapping[str, Subject]) 
         bias=float(np.average(errors, weights=weights)) if n else None,
         worst=float(np.abs(errors).max()) if n else None,
         groups=len(ranks),
-        spearman=_statistic(np.mean, [score.spearman for score in ranks]),
+        spearman=_statistic(np.mean, rank_correlations),
         regret=_statistic(np.mean, regrets),
         best_of_three=_statistic(np.mean, of_three),
         worst_regret=_statistic(np.max, regrets),
@@ -195,8 +187,7 @@ def _median(values: Floats, weights: Floats) -> float:
     """Return the median; of weighted values the one that half of the weight is below."""
     if np.all(weights == 1):
         return float(np.median(values))
-    order = np.argsort(values)
-    return float(values[order][np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)])
+    return float(np.quantile(values, 0.5, weights=weights, method="inverted_cdf"))
 
 
 def _statistic(of: Callable[[Sequence[float]], Any], values: Sequence[float]) -> float | None:
@@ -212,10 +203,8 @@ def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> li
     scores = []
     for rows in groups.values():
         if len({of[prediction.id].plan for prediction in rows}) > MAX_UNRANKED_PLANS:
-            predicted, measured = (
-                np.array([getattr(prediction, f"{which}_step_seconds") for prediction in rows])
-                for which in ("predicted", "measured")
-            )
+            predicted: Floats = np.array([row.predicted_step_seconds for row in rows])
+            measured: Floats = np.array([row.measured_step_seconds for row in rows])
             order = measured[np.argsort(predicted, kind="stable")]
             regret, of_three = (float(order[:first].min() / measured.min() - 1) for first in (1, BEST_OF))
             scores.append(RankingScore(spearman(predicted, measured), regret, of_three))
@@ -240,3 +229,36 @@ def reasons(predictions: Iterable[Prediction]) -> Counter[str]:
             parts = re.split(r"; (?![^(]*\))", prediction.skipped)
             counts.update(list(dict.fromkeys(re.sub(r" \([^()]*\)$", "", part) for part in parts)))
     return counts
+
+
+def budgets(predictions: Sequence[Prediction], moe: frozenset[str] = frozenset()) -> tuple[ErrorBudget, ...]:
+    """Compute error budgets by source from rows with `parts`; `moe` are the ids of rows with experts.
+
+    If part j of row i, a share s_ij of its predicted time, were right times 1 + e_j, then measured over
+    predicted would be 1 + Σ_j s_ij e_j. The e_j of a source are fitted to its rows (ridge regression), with a
+    prior of 0 ± `BELIEVED` and a noise of `BUDGET_NOISE` in each row. A part's cause is minus its mean share
+    times e_j. This is correlation: parts that vary together share each other's error, and an error common to
+    all parts is attributed to the largest.
+    """
+    by_source: dict[str, list[Prediction]] = defaultdict(list)
+    for prediction in predictions:
+        if prediction.parts and prediction.measured_step_seconds is not None:
+            by_source[source_of(prediction.id, prediction.id in moe)].append(prediction)
+    return tuple(_budget(source, rows) for source, rows in sorted(by_source.items()))
+
+
+def _budget(source: str, rows: Sequence[Prediction]) -> ErrorBudget:
+    """Return the error budget of one source."""
+    names = list(rows[0].parts)
+    seconds = np.array([[row.parts[name] for name in names] for row in rows])
+    errors = np.array([row.error for row in rows])
+    shares = seconds / seconds.sum(axis=1, keepdims=True)
+    missing = 1 / (1 + errors) - 1  # measured over predicted, less 1
+    deviations = np.linalg.solve(
+        shares.T @ shares / BUDGET_NOISE**2 + np.eye(len(names)) / BELIEVED**2,
+        shares.T @ missing / BUDGET_NOISE**2,
+    )
+    causes = dict(zip(names, (-shares.mean(axis=0) * deviations).tolist(), strict=True))
+    return ErrorBudget(
+        source, len(rows), causes, float(errors.mean()), float(np.abs(missing - shares @ deviations).mean())
+    )

@@ -118,9 +118,8 @@ def validate(
         given = rows(runs) if isinstance(runs, str | Path) else runs
         table = [(row["id"], run) for row, run in readable(given)]
     if repeated := [name for name, count in Counter(name for name, _ in table).items() if count > 1]:
-        raise InputError(
-            "runs", [f"id = {name!r}: names several runs; each needs its own" for name in repeated]
-        )
+        problems = [f"id = {name!r}: names several runs; each needs its own" for name in repeated]
+        raise InputError("runs", problems)
     predictions = {name: Prediction(name, skipped=run) for name, run in table if isinstance(run, str)}
     usable = [run for _, run in table if isinstance(run, Run)]
     predictions |= {prediction.id: prediction for prediction in _predictions(usable, assumptions, parts)}
@@ -131,7 +130,7 @@ def validate(
 
 
 def _subject(run: Run) -> Subject:
-    """Return the properties of a run: runs of one model, machine, batch, precision and software differ in their plan only."""
+    """Return the properties of a run; runs of one setting differ in their plan only."""
     setting = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
     return Subject(moe=run.model.experts is not None, stack=run.stack, setting=setting, plan=run.plan)
 
@@ -142,9 +141,7 @@ def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: boo
     for i, reason in refused.items():
         yield Prediction(runs[i].id, skipped=reason)
     for batch in run_batches:
-        assumed = resolve(
-            batch.stack if assumptions == CALIBRATED else assumptions
-        )  # calibrated: the stack of the run
+        assumed = resolve(batch.stack if assumptions == CALIBRATED else assumptions)
         yield from _batch_predictions(batch, [runs[i] for i in batch.rows], assumed, parts)
 
 
@@ -157,38 +154,34 @@ def _batch_predictions(
     except InputError as error:  # a precision that the accelerator lacks, say
         yield from (Prediction(run.id, skipped=" ".join(str(error).split())) for run in runs)
         return
-    kinds = [memory_as_reported(est.memory, kind) for kind in LEFT_OUT]
-    interval = est.interval or (np.nan, np.nan)
-    seconds, low, high, *memory = (
-        np.broadcast_to(np.asarray(column), len(runs)) for column in (est.step_seconds, *interval, *kinds)
-    )
-    spent = {
-        part: np.broadcast_to(np.asarray(value), len(runs))
-        for part, value in (est.breakdown if parts else {}).items()
-    }
-    share = np.broadcast_to(
-        _share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])), len(runs)
-    )
+
+    def rows(column: Column) -> Floats:
+        return np.broadcast_to(np.asarray(column), len(runs))
+
+    seconds, interval = rows(est.step_seconds), est.interval and [rows(end) for end in est.interval]
+    memory = {kind: rows(memory_as_reported(est.memory, kind)) for kind in LEFT_OUT}
+    spent = {part: rows(value) for part, value in est.breakdown.items()} if parts else {}
+    share = rows(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])))
     for i, run in enumerate(runs):
         if run.step_seconds is not None and share[i] > 1:
             problem = f"the model's FLOPs take {rounded(share[i] * run.step_seconds)} at the dense peak"
             yield Prediction(run.id, skipped=f"step_seconds = {run.step_seconds:g}: {problem}")
             continue
-        memory_of_kind = dict(zip(LEFT_OUT, memory, strict=True))[run.reported]
+        low, high = [float(end[i]) for end in interval] if interval else (None, None)
         yield Prediction(
             run.id,
             run.step_seconds,
             float(seconds[i]),
-            low=float(low[i]) if est.interval else None,
-            high=float(high[i]) if est.interval else None,
-            measured_memory_bytes=run.memory_bytes,
-            predicted_memory_bytes=float(memory_of_kind[i]),
+            low,
+            high,
+            run.memory_bytes,
+            float(memory[run.reported][i]),
             parts={part: float(value[i]) for part, value in spent.items()},
         )
 
 
 def _share_of_peak(est: Estimates, batch: RunBatch, step_seconds: Floats) -> Column:
-    """Return the MFU of measured step times [s] by the convention that counts only necessary FLOPs (megatron)."""
+    """Return the MFU of measured step times [s] by the convention of only necessary FLOPs (megatron)."""
     peak = est.system.accelerator.peak(batch.plans.recipe.rate)
     per_gpu = batch.gbs * batch.model.seq / (step_seconds * batch.plans.gpus)
     return utilisation(model_flops_per_token(batch.model, "megatron"), per_gpu, peak)

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from traincast.accuracy.error_budget import budgets
-from traincast.accuracy.scores import INDEPENDENT, family_of, reasons, source_of
+from traincast.accuracy.scores import INDEPENDENT, budgets, family_of, reasons, source_of
 from traincast.core.units import count_of, quantity, seconds
 from traincast.ui.text.tables import Parts, heading, paragraphs, table, title_line
 
