@@ -39,13 +39,13 @@ class RunBatch:
         return estimate_columns(self.model, system, self.plans, self.gbs, assumed)
 
     def seconds(self, system: System, assumed: Assumptions) -> Floats:
-        """Return step times, shape (runs,), or (settings, runs) where figures are columns of shape (settings, 1) [s]."""
+        """Return step times, shape (runs,), or (n, runs) where figures are columns of shape (n, 1) [s]."""
         value = np.asarray(self.estimate(system, assumed).step_seconds, np.float64)
         return np.broadcast_to(value, np.broadcast_shapes(value.shape, self.rows.shape))
 
 
 def batches(runs: Sequence[Run]) -> tuple[list[RunBatch], dict[int, str]]:
-    """Group runs into batches; also return, by index, why runs cannot be estimated (the rule that a plan breaks)."""
+    """Group runs into batches; also return, by index, the rule that a run breaks, so that it is in none."""
     plans = [_placed(run) for run in runs]
     groups: dict[Any, list[int]] = defaultdict(list)
     for i, (run, plan) in enumerate(zip(runs, plans, strict=True)):

@@ -31,7 +31,7 @@ FAMILIES: Final = {  # framework or origin → its sources
 
 @dataclass(frozen=True)
 class Prediction(Result):
-    """One row of a table of runs, predicted or skipped; `parts` are the seconds by component, where requested."""
+    """One row of a table of runs, predicted or skipped; `parts` are the seconds by component."""
 
     id: Annotated[str, Doc("name of the row")]
     measured_step_seconds: Annotated[float | None, Doc("measured time of a step", "s")] = None
@@ -72,7 +72,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class ErrorSummary(Result):
-    """Errors of the predictions of one source, mixture-of-experts models apart; ``"dense"`` or ``"moe"`` for totals.
+    """Errors of the predictions of one source, models with experts apart; "dense" or "moe" for totals.
 
     Relative errors are of the step time; None where none was measured. Groups hold rows that differ only in
     their plan.
@@ -96,7 +96,7 @@ class ErrorSummary(Result):
 
 
 class RankingScore(NamedTuple):
-    """Ranking of a group of plans: rank correlation, regret of the first, and of the best of the first three."""
+    """Ranking of a group of plans: rank correlation, regret of the first and of the best of three."""
 
     spearman: float
     regret: float
@@ -105,7 +105,7 @@ class RankingScore(NamedTuple):
 
 @dataclass(frozen=True)
 class ErrorBudget:
-    """Error budget of a source: mean error, its causes by part of the step, and the mean error unexplained."""
+    """Error budget of a source: mean error, its causes by part, and the mean error unexplained."""
 
     source: str
     n: int
@@ -177,7 +177,7 @@ def summary(source: str, rows: Sequence[Prediction], of: Mapping[str, Subject]) 
 
 
 def _weights(rows: Sequence[Prediction]) -> Floats:
-    """Return the weight of each row: 1, or less where a source has fewer independent measurements than rows."""
+    """Return the weight of each row: less than 1 where a source has fewer measurements than rows."""
     sources = [row.id.rsplit("-", 1)[0] for row in rows]
     n = Counter(sources)
     return np.array([min(1.0, INDEPENDENT.get(name, n[name]) / n[name]) for name in sources])

@@ -1,4 +1,4 @@
-"""Timed collectives, kernels and matrix products: their times by the formulas of a step, and residuals of constants."""
+"""Timed collectives and matrix products: their times by the formulas of a step, and their residuals."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,6 +1,6 @@
-"""Calibrate a system to measurements of runs, collectives and matrix products, with catalogue values as priors."""
+"""Calibrate a system to measured runs, collectives and matrix products; catalogue values are priors."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 from math import hypot, isfinite, log
@@ -25,7 +25,7 @@ from traincast.catalog.software_stacks import (
 )
 from traincast.core.output_files import check_output
 from traincast.core.quantities import Floats, figure_specs
-from traincast.core.result import Doc, Result, described
+from traincast.core.result import INLINE, KEY, Doc, Result, described
 from traincast.core.system import Accelerator, System, Tier
 from traincast.step.uncertainty import NORMAL_90_PERCENT
 
@@ -73,7 +73,7 @@ def parameters_of(system: System, named: str | Path, stacks: Iterable[str]) -> t
 
 
 def _with_prior(kind: str, of: str, value: float, figure: Any, path: str) -> Parameter:
-    """Return a constant whose prior has the uncertainty of its figure, if any, and the spread between sites."""
+    """Return a constant; its prior has the uncertainty of its figure and the spread between sites."""
     sigma, high = SITE_SPREAD[kind]
     if figure is not None and figure.low and figure.high:
         sigma = hypot(sigma, log(figure.high / figure.low) / 2 / NORMAL_90_PERCENT)
@@ -81,8 +81,23 @@ def _with_prior(kind: str, of: str, value: float, figure: Any, path: str) -> Par
     return Parameter(path=path, of=(of,), prior=value, sigma=sigma, high=bound)
 
 
+_ERROR: Final = "mean absolute relative error"
+_RUN_ERRORS: Final = Doc(
+    f"{_ERROR} of the runs; `held out`: each predicted without itself",
+    keys={when: {"type": ["number", "null"]} | described(_ERROR) for when in ("before", "after", "held out")},
+)
+
+
+@dataclass(frozen=True)
+class MeanErrors(Result):
+    """Mean errors before and after a calibration."""
+
+    before: Annotated[float | None, Doc(_ERROR)]
+    after: Annotated[float | None, Doc(_ERROR)]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Calibration:
+class Calibration(Result):
     """A system fitted to its measurements.
 
     Parameters
@@ -97,8 +112,8 @@ class Calibration:
         Logarithm of predicted over measured with each run left out in turn; None with less than four.
     """
 
-    system: str | Path
-    measured: Measured
+    system: Annotated[str | Path, Doc("name of the system that is calibrated", text=True)]
+    measured: Annotated[Measured, INLINE]
     fitted: Fitted
     held_out: Floats | None
 
@@ -106,24 +121,14 @@ class Calibration:
         return f"<Calibration of {self.system}: {len(self.determined)} constants>"
 
     @property
-    def determined(self) -> tuple[FittedConstant, ...]:
-        """Constants that the data determine."""
-        return tuple(constant for constant in self.fitted.constants if constant.determined)
-
-    @property
-    def undetermined(self) -> tuple[FittedConstant, ...]:
-        """Constants that the data do not determine; they keep their values."""
-        return tuple(constant for constant in self.fitted.constants if not constant.determined)
-
-    @property
-    def errors(self) -> dict[str, float | None]:
+    def errors(self) -> Annotated[dict[str, float | None], _RUN_ERRORS]:
         """Mean absolute relative error of the runs before, after, and with each left out in turn."""
         before, after = self._residuals["runs"]
         return {"before": _mean(before), "after": _mean(after), "held out": _mean(self.held_out)}
 
     @property
     def others(self) -> dict[str, dict[str, float | None]]:
-        """Mean absolute relative error of collectives and matrix products, where there are any, before and after."""
+        """Mean absolute relative errors of collectives and matrix products, where there are any."""
         return {
             kind: {"before": _mean(before), "after": _mean(after)}
             for kind, (before, after) in self._residuals.items()
@@ -131,11 +136,37 @@ class Calibration:
         }
 
     @property
+    def errors_of_others(self) -> Annotated[dict[str, MeanErrors], KEY]:
+        """Of collectives and products, where there are any."""
+        return {kind: MeanErrors(**errors) for kind, errors in self.others.items()}
+
+    @property
+    def constants(self) -> Annotated[tuple[FittedConstant, ...], KEY]:
+        """Fitted constants."""
+        return self.fitted.constants
+
+    @property
+    def left_out(self) -> Annotated[tuple[str, ...], KEY]:
+        """Measurements that cannot be used, and why."""
+        return self.measured.left_out
+
+    @property
+    def determined(self) -> tuple[FittedConstant, ...]:
+        """Constants that the data determine."""
+        return tuple(constant for constant in self.constants if constant.determined)
+
+    @property
+    def undetermined(self) -> tuple[FittedConstant, ...]:
+        """Constants that the data do not determine; they keep their values."""
+        return tuple(constant for constant in self.constants if not constant.determined)
+
+    @property
     def _residuals(self) -> dict[str, tuple[Floats, Floats]]:
         """Logarithms of predicted over measured before and after, by kind; the runs stand first."""
-        ends = np.cumsum(list(self.measured.numbers.values()))[:-1]
+        numbers = self.measured.to_dict()
+        ends = np.cumsum(list(numbers.values()))[:-1]
         halves = (np.split(y, ends) for y in (self.fitted.before, self.fitted.solution.residuals))
-        return dict(zip(self.measured.numbers, zip(*halves, strict=True), strict=True))
+        return dict(zip(numbers, zip(*halves, strict=True), strict=True))
 
     def write(self, path: str | Path, force: bool = False) -> None:
         """Write the calibrated system as a file that `load_system` and ``--system`` take.
@@ -151,57 +182,6 @@ class Calibration:
         constants = [replace(constant, source=source) for constant in self.determined]
         title = f"{self.system}, calibrated to measurements of this site"
         write_system(path, system_with(self.system, constants, path.stem, title))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return constants, errors, and what was left out as JSON values."""
-        return self.record().to_dict()
-
-    def record(self) -> "CalibrationRecord":
-        """Return everything with meaning and unit, as `traincast calibrate --json` prints it."""
-        return CalibrationRecord(
-            system=str(self.system),
-            **self.measured.numbers,
-            errors=self.errors,
-            errors_of_others={kind: MeanErrors(**errors) for kind, errors in self.others.items()},
-            constants=list(self.fitted.constants),
-            left_out=list(self.measured.left_out),
-        )
-
-
-_ERROR: Final = "mean absolute relative error"
-
-
-@dataclass(frozen=True)
-class MeanErrors(Result):
-    """Mean errors before and after a calibration."""
-
-    before: Annotated[float | None, Doc(_ERROR)]
-    after: Annotated[float | None, Doc(_ERROR)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationRecord(Result):
-    """A calibration with meaning and unit."""
-
-    system: Annotated[str, Doc("name of the system that is calibrated")]
-    runs: Annotated[int, Doc("training runs used")]
-    collectives: Annotated[int, Doc("measured collectives used")]
-    products: Annotated[int, Doc("measured matrix products used")]
-    errors: Annotated[
-        Mapping[str, float | None],
-        Doc(
-            "mean absolute relative error of the runs; `held out`: each predicted without itself",
-            keys={
-                when: {"type": ["number", "null"]} | described(_ERROR)
-                for when in ("before", "after", "held out")
-            },
-        ),
-    ]
-    errors_of_others: Annotated[
-        dict[str, MeanErrors], Doc("of collectives and products, where there are any")
-    ]
-    constants: Annotated[list[FittedConstant], Doc("fitted constants")]
-    left_out: Annotated[list[str], Doc("measurements that cannot be used, and why")]
 
 
 def _mean(residuals: Floats | None) -> float | None:

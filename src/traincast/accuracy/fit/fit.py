@@ -46,7 +46,7 @@ def fitted_constant(
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Parameters fitted to measurements: the runs, all evidence with the runs first, and the residuals before, shape (rows,)."""
+    """Parameters fitted to runs (`measured`) and more evidence, the runs first; residuals `before`."""
 
     parameters: tuple[Parameter, ...]
     measured: MeasuredRuns
@@ -67,7 +67,7 @@ class Fitted:
     def left_out(
         self, groups: Sequence[Hashable] | None = None, progress: Callable[[str], Any] | None = None
     ) -> Floats:
-        """Return the residual of every run under parameters fitted without its group, shape (runs,); nan if not estimated.
+        """Return the residual of every run with parameters fitted without its group, shape (runs,), or nan.
 
         Groups are source × model × accelerator by default; a run whose group is None is never left out.
         """
@@ -105,25 +105,11 @@ def fit(
     steps: int = 20,
     progress: Callable[[str], Any] | None = None,
 ) -> Fitted:
-    """Fit parameters to runs and benchmarks; other constants keep the values of the catalogue.
+    """Fit parameters to runs (the bundled ones by default) and benchmarks.
 
-    Parameters
-    ----------
-    parameters : sequence of Parameter
-        Parameters to fit.
-    runs : sequence of Run, optional
-        Runs; the bundled ones by default.
-    benchmarks : sequence of Evidence
-        Other measurements.
-    equal : bool
-        Whether every run has the same weight, for runs of a user; else a group of n rows counts as n^0.65.
-    settle : bool
-        Whether parameters that the data do not determine return to their priors, and the others are fitted
-        once more.
-    steps : int
-        Maximum number of steps.
-    progress : callable, optional
-        Called with a line of text after every step.
+    With `equal` every run has the same weight, for runs of a user; else a group of n rows counts as n^0.65.
+    With `settle` parameters that the data do not determine return to their priors, and the others are fitted
+    once more. `progress` is called with a line of text after every step.
     """
     measured = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
     evidence = Together((measured, *benchmarks)) if benchmarks else measured

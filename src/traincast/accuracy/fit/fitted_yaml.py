@@ -49,7 +49,7 @@ def _flow(entry: Mapping[str, Any]) -> Any:
 
 
 def put(document: Any, constant: FittedConstant) -> None:
-    """Write a fitted value, with interval and source, into the document of what it is a constant of, in place."""
+    """Write a fitted value, with interval and source, into the document of its owner, in place."""
     parameter = constant.parameter
     low, value, high = (
         float(f"{x:.{SIGNIFICANT_DIGITS}g}") for x in (constant.low, constant.value, constant.high)

@@ -1,4 +1,4 @@
-"""Bounded robust least squares with priors, its confidence intervals, and fits with some groups of the data left out.
+"""Bounded robust least squares with priors, confidence intervals, and fits with groups of data left out.
 
 Parameters are in units of their priors: theta is the distance of the logarithm of a value from its prior in
 standard deviations, so that the residual of the prior is theta itself. A residual y of the data is the
@@ -34,43 +34,20 @@ class Data:
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """Result of a fit.
-
-    Parameters
-    ----------
-    theta : array, shape (parameters,)
-        The parameters.
-    residuals : array, shape (rows,)
-        Logarithm of predicted over measured.
-    jacobian : array, shape (rows, parameters)
-        Its derivatives.
-    deviation : array, shape (parameters,)
-        Standard deviation of each parameter, 1 before the fit: the larger of that from the curvature and of
-        the one that is robust against correlated rows of a group.
-    determined : array of bool, shape (parameters,)
-        Parameters that the data determine: those whose uncertainty they reduce.
-    free : array of bool, shape (parameters,)
-        Parameters that were fitted; others stay at their prior.
-    """
+    """Result of a fit: parameters, and the logarithm of predicted over measured of each row."""
 
     theta: Floats
     residuals: Floats
-    jacobian: Floats
-    deviation: Floats
-    determined: Bools
-    free: Bools
+    jacobian: Floats  # derivatives of the residuals, shape (rows, parameters)
+    deviation: Floats  # standard deviation of each parameter, 1 before the fit (see `deviations`)
+    determined: Bools  # parameters whose uncertainty the data reduce
+    free: Bools  # parameters that were fitted; others stay at their prior
 
 
 def solve(
     model: Model, data: Data, start: Floats, bounds: Bounds, steps: int = 20, free: Bools | None = None
 ) -> Solution:
-    """Fit parameters to data and priors with at most so many `steps`; those that are not `free` stay at their prior, 0.
-
-    Raises
-    ------
-    InputError
-        If scipy is not installed.
-    """
+    """Fit parameters to data and priors in at most `steps`; those not `free` stay at their prior, 0."""
     rows = np.flatnonzero(data.weights > 0)
     fitted = np.ones(len(start), bool) if free is None else free
     latest: list[Any] = [None, None, None]
@@ -108,7 +85,7 @@ def solution_at(theta: Floats, y: Floats, slopes: Floats, data: Data, free: Bool
 
 
 def least_squares(what: str) -> Any:
-    """Return the solver of scipy; raise InputError naming the command that needs it where it is not installed."""
+    """Return the solver of scipy; an InputError names the command that needs it where it is missing."""
     try:
         from scipy.optimize import least_squares as solver
     except ImportError:
@@ -118,7 +95,7 @@ def least_squares(what: str) -> Any:
 
 
 def _loss(weights: Floats) -> Callable[[Floats], Floats]:
-    """Return the loss, weighted soft l1 for the data and squares for the priors: ρ and its derivatives, shape (3, residuals)."""
+    """Return the loss and its derivatives: weighted soft l1 for the data, squares for the priors."""
 
     def loss(z: Floats) -> Floats:
         rho = np.vstack((z, np.ones_like(z), np.zeros_like(z)))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from traincast.accuracy.fit.benchmarks import KINDS
 from traincast.accuracy.fit.parameters import accelerator_name
@@ -22,6 +22,7 @@ from traincast.accuracy.logs import read as read_file
 from traincast.accuracy.runs.run import Run, readable
 from traincast.catalog.load import accelerator_called, load_system
 from traincast.core.errors import ErrorCollector, InputError
+from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of
 
@@ -31,8 +32,8 @@ Rows: TypeAlias = TrainingRows | CollectiveRows | GemmRows
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """Measurements on a system (the most similar of the catalogue, or of a file), and why others are left out."""
+class Measured(Result):
+    """Measurements on a system (the most similar one), and why others are left out; in JSON, counts."""
 
     system: System
     runs: tuple[Run, ...] = ()
@@ -41,13 +42,23 @@ class Measured:
     left_out: tuple[str, ...] = ()
 
     @property
-    def numbers(self) -> dict[str, int]:
-        """Number of measurements by kind."""
-        return {"runs": len(self.runs), "collectives": len(self.collectives), "products": len(self.products)}
+    def run_count(self) -> Annotated[int, Doc("training runs used", key="runs")]:
+        """Number of training runs."""
+        return len(self.runs)
+
+    @property
+    def collective_count(self) -> Annotated[int, Doc("measured collectives used", key="collectives")]:
+        """Number of timed collectives."""
+        return len(self.collectives)
+
+    @property
+    def product_count(self) -> Annotated[int, Doc("measured matrix products used", key="products")]:
+        """Number of timed matrix products."""
+        return len(self.products)
 
     def counts(self) -> str:
         """Return the number of measurements by kind, in words."""
-        return ", ".join(count_of(n, kind.removesuffix("s")) for kind, n in self.numbers.items() if n)
+        return ", ".join(count_of(n, kind.removesuffix("s")) for kind, n in self.to_dict().items() if n)
 
 
 def read(

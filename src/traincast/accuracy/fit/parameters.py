@@ -23,29 +23,19 @@ BOUND_SIGMAS: Final = 4.0  # bounds of a constant without explicit ones, in sigm
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """A constant to fit; an InputError if its path names nothing that can be fitted, or its numbers contradict each other.
+    """A constant to fit; its path and numbers are checked (InputError).
 
-    Parameters
-    ----------
-    path : str
-        Its place: ``"accelerator.matrix_sustained"``, ``"network.1.efficiency"``,
-        ``"stack.host.dispatch_seconds"`` or, for universal constants, ``"universal.host.straggling"``.
-    of : tuple of str
-        Accelerators, systems or stacks, by their names in the catalogue, that share the value; empty for
-        universal ones.
-    prior, sigma : float
-        Mean of the prior, above 0 [`unit`], and the standard deviation of its logarithm.
-    low, high : float, optional
-        Bounds; 4 sigma away if left out [`unit`].
-    meaning : str
-        Description.
+    Paths are ``"accelerator.matrix_sustained"``, ``"network.1.efficiency"``,
+    ``"stack.host.dispatch_seconds"`` or, for universal constants, ``"universal.host.straggling"``.
     """
 
     path: str
-    prior: float
-    sigma: float
-    of: tuple[str, ...] = ()
-    low: float = 0.0
+    prior: float  # mean of the prior, above 0 [`unit`]
+    sigma: float  # standard deviation of its logarithm
+    of: tuple[
+        str, ...
+    ] = ()  # accelerators, systems or stacks of the catalogue that share it; none if universal
+    low: float = 0.0  # bounds; 4 sigma away if left out [`unit`]
     high: float = 0.0
     meaning: str = ""
 
@@ -116,12 +106,12 @@ class Setting(NamedTuple):
     values: tuple[Any, ...]
 
     def system(self, system: System) -> System:
-        """Return a system with the values of its accelerator and its network; its software is applied by `assumed`."""
+        """Return a system with the values of its accelerator and network; `assumed` applies its software."""
         figures = {self.parameters[i].path: self.values[i] for i in touching_system(self.parameters, system)}
         return replace(system.with_figures(figures), software=()) if figures or system.software else system
 
     def assumed(self, stack: str, system: System) -> Assumptions:
-        """Return the assumptions of a stack on a system, with the values of its parameters and the universal ones."""
+        """Return the assumptions of a stack on a system, with values of the stack and universal ones."""
         changes = {self.parameters[i].field: self.values[i] for i in touching_stack(self.parameters, stack)}
         return with_fitted_values(system, resolve(stack)).with_values(changes)
 

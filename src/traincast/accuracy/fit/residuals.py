@@ -47,12 +47,12 @@ class Evidence(Protocol):
         """Weights, noise and groups of the residuals."""
 
     def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return log(predicted over measured), shape (rows,), and its derivatives by theta, shape (rows, parameters)."""
+        """Return log(predicted over measured), shape (rows,), and derivatives, shape (rows, parameters)."""
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredRuns:
-    """Measured runs as residuals of parameters; `equal` if every run has the same weight, as for runs of a user."""
+    """Measured runs as residuals of parameters; `equal` if every run has the same weight."""
 
     runs: Sequence[Run]
     parameters: tuple[Parameter, ...]
@@ -64,7 +64,7 @@ class MeasuredRuns:
 
     @cached_property
     def data(self) -> Data:
-        """Weights and noise: a group of n runs counts as n^0.65, a source at most as its independent measurements."""
+        """Weights and noise; a source counts at most as its independent measurements."""
         groups: list[Any] = [run.id if self.equal else group_of(run) for run in self.runs]
         group_sizes, source_sizes = Counter(groups), Counter(group[0] for group in groups)
         weights = [
@@ -83,7 +83,7 @@ class MeasuredRuns:
         return np.array([run.step_seconds or np.nan for run in self.runs])
 
     def predict(self, values: Iterable[float], only: Iterable[int] | None = None) -> Floats:
-        """Predict step times with values of the parameters, shape (runs,) [s]; nan without estimate or outside of `only`."""
+        """Predict step times with values of the parameters, shape (runs,); nan if not in `only` [s]."""
         setting = Setting(self.parameters, tuple(values))
         seconds = np.full(len(self.runs), np.nan)
         wanted = set(range(len(self.runs)) if only is None else only)
@@ -96,7 +96,7 @@ class MeasuredRuns:
         return seconds
 
     def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return log(predicted over measured), shape (runs,), and its derivatives by theta, shape (runs, parameters).
+        """Return log(predicted over measured), shape (runs,), and derivatives, shape (runs, parameters).
 
         A run that cannot be estimated has zeros. Each batch is evaluated once, with the parameters that touch
         it as columns: one row of their values, and one row for each parameter with that parameter nudged.
@@ -151,7 +151,7 @@ class Samples:
         return Data(weights, np.full(len(weights), self.noise), self.groups)
 
     def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return log(predicted over measured), shape (rows,), and its derivatives by theta, shape (rows, parameters)."""
+        """Return log(predicted over measured), shape (rows,), and derivatives, shape (rows, parameters)."""
         values = [parameter.value(x) for parameter, x in zip(self.parameters, theta, strict=True)]
         base = self.predicted(Setting(self.parameters, tuple(values)))
         slopes = np.zeros((len(self.measured), len(theta)))

@@ -187,7 +187,7 @@ def calibrate(
     if json:
         from traincast.ui.outputs.accuracy import CalibrateOutput
 
-        print_json(CalibrateOutput(result.record(), str(output)))
+        print_json(CalibrateOutput(result, str(output)))
     else:
         from traincast.ui.text.accuracy import calibration
         from traincast.ui.text.tables import show

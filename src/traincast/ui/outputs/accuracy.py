@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from traincast.accuracy.fit.calibrate import CalibrationRecord
+from traincast.accuracy.fit.calibrate import Calibration
 from traincast.accuracy.measure.measure import MeasuredRecord
 from traincast.accuracy.measure.training.compare import StepComparisonRecord
 from traincast.accuracy.validate import Report
@@ -24,7 +24,7 @@ class ValidateOutput(Result):
 class CalibrateOutput(Result):
     """A system calibrated to measurements."""
 
-    calibration: Annotated[CalibrationRecord, INLINE]
+    calibration: Annotated[Calibration, INLINE]
     output: Annotated[str, Doc("file that was written")]
 
 

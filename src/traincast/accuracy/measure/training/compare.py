@@ -96,7 +96,7 @@ class StepComparison:
             rows=rows,
             shapes=self.before.by_source,
             errors=StepErrors(**self.errors),
-            constants=[] if self.calibration is None else self.calibration.record().constants,
+            constants=[] if self.calibration is None else list(self.calibration.constants),
         )
 
 
