@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import maximum
 from traincast.core.errors import WHOLE, InputError, is_whole
 from traincast.core.knobs import (
     ALLOWED,
@@ -255,7 +256,7 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
     @property
     def expert_shards(self) -> Column:
         """Ranks that one sharded copy of the experts' weights is spread over."""
-        return np.maximum(self.expert_holders / self.replicas, 1)
+        return maximum(self.expert_holders / self.replicas, 1)
 
     def numbers(self) -> dict[str, Any]:
         """Return the numeric knobs by name."""

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
@@ -98,7 +97,7 @@ class _DataParallelTraffic:
         plan, nm = self.plan, self.nm
         replicated: Column = (
             time_of(self.between, "backward", stored)
-            if plan.zero >= 2 and np.any(plan.replicas != 1)
+            if plan.zero >= 2 and nonzero(plan.replicas != 1)
             else 0.0
         )
         if plan.zero == 3:
@@ -106,9 +105,7 @@ class _DataParallelTraffic:
             return nm * time_of(self.gather, "forward", executed), nm * time_of(
                 both, "backward", executed
             ) + replicated
-        passes = 1 + self.assumed.overlap.interleaved_window * is_group(plan.vp) * (
-            np.minimum(plan.pp, nm) - 1
-        )
+        passes = 1 + self.assumed.overlap.interleaved_window * is_group(plan.vp) * (minimum(plan.pp, nm) - 1)
         if plan.zero == 2:
             scattered = nm * time_of(self.scatter, "backward", executed)
         else:
@@ -178,7 +175,7 @@ def _replica_groups(
     def over(axis: Axis, kind: CollectiveKind) -> Curve:
         return collective_curve(kind, group(plan, axis, system.tiers), system, assumed, data_parallel=True)
 
-    between = over(replicas, "all-reduce") if np.any(plan.replicas != 1) else None
+    between = over(replicas, "all-reduce") if nonzero(plan.replicas != 1) else None
     if plan.zero == 0:
         reduction = over(all_ranks, "all-reduce")
         return _ReplicaGroup(False, reduction, reduction, between, shards)
@@ -197,7 +194,9 @@ def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -
     gather = {part: dense.gather(weight * cost.weights) for part, cost in used.items()}
     reduced = {part: dense.reduce(gradient * cost.weights) for part, cost in used.items()}
     between = {part: dense.synchronise(gradient * cost.weights) for part, cost in used.items()}
-    expert_weights = {part: cost.expert_weights for part, cost in used.items() if np.any(cost.expert_weights)}
+    expert_weights = {
+        part: cost.expert_weights for part, cost in used.items() if nonzero(cost.expert_weights)
+    }
     if expert_weights:
         experts = _replica_groups(
             plan, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed

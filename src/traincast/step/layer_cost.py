@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from traincast.core.columns import maximum, minimum
 from traincast.core.knobs import words
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.operations.operation import Gemm, Operation, total
 from traincast.step.pipeline_stages import Counts
 from traincast.times.operation_time import Timed
@@ -44,7 +45,7 @@ class PartCosts:
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
         """All columns in one `shape`, without a copy; a number stays one where it is 0."""
         columns = (getattr(self, field.name) for field in fields(self))
-        return PartCosts(*(np.broadcast_to(column, shape) if np.any(column) else 0.0 for column in columns))
+        return PartCosts(*(np.broadcast_to(column, shape) if nonzero(column) else 0.0 for column in columns))
 
     def take(self, index: Any) -> "PartCosts":
         """Rows of the columns, by a numpy index."""
@@ -106,7 +107,5 @@ def _squares(operations: list[Operation], plan: Plans) -> Column:
         for kernel in op.weight.kernels
         if isinstance(kernel, Gemm)
     ]
-    shapes = [
-        (np.minimum(matrix.m, matrix.n), np.maximum(matrix.m, matrix.n), matrix.batch) for matrix in matrices
-    ]
+    shapes = [(minimum(matrix.m, matrix.n), maximum(matrix.m, matrix.n), matrix.batch) for matrix in matrices]
     return total(batch * (4 * m**2 * n + 2 * m**3) for m, n, batch in shapes)

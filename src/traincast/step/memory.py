@@ -13,9 +13,10 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import maximum, minimum, where
 from traincast.core.knobs import words
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.operations.operation import Operation, total
 from traincast.step.pipeline_stages import Counts, Stages
 from traincast.times.collectives import is_group
@@ -52,7 +53,7 @@ class Footprint:
         saved = total(op.saved_bytes for op in operations)
         peak: Column = 0.0
         for op in operations:
-            peak = np.maximum(peak, op.peak_bytes) if np.any(op.peak_bytes) else peak
+            peak = maximum(peak, op.peak_bytes) if nonzero(op.peak_bytes) else peak
         live = 0 * saved + total(op.recomputed_bytes for op in operations)
         if (
             "full" in plan.recomputed
@@ -73,7 +74,7 @@ def memory(
     fullest = devices[0]
     for other in devices[1:]:
         fuller = total(other.values()) > total(fullest.values())
-        fullest = {name: np.where(fuller, other[name], fullest[name]) for name in fullest}
+        fullest = {name: where(fuller, other[name], fullest[name]) for name in fullest}
     return fullest
 
 
@@ -96,7 +97,7 @@ def devices_memory(
         if "activations" in words(
             plan.offload
         ):  # those of two layers are on the device, one at work and one on its way
-            saved = np.minimum(saved, 2 * _largest(footprints, stages.stored_parts[i], "saved"))
+            saved = minimum(saved, 2 * _largest(footprints, stages.stored_parts[i], "saved"))
         parts["activations"] = saved
         parts["logits"] = _largest(
             footprints,
@@ -114,7 +115,7 @@ def devices_memory(
         live = _largest(
             footprints, stages.stored_parts[i], "live"
         )  # in backward, when the logits are gone: the larger of the two counts
-        parts["workspace"] = np.maximum(live - parts["logits"], 0 * live) + matrix
+        parts["workspace"] = maximum(live - parts["logits"], 0 * live) + matrix
         parts["reserved"] = assumed.memory.allocator_share * total(
             column for name, column in parts.items() if name != "buffers"
         )
@@ -186,6 +187,6 @@ def _largest(footprints: Mapping[str, Footprint], counts: Counts, what: str) -> 
     """Return the largest value of a figure among the parts of a device."""
     largest: Column = 0.0
     for part, n in counts.items():
-        value = np.minimum(n, 1) * getattr(footprints[part], what)
-        largest = np.maximum(largest, value) if np.any(largest) else value
+        value = minimum(n, 1) * getattr(footprints[part], what)
+        largest = maximum(largest, value) if nonzero(largest) else value
     return largest

@@ -191,10 +191,17 @@ def distinct_devices(
 
 def stages(model: Model, plan: Plans) -> Stages:
     """Return the devices that decide time and memory, for columns of plans."""
-    pp, v = np.broadcast_arrays(np.asarray(plan.pp, float), np.asarray(plan.vp, float))
+    if isinstance(plan.pp, float) and isinstance(plan.vp, float):
+        return _stages_of_one(model, plan.pp, plan.vp, plan.schedule, plan.layout)
+    return _stages_of_many(model, plan.pp, plan.vp, plan.schedule, plan.layout)
+
+
+def _stages_of_many(model: Model, pps: Column, vps: Column, schedule: str, layout: str) -> Stages:
+    """Return the devices of columns of plans, padded to the same number for all."""
+    pp, v = np.broadcast_arrays(np.asarray(pps, float), np.asarray(vps, float))
     keys, row = np.unique(pp.ravel() * CHUNKS_PER_DEVICE_LIMIT + v.ravel(), return_inverse=True)
     pairs = [(int(key // CHUNKS_PER_DEVICE_LIMIT), int(key % CHUNKS_PER_DEVICE_LIMIT)) for key in keys]
-    pipelines = [distinct_devices(model, a, b, plan.schedule, plan.layout) for a, b in pairs]
+    pipelines = [distinct_devices(model, a, b, schedule, layout) for a, b in pairs]
     pipelines = pipelines or [(PipelineDevice(0, {}, {}),)]  # no rows
     length = max(map(len, pipelines))
     padded = [[*pipeline, *[pipeline[0]] * (length - len(pipeline))] for pipeline in pipelines]
@@ -219,3 +226,6 @@ def stages(model: Model, plan: Plans) -> Stages:
         tuple(counts("stored_parts", i) for i in range(length)),
         {part: float(n) for part, n in parts.items()},
     )
+
+
+_stages_of_one: Final = lru_cache(maxsize=4096)(_stages_of_many)  # of numbers, which can be hashed

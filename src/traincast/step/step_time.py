@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import log2, maximum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
@@ -135,7 +134,7 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
 
 def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
     """Return the exposed time of overlapped transfers; the slack of faster stages hides round trips [s]."""
-    spare = pace.busy + pace.late - pace.others / np.maximum(plan.pp - 1, 1)
+    spare = pace.busy + pace.late - pace.others / maximum(plan.pp - 1, 1)
     trips = schedule.round_trips(plan.pp, nm, plan.vp)
     return hop * (schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips) + trips * exposed_time(
         2 * hop - spare
@@ -144,9 +143,9 @@ def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column,
 
 def _straggling(plan: Plans, assumed: Assumptions) -> Column:
     """Return by how much the slowest of all ranks makes a step longer, relative to its work."""
-    return assumed.host.straggling * np.log2(np.maximum(plan.gpus / GPUS_WITHOUT_STRAGGLERS, 1))
+    return assumed.host.straggling * log2(maximum(plan.gpus / GPUS_WITHOUT_STRAGGLERS, 1))
 
 
 def _message(costs: Costs) -> Column:
     """Return the activation that a stage sends to the next, the same after every kind of layer [byte]."""
-    return next((part.message for part in costs.values() if np.any(part.message)), 0.0)
+    return next((part.message for part in costs.values() if nonzero(part.message)), 0.0)

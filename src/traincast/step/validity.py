@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -208,6 +209,7 @@ def reasons() -> tuple[str, ...]:
     return tuple(dict.fromkeys(rule.broken for rule in rules(uneven=False)))
 
 
+@lru_cache
 def _placement_rules(domain: int) -> tuple[Rule, ...]:
     """Return the rules on the placement of groups."""
     fast = tuple(f"fast_{axis}" for axis in AXES)
@@ -224,9 +226,12 @@ def _placement_rules(domain: int) -> tuple[Rule, ...]:
 
 def broken_rules(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule, Bools]:
     """Return the rules that a batch of plans breaks."""
-    rules = [rule for rule in (*RULES, *_placement_rules(domain)) if not rule.search_only]
-    holds = {rule: np.asarray(rule.holds(model, plan, gbs)) for rule in rules}
-    return {rule: ~mask for rule, mask in holds.items() if not mask.all()}
+    holds = {
+        rule: rule.holds(model, plan, gbs)
+        for rule in (*RULES, *_placement_rules(domain))
+        if not rule.search_only
+    }
+    return {rule: ~np.asarray(mask) for rule, mask in holds.items() if mask is not True and not np.all(mask)}
 
 
 def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
@@ -236,12 +241,11 @@ def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> No
     columns.
     """
     if isinstance(plan, Plan):
-        facts = {**vars(model), "groups": model.groups, **plan.columns().numbers(), "gbs": gbs}
-        broken = broken_rules(model, plan.columns(), gbs, domain)
-        problems = [
-            f"{rule.broken} ({', '.join(f'{name} = {facts[name]:.0f}' for name in rule.about)})"
-            for rule in broken
-        ]
+        columns, problems = plan.columns(), []
+        for rule in broken_rules(model, columns, gbs, domain):
+            facts = {**vars(model), "groups": model.groups, **columns.numbers(), "gbs": gbs}
+            about = ", ".join(f"{name} = {facts[name]:.0f}" for name in rule.about)
+            problems.append(f"{rule.broken} ({about})")
     else:
         problems = [
             f"{knob}: holds values that are no whole numbers of at least 1"

@@ -9,9 +9,8 @@ fastest of a library's algorithms and protocols.
 from functools import reduce
 from typing import NamedTuple
 
-import numpy as np
-
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import maximum, sign
 from traincast.core.quantities import Column
 from traincast.core.system import System, Tier
 from traincast.operations.operation import CollectiveKind, total
@@ -64,7 +63,7 @@ class AlphaBeta(NamedTuple):
 
     def seconds(self, V: Column) -> Column:
         """Return the time for a volume V [byte]; 0 for an empty one [s]."""
-        return V * self.per_byte + self.hops * np.sign(V)
+        return V * self.per_byte + self.hops * sign(V)
 
     def streaming(self, V: Column) -> Column:
         """Return the time in which a volume V streams over the slowest link, without latency [s]."""
@@ -109,7 +108,7 @@ def _unscaled_curve(
         ports = 1 + (tier.ports * within - 1) * is_group(
             within
         )  # a member alone in its domain uses one port, several use all
-        per_byte = np.maximum(per_byte, crossed / (ports * achieved_bandwidth(tier)))
+        per_byte = maximum(per_byte, crossed / (ports * achieved_bandwidth(tier)))
         hops = hops + tier.latency * (domains(n, within) - domains(n, beyond))
     a: Column = 1.0
     if kind == "all-reduce":
@@ -143,7 +142,7 @@ def all_to_all(
             sent = sent * nccl.distinct(copies, domains) / copies
         ports = tier.ports if i else 1.0
         seconds.append(
-            sent / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * np.sign(V)
+            sent / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * sign(V)
         )
     return total(seconds)
 
@@ -153,7 +152,7 @@ def _send_to_neighbour(V: Column, members: Group, system: System, assumed: Assum
     n, near = members
     spans = zip(system.tiers, (1.0, *near), (*near, n), strict=True)
     return reduce(
-        np.maximum,
+        maximum,
         (
             is_group(domains(beyond, within)) * point_to_point(V, tier, assumed, inner=tier is system.fast)
             for tier, within, beyond in spans

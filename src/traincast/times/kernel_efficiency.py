@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import ceil, maximum, minimum, sign, where
 from traincast.core.quantities import Column
 from traincast.core.system import Accelerator
 from traincast.operations.operation import Fused, Gemm, PassCount, Unit, total
@@ -39,18 +40,18 @@ def tiled(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
         return 1.0
     m, n = product.m, product.n
     rows, columns = (_tile_edge(size, assumed.kernels.tile) for size in (m, n))
-    tiles = product.batch * np.ceil(m / rows) * np.ceil(n / columns)
+    tiles = product.batch * ceil(m / rows) * ceil(n / columns)
     padded = tiles * rows * columns / (product.batch * m * n)
     if gpu.processors is None or not assumed.kernels.wave_loss:
         return padded
     waves = tiles * (rows * columns / assumed.kernels.tile**2) / gpu.processors
-    return padded * (1 + assumed.kernels.wave_loss * (np.ceil(waves) / waves - 1))
+    return padded * (1 + assumed.kernels.wave_loss * (ceil(waves) / waves - 1))
 
 
 def _tile_edge(size: Column, tile: float) -> Column:
     """Return the edge of a tile along a side: a full tile, or half of one if the side is no longer."""
     half = tile / TILE_FRACTION
-    return np.minimum(tile, half * np.ceil(size / half))
+    return minimum(tile, half * ceil(size / half))
 
 
 def aligned(product: Gemm, assumed: Assumptions) -> Column:
@@ -64,7 +65,7 @@ def aligned(product: Gemm, assumed: Assumptions) -> Column:
     is_aligned = (product.k % assumed.kernels.aligned_elements == 0) & (
         product.n % assumed.kernels.aligned_elements == 0
     )
-    return np.where(is_aligned, 1.0, assumed.kernels.misaligned_slowdown)
+    return where(is_aligned, 1.0, assumed.kernels.misaligned_slowdown)
 
 
 def burst(seconds: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
@@ -96,7 +97,7 @@ def attention(flops: Column, shapes: Fused, gpu: Accelerator, peak: Column, assu
         rate = rate * (
             assumed.attention.backward if gpu.attention_backward is None else gpu.attention_backward
         )
-        rate = rate / np.where(shapes.width > REFERENCE_HEAD_WIDTH, assumed.attention.wide_backward, 1)
+        rate = rate / where(shapes.width > REFERENCE_HEAD_WIDTH, assumed.attention.wide_backward, 1)
     elif gpu.attention_tile is not None:
         tile = gpu.attention_tile
     ideal = (
@@ -105,9 +106,9 @@ def attention(flops: Column, shapes: Fused, gpu: Accelerator, peak: Column, assu
         * (1 + assumed.attention.softmax / shapes.width)
         / (1 + assumed.attention.softmax / REFERENCE_HEAD_WIDTH)
     )
-    edge = tile / 2 * np.sign(1 - shapes.share)
+    edge = tile / 2 * sign(1 - shapes.share)
     seconds = ideal * (1 + (shapes.starts * assumed.attention.start + edge) / (shapes.share * shapes.keys))
     if gpu.processors is None:
         return seconds
-    longest = ideal * np.minimum(1 / shapes.share, MAX_ROW_IMBALANCE) * gpu.processors * tile / shapes.queries
-    return np.maximum(seconds + assumed.attention.tail * longest, longest)
+    longest = ideal * minimum(1 / shapes.share, MAX_ROW_IMBALANCE) * gpu.processors * tile / shapes.queries
+    return maximum(seconds + assumed.attention.tail * longest, longest)

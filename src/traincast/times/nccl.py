@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from traincast.core.columns import log2, maximum, minimum, sign, sqrt
 from traincast.core.quantities import Column
 from traincast.core.system import Tier
 from traincast.operations.operation import CollectiveKind
@@ -54,7 +55,7 @@ def is_group(members: Column) -> Column:
 
     1 for several members, 0 for one.
     """
-    return np.minimum(members - 1, 1)
+    return minimum(members - 1, 1)
 
 
 class Algorithm(NamedTuple):
@@ -74,14 +75,14 @@ class Algorithm(NamedTuple):
         """
         stream = V * self.per_byte
         if self.hops is not None:
-            stream = np.sqrt(stream * stream + self.hops * (self.hops + stream / 4))
+            stream = sqrt(stream * stream + self.hops * (self.hops + stream / 4))
         if self.fill_root is not None:
             stream = stream + self.fill_root * root_V
         return self.start + stream
 
     def scaled(self, factor: Column) -> "Algorithm":
         """Return the time with `factor` times the data."""
-        fill_root = None if self.fill_root is None else np.sqrt(factor) * self.fill_root
+        fill_root = None if self.fill_root is None else sqrt(factor) * self.fill_root
         return Algorithm(self.start, factor * self.per_byte, fill_root, self.hops)
 
 
@@ -93,10 +94,10 @@ class Protocols(NamedTuple):
 
     def seconds(self, V: Column) -> Column:
         """Return the time for a volume V [byte]; 0 for an empty one [s]."""
-        root = np.sqrt(V)
+        root = sqrt(V)
         return (
-            self.launch + reduce(np.minimum, (algorithm.seconds(V, root) for algorithm in self.ways))
-        ) * np.sign(V)
+            self.launch + reduce(minimum, (algorithm.seconds(V, root) for algorithm in self.ways))
+        ) * sign(V)
 
     def streaming(self, V: Column) -> Column:
         """Return the time of a volume V over the slowest link of a ring, without latency [s]."""
@@ -143,14 +144,14 @@ def protocols(
     start, hops = inner_fill + 2 * fill * path.beyond, passes * path.simple_hops * path.beyond
     algorithms = [
         Algorithm(passes * path.ll_hops, carried * path.ll_per_byte),
-        Algorithm(start, link, 0.5 * np.sqrt(inner_fill * link), hops),
+        Algorithm(start, link, 0.5 * sqrt(inner_fill * link), hops),
     ]
     if kind == "all-reduce":
         chain = 2 * (g - 1)
         levels = path.simple_tree + chain * path.chained
         tree_link = 2 * path.per_byte
         algorithms.append(Algorithm(path.ll_tree + chain * tiers[0].latency, path.ll_tree_per_byte))
-        algorithms.append(Algorithm(2 * fill + levels, tree_link, 0.5 * np.sqrt(levels * tree_link)))
+        algorithms.append(Algorithm(2 * fill + levels, tree_link, 0.5 * sqrt(levels * tree_link)))
         if tiers[0].switch_reduction is not None:
             algorithms.append(_switch_reduction(g, path, tiers[0].switch_reduction))
     return Protocols(launch_share * path.launch, tuple(algorithms))
@@ -164,9 +165,9 @@ def _switch_reduction(g: Column, path: _GroupPath, reduction: Column) -> Algorit
     GB/s for 5 to 8 H200 as published.
     """
     per_byte = path.inside * (1 + 1 / g) / reduction
-    link = np.maximum(per_byte, 2 * path.per_byte * path.beyond)
+    link = maximum(per_byte, 2 * path.per_byte * path.beyond)
     start = 2 * path.fill * path.inside + path.beyond * (path.simple_tree + 2 * (g - 1) * path.chained)
-    return Algorithm(start, link, 0.5 * np.sqrt(start * link))
+    return Algorithm(start, link, 0.5 * sqrt(start * link))
 
 
 def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _GroupPath:
@@ -178,22 +179,22 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _GroupP
     slow = inside / _ll_inner_bandwidth(fast, near[0])
     tree_bytes = 2 * slow
     fill = _simple_hop(fast, False)
-    chained = np.minimum(fill, MAX_INNER_HOP_SHARE * _simple_hop(outer[0], True))
+    chained = minimum(fill, MAX_INNER_HOP_SHARE * _simple_hop(outer[0], True))
     ll_hops, simple_hops = inner_hops * fast.latency, inner_hops * chained
     ll_tree, simple_tree, outer_launch = 0 * ll_hops, 0 * ll_hops, 0 * ll_hops
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
         crossed = is_group(domains(beyond, within))
-        hops, levels = domains(n, within) - domains(n, beyond), 2 * np.log2(beyond / within)
+        hops, levels = domains(n, within) - domains(n, beyond), 2 * log2(beyond / within)
         wide = _outer_bandwidth(tier, within, data_parallel)
-        narrow = np.minimum(_ll_bandwidth(tier) * np.sqrt(within), wide / 2)
-        per_byte = np.maximum(per_byte, crossed / wide)
-        slow = np.maximum(slow, crossed / narrow)
+        narrow = minimum(_ll_bandwidth(tier) * sqrt(within), wide / 2)
+        per_byte = maximum(per_byte, crossed / wide)
+        slow = maximum(slow, crossed / narrow)
         ll_hops = ll_hops + hops * tier.latency
         simple_hops = simple_hops + hops * _simple_hop(tier, True)
         ll_tree = ll_tree + 2 * levels * tier.latency
         simple_tree = simple_tree + levels * _simple_hop(tier, True)
         tree_bytes = tree_bytes + levels / narrow
-        outer_launch = np.maximum(outer_launch, crossed * _launch(tier, True))
+        outer_launch = maximum(outer_launch, crossed * _launch(tier, True))
     launch = is_group(n) * _launch(fast, False) + outer_launch
     across = is_group(domains(n, near[0]))
     return _GroupPath(
@@ -222,8 +223,8 @@ def _simple_hop(tier: Tier, outside: bool) -> Column:
     """Return the latency of one hop of Simple [s]."""
     if tier.simple_latency is not None:
         return tier.simple_latency
-    latency: Column = np.maximum(
-        tier.latency, np.minimum(MAX_SIMPLE_TO_LL_HOP[outside] * tier.latency, SIMPLE_HOP_SECONDS[outside])
+    latency: Column = maximum(
+        tier.latency, minimum(MAX_SIMPLE_TO_LL_HOP[outside] * tier.latency, SIMPLE_HOP_SECONDS[outside])
     )
     return latency
 
@@ -231,7 +232,7 @@ def _simple_hop(tier: Tier, outside: bool) -> Column:
 def _ll_bandwidth(tier: Tier) -> Column:
     """Return the bandwidth of LL over one port [byte/s]."""
     return (
-        np.minimum(LL_BANDWIDTH, MAX_LL_SHARE * achieved_bandwidth(tier))
+        minimum(LL_BANDWIDTH, MAX_LL_SHARE * achieved_bandwidth(tier))
         if tier.ll_bandwidth is None
         else tier.ll_bandwidth
     )
@@ -241,7 +242,7 @@ def _inner_bandwidth(tier: Tier, members: Column) -> Column:
     """Return the bandwidth in a fast domain: all links over switches, the group's in a mesh [byte/s]."""
     if not tier.mesh:
         return achieved_bandwidth(tier) * torus_axes(tier, members)
-    return achieved_bandwidth(tier) * (np.maximum(members, 2) - 1) / (float(tier.size or 2) - 1)
+    return achieved_bandwidth(tier) * (maximum(members, 2) - 1) / (float(tier.size or 2) - 1)
 
 
 def torus_axes(tier: Tier, members: Column) -> Column:
@@ -255,7 +256,7 @@ def torus_axes(tier: Tier, members: Column) -> Column:
     """
     if tier.axes == 1:
         return 1.0
-    axes: Column = np.clip(np.log(np.maximum(members, 1)) / np.log(tier.side), 1, tier.axes)
+    axes: Column = np.clip(np.log(maximum(members, 1)) / np.log(tier.side), 1, tier.axes)
     return axes
 
 
@@ -269,7 +270,7 @@ def _outer_bandwidth(tier: Tier, within: Column, data_parallel: bool) -> Column:
     """Return the bandwidth between domains of a group with `within` members in each [byte/s]."""
     ports = tier.ports * within
     if tier.lost_ports is not None:
-        ports = ports * (1 - tier.lost_ports / np.maximum(ports, 1))
+        ports = ports * (1 - tier.lost_ports / maximum(ports, 1))
     share = tier.efficiency
     if data_parallel and (tier.dp_alone is not None or tier.dp_several is not None):
         single = share if tier.dp_alone is None else tier.dp_alone  # efficiency of one member in a domain
@@ -289,7 +290,7 @@ def all_to_all(
     """
     n, near = members
     spans = (1.0, *near, n)
-    seconds, streams = launch_share * _path(members, tiers, False).launch * np.sign(V), []
+    seconds, streams = launch_share * _path(members, tiers, False).launch * sign(V), []
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
         if copies is not None:
@@ -297,11 +298,11 @@ def all_to_all(
         partners = (beyond / within - 1) / PEERS_PER_WORK
         latency = (
             2 * is_group(domains(beyond, within)) * _simple_hop(tier, i > 0) + partners * tier.latency
-        ) * np.sign(V)
+        ) * sign(V)
         stream = sent / (_outer_bandwidth(tier, 1.0, False) if i else _inner_bandwidth(tier, beyond))
         seconds = seconds + latency
-        streams.append(stream + 0.5 * np.sqrt(latency * stream))
-    return seconds + reduce(np.maximum, streams)
+        streams.append(stream + 0.5 * sqrt(latency * stream))
+    return seconds + reduce(maximum, streams)
 
 
 def distinct(copies: Column, domains: Column) -> Column:
@@ -315,6 +316,6 @@ def message(V: Column, tier: Tier, inner: bool, launch_share: float = 1.0) -> Co
     `V`: size of the message [byte].
     """
     wide = _inner_bandwidth(tier, 2.0) if inner else _outer_bandwidth(tier, 1.0, False)
-    narrow = _ll_inner_bandwidth(tier, 2.0) if inner else np.minimum(_ll_bandwidth(tier), wide / 2)
-    fastest: Column = np.minimum(tier.latency + V / narrow, _simple_hop(tier, not inner) + V / wide)
+    narrow = _ll_inner_bandwidth(tier, 2.0) if inner else minimum(_ll_bandwidth(tier), wide / 2)
+    fastest: Column = minimum(tier.latency + V / narrow, _simple_hop(tier, not inner) + V / wide)
     return launch_share * _launch(tier, not inner) + fastest

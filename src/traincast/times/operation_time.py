@@ -1,11 +1,10 @@
 """Time of an operation on a rank: arithmetic, memory traffic and communication of its passes."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import log2, maximum, where
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
@@ -38,11 +37,25 @@ class PassSeconds:
 
     def times(self, n: Column) -> "PassSeconds":
         """Return the time of n such passes."""
-        return PassSeconds(*(n * getattr(self, part.name) for part in fields(self)))
+        return PassSeconds(
+            n * self.compute,
+            n * self.memory,
+            n * self.comm,
+            n * self.exchange,
+            n * self.dispatch,
+            n * self.hidden,
+        )
 
     def __add__(self, other: "PassSeconds") -> "PassSeconds":
         """Return the time of both passes, one after the other."""
-        return PassSeconds(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
+        return PassSeconds(
+            self.compute + other.compute,
+            self.memory + other.memory,
+            self.comm + other.comm,
+            self.exchange + other.exchange,
+            self.dispatch + other.dispatch,
+            self.hidden + other.hidden,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,7 @@ def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions
     def seconds_of(call: Collective) -> Column:
         seconds = _collective_seconds(call, plan, system, assumed)
         if call.over == "tp" and nonzero(assumed.collectives.skew_seconds):
-            return seconds + assumed.collectives.skew_seconds * np.log2(plan.tp)
+            return seconds + assumed.collectives.skew_seconds * log2(plan.tp)
         return seconds
 
     comm = total(seconds_of(call) for call in work.collectives if call.over not in EXPERT_AXES)
@@ -160,8 +173,8 @@ def overlapped(timed: Timed, assumed: Assumptions) -> Timed:
     ]
     sent = total(seconds.exchange for seconds in passes)
     work = total(seconds.compute + seconds.memory + seconds.comm for seconds in passes)
-    exposed = np.maximum(sent - work, assumed.overlap.ep_overlapped * sent)
-    share = np.where(sent > 0, exposed / np.where(sent > 0, sent, 1.0), 1.0)
+    exposed = maximum(sent - work, assumed.overlap.ep_overlapped * sent)
+    share = where(sent > 0, exposed / where(sent > 0, sent, 1.0), 1.0)
 
     def divided(seconds: PassSeconds) -> PassSeconds:
         return replace(seconds, exchange=share * seconds.exchange, hidden=(1 - share) * seconds.exchange)

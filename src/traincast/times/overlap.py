@@ -4,13 +4,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from traincast.core.columns import maximum, minimum, sqrt, where
 from traincast.core.quantities import Column, nonzero
 from traincast.operations.operation import total
 
 
 def exposed_time(x: Column) -> Column:
     """Return x where it is positive, else 0 (as 0 x, which keeps the unit)."""
-    return np.maximum(x, 0 * x)
+    return maximum(x, 0 * x)
 
 
 def panelled(x: Column, nb: Column, busy: Column) -> Column:
@@ -40,7 +41,7 @@ def layer_by_layer(
     exposed = total(exposed_time(x - t) * n for x, t, n in zip(collective, busy, layers, strict=True))
     first = 0 * collective[0]
     for x, t, n in zip(collective, busy, layers, strict=True):
-        first = np.maximum(first, (x - exposed_time(x - t)) * np.minimum(n, 1))
+        first = maximum(first, (x - exposed_time(x - t)) * minimum(n, 1))
     if not nonzero(contention):
         return exposed + first
     streaming = total(x * n for x, n in zip(collective if streams is None else streams, layers, strict=True))
@@ -56,15 +57,15 @@ def paced_by(host: Column, device: Column) -> Column:
     `host, device`: time of each alone [s].
     """
     both = np.square(host) ** 2 + np.square(device) ** 2
-    longer: Column = np.sqrt(np.sqrt(both))
+    longer: Column = sqrt(sqrt(both))
     return longer
 
 
 def largest(values: Sequence[Column]) -> tuple[Column, Column]:
     """Return the row-by-row largest of several columns, and the index of the column it is from."""
-    maximum: Column = values[0]
+    longest: Column = values[0]
     index: Column = 0.0
     for i, value in enumerate(values[1:], 1):
-        index = np.where(value > maximum, float(i), index)
-        maximum = np.maximum(maximum, value)
-    return maximum, index
+        index = where(value > longest, float(i), index)
+        longest = maximum(longest, value)
+    return longest, index

@@ -8,10 +8,9 @@ other; the part of an axis outside a fast domain has its place in that order.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
-
+from traincast.core.columns import ceil, common_divisor, floor, maximum, minimum
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Tier
 from traincast.operations.operation import Axis
 
@@ -30,7 +29,7 @@ class Group(NamedTuple):
 
 def domains(members: Column, within: Column) -> Column:
     """Count the domains that a group fills; on columns a quotient is far faster than ``//``."""
-    count: Column = np.floor(members / within)
+    count: Column = floor(members / within)
     return count
 
 
@@ -56,7 +55,7 @@ def _members(plan: Plans, axis: Axis) -> Column:
         case "expert shards":
             return plan.expert_shards
         case "expert replicas":
-            return np.minimum(plan.expert_holders, plan.replicas)
+            return minimum(plan.expert_holders, plan.replicas)
     degree: Column = getattr(plan, axis)
     return degree
 
@@ -119,9 +118,9 @@ def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> C
 
 def _largest_fitting_divisor(degree: Column, room: Column) -> Column:
     """Return the largest divisor of a degree that fits into a room (as in `System.domain`)."""
-    n = np.maximum(degree, 1)
-    parts = np.ceil(n / np.maximum(np.floor(room), 1))
-    while np.any(odd := n / parts != domains(n, parts)):
+    n = maximum(degree, 1)
+    parts = ceil(n / maximum(floor(room), 1))
+    while nonzero(odd := n / parts != domains(n, parts)):
         parts = parts + odd
     divisor: Column = n / parts
     return divisor
@@ -129,5 +128,5 @@ def _largest_fitting_divisor(degree: Column, room: Column) -> Column:
 
 def _common_divisor(degree: Column, room: Column) -> Column:
     """Return the greatest common divisor of a degree and a room, 1 without room."""
-    places = np.maximum(np.floor(room), 1)
-    return np.gcd(np.asarray(degree, np.int64), np.asarray(places, np.int64)) * 1.0
+    places = maximum(floor(room), 1)
+    return common_divisor(degree, places)

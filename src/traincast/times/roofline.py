@@ -1,8 +1,7 @@
 """Time of an operation's arithmetic and memory traffic (arXiv 2410.00273, compute and memory times)."""
 
-import numpy as np
-
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import maximum, minimum
 from traincast.core.precision import Precision, Rate
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Accelerator
@@ -70,7 +69,7 @@ def streamed(nbytes: Column, gpu: Accelerator, assumed: Assumptions) -> Column:
     rate = memory_rate(gpu, assumed)
     if gpu.cache_bytes is None or gpu.cache_bandwidth is None or not assumed.kernels.sustained_bandwidth:
         return nbytes / rate
-    cached = np.minimum(nbytes, gpu.cache_bytes)
+    cached = minimum(nbytes, gpu.cache_bytes)
     return cached / gpu.cache_bandwidth + (nbytes - cached) / rate
 
 
@@ -88,7 +87,7 @@ def exposed_memory(work: PassCount, compute: Column, gpu: Accelerator, assumed: 
     traffic = streamed(work.nbytes, gpu, assumed)
     if always_exposed is None:
         return exposed_time(traffic - compute)
-    return np.maximum(traffic - compute, streamed(always_exposed, gpu, assumed))
+    return maximum(traffic - compute, streamed(always_exposed, gpu, assumed))
 
 
 def _always_exposed_bytes(work: PassCount, assumed: Assumptions) -> Column | None:
@@ -99,7 +98,7 @@ def _always_exposed_bytes(work: PassCount, assumed: Assumptions) -> Column | Non
     outputs: Column = assumed.kernels.outputs_exposed
     if any(isinstance(kernel, Gemm) and kernel.layout == "grouped" for kernel in work.kernels):
         grouped = assumed.kernels.grouped_exposed
-        inputs, outputs = np.maximum(inputs, grouped), np.maximum(outputs, grouped)
+        inputs, outputs = maximum(inputs, grouped), maximum(outputs, grouped)
     casts = assumed.kernels.casts_exposed
     if not (nonzero(inputs) or nonzero(outputs) or nonzero(casts)):
         return None

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import maximum, minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
@@ -22,15 +21,15 @@ def transfer(message: Column, stages: Group, system: System, assumed: Assumption
     `message`: activation of one micro-batch [byte]; 0 for one stage.
     """
     links = _links(message, stages, system, assumed)
-    return total(count * seconds for count, seconds in links) / np.maximum(stages.members - 1, 1)
+    return total(count * seconds for count, seconds in links) / maximum(stages.members - 1, 1)
 
 
 def slowest_stage_link(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
     """Return the mean time of the slowest stage's two links, which paces the pipeline [s]."""
     (inner, within), *outer = _links(message, stages, system, assumed)
-    slowest: Column = within * np.minimum(inner, 1)
+    slowest: Column = within * minimum(inner, 1)
     for count, seconds in outer:
-        slowest = np.maximum(slowest, seconds * np.minimum(count, 1))
+        slowest = maximum(slowest, seconds * minimum(count, 1))
     has_near_neighbour = is_group(
         stages.near[0]
     )  # 1 if the stage on its other side is in the same domain, else 0
@@ -70,4 +69,4 @@ def stage_transfer(
         return direct
     gather = collective("all-gather", message, group(plan, "tp", system.tiers), system, assumed)
     scattered = of(message / plan.tp, stages, system, assumed) + gather * is_group(plan.pp)
-    return direct + assumed.collectives.transfers_scattered * (np.minimum(scattered, direct) - direct)
+    return direct + assumed.collectives.transfers_scattered * (minimum(scattered, direct) - direct)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from traincast.core.columns import ceil, floor, maximum, minimum
 from traincast.core.quantities import Column
 from traincast.times.collectives import is_group
 
@@ -162,7 +163,7 @@ class OneForwardOneBackward(Schedule):
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
         """pp - stage; interleaved (2 (pp - stage - 1) + (v - 1) pp + 1)/v (arXiv 2205.05198, 4.2.3)."""
-        return np.minimum(pp - stage + is_group(v) * ((pp - 1 - 2 * stage) / v + stage), microbatches)
+        return minimum(pp - stage + is_group(v) * ((pp - 1 - 2 * stage) / v + stage), microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
         """Return fill and drain, plus round trips without interleaving; for transfers up to F/(2v) with it.
@@ -175,7 +176,7 @@ class OneForwardOneBackward(Schedule):
 
     def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
         """Return nearly one for every micro-batch, unless interleaved."""
-        return (1 - is_group(v)) * (microbatches - 1 - np.ceil((microbatches - 1) / pp))
+        return (1 - is_group(v)) * (microbatches - 1 - ceil((microbatches - 1) / pp))
 
 
 @dataclass(frozen=True)
@@ -203,18 +204,18 @@ class ZeroBubbleH1(Schedule):
         barrier: bool = False,
     ) -> Column:
         """Return (F + B - W)/T for W the shortest (arXiv 2401.10241, table 2); a longer W hides no more."""
-        hidden = np.minimum(weight, forward)
+        hidden = minimum(weight, forward)
         if barrier:
-            hidden = np.minimum(hidden, backward)
+            hidden = minimum(hidden, backward)
         return (forward + backward - hidden) / (forward + backward + weight)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
         """Return pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 2)."""
-        return np.minimum(pp, microbatches)
+        return minimum(pp, microbatches)
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
         """Return the index of the stage."""
-        return np.minimum(stage + 0 * pp, microbatches)
+        return minimum(stage + 0 * pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
         """Return twice those of fill and drain, for transfers up to W/2, W the shortest, and nm >= 2 pp."""
@@ -247,16 +248,16 @@ class ZeroBubbleH2(Schedule):
 
         With a barrier at least F: the last device starts that much late for every stage before it.
         """
-        left = np.maximum(forward + backward - 2 * np.minimum(weight, forward), forward if barrier else 0.0)
+        left = maximum(forward + backward - 2 * minimum(weight, forward), forward if barrier else 0.0)
         return left / (forward + backward + weight)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
         """Return 2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 2)."""
-        return np.minimum(2 * pp - 1, microbatches)
+        return minimum(2 * pp - 1, microbatches)
 
     def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
         """Return twice the index of the stage."""
-        return np.minimum(2 * stage + 0 * pp, microbatches)
+        return minimum(2 * stage + 0 * pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
         """Return those of fill and drain: loops of twice the micro-batches hide the others."""
@@ -287,7 +288,7 @@ class ZeroBubble2p(ZeroBubbleH2):
 
         No order can do better. The one simulated takes up to a pass of each device more.
         """
-        left = np.maximum(backward - forward, forward if barrier else 0.0)
+        left = maximum(backward - forward, forward if barrier else 0.0)
         return left / (forward + backward + weight)
 
 
@@ -329,21 +330,17 @@ class ZeroBubbleV(Schedule):
         the longest and the shortest of F, B and W less. A barrier costs F/2 for each stage at F = B = W.
         """
         F, B, W = forward, backward, weight
-        left = np.maximum(np.maximum(F, B) - W, F - (B + W) / 2)
-        late = (
-            np.maximum(np.maximum(F - B / 2, B / 2), W / 2)
-            if barrier
-            else np.maximum(np.abs(F - B), W - F) / 2
-        )
-        return np.maximum(left, late) / (F + B + W)
+        left = maximum(maximum(F, B) - W, F - (B + W) / 2)
+        late = maximum(maximum(F - B / 2, B / 2), W / 2) if barrier else maximum(np.abs(F - B), W - F) / 2
+        return maximum(left, late) / (F + B + W)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
         """Return pp on every device: 2 pp chunks (arXiv 2401.10241, section 6)."""
-        return np.minimum(pp, microbatches)
+        return minimum(pp, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
         """Return the simulated count for F = B = W, transfers up to F/4; others differ by up to a third."""
-        return np.maximum(6 * (pp - 1) - 2, 0)
+        return maximum(6 * (pp - 1) - 2, 0)
 
 
 @dataclass(frozen=True)
@@ -386,16 +383,16 @@ class DualPipe(Schedule):
         which takes up to one F less.
         """
         F, B, W = forward, backward, weight
-        left = F + np.maximum(np.maximum(B + np.maximum(F, B) - W, F), B)
-        return np.maximum(pp / 2 - 1, 0) / np.maximum(pp - 1, 1) * left / (F + B + W)
+        left = F + maximum(maximum(B + maximum(F, B) - W, F), B)
+        return maximum(pp / 2 - 1, 0) / maximum(pp - 1, 1) * left / (F + B + W)
 
     def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
         """Return pp + 1 on every device (arXiv 2412.19437, table 2)."""
-        return np.minimum(pp + 1, microbatches)
+        return minimum(pp + 1, microbatches)
 
     def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
         """Return the simulated count for F = B = W: a pair of passes waits for the inputs of both."""
-        return 3 * np.maximum(pp / 2 - 1, 0) + microbatches - np.floor((microbatches + pp - 4) / pp)
+        return 3 * maximum(pp / 2 - 1, 0) + microbatches - floor((microbatches + pp - 4) / pp)
 
 
 SCHEDULES: Final[dict[str, Schedule]] = {
