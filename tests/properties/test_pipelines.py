@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from traincast.core.errors import InputError
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times.pipeline.schedules import SCHEDULES, Passes
 from traincast.times.pipeline.simulation import simulate
 
 EXACT = {"rel": 1e-9, "abs": 1e-9}
@@ -40,7 +40,9 @@ def uniform(name, pp, microbatches, v, times, transfer=0.0):
 def closed(name, pp, microbatches, v, times, barrier):
     """nm T + lost (pp - 1) T."""
     total = sum(times)
-    return microbatches * total + SCHEDULES[name].lost(*times, pp, v, barrier=barrier) * (pp - 1) * total
+    return (
+        microbatches * total + SCHEDULES[name].lost(Passes(*times), pp, v, barrier=barrier) * (pp - 1) * total
+    )
 
 
 def both_ways(timeline):
@@ -89,7 +91,7 @@ def test_the_papers_forms_where_they_hold(times):
     pp, total = 8, sum(times)
 
     def lost(name):
-        return SCHEDULES[name].lost(F, B, W, pp, 1) * (pp - 1) * total
+        return SCHEDULES[name].lost(Passes(F, B, W), pp, 1) * (pp - 1) * total
 
     if min(F, B) >= W:
         assert lost("zb-h1") == pytest.approx((pp - 1) * (F + B - W))
@@ -236,7 +238,7 @@ def test_1f1b_is_the_closed_form_of_the_papers_to_the_last_bit():
     assert (schedule.in_flight(pp, 0.0, microbatches, v) == in_flight).all()
     busy = 3.0 * microbatches
     bubble = (pp - 1) * busy / microbatches / v
-    assert (pp - 1) * 3.0 * schedule.lost(1.0, 1.0, 1.0, pp, v) == pytest.approx(bubble, rel=1e-14)
+    assert (pp - 1) * 3.0 * schedule.lost(Passes(1.0, 1.0, 1.0), pp, v) == pytest.approx(bubble, rel=1e-14)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -246,8 +248,8 @@ def test_columns_equal_numbers(name):
     pp, nm, v = np.array([2.0, 4, 8]), np.array([8.0, 16, 64]), np.array([1.0, 2, 2])
     F, B, W = np.array([1.0, 2, 3]), np.array([2.0, 2, 1]), np.array([1.0, 3, 2])
     columns = (
-        schedule.lost(F, B, W, pp, v),
-        schedule.lost(F, B, W, pp, v, barrier=True),
+        schedule.lost(Passes(F, B, W), pp, v),
+        schedule.lost(Passes(F, B, W), pp, v, barrier=True),
         schedule.in_flight(pp, 1.0, nm, v),
         schedule.deferred(pp, 1.0, nm),
         schedule.exposed_transfers(pp, nm, v),
@@ -257,8 +259,8 @@ def test_columns_equal_numbers(name):
         one = float(pp[row]), float(nm[row]), float(v[row])
         times = float(F[row]), float(B[row]), float(W[row])
         numbers = (
-            schedule.lost(*times, one[0], one[2]),
-            schedule.lost(*times, one[0], one[2], barrier=True),
+            schedule.lost(Passes(*times), one[0], one[2]),
+            schedule.lost(Passes(*times), one[0], one[2], barrier=True),
             schedule.in_flight(one[0], 1.0, one[1], one[2]),
             schedule.deferred(one[0], 1.0, one[1]),
             schedule.exposed_transfers(*one),

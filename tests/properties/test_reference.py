@@ -234,9 +234,9 @@ NO_BYTES = dict.fromkeys(("logits", "gathered", "buffers", "workspace", "reserve
 def reference_step(c, ops):
     """Seconds of one step and bytes of one rank, both by component."""
     parts = [part for op in ops.values() for part in (op.forward, op.backward)]
-    again = sum(op.recompute.t for op in ops.values() if op.recompute)
+    again = sum(op.again.t for op in ops.values() if op.again)
     t_f = sum(op.forward.t for op in ops.values())
-    t_b = sum(op.backward.t + (op.recompute.t if op.recompute else 0) for op in ops.values())
+    t_b = sum(op.backward.t + (op.again.t if op.again else 0) for op in ops.values())
     W, saved, message = (
         sum(op.W for op in ops.values()),
         sum(op.saved for op in ops.values()),
@@ -393,7 +393,18 @@ def estimated(c):
     timed, where = time_part(operations, plan, system, assumed), stages(model, plan)
     seconds = step({"dense": cost_part(timed, plan)}, plan, where, c.gbs, system, assumed)
     held = memory({"dense": Footprint.of(operations, plan)}, plan, where, c.gbs, assumed)
-    return Estimate(model, system, plan, c.gbs, assumed, {"dense": timed}, where, seconds, held)
+    return Estimate(
+        model=model,
+        system=system,
+        plan=plan,
+        columns=plan,
+        gbs=c.gbs,
+        assumptions=assumed,
+        timed={"dense": timed},
+        stages=where,
+        step=seconds,
+        components=held,
+    )
 
 
 def close(value, scale=0.0):
@@ -410,11 +421,11 @@ def test_the_model_is_the_paper(c):
     assert [one.operation.name for one in timed] == list(ops)
     for one, (name, want) in zip(timed, ops.items(), strict=True):
         assert (one.operation.weights * c.E, one.operation.saved_bytes) == close((want.W, want.saved)), name
-        assert (one.recompute is None) == (want.recompute is None), name
+        assert (one.recompute is None) == (want.again is None), name
         for got, way in (
             (one.forward, want.forward),
             (one.backward, want.backward),
-            (one.recompute, want.recompute),
+            (one.recompute, want.again),
         ):
             if way is not None:
                 assert got.total == close(way.t), name

@@ -331,7 +331,7 @@ def test_an_accelerator_that_is_varied_is_none_that_was_measured():
             base.with_figures({"accelerator.matrix_flops": np.array([989.4e12, 2e15])}),
         )
     )
-    assert capacity.interval[1] == pytest.approx(own.interval[1])
+    assert capacity.interval[1] == pytest.approx(float(own.interval[1]))
     assert capacity.fits_probability[0] < capacity.fits_probability[1]
     assert deviation(varied.case, KNOWN)[0] == pytest.approx(
         math.hypot(float(deviation(own.case, KNOWN)), KNOWN.new_accelerator)

@@ -230,7 +230,8 @@ class Estimates(StepEstimate[Floats]):
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of every figure."""
-        return np.broadcast_shapes(np.shape(self.step.seconds), *map(np.shape, self.components.values()))
+        columns = self.step.seconds, self.system.accelerator.hbm_bytes, *self.components.values()
+        return np.broadcast_shapes(*map(np.shape, columns))
 
     def _figure(self, value: Column) -> Floats:
         return np.broadcast_to(value, self.shape)

@@ -16,7 +16,7 @@ from traincast.step.optimizer import optimizer_seconds
 from traincast.step.pipeline_stages import Stages
 from traincast.times.overlap import exposed_time, largest, paced_by
 from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer
-from traincast.times.pipeline.schedules import SCHEDULES, Schedule
+from traincast.times.pipeline.schedules import SCHEDULES, Passes, Schedule
 
 GPUS_WITHOUT_STRAGGLERS: Final = 8  # a node: its GPUs rarely wait for each other
 
@@ -53,9 +53,8 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     pace = _slowest_device(costs, stages, plan.pp, assumed)
     forward, backward = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "backward"))
     weight = sum_of(costs, stages.model_parts, "weight") if schedule.splits_backward else 0.0
-    lost = schedule.lost(
-        forward, backward - weight, weight, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier
-    )
+    passes = Passes(forward, backward - weight, weight)
+    lost = schedule.lost(passes, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
     link = links(costs, plan, system, assumed)
     per_microbatch = 2 * schedule.transfers(plan.vp) * link.blocking  # forward and backward
     bubble = lost * (pace.others + (plan.pp - 1) * per_microbatch)

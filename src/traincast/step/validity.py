@@ -44,6 +44,15 @@ def _of_experts(holds: Callable[[Experts, Plans], Any]) -> Callable[[Model, Plan
     return lambda model, plan, gbs: True if model.experts is None else holds(model.experts, plan)
 
 
+def _divides(knob: str, figure: str, noun: str) -> Rule:
+    """Return the rule that a degree divides a figure of the model."""
+    return Rule(
+        f"{knob} does not divide {noun}",
+        (knob, figure),
+        lambda model, plan, gbs: getattr(model, figure) % getattr(plan, knob) == 0,
+    )
+
+
 EVEN: Final = Rule(
     "pp does not divide the layers",
     ("pp", "layers"),
@@ -57,11 +66,7 @@ EVEN_VIRTUAL: Final = Rule(
     search_only=True,
 )
 RULES: Final = (
-    Rule(
-        "tp does not divide the attention heads",
-        ("tp", "heads"),
-        lambda model, plan, gbs: model.heads % plan.tp == 0,
-    ),
+    _divides("tp", "heads", "the attention heads"),
     Rule(
         "tp and ulysses together do not divide the attention heads",
         ("tp", "ulysses", "heads"),
@@ -74,24 +79,10 @@ RULES: Final = (
             (model.groups == model.heads) | (model.groups % plan.tp == 0) | (plan.tp % model.groups == 0)
         ),
     ),
-    Rule(
-        "tp does not divide the hidden width",
-        ("tp", "hidden"),
-        lambda model, plan, gbs: model.hidden % plan.tp == 0,
-    ),
-    Rule(
-        "tp does not divide the MLP's width", ("tp", "ffn"), lambda model, plan, gbs: model.ffn % plan.tp == 0
-    ),
-    Rule(
-        "tp2 does not divide the hidden width",
-        ("tp2", "hidden"),
-        lambda model, plan, gbs: model.hidden % plan.tp2 == 0,
-    ),
-    Rule(
-        "tp2 does not divide the MLP's width",
-        ("tp2", "ffn"),
-        lambda model, plan, gbs: model.ffn % plan.tp2 == 0,
-    ),
+    _divides("tp", "hidden", "the hidden width"),
+    _divides("tp", "ffn", "the MLP's width"),
+    _divides("tp2", "hidden", "the hidden width"),
+    _divides("tp2", "ffn", "the MLP's width"),
     Rule(
         f"tp cuts a width below {MIN_SLICE}",
         ("tp", "hidden"),

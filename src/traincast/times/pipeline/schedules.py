@@ -7,13 +7,14 @@ for both gradients.
 
 If a paper's formula holds only for some ratios F : B : W, the form here holds for all and equals the paper's
 for those. `traincast.times.pipeline.simulation` runs every schedule event by event; docs/schedules.md says
-where the two are equal.
+where the two are equal. In all of them nm is the number of micro-batches of a replica, v that of the stages of
+a device, and every argument may be a column.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
@@ -22,18 +23,35 @@ from traincast.core.quantities import Column
 from traincast.times.collectives import is_group
 
 
+class Passes(NamedTuple):
+    """Time of the passes of a micro-batch on a whole device [s]."""
+
+    F: Column
+    B: Column
+    W: Column
+
+    @property
+    def total(self) -> Column:
+        """Return T [s]."""
+        return self.F + self.B + self.W
+
+
 @dataclass(frozen=True)
 class Requirement:
     """A condition that a schedule needs to run."""
 
     broken: str  # message to the user if it is not met
-    # whether it is met, a boolean column, from stages, micro-batches of a replica and virtual stages of a
-    # device
-    holds: Callable[[Column, Column, Column], Any]
+    holds: Callable[[Column, Column, Column], Any]  # whether it is met, from pp, nm and v; a boolean column
 
 
 def _one_chunk(schedule: str) -> Requirement:
     return Requirement(f"{schedule} has one stage on a device, vp = 1", lambda pp, nm, v: v == 1)
+
+
+def _filled(schedule: str) -> Requirement:
+    return Requirement(
+        f"{schedule} needs at least 2 pp - 1 micro-batches", lambda pp, nm, v: nm >= 2 * pp - 1
+    )
 
 
 @dataclass(frozen=True)
@@ -41,45 +59,28 @@ class Schedule(ABC):
     """An order in which the stages of a pipeline work through the micro-batches of a step."""
 
     name: str  # name users give it
+    requirements: ClassVar[tuple[Requirement, ...]]  #: conditions it needs to run
     splits_backward: ClassVar[bool] = False  #: whether W may run apart from B
     virtual_stages: ClassVar[int | None] = 1  #: stages of a device; None where any number will do
-    directions: ClassVar[int] = (
-        1  #: directions in which micro-batches run, each with its own copy of the weights
-    )
-
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Return the conditions it needs to run."""
-        return (_one_chunk(self.name),)
+    directions: ClassVar[int] = 1  #: directions of micro-batches, each with its own copy of the weights
 
     def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
         """Return the model chunks of a device, by number from 0; those of every direction."""
         return range(device, pp * v, pp)
 
     @abstractmethod
-    def lost(
-        self,
-        forward: Column,
-        backward: Column,
-        weight: Column,
-        pp: Column,
-        v: Column,
-        *,
-        barrier: bool = False,
-    ) -> Column:
+    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return the bubble: the share of the other stages' time that a step waits for in fill and drain.
 
         A step takes nm max(T) + lost (sum of T over the stages - max(T)); for equal stages nm T + lost (pp -
-        1) T.
-
-        `forward, backward, weight`: F, B and W of a micro-batch on a whole device [s].
+        1) T. With a `barrier` the optimizer waits for all stages.
         """
 
     @abstractmethod
-    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+    def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return the peak of activations in flight on a device, each from the start of F to the end of W."""
 
-    def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
+    def deferred(self, pp: Column, stage: Column, nm: Column) -> Column:
         """Return how many of those in flight at the peak wait for W only.
 
         They hold what the weights' gradients need, M_W, instead of all saved activations, M_B (arXiv
@@ -88,14 +89,14 @@ class Schedule(ABC):
         return 0.0 * pp
 
     @abstractmethod
-    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+    def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return the transfers on the critical path of a step of equal stages, in both directions.
 
         Sends do not block the sender. Without `barrier`; docs/schedules.md says up to which transfer time the
         count holds.
         """
 
-    def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
+    def round_trips(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return the pairs of exposed transfers that come from few micro-batches, not from fill and drain.
 
         A stage that is faster than the slowest one waits for it in any case, which hides them.
@@ -111,24 +112,17 @@ class Schedule(ABC):
 class GPipe(Schedule):
     """All forward passes, then all backward passes (arXiv 1811.06965, section 2.3)."""
 
-    def lost(
-        self,
-        forward: Column,
-        backward: Column,
-        weight: Column,
-        pp: Column,
-        v: Column,
-        *,
-        barrier: bool = False,
-    ) -> Column:
+    requirements = (_one_chunk("gpipe"),)
+
+    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return 1: the time of all other stages."""
         return 1.0 + 0 * v
 
-    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+    def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return all micro-batches."""
-        return microbatches + 0 * pp
+        return nm + 0 * pp
 
-    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+    def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return those of the first micro-batch forward and of the last backward, for any transfer time."""
         return 2 * (pp - 1)
 
@@ -138,45 +132,34 @@ class OneForwardOneBackward(Schedule):
     """1F1B; interleaved with v > 1 virtual stages on a device (arXiv 2104.04473, section 2.2)."""
 
     virtual_stages: ClassVar[int | None] = None
+    requirements = (
+        Requirement(
+            "interleaving needs micro-batches in multiples of pp",
+            lambda pp, nm, v: (v == 1) | (np.mod(nm, pp) == 0),
+        ),
+        Requirement("interleaving needs a pipeline, pp > 1", lambda pp, nm, v: (v == 1) | (pp > 1)),
+    )
 
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Return micro-batches in groups of pp, if interleaved."""
-        rule = "interleaving needs micro-batches in multiples of pp"
-        return (
-            Requirement(rule, lambda pp, nm, v: (v == 1) | (np.mod(nm, pp) == 0)),
-            Requirement("interleaving needs a pipeline, pp > 1", lambda pp, nm, v: (v == 1) | (pp > 1)),
-        )
-
-    def lost(
-        self,
-        forward: Column,
-        backward: Column,
-        weight: Column,
-        pp: Column,
-        v: Column,
-        *,
-        barrier: bool = False,
-    ) -> Column:
+    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return 1/v (arXiv 2104.04473, section 2.2.2)."""
         return 1 / v
 
-    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+    def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """pp - stage; interleaved (2 (pp - stage - 1) + (v - 1) pp + 1)/v (arXiv 2205.05198, 4.2.3)."""
-        return minimum(pp - stage + is_group(v) * ((pp - 1 - 2 * stage) / v + stage), microbatches)
+        return minimum(pp - stage + is_group(v) * ((pp - 1 - 2 * stage) / v + stage), nm)
 
-    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+    def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return fill and drain, plus round trips without interleaving; for transfers up to F/(2v) with it.
 
         A stage k links from the end holds k + 1 micro-batches, so every k + 1 of them wait for a round trip
         of 2k transfers. Of nm - 1 micro-batches, ceil((nm - 1)/pp) such loops are the slowest: 2 (nm - 1 -
         ceil((nm - 1)/pp)).
         """
-        return 2 * (pp * v - 1 + self.round_trips(pp, microbatches, v))
+        return 2 * (pp * v - 1 + self.round_trips(pp, nm, v))
 
-    def round_trips(self, pp: Column, microbatches: Column, v: Column) -> Column:
+    def round_trips(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return nearly one for every micro-batch, unless interleaved."""
-        return (1 - is_group(v)) * (microbatches - 1 - ceil((microbatches - 1) / pp))
+        return (1 - is_group(v)) * (nm - 1 - ceil((nm - 1) / pp))
 
 
 @dataclass(frozen=True)
@@ -184,40 +167,28 @@ class ZeroBubbleH1(Schedule):
     """ZB-H1: 1F1B's memory, W put off by the stage's number of micro-batches (arXiv 2401.10241, 2.1)."""
 
     splits_backward: ClassVar[bool] = True
+    requirements = (
+        _one_chunk("zb-h1"),
+        Requirement("zb-h1 needs at least pp micro-batches", lambda pp, nm, v: nm >= pp),
+    )
 
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Return one chunk, and enough micro-batches to fill the pipeline."""
-        return (
-            *super().requirements,
-            Requirement("zb-h1 needs at least pp micro-batches", lambda pp, nm, v: nm >= pp),
-        )
-
-    def lost(
-        self,
-        forward: Column,
-        backward: Column,
-        weight: Column,
-        pp: Column,
-        v: Column,
-        *,
-        barrier: bool = False,
-    ) -> Column:
+    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return (F + B - W)/T for W the shortest (arXiv 2401.10241, table 2); a longer W hides no more."""
-        hidden = minimum(weight, forward)
+        F, B, W = passes
+        hidden = minimum(W, F)
         if barrier:
-            hidden = minimum(hidden, backward)
-        return (forward + backward - hidden) / (forward + backward + weight)
+            hidden = minimum(hidden, B)
+        return (F + B - hidden) / passes.total
 
-    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+    def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return pp on every device: pp - stage before B and `stage` before W (arXiv 2401.10241, table 2)."""
-        return minimum(pp, microbatches)
+        return minimum(pp, nm)
 
-    def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
+    def deferred(self, pp: Column, stage: Column, nm: Column) -> Column:
         """Return the index of the stage."""
-        return minimum(stage + 0 * pp, microbatches)
+        return minimum(stage + 0 * pp, nm)
 
-    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+    def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return twice those of fill and drain, for transfers up to W/2, W the shortest, and nm >= 2 pp."""
         return 4 * (pp - 1)
 
@@ -227,39 +198,25 @@ class ZeroBubbleH2(Schedule):
     """ZB-H2: twice the forward passes before the first B, W put off twice as far (arXiv 2401.10241, 2.2)."""
 
     splits_backward: ClassVar[bool] = True
+    requirements = (_one_chunk("zb-h2"), _filled("zb-h2"))
 
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Return one chunk, and enough micro-batches to fill the pipeline."""
-        rule = "zb-h2 needs at least 2 pp - 1 micro-batches"
-        return (*super().requirements, Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
-
-    def lost(
-        self,
-        forward: Column,
-        backward: Column,
-        weight: Column,
-        pp: Column,
-        v: Column,
-        *,
-        barrier: bool = False,
-    ) -> Column:
+    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return (F + B - 2W)/T, at least 0 (arXiv 2401.10241, table 2); W hides no more than F.
 
         With a barrier at least F: the last device starts that much late for every stage before it.
         """
-        left = maximum(forward + backward - 2 * minimum(weight, forward), forward if barrier else 0.0)
-        return left / (forward + backward + weight)
+        F, B, W = passes
+        return maximum(F + B - 2 * minimum(W, F), F if barrier else 0.0) / passes.total
 
-    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+    def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return 2 pp - 1 on every device, of which 2 `stage` wait for W (arXiv 2401.10241, table 2)."""
-        return minimum(2 * pp - 1, microbatches)
+        return minimum(2 * pp - 1, nm)
 
-    def deferred(self, pp: Column, stage: Column, microbatches: Column) -> Column:
+    def deferred(self, pp: Column, stage: Column, nm: Column) -> Column:
         """Return twice the index of the stage."""
-        return minimum(2 * stage + 0 * pp, microbatches)
+        return minimum(2 * stage + 0 * pp, nm)
 
-    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+    def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return those of fill and drain: loops of twice the micro-batches hide the others."""
         return 2 * (pp - 1)
 
@@ -268,28 +225,14 @@ class ZeroBubbleH2(Schedule):
 class ZeroBubble2p(ZeroBubbleH2):
     """ZB-2p: ZB-H2's memory; a device runs what is ready: B, else F, else W (arXiv 2401.10241, 3 and 5)."""
 
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Return one chunk, and enough micro-batches to fill the pipeline."""
-        rule = "zb-2p needs at least 2 pp - 1 micro-batches"
-        return (_one_chunk(self.name), Requirement(rule, lambda pp, nm, v: nm >= 2 * pp - 1))
+    requirements = (_one_chunk("zb-2p"), _filled("zb-2p"))
 
-    def lost(
-        self,
-        forward: Column,
-        backward: Column,
-        weight: Column,
-        pp: Column,
-        v: Column,
-        *,
-        barrier: bool = False,
-    ) -> Column:
+    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return the first device's wait for a B longer than F; with a barrier at least F.
 
         No order can do better. The one simulated takes up to a pass of each device more.
         """
-        left = maximum(backward - forward, forward if barrier else 0.0)
-        return left / (forward + backward + weight)
+        return maximum(passes.B - passes.F, passes.F if barrier else 0.0) / passes.total
 
 
 @dataclass(frozen=True)
@@ -298,47 +241,33 @@ class ZeroBubbleV(Schedule):
 
     splits_backward: ClassVar[bool] = True
     virtual_stages: ClassVar[int | None] = 2
+    requirements = (
+        Requirement(
+            "zb-v has two chunks on each of several devices, vp = 2", lambda pp, nm, v: (v == 2) & (pp > 1)
+        ),
+        _filled("zb-v"),
+    )
 
     def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
         """Return the chunk on the way down the devices, and the one on the way back up."""
         return device, 2 * pp - 1 - device
 
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Return two chunks, and enough micro-batches to fill the pipeline."""
-        return (
-            Requirement(
-                "zb-v has two chunks on each of several devices, vp = 2",
-                lambda pp, nm, v: (v == 2) & (pp > 1),
-            ),
-            Requirement("zb-v needs at least 2 pp - 1 micro-batches", lambda pp, nm, v: nm >= 2 * pp - 1),
-        )
-
-    def lost(
-        self,
-        forward: Column,
-        backward: Column,
-        weight: Column,
-        pp: Column,
-        v: Column,
-        *,
-        barrier: bool = False,
-    ) -> Column:
+    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return 0 if F = B = W, as the papers say, else an upper bound fitted to the simulated order.
 
         The papers give no form for other ratios. The order simulated loses up to half the difference between
         the longest and the shortest of F, B and W less. A barrier costs F/2 for each stage at F = B = W.
         """
-        F, B, W = forward, backward, weight
+        F, B, W = passes
         left = maximum(maximum(F, B) - W, F - (B + W) / 2)
         late = maximum(maximum(F - B / 2, B / 2), W / 2) if barrier else maximum(np.abs(F - B), W - F) / 2
-        return maximum(left, late) / (F + B + W)
+        return maximum(left, late) / passes.total
 
-    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+    def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return pp on every device: 2 pp chunks (arXiv 2401.10241, section 6)."""
-        return minimum(pp, microbatches)
+        return minimum(pp, nm)
 
-    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+    def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return the simulated count for F = B = W, transfers up to F/4; others differ by up to a third."""
         return maximum(6 * (pp - 1) - 2, 0)
 
@@ -349,61 +278,43 @@ class DualPipe(Schedule):
 
     splits_backward: ClassVar[bool] = True
     directions: ClassVar[int] = 2
+    requirements = (
+        _one_chunk("dualpipe"),
+        Requirement("dualpipe needs an even pp", lambda pp, nm, v: np.mod(pp, 2) == 0),
+        Requirement("dualpipe needs an even number of micro-batches", lambda pp, nm, v: np.mod(nm, 2) == 0),
+        Requirement("dualpipe needs at least 2 pp micro-batches", lambda pp, nm, v: nm >= 2 * pp),
+    )
 
     def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
         """Return the stages of both directions on a device, for half the micro-batches each."""
         return device, pp - 1 - device
 
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Return even numbers, and enough micro-batches to fill both pipelines."""
-        return (
-            *super().requirements,
-            Requirement("dualpipe needs an even pp", lambda pp, nm, v: np.mod(pp, 2) == 0),
-            Requirement(
-                "dualpipe needs an even number of micro-batches", lambda pp, nm, v: np.mod(nm, 2) == 0
-            ),
-            Requirement("dualpipe needs at least 2 pp micro-batches", lambda pp, nm, v: nm >= 2 * pp),
-        )
-
-    def lost(
-        self,
-        forward: Column,
-        backward: Column,
-        weight: Column,
-        pp: Column,
-        v: Column,
-        *,
-        barrier: bool = False,
-    ) -> Column:
+    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return (pp/2 - 1)(F&B + B - 3W) of (pp - 1) T (arXiv 2412.19437, table 2) for F, W <= B.
 
         F&B, the pair, is T: its overlap hides communication, which is not in F, B and W; the paper's term is
         F + 2B - W in the letters here. For other ratios it is an upper bound fitted to the simulated order,
         which takes up to one F less.
         """
-        F, B, W = forward, backward, weight
+        F, B, W = passes
         left = F + maximum(maximum(B + maximum(F, B) - W, F), B)
-        return maximum(pp / 2 - 1, 0) / maximum(pp - 1, 1) * left / (F + B + W)
+        return maximum(pp / 2 - 1, 0) / maximum(pp - 1, 1) * left / passes.total
 
-    def in_flight(self, pp: Column, stage: Column, microbatches: Column, v: Column) -> Column:
+    def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
         """Return pp + 1 on every device (arXiv 2412.19437, table 2)."""
-        return minimum(pp + 1, microbatches)
+        return minimum(pp + 1, nm)
 
-    def exposed_transfers(self, pp: Column, microbatches: Column, v: Column) -> Column:
+    def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return the simulated count for F = B = W: a pair of passes waits for the inputs of both."""
-        return 3 * maximum(pp / 2 - 1, 0) + microbatches - floor((microbatches + pp - 4) / pp)
+        return 3 * maximum(pp / 2 - 1, 0) + nm - floor((nm + pp - 4) / pp)
 
 
 SCHEDULES: Final[dict[str, Schedule]] = {
-    schedule.name: schedule
-    for schedule in (
-        GPipe("gpipe"),
-        OneForwardOneBackward("1f1b"),
-        ZeroBubbleH1("zb-h1"),
-        ZeroBubbleH2("zb-h2"),
-        ZeroBubble2p("zb-2p"),
-        ZeroBubbleV("zb-v"),
-        DualPipe("dualpipe"),
-    )
+    "gpipe": GPipe("gpipe"),
+    "1f1b": OneForwardOneBackward("1f1b"),
+    "zb-h1": ZeroBubbleH1("zb-h1"),
+    "zb-h2": ZeroBubbleH2("zb-h2"),
+    "zb-2p": ZeroBubble2p("zb-2p"),
+    "zb-v": ZeroBubbleV("zb-v"),
+    "dualpipe": DualPipe("dualpipe"),
 }
