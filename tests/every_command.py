@@ -50,6 +50,9 @@ FURTHER = {
         "measure --step --system this-machine.yaml --ranks 2 --budget 60 --shapes 64x2x2x32x128x2,32x2x2x32x128x2 "
         "--output steps.csv --calibrated calibrated.yaml",
     ],
+    "calibrate": [
+        "calibrate --system dgx-h100 --nccl all_reduce.txt --output network.yaml",
+    ],
     "limits": [
         "limits --accelerator h100-sxm-80 --layer 2x2 --batch 2 --gpus 16",
     ],

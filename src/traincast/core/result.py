@@ -1,8 +1,8 @@
-"""Results that describe themselves: whatever carries a `Doc` is a key of a result's JSON, and of its JSON Schema.
+"""Results that describe themselves: what carries a `Doc` is a key of the JSON and of its JSON Schema.
 
-A field annotated ``Annotated[float, Doc("time of a step", "s")]`` is a key of `Result.to_dict`, and so is a property annotated
-``Annotated[float, KEY]``, whose docstring says meaning and unit. pydantic reads the same annotations into a JSON Schema; it calls the
-hooks below and is not imported here.
+A field annotated ``Annotated[float, Doc("time of a step", "s")]`` is a key of `Result.to_dict`, and so is a
+property annotated ``Annotated[float, KEY]``, whose docstring says meaning and unit. pydantic reads the same
+annotations into a JSON Schema; it calls the hooks below and is not imported here.
 """
 
 import json
@@ -59,7 +59,7 @@ def closed_object(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def number_keys(kind: str) -> dict[str, Any]:
-    """Return the JSON Schemas of the numbers of one kind in the table of quantities, such as the components of a time."""
+    """Return the JSON Schemas of numbers of one kind in the nomenclature, such as components of a time."""
     return {
         name: {"type": "number"} | described(info.meaning, info.unit)
         for name, info in COLUMNS.items()
@@ -98,7 +98,7 @@ class Result:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value as JSON has it: results as objects, tuples and arrays as lists, NaN as None, paths as text."""
+    """Return a value as JSON: results as objects, tuples and arrays as lists, NaN as None, paths as text."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
@@ -114,7 +114,7 @@ def json_value(value: Any) -> Any:
 
 @lru_cache
 def documented(result: type) -> tuple[tuple[str, Any, Doc], ...]:
-    """Return name, annotation and `Doc` of what a result shows, base classes first, fields before properties, then by place."""
+    """Return name, annotation and `Doc` of every key: base classes first, fields before properties."""
     annotations: dict[str, Any] = {}
     for part in reversed(result.__mro__):
         annotations |= get_annotations(part)

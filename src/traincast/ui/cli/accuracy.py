@@ -26,8 +26,8 @@ from traincast.ui.cli.app import (
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 
 _MACHINE_FILE = (
-    "File of the machine, .yaml, for --system; tables of what was timed go beside it. With --step the table of runs, "
-    ".csv; else it goes beside the machine's file."
+    "File of the machine, .yaml, for --system; tables of what was timed go beside it. With --step the table "
+    "of runs, .csv; else it goes beside the machine's file."
 )
 _BUDGET = "Time for all of it [s]; else 120, and 180 with --step."
 _RANKS = (
@@ -56,7 +56,7 @@ def measure(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Measure this machine with the PyTorch that is installed: products, attention, memory, launches, collectives.
+    """Measure this machine with the installed PyTorch: products, attention, memory, launches, collectives.
 
     Example: traincast measure --budget 120 --output this-machine.yaml
     """
@@ -171,7 +171,7 @@ def calibrate(
 ) -> None:
     """Calibrate a system to your own measurements: a few runs, logs, nccl-tests, products. Three runs help.
 
-    Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --nccl examples/my_cluster/all_reduce.txt --output my.yaml
+    Example: traincast calibrate --system dgx-h100 --runs examples/my_cluster/runs.csv --output my.yaml
     """
     from traincast.accuracy.fit.calibrate import fitted_to
     from traincast.accuracy.fit.measured_files import read

@@ -1,11 +1,10 @@
-"""Commands that analyse a plan, a cluster or published results: `advise`, `trace`, `limits`, `scaling`, `reproduce`."""
+"""Commands of analyses: `advise`, `trace`, `limits`, `scaling`, `reproduce`."""
 
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from traincast.analysis.zero_formulas import KERNELS, TRANSFORMER
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
 from traincast.core.units import parse_count
@@ -24,6 +23,7 @@ from traincast.ui.cli.app import (
 )
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
 from traincast.ui.cli.options import (
+    NO_KNOBS,
     NO_RUN_OPTIONS,
     Assumed,
     ModelName,
@@ -48,14 +48,14 @@ def advise(
     /,
     *,
     system: SystemName,
-    plan: PlanOptions = None,
+    knobs: PlanOptions = NO_KNOBS,
     options: RunArguments = NO_RUN_OPTIONS,
     step_seconds: Annotated[float | None, option(_STEP_SECONDS)] = None,
     network_share: Annotated[float, option(_NETWORK_SHARE)] = 0.05,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
-    """Advise on a model and plan: bytes per parameter, FLOP/s, better sizes, micro-batch, network, and rules of thumb.
+    """Advise on a plan and model: memory, FLOP/s, better sizes, micro-batch, network, rules of thumb.
 
     Tiles, waves and losses of a real machine are known to calibrated assumptions, not to those of the paper.
 
@@ -63,7 +63,7 @@ def advise(
     """
     from traincast.analysis.advise import advise
 
-    est = estimate_of_options(options, model, system, plan, assumptions)
+    est = estimate_of_options(options, model, system, vars(knobs), assumptions)
     advice = advise(est, step_seconds=step_seconds, network_share=network_share)
     if json:
         from traincast.ui.outputs.analyses import AdviseOutput
@@ -89,7 +89,7 @@ def trace(
     /,
     *,
     system: SystemName,
-    plan: PlanOptions = None,
+    knobs: PlanOptions = NO_KNOBS,
     options: RunArguments = NO_RUN_OPTIONS,
     output: Annotated[Path | None, output_option(_TRACE_FILE)] = None,
     figure: Annotated[Path | None, output_option("Where a drawing of it goes: .svg, .pdf or .png.")] = None,
@@ -101,7 +101,7 @@ def trace(
 ) -> None:
     """Show the step of one plan as it runs: every pass of every micro-batch on every stage, and every wait.
 
-    Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --vp 5 --dp 4 --gbs 128 --output trace.json
+    Example: traincast trace llama-3-70b --system dgx-h100 --tp 4 --pp 8 --dp 4 --gbs 128 --output trace.json
     """
     from traincast.analysis import chrome_trace
     from traincast.analysis.trace import trace
@@ -115,7 +115,7 @@ def trace(
         errors.catch(_ranges, "--stages", stages) or (),
         errors.catch(_ranges, "--micro-batches", micro_batches) or (),
     ]
-    est = errors.require(errors.catch(estimate_of_options, options, model, system, plan, assumptions))
+    est = errors.require(errors.catch(estimate_of_options, options, model, system, vars(knobs), assumptions))
     result = trace(est)
     if output is not None:
         chrome_trace.write(result, output, force, *selection)
@@ -175,7 +175,7 @@ def limits(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say how far moving data lets a cluster, and a training run of fixed length, grow: the best sharding, and what binds.
+    """Show how far data movement lets a cluster and a fixed run grow: best sharding, and what binds.
 
     Example: traincast limits --accelerator h100-sxm-80 --figures out/limits
     """
@@ -249,7 +249,8 @@ def _save_figures(
 
 
 _GPUS = "Numbers of GPUs with commas; efficiencies refer to the fewest."
-_K2 = "Share of kernel time in which the transformer's kernels run."
+_K1 = "Share of compute time in which kernels run; else 0.83, the source's example."
+_K2 = "Share of kernel time in which the transformer's kernels run; else 0.735."
 _EFFICIENCY = "Efficiency of the network by GPUs, such as 64=0.9,512=0.8; else the system's."
 _COMM_SHARE = "Measured share of communication on the fewest GPUs."
 _TARGET = "Efficiency for which to say what network is enough, such as 0.9."
@@ -263,24 +264,25 @@ def scaling(
     gpus: Annotated[str, question(_GPUS)],
     zero: Annotated[str, option("Stages of ZeRO with commas.")] = "1,2,3",
     mbs: Annotated[int, option("Sequences of a GPU in an iteration.")] = 1,
-    k1: Annotated[float, option("Share of compute time in which kernels run.")] = KERNELS,
-    k2: Annotated[float, option(_K2)] = TRANSFORMER,
+    k1: Annotated[float | None, option(_K1)] = None,
+    k2: Annotated[float | None, option(_K2)] = None,
     efficiency: Annotated[str | None, option(_EFFICIENCY)] = None,
     comm_share: Annotated[float | None, option(_COMM_SHARE)] = None,
     target: Annotated[float | None, option(_TARGET)] = None,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
-    """Show how data parallelism with ZeRO scales: compute, communication and efficiency, and the network that would be enough.
+    """Show how ZeRO data parallelism scales: compute, communication, efficiency, and what network is enough.
 
     Example: traincast scaling --model gpt-13b --system polaris --gpus 8,16,64,512 --zero 1,2,3
     """
     from traincast.analysis.zero_scaling import scaling as analysed
 
+    shares = {name: share for name, share in (("k1", k1), ("k2", k2)) if share is not None}
     curve = None if efficiency is None else _efficiency_curve(efficiency)
     request, stages = analysed(
         model, system, _whole_numbers("--gpus", gpus), _whole_numbers("--zero", zero), mbs, assumptions,
-        k1=k1, k2=k2, efficiency=curve, comm_share=comm_share, target=target,
+        **shares, efficiency=curve, comm_share=comm_share, target=target,
     )  # fmt: skip
     if json:
         print_json(request.record(stages))

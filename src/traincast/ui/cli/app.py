@@ -31,7 +31,7 @@ def _convert_whole(kind: Any, tokens: Sequence[Token]) -> Any:
 
 QUESTION: Final = Group("Question", sort_key=1)  # groups of options on the help pages
 SEARCH: Final = Group("Search", sort_key=2)
-KNOBS: Final = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
+KNOB_GROUP: Final = Group("Plan", sort_key=3, default_parameter=Parameter(completer=names_of_choices))
 OPTIONS: Final = Group("Options", sort_key=4, default_parameter=Parameter(negative=""))
 OUTPUT: Final = Group("Output", sort_key=5, default_parameter=Parameter(negative=""))
 OPTION_OF: Final = {  # parameters of the library, as its messages name them
@@ -67,7 +67,7 @@ Json = Annotated[bool, output_option("Print JSON for machines instead of text.",
 
 @contextmanager
 def progress(name: str) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on standard error if that is a terminal; yields a callback: done, total, candidates decided."""
+    """Show a progress bar on a terminal; yields a callback: done, total, candidates decided."""
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
 
@@ -89,7 +89,7 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
 
 
 class _Reply:
-    """The arguments typed, whether JSON is wanted, and whether it was printed: with --json every outcome is one object."""
+    """Arguments typed, and whether JSON is wanted and was printed: one object, also of errors."""
 
     typed: tuple[str, ...] = ()
     wanted = printed = False
@@ -155,7 +155,7 @@ def print_failure(message: str, code: int, error: Exception | None = None) -> No
 
 
 def outlive_closed_pipes() -> None:
-    """Let pipes and sockets that others close raise an error; else they end a command quietly, as `| head` should."""
+    """Let closed pipes and sockets raise an error; else they end a command quietly, as `| head` should."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 

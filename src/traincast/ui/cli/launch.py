@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from traincast.core.errors import ErrorCollector, NothingFits, unknown_name_error
-from traincast.core.plan import Plan
 from traincast.ui.cli.app import (
     Force,
     Json,
@@ -79,7 +78,7 @@ def export(
         check_output(output, force, (FORMATS[to].ending,))
     locked = locked_values(locks)
     if gpus is None:
-        subject: Estimate | Found = estimate_of_options(options, model, system, Plan(**locked), assumptions)
+        subject: Estimate | Found = estimate_of_options(options, model, system, locked, assumptions)
     else:
         subject = _best(options, model, system, gpus, FORMATS[to], locked, assumptions)
     launch = launch_of(subject, to)
@@ -146,7 +145,7 @@ def check(
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
-    """Check a launch: its step time, whether it fits, how far from the best plan it is, and which settings to change.
+    """Check a launch: step time, memory, distance from the best plan, and which settings to change.
 
     What the file does not say of the plan can be given, such as --recompute full.
 
@@ -156,8 +155,8 @@ def check(
 
     with progress("check") as report_progress:
         checked = check_launch(
-            file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks), report_progress,
-            accept_unread,
+            file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),
+            report_progress, accept_unread,
         )  # fmt: skip
         record = checked.record()
     if json:

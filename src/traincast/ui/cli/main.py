@@ -1,7 +1,7 @@
 """The command line, `traincast COMMAND`; each command takes `--json`.
 
-Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be used or output that
-cannot be written, 130 when interrupted.
+Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be
+used or output that cannot be written, 130 when interrupted.
 """
 
 import signal
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _tolerate_closed_or_narrow_output() -> None:
-    """Print question marks for characters that standard output cannot encode; end quietly when its reader closes the pipe."""
+    """Print ? for characters that cannot be encoded; end quietly when the reader closes the pipe."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     if hasattr(signal, "SIGPIPE"):

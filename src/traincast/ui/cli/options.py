@@ -1,16 +1,14 @@
 """Options that the commands share: model, system, batch, and the knobs of a plan."""
 
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
-from traincast.core.knobs import CHOICES
-from traincast.core.plan import Plan
+from traincast.core.knobs import KNOBS, PLACEMENTS, Knobs
 from traincast.core.units import parse_count
-from traincast.planner.framework_spaces import SEARCHED
-from traincast.ui.cli.app import KNOBS, QUESTION, option, question, warn
+from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question, warn
 from traincast.ui.cli.completion import names_of_assumptions, names_of_models, names_of_systems
 
 if TYPE_CHECKING:
@@ -21,7 +19,10 @@ if TYPE_CHECKING:
 
 _MODEL = "Model of the catalogue, a YAML or JSON file, or a Hugging Face config.json."
 _SYSTEM = "System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file."
-_ASSUMED = "What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published (its errata)."
+_ASSUMED = (
+    "What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published "
+    "(its errata)."
+)
 ModelName = Annotated[str, question(_MODEL, metavar="MODEL", completer=names_of_models)]
 SystemName = Annotated[str, question(_SYSTEM, metavar="SYSTEM", completer=names_of_systems)]
 Assumed = Annotated[str | None, question(_ASSUMED, completer=names_of_assumptions)]
@@ -120,23 +121,25 @@ class RunOptions:
         return tokens // model.seq
 
 
-def _locks() -> Any:
-    """Make a dataclass of the knobs and choices that a search can lock, each None by default."""
-    kinds, lockable = get_type_hints(Plan), {*SEARCHED, "recompute_every", *CHOICES}
-    locks = [
-        (knob.name, kinds[knob.name] | None, field(default=None, metadata=knob.metadata))
-        for knob in fields(Plan)
-        if knob.name in lockable
-    ]
+def _knob_options(name: str, locks: bool) -> Any:
+    """Make a dataclass of the table of knobs; as `locks` all but placements, each None by default."""
+    rows = []
+    for knob in fields(Knobs):
+        kind: Any = int if knob.name in KNOBS else knob.type
+        if not locks:
+            kind = kind | None if knob.name in PLACEMENTS else kind
+            rows.append((knob.name, kind, field(default=knob.default, metadata=knob.metadata)))
+        elif knob.name not in PLACEMENTS:
+            rows.append((knob.name, kind | None, field(default=None, metadata=knob.metadata)))
     namespace = {"__module__": __name__}  # else it counts as one of the standard library
-    return make_dataclass("Locks", locks, frozen=True, kw_only=True, namespace=namespace)
+    return make_dataclass(name, rows, frozen=True, kw_only=True, namespace=namespace)
 
 
-Locks = _locks()
-NO_RUN_OPTIONS, NO_LOCKS = RunOptions(), Locks()
+PlanKnobs, Locks = _knob_options("PlanKnobs", locks=False), _knob_options("Locks", locks=True)
+NO_RUN_OPTIONS, NO_KNOBS, NO_LOCKS = RunOptions(), PlanKnobs(), Locks()
 RunArguments = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
-PlanOptions = Annotated[Plan | None, Parameter(name="*", group=KNOBS)]
-LockOptions = Annotated[Locks, Parameter(name="*", group=KNOBS)]  # type: ignore[valid-type]
+PlanOptions = Annotated[PlanKnobs, Parameter(name="*", group=KNOB_GROUP)]  # type: ignore[valid-type]
+LockOptions = Annotated[Locks, Parameter(name="*", group=KNOB_GROUP)]  # type: ignore[valid-type]
 
 
 def locked_values(locks: Any) -> dict[str, Any]:
@@ -148,16 +151,17 @@ def estimate_of_options(
     options: RunOptions,
     model: str,
     system: str,
-    plan: Plan | None,
+    knobs: Any,
     assumptions: str | None,
     usual: int | None = None,
     errors: ErrorCollector | None = None,
 ) -> "Estimate":
     """Return the estimate of a plan once all input is valid; `errors` holds those collected before."""
+    from traincast.core.plan import Plan
     from traincast.step.arguments import check_assumptions, check_size
     from traincast.step.estimate import estimate, usual_assumptions
 
-    errors, plan = errors or ErrorCollector("estimate"), plan or Plan()
+    errors, plan = errors or ErrorCollector("estimate"), Plan(**knobs)
     model_read, machine, gbs = options.read(errors, model, system, usual)
     errors.catch(check_assumptions, assumptions, usual_assumptions(model_read))
     errors.catch(check_size, machine, plan.gpus)

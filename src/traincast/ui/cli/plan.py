@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from traincast.core.errors import ErrorCollector
-from traincast.core.plan import Plan
 from traincast.ui.cli.app import (
     Force,
     HtmlFile,
@@ -23,6 +22,7 @@ from traincast.ui.cli.app import (
 )
 from traincast.ui.cli.completion import names_of_frameworks, names_of_strategies
 from traincast.ui.cli.options import (
+    NO_KNOBS,
     NO_LOCKS,
     NO_RUN_OPTIONS,
     Assumed,
@@ -66,7 +66,7 @@ def plan(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Find the best plan that a framework can run. Any knob can be held to one value, such as --tp 8 or --zero 3.
+    """Find the best plan that a framework can run. Any knob can be held to one value, such as --tp 8.
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
@@ -125,7 +125,7 @@ def estimate(
     /,
     *,
     system: SystemName,
-    plan: PlanOptions = None,
+    knobs: PlanOptions = NO_KNOBS,
     options: RunArguments = NO_RUN_OPTIONS,
     operations: Annotated[bool, output_option("Show every operation of a layer as well.")] = False,
     assumptions: Assumed = None,
@@ -141,7 +141,7 @@ def estimate(
 
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
-    est = estimate_of_options(options, model, system, plan, assumptions, errors=errors)
+    est = estimate_of_options(options, model, system, vars(knobs), assumptions, errors=errors)
     measures, usual_batch = options.metrics(est), options.leaves_batch(est.model)
     if html is not None:
         from traincast.ui.html import plan_report
@@ -168,20 +168,21 @@ def memory(
     /,
     *,
     system: SystemName,
-    plan: PlanOptions = None,
+    knobs: PlanOptions = NO_KNOBS,
     options: RunArguments = NO_RUN_OPTIONS,
     assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
     """Show the memory of every stage of the pipeline by component, and what to change where it does not fit.
 
-    Without a global batch of the model or on the command line, as many micro-batches are taken as fill the pipeline.
+    Without a global batch of the model or on the command line, as many micro-batches are taken as fill the
+    pipeline.
 
     Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
     """
-    knobs = plan or Plan()
-    filling_batch = knobs.dp * knobs.mbs * 2 * knobs.pp
-    est = estimate_of_options(options, model, system, knobs, assumptions, usual=filling_batch)
+    given = vars(knobs)
+    filling_batch = given["dp"] * given["mbs"] * 2 * given["pp"]
+    est = estimate_of_options(options, model, system, given, assumptions, usual=filling_batch)
     if json:
         from traincast.analysis.per_parameter import bytes_per_parameter_of
         from traincast.ui.outputs.plans import MemoryOutput

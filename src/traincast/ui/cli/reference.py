@@ -1,4 +1,4 @@
-"""Commands on the catalogue, the explorer and the command line itself: `catalog`, `schema`, `completion`, `serve`."""
+"""Commands for reference, and the explorer: `catalog`, `schema`, `completion`, `serve`."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ _OUTPUT = "Command, or error for what stands in place of an answer; all names wi
 def catalog(
     name: Annotated[str | None, option(_NAME, completer=names_of_entries)] = None, /, *, json: Json = False
 ) -> None:
-    """List the models, systems, accelerators and software stacks known by name, or show every figure of one with its source.
+    """List models, systems, accelerators and software stacks, or show every figure of one with its source.
 
     Example: traincast catalog h200-nvs8
     """
@@ -72,8 +72,8 @@ def completion(
 ) -> None:
     """Print the script that completes commands, options and names of the catalogue in a shell.
 
-    bash reads it from ~/.local/share/bash-completion/completions/traincast, zsh from a file _traincast in a folder of its fpath,
-    fish from ~/.config/fish/completions/traincast.fish.
+    bash reads it from ~/.local/share/bash-completion/completions/traincast, zsh from a file _traincast in a
+    folder of its fpath, fish from ~/.config/fish/completions/traincast.fish.
 
     Example: traincast completion bash > traincast.bash
     """
@@ -98,7 +98,7 @@ def serve(
     port: Annotated[int, option("Port to listen on; 0 takes any that is free.")] = 8765,
     json: Json = False,
 ) -> None:
-    """Serve the explorer, a web page that searches anew at every change of model, machine and knobs. Ctrl-C ends it.
+    """Serve the explorer, a web page that searches anew at every change of model, machine and knobs.
 
     Example: traincast serve --port 8765
     """

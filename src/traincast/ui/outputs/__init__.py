@@ -1,6 +1,7 @@
-"""What every command prints with `--json`: a `Result` for each, and its JSON Schema (draft 2020-12), made by pydantic.
+"""What every command prints with `--json`: a `Result` for each, and its JSON Schema, made by pydantic.
 
-A new command adds its result to a module here and a line to `output_types`; tests hold what it prints against the schema.
+A new command adds its result to a module here and a line to `output_types`; tests hold what it prints
+against the schema.
 """
 
 from functools import cache
@@ -14,7 +15,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 @cache
 def output_types() -> dict[str, type[Result]]:
-    """Return the type of what each command prints with `--json`, and of ``"error"``, which replaces it if the input is wrong."""
+    """Return the type of what each command prints with `--json`, and of ``"error"``."""
     from traincast.ui.outputs import accuracy, analyses, launches, plans, reference
 
     return {

@@ -1,4 +1,4 @@
-"""What `catalog`, `schema`, `completion`, `study`, `merge`, `plot` and `serve` print with `--json`, and errors."""
+"""What `catalog`, `schema`, `completion`, `serve`, `study`, `merge`, `plot` print with `--json`; errors."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Terminal tables of predictions against measurements, calibrations, measured machines and measured training steps."""
+"""Terminal tables of predictions against measurements, calibrations, measured machines and training steps."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,13 +34,14 @@ MORE_DATA_HELPS: Final = (
     "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
 )
 ERRORS_STILL_LARGE: Final = (
-    "That is far for measurements of one machine: is it the right system, with the right network, are times in seconds, "
-    "and are they those of whole steps?"
+    "That is far for measurements of one machine: is it the right system, with the right network, are times "
+    "in seconds, and are they those of whole steps?"
 )
 STEP_ERRORS: Final = (
-    "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over their median. Of the "
-    "plans of one shape that compete: rank correlation, how much slower the one ranked first really is (regret), and the best of "
-    "the three ranked first. The machine is calibrated to the steps of every other shape; those of the others are left out."
+    "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over "
+    "their median. Of the plans of one shape that compete: rank correlation, how much slower the one ranked "
+    "first really is (regret), and the best of the three ranked first. The machine is calibrated to the "
+    "steps of every other shape; those of the others are left out."
 )
 MACHINE_TITLES: Final = {
     "before": "as measured",
@@ -78,8 +79,9 @@ def summary_cells(summary: "ErrorSummary") -> list[str]:
 def error_explanations(report: "Report") -> list[str]:
     """Return sentences that explain the table of errors."""
     lines = [
-        "Errors are predicted over measured step time, less 1. Of plans that differ in nothing else: rank correlation, how much "
-        "slower the one ranked first really is (regret), and the best of the three ranked first."
+        "Errors are predicted over measured step time, less 1. Of plans that differ in nothing else: rank "
+        "correlation, how much slower the one ranked first really is (regret), and the best of the three "
+        "ranked first."
     ]
     for summary in report.summaries:
         if summary.weight < summary.n:
@@ -193,8 +195,9 @@ def measured_machine(machine: "MeasuredMachine") -> Parts:
     names = ("what", "rows", "MAPE", "bias", "worst")
     yield table(names, errors, left=(0, 4), style=lambda row: "bold" if totals[row] else None)
     yield from paragraphs(
-        "Predicted over measured median, less 1, of kernels and collectives one by one; a training step also depends on how "
-        "they follow each other. Memory: kernels that move 1 MiB and more. Collectives are large from 256 KiB."
+        "Predicted over measured median, less 1, of kernels and collectives one by one; a training step also "
+        "depends on how they follow each other. Memory: kernels that move 1 MiB and more. Collectives are "
+        "large from 256 KiB."
     )
     for task, problem in list(machine.problems.items())[:MAX_PROBLEMS_LISTED]:
         yield f"left out: {task}: {problem}"

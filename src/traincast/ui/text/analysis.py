@@ -1,4 +1,4 @@
-"""Terminal tables of advice, simulated steps, limits of data movement, ZeRO scaling, and the paper's results."""
+"""Terminal tables of advice, simulated steps, limits of data movement, ZeRO scaling, the paper's results."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -307,7 +307,7 @@ def _target_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> lis
         first = count_of(request.gpus[0], "GPU")
         lines = [
             f"enough: {enough}, at which the efficiency is {target} of {first} as they are now",
-            "any: that network is not used; none: latency, or the network inside a domain, takes too long already",
+            "any: that network is not used; none: latency, or the network inside a domain, takes too long",
         ]
     needed = [
         f"{stage.needed_efficiency:.3f} for ZeRO-{stage.zero}"

@@ -1,9 +1,10 @@
 """Terminal tables and bars of plans, estimates and searches."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.table import Table
+from rich.text import Text
 
 from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, STRATEGIES
@@ -11,12 +12,13 @@ from traincast.core.plan import Plan
 from traincast.core.quantities import Column
 from traincast.core.units import GIB, count_of, gib, rate, seconds, seconds_with_interval
 from traincast.planner.explain import Explanation
-from traincast.planner.misfit import whole_memory
+from traincast.planner.misfit import label, whole_memory
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, usual_assumptions
 from traincast.step.metrics import Metrics
-from traincast.ui.text.tables import Parts, bar_table, heading, note, paragraphs, table, title_line
+from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
+BAR_CHARACTERS: Final = 32  # length of a full bar
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (
     *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
@@ -74,7 +76,7 @@ def title(est: Found | Estimate) -> str:
 
 
 def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True) -> list[str]:
-    """Return remarks on batch, assumptions and calibration; `usual_batch` if neither model nor user sets the batch."""
+    """Return remarks on batch, assumptions and calibration; `usual_batch` if model and user set no batch."""
     model = est.model
     tokens = rate(est.gbs * model.seq, " tokens")
     batch = f"{count_of(est.gbs, 'sequence')} of {model.seq:,} tokens ({tokens})"
@@ -101,8 +103,8 @@ def _gpu_hour_price(result: Found, measures: Metrics) -> float | None:
 def ranking_table(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
     """Return a table of the best plans, one a row, with the knobs and choices that any of them uses.
 
-    `90%` is by how much a measured step may be off; `fast` is how many members of each axis' group share a fast domain.
-    With a price [$/h of a GPU] it shows the cost of a million tokens.
+    `90%` is by how much a measured step may be off; `fast` is how many members of each axis' group share a
+    fast domain. With a price [$/h of a GPU] it shows the cost of a million tokens.
     """
     knobs = knobs_of([plan for plan, _ in plans])
     times = ("step", "90%", "GiB", "fits") if plans[0][1].interval is not None else ("step", "memory")
@@ -195,6 +197,17 @@ def memory_breakdown(est: Estimate) -> Parts:
     if not est.fits:
         yield sentence
     yield bar_table(est.memory, gib, scale)
+
+
+def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: float) -> Table:
+    """Return a table of the components of a time or a memory, each with its share as a bar."""
+    rows = []
+    for name, value in parts.items():
+        share = float(value) / total
+        if value:
+            bar = Text("█" * round(share * BAR_CHARACTERS), style="cyan")
+            rows.append((label(name), form(float(value)), f"{share:.1%}", bar))
+    return table(("", "", "", ""), rows, left=(0, 3))
 
 
 def utilisation(measures: Metrics) -> Parts:

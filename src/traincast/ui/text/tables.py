@@ -1,25 +1,21 @@
-"""Terminal output: headings, wrapped sentences and borderless tables, readable at 80 columns and in a pipe."""
+"""Terminal output: headings, wrapped sentences and borderless tables, readable at 80 columns."""
 
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from traincast.core.quantities import Column
-from traincast.planner.misfit import label
-
 MIN_COLUMNS: Final = 80
-BAR_CHARACTERS: Final = 32  # length of a full bar
 Parts: TypeAlias = Iterator[RenderableType]  # what is printed, one below the other
 
 
 def width() -> int:
-    """Return the width to print in: that of the terminal, at least 80 columns so that no table is cut; 80 in a pipe."""
+    """Return the width to print in: that of the terminal, at least 80 columns; 80 in a pipe."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     return max(MIN_COLUMNS, shutil.get_terminal_size().columns) if terminal else MIN_COLUMNS
 
@@ -71,8 +67,8 @@ def table(
 ) -> Table:
     """Return a table without borders.
 
-    Columns align right but for those in `left`; only those in `wrap` are broken over lines. Without any name there is
-    no header. `style` is that of a row by its index.
+    Columns align right but for those in `left`; only those in `wrap` are broken over lines. Without any name
+    there is no header. `style` is that of a row by its index.
     """
     result = Table(
         box=None, show_header=any(names), header_style="dim", pad_edge=False, padding=(0, gap, 0, 0)
@@ -87,14 +83,3 @@ def table(
     for i, row in enumerate(rows):
         result.add_row(*row, style=style(i))
     return result
-
-
-def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: float) -> Table:
-    """Return a table of the components of a time or a memory, each with its share as a bar."""
-    rows = []
-    for name, value in parts.items():
-        share = float(value) / total
-        if value:
-            bar = Text("█" * round(share * BAR_CHARACTERS), style="cyan")
-            rows.append((label(name), form(float(value)), f"{share:.1%}", bar))
-    return table(("", "", "", ""), rows, left=(0, 3))
