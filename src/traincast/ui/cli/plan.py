@@ -66,7 +66,9 @@ def plan(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Find the best plan that a framework can run. Any knob can be held to one value, such as --tp 8.
+    """Find the best plan that a framework can run.
+
+    Any knob can be held to one value, such as --tp 8 or --zero 3.
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """

@@ -100,6 +100,8 @@ def serve(
 ) -> None:
     """Serve the explorer, a web page that searches anew at every change of model, machine and knobs.
 
+    Ctrl-C ends it.
+
     Example: traincast serve --port 8765
     """
     try:

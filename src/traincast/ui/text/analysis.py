@@ -307,7 +307,8 @@ def _target_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> lis
         first = count_of(request.gpus[0], "GPU")
         lines = [
             f"enough: {enough}, at which the efficiency is {target} of {first} as they are now",
-            "any: that network is not used; none: latency, or the network inside a domain, takes too long",
+            "any: that network is not used; none: latency, or the network inside a domain, takes too long "
+            "already",
         ]
     needed = [
         f"{stage.needed_efficiency:.3f} for ZeRO-{stage.zero}"
