@@ -54,7 +54,7 @@ def write_data(facts: Facts) -> Values:
 
 
 def read_data(settings: Settings) -> Facts:
-    """Read data parallelism and what is sharded; without degrees all processes are replicas, and FSDP shards over all."""
+    """Read data parallelism and what is sharded; without degrees FSDP shards over all processes."""
     fsdp_zero = 3 if RESHARD not in settings or settings.is_on(RESHARD) else 2
     if not any(name.startswith(DEGREES) for name in settings):
         return _read_without_degrees(settings, fsdp_zero)

@@ -1,7 +1,7 @@
 """Facts of a launch: one flat mapping of model, plan and batch in traincast's own terms, and back.
 
-Settings that mean the same give the same facts: a knob without effect (sequence parallelism on one rank) is left out, and the
-number of key and value heads is present even where it equals that of query heads. Two launches are the same if their facts are.
+Settings that mean the same give the same facts: a knob without effect (sequence parallelism on one rank) is
+left out, and the number of key and value heads is present even where it equals that of query heads.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ PLACEMENT_KNOBS: Final = tuple(f"fast_{axis}" for axis in AXES)
 
 
 def launch_facts(model: Model, plan: Plan, gbs: int, system: System | None = None) -> Facts:
-    """Return all facts of a launch; with a machine the placement too, where it differs from ranks numbered in the plan's order."""
+    """Return all facts of a launch; with a machine also a placement that is not in rank order."""
     facts = model_facts(model) | plan_facts(plan, model) | {"gbs": gbs, "gpus": plan.gpus}
     if system is not None and not _in_rank_order(plan, system):
         facts["placement"] = "·".join(str(getattr(plan, name)) for name in PLACEMENT_KNOBS)
@@ -108,7 +108,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
 
 
 def normalized_recompute(recompute: str) -> str:
-    """Return a recomputation in its normal form: modules in alphabetical order, ``selective`` as ``attention``."""
+    """Return a recomputation in normal form: modules in alphabetical order, selective as attention."""
     chosen = {"attention" if word == "selective" else word for word in words(recompute)}
     return "+".join(sorted(chosen)) or "none"
 

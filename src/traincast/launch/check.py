@@ -1,4 +1,4 @@
-"""Check of a launch: its step time and memory, the best plan of its framework, and changes of settings that help."""
+"""Check of a launch: step time and memory, the best plan of its framework, changes of settings that help."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class Checked:
     est : Estimate
         The prediction of the launch.
     found : Found
-        The search for better plans: same GPUs, batch and precision, among plans that the framework can run and express.
+        The search for better plans of the framework: same GPUs, batch and precision.
     """
 
     reading: Reading
@@ -80,7 +80,7 @@ class Checked:
 
     @cached_property
     def together(self) -> EstimatedChange | None:
-        """The best combination of two or three changes that fits, where it is faster than the best single one."""
+        """The best two or three changes together that fit, where they are faster than the best one."""
         combination, changes = self.bench.best_combination(self.tried), self.changes
         if combination is None:
             return None
@@ -238,8 +238,8 @@ def check(
     Raises
     ------
     InputError
-        If the file cannot be read, is of an unsupported program or kind of training, does not give the number of GPUs,
-        has settings that matter and are not read, or is invalid; all mistakes at once.
+        If the file is unreadable or invalid, of an unsupported program or kind of training, does not give the
+        number of GPUs, or has settings that matter and are not read; all mistakes at once.
     """
     errors = ErrorCollector(str(path))
     machine = errors.catch(as_system, system)
@@ -290,7 +290,7 @@ def check(
 def expressible_space(
     form: Format, model: Model, locked: Mapping[str, Any]
 ) -> tuple[Framework, dict[str, Any]]:
-    """Return the choices that a format can express and its framework runs, and knobs locked at 1 because it cannot express them.
+    """Return the choices that a format can express and its framework runs, and knobs that are locked at 1.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def expressible_space(
 
 
 def _expressible_strategies(form: Format, model: Model, space: Framework) -> tuple[str, ...]:
-    """Return the strategies that a format can express, with all-gather context parallelism in place of missing ones."""
+    """Return the strategies that a format can express, all-gather context parallelism in place of others."""
 
     def expressible(name: str) -> bool:
         kind = STRATEGIES[name].choices["cp_kind"]

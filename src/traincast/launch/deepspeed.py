@@ -19,7 +19,7 @@ OFFLOAD: Final = {
 
 
 def _size(settings: Settings, name: str) -> int:
-    """Return a setting as a whole number; 0 where another program fills it in (``"auto"``), or it is off (-1)."""
+    """Return a setting as a whole number; 0 where another program fills it in (auto), or it is off (-1)."""
     return 0 if str(settings.get(name)) == "-1" else settings.number(name, default=0)
 
 

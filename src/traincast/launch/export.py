@@ -57,7 +57,7 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
     Parameters
     ----------
     what : Estimate or Found
-        An estimate of one plan, or a search: then the best plan that the format can express in full, else the best.
+        An estimate, or a search: its best plan that the format can express in full, else the best.
     to : str
         The format: one of `FORMATS`.
 
@@ -88,7 +88,7 @@ def launch(
     head: Sequence[str] = (),
     stack: str | None = None,
 ) -> Launch:
-    """Write a plan in a format, with comment lines at the top; `stack` names the software where a framework has several."""
+    """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
     facts = launch_facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus), "stack": stack}
     draft = Writing(facts, form.table.write(form.accepted(facts)), (), model.name)
     unexpressed = not_expressed(form, form.read(form.write(draft)), facts, model)
@@ -112,7 +112,7 @@ def _write_estimate(form: Format, est: Estimate, head: Sequence[str] = ()) -> La
 
 
 def _estimate_to_write(what: Estimate | Found, form: Format) -> Estimate:
-    """Return the estimate of the plan to write: of a search the best that the format can express in full, else the best."""
+    """Return the estimate to write: of a search the best that can be expressed in full, else the best."""
     if isinstance(what, Found):
         _, best = what.require_best()
         return next((est for _, est in what.plans if _fully_expressed(form, est)), best)
@@ -127,7 +127,7 @@ def _fully_expressed(form: Format, est: Estimate) -> bool:
 
 
 def per_node(system: System, gpus: int) -> int:
-    """Return the accelerators of a node: the size of a fast domain, but at most 8, and a divisor of those of the job."""
+    """Return the accelerators of a node: a fast domain, but at most 8, and a divisor of those of the job."""
     limit = 4 if system.fast_domain % 36 == 0 else MAX_GPUS_PER_NODE
     return next(n for n in range(min(system.domain(gpus), limit), 0, -1) if gpus % n == 0)
 

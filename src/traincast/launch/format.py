@@ -1,4 +1,4 @@
-"""Formats of launches: each has a table of settings, and the functions that turn settings into text and back."""
+"""Formats of launches: each has a table of settings, and functions that turn settings into text and back."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,24 +27,12 @@ POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accum
 
 @dataclass(frozen=True)
 class Writing:
-    """Input of the functions that write a launch as text.
+    """Input of the functions that write a launch as text."""
 
-    Parameters
-    ----------
-    facts : Facts
-        All facts, accelerators of a node as `per_node`, and the software stack as `stack`.
-    sections : mapping of str to mapping
-        Settings by section.
-    head : tuple of str
-        Comment lines on model, plan and prediction, and on what is not expressed.
-    name : str
-        Name of the model.
-    """
-
-    facts: Facts
-    sections: Mapping[str, Values]
-    head: tuple[str, ...]
-    name: str
+    facts: Facts  # all of them, accelerators of a node as `per_node`, and the software stack as `stack`
+    sections: Mapping[str, Values]  # settings
+    head: tuple[str, ...]  # comment lines on model, plan and prediction, and on what is not expressed
+    name: str  # of the model
 
     @property
     def all_settings(self) -> dict[str, Any]:
@@ -54,44 +42,29 @@ class Writing:
 
 @dataclass(frozen=True)
 class Format:
-    """File format in which a framework takes its settings.
+    """File format in which a framework takes its settings."""
 
-    Parameters
-    ----------
-    name, title : str
-        Its name as an argument, and in sentences.
-    framework : str or Framework
-        The space of plans that is searched for it.
-    table : Table
-        Its settings.
-    ending : str
-        Ending of the file name.
-    sign : str
-        A pattern that every such text matches.
-    read, write : callable
-        Read settings from text, and write them as text.
-    spelled : callable
-        Returns a setting's name as the framework spells it.
-    model : bool
-        Whether it describes the model.
-    stack : callable, optional
-        Returns the software stack of settings, where that is not always the framework's.
-    assumptions : callable
-        Returns what is assumed with settings, as sentences.
-    """
-
-    name: str
-    title: str
-    framework: str | Framework
+    name: str  # as an argument
+    framework: str | Framework  # the space of plans that is searched for it
     table: Table
-    ending: str
-    sign: str
-    read: Callable[[str], Settings]
+    read: Callable[[str], Settings]  # from text
     write: Callable[[Writing], str]
-    spelled: Callable[[str], str] = str
-    model: bool = True
-    stack: Callable[[Settings], str] | None = None
-    assumptions: Callable[[Settings], tuple[str, ...]] = lambda _: ()
+    spelled: Callable[[str], str] = str  # a setting's name as the framework spells it
+    model: bool = True  # whether it describes the model
+    stack: Callable[[Settings], str] | None = None  # software stack, where that is not always the framework's
+    assumptions: Callable[[Settings], tuple[str, ...]] = (
+        lambda _: ()
+    )  # what is assumed with settings, as sentences
+
+    @property
+    def title(self) -> str:
+        """Its name in sentences."""
+        return self.table.title
+
+    @property
+    def ending(self) -> str:
+        """Ending of the file name."""
+        return self.table.ending
 
     @property
     def known(self) -> frozenset[str]:
@@ -126,7 +99,7 @@ class Format:
 
 
 def complete_facts(facts: Facts) -> Facts:
-    """Return facts with those that follow from others: data-parallel replicas from the number of accelerators, or the reverse.
+    """Return facts with those that follow: data-parallel replicas or accelerators, and the batch.
 
     Raises
     ------
@@ -168,7 +141,7 @@ def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tu
 
 
 def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) -> dict[str, str]:
-    """Return the facts that settings do not express, and why: the settings are read back and compared with the facts."""
+    """Return the facts that settings do not express, and why: settings are read back and compared."""
     read_facts = form.facts(settings, ErrorCollector(form.name))
     described = "layers" in read_facts
     try:

@@ -1,6 +1,6 @@
 """All formats of launches, by name. To detect the format of a text they are tried in this order.
 
-A framework is added with a table in `tables`, a module with the functions of its computed rows, and a `Format` here.
+A framework is added with a table in `tables`, a module of functions of computed rows, and a `Format` here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -56,11 +56,11 @@ def _with_written_file(megatron_rules: UnreadRules, rules: UnreadRules) -> Unrea
 
 
 def _with_fixed(
-    table: Table,
     write: Callable[[Values, Iterable[str]], str],
+    table: Table,
     defaults: Callable[[Writing], Values] = lambda _: {},
 ) -> Callable[[Writing], str]:
-    """Return a function that writes the settings of all sections, and after them what the program requires as well."""
+    """Return a function that writes the settings of all sections, then what the program requires as well."""
 
     def text(writing: Writing) -> str:
         required = {**table.fixed, **defaults(writing)}
@@ -69,112 +69,85 @@ def _with_fixed(
     return text
 
 
+def _torchtitan(name: str) -> Table:
+    """Return the table of a format of torchtitan."""
+    table = load_table("torchtitan", torchtitan, name)
+    return replace(table, why={"model": torchtitan.why_no_flavour(), **table.why})
+
+
 def _torchtitan_defaults(writing: Writing) -> Values:
     """Return the model's name and other settings that the TOML of torchtitan requires."""
     names = {"model.name": writing.name, "model.flavor": writing.name}
     return {**names, **torchtitan.default_settings(writing.facts)}
 
 
-def _torchtitan_table(version: str) -> Table:
-    """Return the table of a version of torchtitan."""
-    table = load_table("torchtitan", torchtitan, version)
-    return replace(table, why={"model": torchtitan.why_no_flavour(), **table.why})
-
-
-_DEEPSPEED: Final = load_table("deepspeed", deepspeed)
-_NANOTRON: Final = load_table("nanotron", nanotron)
-_ACCELERATE: Final = load_table("accelerate", accelerate)
-_MEGATRON_TABLE: Final = load_table("megatron", megatron)
-_MEGATRON: Final = Format(
+_DEEPSPEED: Final = load_table("deepspeed", deepspeed, "deepspeed")
+_NANOTRON: Final = load_table("nanotron", nanotron, "nanotron")
+_ACCELERATE: Final = load_table("accelerate", accelerate, "accelerate")
+_TITAN_PYTHON: Final = _torchtitan("torchtitan")
+_TITAN_TOML: Final = _torchtitan("torchtitan-toml")
+_MEGATRON: Final = load_table("megatron", megatron, "megatron")
+_SLURM: Final = load_table("megatron", megatron, "slurm")
+_BRIDGE: Final = load_table("megatron", megatron, "megatron-bridge")
+_SCRIPT: Final = Format(
     "megatron",
-    "Megatron-LM",
     "megatron",
-    replace(_MEGATRON_TABLE, unread=_with_written_file(_MEGATRON_TABLE.unread, _DEEPSPEED.unread)),
-    ".sh",
-    sign=r"--[a-z]",
-    read=read_bash.settings_of,
-    write=write_bash.megatron,
+    replace(_MEGATRON, unread=_with_written_file(_MEGATRON.unread, _DEEPSPEED.unread)),
+    read_bash.settings_of,
+    write_bash.megatron,
     spelled=write_bash.flag,
     stack=megatron.stack,
     assumptions=megatron.assumptions,
 )
-_SLURM: Final = replace(
-    _MEGATRON,
-    name="slurm",
-    title="Megatron-LM under Slurm",
-    table=replace(
-        _MEGATRON.table, source=f"{_MEGATRON.table.source}; directives as of sbatch(1) of Slurm 24.05"
-    ),
-    sign=r"(?m)^#SBATCH\b(?s:.*)--[a-z]",
-    write=write_bash.slurm,
-)
-_BRIDGE: Final = replace(
-    _MEGATRON,
-    name="megatron-bridge",
-    title="Megatron-Bridge",
-    table=megatron_bridge.table(_MEGATRON_TABLE),
-    sign=r"\b(?:model|train|ddp)\.\w+=",
-    read=megatron_bridge.read,
-    write=write_bash.bridge,
-    spelled=megatron_bridge.spelled,
-    assumptions=megatron_bridge.assumptions,
-)
-_TITAN: Final = Format(
-    "torchtitan",
-    "torchtitan",
-    "torchtitan",
-    _torchtitan_table("python"),
-    ".py",
-    sign=r"ParallelismConfig|TrainingConfig|torchtitan",
-    read=torchtitan_config.read,
-    write=torchtitan_config.write,
-    stack=torchtitan.stack,
-)
-_TITAN_TOML: Final = replace(
-    _TITAN,
-    name="torchtitan-toml",
-    title="torchtitan (TOML of 2025)",
-    table=(_TITAN_TOML_TABLE := _torchtitan_table("toml")),
-    ending=".toml",
-    sign=r"(?m)^\s*\[(?:training|parallelism|model)\]",
-    read=read_toml,
-    write=_with_fixed(_TITAN_TOML_TABLE, write_toml, _torchtitan_defaults),
-)
-_OTHERS: Final = (
-    Format(
-        "deepspeed",
-        "DeepSpeed",
-        "deepspeed",
-        _DEEPSPEED,
-        ".json",
-        sign=r"^\s*\{",
-        read=read_json,
-        write=_with_fixed(_DEEPSPEED, write_json),
-        model=False,
-        assumptions=deepspeed.assumptions,
-    ),
-    Format(
-        "nanotron",
-        "nanotron",
-        nanotron.SPACE,
-        _NANOTRON,
-        ".yaml",
-        sign=r"(?m)^parallelism:",
-        read=read_yaml,
-        write=_with_fixed(_NANOTRON, write_yaml),
-    ),
-    Format(
-        "accelerate",
-        "Accelerate",
-        accelerate.SPACE,
-        _ACCELERATE,
-        ".yaml",
-        sign=r"parallelism_config|fsdp_config|distributed_type",
-        read=read_yaml,
-        write=_with_fixed(_ACCELERATE, write_yaml),
-        model=False,
-    ),
-)
 FORMATS: Final[Mapping[str, Format]] = {
-    form.name: form for form in (_SLURM, _MEGATRON, _BRIDGE, _TITAN, _TITAN_TOML, *_OTHERS)
+    form.name: form
+    for form in (
+        replace(
+            _SCRIPT, name="slurm", table=replace(_SLURM, unread=_SCRIPT.table.unread), write=write_bash.slurm
+        ),
+        _SCRIPT,
+        replace(
+            _SCRIPT,
+            name="megatron-bridge",
+            table=replace(_BRIDGE, unread=megatron_bridge.unread_rules(_MEGATRON.unread)),
+            read=megatron_bridge.read,
+            write=write_bash.bridge,
+            spelled=megatron_bridge.spelled,
+            assumptions=megatron_bridge.assumptions,
+        ),
+        Format(
+            "torchtitan",
+            "torchtitan",
+            _TITAN_PYTHON,
+            torchtitan_config.read,
+            torchtitan_config.write,
+            stack=torchtitan.stack,
+        ),
+        Format(
+            "torchtitan-toml",
+            "torchtitan",
+            _TITAN_TOML,
+            read_toml,
+            _with_fixed(write_toml, _TITAN_TOML, _torchtitan_defaults),
+            stack=torchtitan.stack,
+        ),
+        Format(
+            "deepspeed",
+            "deepspeed",
+            _DEEPSPEED,
+            read_json,
+            _with_fixed(write_json, _DEEPSPEED),
+            model=False,
+            assumptions=deepspeed.assumptions,
+        ),
+        Format("nanotron", nanotron.SPACE, _NANOTRON, read_yaml, _with_fixed(write_yaml, _NANOTRON)),
+        Format(
+            "accelerate",
+            accelerate.SPACE,
+            _ACCELERATE,
+            read_yaml,
+            _with_fixed(write_yaml, _ACCELERATE),
+            model=False,
+        ),
+    )
 }

@@ -11,7 +11,7 @@ MAX_LAYERS: Final = 1 << 16  # of a pattern or layout; keeps expansion of repeat
 
 
 def marked_layers(text: str, layers: int) -> tuple[int, ...]:
-    """Return the layers that a pattern marks with 1, counted from 1: ``"3"`` is every third, or ``"([0]*3+[1]*58)"``.
+    """Return the layers that a pattern marks with 1: ``"3"`` is every third, or ``"([0]*3+[1]*58)"``.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def layer_pattern(layers: Sequence[int], total: int) -> str:
 
 
 def layout_text(chunks: Sequence[int], mtp: int = 0) -> str:
-    """Return a pipeline layout in Megatron-LM's letters: embedding E, layers t, multi-token prediction m and loss L, by chunk.
+    """Return a pipeline layout in Megatron-LM's letters: embedding E, layers t, MTP layers m, loss L.
 
     Examples
     --------

@@ -47,7 +47,7 @@ def read_gpus(settings: Settings) -> Facts:
 
 
 def write_heads(facts: Facts) -> Values:
-    """Write key and value heads where they are fewer than query heads; their width where it is not hidden size over heads."""
+    """Write key and value heads where they are fewer, and a width that is not hidden size over heads."""
     settings: dict[str, Any] = {}
     if facts.get("kv_heads", facts["heads"]) != facts["heads"]:
         settings |= {"group_query_attention": True, "num_query_groups": facts["kv_heads"]}
@@ -68,11 +68,6 @@ def read_heads(settings: Settings) -> Facts:
     return {"kv_heads": groups} | ({"head_dim": width} if width else {})
 
 
-def write_ffn(facts: Facts) -> Values:
-    """Write the width of the MLP."""
-    return {"ffn_hidden_size": facts["ffn"]}
-
-
 def read_ffn(settings: Settings) -> Facts:
     """Read the width of the MLP: by default four times the hidden size, two thirds of that with SwiGLU."""
     hidden = settings.count("hidden_size")
@@ -91,35 +86,6 @@ def read_positions(settings: Settings) -> Facts:
     learned = str(settings.get("position_embedding_type", "learned_absolute")) == "learned_absolute"
     rotary = settings.is_on("use_rotary_position_embeddings")
     return {"max_positions": positions} if positions and learned and not rotary else {}
-
-
-def write_bias(facts: Facts) -> Values:
-    """Write biases: of all linear layers, of none, or of queries, keys and values only."""
-    none: Values = {"disable_bias_linear": True}
-    return {(): none, ("qkv",): {**none, "add_qkv_bias": True}}.get(facts["biases"], {})
-
-
-def read_bias(settings: Settings) -> Facts:
-    """Read biases; those of all linear layers include the router's."""
-    if not settings.is_on("disable_bias_linear"):
-        facts: Facts = {"biases": ("mlp", "proj", "qkv"), "experts.router_bias": True}
-    else:
-        biases = ("qkv",) if settings.is_on("add_qkv_bias") else ()
-        facts = {"biases": biases, "experts.router_bias": False}
-    if not settings.count("num_experts"):
-        del facts["experts.router_bias"]
-    return facts
-
-
-def write_dropout(facts: Facts) -> Values:
-    """Write that there is no dropout; by default there is."""
-    return {} if facts["dropout"] else {"attention_dropout": 0, "hidden_dropout": 0}
-
-
-def read_dropout(settings: Settings) -> Facts:
-    """Read whether there is dropout: by default 0.1."""
-    rates = [str(settings.get(name, "0.1")) for name in ("attention_dropout", "hidden_dropout")]
-    return {"dropout": any(not re.fullmatch(r"0*\.?0*", rate) for rate in rates)}
 
 
 def write_local(facts: Facts) -> Values:
@@ -152,11 +118,6 @@ def write_latent(facts: Facts) -> Values:
     return {"multi_latent_attention": True} if "latent.kv_rank" in facts else {}
 
 
-def write_expert_width(facts: Facts) -> Values:
-    """Write the width of an expert."""
-    return {"moe_ffn_hidden_size": facts["experts.ffn"]} if "experts.ffn" in facts else {}
-
-
 def read_expert_width(settings: Settings) -> Facts:
     """Read the width of an expert: by default that of the MLP."""
     if not settings.count("num_experts"):
@@ -174,7 +135,7 @@ def write_moe_layers(facts: Facts) -> Values:
 
 
 def read_moe_layers(settings: Settings) -> Facts:
-    """Read which layers have experts: with a frequency n the first of every n in Megatron-LM, read as the last of them here.
+    """Read which layers have experts: with a frequency n the first of every n in Megatron-LM, here the last.
 
     Raises
     ------
@@ -186,14 +147,10 @@ def read_moe_layers(settings: Settings) -> Facts:
         return {}
     frequency = str(settings.get("moe_layer_freq", "1"))
     if re.fullmatch(r"\d{1,6}", frequency) and int(frequency) and layers % int(frequency):
-        problem = f"does not divide {layers} layers, and layers 1, {int(frequency) + 1}, … would have experts: give --model"
+        with_experts = f"layers 1, {int(frequency) + 1}, … would have experts"
+        problem = f"does not divide {layers} layers, and {with_experts}: give --model"
         raise InputError("moe_layer_freq", [f"moe_layer_freq = {frequency}: {problem}"])
     return {"moe_layers": marked_layers(frequency, layers)}
-
-
-def write_capacity(facts: Facts) -> Values:
-    """Write the capacity of experts."""
-    return {"moe_expert_capacity_factor": facts["experts.capacity"]} if "experts.capacity" in facts else {}
 
 
 def read_capacity(settings: Settings) -> Facts:
@@ -206,7 +163,7 @@ def read_capacity(settings: Settings) -> Facts:
     return {"experts.capacity": float(str(settings[name]))}
 
 
-# Parallelism and batch
+# Parallelism
 
 
 def write_expert_tp(facts: Facts) -> Values:
@@ -253,7 +210,7 @@ def read_chunks(settings: Settings) -> Facts:
 
 
 def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[bool]) -> tuple[int, ...]:
-    """Return the layers of every chunk: even, but fewer in first and last where embedding and loss count, or as set.
+    """Return the layers of chunks: even, fewer in first and last where embedding and loss count, or as set.
 
     Raises
     ------
@@ -304,7 +261,7 @@ def read_context(settings: Settings) -> Facts:
 
 
 def write_zero(facts: Facts) -> Values:
-    """Write what is sharded over data-parallel ranks: the distributed optimizer, or Megatron-FSDP beyond it."""
+    """Write what is sharded over data-parallel ranks: by the distributed optimizer, or by Megatron-FSDP."""
     zero, replicas = facts.get("zero", 0), facts.get("replicas", 1)
     settings: dict[str, Any] = {}
     if zero == 1:
@@ -316,7 +273,7 @@ def write_zero(facts: Facts) -> Values:
 
 
 def read_zero(settings: Settings) -> Facts:
-    """Read what is sharded over data-parallel ranks; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479)."""
+    """Read what is sharded; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479)."""
     if settings.is_on("zero_stage"):
         stage = str(settings["zero_stage"]).removesuffix(".0")
         if stage not in map(str, SHARDING_STRATEGIES):
@@ -332,31 +289,7 @@ def read_zero(settings: Settings) -> Facts:
     return {"zero": zero} | ({"replicas": replicas} if replicas > 1 else {})
 
 
-def write_batch(facts: Facts) -> Values:
-    """Write the global batch."""
-    return {"global_batch_size": facts["gbs"]}
-
-
-def read_batch(settings: Settings) -> Facts:
-    """Read the global batch [sequences]; the default is one micro-batch per replica."""
-    gbs = settings.number("global_batch_size", default=0)
-    return {"gbs": gbs} if gbs else {}
-
-
-# Kernels and memory
-
-
-def write_attention(facts: Facts) -> Values:
-    """Write the attention kernel where it is not fused."""
-    return {"attention_backend": "unfused"} if facts["attention"] == "unfused" else {}
-
-
-def read_attention(settings: Settings) -> Facts:
-    """Read the attention kernel: fused by default."""
-    backend = str(settings.get("attention_backend", "auto"))
-    local_transformer = settings.get("transformer_impl") == "local" and "attention_backend" not in settings
-    unfused = backend in ("unfused", "local") or (local_transformer and not settings.is_on("use_flash_attn"))
-    return {"attention": "unfused" if unfused else "flash"}
+# Memory
 
 
 def write_recompute(facts: Facts) -> Values:
@@ -432,7 +365,7 @@ def read_offload(settings: Settings) -> Facts:
 
 
 def stack(settings: Settings) -> str:
-    """Return the software stack: Megatron-DeepSpeed, Megatron-Core with DeepEP or HybridEP, or Megatron-Core."""
+    """Return the software stack: Megatron-DeepSpeed, or Megatron-Core, with DeepEP or HybridEP or without."""
     if settings.any_on("deepspeed", "zero_stage"):
         return "megatron-deepspeed-2022"
     flex = settings.get("moe_token_dispatcher_type") == "flex" or settings.any_on(*FLEX_DISPATCHER_FLAGS)
@@ -449,7 +382,8 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         "what the file of --deepspeed-config sets besides the ZeRO stage is not read": (
             settings.is_on("deepspeed_config") and not file_read
         ),
-        "whether a 16-bit copy of 8-bit weights is kept follows the assumptions, as fp8_param_gather is not set": (
+        "whether a 16-bit copy of 8-bit weights is kept follows the assumptions,"
+        " as fp8_param_gather is not set": (
             settings.is_on("fp8_format") and not settings.is_on("fp8_param_gather")
         ),
         "gradients are reduced while backward runs, although the launch does not set --overlap-grad-reduce"

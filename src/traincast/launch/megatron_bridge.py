@@ -12,13 +12,9 @@ from traincast.launch import megatron
 from traincast.launch.layer_patterns import marked_layers
 from traincast.launch.read_bash import command_words
 from traincast.launch.settings import Settings
-from traincast.launch.table import Table, Values
+from traincast.launch.table import Values
 from traincast.launch.unread_settings import UnreadRules
 
-SOURCE: Final = (
-    "NVIDIA-NeMo/Megatron-Bridge, docs/megatron-lm-to-megatron-bridge.md (commit 167ba2a) and "
-    "src/megatron/bridge/training/mixed_precision.py (0509780), looked at on 2026-11-20"
-)
 SECTIONS: Final[Mapping[str, str]] = {  # section -> settings of Megatron-LM that have the same name in it
     "train": "micro_batch_size global_batch_size",
     "ddp": "use_distributed_optimizer data_parallel_sharding_strategy num_distributed_optimizer_instances"
@@ -26,7 +22,8 @@ SECTIONS: Final[Mapping[str, str]] = {  # section -> settings of Megatron-LM tha
     "dist": "use_megatron_fsdp use_tp_pp_dp_mapping",
     "checkpoint": "ckpt_format",
     "comm_overlap": "tp_comm_overlap overlap_moe_expert_parallel_comm",
-    "optimizer": "optimizer optimizer_cpu_offload use_precision_aware_optimizer exp_avg_dtype exp_avg_sq_dtype",
+    "optimizer": "optimizer optimizer_cpu_offload use_precision_aware_optimizer exp_avg_dtype"
+    " exp_avg_sq_dtype",
 }
 NAMES: Final[Mapping[str, str]] = {  # Megatron-LM -> Bridge, except for `model.` and the same name
     **{name: f"{section}.{name}" for section, names in SECTIONS.items() for name in names.split()},
@@ -60,19 +57,17 @@ HARMLESS_SECTIONS: Final = (
 )
 
 
-def table(megatron_table: Table) -> Table:
-    """Return Megatron-LM's table with this source; its unread settings may stand in any section."""
+def unread_rules(rules: UnreadRules) -> UnreadRules:
+    """Return Megatron-LM's rules on settings that no row reads: here they may stand in any section."""
 
     def in_any_section(names: tuple[str, ...]) -> tuple[str, ...]:
         return (*names, *(f"*.{name}" for name in names))
 
-    unread = megatron_table.unread
-    rules = UnreadRules(
-        tuple(replace(effect, settings=in_any_section(effect.settings)) for effect in unread.matter),
-        in_any_section(unread.small),
-        (*in_any_section(unread.harmless), *(f"{section}.*" for section in HARMLESS_SECTIONS), "recipe"),
+    return UnreadRules(
+        tuple(replace(effect, settings=in_any_section(effect.settings)) for effect in rules.matter),
+        in_any_section(rules.small),
+        (*in_any_section(rules.harmless), *(f"{section}.*" for section in HARMLESS_SECTIONS), "recipe"),
     )
-    return replace(megatron_table, source=SOURCE, unread=rules)
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:

@@ -65,16 +65,16 @@ class Reading:
 
     @property
     def not_understood(self) -> tuple[str, ...]:
-        """Unknown settings, as the framework spells them, whose names do not suggest an effect on the prediction."""
+        """Unknown settings whose names do not suggest an effect, as the framework spells them."""
         return tuple(map(self.form.spelled, self.not_in_table.unknown))
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Settings that change neither time nor memory of a step, or have a value for which the prediction holds."""
+        """Settings that change no step, or have a value for which the prediction holds."""
         return tuple(map(self.form.spelled, self.not_in_table.harmless))
 
     def check_unread(self) -> None:
-        """Raise an `InputError` with every setting that matters and is not read, its value and why it matters."""
+        """Raise an `InputError` with every setting that matters and is not read, its value, and why."""
         problems = [
             f"{name}{f' = {value}' if value != 'on' else ''}: not read ({why})"
             for name, value, why in self.unread
@@ -90,7 +90,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
     Raises
     ------
     InputError
-        If it cannot be read, is of no known format, trains something other than a decoder, or has invalid values (all are named).
+        If it is unreadable, of no known format, trains something other than a decoder, or has invalid values.
     """
     if form is not None and form not in formats:
         raise unknown_name_error("format", form, formats)
@@ -116,7 +116,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
 
 
 def _ambiguity_notes(form: Format, text: str) -> list[str]:
-    """Return sentences on settings that depend on variables which a script sets more than once or under a condition."""
+    """Return sentences on settings whose variables a script sets more than once or under a condition."""
     notes = []
     for variable, names in ambiguous_variables(text).items():
         if names & form.known:
@@ -127,7 +127,7 @@ def _ambiguity_notes(form: Format, text: str) -> list[str]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file; raise an `InputError` if it is unreadable, not text, or too large for a configuration."""
+    """Return the text of a file; raise an `InputError` if it is unreadable, not text, or too large."""
     try:
         data = raw(path)
     except ValueError as error:
@@ -143,11 +143,11 @@ def read_text(path: Path) -> str:
 
 
 def detect_format(text: str, path: str, formats: Mapping[str, Format]) -> Format:
-    """Return the format of a text: the one with the most known settings in it; raise an `InputError` if none has any."""
+    """Return the format with the most known settings in a text; raise an `InputError` if none has any."""
     counts: dict[str, int] = {}
     malformed: dict[str, None] = {}
     for name, form in formats.items():
-        if re.search(form.sign, text):
+        if re.search(form.table.sign, text):
             try:
                 counts[name] = len(set(form.read(text)) & form.known)
             except InputError as error:
@@ -160,7 +160,7 @@ def detect_format(text: str, path: str, formats: Mapping[str, Format]) -> Format
 
 
 def _spelled_problem(form: Format, settings: Settings, problem: str) -> str:
-    """Return a problem with the setting as the framework spells it, and a hint on variables that are not set in the file."""
+    """Return a problem as the framework spells the setting, with a hint on a variable that is not set."""
     name = problem.partition(" = ")[0]
     spelled = form.spelled(name) + problem[len(name) :] if name in form.known else problem
     is_unset = "$" in str(settings.get(name, ""))
@@ -226,7 +226,7 @@ def complete_launch(
 
 
 def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Model:
-    """Return the model that a file describes; a missing vocabulary size is that of a known model of its sizes."""
+    """Return the model of a file; a missing vocabulary size is that of a known model of its sizes."""
     if not reading.form.model:
         raise InputError(reading.path, [f"{reading.form.title} does not describe the model; give --model"])
     if "layers" not in facts or "hidden" not in facts:
@@ -241,7 +241,7 @@ def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Mode
 
 
 def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model], assumed: list[str]) -> int:
-    """Return the vocabulary size [tokens] of a known tokenizer, or of the catalogue's models of the same sizes.
+    """Return the vocabulary size [tokens] of a known tokenizer, or of catalogue models of the same sizes.
 
     Raises
     ------

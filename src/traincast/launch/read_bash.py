@@ -1,4 +1,4 @@
-"""Reader of bash launch scripts: arguments behind variables, arrays, continued lines and quotes. Nothing is run."""
+"""Reader of bash launch scripts: arguments behind variables, arrays and quotes. Nothing is run."""
 
 import ast
 import json
@@ -90,7 +90,7 @@ class Script:
 
 
 def settings_of(text: str, first_only: str = "") -> Settings:
-    """Return the arguments of a script by name with underscores: the last value of each; True where it has none."""
+    """Return the arguments of a script with underscores: the last value of each; True if it has none."""
     script = read(text, first_only)
     commands = script.commands
     if sum(word.startswith("--") for words in commands for word in words) < 3:
@@ -106,7 +106,7 @@ def settings_of(text: str, first_only: str = "") -> Settings:
 
 
 def _written_json(text: str, script: Script) -> Settings:
-    """Return settings of JSON that a script writes with here-documents, by dotted names; malformed JSON is skipped."""
+    """Return settings of JSON that a script writes with here-documents; malformed JSON is skipped."""
     settings = Settings()
     for match in JSON_HERE_DOCUMENT.finditer(text):
         # A variable that is not set stays as text.
@@ -118,7 +118,7 @@ def _written_json(text: str, script: Script) -> Settings:
 
 
 def command_words(text: str, launch: Settings) -> list[str]:
-    """Return the words of all commands of a script; nodes, processes and recipe of its launcher are put into `launch`."""
+    """Return the words of all commands; nodes, processes and recipe of the launcher are put into `launch`."""
     script = read(text)
     launch |= _directives(text)
     for words in script.commands:
@@ -129,7 +129,7 @@ def command_words(text: str, launch: Settings) -> list[str]:
 
 
 def ambiguous_variables(text: str) -> dict[str, set[str]]:
-    """Return variables that a script sets more than once or under a condition, with the arguments that depend on them."""
+    """Return variables that are set more than once or under a condition, with the arguments they change."""
     settings, ambiguous = settings_of(text), {}
     for variable in sorted(read(text).reassigned):
         without = settings_of(text, variable)
@@ -199,7 +199,7 @@ def _directives(text: str) -> Settings:
 
 
 def _statements(text: str) -> Iterator[str]:
-    """Yield the statements of a script without comments; an array is one statement, however many lines it has."""
+    """Yield the statements of a script without comments; an array is one statement on any number of lines."""
     begin, at, quote, depth, statement = 0, 0, "", 0, ""
     while at <= len(text):
         character = text[at] if at < len(text) else "\n"
@@ -230,7 +230,7 @@ def _statements(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Yield the words of a statement with their quotes; blanks inside quotes, braces and brackets do not separate words."""
+    """Yield the words of a statement with their quotes; quotes, braces and brackets keep blanks together."""
     word, quote, depth, escaped = "", "", 0, False
     for character in text:
         if escaped or quote:

@@ -1,4 +1,4 @@
-"""Settings of a launch file by name, as its framework spells them; a dotted path where a configuration has sections."""
+"""Settings of a launch file by name, a dotted path where a configuration has sections."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -19,7 +19,7 @@ class Settings(dict[str, Any]):
         return any(map(self.is_on, names))
 
     def number(self, *names: str, default: int = 1, least: int = 1) -> int:
-        """Return the first of some settings that is on as a whole number, the first of a list; else the default."""
+        """Return the first setting that is on as a whole number, the first of a list; else the default."""
         for name in filter(self.is_on, names):
             value = whole_number(name, self[name], least)
             return int(value[0] if isinstance(value, tuple) else value)
@@ -30,7 +30,7 @@ class Settings(dict[str, Any]):
         return self.number(*names, default=0, least=0)
 
     def choice(self, name: str, allowed: Collection[str], default: str = "") -> str:
-        """Return the text of a setting that has one of a few values; else raise an `InputError` with those allowed."""
+        """Return the text of a setting; raise an `InputError` unless it is one of those allowed."""
         value = str(self.get(name, default))
         if value not in allowed:
             raise not_allowed(name, value, allowed)
@@ -51,8 +51,17 @@ def is_off(value: Any) -> bool:
     )
 
 
+def same_value(value: Any, wanted: Any) -> bool:
+    """Return whether a value is the wanted one, however it is spelled."""
+    left, right = str(value).strip().lower(), str(wanted).lower()
+    try:
+        return left == right or float(left.replace("_", "")) == float(right)
+    except ValueError:
+        return False
+
+
 def whole_number(name: str, value: Any, least: int = 0) -> Any:
-    """Return a value as a whole number, a list as a tuple of them; raise an `InputError` if it is none or below `least`."""
+    """Return a value as a whole number, a list as a tuple of them; refuse others, and any below `least`."""
     if isinstance(value, list | tuple):
         return tuple(whole_number(name, item, least) for item in value)
     text = str(value).strip().replace("_", "")

@@ -22,7 +22,7 @@ Difference: TypeAlias = tuple[str, Any, Any]  # setting, old and new value; None
 
 @dataclass(frozen=True)
 class SettingChange:
-    """Change of one or more knobs of a plan: factors of degrees, and new values of other knobs and choices."""
+    """Change of knobs of a plan: factors of degrees, and new values of other knobs and choices."""
 
     factors: Mapping[str, float] = field(default_factory=dict)
     chosen: Mapping[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class SettingChange:
         return SettingChange(factors, {**self.chosen, **other.chosen})
 
     def of(self, plan: Plan, layers: int) -> Plan | None:
-        """Return the changed plan for a number of layers, without placement; None where the plan would be invalid."""
+        """Return the changed plan for a number of layers, unplaced; None where it would be invalid."""
         degrees = {name: getattr(plan, name) * factor for name, factor in self.factors.items()}
         if any(value < 1 or value != int(value) for value in degrees.values()):
             return None
@@ -63,7 +63,7 @@ class SettingChange:
 
 
 def _layout(plan: Plan, number: int, layers: int) -> str:
-    """Return the layout of a number of chunks: unchanged where the number stays, even where it was even, else balanced."""
+    """Return the layout of a number of chunks: unchanged if the number is, even if it was, else balanced."""
     layout = chunks(plan.layout)
     if len(layout) in (0, number):
         return plan.layout
@@ -86,7 +86,7 @@ class EstimatedChange:
 
 
 def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[SettingChange]:
-    """Yield single changes that a framework can run: a degree doubled or halved, another value of a choice."""
+    """Yield changes that a framework can run: a degree doubled or halved, another value of a choice."""
     for axis in ("tp", "pp", "cp"):
         if axis == "cp" and plan.cp == 1 and not {"ring", "ulysses", "context"} & set(space.strategies):
             continue

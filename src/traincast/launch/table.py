@@ -2,19 +2,21 @@
 
 A table is a TOML file in `tables` (the standard library reads them in milliseconds), with these parts:
 
+- `title`, `ending` and `sign`: its name in sentences, the files' ending, a pattern that each of them matches.
 - `source`: where the names of the settings come from, and when that was looked at.
-- `rows`: by section and fact (or facts, separated by blanks). The value of `setting` is the fact, or one of `words` for it;
-  `write` has the settings of each value of the fact, and `read` further combinations; `by` names the functions of the framework's
-  module that compute a row (`read_NAME`, `write_NAME`). `always` holds facts that no setting changes.
+- `rows`: by section and fact (or facts, separated by blanks). The value of `setting` is the fact, or one of
+  `words` for it; `write` has the settings of each value of the fact, and `read` further combinations; `by`
+  names the functions of the framework's module that compute a row (`read_NAME`, and `write_NAME` where the
+  fact is not the value of the first setting). `always` holds facts that no setting changes.
 - `why`: facts that cannot always be expressed, and why.
 - `fixed`: further settings that are written because the program requires them.
 - `unread`: settings that no row reads, by their effect.
 
-Where a framework has two formats, rows with `only`, and texts by version, belong to one of them.
+Where a framework has several formats, a row with `only`, and texts by format, belong to one of them.
 """
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
@@ -23,7 +25,7 @@ from typing import Any, Final, TypeAlias
 
 from traincast.core.errors import ErrorCollector
 from traincast.launch.canonical import Facts
-from traincast.launch.settings import Settings, dotted, is_off, not_allowed, whole_number
+from traincast.launch.settings import Settings, dotted, is_off, not_allowed, same_value
 from traincast.launch.unread_settings import UnreadEffect, UnreadRules
 
 ANY: Final = "*"  # a required value of a setting: any that is not off
@@ -32,31 +34,15 @@ Values: TypeAlias = Mapping[str, Any]  # of settings, by name
 
 @dataclass(frozen=True)
 class ValueRow:
-    """Row of a setting whose value, a whole number, is the fact itself.
-
-    Parameters
-    ----------
-    fact, setting : str
-        The fact, and the name of the setting.
-    older : tuple of str
-        Other or former names, which are read as well.
-    default : int or None
-        The framework's default; None without one.
-    always : bool
-        Whether it is written even at the default.
-    needs : str
-        A setting without which it has no effect.
-    least : int
-        The smallest valid number.
-    """
+    """Row of a setting whose value, a whole number, is the fact itself."""
 
     fact: str
     setting: str
-    older: tuple[str, ...] = ()
-    default: int | None = None
-    always: bool = False
-    needs: str = ""
-    least: int = 1
+    older: tuple[str, ...] = ()  # other or former names, which are read as well
+    default: int | None = None  # of the framework
+    always: bool = False  # written even at the default
+    needs: str = ""  # a setting without which it has no effect
+    least: int = 1  # smallest valid number
     source: str = ""
 
     @property
@@ -78,8 +64,8 @@ class ValueRow:
         """Return the fact of settings."""
         if self.needs and not settings.is_on(self.needs):
             return {}
-        for name in filter(settings.is_on, self.settings):
-            return {self.fact: whole_number(name, settings[name], self.least)}
+        if settings.any_on(*self.settings):
+            return {self.fact: settings.number(*self.settings, least=self.least)}
         return {} if self.default is None else {self.fact: self.default}
 
 
@@ -87,22 +73,16 @@ class ValueRow:
 class ChoiceRow:
     """Row of a fact with a few values, each of which is a combination of settings.
 
-    Parameters
-    ----------
-    fact : str
-        The fact.
-    written : tuple of (value, settings)
-        Settings of every value that can be written.
-    understood : tuple of (value, settings)
-        Further combinations, which are read before those written. `ANY` stands for any value that is not off.
-    others : tuple, optional
-        Further values, which mean the default. With it any other value is an error; without it (None) others are ignored.
+    Values besides these and `others`, which mean the default, are refused; ignored where `others` is None.
     """
 
     fact: str
-    written: tuple[tuple[Any, Values], ...]
-    understood: tuple[tuple[Any, Values], ...] = ()
+    written: tuple[tuple[Any, Values], ...]  # settings of every value that can be written
+    understood: tuple[
+        tuple[Any, Values], ...
+    ] = ()  # further combinations, which are read before those written
     others: tuple[str, ...] | None = None
+    needs: str = ""  # a setting without which nothing is read
     source: str = ""
 
     @property
@@ -123,23 +103,20 @@ class ChoiceRow:
         return next((values for written, values in self.written if written == value), {})
 
     def read(self, settings: Settings) -> Facts:
-        """Return the first value all of whose settings match; combinations with the most settings are tried first.
-
-        Raises
-        ------
-        InputError
-            If a setting has an unknown value.
-        """
-        combinations = sorted((*self.understood, *self.written), key=lambda combination: -len(combination[1]))
+        """Return the first value whose settings match, most settings first; refuse unknown values."""
+        if self.needs and not settings.is_on(self.needs):
+            return {}
+        rows = (*self.understood, *self.written)
         for name in self.settings if self.others is not None else ():
             value = settings.get(name)
-            rows = (*self.written, *self.understood)
-            wanted_values = (values[name] for _, values in rows if name in values)
+            wanted_values = (
+                values[name] for _, values in (*self.written, *self.understood) if name in values
+            )
             allowed = dict.fromkeys((*wanted_values, *(self.others or ())))
             absent = is_off(value) and value != "auto"
             if not absent and not any(_matches(value, wanted) for wanted in allowed):
                 raise not_allowed(name, value, allowed)
-        for fact, values in combinations:
+        for fact, values in sorted(rows, key=lambda row: -len(row[1])):
             if all(_matches(settings.get(name), wanted) for name, wanted in values.items()):
                 return {self.fact: fact}
         return {}
@@ -147,7 +124,7 @@ class ChoiceRow:
 
 @dataclass(frozen=True)
 class ComputedRow:
-    """Row whose facts and settings are computed from each other by functions; `note` is one line for the documentation."""
+    """Row of facts and settings that functions compute from each other; `note` is for the documentation."""
 
     facts: tuple[str, ...]
     settings: tuple[str, ...]
@@ -166,13 +143,16 @@ def _matches(value: Any, wanted: Any) -> bool:
         return not is_off(value)
     if isinstance(wanted, bool):
         return (not is_off(value)) == wanted
-    return value is not None and str(value).lower() == str(wanted).lower()
+    return value is not None and same_value(value, wanted)
 
 
 @dataclass(frozen=True)
 class Table:
     """Settings of a format; the module's description says what its parts are."""
 
+    title: str
+    ending: str
+    sign: str
     source: str
     rows: Mapping[str, tuple[Row, ...]]
     why: Mapping[str, str]
@@ -199,32 +179,40 @@ class Table:
     def read(self, settings: Settings, errors: ErrorCollector) -> Facts:
         """Return the facts of settings; invalid values are collected in `errors`."""
         facts: Facts = {}
-        for rows in self.rows.values():
-            for row in rows:
-                facts |= errors.catch(row.read, settings) or {}
+        for row in (row for rows in self.rows.values() for row in rows):
+            facts |= errors.catch(row.read, settings) or {}
         return facts
 
 
-def load_table(name: str, conversions: ModuleType, version: str = "") -> Table:
-    """Read a table of the package; `conversions` has the functions of its computed rows."""
+def load_table(name: str, conversions: ModuleType, form: str) -> Table:
+    """Read a table of the package for a format; `conversions` has the functions of its computed rows."""
+
+    def of_format(text: str | Mapping[str, str]) -> Any:
+        return text.get(form) if isinstance(text, Mapping) else text
+
     document = load_document(name)
-    rows = {section: tuple(_rows(rows, conversions, version)) for section, rows in document["rows"].items()}
+    sections = {
+        section: tuple(
+            _row(
+                fact,
+                {key: of_format(value) if key == "by" else value for key, value in spec.items()},
+                conversions,
+            )
+            for fact, specs in rows.items()
+            for spec in (specs if isinstance(specs, list) else [specs])
+            if spec.get("only", form) == form
+        )
+        for section, rows in document["rows"].items()
+    }
     unread = document["unread"]
     harmless = unread["harmless"]
     return Table(
-        source=_of_version(document["source"], version),
-        rows={section: section_rows for section, section_rows in rows.items() if section_rows},
-        why={
-            fact: text
-            for fact, why in document["why"].items()
-            if (text := _of_version(why, version)) is not None
-        },
+        **{key: of_format(document[key]) for key in ("title", "ending", "sign", "source")},
+        rows={section: rows for section, rows in sections.items() if rows},
+        why={fact: of_format(why) for fact, why in document["why"].items() if of_format(why)},
         fixed=dotted(document.get("fixed", {})),
         unread=UnreadRules(
-            tuple(
-                UnreadEffect(**{key: _words(key, text) for key, text in row.items()})
-                for row in unread["matter"]
-            ),
+            tuple(map(_effect, unread["matter"])),
             tuple(unread["small"].split()),
             tuple(" ".join(harmless.values()).split() if isinstance(harmless, Mapping) else harmless.split()),
             tuple(unread.get("suspect", "").split()),
@@ -249,40 +237,35 @@ def _tidied(value: Any) -> Any:
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
-def _of_version(text: str | Mapping[str, str], version: str) -> Any:
-    """Return a text, or that of a version of the framework; None where the version has none."""
-    return text.get(version) if isinstance(text, Mapping) else text
+def _effect(spec: Mapping[str, str]) -> UnreadEffect:
+    """Return an effect of settings that no row reads, of its specification."""
+    lists = {key: tuple(spec[key].split()) for key in ("settings", "neutral", "at") if key in spec}
+    return UnreadEffect(**{**spec, **lists})  # type: ignore[arg-type]
 
 
-def _words(key: str, text: str) -> Any:
-    """Return the names or values of an effect; the reason and single names as they are."""
-    return tuple(text.split()) if key in ("settings", "neutral", "at") else text
-
-
-def _rows(section: Mapping[str, Any], conversions: ModuleType, version: str) -> Iterator[Row]:
-    """Yield the rows of a section that belong to a version."""
-    for facts, specs in section.items():
-        for spec in specs if isinstance(specs, list) else [specs]:
-            row = dict(spec)
-            if row.pop("only", version) == version:
-                yield _row(facts, row, conversions, version)
-
-
-def _row(facts: str, spec: Mapping[str, Any], conversions: ModuleType, version: str) -> Row:
+def _row(facts: str, spec: Mapping[str, Any], conversions: ModuleType) -> Row:
     """Return a row of its specification."""
+    spec = {key: value for key, value in spec.items() if key != "only"}
+    source = spec.get("source", "")
     if facts == "always":
         return ComputedRow(tuple(spec), (), _nothing, lambda _: dict(spec), "always")
-    source = spec.get("source", "")
-    if "settings" in spec:
-        by = _of_version(spec.get("by", ""), version)
-        write, read = (getattr(conversions, f"{verb}_{by}", _nothing) for verb in ("write", "read"))
-        return ComputedRow(
-            tuple(facts.split()), tuple(spec["settings"].split()), write, read, spec.get("note", ""), source
-        )
-    if "words" in spec or "write" in spec:
+    if spec.keys() & {"words", "write", "read"}:
         return _choice_row(facts, spec, source)
-    older = tuple(spec.get("older", "").split())
-    return ValueRow(facts, **{**spec, "older": older, "source": source})
+    if "settings" not in spec:
+        return ValueRow(facts, **{**spec, "older": tuple(spec.get("older", "").split()), "source": source})
+    names, settings, by = tuple(facts.split()), tuple(spec["settings"].split()), spec.get("by")
+
+    def write(facts: Facts) -> Values:
+        return {settings[0]: facts[names[0]]} if by and names[0] in facts else {}
+
+    return ComputedRow(
+        names,
+        settings,
+        getattr(conversions, f"write_{by}", write),
+        getattr(conversions, f"read_{by}", _nothing),
+        spec.get("note", ""),
+        source,
+    )
 
 
 def _choice_row(fact: str, spec: Mapping[str, Any], source: str) -> ChoiceRow:
@@ -298,12 +281,13 @@ def _choice_row(fact: str, spec: Mapping[str, Any], source: str) -> ChoiceRow:
         tuple((_fact_value(value), dotted(values)) for value, values in pairs),
         (*((value, dotted(values)) for value, values in spec.get("read", ())), *default),
         others if others or spec.get("strict") else None,
+        spec.get("needs", ""),
         source,
     )
 
 
 def _fact_value(text: str) -> Any:
-    """Return the value of a fact that is a key of a table: true or false, a number, words ending with commas, or a word."""
+    """Return the value of a fact that is a key: true or false, a number, words with commas, or a word."""
     if text in ("true", "false"):
         return text == "true"
     if "," in text:

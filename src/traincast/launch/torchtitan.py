@@ -72,14 +72,14 @@ def why_no_flavour() -> str:
 
 @cache
 def _flavour_facts(model: str) -> Facts:
-    """Return the facts of a catalogue model as torchtitan builds it: no multi-token prediction, any sequence length."""
+    """Return the facts of a catalogue model as torchtitan builds it: no MTP layers, any sequence length."""
     facts = model_facts(load_model(model)) | {"mtp": 0}
     del facts["seq"]
     return facts
 
 
 def write_model(facts: Facts) -> Values:
-    """Write name and flavour of the model with these facts, whatever its sequence length and multi-token prediction."""
+    """Write name and flavour of the model with these facts, whatever its sequence length and MTP layers."""
     without_mtp = facts | {"mtp": 0}
     for (name, flavour), model in MODELS.items():
         if _flavour_facts(model).items() <= without_mtp.items():
@@ -95,7 +95,7 @@ def read_model(settings: Settings) -> Facts:
 
 
 def write_data(facts: Facts) -> Values:
-    """Write replicate and shard degrees of data parallelism, and whether weights are resharded after forward."""
+    """Write replicate and shard degrees, and whether weights are resharded after forward."""
     zero = facts.get("zero", 0)
     replicate = facts["dp"] if zero == 0 else facts.get("replicas", 1)
     if facts["dp"] % replicate:
@@ -139,7 +139,7 @@ def read_batch(settings: Settings) -> Facts:
 
 
 def default_split(layers: int, chunks: int) -> tuple[int, ...]:
-    """Return the layers of every chunk as torchtitan splits them: embedding and head count as a layer each."""
+    """Return the layers of every chunk as torchtitan splits them: embedding and head count as layers."""
     base, larger = divmod(layers + 2, chunks)
     split = [base + (i < larger) for i in range(chunks)]
     split[0] -= 1
@@ -252,7 +252,7 @@ def read_precision(settings: Settings) -> Facts:
 
 
 def write_recompute(facts: Facts) -> Values:
-    """Write what is recomputed: nothing, all or every n-th layer, or per-op selective activation checkpointing."""
+    """Write what is recomputed: nothing, all or every n-th layer, or per-op activation checkpointing."""
     mode, every = facts["recompute"], facts.get("recompute_every", 1)
     if mode == "full" and every > 1:
         return {AC_MODE: "selective", AC_OPTION: str(every)}
@@ -273,7 +273,7 @@ def read_recompute(settings: Settings) -> Facts:
 
 
 def write_graphs(facts: Facts) -> Values:
-    """Disable CUDA graphs where torchtitan has none: with a pipeline, and with expert parallelism, whose sizes the CPU reads."""
+    """Disable CUDA graphs where torchtitan has none: with a pipeline or expert parallelism."""
     return {"training.disable_cuda_graphs": True} if facts["pp"] > 1 or facts.get("ep", 1) > 1 else {}
 
 

@@ -1,4 +1,4 @@
-"""torchtitan's Python configurations: written as a function of its config registry, read without being run."""
+"""torchtitan's Python configurations: a function of its config registry, read without being run."""
 
 import ast
 import json

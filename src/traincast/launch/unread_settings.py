@@ -1,4 +1,4 @@
-"""Settings of a launch that no row of its table reads: which of them matter for time or memory, and which do not."""
+"""Settings of a launch that no row of its table reads: which of them matter for time or memory."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from traincast.launch.settings import Settings, is_off
+from traincast.launch.settings import Settings, is_off, same_value
 
 # Words in the name of a setting of the model, degrees, batch, precision, optimizer, memory or overlap.
 _WORDS: Final = """
@@ -22,45 +22,28 @@ WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between th
 
 @dataclass(frozen=True)
 class UnreadEffect:
-    """Effect on time or memory that is not predicted, and the settings that have it.
+    """Effect on time or memory that is not predicted, and the settings that have it."""
 
-    Parameters
-    ----------
-    why : str
-        The effect.
-    settings : tuple of str
-        Their names; ``*`` stands for anything.
-    neutral : tuple of str
-        Values besides off for which the prediction holds.
-    at : tuple of str, optional
-        The only values that matter; if empty, all that are neither off nor neutral.
-    needs : str
-        A setting without which they have no effect.
-    unless : str
-        A setting that replaces them: with it they have no effect.
-    unlike : str
-        Another setting: they matter only where its value differs from theirs.
-    """
-
-    why: str
-    settings: tuple[str, ...]
-    neutral: tuple[str, ...] = ()
-    at: tuple[str, ...] = ()
-    needs: str = ""
-    unless: str = ""
-    unlike: str = ""
+    why: str  # the effect
+    settings: tuple[str, ...]  # names; * stands for anything
+    neutral: tuple[str, ...] = ()  # values besides off for which the prediction holds
+    at: tuple[str, ...] = ()  # the only values that matter; if empty, all that are neither off nor neutral
+    needs: str = ""  # a setting without which they have no effect
+    unless: str = ""  # a setting that replaces them: with it they have no effect
+    unlike: str = ""  # another setting: they matter only where its value differs from theirs
 
     def applies(self, value: Any, settings: Settings) -> bool:
         """Return whether a value of one of them changes the prediction."""
-        if self.needs and is_off(settings.get(self.needs)):
-            return False
-        if self.unless and not is_off(settings.get(self.unless)):
-            return False
-        if self.unlike and _equal(value, settings.get(self.unlike)):
+        without_effect = (
+            (self.needs and not settings.is_on(self.needs))
+            or (self.unless and settings.is_on(self.unless))
+            or (self.unlike and same_value(value, settings.get(self.unlike)))
+        )
+        if without_effect:
             return False
         if self.at:
-            return any(_equal(value, option) for option in self.at)
-        return not is_off(value) and not any(_equal(value, option) for option in self.neutral)
+            return any(same_value(value, option) for option in self.at)
+        return not is_off(value) and not any(same_value(value, option) for option in self.neutral)
 
 
 @dataclass(frozen=True)
@@ -75,27 +58,17 @@ class UnreadSettings:
 
 @dataclass(frozen=True)
 class UnreadRules:
-    """Rules on the settings of a format that its table does not read.
+    """Rules on the settings of a format that its table does not read, by name; ``*`` stands for anything."""
 
-    Parameters
-    ----------
-    matter : tuple of UnreadEffect
-        Effects that are not predicted: their settings are refused.
-    small : tuple of str
-        Names of settings whose effect is small: they are reported.
-    harmless : tuple of str
-        Names of settings that change neither time nor memory of a step, or that the prediction assumes.
-    suspect : tuple of str
-        Patterns of names: an unlisted setting that matches is taken to matter, as are names with a word of `SUSPECT_WORDS`.
-    """
-
-    matter: tuple[UnreadEffect, ...] = ()
-    small: tuple[str, ...] = ()
-    harmless: tuple[str, ...] = ()
-    suspect: tuple[str, ...] = ()
+    matter: tuple[UnreadEffect, ...] = ()  # effects that are not predicted: their settings are refused
+    small: tuple[str, ...] = ()  # of small effect: reported
+    harmless: tuple[str, ...] = ()  # change neither time nor memory of a step, or the prediction assumes them
+    suspect: tuple[
+        str, ...
+    ] = ()  # taken to matter where unlisted, as are names with a word of `SUSPECT_WORDS`
 
     def sorted(self, settings: Settings, known: frozenset[str]) -> UnreadSettings:
-        """Sort the settings of a file by their effect, without harmless ones among those `known` to the table."""
+        """Sort the settings of a file by their effect; `known` ones are listed only where they matter."""
         result = UnreadSettings()
         for name, value in settings.items():
             reason = self._reason(name, value, settings, name in known)
@@ -124,7 +97,7 @@ class UnreadRules:
         return "not understood, may matter" if words & SUSPECT_WORDS or _listed(name, self.suspect) else ""
 
     def _effects(self, name: str) -> Iterator[UnreadEffect]:
-        """Yield the effects of a setting: those that name it, else, where no list names it, those whose pattern matches."""
+        """Yield the effects of a setting: those that name it, else, if no list does, those that match it."""
         named = [effect for effect in self.matter if name in effect.settings]
         if named or name in (*self.small, *self.harmless):
             yield from named
@@ -135,12 +108,3 @@ class UnreadRules:
 def _listed(name: str, patterns: tuple[str, ...]) -> bool:
     """Return whether a name matches one of the patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _equal(value: Any, wanted: Any) -> bool:
-    """Return whether a value is the wanted one, however it is spelled."""
-    left, right = str(value).strip().lower(), str(wanted).lower()
-    try:
-        return left == right or float(left.replace("_", "")) == float(right)
-    except ValueError:
-        return False

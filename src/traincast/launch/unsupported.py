@@ -1,7 +1,7 @@
-"""Launches that are recognised but not supported: files of other programs, and training other than of decoder-only models.
+"""Launches that are recognised but not supported: of other programs, or of models other than decoders.
 
-They stand in `tables/unsupported.toml`. A file of another program is recognised by keys that only this program has, since it may
-share many with a supported format.
+They stand in `tables/unsupported.toml`. A file of another program is recognised by keys that only this
+program has, since it may share many with a supported format.
 """
 
 import re
@@ -107,7 +107,7 @@ def check_program(text: str, path: str) -> None:
 def check_training_kind(
     words: Sequence[str], settings: Mapping[str, Any], path: str, spelled: Callable[[str], str] = str
 ) -> None:
-    """Raise an `InputError` that names the training, if it is not pre-training of a decoder-only model, and what identifies it.
+    """Raise an `InputError` with its signs if a training is not pre-training of a decoder-only model.
 
     Parameters
     ----------
