@@ -31,6 +31,15 @@ BRANCHES: Final = {"if": 1, "case": 1, "fi": -1, "esac": -1}
 KEYWORDS: Final = re.compile(r"^(?:(?:then|else|do|\{|!|time|exec)\s+)+")  # a command may follow
 # A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
 VARIABLE: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"
+QUOTED: Final = (
+    r"""\\.|'[^']*'?|"(?:\\.|[^"\\])*"?"""  # or escaped; without its end, up to the end of the text
+)
+STATEMENT_PARTS: Final = re.compile(
+    rf"""\\\n|{QUOTED}|(?P<comment>(?<![^ \t\n;(])\#[^\n]*)|(?P<end>[\n;|&])|[()]|[^\\'"\#()\n;|&]+|.""",
+    re.DOTALL,
+)
+WORD_PARTS: Final = re.compile(rf"""{QUOTED}|[(){{}}]|\s+|[^\\'"(){{}}\s]+|.""", re.DOTALL)
+CONTINUED_LINE: Final = re.compile(r"(\\[^\n])|\\\n")
 QUOTED_PIECES: Final = re.compile(
     rf"'[^']*'|\"(?:{VARIABLE}|[^\"\\$]|\\.)*\"|(?:{VARIABLE}|[^'\"$])+|['\"]", re.DOTALL
 )  # of a word, by its quotes
@@ -200,52 +209,30 @@ def _directives(text: str) -> Settings:
 
 def _statements(text: str) -> Iterator[str]:
     """Yield the statements of a script without comments; an array is one statement on any number of lines."""
-    begin, at, quote, depth, statement = 0, 0, "", 0, ""
-    while at <= len(text):
-        character = text[at] if at < len(text) else "\n"
-        if quote != "'" and text.startswith("\\\n", at):
-            statement, begin = statement + text[begin:at] + " ", at + 2
-            at = begin
+    statement, depth = "", 0
+    for part in STATEMENT_PARTS.finditer(text):
+        if part["comment"]:
             continue
-        if quote:
-            quote = "" if character == quote else quote
-            at += 2 if character == "\\" and quote == '"' else 1
+        if part["end"] and not depth:
+            yield statement
+            statement = ""
             continue
-        if character in "'\"":
-            quote = character
-        elif character == "#" and (at == 0 or text[at - 1] in " \t\n;("):
-            statement, end = statement + text[begin:at], text.find("\n", at)
-            at = begin = len(text) if end < 0 else end
-            continue
-        elif character == "(":
-            depth += 1
-        elif character == ")":
-            depth = max(depth - 1, 0)
-        elif character in "\n;|&" and not depth:
-            yield statement + text[begin:at]
-            statement, begin = "", at + 1
-        at += 2 if character == "\\" else 1
-    if statement + text[begin:]:
-        yield statement + text[begin:]
+        depth = max(depth + (part[0] == "(") - (part[0] == ")"), 0)
+        is_literal = part[0].startswith("'")
+        statement += part[0] if is_literal else CONTINUED_LINE.sub(lambda match: match[1] or " ", part[0])
+    yield statement
 
 
-def _words(text: str) -> Iterator[str]:
+def _words(statement: str) -> Iterator[str]:
     """Yield the words of a statement with their quotes; quotes, braces and brackets keep blanks together."""
-    word, quote, depth, escaped = "", "", 0, False
-    for character in text:
-        if escaped or quote:
-            quote = "" if character == quote and not escaped else quote
-            escaped = not escaped and character == "\\" and quote != "'"
-        elif character.isspace() and not depth:
-            if word:
-                yield word
+    word, depth = "", 0
+    for part in WORD_PARTS.findall(statement):
+        if not part.isspace() or depth:
+            depth = max(depth + (part in "({") - (part in ")}"), 0)
+            word += part
+        elif word:
+            yield word
             word = ""
-            continue
-        else:
-            escaped = character == "\\"
-            quote = character if character in "'\"" else ""
-            depth = max(depth + (character in "({") - (character in ")}"), 0)
-        word += character
     if word:
         yield word
 

@@ -9,20 +9,12 @@ from traincast.catalog.load import load_model
 from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts, model_facts
 from traincast.launch.settings import Settings, not_allowed, whole_number
-from traincast.launch.table import Values
+from traincast.launch.table import Values, load_document
 from traincast.times.pipeline.schedules import SCHEDULES
 
-MODELS: Final[Mapping[tuple[str, str], str]] = {  # (name, flavour) of torchtitan -> model of the catalogue
-    ("llama3", "8B"): "llama-3-8b",
-    ("llama3", "70B"): "llama-3-70b",
-    ("llama3", "405B"): "llama-3.1-405b",
-    ("deepseek_v3", "671B"): "deepseek-v3",
-    ("qwen3", "8B"): "qwen3-8b",
-    ("qwen3", "32B"): "qwen3-32b",
-    ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
-    ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
-    ("gpt_oss", "20b"): "gpt-oss-20b",
-    ("gpt_oss", "120b"): "gpt-oss-120b",
+FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = load_document("torchtitan")["flavours"]
+MODELS: Final = {  # (name, flavour) of torchtitan -> model of the catalogue
+    (name, flavour): model for name, flavours in FLAVOURS.items() for flavour, model in flavours.items()
 }
 DEGREES: Final[Mapping[str, str]] = {  # column of a table of runs -> name of the degree's setting
     "tp": "tensor_parallel_degree",
@@ -62,10 +54,7 @@ def _size(settings: Settings, name: str, default: int = 1) -> int:
 
 def why_no_flavour() -> str:
     """Return why a model cannot be expressed: the flavours that are known."""
-    flavours: dict[str, list[str]] = {}
-    for name, flavour in MODELS:
-        flavours.setdefault(name, []).append(flavour)
-    known = "; ".join(f"{name} {', '.join(names)}" for name, names in flavours.items())
+    known = "; ".join(f"{name} {', '.join(flavours)}" for name, flavours in FLAVOURS.items())
     stop = "torchtitan stops unless one is registered by this name"
     return f"no flavour known ({known}) has these sizes; {stop}"
 
