@@ -31,7 +31,8 @@ def models(draw):
             window=1024, chunked=draw(st.booleans()), global_every=draw(st.sampled_from([0, 6]))
         )
     return tc.Model(
-        name="drawn", layers=layers, hidden=2048, heads=heads, kv_heads=kv, ffn=8192, seq=4096, mlp=mlp, **parts,
+        name="drawn", layers=layers, hidden=2048, heads=heads, kv_heads=kv, ffn=8192, seq=4096, mlp=mlp,
+        **parts,
         vocab=draw(st.sampled_from([None, 32000, 50257])),
         causal=draw(st.booleans()),
         norm=draw(st.sampled_from(["layernorm", "rmsnorm"])),

@@ -59,7 +59,7 @@ def test_a_script_of_arrays_with_experts_under_slurm():
 
 
 def test_a_script_of_2021():
-    """GPT-3 with 96 layers on 8 stages of 6 chunks of 2 layers; checkpointed activations are full recomputation."""
+    """GPT-3, 96 layers on 8 stages of 6 chunks of 2; checkpointed activations are full recomputation."""
     plan = tc.check(SCRIPTS / "old.sh", "selene").est.plan
     assert (plan.gpus, plan.tp, plan.pp, plan.vp, plan.recompute, plan.zero, plan.precision) == (
         128,
@@ -96,7 +96,7 @@ def written(folder, plan, gbs=64, model="llama-3-8b", to="megatron"):
 
 
 def test_changes_are_what_an_estimate_of_the_changed_plan_gives(tmp_path):
-    """Every gain told is that of the estimate of the changed file, read again."""
+    """Every gain is that of the estimate of the changed file."""
     path = written(tmp_path, BAD_PLAN)
     checked = tc.check(path, "dgx-h100")
     assert checked.gap > 0.3
@@ -175,7 +175,13 @@ def test_a_configuration_that_cannot_say_it_is_completed(tmp_path, run):
     assert any("pp = 1" in line for line in answer["assumed"])
 
 
-ACCELERATE = "distributed_type: {}\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\nfsdp_config:\n  fsdp_version: {}\n"
+ACCELERATE = """distributed_type: {}
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+fsdp_config:
+  fsdp_version: {}
+"""
 
 
 @pytest.mark.parametrize(
@@ -189,7 +195,7 @@ ACCELERATE = "distributed_type: {}\nmixed_precision: bf16\nnum_machines: 2\nnum_
     ],
 )
 def test_accelerate_without_degrees_takes_all_processes(way, more, zero, replicas, tmp_path):
-    """Accelerate, FullyShardedDataParallelPlugin: FSDP shards over all processes, HYBRID_SHARD within a machine; else it is DDP."""
+    """FullyShardedDataParallelPlugin: FSDP shards over all processes, HYBRID_SHARD within a machine."""
     path = tmp_path / "fsdp.yaml"
     path.write_text(ACCELERATE.format(*way) + more, encoding="utf-8")
     plan = tc.check(path, "dgx-h100", "llama-3-8b", framework="accelerate").est.plan
@@ -214,7 +220,7 @@ def test_accelerate_that_cannot_be(more, message, tmp_path):
 
 
 def test_a_knob_takes_the_place_of_what_follows_from_it(tmp_path):
-    """Another number of replicas is another number of GPUs, and another degree is another number of replicas."""
+    """Another number of replicas means other GPUs, and another degree means other replicas."""
     path = written(tmp_path, tc.Plan(tp=8, dp=8))
     more = tc.check(path, "dgx-h100", knobs={"dp": 4}).est.plan
     assert (more.gpus, more.tp, more.dp) == (32, 8, 4)
@@ -223,7 +229,7 @@ def test_a_knob_takes_the_place_of_what_follows_from_it(tmp_path):
 
 
 def test_experts_of_every_other_layer():
-    """megatron/core/models/gpt/gpt_layer_specs.py: layers 1, 3, 5, … have experts, one more than half of an odd number."""
+    """megatron/core/models/gpt/gpt_layer_specs.py: layers 1, 3, 5, … have experts, four of seven layers."""
     facts = read_moe_layers(Settings(num_layers="8", num_experts="4", moe_layer_freq="2"))
     assert len(facts["moe_layers"]) == 4
     with pytest.raises(tc.InputError, match="does not divide 7 layers"):
@@ -235,10 +241,12 @@ def test_experts_of_every_other_layer():
     [
         ("", "the file is empty"),
         ("hello world", "cannot tell what this is"),
-        ("--num-layers x --hidden-size 4096 --tensor-model-parallel-size $TP", ("--num-layers = 'x'", "not set in the file")),
+        ("--num-layers x --hidden-size 4096 --tensor-model-parallel-size $TP",
+         ("--num-layers = 'x'", "not set in the file")),
         ("torchrun --nnodes 1 --nproc-per-node 8 x.py --num-layers 8 --hidden-size 512", ("heads: missing",)),
-        ("torchrun --nnodes 3 --nproc-per-node 1 x.py --num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 512 "
-         "--vocab-size 512 --tensor-model-parallel-size 2", "must be divisible by tp 2"),
+        ("torchrun --nnodes 3 --nproc-per-node 1 x.py --num-layers 8 --hidden-size 512 "
+         "--num-attention-heads 8 --seq-length 512 --vocab-size 512 --tensor-model-parallel-size 2",
+         "must be divisible by tp 2"),
         ("[training]\nseq_len = \n[parallelism]\n", "malformed TOML"),
         ('{"train_batch_size": 1, "train_batch_size": 2}', "duplicate key"),
         ("parallelism:\n  tp: [\n", "malformed YAML"),
@@ -262,8 +270,10 @@ def test_what_cannot_be_read_is_told_all_at_once(text, message, tmp_path, run):
 
 
 WORDS = st.sampled_from(
-    ["--num-layers", "--hidden-size 64", "=", "$(", "${", "}", "$TP", "TP=8", "A=(", ")", "'", '"', "\\", "\n", " ", "#", "--bf16",
-     "--moe-layer-freq", "([0]*3+[1]*9999)*9999", "--pipeline-model-parallel-layout", "((t|)*9999)*9999", "[parallelism]\n",
+    ["--num-layers", "--hidden-size 64", "=", "$(", "${", "}", "$TP", "TP=8", "A=(", ")", "'", '"', "\\",
+     "\n", " ", "#", "--bf16",
+     "--moe-layer-freq", "([0]*3+[1]*9999)*9999", "--pipeline-model-parallel-layout", "((t|)*9999)*9999",
+     "[parallelism]\n",
      "tp: 8", "{",
      "parallelism:\n", "ParallelismConfig(", "--num-experts 8", "$((", "1/0", "))", "9" * 30, "\x00", "é",
      "#SBATCH --nodes=2\n",
@@ -294,7 +304,7 @@ def test_arguments_of_several_values_and_signs():
 
 
 def test_a_script_of_branches_and_comments():
-    """What a comment leaves out is not read, even if it ends in a backslash; a string may hold an argument and its value."""
+    """A comment is not read, even if it ends in a backslash; a string may hold an argument and its value."""
     checked = tc.check(SCRIPTS / "branches.sh", "dgx-h100")
     plan = checked.est.plan
     assert (plan.gpus, plan.tp, plan.pp, plan.sp, plan.zero) == (16, 2, 1, True, 1)
@@ -308,7 +318,7 @@ def test_a_script_of_branches_and_comments():
 
 
 def test_what_hangs_on_a_condition_is_said():
-    """Of a script that has a `case` the last branch is taken; every setting for which that matters is named."""
+    """Of a script with a `case` the last branch is taken; every setting for which that matters is named."""
     checked = tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
     assert (
         checked.est.model.layers,

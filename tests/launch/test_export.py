@@ -29,7 +29,7 @@ def read_back(form, text, model):
 @pytest.mark.parametrize("to", sorted(FORMATS))
 @given(data=st.data())
 def test_what_is_read_is_what_was_written_or_it_was_said(to, data):
-    """Of text that comes out of any plan and model every fact comes back, or is among what is not expressed."""
+    """Of the text of any plan and model every fact comes back, or is among what is not expressed."""
     model = data.draw(models())
     plan = data.draw(plans(model))
     gbs = plan.dp * plan.mbs * data.draw(st.sampled_from([1, 4, 6]))
@@ -43,7 +43,7 @@ def test_what_is_read_is_what_was_written_or_it_was_said(to, data):
     "name", ["llama-3-70b", "deepseek-v3", "mixtral-8x7b", "gpt-oss-120b", "qwen3-30b-a3b"]
 )
 def test_models_of_today_are_expressed_in_full_by_megatron(name):
-    """Megatron-LM has flags for all of these, which NVIDIA's own scripts train (Megatron-Bridge, recipes of 2025)."""
+    """Megatron-LM has flags for all of these, which recipes of Megatron-Bridge (2025) train."""
     model = tc.load_model(name)
     plan = tc.Plan(tp=2, pp=4, dp=8, ep=8 if model.experts else 1)
     assert launch(FORMATS["megatron"], model, plan, 64, MACHINE).not_expressed == {}
@@ -51,7 +51,7 @@ def test_models_of_today_are_expressed_in_full_by_megatron(name):
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(1, 1), (4, 1), (8, 1), (12, 2), (16, 2)])
 def test_a_job_has_the_nodes_that_its_accelerators_need(gpus, nodes):
-    """A node of dgx-h100 has eight; twelve are six in each of two, as torchrun starts as many in every node."""
+    """A node of dgx-h100 has eight; twelve are six in each of two: torchrun starts as many in each."""
     written = tc.export(tc.estimate("llama-3-8b", MACHINE, tc.Plan(dp=gpus), gbs=gpus))
     assert f"NNODES=${{NNODES:-{nodes}}}" in written.text
     assert f"GPUS_PER_NODE=${{GPUS_PER_NODE:-{gpus // nodes}}}" in written.text

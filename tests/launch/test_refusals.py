@@ -29,7 +29,7 @@ def megatron(folder, name, plan, gbs):
 
 def advised(checked):
     """Values of every setting that is advised or tried, and of those of the best plan."""
-    settings_of_changes = [one.settings for one in (*checked.tried, *filter(None, [checked.together]))]
+    settings_of_changes = [change.settings for change in (*checked.tried, *filter(None, [checked.together]))]
     if checked.found.best is not None:
         settings_of_changes.append(checked.bench.differing(checked.found.best[0]))
     return [(name, new) for settings in settings_of_changes for name, _, new in settings]
@@ -44,10 +44,13 @@ PLANS = {
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize(("precision", "possible"), [("fp8", False), ("fp8-current", True)])
 def test_no_recomputation_that_delayed_scaling_does_not_support(name, precision, possible, tmp_path):
-    """Megatron-Core 0.16.1: "Delayed scaling does not support moe_act and layernorm recompute for fp8."; other recipes do."""
+    """Megatron-Core 0.16.1: "Delayed scaling does not support moe_act and layernorm recompute for fp8"."""
     checked = tc.check(megatron(tmp_path, name, replace(PLANS[name], precision=precision), 32), "dgx-h100")
     modules = {
-        one for setting, new in advised(checked) if setting == "recompute_modules" and new for one in new
+        module
+        for setting, new in advised(checked)
+        if setting == "recompute_modules" and new
+        for module in new
     }
     assert bool(modules & DISCARDED) == possible
     assert "core_attn" in modules
@@ -85,7 +88,7 @@ selective_ac_option = "op"
     ],
 )
 def test_whether_the_model_is_compiled(old, new, compiled):
-    """torchtitan 0.3.0: "Async TP requires 'model' in --compile.components and --compile.enable"; before, --training.compile."""
+    """torchtitan 0.3.0: "Async TP requires 'model' in --compile.components and --compile.enable"."""
     settings = FORMATS["torchtitan-toml"].read(TOML.format(tp=2, old=old, new=new, asynchronous=""))
     assert stack(settings) == ("torchtitan-2025" if compiled else "torchtitan-eager")
 
@@ -107,7 +110,7 @@ def test_a_launch_that_its_framework_refuses_is_said_to_be_refused(tmp_path):
     path.write_text(text, encoding="utf-8")
     checked = tc.check(path, "dgx-h100", gpus=8)
     assert any("requires torch.compile" in line for line in checked.reading.assumed)
-    assert not any(one.est.plan.tp_overlap for one in checked.tried)
+    assert not any(change.est.plan.tp_overlap for change in checked.tried)
 
 
 def test_what_is_refused_is_not_written():
@@ -148,7 +151,7 @@ def test_torchtitan_compiles_where_the_prediction_does(to, software, compiled):
 
 
 def test_the_export_of_a_search_is_a_plan_that_runs(capsys):
-    """With the tensor-parallel degree held, the fastest plan overlaps; without compile the best that does not is written."""
+    """With this tensor-parallel degree the fastest plan overlaps; without compile another is written."""
     command = "export llama-3-8b --system dgx-h100 --gpus 16 --gbs 64 --tp 8 --to torchtitan --json"
     for software, overlaps in (("torchtitan-2025", True), ("torchtitan-eager", False)):
         main([*command.split(), "--assumptions", software])
@@ -162,14 +165,14 @@ def test_refusals_are_of_choices_and_frameworks_that_there_are():
     from traincast.core.knobs import ALLOWED
     from traincast.planner.framework_spaces import FRAMEWORKS
 
-    for one in REFUSALS:
-        assert one.framework in FRAMEWORKS
-        assert one.values <= set(ALLOWED[one.choice])
+    for refusal in REFUSALS:
+        assert refusal.framework in FRAMEWORKS
+        assert refusal.values <= set(ALLOWED[refusal.choice])
         assert all(
             value in (stack_names() if name == "stack" else ALLOWED[name])
-            for name, value in one.beside.items()
+            for name, value in refusal.beside.items()
         )
-        choices = {one.choice: next(iter(one.values)), **one.beside}
-        assert refused(one.framework, choices) == (one,)
+        choices = {refusal.choice: next(iter(refusal.values)), **refusal.beside}
+        assert refused(refusal.framework, choices) == (refusal,)
         assert refused("any", choices) == ()
-        assert refused(one.framework, accepted(one.framework, choices)) == ()
+        assert refused(refusal.framework, accepted(refusal.framework, choices)) == ()

@@ -34,17 +34,17 @@ def written(case, to="torchtitan"):
 
 def keywords(text, call):
     """Arguments of a call in a module."""
-    found = next(
+    called = next(
         node
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == call
     )
-    return {one.arg: ast.literal_eval(one.value) for one in found.keywords}
+    return {keyword.arg: ast.literal_eval(keyword.value) for keyword in called.keywords}
 
 
 @pytest.mark.parametrize("case", PLANS)
 def test_cuda_graphs_are_off_where_torchtitan_has_none(case):
-    """Trainer.Config of torchtitan 0.3.0 refuses them with a pipeline, and with the usual exchange with experts (trainer.py)."""
+    """Trainer.Config of torchtitan 0.3.0 refuses them with a pipeline and with experts (trainer.py)."""
     _, plan = PLANS[case]
     assert keywords(written(case).text, "TrainingConfig").get("disable_cuda_graphs", False) == (
         plan.pp > 1 or plan.ep > 1
@@ -52,7 +52,7 @@ def test_cuda_graphs_are_off_where_torchtitan_has_none(case):
 
 
 def test_the_last_stage_holds_the_output_projection():
-    """Its name is lm_head in torchtitan 0.3.0 (models/common/decoder.py), output in 2025; what is named nowhere is dropped."""
+    """Its name is lm_head in torchtitan 0.3.0 (models/common/decoder.py), output in 2025."""
     python = keywords(written("uneven").text, "ParallelismConfig")["module_fqns_per_model_part"]
     toml = tomllib.loads(written("uneven", "torchtitan-toml").text)["parallelism"][
         "module_fqns_per_model_part"
@@ -95,13 +95,13 @@ OTHER = "export mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --dp 64 --zero 3 --
 
 @pytest.mark.parametrize("to", ["torchtitan", "torchtitan-toml"])
 def test_a_model_without_a_flavour_is_written_under_its_own_name(to, capsys):
-    """torchtitan stops at a model that it does not have; with a flavour left out it would train its debugmodel (TOML of 2025)."""
+    """torchtitan stops at an unknown model; without a flavour it would train its debugmodel."""
     main([*OTHER.split(), "--to", to, "--json"])
     out, err = capsys.readouterr()
-    told = json.loads(out)
+    answer = json.loads(out)
     assert err.count("not expressed: model = mixtral-8x7b") == 1
-    assert "llama3 8B, 70B, 405B" in told["not_expressed"]["model"]
-    text = told["text"]
+    assert "llama3 8B, 70B, 405B" in answer["not_expressed"]["model"]
+    text = answer["text"]
     if to == "torchtitan":
         assert "from torchtitan.models.mixtral_8x7b import model_registry" in text
         assert 'model_registry("mixtral-8x7b")' in text
@@ -118,4 +118,4 @@ def test_a_module_is_python_whatever_the_model_is_called(name):
     model = replace(tc.load_model("mixtral-8x7b"), name=name)
     text = launch(FORMATS["torchtitan"], model, tc.Plan(dp=8), 64, MACHINE).text
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    assert [one.name.endswith("_8_gpus") for one in functions] == [True]
+    assert [function.name.endswith("_8_gpus") for function in functions] == [True]

@@ -1,4 +1,4 @@
-"""Launches that cannot be predicted, and settings that matter and are not read: nothing of them passes without a word."""
+"""Launches that cannot be predicted, and settings that matter and are not read: all of them are named."""
 
 import json
 import re
@@ -12,8 +12,9 @@ from traincast.launch.unsupported import keys_of
 from traincast.ui.cli.main import main
 
 MEGATRON = (
-    "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32"
-    " --seq-length 2048 --max-position-embeddings 2048 --vocab-size 32000 --tensor-model-parallel-size 2 --sequence-parallel"
+    "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096"
+    " --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048 --vocab-size 32000"
+    " --tensor-model-parallel-size 2 --sequence-parallel"
     " --micro-batch-size 1 --global-batch-size 64 --bf16"
 )
 MOE = MEGATRON + " --num-experts 8 --expert-model-parallel-size 8"
@@ -39,7 +40,8 @@ optimizer:
     name: adamW
 """
 TITAN = (
-    "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n{}\n[parallelism]\n{}\n"
+    "[model]\nname = 'llama3'\nflavor = '8B'\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n{}\n"
+    "[parallelism]\n{}\n"
     "tensor_parallel_degree = 2\n"
 )
 ACCELERATE = (
@@ -110,19 +112,23 @@ NEOX = """# stages and tensor parallelism
     [
         (NEOX, "gpt-neox"),
         (
-            "base_model: m\nsequence_len: 4096\nmicro_batch_size: 2\nfsdp_config:\n  fsdp_offload_params: true\n",
+            "base_model: m\nsequence_len: 4096\nmicro_batch_size: 2\n"
+            "fsdp_config:\n  fsdp_offload_params: true\n",
             "axolotl",
         ),
         (
-            "deepspeed --num_nodes 2 main.py --per_device_train_batch_size 4 --model_name_or_path m --zero_stage 3",
+            "deepspeed --num_nodes 2 main.py --per_device_train_batch_size 4 --model_name_or_path m"
+            " --zero_stage 3",
             "Hugging Face's Trainer",
         ),
         (
-            "torchrun --nnodes 2 --nproc-per-node 8 run.py --per_device_train_batch_size 4 --num_train_epochs 1",
+            "torchrun --nnodes 2 --nproc-per-node 8 run.py --per_device_train_batch_size 4"
+            " --num_train_epochs 1",
             "Hugging Face's Trainer",
         ),
         (
-            "max_duration: 10ba\nglobal_train_batch_size: 64\nfsdp_config:\n  sharding_strategy: FULL_SHARD\n",
+            "max_duration: 10ba\nglobal_train_batch_size: 64\n"
+            "fsdp_config:\n  sharding_strategy: FULL_SHARD\n",
             "llm-foundry (Composer)",
         ),
         (
@@ -398,7 +404,7 @@ def test_a_setting_that_matters_and_is_not_read_stops_the_answer(text, form, set
 def test_accepted_it_is_answered_and_named(text, form, setting, value, check):
     code, answer, _ = check(text, form, "--accept-unread")
     assert code in (0, 1)
-    assert [(one["setting"], one["value"]) for one in answer["unread"]] == [(setting, value)]
+    assert [(unread["setting"], unread["value"]) for unread in answer["unread"]] == [(setting, value)]
     assert setting not in answer["ignored"]
 
 
@@ -586,7 +592,7 @@ EOT
 
 def test_a_configuration_that_the_script_writes(reading):
     result = reading(WRITTEN + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1")
-    assert [one[:2] for one in result.unread] == [
+    assert [unread[:2] for unread in result.unread] == [
         ("deepspeed_config.zero_optimization.offload_optimizer.device", "cpu")
     ]
     without = reading(
@@ -602,11 +608,17 @@ def test_a_precision_that_another_program_fills_in(reading):
     assert result.assumed == ("bf16.enabled = true: another program fills in bf16.enabled and fp16.enabled",)
 
 
-BRIDGE = "torchrun --nnodes 2 --nproc-per-node 8 run_recipe.py --recipe {} model.num_layers=32 model.hidden_size=4096 {}"
+BRIDGE = (
+    "torchrun --nnodes 2 --nproc-per-node 8 run_recipe.py --recipe {}"
+    " model.num_layers=32 model.hidden_size=4096 {}"
+)
 
 
 def test_overrides_of_a_recipe(reading):
-    overrides = "ddp.overlap_grad_reduce=true optimizer.lr=1e-4 model.moe_latent_size=512 checkpoint.save=x model.new_layers=3 model.knob=1"
+    overrides = (
+        "ddp.overlap_grad_reduce=true optimizer.lr=1e-4 model.moe_latent_size=512"
+        " checkpoint.save=x model.new_layers=3 model.knob=1"
+    )
     result = reading(BRIDGE.format("llama3_8b_pretrain_config", overrides), "megatron-bridge")
     assert [name for name, _, _ in result.unread] == ["model.moe_latent_size", "model.new_layers"]
     assert result.not_understood == ("model.knob",)
@@ -627,7 +639,10 @@ def test_recipes_of_other_models(recipe, reading):
 def test_settings_of_megatron_deepspeed(tmp_path):
     """megatron/arguments.py of Megatron-DeepSpeed (4efb479); --pad-vocab-size-to is BigScience's."""
     path = tmp_path / "run.sh"
-    flags = " --deepspeed --deepspeed_config ds.json --zero-stage 2 --num-key-value-heads 8 --pad-vocab-size-to 33024"
+    flags = (
+        " --deepspeed --deepspeed_config ds.json --zero-stage 2"
+        " --num-key-value-heads 8 --pad-vocab-size-to 33024"
+    )
     path.write_text(MEGATRON.replace(" --vocab-size 32000", "") + flags)
     result = tc.check(path, "dgx-h100")
     assert (result.est.plan.zero, result.est.model.kv_heads, result.est.model.vocab) == (2, 8, 33024)
