@@ -1,7 +1,7 @@
 """Advice on one plan, and rules of thumb next to the estimator's own figures.
 
-The rules are those of S. Bekman, "Software tune up for the best performance" (Machine Learning Engineering), and of Megatron-LM
-(arXiv 2104.04473).
+The rules are those of S. Bekman, "Software tune up for the best performance" (Machine Learning Engineering),
+and of Megatron-LM (arXiv 2104.04473).
 """
 
 from collections.abc import Iterator
@@ -114,7 +114,8 @@ def advise(
     Parameters
     ----------
     est : Estimate
-        Estimate of one plan; tiles are modelled by ``"calibrated"`` and by software stacks, not by ``"paper"``.
+        Estimate of one plan; tiles are modelled by ``"calibrated"`` and by software stacks, not by
+        ``"paper"``.
     step_seconds : float, optional
         Measured time of a step, for FLOP/s and utilisation; the predicted one without it [s].
     network_share : float
@@ -128,8 +129,8 @@ def advise(
     Raises
     ------
     InputError
-        If the estimate is not of one plan, the time is no finite number above 0 or would need more than the dense peak, or the
-        share is not between 0 and 1.
+        If the estimate is not of one plan, the time is no finite number above 0 or would need more than the
+        dense peak, or the share is not between 0 and 1.
 
     Examples
     --------

@@ -40,9 +40,10 @@ class BatchSizeOption(Result):
 
 
 def batches(est: Estimate) -> list[BatchSizeOption]:
-    """Estimate other micro-batches at the same global batch, and more or less gradient accumulation at the same micro-batch.
+    """Estimate other micro-batches at the same global batch, and more or less gradient accumulation.
 
-    The plan's own sizes come first, then micro-batches and global batches, ascending; those that the rules allow.
+    The plan's own sizes come first, then micro-batches and global batches, ascending; those that the rules
+    allow.
     """
     plan = one_plan(est)
     current = np.array([float(plan.mbs)])
@@ -79,7 +80,7 @@ def _valid_options(est: Estimate, plan: Plan, gbs: int, mbs: Floats) -> Iterator
 
 @dataclass(frozen=True, kw_only=True)
 class Network(Result):
-    """The bandwidth between nodes that a plan needs; a node is a fast domain, outer tiers are scaled by the same factor."""
+    """The bandwidth between nodes (fast domains) that a plan needs; all outer tiers are scaled alike."""
 
     allowed: Annotated[float, Doc("share of the step that may wait for bandwidth between nodes")]
     share: Annotated[float, Doc("share of the step that waits with the network there is")]
@@ -94,8 +95,9 @@ class Network(Result):
 def network(est: Estimate, share: float = NETWORK_SHARE) -> Network:
     """Find the least bandwidth between nodes with which a plan is not bound by the network.
 
-    The time that waits is the step time less that with a network of the same latency and unlimited bandwidth. Bandwidths are
-    columns over machines; two further rounds refine the bracket around the least sufficient one.
+    The time that waits is the step time less that with a network of the same latency and unlimited bandwidth.
+    Bandwidths are columns over machines; two further rounds refine the bracket around the least sufficient
+    one.
     """
     if not isinstance(share, int | float) or not 0 < share < 1:
         raise InputError("network share", [f"{share!r}: must be between 0 and 1, such as {NETWORK_SHARE}"])
@@ -114,7 +116,7 @@ def network(est: Estimate, share: float = NETWORK_SHARE) -> Network:
 
 
 def waiting(est: Estimate, factors: Floats) -> Floats:
-    """Return the share of the step that waits for bandwidth between nodes, with the network scaled by each factor."""
+    """Return the share of the step that waits for bandwidth between nodes scaled by each factor."""
     column = np.append(factors, UNLIMITED_BANDWIDTH_FACTOR)[:, None]
     tiers = list(enumerate(est.system.tiers))[1:]
     machines = est.system.with_figures(
@@ -128,7 +130,7 @@ def waiting(est: Estimate, factors: Floats) -> Floats:
 
 
 def _least_bandwidth_factor(est: Estimate, share: float) -> float:
-    """Return the least bandwidth factor with which at most a share of the step waits; 0 where hardly any bandwidth is needed."""
+    """Return the least bandwidth factor with which at most a share of the step waits; 0 for hardly any."""
     low, high = 1 / MAX_BANDWIDTH_FACTOR, MAX_BANDWIDTH_FACTOR
     for _ in range(3):
         factors = np.geomspace(low, high, BANDWIDTHS_PER_ROUND)

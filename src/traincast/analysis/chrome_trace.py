@@ -1,8 +1,9 @@
 """A trace in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
-A process is a device of the pipeline, its threads are streams. At any time of the step exactly one stream of a device is busy:
-compute, exposed communication, or a wait. Passes are drawn a second time as one block each; sends and overlapped communication run
-on streams of their own. Source: "Trace Event Format" of the Chromium project.
+A process is a device of the pipeline, its threads are streams. At any time of the step exactly one stream of
+a device is busy: compute, exposed communication, or a wait. Passes are drawn a second time as one block each;
+sends and overlapped communication run on streams of their own. Source: "Trace Event Format" of the Chromium
+project.
 """
 
 import gzip
@@ -51,9 +52,10 @@ class Event(NamedTuple):
 
 
 def events(trace: Trace, device: int, microbatches: Collection[int] | None = None) -> Iterator[Event]:
-    """Yield what a device does in a step: passes and their parts (of some micro-batches), waits, and what follows the pipeline.
+    """Yield what a device does in a step: passes and their parts, waits, and what follows the pipeline.
 
-    With all micro-batches, the events that have a component fill the step of the device without gap or overlap.
+    With all micro-batches, the events that have a component fill the step of the device without gap or
+    overlap.
     """
     for pass_, sent_at in zip(trace.by_device[device], trace.sent[device], strict=True):
         if microbatches is None or pass_.microbatch in microbatches:
@@ -68,7 +70,7 @@ def events(trace: Trace, device: int, microbatches: Collection[int] | None = Non
 
 
 def _pass_events(trace: Trace, pass_: SimulatedPass, sent_at: float) -> Iterator[Event]:
-    """Yield a pass as one block, its components, its hidden exchange, and its send, which starts at `sent_at` [s]."""
+    """Yield a pass as one block, its components, its hidden exchange, and its send from `sent_at` [s]."""
     name = f"{pass_.kind} {pass_.microbatch}"
     yield Event(pass_.device, "passes", name, "", pass_.start, pass_.end - pass_.start, pass_)
     start = pass_.start
@@ -85,7 +87,7 @@ def _pass_events(trace: Trace, pass_: SimulatedPass, sent_at: float) -> Iterator
 
 
 def _data_parallel_events(trace: Trace, device: int, microbatches: Collection[int] | None) -> Iterator[Event]:
-    """Yield data-parallel traffic that overlaps passes: with each of them, or once per step, at its start or before its end."""
+    """Yield data-parallel traffic that overlaps passes: each of them, or the start or end of the step."""
     passes, zero = trace.by_device[device], int(trace.estimate.plan.zero)
     collectives = (("gather weights", {"F"}, zero == 3), ("reduce gradients", {"B", "BW"}, zero >= 2))
     for (name, kinds, per_pass), seconds in zip(collectives, trace.passes.traffic[device], strict=True):
@@ -111,7 +113,7 @@ def write(
     stages: Collection[int] = (),
     microbatches: Collection[int] = (),
 ) -> None:
-    """Write a trace for Perfetto, as .json or compressed .json.gz; stages and micro-batches as for `to_chrome`."""
+    """Write a trace for Perfetto as .json or compressed .json.gz, otherwise as `to_chrome`."""
     check_output(path, force, ENDINGS)
     json_events = chrome_events(trace, stages, microbatches)
     with atomic_output(path) as partial, ExitStack() as opened:
@@ -128,7 +130,7 @@ def write(
 def to_chrome(
     trace: Trace, stages: Collection[int] = (), microbatches: Collection[int] = ()
 ) -> dict[str, Any]:
-    """Return a trace as one JSON object in the trace event format, for Perfetto: of all stages and micro-batches, or of some."""
+    """Return a trace, or some stages or micro-batches of it, in the trace event format, for Perfetto."""
     return _metadata_of_file(trace) | {"traceEvents": list(chrome_events(trace, stages, microbatches))}
 
 
@@ -163,7 +165,7 @@ def chrome_events(
 
 
 def _selected(what: str, indices: Collection[int], number: int) -> Collection[int]:
-    """Return the selected indices of stages or micro-batches, all if none is given; raise for those that do not exist."""
+    """Return the selected indices, all if none is given; raise for those that do not exist."""
     wrong = [f"{index}: there are 0 to {number - 1}" for index in sorted(indices) if not 0 <= index < number]
     if wrong:
         raise InputError(what, wrong)
@@ -171,7 +173,7 @@ def _selected(what: str, indices: Collection[int], number: int) -> Collection[in
 
 
 def _approximate_count(trace: Trace, stages: Collection[int], microbatches: Collection[int]) -> int:
-    """Return about how many events there are: each pass, its components, its send, and the arrow to its reader."""
+    """Count the events about: each pass, its components, its send, and the arrow to its reader."""
     events_of = {kind: [len(parts) + 4 for parts in chunks] for kind, chunks in trace.passes.spent.items()}
     number = 0
     for stage in stages:

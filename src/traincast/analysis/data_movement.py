@@ -1,8 +1,9 @@
 """Time of one linear layer, sharded in two dimensions and over replicas, on an idealised machine.
 
-The model of Epoch AI's notebook on data movement (see also Erdil and Schneider-Joseph, arXiv 2411.01137): FLOPs, memory traffic and
-network traffic overlap perfectly, and the slowest of them is the time. Attention, pointwise operations, the optimizer, traffic
-between pipeline stages, latency and launch overhead are left out. Degrees need not divide widths.
+The model of Epoch AI's notebook on data movement (see also Erdil and Schneider-Joseph, arXiv 2411.01137):
+FLOPs, memory traffic and network traffic overlap perfectly, and the slowest of them is the time. Attention,
+pointwise operations, the optimizer, traffic between pipeline stages, latency and launch overhead are left
+out. Degrees need not divide widths.
 
 Formulas take numbers and columns alike; columns of shardings are the last axis.
 """
@@ -36,7 +37,7 @@ class MovementDevice(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class MovementWork:
-    """One linear layer, the tokens of a batch, and their sharding; every field may be a number or a column."""
+    """One linear layer, the tokens of a batch, and their sharding; fields are numbers or columns."""
 
     d_in: Column  # input width
     d_out: Column  # output width
@@ -72,7 +73,7 @@ class ResourceSeconds:
         return np.maximum(np.maximum(self.flop, self.memory), self.network)
 
     def bound(self) -> tuple[Column, Column, Column]:
-        """Return the total time under the resource that binds and 0 under the others; the first of equal ones binds [s]."""
+        """Return the total time under the first resource that binds, and 0 under the others [s]."""
         flop = np.where((self.flop >= self.memory) & (self.flop >= self.network), 1.0, 0.0)
         memory = np.where(self.memory >= self.network, 1.0 - flop, 0.0)
         return self.total * flop, self.total * memory, self.total * (1.0 - flop - memory)
@@ -121,7 +122,7 @@ def layer_seconds(device: MovementDevice, work: MovementWork) -> Column:
 
 
 def seconds_by_bound(device: MovementDevice, work: MovementWork) -> tuple[Column, Column, Column]:
-    """Return the time of a batch [s] in which FLOPs, memory and network bind; they add up to `layer_seconds`."""
+    """Split `layer_seconds` into the times in which FLOPs, memory and network bind [s]."""
     micro_batches, gradients = micro_batch(device, work).bound(), end_of_batch(device, work).bound()
     flop, memory, network = (
         work.micro_batches * micro + end for micro, end in zip(micro_batches, gradients, strict=True)
@@ -130,7 +131,7 @@ def seconds_by_bound(device: MovementDevice, work: MovementWork) -> tuple[Column
 
 
 def utilisation(device: MovementDevice, work: MovementWork) -> Column:
-    """Return the share of the dense peak at the word's size that a batch uses; at most `MovementDevice.sustained`."""
+    """Return the share of the dense peak at the word's size that a batch uses; at most `sustained`."""
     return work.flops * work.width / (device.flops8 * work.gpus * layer_seconds(device, work))
 
 
@@ -166,7 +167,7 @@ class BoundColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class Clusters(BoundColumns):
-    """The best sharding on each number of accelerators, in columns; NaN where a layer cannot be cut into that many."""
+    """The best sharding on each number of accelerators; NaN where a layer cannot be cut into that many."""
 
     gpus: Floats
     tp_in: Floats
@@ -176,7 +177,7 @@ class Clusters(BoundColumns):
 
 
 def shardings(gpus: int) -> tuple[Floats, Floats, Floats]:
-    """Enumerate every tp_in, tp_out, dp whose product is a number of accelerators; columns, tp_in slowest, all ascending."""
+    """Return tp_in, tp_out, dp of every product that is a number of accelerators: ascending columns."""
     small = np.arange(1, int(gpus**0.5) + 1)
     small = small[gpus % small == 0]
     divisors = np.unique(np.concatenate((small, gpus // small)))
@@ -197,8 +198,8 @@ def best_shardings(
 ) -> Clusters:
     """Find the fastest sharding of a layer on each number of accelerators.
 
-    A device holds at least one weight and one token of a micro-batch. Of equal shardings the one with the smallest tp_in, then the
-    smallest tp_out, is taken. `width` is the size of a word [byte].
+    A device holds at least one weight and one token of a micro-batch. Of equal shardings the one with the
+    smallest tp_in, then the smallest tp_out, is taken. `width` is the size of a word [byte].
     """
     all_shardings = [shardings(number) for number in gpus]
     tp_in, tp_out, dp = (np.concatenate(column) for column in zip(*all_shardings, strict=True))

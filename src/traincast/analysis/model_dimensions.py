@@ -1,7 +1,7 @@
-"""Dimensions of a model that lose time to tile or wave quantisation on an accelerator, and better values near them.
+"""Dimensions of a model that lose time to tile or wave quantisation, and better values near them.
 
-Every gain is the difference of two estimates, of the model itself and of a variant. Assumptions without tiles (``"paper"``) give no
-products.
+Every gain is the difference of two estimates, of the model itself and of a variant. Assumptions without tiles
+(``"paper"``) give no products.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ Direction: TypeAlias = Literal["forward", "backward"]
 
 @dataclass(frozen=True)
 class Product(Result):
-    """A matrix product that loses time to tile or wave quantisation: a local m × k matrix times a k × n one."""
+    """A matrix product, local m × k by k × n, that loses time to tile or wave quantisation."""
 
     operation: Annotated[str, Doc('block and operation, such as "mlp.fc1"')]
     direction: Annotated[Direction, Doc("the pass; backward computes gradients of input and weights")]
@@ -46,7 +46,10 @@ class Product(Result):
 
 
 def wasteful(est: Estimate) -> list[Product]:
-    """List matrix products that lose time to tile or wave quantisation on this accelerator, the most expensive first."""
+    """List matrix products that lose more than 2 % to tile or wave quantisation, the most expensive first.
+
+    Those of equal sizes are listed once; fused attention is left out.
+    """
     without_waves, gpu = est.assumptions.with_values({"kernels.wave_loss": 0.0}), est.system.accelerator
     products: dict[tuple[float, float, float], Product] = {}
     lost: dict[tuple[float, float, float], float] = {}
@@ -111,10 +114,10 @@ class Dimension(Result):
 
 
 def dimensions(est: Estimate) -> list[Dimension]:
-    """List the dimensions of the model: whether each divides well, before and after tensor parallelism, and a better value near it.
+    """List the dimensions of the model: whether each divides well, also on a rank, and a better value.
 
-    One size changes at a time, the plan stays, and every candidate is estimated with tiles and without. The nearest size is chosen
-    that gains at least nine tenths of what the best candidate gains.
+    One size changes at a time, the plan stays, and every candidate is estimated with tiles and without. The
+    nearest size is chosen that gains at least nine tenths of what the best candidate gains.
     """
     rows, untiled_seconds = [], _untiled_seconds(est, est.model)
     for name, value, ranks, candidates in _dimensions_and_candidates(est.model, one_plan(est)):
@@ -126,7 +129,7 @@ def dimensions(est: Estimate) -> list[Dimension]:
 
 
 def _best_option(name: str, tried: list[Better], value: int, multiple: int) -> Better | None:
-    """Return the nearest size that gains about as much as the best; where the size divides badly, the nearest good multiple.
+    """Return the nearest size that gains about as much as the best, or a good multiple for a bad size.
 
     Widths of layers are judged by tiles and waves alone: a larger width always amortises other work better.
     """
@@ -175,7 +178,7 @@ def _multiples_near(value: int, ranks: int) -> list[int]:
 
 
 def _widths(model: Model, tp: int) -> list[Candidate]:
-    """Return other hidden widths, multiples of 64 on every rank; heads keep their number or about their width."""
+    """Return hidden widths, multiples of 64 on every rank; heads keep their number or about their width."""
     near = _multiples_near(model.hidden, tp)
     if model.head_dim is not None or model.latent is not None:
         return [(h, "", replace(model, hidden=h)) for h in near]
@@ -197,7 +200,7 @@ def _heads_divide(model: Model, heads: int, tp: int) -> bool:
 
 
 def _heads(model: Model, tp: int) -> list[Candidate]:
-    """Return head widths that are a multiple of 8, at most 128: other numbers of heads, or else another hidden width."""
+    """Return head widths, multiples of 8: with other numbers of heads, or else another hidden width."""
     total, current, candidates = model.heads * model.head_width, model.head_width, []
     for width in HEAD_WIDTHS:
         heads = max(total // width, 1)

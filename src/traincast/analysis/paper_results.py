@@ -1,4 +1,4 @@
-"""Recompute the searches published with arXiv 2410.00273: agreement with its figures, and the effect of its errata."""
+"""Recompute the searches published with arXiv 2410.00273: agreement, and the effect of its errata."""
 
 import csv
 import time
@@ -27,8 +27,9 @@ GPUS: Final = tuple(4 << power for power in range(13))
 BATCH: Final = 4096
 PUBLISHED: Final = PRESETS["paper-published"]
 COMPONENTS: Final = {  # published column → component of the step time
-    "published_compute_s": "compute", "published_exposed_memory_s": "exposed_memory", "published_tp_comm_s": "tp_comm",
-    "published_dp_comm_s": "dp_comm", "published_pp_comm_s": "pp_comm", "published_bubble_s": "bubble",
+    "published_compute_s": "compute", "published_exposed_memory_s": "exposed_memory",
+    "published_tp_comm_s": "tp_comm", "published_dp_comm_s": "dp_comm",
+    "published_pp_comm_s": "pp_comm", "published_bubble_s": "bubble",
 }  # fmt: skip
 
 Effect: TypeAlias = Literal["mean", "median", "lowest", "highest"]
@@ -55,7 +56,7 @@ class Configurations(Result):
 
 @dataclass(frozen=True)
 class Searches(Result):
-    """Searches of one model and strategy on all machines and numbers of GPUs, under both sets of assumptions."""
+    """Searches of one model and strategy on all machines and numbers of GPUs, with errata and without."""
 
     model: Annotated[str, Doc("name of the model")]
     strategy: Annotated[str, Doc("name of the strategy")]
@@ -70,9 +71,7 @@ class Searches(Result):
     ]
     optima_change: Annotated[
         dict[Effect, float],
-        Doc(
-            "relative change of the optimal step time where the errata are corrected; empty where nothing fits"
-        ),
+        Doc("relative change of the optimal step time with corrected errata; empty where nothing fits"),
     ]
     feasibility_changes: Annotated[
         int, Doc("searches where the candidates that fit change between none and some")
@@ -93,7 +92,7 @@ class Reproduction(Result):
 
 
 def reproduce() -> Reproduction:
-    """Recompute everything: published configurations, then 54 searches on 13 numbers of GPUs each, in both variants."""
+    """Recompute the published configurations, then 54 searches on 13 numbers of GPUs, in both variants."""
     configurations = [_configurations(name) for name in STRATEGY]
     begin = time.perf_counter()
     optima = {
@@ -119,7 +118,7 @@ Key = tuple[str, str, str, int, int]  # model, strategy, accelerator, fast domai
 
 @dataclass(frozen=True)
 class Optimum:
-    """Result of one search: numbers of candidates and of those that fit, and the least step time [s] (infinite if none fits)."""
+    """Candidates of one search, those that fit, and the least step time [s], infinite if none fits."""
 
     candidates: int
     feasible: int
@@ -244,7 +243,7 @@ def _configurations(strategy: str) -> Configurations:
 
 
 def _difference(computed: Any, published: Floats, step: Any) -> float:
-    """Return the largest difference, relative to the figure (to the step time where the figure is a vanishing component)."""
+    """Return the largest difference, relative to the figure, or to the step time for vanishing components."""
     scale = np.where(np.abs(published) > 1e-9 * step, np.abs(published), step)
     return float(np.max(np.abs(computed - published) / scale))
 

@@ -1,7 +1,7 @@
 """Bytes per parameter by recipe, and FLOP/s and utilisation of a step time by every convention.
 
-Bytes per parameter and the rules of thumb are those of S. Bekman, "Software tune up for the best performance" (Machine Learning
-Engineering), unless another source is named.
+Bytes per parameter and the rules of thumb are those of S. Bekman, "Software tune up for the best performance"
+(Machine Learning Engineering), unless another source is named.
 """
 
 from collections.abc import Collection
@@ -81,7 +81,7 @@ def _bytes_of(plan: Plans) -> PerParameter:
 
 @dataclass(frozen=True)
 class Throughput(Result):
-    """FLOP/s and utilisation of one GPU by one convention; None where the convention or the dense peak does not give them."""
+    """FLOP/s and utilisation of one GPU by one convention; None where they are not known."""
 
     convention: Annotated[str, Doc("how FLOPs are counted")]
     model_flops_per_second: Annotated[float, Doc("model FLOP/s", "FLOP/s")]
@@ -115,7 +115,7 @@ def throughput(est: Estimate, step_seconds: float | None = None) -> list[Through
 
 
 def flops_of_thumb(model: Model, gbs: int, recomputed: bool) -> float:
-    """Return the FLOPs of a step by the rule of thumb: active parameters × 2 × 3 × tokens; 4 in place of 3 with full recompute."""
+    """Return the FLOPs of a step as active parameters × 2 × 3 (4 with full recompute) × tokens."""
     return model.active_parameters * (4 if recomputed else 3) * 2.0 * model.seq * gbs
 
 

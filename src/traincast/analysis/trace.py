@@ -1,8 +1,8 @@
-"""Simulated timeline of one training step: every pass of every micro-batch on every device, every wait, and what follows.
+"""Simulated timeline of one training step: every pass of every micro-batch, every wait, and what follows.
 
-The pipeline is simulated event by event. What is paid once per step (data-parallel traffic, optimizer, host, stragglers) is taken
-from the estimate and follows the pipeline. Trace and estimate therefore differ only by what the closed form of the pipeline differs
-from its simulation: `Trace.remainder`.
+The pipeline is simulated event by event. What is paid once per step (data-parallel traffic, optimizer, host,
+stragglers) is taken from the estimate and follows the pipeline. Trace and estimate therefore differ only by
+what the closed form of the pipeline differs from its simulation: `Trace.remainder`.
 """
 
 from collections import Counter
@@ -52,16 +52,18 @@ class Trace:
     estimate: Estimate
     passes: Passes  # seconds by component of a pass through each chunk
     timeline: Timeline  # the simulated pipeline, from the start of the first pass
-    # Passes of each device, in order; overlapped ones (DualPipe's F with a BW) are laid out one after the other.
+    # Passes of each device, in order; overlapped ones (DualPipe's F with a BW) are laid out one after the
+    # other.
     by_device: tuple[tuple[SimulatedPass, ...], ...]
-    # Start of the step on each device [s]: 0; without a barrier before the optimizer, where devices enter the next step one after
-    # the other, the start of the device's first pass.
+    # Start of the step on each device [s]: 0; without a barrier before the optimizer, where devices enter the
+    # next step one after the other, the start of the device's first pass.
     begin: tuple[float, ...]
     pipeline_seconds: float  # from there to the end of the pipeline, on every device [s]
     waits: tuple[tuple[Wait, ...], ...]  # of each device, in order
 
     def __repr__(self) -> str:
-        return f"<Trace {self.estimate.plan}: {len(self.timeline.passes):,} passes, {self.simulated_seconds:.4g} s>"
+        passes, seconds = len(self.timeline.passes), self.simulated_seconds
+        return f"<Trace {self.estimate.plan}: {passes:,} passes, {seconds:.4g} s>"
 
     @property
     def microbatches(self) -> int:
@@ -85,7 +87,7 @@ class Trace:
 
     @property
     def totals(self) -> dict[str, float]:
-        """Seconds by component on the device that sets the step; with `remainder` they add up to the estimate's breakdown."""
+        """Seconds by component on the device that sets the step: the breakdown less `remainder`."""
         return self.totals_of(self.device)
 
     def totals_of(self, device: int) -> dict[str, float]:
@@ -109,7 +111,7 @@ class Trace:
 
     @cached_property
     def after(self) -> tuple[After, ...]:
-        """Intervals after the pipeline, in order: the remainder where the estimate is longer, then what is paid once per step."""
+        """Intervals after the pipeline: a remainder (the estimate is longer), then what is paid once."""
         remainder = (REMAINDER, "", max(sum(self.remainder.values()), 0.0))
         after, start = [], self.pipeline_seconds
         for name, component, seconds in (remainder, *self._once):
@@ -133,7 +135,7 @@ class Trace:
 
     @cached_property
     def sent(self) -> tuple[tuple[float, ...], ...]:
-        """Time at which the output of each pass of `by_device` is ready: its end, of two overlapped passes that of both [s]."""
+        """Time at which the output of each pass of `by_device` is ready; overlapped ones end together [s]."""
         ends: list[list[float]] = [[] for _ in range(self.timeline.pp)]
         for pass_ in self.timeline.passes:
             ends[pass_.device].append(pass_.end)
@@ -213,9 +215,7 @@ class ChunkRecord(Result):
     parts: Annotated[dict[str, int], Doc("layers by kind, embedding and head")]
     passes: Annotated[
         dict[str, dict[str, Annotated[float, Doc("time spent on it", "s")]]],
-        Doc(
-            "by kind of pass: seconds by component, in the order in which to draw them; they add up to its length"
-        ),
+        Doc("by kind of pass: seconds by component, in drawing order; they add up to its length"),
     ]
 
 
@@ -375,8 +375,9 @@ def _waits(
 ) -> tuple[Wait, ...]:
     """Return the waits of a device, from its start of the step to the end of the pipeline.
 
-    `undelayed` are the starts of passes without transfer time, `later` is how much earlier the pipeline would end. The delay of a
-    pass is what transfers have cost so far: waits up to that sum are due to transfers, the rest to other stages.
+    `undelayed` are the starts of passes without transfer time, `later` is how much earlier the pipeline would
+    end. The delay of a pass is what transfers have cost so far: waits up to that sum are due to transfers,
+    the rest to other stages.
     """
     delays = [pass_.start - begin - undelayed[pass_.kind, pass_.chunk, pass_.microbatch] for pass_ in passes]
     starts, ends = (*(pass_.start for pass_ in passes), end), (begin, *(pass_.end for pass_ in passes))

@@ -1,7 +1,7 @@
 """Time by component of one pass of a micro-batch through one chunk of the model, for the trace of a plan.
 
-A pass takes the time of its operations, the wait for a host that issues kernels too slowly, and exposed transfer time; the
-simulation of a step runs passes of this length.
+A pass takes the time of its operations, the wait for a host that issues kernels too slowly, and exposed
+transfer time; the simulation of a step runs passes of this length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,17 +37,19 @@ class Passes:
     parts : tuple of mapping of str to int
         Parts of the model in each chunk.
     spent : mapping of str to tuple of mapping
-        Kind of pass (F and BW; B and W as well where the schedule defers W) → for each chunk seconds by component, in the order
-        in which they are drawn.
+        Kind of pass (F and BW; B and W as well where the schedule defers W) → for each chunk seconds by
+        component, in the order in which they are drawn.
     beside : float
         Transfer from one device to another, overlapped with their work [s].
     unhidden : float
-        Exchange with experts of the first forward and the last backward pass, which nothing overlaps, on the device where it is
-        longest [s].
+        Exchange with experts of the first forward and the last backward pass, which nothing overlaps, on the
+        device where it is longest [s].
     exchange : mapping of str to tuple of float
-        Kind of pass → for each chunk the part of its exchange with experts that another micro-batch's work overlaps [s].
+        Kind of pass → for each chunk the part of its exchange with experts that another micro-batch's work
+        overlaps [s].
     traffic : tuple of tuple of float
-        Data-parallel traffic of each device in a step that its passes overlap: weights gathered, gradients reduced [s].
+        Data-parallel traffic of each device in a step that its passes overlap: weights gathered, gradients
+        reduced [s].
     """
 
     devices: tuple[PipelineDevice, ...]
@@ -111,7 +113,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
 
 
 def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
-    """Return the time a micro-batch waits for the host of a device, and its time there without that wait [s]."""
+    """Return the wait of a micro-batch for the host of a device, and its time there without it [s]."""
     busy = float(
         sum_of(costs, device.executed_parts, "forward") + sum_of(costs, device.executed_parts, "backward")
     )
@@ -166,7 +168,7 @@ def _by_component(operations: Sequence[PassSeconds]) -> dict[str, float]:
 
 
 def _weight_gradient(backward: Shares, seconds: float) -> dict[str, float]:
-    """Return the part of a backward pass that computes weight gradients: first compute and memory, then communication."""
+    """Return the share of a backward pass for weight gradients: compute and memory, then communication."""
     work = backward["compute"] + backward["exposed_memory"]
     comm = backward["tp_comm"] + backward["ep_comm"]
     work_share = min(seconds / work, 1.0) if work else 0.0

@@ -1,6 +1,7 @@
-"""Limits that data movement sets to the size of a cluster and of a training run (Epoch AI's notebook, arXiv 2411.01137).
+"""Limits of data movement to clusters and training runs (Epoch AI's notebook, arXiv 2411.01137).
 
-`data_movement.py` gives the time of one layer; this module applies it to clusters, and to training runs of a fixed length.
+`data_movement.py` gives the time of one layer; this module applies it to clusters, and to training runs of a
+fixed length.
 """
 
 from dataclasses import dataclass
@@ -49,7 +50,8 @@ TENTH_OF_LARGEST: Final = 0.1
 class Training(BoundColumns):
     """Training runs of a fixed length, each on the fewest accelerators that finish in time, in columns.
 
-    `gpus` and `utilisation` are NaN where even 32 times as many as full utilisation needs do not finish in time.
+    `gpus` and `utilisation` are NaN where even 32 times as many as full utilisation needs do not finish in
+    time.
     """
 
     days: float  # length of every run [day]
@@ -60,7 +62,7 @@ class Training(BoundColumns):
     gpus: Floats
 
     def falls_to(self, utilisation: float) -> float | None:
-        """Return the training compute at which utilisation falls to a value [FLOP]; None where it does not in the range."""
+        """Return the training compute at which utilisation falls to a value [FLOP]; None if it does not."""
         low = np.flatnonzero(~(self.utilisation > utilisation))
         if not len(low) or not low[0] or np.isnan(self.utilisation[low[0]]):
             return None
@@ -105,7 +107,7 @@ class LayerWidths(Result):
 class Limits(Result):
     """Limits that data movement sets on a device."""
 
-    device: Annotated[MovementDevice, Doc("peaks of the accelerator and its network")]
+    device: Annotated[MovementDevice, Doc("peaks of the accelerator and its network", place=-1)]
     layer: tuple[int, int]  # input and output width of the layer of `clusters`
     tokens: Annotated[int, Doc("tokens of the layer's batch", "token", key="batch_tokens")]
     micro_batches: Annotated[int, Doc("micro-batches of that batch")]
@@ -113,12 +115,12 @@ class Limits(Result):
     training: Training  # training runs of a fixed length
 
     @property
-    def accelerator(self) -> Annotated[str, KEY]:
+    def accelerator(self) -> Annotated[str, Doc(place=-2)]:
         """Name of the accelerator."""
         return self.device.name
 
     @property
-    def layer_widths(self) -> Annotated[LayerWidths, Doc(key="layer")]:
+    def layer_widths(self) -> Annotated[LayerWidths, Doc(key="layer", place=-1)]:
         """The layer of `clusters`."""
         return LayerWidths(*self.layer)
 
@@ -169,17 +171,18 @@ def limits(
     days: float = DAYS,
     batch_growth: float = BATCH_GROWTH,
 ) -> Limits:
-    """Find the limits of data movement: the best sharding of a layer on clusters of each size, and runs of a fixed length.
+    """Find the limits of data movement: the best sharding on each cluster, and runs of a fixed length.
 
     Parameters
     ----------
     accelerator : str or Accelerator, optional
-        The accelerator, by a name of the catalogue; its network is the fastest fast domain among the systems of the catalogue
-        that have it, unless `network` is given.
+        The accelerator, by a name of the catalogue; its network is the fastest fast domain among the systems
+        of the catalogue that have it, unless `network` is given.
     system : str or System, optional
         Instead of an accelerator, a system: its accelerator, and the network of its fast domain.
     network : float or str, optional
-        Network bandwidth of an accelerator, both directions together: a number [byte/s], or text with its unit.
+        Network bandwidth of an accelerator, both directions together: a number [byte/s], or text with its
+        unit.
     layer : tuple of int
         Input and output width of the layer.
     tokens : int
@@ -275,13 +278,13 @@ def _fast_domain_bandwidth(system: System) -> Column:
 
 @cache
 def _fastest_system(accelerator: str) -> System | None:
-    """Return the system of the catalogue with the fastest fast domain for an accelerator; None without any."""
+    """Return the catalogue's system with the fastest fast domain for an accelerator, if there is any."""
     systems = [load_system(name) for name in systems_with(accelerator)]
     return max(systems, key=_fast_domain_bandwidth, default=None)
 
 
 def batch_tokens(flops: Floats, growth: float = BATCH_GROWTH) -> Floats:
-    """Return the tokens of a batch that grows with training compute, from that of the largest published run [token]."""
+    """Return the tokens of a batch that grows with training compute from the largest published run's."""
     reference_flops, tokens = LARGEST_RUN
     return np.asarray(tokens * (flops / reference_flops) ** growth)
 
@@ -292,11 +295,11 @@ def training(
     batch_growth: float = BATCH_GROWTH,
     flops: Floats = TRAINING_FLOPS,
 ) -> Training:
-    """Find for training runs of a fixed length the fewest accelerators that finish in time, and their utilisation.
+    """Find the fewest accelerators that finish runs of a fixed length in time, and their utilisation.
 
-    A model of P parameters is trained on 20 P tokens, 6 P FLOP each. It has d/128 pairs of layers of widths d and 5d:
-    P = 10 d³/128. All accelerators work on one layer after the other, with the best sharding tried: shards of a width are powers
-    of √2, replicas any number.
+    A model of P parameters is trained on 20 P tokens, 6 P FLOP each. It has d/128 pairs of layers of widths d
+    and 5d: P = 10 d³/128. All accelerators work on one layer after the other, with the best sharding tried:
+    shards of a width are powers of √2, replicas any number.
     """
     parameters = np.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
     hidden = (parameters * WIDTH_OVER_DEPTH / (2 * OUTPUT_OVER_INPUT)) ** (1 / 3)
@@ -329,7 +332,7 @@ def training(
 
 
 def _fastest_sharding(device: MovementDevice, work: MovementWork) -> tuple[Floats, list[Floats]]:
-    """Return the time of a batch with the fastest sharding of the last axis [s], and the time in which each resource binds [s]."""
+    """Return the time of a batch with the fastest sharding, and that in which each resource binds [s]."""
     fits = (work.dp >= 1) & (work.dp <= work.tokens) & (work.tp_in <= work.d_in) & (work.tp_out <= work.d_out)
     seconds = np.where(fits, layer_seconds(device, work), np.inf)
     best = seconds.argmin(-1)[..., None]
@@ -341,7 +344,8 @@ def _fastest_sharding(device: MovementDevice, work: MovementWork) -> tuple[Float
 def _first_in_time(speed: Floats) -> tuple[Any, Floats]:
     """Return where runs first finish in time: the index into `EXCESS`, and the interpolated value.
 
-    `speed` is relative to a run that just finishes in time, one row for each run; the value is NaN where no entry is fast enough.
+    `speed` is relative to a run that just finishes in time, one row for each run; the value is NaN where no
+    entry is fast enough.
     """
     enough = speed >= 1 - 1e-12
     index = enough.argmax(-1)

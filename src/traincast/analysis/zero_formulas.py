@@ -1,7 +1,7 @@
-"""Formulas of ZeRO data parallelism (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034, models of compute and communication).
+"""Formulas of ZeRO data parallelism (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034).
 
-Letters are the source's: l layers, b sequences, a heads, width d, sequence s, P parameters, p GPUs. Bytes are those of 16-bit
-numbers. Arguments are numbers or columns.
+Letters are the source's: l layers, b sequences, a heads, width d, sequence s, P parameters, p GPUs. Bytes are
+those of 16-bit numbers. Arguments are numbers or columns.
 """
 
 from typing import Any, Final
@@ -16,7 +16,8 @@ from traincast.times.collectives import collective_curve
 from traincast.times.process_groups import Group
 
 ZERO: Final = (1, 2, 3)
-# k1, k2: shares of compute time in which kernels run, and of kernel time in which the transformer's run; the source's example.
+# k1, k2: shares of compute time in which kernels run, and of kernel time in which the transformer's run; the
+# source's example.
 KERNELS: Final = 0.83
 TRANSFORMER: Final = 1 - 0.265
 # In one message of ZeRO-1 and 2: DeepSpeed's reduce_bucket_size and allgather_bucket_size.
@@ -34,26 +35,27 @@ def iteration_flops(b: Column, s: Column, d: Column, l: Column) -> Column:
 
 
 def activation_bytes(b: Column, s: Column, d: Column, a: Column, l: Column) -> Column:
-    """Return the activations that a GPU saves for backward: b (34 s d + 5 a s²) l, a heads, without recompute [byte]."""
+    """Return the activations that a GPU saves for backward, not recomputed: b (34 s d + 5 a s²) l [byte]."""
     return b * (34 * s * d + 5 * a * s**2) * l
 
 
 def state_bytes(zero: int, P: Column, p: Column) -> Column:
-    """Return 2 bytes of weights, 2 of gradients and 12 of optimizer states on a GPU, sharded by stage (arXiv 1910.02054) [byte]."""
+    """Return weights 2 P, gradients 2 P and optimizer 12 P, sharded by stage (arXiv 1910.02054) [byte]."""
     replicated, sharded = {1: (4, 12), 2: (2, 14), 3: (0, 16)}[zero]
     return P * (replicated + sharded / p)
 
 
 def traffic(kind: CollectiveKind, P: Column, p: Column) -> Column:
-    """Return what each of p GPUs sends of P 16-bit parameters: 4 (1 − 1/p) P in an all-reduce, else half [byte]."""
+    """Return what each of p GPUs sends of P parameters: 4 (1 − 1/p) P in an all-reduce, else half [byte]."""
     return (4 if kind == "all-reduce" else 2) * (1 - 1 / p) * P
 
 
 def collectives(zero: int) -> tuple[CollectiveKind, ...]:
     """Return the collectives that a ZeRO stage runs over all parameters in an iteration.
 
-    ZeRO-1 all-reduces gradients and gathers parameters; ZeRO-2 reduces each gradient to its owner, point to point, and gathers
-    parameters; ZeRO-3 gathers them in forward and again in backward, and reduce-scatters gradients.
+    ZeRO-1 all-reduces gradients and gathers parameters; ZeRO-2 reduces each gradient to its owner, point to
+    point, and gathers parameters; ZeRO-3 gathers them in forward and again in backward, and reduce-scatters
+    gradients.
     """
     stages: dict[int, tuple[CollectiveKind, ...]] = {
         1: ("all-reduce", "all-gather"),
@@ -66,7 +68,8 @@ def collectives(zero: int) -> tuple[CollectiveKind, ...]:
 def all_reduce_seconds(P: Column, bandwidth: Column, eff: Column) -> Column:
     """Return t_AllReduce(p) = 4 P/(BW(g) eff(g→p)); an all-gather takes half of it [s].
 
-    BW(g) is the bandwidth of g GPUs [byte/s], of which the source takes 8; eff(g→p) the network's efficiency from g to p GPUs.
+    BW(g) is the bandwidth of g GPUs [byte/s], of which the source takes 8; eff(g→p) the network's efficiency
+    from g to p GPUs.
     """
     return 4 * P / (bandwidth * eff)
 
@@ -82,7 +85,8 @@ def compute_seconds(flops: Column, rate: Column, k1: Column = KERNELS, k2: Colum
 def speedup(r_compute: Column, r_comm: Column, eff: Column) -> Column:
     """Return the relative speed on n GPUs, (r_compute + r_comm)/(r_compute + r_comm/eff(g→n)); 1 is linear.
 
-    r are the shares of the iteration on g GPUs, measured or predicted; eff(g→n) is the network's efficiency from g to n GPUs.
+    r are the shares of the iteration on g GPUs, measured or predicted; eff(g→n) is the network's efficiency
+    from g to n GPUs.
     """
     return (r_compute + r_comm) / (r_compute + r_comm / eff)
 
@@ -95,11 +99,11 @@ def sufficient_efficiency(r_compute: Column, r_comm: Column, target: Column) -> 
 def network_seconds(
     zero: int, P: float, layers: int, gpus: Column, system: System, assumed: Assumptions
 ) -> Column:
-    """Return the communication time of a ZeRO stage in an iteration on the network of a system; 0 on one GPU [s].
+    """Return the communication time of a ZeRO stage in an iteration on a system; 0 on one GPU [s].
 
-    ZeRO-1 and 2 send messages of at most `BUCKET_PARAMETERS`, ZeRO-3 one for each layer. All-gather and reduce-scatter take half of
-    an all-reduce, as in the source. A reduce has one owner, so ZeRO-2 needs at least one for each GPU.
-    `gpus` and figures of the system may be columns that broadcast.
+    ZeRO-1 and 2 send messages of at most `BUCKET_PARAMETERS`, ZeRO-3 one for each layer. All-gather and
+    reduce-scatter take half of an all-reduce, as in the source. A reduce has one owner, so ZeRO-2 needs at
+    least one for each GPU. `gpus` and figures of the system may be columns that broadcast.
     """
     n = np.asarray(gpus, float)
     buckets = np.ceil(P / BUCKET_PARAMETERS) if zero < 3 else float(layers)

@@ -1,8 +1,9 @@
-"""Scaling of ZeRO data parallelism (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034): iteration time and efficiency.
+"""Weak scaling of ZeRO data parallelism (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034).
 
-An iteration is compute, then communication, without overlap: a companion to the main estimator, not a second one. The efficiency
-of the network from g to n GPUs is eff(g→n) = t_comm(g)/t_comm(n): from a table, or from the times of the system's collectives. The
-iteration keeps (r_compute + r_comm)/(r_compute + r_comm/eff(g→n)) of its speed, r being its shares on g GPUs.
+An iteration is compute, then communication, without overlap: a companion to the main estimator, not a second
+one. The efficiency of the network from g to n GPUs is eff(g→n) = t_comm(g)/t_comm(n): from a table, or from
+the times of the system's collectives. The iteration keeps (r_compute + r_comm)/(r_compute + r_comm/eff(g→n))
+of its speed, r being its shares on g GPUs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,7 +47,9 @@ class Scaling:
     comm: Any  # column [s]
     memory: Any  # parameters, gradients, optimizer and activations by the source's formulas, column [byte]
     target: float | None
-    bandwidth: Any  # sufficient between nodes, per node and direction: column [byte/s]; NaN where none is, None without target
+    # Sufficient between nodes, per node and direction: column [byte/s]; NaN where none is, None without
+    # target.
+    bandwidth: Any
 
     @property
     def seconds(self) -> Any:
@@ -80,8 +83,9 @@ class Scaling:
         """Return one row for each number of GPUs."""
         unknown = np.full_like(self.comm, np.nan)
         columns = (
-            self.gpus.astype(int), np.full_like(self.comm, self.compute), self.comm, self.seconds, self.comm_share,
-            self.network_efficiency, self.efficiency, self.memory, unknown if self.bandwidth is None else self.bandwidth,
+            self.gpus.astype(int), np.full_like(self.comm, self.compute), self.comm, self.seconds,
+            self.comm_share, self.network_efficiency, self.efficiency, self.memory,
+            unknown if self.bandwidth is None else self.bandwidth,
         )  # fmt: skip
         lists = [[None if value != value else value for value in column.tolist()] for column in columns]
         return [ScalingRow(self.zero, *values) for values in zip(*lists, strict=True)]
@@ -107,8 +111,8 @@ class ScalingRow(Result):
     enough_bandwidth: Annotated[
         float | None,
         Doc(
-            "bandwidth of a fast domain to all others, one direction, that is enough for the target; 0 where none is used, `null`"
-            " where none is enough or no target is given",
+            "bandwidth of a fast domain to all others, one direction, that is enough for the target;"
+            " 0 where none is used, `null` where none is enough or no target is given",
             "byte/s",
         ),
     ]
@@ -136,7 +140,7 @@ class ScalingRequest:
 
     @property
     def flops(self) -> float:
-        """FLOPs of one GPU's iteration, without embedding and head: b (72 s d² + 12 s² d) l for a GPT [FLOP]."""
+        """FLOPs of a GPU's iteration without embedding and head, b (72 s d² + 12 s² d) l for a GPT [FLOP]."""
         forward = forward_flops(self.model, "megatron-full")
         return 3 * (forward.layers + forward.attention) * self.model.seq * self.mbs
 
@@ -195,7 +199,7 @@ class ScalingRequest:
         return Scaling(zero, n, compute, comm, memory, self.target, bandwidth)
 
     def _sufficient_bandwidth(self, zero: int, n: Any, allowed: Any) -> Any:
-        """Find by bisection the bandwidth of a node at which communication takes no longer than allowed [byte/s].
+        """Find by bisection the bandwidth of a node at which communication is as short as allowed [byte/s].
 
         0 where none is used, NaN where even `MAX_BANDWIDTH_FACTOR` times the system's is not enough.
         """
@@ -248,7 +252,7 @@ def scaling(
     comm_share: float | None = None,
     target: float | None = None,
 ) -> tuple[ScalingRequest, list[Scaling]]:
-    """Analyse the weak scaling of ZeRO data parallelism: compute and communication of an iteration by number of GPUs.
+    """Analyse the weak scaling of ZeRO data parallelism: compute and communication by number of GPUs.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ MAX_LOG_SLOWDOWN: Final = 0.5
 def probability_near_best(
     outcomes: Sequence[StrategyResult], listed: Sequence[Plan], within: float = NEAR_BEST_SLOWDOWN
 ) -> tuple[float, float] | None:
-    """Return the probability that the first of some plans, and that any of them, is within some share of the true best time.
+    """Return the probability that the first of some plans, and that any, is near the true best time.
 
     None where errors are not known or nothing fits. `listed` has the best plans, best first.
     """

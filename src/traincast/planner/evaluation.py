@@ -1,7 +1,8 @@
-"""Evaluate a space on one machine or on many: which layouts fit, and the least time of each over its panels and placements.
+"""Evaluate a space on one machine or on many: which layouts fit, and the least time of each.
 
-Memory is computed first, for layouts; only candidates that fit are placed and timed. Machines are columns: those that differ only
-in memory share their times. Memory and the candidates to be timed do not depend on the machine: the last ones are cached.
+Memory is computed first, for layouts; only candidates that fit are placed and timed. Machines are columns:
+those that differ only in memory share their times. Memory and the candidates to be timed do not depend on the
+machine: the last ones are cached.
 """
 
 from collections import Counter
@@ -36,7 +37,7 @@ Parts: TypeAlias = dict[str, tuple[Operation, ...]]
 
 @lru_cache(CACHED_SPACES)
 def layout_memory(space: Space, assumed: Assumptions) -> Floats:
-    """Compute the memory of the fullest rank of every layout of a space: an array of shape (layouts,) [byte]."""
+    """Return the memory of the fullest rank of every layout, an array of shape (layouts,) [byte]."""
     space = space.with_assumptions(assumed)
     operations = parts(space.model, space.layers, assumed)
     footprints = {part: Footprint.of(of_part, space.layers) for part, of_part in operations.items()}
@@ -63,7 +64,7 @@ class CandidateBlock(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TimedCandidates:
-    """Candidates to be timed on any machine: the layouts that fit, their shards, and the operations of these."""
+    """Candidates to be timed on any machine: the layouts that fit, their shards, and their operations."""
 
     space: Space  # `with_assumptions`
     fitting: Ints  # rows of `space.layouts`, shape (fitting,)
@@ -115,14 +116,14 @@ class Evaluation:
     least_seconds: Floats  # least time over the fills of each of them, shape (timings, fitting) [s]
     timing: Ints  # row of `least_seconds` for each machine, shape (machines,)
     shards: Shards
-    costs: Costs  # that the times were computed from: columns of shape (timings, shards), for each part of the model
+    costs: Costs  # of each part of the model, columns of shape (timings, shards)
 
     def outcomes(self, machine: int = 0) -> list["StrategyResult"]:
-        """Return the results on a machine (a row of the system's columns), one for each number of GPUs of the space."""
+        """Return the results on a machine (row of the system's columns), one for each number of GPUs."""
         return [StrategyResult(self, machine, job) for job in range(len(self.space.gpus))]
 
     def candidates(self, machine: Ints, layout: Ints) -> tuple[Ints, Ints, Floats]:
-        """Return all candidates of pairs of machine and layout: the number of its pair, its fill, and its time [s].
+        """Return the candidates of pairs of machine and layout: number of the pair, fill, and time [s].
 
         `machine` and `layout` have shape (pairs,): row of the system's columns, row of `space.layouts`.
         """
@@ -143,8 +144,8 @@ class Evaluation:
 def evaluate(space: Space, system: System, assumed: Assumptions, above: float = 0.0) -> Evaluation:
     """Compute the memory of every layout, and the least time of each that fits on some machine.
 
-    `system` is one machine, or columns of machines with the same fast domain; layouts that need no more memory than `above` [byte]
-    are left out.
+    `system` is one machine, or columns of machines with the same fast domain; layouts that need no more
+    memory than `above` [byte] are left out.
     """
     assumed = with_fitted_values(system, assumed)
     capacity = float(np.max(system.accelerator.hbm_bytes))
@@ -261,7 +262,7 @@ class StrategyResult:
         return np.asarray(self.evaluation.least_seconds[timing, self._fitting])
 
     def best_layouts(self, top: int, by_memory: bool = False) -> Ints:
-        """Return the layouts of the best `top` candidates: the first by time, memory (or the reverse) and enumeration order."""
+        """Return the layouts of the best candidates by time, memory (or the reverse), and enumeration."""
         layouts = self.fitting
         first, second = (self.memory, self.least_seconds) if by_memory else (self.least_seconds, self.memory)
         pool = np.arange(len(first))
@@ -271,7 +272,7 @@ class StrategyResult:
 
 
 class RankedCandidates(NamedTuple):
-    """The best candidates of outcomes of one evaluation: rows sorted by outcome, then time, memory and enumeration order."""
+    """The best candidates of each outcome, sorted by outcome, time, memory and enumeration order."""
 
     outcome: Ints  # index of the outcome, shape (rows,)
     plans: Plans
@@ -280,7 +281,7 @@ class RankedCandidates(NamedTuple):
 
 
 def rank(outcomes: Sequence[StrategyResult], top: int, by_memory: bool = False) -> RankedCandidates:
-    """Return the best candidates, at most `top`, of each outcome of one evaluation; the least memory is best if `by_memory`.
+    """Return the best candidates of each outcome of one evaluation, by time or by memory.
 
     A candidate among the best lies in one of the best layouts, so only their fills are timed again.
     """
@@ -316,7 +317,7 @@ def fastest_plans(outcome: StrategyResult, layouts: Ints) -> Plans:
 
 
 def rejections(outcomes: Sequence[StrategyResult]) -> dict[str, int]:
-    """Count the rejected candidates of outcomes by the first rule they break, in the order rules are checked; memory is last."""
+    """Count the rejected candidates by the first rule they break, in the order of checks, memory last."""
     counts = Counter[str]()
     for outcome in outcomes:
         counts.update(outcome.rejected)

@@ -1,4 +1,4 @@
-"""Explain why the best plan is the best: what limits it, how alternatives differ, what does not fit and what would make it fit."""
+"""Explain a search: what limits the best plan, how alternatives differ, and what would make misses fit."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -97,7 +97,7 @@ class Explanation(Result):
     held: Annotated[
         list[HeldKnob],
         Doc(
-            "knobs that the search holds constant, and their best other value at the best plan or nearest miss",
+            "knobs held constant, and their best other value at the best plan or nearest miss",
             place=1,
         ),
     ]
@@ -214,7 +214,8 @@ class Explanation(Result):
 
     def _head(self) -> str:
         outcome = self.outcomes[0]
-        return f"{outcome.space.model.title} on {count_of(outcome.gpus, 'GPU')} of {outcome.evaluation.system.name}"
+        model, system = outcome.space.model.title, outcome.evaluation.system.name
+        return f"{model} on {count_of(outcome.gpus, 'GPU')} of {system}"
 
     def _nothing_possible(self) -> list[str]:
         locks = self._common_locks()
@@ -281,7 +282,7 @@ def _estimate(answer: Answer | None) -> Estimate | None:
 def explain(
     outcomes: tuple[StrategyResult, ...], plans: list[Answer], framework: Framework, locks: Mapping[str, Any]
 ) -> Explanation:
-    """Explain a search from its outcomes (one per batch of candidates), its best plans, and what was searched."""
+    """Explain a search from its outcomes (one per batch), its best plans, and what was searched."""
     misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
     answer = plans[0] if plans else misses["miss"]
     return Explanation(
@@ -303,7 +304,7 @@ def _capacity(outcomes: Sequence[StrategyResult]) -> float:
 
 
 def sensitivity(est: Estimate) -> dict[str, float]:
-    """Return the relative change of the step time when each hardware figure is 10 % better and the plan is kept."""
+    """Return the relative change of a plan's step time when each hardware figure is 10 % better."""
     system = est.system
     paths = {
         "matrix FLOP/s": "accelerator.matrix_flops",
@@ -359,7 +360,7 @@ def _answers(
 
 
 def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
-    """Return the degrees of tp that divide the GPUs but break a rule under every strategy, by the first rule broken."""
+    """Return the degrees of tp that break a rule under every strategy, by the first rule broken."""
     model, gbs = outcomes[0].space.model, outcomes[0].space.gbs
     kinds = dict.fromkeys((outcome.space.strategy, outcome.space.batch.uneven) for outcome in outcomes)
     reasons: dict[str, list[int]] = {}
@@ -375,7 +376,7 @@ def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
 
 
 def _misses(outcomes: tuple[StrategyResult, ...], limit: Column) -> dict[str, Answer | None]:
-    """Return what memory excludes: the nearest miss, the nearest that would take less than `limit` [s], and the fastest of all."""
+    """Return what memory excludes: the nearest miss, the nearest faster than `limit` [s], the fastest."""
     rows: list[Row] = []  # memory, time, outcome, layout
     excluded = [_excluded_by_memory(outcome) for outcome in _leading(outcomes)]
     for index, outcome in enumerate(excluded):
@@ -400,7 +401,7 @@ def space_of(outcome: StrategyResult, gpus: int) -> Space:
 
 
 def _leading(outcomes: tuple[StrategyResult, ...]) -> tuple[StrategyResult, ...]:
-    """Return for each strategy the outcome with the fastest plan, or that with the least memory where nothing fits."""
+    """Return each strategy's outcome with the fastest plan, or with the least memory where nothing fits."""
 
     def order(outcome: StrategyResult) -> tuple[float, float]:
         memory = outcome.evaluation.memory[outcome.layouts]
@@ -421,7 +422,7 @@ def _excluded_by_memory(outcome: StrategyResult) -> StrategyResult:
 
 
 def _fits_from(outcomes: tuple[StrategyResult, ...]) -> tuple[int, float] | None:
-    """Return the fewest GPUs, doubling from the search's, on which some plan fits, and the least memory there [byte]."""
+    """Return the fewest GPUs, doubling, on which some plan fits, and the least memory there [byte]."""
     outcomes = _leading(outcomes)
     evaluation, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
     while gpus <= _largest_job(evaluation.system):

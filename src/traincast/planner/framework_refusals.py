@@ -1,4 +1,4 @@
-"""Combinations of choices that training frameworks refuse: rules as data, for searches, exports and advice."""
+"""Combinations of choices that training frameworks refuse: data for searches, exports and advice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,12 +89,10 @@ REFUSALS: Final = (
 
 
 def refused(framework: str, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """Return the refusals of a framework that apply to choices of a plan, and to `stack`, the name of the software stack.
+    """Return the refusals of a framework that apply to choices, and to `stack`, a software stack's name.
 
-    Examples
-    --------
-    >>> [refusal.choice for refusal in refused("megatron", {"precision": "fp8", "recompute": "attention+norms"})]
-    ['recompute']
+    Examples -------- >>> [refusal.choice for refusal in refused("megatron", {"precision": "fp8", "recompute":
+    "attention+norms"})] ['recompute']
     """
     return tuple(refusal for refusal in REFUSALS if refusal.framework == framework and refusal.holds(choices))
 

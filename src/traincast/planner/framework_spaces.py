@@ -47,7 +47,7 @@ class CandidateBatch:
 
     @property
     def shape(self) -> "CandidateBatch":
-        """The batch without what no rule and no enumeration depends on: batches of one shape share their space."""
+        """The batch with what shapes its space only: batches of one shape share it."""
         return replace(self, choices=tuple(choice for choice in self.choices if choice[0] in SHAPING))
 
 
@@ -80,10 +80,11 @@ class Framework:
     def batches(
         self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions
     ) -> list[CandidateBatch]:
-        """Return every batch of candidates, with locked choices and knobs at one value, in the order of equal times.
+        """Return every batch of candidates, with locked choices and knobs at one value.
 
-        Where the framework can overlap tensor-parallel communication, it is overlapped wherever that is possible (a group inside a
-        fast domain) and hides any time: it takes no memory, so the same plan without it is never better.
+        Where the framework can overlap tensor-parallel communication, it is overlapped wherever that is
+        possible (a group inside a fast domain) and hides any time: it takes no memory, so the same plan
+        without it is never better.
 
         Raises
         ------
@@ -157,7 +158,7 @@ class Framework:
         )
 
     def _strategies(self, fixed: Mapping[str, Any]) -> list[str]:
-        """Return the strategies whose choices agree with the locked ones: of those searched, else of all the framework runs."""
+        """Return the strategies that agree with locked choices: of those searched, else of all it runs."""
 
         def agrees(name: str) -> bool:
             choices = STRATEGIES[name].choices.items()
@@ -167,7 +168,7 @@ class Framework:
 
 
 def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateBatch]:
-    """Split the candidates of batches that differ only in `tp_overlap`: groups inside a fast domain overlap, others do not."""
+    """Let tensor-parallel groups inside a fast domain overlap, and others not, where `tp_overlap` is free."""
 
     def rest(batch: CandidateBatch) -> CandidateBatch:
         return replace(batch, choices=tuple(choice for choice in batch.choices if choice[0] != "tp_overlap"))
@@ -210,7 +211,7 @@ FP8_RECIPES: Final = ("fp8-current", "fp8-block", "mxfp8", "nvfp4")
 
 
 def _interleaves_where_piped(model: Model, plan: Plans, gbs: int) -> Any:
-    """Return whether plans that overlap expert communication in a pipeline have virtual stages, as Megatron-Core demands."""
+    """Return whether plans that overlap expert communication in a pipeline have virtual stages."""
     return (not plan.ep_overlap) | (plan.pp == 1) | (plan.vp > 1)
 
 
@@ -223,7 +224,7 @@ OVERLAP_NEEDS_CHUNKS: Final = Rule(
 
 
 def lean(model: Model) -> str:
-    """Return the modules that cost least to recompute, of those Megatron-Core can recompute: activations only of experts."""
+    """Return the modules that cost least to recompute, of those that Megatron-Core can recompute."""
     more = {"activation": model.experts is not None, "mla_up_proj": model.latent is not None}
     return "+".join((LEAN, *(name for name, there in more.items() if there)))
 
@@ -245,7 +246,8 @@ FRAMEWORKS: Final = {
         ),
         Framework(
             "megatron",
-            "Megatron-Core: ring and Ulysses context parallelism, distributed optimizer, interleaved 1F1B, experts",
+            "Megatron-Core: ring and Ulysses context parallelism, distributed optimizer, interleaved 1F1B,"
+            " experts",
             ("1d", "ring", "ulysses"),
             {
                 "recompute": RECOMPUTE,
@@ -270,7 +272,8 @@ FRAMEWORKS: Final = {
         ),
         Framework(
             "torchtitan",
-            "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved pipelines",
+            "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved"
+            " pipelines",
             ("1d", "ring"),
             {
                 "recompute": ("none", "per-op", "full"),
@@ -299,7 +302,8 @@ FRAMEWORKS: Final = {
         ),
         Framework(
             "any",
-            "what any of them runs, put together freely: 1F1B and zero-bubble schedules, ZeRO stages, every placement",
+            "what any of them runs, put together freely: 1F1B and zero-bubble schedules, ZeRO stages, every"
+            " placement",
             ("1d", "ring", "ulysses"),
             {
                 "recompute": (*RECOMPUTE, "per-op"),
@@ -335,9 +339,10 @@ def framework(name: str | Framework) -> Framework:
 
 
 def default_framework(model: Model, strategies: Sequence[str] | None) -> Framework:
-    """Return the framework searched by default: the paper's space for its kind of model, else Megatron-Core's, else any.
+    """Return the default framework: the paper's for its kind of model, else Megatron-Core, else any.
 
-    A model of the paper's kind has no vocabulary; requested `strategies` have to be among those of the framework.
+    A model of the paper's kind has no vocabulary; requested `strategies` have to be among those of the
+    framework.
     """
     requested = set(strategies or ())
     if model.vocab is None and requested <= set(FRAMEWORKS["paper"].strategies):

@@ -1,4 +1,4 @@
-"""Sentences on plans: by how much one exceeds memory and what would make it fit, and how two plans compare."""
+"""Sentences on plans: by how much one exceeds memory, what would make it fit, how two plans compare."""
 
 from typing import Final
 
@@ -31,7 +31,7 @@ def label(component: str) -> str:
 
 
 def short_of(est: Estimate, advice: bool = False) -> str:
-    """Say in a few lines by how much a plan exceeds memory, and with `advice` which single changes would make it fit."""
+    """Say by how much a plan exceeds memory, and with `advice` which single changes would make it fit."""
     capacity = float(est.system.accelerator.hbm_bytes)
     missing = float(est.memory_bytes) - capacity
     more = f"{gib(missing)} more HBM ({signed(missing / capacity)}) would make it fit"

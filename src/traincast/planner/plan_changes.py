@@ -1,4 +1,4 @@
-"""Changes of one plan and their effect: what would make it fit, and what knobs that a search holds constant would bring."""
+"""Changes of one plan: what would make it fit, and what knobs held constant would bring."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ NO_PLACEMENT_GIVEN = {f"fast_{axis}": None for axis in AXES}  # the fastest is c
 
 
 def estimate_with(est: Estimate, **knobs: Any) -> Estimate | None:
-    """Return the estimate of a plan with other knobs; None where they contradict the plan, or it cannot run like that."""
+    """Return the estimate of a plan with other knobs; None where it cannot run like that."""
     try:
         plan = replace(est.plan, **knobs)
         return estimate(est.model, est.system, plan, gbs=est.gbs, assumptions=est.assumptions)
@@ -29,7 +29,7 @@ def estimate_with(est: Estimate, **knobs: Any) -> Estimate | None:
 
 
 def leaner_plans(est: Estimate) -> list[tuple[str, Estimate]]:
-    """Return single changes of a plan, in words, that save memory on the same GPUs: those that fit first, then by time."""
+    """Return single changes of a plan, in words, that save memory: those that fit first, then by time."""
     changed: list[tuple[str, Estimate]] = []
     for words, knobs in _leaner_knobs(est.plan, est.model):
         other = estimate_with(est, **NO_PLACEMENT_GIVEN | knobs)
@@ -64,7 +64,7 @@ def _leaner_knobs(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any
 
 @dataclass(frozen=True)
 class HeldKnob(Result):
-    """A knob that a search holds constant, and its best other value at one plan: fastest of those that fit, if any does."""
+    """A knob held constant, and its best other value at one plan: the fastest of those that fit, if any."""
 
     knob: Annotated[str, Doc("name of the knob")]
     value: Annotated[Any, Doc("its value in the plan", text=True)]
@@ -85,10 +85,10 @@ class HeldKnob(Result):
 
 
 def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> list[HeldKnob]:
-    """Try other values of every knob that the framework runs and the search holds constant, one knob at a time.
+    """Try other values of every knob that the search holds constant, one knob at a time.
 
-    The largest gain of time is first. Locked knobs, and those without another value that the plan and the machine can have, are
-    left out.
+    The largest gain of time is first. Locked knobs, and those without another value that the plan and the
+    machine can have, are left out.
     """
     unlocked = {name: values for name, values in framework.unsearched.items() if name not in locks}
     knobs = [_best_other(framework, name, values, answer) for name, values in unlocked.items()]
@@ -117,5 +117,5 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
 
 
 def _multiplies(precision: Any, est: Estimate) -> bool:
-    """Return whether the matrix units of a machine support the scales of a precision: microscaling came with 4-bit products."""
+    """Return whether matrix units support the scales of a precision: microscaling came with 4 bits."""
     return not PRECISIONS[precision].microscaling or est.system.accelerator.fp4_flops is not None

@@ -1,7 +1,7 @@
-"""Search every candidate: the best few, the Pareto front of time against memory, and why all others were rejected.
+"""Search every candidate: the best few, the Pareto front of time and memory, and why others lose.
 
-Candidates of equal time are ordered by memory, then by strategy as requested, then by enumeration order (tp, tp2 or cp, pp, mbs,
-panels and placement ascending).
+Candidates of equal time are ordered by memory, then by strategy as requested, then by enumeration order (tp,
+tp2 or cp, pp, mbs, panels and placement ascending).
 """
 
 import json
@@ -93,7 +93,7 @@ class Found:
 
     @property
     def rejected(self) -> dict[str, int]:
-        """Candidates rejected, by the first rule they break (in the order rules are checked), and by memory."""
+        """Candidates rejected, by the first rule they break (in the order of checks), and by memory."""
         return rejections(self.outcomes)
 
     def __repr__(self) -> str:
@@ -156,7 +156,7 @@ class Found:
 
     @cached_property
     def within_3_percent(self) -> tuple[float, float] | None:
-        """Probability that the first plan, and that any of `plans`, is really within 3 % of the fastest candidate's time.
+        """Probability that the first plan, and that any of `plans`, is within 3 % of the fastest candidate.
 
         None where errors are not known, memory ranks, or nothing fits.
         """
@@ -170,7 +170,7 @@ class Found:
         ]
 
     def front(self) -> list[tuple[int, int]]:
-        """Return index of the outcome and layout of each plan that no other beats in both time and memory, fastest first."""
+        """Return index of the outcome and layout of each plan of the Pareto front, fastest first."""
         index = np.repeat(np.arange(len(self.outcomes)), [len(outcome.fitting) for outcome in self.outcomes])
         memory, seconds, layout = (
             np.concatenate([getattr(outcome, name) for outcome in self.outcomes] or [np.zeros(0)])
@@ -182,7 +182,7 @@ class Found:
         return list(zip(index[best].tolist(), layout[best].tolist(), strict=True))
 
     def explain(self) -> Explanation:
-        """Explain what limits the best plan, why the alternatives are slower, and what would make the nearest miss fit."""
+        """Explain what limits the best plan, why others are slower, and what would make misses fit."""
         return self._explanation
 
     @cached_property
@@ -191,7 +191,7 @@ class Found:
         return explain(self.outcomes, plans, self.framework, self.locks)
 
     def table(self) -> list[dict[str, Any]]:
-        """Return the best plans as rows: rank, every knob, time [s], memory [byte] and seconds by component."""
+        """Return the best plans as rows: rank, knobs, time [s], memory [byte] and seconds by component."""
         return [
             {"rank": rank, "strategy": plan.strategy, **est.to_dict()["plan"]}
             | {"step_seconds": est.step_seconds, "memory_bytes": est.memory_bytes}
@@ -355,21 +355,24 @@ def search(
     assumptions : str or Assumptions, optional
         Assumptions, or the name of a preset or software stack; that of the framework if left out.
     strategy : str or sequence of str, optional
-        ``"1d"``, ``"summa"``, ``"context"`` (or ``"2d"``, ``"2d-seqp"``, as the paper's code calls the latter two), ``"ring"``,
-        ``"ulysses"``, ``"hybrid"``, one or several; a comma-separated string will do. Those of the framework if left out.
+        ``"1d"``, ``"summa"``, ``"context"`` (or ``"2d"``, ``"2d-seqp"``, as the paper's code calls the latter
+        two), ``"ring"``, ``"ulysses"``, ``"hybrid"``, one or several; a comma-separated string will do. Those
+        of the framework if left out.
     top : int
         How many plans to list.
     vp : int, optional
         Virtual stages of a device (interleaved 1F1B), the same for every candidate.
     framework : str or Framework, optional
-        What is searched: what a framework can run. If left out, the paper's space for its strategies and for models without a
-        vocabulary, else that of Megatron-Core.
+        What is searched: what a framework can run. If left out, the paper's space for its strategies and for
+        models without a vocabulary, else that of Megatron-Core.
     locks : mapping of str to value, optional
         Knobs and choices of a plan that have one value only, such as ``{"tp": 8, "zero": 3}``.
     objective : {"time", "throughput", "cost", "memory"}
-        What is best. All of the GPUs are used, so that the least time is the most throughput and the least cost.
+        What is best. All of the GPUs are used, so that the least time is the most throughput and the least
+        cost.
     progress : callable, optional
-        Called after each batch of candidates with the number of batches done, that of all, and the batch's candidates.
+        Called after each batch of candidates with the number of batches done, that of all, and the batch's
+        candidates.
 
     Returns
     -------
@@ -404,7 +407,7 @@ def search_each(
     progress: Progress | None = None,
     **options: Any,
 ) -> list[Found]:
-    """`search` on several numbers of GPUs, which share what they have in common; `options` are its other arguments."""
+    """Search as `search` does on several numbers of GPUs, which share what they have in common."""
     errors = ErrorCollector("search")
     checked_model, checked_system = errors.catch(as_model, model), errors.catch(as_system, system)
     checked_gbs = errors.catch(check_gbs, gbs, checked_model)

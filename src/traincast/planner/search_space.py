@@ -1,15 +1,18 @@
 """The search space of one batch of candidates, enumerated as columns (arXiv 2410.00273, search space).
 
-What candidates share is stored once. A *layout* is the degrees, the knobs that subdivide them, and the micro-batch; it alone
-decides memory. A *fill* is what a layout does not fix: the SUMMA panels and the placement on the fast domains. A *candidate* is a
-layout and one of its fills. Rows of numbers say what layouts and fills share:
+What candidates share is stored once. A *layout* is the degrees, the knobs that subdivide them, and the
+micro-batch; it alone decides memory. A *fill* is what a layout does not fix: the SUMMA panels and the
+placement on the fast domains. A *candidate* is a layout and one of its fills. Rows of numbers say what
+layouts and fills share:
 
 - *degree*: the degrees without the micro-batch (tp, tp2 or cp, pp, dp). Fills depend on nothing else.
-- *layer row*: what a layer's memory depends on (tp, tp2 or cp, ep, etp, ulysses, and the micro-batch), without pp and dp.
-- *layer placement*: what a layer's time depends on in a fill (panels, and the placement of tp, tp2 or cp), without fast_pp and
-  fast_dp, unless experts are placed over all ranks of a stage.
+- *layer row*: what a layer's memory depends on (tp, tp2 or cp, ep, etp, ulysses, and the micro-batch),
+  without pp and dp.
+- *layer placement*: what a layer's time depends on in a fill (panels, and the placement of tp, tp2 or cp),
+  without fast_pp and fast_dp, unless experts are placed over all ranks of a stage.
 
-A *shard* is a layer row with a layer placement: all that a layer's time depends on. Thousands of candidates share one.
+A *shard* is a layer row with a layer placement: all that a layer's time depends on. Thousands of candidates
+share one.
 
 The first layouts of ``1d`` for 4 layers on 4 GPUs in fast domains of 2, with a global batch of 2::
 
@@ -20,7 +23,8 @@ The first layouts of ``1d`` for 4 layers on 4 GPUs in fast domains of 2, with a 
        3      2  1  2   1       2        2       (1 1 2)  (2 1 1)         0  1
        4      2  2  1   1       3        2       (1 2 1)  (2 1 1)         0  1
 
-These 5 layouts have 8 candidates, but only 4 shards: (layer row 0, layer placement 0), (1, 0), (2, 0) and (2, 1).
+These 5 layouts have 8 candidates, but only 4 shards: (layer row 0, layer placement 0), (1, 0), (2, 0) and (2,
+1).
 """
 
 from collections.abc import Callable
@@ -52,12 +56,12 @@ class Fills:
     count: Ints
     panels: Floats  # SUMMA panels, shape (fills,); 1 for other strategies
     fast: Floats  # members of each axis in one fast domain, shape (axes, fills)
-    # Number of the part of a fill that a layer's time depends on: panels (as the row's k-th choice) and the placement of the
-    # layer's axes; shape (fills,). Numbers are comparable only within one layer row.
+    # Number of the part of a fill that a layer's time depends on: panels (as the row's k-th choice) and the
+    # placement of the layer's axes; shape (fills,). Numbers are comparable only within one layer row.
     layer_placement: Ints
 
     def of(self, rows: Ints) -> Ints:
-        """Return all fills of the given rows of degrees, one row after the other: an array of shape (fills of these rows,)."""
+        """Return all fills of rows of degrees, one row after the other: shape (fills of these rows,)."""
         count = self.count[rows]
         ends = np.cumsum(count)
         return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
@@ -95,7 +99,8 @@ class Space:
     def candidates(self, layouts: Ints) -> tuple[Ints, Ints]:
         """Return all candidates of some layouts, in enumeration order.
 
-        Two arrays of shape (candidates,): the position of the candidate's layout among those given, and its fill.
+        Two arrays of shape (candidates,): the position of the candidate's layout among those given, and its
+        fill.
         """
         count = self.counts[layouts]
         return np.repeat(np.arange(len(layouts)), count), self.fills.of(self.degree[layouts])
@@ -124,7 +129,7 @@ class Shards:
 
     @classmethod
     def of(cls, space: Space, layouts: Ints) -> "Shards":
-        """Return the shards of some rows of `space.layouts`: one row for each shard that one of their candidates has."""
+        """Return the shards of some rows of `space.layouts`: a row for each that a candidate of theirs has."""
         fills = space.fills
         used = np.zeros(int(np.size(space.layers.mbs)) * len(fills.count), np.bool_)
         used[space.layer_row[layouts] * len(fills.count) + space.degree[layouts]] = True
@@ -144,9 +149,10 @@ class Shards:
 def enumerate_space(
     model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch
 ) -> Space:
-    """Enumerate a batch of candidates on ascending numbers of GPUs in fast domains of some size (arXiv 2410.00273).
+    """Enumerate a batch on ascending numbers of GPUs in fast domains of some size (arXiv 2410.00273).
 
-    A space has the layouts that meet every rule and can be placed, their fills, and how many candidates each rule rejects.
+    A space has the layouts that meet every rule and can be placed, their fills, and how many candidates each
+    rule rejects.
     """
     space = _enumerate(model, gpus, domain, gbs, batch.shape)
     given = dict(batch.choices)
@@ -209,9 +215,10 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
 
 
 def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
-    """Return the panel counts to try for each SUMMA grid, and which of them are valid: arrays of shape (rows, choices).
+    """Return the panel counts to try for each SUMMA grid, and which are valid: shape (rows, choices).
 
-    s = max(tp, tp2) is doubled while panels stay wide. Where e/s < 512 already, only s is tried (arXiv 2410.00273, search space).
+    s = max(tp, tp2) is doubled while panels stay wide. Where e/s < 512 already, only s is tried (arXiv
+    2410.00273, search space).
     """
     s = np.maximum(tp, tp2)[:, None]
     count = s << np.arange(max(1, (hidden // MIN_PANEL).bit_length()))
@@ -224,8 +231,8 @@ def _fill_options(
 ) -> tuple[Ints, Bools, Ints, Bools]:
     """Return the panel counts and placements to try, and which are valid for each row of degrees.
 
-    A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a domain lies in it
-    as a whole: the last column of placements.
+    A placement fills the fast domains exactly, each axis with a divisor of its degree. A job no larger than a
+    domain lies in it as a whole: the last column of placements.
     """
     inside = degrees.prod(axis=1) <= domain
     if batch.ordered:
@@ -246,9 +253,10 @@ def _fill_options(
 
 
 def _in_domain(batch: CandidateBatch, degrees: Ints, places: Ints, placeable: Bools) -> tuple[Bools, Bools]:
-    """Return which rows of degrees belong to a batch by where their tensor-parallel groups lie, and which placements do.
+    """Return which rows of degrees and which placements a batch has, by where tensor groups lie.
 
-    A row that cannot be placed at all belongs to the batch that does not ask for groups inside a domain, which rejects it.
+    A row that cannot be placed at all belongs to the batch that does not ask for groups inside a domain,
+    which rejects it.
     """
     all_rows = np.ones(len(degrees), bool)
     if batch.tp_in_domain is None:
@@ -278,7 +286,7 @@ def _fills(
 
 
 def _layer_axes(batch: CandidateBatch) -> tuple[str, ...]:
-    """Return the axes whose placement a layer's time depends on; the first of the strategy's axes in their order."""
+    """Return the axes whose placement a layer's time depends on: the first of the strategy's axes."""
     strategy = STRATEGIES[batch.strategy]
     return strategy.axes if batch.experts else strategy.layer_axes
 
@@ -341,7 +349,8 @@ def _branch_inside(
 def _interleaves(layers: int, pp: Ints, vp: Ints) -> Bools:
     """Return whether vp chunks per device are worth trying: equal chunks where pp divides the layers.
 
-    Where it does not, the largest chunk sets the pace, so of all vp with the same largest chunk only the smallest is tried.
+    Where it does not, the largest chunk sets the pace, so of all vp with the same largest chunk only the
+    smallest is tried.
     """
     largest = -(-layers // (pp * vp))
     suits: Bools = np.where(layers % pp == 0, layers % (pp * vp) == 0, vp == -(-layers // (pp * largest)))
@@ -357,7 +366,8 @@ def _divisors_of(column: Ints) -> Ints:
 
 def _layer_rows(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
     """Return the distinct rows of knobs that a layer's memory depends on, and the row of each layout."""
-    # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on their degrees.
+    # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on
+    # their degrees.
     by_degrees = batch.experts and layouts.order != "tp-cp-dp-pp"
     axes = _layer_axes(batch) if by_degrees else STRATEGIES[batch.strategy].layer_axes
     knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]

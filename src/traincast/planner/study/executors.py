@@ -1,7 +1,7 @@
 """Run a study's chunks on any `concurrent.futures.Executor`, and save finished chunks.
 
-Finished chunks are files beside the output until it is written, so an interrupted study resumes where it stopped, and shards that
-ran separately (Slurm array jobs) are merged.
+Finished chunks are files beside the output until it is written, so an interrupted study resumes where it
+stopped, and shards that ran separately (Slurm array jobs) are merged.
 """
 
 import json
@@ -78,7 +78,8 @@ class Parts:
     def of(cls, study: Study, output: Path, force: bool = False, create: bool = True) -> "Parts":
         """Return the parts that belong to an output, their folder created.
 
-        Files that are no parts are refused, and parts of another study (or another version) unless `force` is set.
+        Files that are no parts are refused, and parts of another study (or another version) unless `force` is
+        set.
         """
         parts = cls(study, output.with_name(f"{output.name}.parts"))
         mark, content = parts.folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
@@ -198,13 +199,13 @@ def study(
     gbs : int or sequence of int, optional
         Global batches [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
-        Assumptions, or the name of a preset or software stack; without them ``"paper"`` where all models are of the paper's kind,
-        else a real framework's.
+        Assumptions, or the name of a preset or software stack; without them ``"paper"`` where all models are
+        of the paper's kind, else a real framework's.
     top : int
         Plans kept at each point.
     vary : sequence of mapping
-        Axes, each a mapping of fields that vary together to their values, numbers in SI or text with a unit, such as
-        ``{"accelerator.hbm_bytes": [80e9, "192 GB"]}``.
+        Axes, each a mapping of fields that vary together to their values, numbers in SI or text with a unit,
+        such as ``{"accelerator.hbm_bytes": [80e9, "192 GB"]}``.
     executor : concurrent.futures.Executor, optional
         Where to run; else in this process, or in `workers` local ones.
     workers : int
@@ -317,7 +318,7 @@ def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.Dat
 
 @contextmanager
 def dask(address: str, workers: int) -> Iterator[Executor]:
-    """Open an executor on a Dask scheduler at an address, or on a cluster of local processes for ``"local"``."""
+    """Open an executor on a Dask scheduler at an address, or on local processes for ``"local"``."""
     try:
         from dask import config
         from distributed import Client, LocalCluster
@@ -363,7 +364,7 @@ def _uninterruptible() -> Iterator[None]:
 
 @contextmanager
 def mpi() -> Iterator[Executor]:
-    """Open an executor on the ranks of an MPI job (``mpiexec -n N python -m mpi4py.futures -m traincast study …``)."""
+    """Open an executor on the ranks of an MPI job (``mpiexec … python -m mpi4py.futures -m traincast``)."""
     try:
         from mpi4py.futures import MPIPoolExecutor
     except (ImportError, RuntimeError):

@@ -1,6 +1,7 @@
-"""Results of a study: a tidy table with the meaning of its columns and its provenance, in parquet, CSV or JSON.
+"""Results of a study: a tidy table, the meaning of its columns, and its provenance.
 
-A file is written under a temporary name and renamed, so that it is complete or absent, and is overwritten only with `force`.
+A file is written under a temporary name and renamed, so that it is complete or absent, and is overwritten
+only with `force`.
 """
 
 import hashlib
@@ -34,7 +35,8 @@ class Results:
     frame : polars.DataFrame
         One row for each point and rank; the plan and its figures are null where nothing fits.
     metadata : dict
-        ``columns`` (unit and meaning of each), ``study``, ``inputs`` (a hash of each), ``traincast`` (the version).
+        ``columns`` (unit and meaning of each), ``study``, ``inputs`` (a hash of each), ``traincast`` (the
+        version).
     """
 
     frame: pl.DataFrame
@@ -85,7 +87,7 @@ def to_header(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def read(path: str | Path) -> Results:
-    """Read a table that was written as parquet or JSON; `InputError` if it is missing, or was not written by traincast."""
+    """Read a table that traincast wrote as parquet or JSON; anything else is an `InputError`."""
     path = Path(path)
     if not path.is_file():
         raise InputError(str(path), ["no such file"])

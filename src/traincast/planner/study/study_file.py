@@ -103,7 +103,7 @@ def _axis(number: int, raw: Any, problems: list[str]) -> Any:
 
 
 def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[float]:
-    """Return values in SI from a list, a single value or one of `SERIES`; mistakes are added to `problems`."""
+    """Return values in SI from a list, a value or one of `SERIES`; mistakes are added to `problems`."""
     unit = COLUMNS[field].unit if field in COLUMNS else ""
     if not isinstance(raw, Mapping):
         return [_number(place, value, problems, unit) for value in listed(raw)]

@@ -1,7 +1,8 @@
-"""Studies: a declared sweep over models, machines, numbers of GPUs, strategies, batches and any figure, optimised at every point.
+"""Studies: a declared sweep over models, machines, GPUs, strategies, batches and any figure.
 
-Machines are columns: a varied figure is another axis of the same evaluation. A study is split into chunks, which any
-`concurrent.futures.Executor` can run in any order; the table is the same, byte for byte, however they were run.
+Machines are columns: a varied figure is another axis of the same evaluation. A study is split into chunks,
+which any `concurrent.futures.Executor` can run in any order; the table is the same, byte for byte, however
+they were run.
 """
 
 import math
@@ -50,8 +51,8 @@ class Study:
     batches: tuple[int, ...]  # global batches [sequences]
     assumptions: Assumptions
     top: int = 1  # plans listed at each point
-    # Axes are crossed; each maps paths of fields (``"accelerator.hbm_bytes"``, ``"network.0.size"``, ``"model.seq"``) that vary
-    # together to their values in SI.
+    # Axes are crossed; each maps paths of fields (``"accelerator.hbm_bytes"``, ``"network.0.size"``,
+    # ``"model.seq"``) that vary together to their values in SI.
     vary: tuple[Axis, ...] = ()
 
     @property
@@ -77,7 +78,7 @@ class Study:
     def _series(
         self, number: int, model: Model, system: System, gbs: int, strategy: str
     ) -> Iterator["Chunk"]:
-        """Yield the chunks of one model, system, batch and strategy: machines with one space, those with equal times adjacent."""
+        """Yield the chunks of a series: machines with one space, those with equal times adjacent."""
         fields = self.fields()
         columns = {path: values for path, values in fields.items() if is_column(path)}
         shaping = {path: values for path, values in fields.items() if path not in columns}
@@ -121,7 +122,7 @@ class Chunk:
     top: int
 
     def run(self) -> Table:
-        """Return the best plans of every point as columns; a point where nothing fits has one row, without a plan."""
+        """Return the best plans of every point as columns; one row without a plan where nothing fits."""
         batch = CandidateBatch(self.strategy, vp=self.vp)
         space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, batch)
         evaluation = evaluate(space, self.system, self.assumptions)
@@ -203,9 +204,10 @@ def with_shape(system: System, fields: Mapping[str, float]) -> System:
 
 
 def varied(system: System, figures: Mapping[str, float]) -> System:
-    """Return the system with some figures replaced, each under its path in a system file, in SI; sizes of domains are allowed.
+    """Return the system with some figures (and sizes of domains) replaced, by path, in SI.
 
-    Where the accelerator then differs in more than its memory, its name says so: no run was measured on it, and errors are larger.
+    Where the accelerator then differs in more than its memory, its name says so: no run was measured on it,
+    and errors are larger.
     """
     if not figures:
         return system
@@ -283,7 +285,7 @@ def _check_names(models: Sequence[Any], systems: Sequence[Any], names: Sequence[
 
 
 def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> Assumptions:
-    """Return the assumptions; by default those of the paper if all models are of its kind, else calibrated ones."""
+    """Return the assumptions; by default the paper's if all models are of its kind, else calibrated ones."""
     if assumptions is not None:
         return resolve(assumptions)
     usual = {usual_assumptions(model) for model in models}
