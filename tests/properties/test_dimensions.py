@@ -15,7 +15,6 @@ from traincast.step.layer_cost import cost_part
 from traincast.step.memory import Footprint, memory
 from traincast.step.pipeline_stages import stages, with_load
 from traincast.step.step_time import step
-from traincast.times.nccl import LAUNCH_SECONDS, LL_BANDWIDTH, MAX_SIMPLE_TO_LL_HOP, SIMPLE_HOP_SECONDS
 from traincast.times.operation_time import time_part
 
 CALIBRATED = calibrated()
@@ -75,14 +74,14 @@ def told(system):
     """A system that says of its protocols what is taken where a file says nothing of them, so that it can be given units."""
     fast, slow = system.tiers
     inside = {
-        "launch": LAUNCH_SECONDS[0],
-        "simple_latency": SIMPLE_HOP_SECONDS[0],
+        "launch": CALIBRATED.collectives.launch_inside,
+        "simple_latency": CALIBRATED.collectives.simple_hop_inside,
         "ll_bandwidth": fast.bandwidth * fast.efficiency / 2,
     }
     beyond = {
-        "launch": LAUNCH_SECONDS[1],
-        "simple_latency": MAX_SIMPLE_TO_LL_HOP[1] * slow.latency,
-        "ll_bandwidth": LL_BANDWIDTH,
+        "launch": CALIBRATED.collectives.launch_beyond,
+        "simple_latency": CALIBRATED.collectives.simple_to_ll_beyond * slow.latency,
+        "ll_bandwidth": CALIBRATED.collectives.ll_bandwidth,
     }
     return replace(system, tiers=(replace(fast, **inside), replace(slow, **beyond)))
 

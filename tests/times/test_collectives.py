@@ -41,6 +41,7 @@ SYSTEMS = {
     )
 }
 BENCHMARK = CALIBRATED.with_values({"collectives.launch_share": 1.0})
+FREE = CALIBRATED.with_values({"collectives.launch_share": 0.0})
 FAST = Tier(
     name="nvlink", bandwidth=200e9, efficiency=1.0, latency=1e-6, size=8, launch=10e-6, simple_latency=10e-6
 )
@@ -136,7 +137,7 @@ def test_a_table_that_cannot_be_read(tmp_path):
 
 def test_inside_one_domain_by_hand():
     """8 members, 7 hops: LL has half the bandwidth; Simple fills its pipeline in 1 + 7/6 hops of 10 us."""
-    curve = protocols("all-gather", Group(8.0, (8.0,)), (FAST, SLOW))
+    curve = protocols("all-gather", Group(8.0, (8.0,)), (FAST, SLOW), BENCHMARK.collectives)
     small = 10e-6 + 7e-6 + 7 / 8 * 1e3 / 100e9
     assert curve.seconds(1e3) == pytest.approx(small, rel=1e-12)
     fill, stream = 10e-6 * (1 + 7 / 6), 7 / 8 * 1e9 / 200e9
@@ -148,16 +149,20 @@ def test_between_domains_by_hand():
     tiers, group = (FAST, SLOW), Group(32.0, (8.0,))
     launch = 10e-6 + 20e-6
     ring_ll = 3 * 5e-6 + 28 * 1e-6 + 31 / 32 * 1e5 / (4e9 * sqrt(8))
-    assert protocols("reduce-scatter", group, tiers).seconds(1e5) == pytest.approx(
+    assert protocols("reduce-scatter", group, tiers, BENCHMARK.collectives).seconds(1e5) == pytest.approx(
         launch + ring_ll, rel=1e-12
     )
     hops, stream = 3 * 30e-6 + 28 * 10e-6, 31 / 32 * 1e8 / 160e9
     ring = 20e-6 + sqrt(hops**2 + hops * stream / 4 + stream**2)
-    assert protocols("all-gather", group, tiers).seconds(1e8) == pytest.approx(launch + ring, rel=1e-12)
+    assert protocols("all-gather", group, tiers, BENCHMARK.collectives).seconds(1e8) == pytest.approx(
+        launch + ring, rel=1e-12
+    )
     tree_ll = 2 * log2(4) * (2 * 5e-6 + 1e4 / (4e9 * sqrt(8))) + 14 * 1e-6 + 2 * 1e4 / 100e9
     ring_ll = 2 * (3 * 5e-6 + 28 * 1e-6 + 31 / 32 * 1e4 / (4e9 * sqrt(8)))
     assert tree_ll < ring_ll
-    assert protocols("all-reduce", group, tiers).seconds(1e4) == pytest.approx(launch + tree_ll, rel=1e-12)
+    assert protocols("all-reduce", group, tiers, BENCHMARK.collectives).seconds(1e4) == pytest.approx(
+        launch + tree_ll, rel=1e-12
+    )
 
 
 def test_a_tree_takes_over_where_domains_are_many():
@@ -166,7 +171,7 @@ def test_a_tree_takes_over_where_domains_are_many():
         at = Group(nodes, (1.0,))
         gain = []
         for V in (most / 2, most * 3):
-            ways = protocols("all-reduce", at, SYSTEMS["perlmutter"].tiers).ways
+            ways = protocols("all-reduce", at, SYSTEMS["perlmutter"].tiers, BENCHMARK.collectives).ways
             ring, tree = (
                 min(float(way.seconds(V, sqrt(V))) for way in some) for some in (ways[:2], ways[2:])
             )
@@ -208,7 +213,9 @@ def test_groups_side_by_side_share_the_nics_of_a_node():
             * (n - 1)
             / n
             * V
-            / float(protocols("all-reduce", Group(n, (g,)), tiers, 1.0, side_by_side).seconds(V))
+            / float(
+                protocols("all-reduce", Group(n, (g,)), tiers, BENCHMARK.collectives, side_by_side).seconds(V)
+            )
         )
 
     assert bus(8.0, 1.0) == pytest.approx(nic / 2, rel=2e-3)
@@ -230,9 +237,9 @@ def test_ports_a_group_cannot_use():
 def test_a_message_takes_the_faster_protocol():
     tier = replace(SYSTEMS["dgx-h100"].tiers[1], latency=5.6e-6, simple_latency=29.7e-6)
     wide = tier.bandwidth * tier.efficiency
-    assert message(0.0, tier, inner=False) == pytest.approx(18.4e-6 + 5.6e-6, rel=1e-12)
+    assert message(0.0, tier, False, BENCHMARK.collectives) == pytest.approx(18.4e-6 + 5.6e-6, rel=1e-12)
     long = 18.4e-6 + 29.7e-6 + 1e9 / wide
-    assert message(1e9, tier, inner=False) == pytest.approx(long, rel=1e-12)
+    assert message(1e9, tier, False, BENCHMARK.collectives) == pytest.approx(long, rel=1e-12)
 
 
 @st.composite
@@ -319,7 +326,7 @@ def test_rings_along_several_axes_of_a_torus(members, axes):
     torus = replace(FAST, size=4096, axes=3, side=8)
     at, plain = Group(float(members), (float(members),)), replace(FAST, size=4096)
     long, ring = (
-        (protocols("all-gather", at, (tier, SLOW), 0.0, False).seconds(1e13)) for tier in (torus, plain)
+        (protocols("all-gather", at, (tier, SLOW), FREE.collectives).seconds(1e13)) for tier in (torus, plain)
     )
     assert torus_axes(torus, float(members)) == pytest.approx(axes)
     assert ring / long == pytest.approx(axes, rel=1e-2)

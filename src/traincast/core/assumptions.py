@@ -131,6 +131,18 @@ class Collectives:
     launch_share: float = _assumed(
         1, "with protocols: share of the start-up of a collective in benchmarks that a step pays"
     )
+    launch_inside: float = _assumed(0, "start-up of a collective in a tier without a figure", "s")
+    launch_beyond: float = _assumed(0, "the same beyond the fast domain, in addition", "s")
+    simple_hop_inside: float = _assumed(0, "longest hop of Simple in a tier without a figure", "s")
+    simple_hop_beyond: float = _assumed(0, "the same beyond the fast domain", "s")
+    simple_to_ll_inside: float = _assumed(1, "a hop of Simple relative to one of LL, at most")
+    simple_to_ll_beyond: float = _assumed(1, "the same beyond the fast domain")
+    ll_bandwidth: float = _assumed(3.9e9, "bandwidth of LL over one port without a figure", "byte/s")
+    max_ll_share: float = _assumed(1, "the same as a share of what Simple achieves, at most")
+    inner_hop_share: float = _assumed(
+        1, "a hop of Simple inside a domain relative to one between domains, in a ring or tree that has both"
+    )
+    hops_per_fill: float = _assumed(6, "hops of Simple that fill a pipeline of chunks as long as the first")
     all_gather_factor: float = _assumed(1, "data that an all-gather moves, relative to the formula")
     reduce_scatter_factor: float = _assumed(1, "the same of a reduce-scatter")
     all_to_all_factor: float = _assumed(1, "the same of an all-to-all")

@@ -97,7 +97,7 @@ def _unscaled_curve(
 ) -> Curve:
     """Return the time of a collective before the factors of the volume in the assumptions."""
     if assumed.collectives.protocols:
-        return nccl.protocols(kind, members, system.tiers, assumed.collectives.launch_share, data_parallel)
+        return nccl.protocols(kind, members, system.tiers, assumed.collectives, data_parallel)
     n, near = members
     fast, *outer = system.tiers
     inside = is_group(near[0])
@@ -132,7 +132,7 @@ def all_to_all(
     n, near = members
     if assumed.collectives.protocols:
         distinct_copies = copies if assumed.collectives.node_copies else None
-        return nccl.all_to_all(V, members, system.tiers, assumed.collectives.launch_share, distinct_copies)
+        return nccl.all_to_all(V, members, system.tiers, assumed.collectives, distinct_copies)
     spans, seconds = (1.0, *near, n), []
     for i, tier in enumerate(system.tiers):
         within, beyond = spans[i], spans[i + 1]
@@ -167,5 +167,5 @@ def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = Fa
     """
     volume = V if assumed.collectives.message_factor == 1 else assumed.collectives.message_factor * V
     if assumed.collectives.protocols:
-        return nccl.message(volume, tier, inner, assumed.collectives.launch_share)
+        return nccl.message(volume, tier, inner, assumed.collectives)
     return tier.latency + volume / achieved_bandwidth(tier)

@@ -9,14 +9,13 @@ is there and on other machines.
 A group has g members in each fast domain, N domains, n = N g members. V is the full tensor, k = 2 for an
 all-reduce and 1 otherwise; every link of a ring carries W = k (n - 1)/n V.
 
-- LL sends a flag with every 4 bytes: hops are short, bandwidth is poor. LL128, where NCCL trusts the links of
-a node with it,
-  has flags of 8 bytes in 128; a tier whose `ll_bandwidth` is near its bandwidth stands for that.
-- Simple fills a pipeline of chunks, its hops are long, and they overlap with the data that streams over the
-slowest link.
+- LL sends a flag with every 4 bytes: hops are short, bandwidth is poor. LL128, where NCCL trusts the links of a
+  node with it, has flags of 8 bytes in 128; a tier whose `ll_bandwidth` is near its bandwidth stands for that.
+- Simple fills a pipeline of chunks; its hops are long and overlap with the data on the slowest link.
 - A tree has 2 log2(N) hops between domains, and the chain of a domain's members; a link carries 2 V.
-All-reduce only.
-- With reduction in the switch (NVLink SHARP) an accelerator sends and receives (1 + 1/g) V. All-reduce only.
+- With reduction in the switch (NVLink SHARP) an accelerator sends and receives (1 + 1/g) V.
+
+The last two are for all-reduces only.
 """
 
 from collections.abc import Sequence
@@ -25,23 +24,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from traincast.core.assumptions import Collectives
 from traincast.core.columns import log2, maximum, minimum, sign, sqrt
 from traincast.core.quantities import Column
 from traincast.core.system import Tier
 from traincast.operations.operation import CollectiveKind
 from traincast.times.process_groups import Group, domains
 
-# Defaults for tiers whose file gives no figure, inside the fast domain and beyond; fitted to nccl-tests on
-# Perlmutter.
-LAUNCH_SECONDS: Final = (9.2e-6, 18.4e-6)  # start-up of a collective, and the addition between domains
-SIMPLE_HOP_SECONDS: Final = (11.9e-6, 29.7e-6)  # a hop of Simple, where LL has 0.76 and 5.56 us
-MAX_SIMPLE_TO_LL_HOP: Final = (15.7, 5.34)  # a hop of Simple to one of LL (NCCL's own figures: 5.7 and 5.2)
-LL_BANDWIDTH: Final = 3.9e9  # [byte/s] of LL over one port
-MAX_LL_SHARE: Final = 0.25  # of the bandwidth that Simple achieves: rows over TCP
-MAX_INNER_HOP_SHARE: Final = (
-    0.4  # a hop of Simple inside a domain to one between domains, in a ring or tree that crosses both
-)
-HOPS_PER_FILL: Final = 6.0  # inside one domain the pipeline fills in 1 + hops/6 hops of Simple
 PEERS_PER_WORK: Final = 8.0  # messages of an all-to-all in one work item of NCCL (src/include/device.h)
 
 
@@ -51,10 +40,7 @@ def achieved_bandwidth(tier: Tier) -> Column:
 
 
 def is_group(members: Column) -> Column:
-    """Return whether a group has several members, as a number.
-
-    1 for several members, 0 for one.
-    """
+    """Return 1 for a group of several members, 0 for one."""
     return minimum(members - 1, 1)
 
 
@@ -130,16 +116,16 @@ def protocols(
     kind: CollectiveKind,
     members: Group,
     tiers: Sequence[Tier],
-    launch_share: float = 1.0,
+    fitted: Collectives,
     data_parallel: bool = False,
 ) -> Protocols:
     """Return the time of a collective over its volume."""
     n, (g, *_) = members
-    path = _path(members, tiers, data_parallel)
+    path = _path(members, tiers, fitted, data_parallel)
     passes = 2.0 if kind == "all-reduce" else 1.0
     carried = passes * (is_group(n) if kind in ("broadcast", "reduce") else (n - 1) / n)
     fill = path.fill * is_group(n)
-    inner_fill = fill * (1 + passes * path.inner_hops / HOPS_PER_FILL) * (1 - path.beyond)
+    inner_fill = fill * (1 + passes * path.inner_hops / fitted.hops_per_fill) * (1 - path.beyond)
     link = carried * path.per_byte
     start, hops = inner_fill + 2 * fill * path.beyond, passes * path.simple_hops * path.beyond
     algorithms = [
@@ -154,7 +140,7 @@ def protocols(
         algorithms.append(Algorithm(2 * fill + levels, tree_link, 0.5 * sqrt(levels * tree_link)))
         if tiers[0].switch_reduction is not None:
             algorithms.append(_switch_reduction(g, path, tiers[0].switch_reduction))
-    return Protocols(launch_share * path.launch, tuple(algorithms))
+    return Protocols(fitted.launch_share * path.launch, tuple(algorithms))
 
 
 def _switch_reduction(g: Column, path: _GroupPath, reduction: Column) -> Algorithm:
@@ -170,7 +156,9 @@ def _switch_reduction(g: Column, path: _GroupPath, reduction: Column) -> Algorit
     return Algorithm(start, link, 0.5 * sqrt(start * link))
 
 
-def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _GroupPath:
+def _path(
+    members: Group, tiers: Sequence[Tier], fitted: Collectives, data_parallel: bool = False
+) -> _GroupPath:
     """Return the hops of a ring tier by tier, the levels of a tree, and the slowest link of a group."""
     n, near = members
     fast, *outer = tiers
@@ -178,24 +166,24 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _GroupP
     per_byte = inside / _inner_bandwidth(fast, near[0])
     slow = inside / _ll_inner_bandwidth(fast, near[0])
     tree_bytes = 2 * slow
-    fill = _simple_hop(fast, False)
-    chained = minimum(fill, MAX_INNER_HOP_SHARE * _simple_hop(outer[0], True))
+    fill = _simple_hop(fast, False, fitted)
+    chained = minimum(fill, fitted.inner_hop_share * _simple_hop(outer[0], True, fitted))
     ll_hops, simple_hops = inner_hops * fast.latency, inner_hops * chained
     ll_tree, simple_tree, outer_launch = 0 * ll_hops, 0 * ll_hops, 0 * ll_hops
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
         crossed = is_group(domains(beyond, within))
         hops, levels = domains(n, within) - domains(n, beyond), 2 * log2(beyond / within)
         wide = _outer_bandwidth(tier, within, data_parallel)
-        narrow = minimum(_ll_bandwidth(tier) * sqrt(within), wide / 2)
+        narrow = minimum(_ll_bandwidth(tier, fitted) * sqrt(within), wide / 2)
         per_byte = maximum(per_byte, crossed / wide)
         slow = maximum(slow, crossed / narrow)
         ll_hops = ll_hops + hops * tier.latency
-        simple_hops = simple_hops + hops * _simple_hop(tier, True)
+        simple_hops = simple_hops + hops * _simple_hop(tier, True, fitted)
         ll_tree = ll_tree + 2 * levels * tier.latency
-        simple_tree = simple_tree + levels * _simple_hop(tier, True)
+        simple_tree = simple_tree + levels * _simple_hop(tier, True, fitted)
         tree_bytes = tree_bytes + levels / narrow
-        outer_launch = maximum(outer_launch, crossed * _launch(tier, True))
-    launch = is_group(n) * _launch(fast, False) + outer_launch
+        outer_launch = maximum(outer_launch, crossed * _launch(tier, True, fitted))
+    launch = is_group(n) * _launch(fast, False, fitted) + outer_launch
     across = is_group(domains(n, near[0]))
     return _GroupPath(
         inside,
@@ -214,25 +202,26 @@ def _path(members: Group, tiers: Sequence[Tier], data_parallel: bool) -> _GroupP
     )
 
 
-def _launch(tier: Tier, outside: bool) -> Column:
+def _launch(tier: Tier, outside: bool, fitted: Collectives) -> Column:
     """Return the start-up of a collective [s]."""
-    return LAUNCH_SECONDS[outside] if tier.launch is None else tier.launch
+    if tier.launch is not None:
+        return tier.launch
+    return fitted.launch_beyond if outside else fitted.launch_inside
 
 
-def _simple_hop(tier: Tier, outside: bool) -> Column:
+def _simple_hop(tier: Tier, outside: bool, fitted: Collectives) -> Column:
     """Return the latency of one hop of Simple [s]."""
     if tier.simple_latency is not None:
         return tier.simple_latency
-    latency: Column = maximum(
-        tier.latency, minimum(MAX_SIMPLE_TO_LL_HOP[outside] * tier.latency, SIMPLE_HOP_SECONDS[outside])
-    )
-    return latency
+    ratio = fitted.simple_to_ll_beyond if outside else fitted.simple_to_ll_inside
+    longest = fitted.simple_hop_beyond if outside else fitted.simple_hop_inside
+    return maximum(tier.latency, minimum(ratio * tier.latency, longest))
 
 
-def _ll_bandwidth(tier: Tier) -> Column:
+def _ll_bandwidth(tier: Tier, fitted: Collectives) -> Column:
     """Return the bandwidth of LL over one port [byte/s]."""
     return (
-        minimum(LL_BANDWIDTH, MAX_LL_SHARE * achieved_bandwidth(tier))
+        minimum(fitted.ll_bandwidth, fitted.max_ll_share * achieved_bandwidth(tier))
         if tier.ll_bandwidth is None
         else tier.ll_bandwidth
     )
@@ -279,7 +268,7 @@ def _outer_bandwidth(tier: Tier, within: Column, data_parallel: bool) -> Column:
 
 
 def all_to_all(
-    V: Column, members: Group, tiers: Sequence[Tier], launch_share: float = 1.0, copies: Column | None = None
+    V: Column, members: Group, tiers: Sequence[Tier], fitted: Collectives, copies: Column | None = None
 ) -> Column:
     """Return the time of an all-to-all: over the network to the target domain, then to the target rank [s].
 
@@ -290,14 +279,14 @@ def all_to_all(
     """
     n, near = members
     spans = (1.0, *near, n)
-    seconds, streams = launch_share * _path(members, tiers, False).launch * sign(V), []
+    seconds, streams = fitted.launch_share * _path(members, tiers, fitted).launch * sign(V), []
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
         if copies is not None:
             sent = sent * distinct(copies, n / within) / copies
         partners = (beyond / within - 1) / PEERS_PER_WORK
         latency = (
-            2 * is_group(domains(beyond, within)) * _simple_hop(tier, i > 0) + partners * tier.latency
+            2 * is_group(domains(beyond, within)) * _simple_hop(tier, i > 0, fitted) + partners * tier.latency
         ) * sign(V)
         stream = sent / (_outer_bandwidth(tier, 1.0, False) if i else _inner_bandwidth(tier, beyond))
         seconds = seconds + latency
@@ -310,12 +299,12 @@ def distinct(copies: Column, domains: Column) -> Column:
     return domains * (1 - (1 - 1 / domains) ** copies)
 
 
-def message(V: Column, tier: Tier, inner: bool, launch_share: float = 1.0) -> Column:
+def message(V: Column, tier: Tier, inner: bool, fitted: Collectives) -> Column:
     """Return the time of one message to a neighbour, while all accelerators send at once [s].
 
     `V`: size of the message [byte].
     """
     wide = _inner_bandwidth(tier, 2.0) if inner else _outer_bandwidth(tier, 1.0, False)
-    narrow = _ll_inner_bandwidth(tier, 2.0) if inner else minimum(_ll_bandwidth(tier), wide / 2)
-    fastest: Column = minimum(tier.latency + V / narrow, _simple_hop(tier, not inner) + V / wide)
-    return launch_share * _launch(tier, not inner) + fastest
+    narrow = _ll_inner_bandwidth(tier, 2.0) if inner else minimum(_ll_bandwidth(tier, fitted), wide / 2)
+    fastest: Column = minimum(tier.latency + V / narrow, _simple_hop(tier, not inner, fitted) + V / wide)
+    return fitted.launch_share * _launch(tier, not inner, fitted) + fastest
