@@ -30,7 +30,7 @@ STACKS = (
     "megatron-deepspeed-2022",
     "torchtitan-2025",
 )
-SCHEDULES = ("1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe")
+SCHEDULES = ("1f1b", "interleaved", "gpipe", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe", "dualpipe-v")
 EXACT = {"rel": 1e-9, "abs": 1e-12}
 
 
@@ -38,9 +38,13 @@ EXACT = {"rel": 1e-9, "abs": 1e-12}
 def estimates(draw, schedules=SCHEDULES, models=tuple(MODELS), stacks=STACKS):
     """An estimate of a plan that breaks no rule."""
     schedule, model = draw(st.sampled_from(schedules)), MODELS[draw(st.sampled_from(models))]
-    pp = draw(st.sampled_from([2, 4] if schedule in ("interleaved", "zb-v", "dualpipe") else [1, 2, 3, 4]))
+    pp = draw(
+        st.sampled_from(
+            [2, 4] if schedule in ("interleaved", "zb-v", "dualpipe", "dualpipe-v") else [1, 2, 3, 4]
+        )
+    )
     nm = draw(st.integers(2, 6)) * 2 * pp
-    vp = {"interleaved": draw(st.sampled_from([2, 3])), "zb-v": 2}.get(schedule, 1)
+    vp = {"interleaved": draw(st.sampled_from([2, 3])), "zb-v": 2, "dualpipe-v": 2}.get(schedule, 1)
     recompute = draw(st.sampled_from(["none", "selective", "full"]))
     knobs = {
         "schedule": schedule.replace("interleaved", "1f1b"),

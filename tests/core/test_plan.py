@@ -77,7 +77,7 @@ def test_only_the_placement_may_be_left_open(knob):
         ("tp_kind", "1d, summa"),
         ("cp_kind", "none, all-gather, ring, ulysses, hybrid"),
         ("attention", "flash, unfused, summa"),
-        ("schedule", "gpipe, 1f1b, zb-h1, zb-h2, zb-2p, zb-v, dualpipe"),
+        ("schedule", "gpipe, 1f1b, zb-h1, zb-h2, zb-2p, zb-v, dualpipe, dualpipe-v"),
         ("grad_dtype", "usual, 16-bit, fp32"),
         ("order", "tp-cp-dp-pp, tp-cp-pp-dp"),
         (
@@ -124,7 +124,11 @@ CONTRADICTIONS = {
     "replicas > 1: needs zero above 0": {"replicas": 2, "zero": 0},
 }
 OF_SCHEDULES = {
-    "vp > 1: needs schedule 1f1b, or zb-v with vp = 2": {"vp": 2, "pp": 2, "schedule": "zb-h1"},
+    "vp > 1: needs schedule 1f1b, or zb-v with vp = 2, or dualpipe-v with vp = 2": {
+        "vp": 2,
+        "pp": 2,
+        "schedule": "zb-h1",
+    },
     "schedule zb-v: needs vp = 2": {"pp": 2, "schedule": "zb-v"},
 }
 

@@ -167,15 +167,9 @@ MODELS = ("llama-3-8b", "deepseek-v3", "gemma-2-9b", "llama-4-maverick", "mixtra
 def test_few_devices_tell_for_all(data, name, schedule, pp):
     """Whatever parts cost, the slowest of the telling devices is the slowest of all, and so is the fullest in every schedule."""
     model = tc.load_model(name)
-    if schedule == "dualpipe" and pp == 1:
+    if schedule.startswith("dualpipe") and pp == 1:
         pp = 2
-    v = (
-        2
-        if schedule == "zb-v"
-        else data.draw(st.sampled_from([1, 2]))
-        if schedule == "1f1b" and pp > 1
-        else 1
-    )
+    v = SCHEDULES[schedule].virtual_stages or data.draw(st.sampled_from([1, 2] if pp > 1 else [1]))
     every, telling = devices(model, pp, v, schedule), distinct_devices(model, pp, v, schedule, ())
     assert all(one in every for one in telling)
     parts = sorted(set().union(*(one.stored_parts for one in every)))

@@ -17,8 +17,7 @@ from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result, number_keys
 from traincast.step.estimate import Estimate, require_one_plan
-from traincast.times.pipeline.pass_order import Kind
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times.pipeline.schedules import SCHEDULES, Kind
 from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulate
 
 MAX_PASSES: Final = 500_000  # some seconds of simulation

@@ -17,8 +17,7 @@ from traincast.step.pipeline_stages import Counts, PipelineDevice, contents, dev
 from traincast.step.step_time import links
 from traincast.times.operation_time import PassSeconds, Timed
 from traincast.times.overlap import paced_by
-from traincast.times.pipeline.pass_order import Kind, device_of
-from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times.pipeline.schedules import SCHEDULES, Kind
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown
 WORK: Final = {  # field of PassSeconds → component
@@ -80,7 +79,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     parts = contents(model, plan.pp, plan.vp, plan.layout)
     spent: dict[Kind, list[Shares]] = {}
     for chunk, counts in enumerate(parts):
-        host_wait, busy = host_waits[device_of(plan.schedule, chunk, 0, plan.pp, 2)]
+        host_wait, busy = host_waits[SCHEDULES[plan.schedule].device_of(chunk, 0, plan.pp, 2)]
         by_kind = _seconds_by_kind(est.timed, counts, columns)
         for kind, shares in by_kind.items():
             share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(by_kind))

@@ -10,10 +10,10 @@ TpKind = Literal["1d", "summa"]
 CpKind = Literal["none", "all-gather", "ring", "ulysses", "hybrid"]
 Attention = Literal["flash", "unfused", "summa"]
 Zero = Literal[0, 1, 2, 3]
-ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe"]
+ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe", "dualpipe-v"]
 Order = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 VIRTUAL_STAGES: Final[Mapping[ScheduleName, int | None]] = {  # of a device; None where any number will do
-    "gpipe": 1, "1f1b": None, "zb-h1": 1, "zb-h2": 1, "zb-2p": 1, "zb-v": 2, "dualpipe": 1,
+    "gpipe": 1, "1f1b": None, "zb-h1": 1, "zb-h2": 1, "zb-2p": 1, "zb-v": 2, "dualpipe": 1, "dualpipe-v": 2,
 }  # fmt: skip
 MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modules that are recomputed
     "selective": frozenset({"attention"}),

@@ -3,7 +3,7 @@
 import pytest
 
 from traincast.core.errors import InputError
-from traincast.times.pipeline.pass_order import Action
+from traincast.times.pipeline.schedules import Action
 from traincast.times.pipeline.simulation import run, simulate
 
 

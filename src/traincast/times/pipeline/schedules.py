@@ -1,4 +1,4 @@
-"""Closed forms of pipeline schedules: bubble, activations in flight, exposed transfers.
+"""Pipeline schedules: bubble, activations in flight and exposed transfers in closed form; order of the passes.
 
 A micro-batch occupies a device for T = F + B + W: forward, gradient of the input (B) and gradient of the
 weights (W). GPipe and 1F1B run B and W as one backward pass; the zero-bubble schedules run W to fill bubbles;
@@ -12,15 +12,31 @@ a device, and every argument may be a column.
 """
 
 from abc import ABC, abstractmethod
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from traincast.core.columns import ceil, floor, maximum, minimum
+from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.core.quantities import Column
 from traincast.times.collectives import is_group
+
+Kind = Literal["F", "B", "W", "BW"]
+
+
+class Action(NamedTuple):
+    """A pass of one micro-batch through one chunk: F, B (gradient of the input), W (weights), or BW."""
+
+    kind: Kind
+    chunk: int
+    microbatch: int
+
+
+Block: TypeAlias = tuple[Action, ...]  # actions that start and end together: one, or DualPipe's F with a BW
+Order: TypeAlias = list[Block]
 
 
 class Passes(NamedTuple):
@@ -48,6 +64,15 @@ def _one_chunk(schedule: str) -> Requirement:
     return Requirement(f"{schedule} has one stage on a device, vp = 1", lambda pp, nm, v: v == 1)
 
 
+def _two_chunks(schedule: str) -> Requirement:
+    rule = f"{schedule} has two chunks on each of several devices, vp = 2"
+    return Requirement(rule, lambda pp, nm, v: (v == 2) & (pp > 1))
+
+
+def _twice_filled(schedule: str) -> Requirement:
+    return Requirement(f"{schedule} needs at least 2 pp micro-batches", lambda pp, nm, v: nm >= 2 * pp)
+
+
 def _filled(schedule: str) -> Requirement:
     return Requirement(
         f"{schedule} needs at least 2 pp - 1 micro-batches", lambda pp, nm, v: nm >= 2 * pp - 1
@@ -58,15 +83,28 @@ def _filled(schedule: str) -> Requirement:
 class Schedule(ABC):
     """An order in which the stages of a pipeline work through the micro-batches of a step."""
 
-    name: str  # name users give it
+    name: ScheduleName  # name users give it
     requirements: ClassVar[tuple[Requirement, ...]]  #: conditions it needs to run
     splits_backward: ClassVar[bool] = False  #: whether W may run apart from B
-    virtual_stages: ClassVar[int | None] = 1  #: stages of a device; None where any number will do
+    fixed_order: ClassVar[bool] = True  #: False where a free device runs whatever is ready
     directions: ClassVar[int] = 1  #: directions of micro-batches, each with its own copy of the weights
+
+    @property
+    def virtual_stages(self) -> int | None:
+        """Return the stages of a device; None where any number will do."""
+        return VIRTUAL_STAGES[self.name]
 
     def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
         """Return the model chunks of a device, by number from 0; those of every direction."""
         return range(device, pp * v, pp)
+
+    def device_of(self, chunk: int, microbatch: int, pp: int, nm: int) -> int:
+        """Return the device that runs a chunk of the model for a micro-batch."""
+        return chunk % pp
+
+    def order(self, device: int, pp: int, nm: int, v: int) -> Order:
+        """Return the passes of a device in the order in which it runs them."""
+        raise NotImplementedError(f"{self.name} has no fixed order")
 
     @abstractmethod
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
@@ -114,6 +152,11 @@ class GPipe(Schedule):
 
     requirements = (_one_chunk("gpipe"),)
 
+    def order(self, device: int, pp: int, nm: int, v: int) -> Order:
+        """Return all forward passes, then the backward passes, last first (arXiv 1811.06965, figure 2c)."""
+        forward: Order = [(Action("F", device, k),) for k in range(nm)]
+        return forward + [(Action("BW", device, k),) for k in reversed(range(nm))]
+
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return 1: the time of all other stages."""
         return 1.0 + 0 * v
@@ -131,7 +174,6 @@ class GPipe(Schedule):
 class OneForwardOneBackward(Schedule):
     """1F1B; interleaved with v > 1 virtual stages on a device (arXiv 2104.04473, section 2.2)."""
 
-    virtual_stages: ClassVar[int | None] = None
     requirements = (
         Requirement(
             "interleaving needs micro-batches in multiples of pp",
@@ -139,6 +181,24 @@ class OneForwardOneBackward(Schedule):
         ),
         Requirement("interleaving needs a pipeline, pp > 1", lambda pp, nm, v: (v == 1) | (pp > 1)),
     )
+
+    def order(self, device: int, pp: int, nm: int, v: int) -> Order:
+        """Return 1F1B; v > 1: groups of pp micro-batches run chunk after chunk (arXiv 2104.04473, figure 4)."""
+        passes = nm * v
+        ahead = min(pp - device - 1 if v == 1 else 2 * (pp - device - 1) + (v - 1) * pp, passes)
+
+        def action(kind: Kind, count: int) -> Block:
+            group, within = divmod(count, pp * v)
+            turn, member = divmod(within, pp)
+            turn = turn if kind == "F" else v - 1 - turn  # backward takes the chunks last first
+            return (Action(kind, turn * pp + device, group * pp + member),)
+
+        order = [action("F", count) for count in range(ahead)]
+        for count in range(passes):
+            if ahead + count < passes:
+                order.append(action("F", ahead + count))
+            order.append(action("BW", count))
+        return order
 
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return 1/v (arXiv 2104.04473, section 2.2.2)."""
@@ -162,6 +222,23 @@ class OneForwardOneBackward(Schedule):
         return (1 - is_group(v)) * (nm - 1 - ceil((nm - 1) / pp))
 
 
+def _zero_bubble_order(depth: int, device: int, pp: int, nm: int) -> Order:
+    """Return the order of ZB-H1 (depth 1) or ZB-H2 (depth 2) (arXiv 2401.10241, section 2).
+
+    A device runs depth · (pp - 1 - device) F ahead of B, and W depth · device micro-batches behind B.
+    """
+    ahead, behind = min(depth * (pp - 1 - device), nm), depth * device
+    order: Order = [(Action("F", device, k),) for k in range(ahead)]
+    for k in range(nm + behind):
+        if ahead + k < nm:
+            order.append((Action("F", device, ahead + k),))
+        if k < nm:
+            order.append((Action("B", device, k),))
+        if k >= behind:
+            order.append((Action("W", device, k - behind),))
+    return order
+
+
 @dataclass(frozen=True)
 class ZeroBubbleH1(Schedule):
     """ZB-H1: 1F1B's memory, W put off by the stage's number of micro-batches (arXiv 2401.10241, 2.1)."""
@@ -171,6 +248,10 @@ class ZeroBubbleH1(Schedule):
         _one_chunk("zb-h1"),
         Requirement("zb-h1 needs at least pp micro-batches", lambda pp, nm, v: nm >= pp),
     )
+
+    def order(self, device: int, pp: int, nm: int, v: int) -> Order:
+        """Return the order of depth 1."""
+        return _zero_bubble_order(1, device, pp, nm)
 
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return (F + B - W)/T for W the shortest (arXiv 2401.10241, table 2); a longer W hides no more."""
@@ -200,6 +281,10 @@ class ZeroBubbleH2(Schedule):
     splits_backward: ClassVar[bool] = True
     requirements = (_one_chunk("zb-h2"), _filled("zb-h2"))
 
+    def order(self, device: int, pp: int, nm: int, v: int) -> Order:
+        """Return the order of depth 2."""
+        return _zero_bubble_order(2, device, pp, nm)
+
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return (F + B - 2W)/T, at least 0 (arXiv 2401.10241, table 2); W hides no more than F.
 
@@ -225,6 +310,7 @@ class ZeroBubbleH2(Schedule):
 class ZeroBubble2p(ZeroBubbleH2):
     """ZB-2p: ZB-H2's memory; a device runs what is ready: B, else F, else W (arXiv 2401.10241, 3 and 5)."""
 
+    fixed_order: ClassVar[bool] = False
     requirements = (_one_chunk("zb-2p"), _filled("zb-2p"))
 
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
@@ -236,21 +322,66 @@ class ZeroBubble2p(ZeroBubbleH2):
 
 
 @dataclass(frozen=True)
-class ZeroBubbleV(Schedule):
-    """ZB-V: two chunks on a device, the model laid down the devices and back up (arXiv 2405.15362)."""
+class VShape(Schedule):
+    """A schedule with two chunks on a device: the model is laid down the devices and back up."""
 
     splits_backward: ClassVar[bool] = True
-    virtual_stages: ClassVar[int | None] = 2
-    requirements = (
-        Requirement(
-            "zb-v has two chunks on each of several devices, vp = 2", lambda pp, nm, v: (v == 2) & (pp > 1)
-        ),
-        _filled("zb-v"),
-    )
 
     def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
         """Return the chunk on the way down the devices, and the one on the way back up."""
         return device, 2 * pp - 1 - device
+
+    def device_of(self, chunk: int, microbatch: int, pp: int, nm: int) -> int:
+        """Return the device, counted down and back up."""
+        return min(chunk, 2 * pp - 1 - chunk)
+
+
+class _OrderBuilder:
+    """Builder of an order: each pass added is the next micro-batch's of its kind and chunk."""
+
+    def __init__(self, microbatches: int) -> None:
+        self.order: Order = []
+        self.done: Counter[tuple[str, int]] = Counter()
+        self.microbatches = microbatches
+
+    def add(self, kinds: str, chunk: int) -> "_OrderBuilder":
+        """Append a pass of each kind through a chunk, one after the other."""
+        for kind in kinds:
+            microbatch = self.done[kind, chunk]
+            self.done[kind, chunk] += 1
+            if microbatch < self.microbatches:
+                self.order.append((Action(cast(Kind, kind), chunk, microbatch),))
+        return self
+
+
+@dataclass(frozen=True)
+class ZeroBubbleV(VShape):
+    """ZB-V: two chunks on a device, the model laid down the devices and back up (arXiv 2405.15362)."""
+
+    requirements = (_two_chunks("zb-v"), _filled("zb-v"))
+
+    def order(self, device: int, pp: int, nm: int, v: int) -> Order:
+        """Return ZB-V: fill, both chunks in turn, F B W each, W in the gaps of the drain (arXiv 2405.15362).
+
+        Built as for at least 2 pp - 1 micro-batches, the number in flight before the first backward pass of the
+        first chunk.
+        """
+        builder = _OrderBuilder(nm)
+        down, up = device, 2 * pp - 1 - device
+        fill, ahead = max(nm, 2 * pp - 1), 2 * pp - 1 - device
+        builder.add("F" * (2 * (pp - device) - 1), down)
+        for _ in range(device):
+            builder.add("F", up).add("F", down)
+        builder.add("FBW" * (pp - device), up)
+        for count in range(fill - builder.done["F", up]):
+            more = "F" if count < fill - ahead else ""
+            builder.add(more + "BW", down).add("FBW", up)
+        for _ in range(device):
+            builder.add("B", down).add("B", up)
+        builder.add("BW" * (pp - device), down)
+        builder.add("W" * (fill - builder.done["W", up]), up)
+        builder.add("W" * (fill - builder.done["W", down]), down)
+        return builder.order
 
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return 0 if F = B = W, as the papers say, else an upper bound fitted to the simulated order.
@@ -272,6 +403,75 @@ class ZeroBubbleV(Schedule):
         return maximum(6 * (pp - 1) - 2, 0)
 
 
+class _DualPipeBuilder:
+    """Builder of a DualPipe device's order; the near one of its two pipelines reaches it first."""
+
+    def __init__(self, device: int, pp: int, nm: int) -> None:
+        self.order: Order = []
+        self.deferred: deque[tuple[int, int]] = deque()  # chunk and micro-batch of every deferred W
+        self.done: Counter[tuple[str, bool]] = Counter()
+        self.device, self.pp, self.half = device, pp, nm // 2
+
+    def add(self, *kinds: Kind, far: bool = False) -> None:
+        """Append a block: F, BW, B (deferring its W), F with the other pipeline's BW, or the oldest W."""
+        if kinds == ("W",):
+            self.order.append((Action("W", *self.deferred.popleft()),))
+        else:
+            self.order.append(tuple(self._next(kind, far ^ bool(place)) for place, kind in enumerate(kinds)))
+
+    def _next(self, kind: Kind, far: bool) -> Action:
+        """Return the pass of a pipeline's next micro-batch."""
+        second = far ^ (self.device >= self.pp // 2)  # the pipeline that starts at the last device
+        chunk = self.pp - 1 - self.device if second else self.device
+        way = "F" if kind == "F" else "B"
+        microbatch = self.done[way, far] + second * self.half
+        self.done[way, far] += 1
+        if kind == "B":
+            self.deferred.append((chunk, microbatch))
+        return Action(kind, chunk, microbatch)
+
+
+def _dualpipe_order(device: int, pp: int, nm: int) -> Order:
+    """Return DualPipe: fill from both ends, F and BW in pairs, deferred W (arXiv 2412.19437, figure 5)."""
+    builder = _DualPipeBuilder(device, pp, nm)
+    depth = min(device, pp - 1 - device)  # devices between it and the nearer end
+    inner = pp // 2 - 1 - depth  # and between it and the middle
+    for _ in range(2 * inner):
+        builder.add("F")
+    for _ in range(depth + 1):
+        builder.add("F")
+        builder.add("F", far=True)
+    for _ in range(inner):
+        builder.add("B", far=True)
+        builder.add("W")
+        builder.add("F", far=True)
+    for turn in range(nm // 2 - pp + depth + 1):
+        if (
+            turn == 0 and inner == 0
+        ):  # the two in the middle wait for each other's F before their first backward pass
+            builder.add("F")
+            builder.add("BW", far=True)
+        else:
+            builder.add("F", "BW")
+        builder.add("F", "BW", far=True)
+    for _ in range(inner):
+        builder.add("BW", far=True)
+        builder.add("F", "BW", far=True)
+    _drain(builder, depth, inner)
+    return builder.order
+
+
+def _drain(builder: _DualPipeBuilder, depth: int, inner: int) -> None:
+    """Append the last backward passes of a DualPipe device: of 2 (depth + 1), the later half defers W."""
+    for count in range(2 * (depth + 1)):
+        builder.add("B" if count > depth else "BW", far=count % 2 == 0)
+    for _ in range(inner):
+        builder.add("W")
+        builder.add("B")
+    while builder.deferred:
+        builder.add("W")
+
+
 @dataclass(frozen=True)
 class DualPipe(Schedule):
     """Two opposite pipelines on the same devices, F paired with the other's BW (arXiv 2412.19437)."""
@@ -282,12 +482,20 @@ class DualPipe(Schedule):
         _one_chunk("dualpipe"),
         Requirement("dualpipe needs an even pp", lambda pp, nm, v: np.mod(pp, 2) == 0),
         Requirement("dualpipe needs an even number of micro-batches", lambda pp, nm, v: np.mod(nm, 2) == 0),
-        Requirement("dualpipe needs at least 2 pp micro-batches", lambda pp, nm, v: nm >= 2 * pp),
+        _twice_filled("dualpipe"),
     )
 
     def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
         """Return the stages of both directions on a device, for half the micro-batches each."""
         return device, pp - 1 - device
+
+    def device_of(self, chunk: int, microbatch: int, pp: int, nm: int) -> int:
+        """Return the device: the second half of the micro-batches runs from the other end."""
+        return pp - 1 - chunk if microbatch >= nm // 2 else chunk
+
+    def order(self, device: int, pp: int, nm: int, v: int) -> Order:
+        """Return the order of arXiv 2412.19437, figure 5."""
+        return _dualpipe_order(device, pp, nm)
 
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
         """Return (pp/2 - 1)(F&B + B - 3W) of (pp - 1) T (arXiv 2412.19437, table 2) for F, W <= B.
@@ -309,12 +517,45 @@ class DualPipe(Schedule):
         return 3 * maximum(pp / 2 - 1, 0) + nm - floor((nm + pp - 4) / pp)
 
 
+@dataclass(frozen=True)
+class DualPipeV(VShape):
+    """DualPipe folded in the middle: each device is also its mirror image, so weights are not duplicated.
+
+    pp devices run the order of the first half of DualPipe's on 2 pp devices, with twice the micro-batches
+    (DeepSeek's DualPipe, README, "DualPipeV"; PyTorch and torchtitan have it under that name).
+    """
+
+    requirements = (_two_chunks("dualpipe-v"), _twice_filled("dualpipe-v"))
+
+    def order(self, device: int, pp: int, nm: int, v: int) -> Order:
+        """Return DualPipe's order; its far pipeline is the way back up of the same micro-batches."""
+        unfolded = _dualpipe_order(device, 2 * pp, 2 * nm)
+        return [tuple(run._replace(microbatch=run.microbatch % nm) for run in block) for block in unfolded]
+
+    def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
+        """Return DualPipe's bubble of 2 pp stages with half a device's time each: (pp - 1)(F + 2B - W)/2."""
+        F, B, W = passes
+        return (F + maximum(maximum(B + maximum(F, B) - W, F), B)) / 2 / passes.total
+
+    def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
+        """Return 2 pp + 1 chunks, half a device's activations each."""
+        return minimum(pp + 0.5, nm)
+
+    def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
+        """Return the simulated count for F = B = W and transfers up to F/(8 pp)."""
+        return 2 * (pp - 2 + nm - floor(nm / pp))
+
+
 SCHEDULES: Final[dict[str, Schedule]] = {
-    "gpipe": GPipe("gpipe"),
-    "1f1b": OneForwardOneBackward("1f1b"),
-    "zb-h1": ZeroBubbleH1("zb-h1"),
-    "zb-h2": ZeroBubbleH2("zb-h2"),
-    "zb-2p": ZeroBubble2p("zb-2p"),
-    "zb-v": ZeroBubbleV("zb-v"),
-    "dualpipe": DualPipe("dualpipe"),
+    schedule.name: schedule
+    for schedule in (
+        GPipe("gpipe"),
+        OneForwardOneBackward("1f1b"),
+        ZeroBubbleH1("zb-h1"),
+        ZeroBubbleH2("zb-h2"),
+        ZeroBubble2p("zb-2p"),
+        ZeroBubbleV("zb-v"),
+        DualPipe("dualpipe"),
+        DualPipeV("dualpipe-v"),
+    )
 }

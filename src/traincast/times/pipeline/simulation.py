@@ -1,6 +1,6 @@
 """Event-driven simulation of one pipeline step: start and end of every pass. Stages may differ.
 
-Each device runs its order of passes (`traincast.times.pipeline.pass_order`), each pass as soon as its inputs
+Each device runs its order of passes (`Schedule.order`), each pass as soon as its inputs
 have arrived. Sends overlap with the work. The closed forms of `traincast.times.pipeline.schedules` are tested
 against this, and traces show it.
 """
@@ -14,9 +14,8 @@ import numpy as np
 
 from traincast.core.errors import InputError, is_whole, unknown_name_error
 from traincast.core.quantities import Floats
-from traincast.times.pipeline.pass_order import ORDERS, Action, Block, Kind, Order, device_of
-from traincast.times.pipeline.schedules import SCHEDULES
-from traincast.times.pipeline.zb_2p import AUTOMATIC, simulate_zb_2p
+from traincast.times.pipeline.schedules import SCHEDULES, Action, Block, Kind, Order
+from traincast.times.pipeline.zb_2p import simulate_zb_2p
 
 Key: TypeAlias = tuple[
     bool, int, int
@@ -123,18 +122,19 @@ def simulate(
     pp = len(forward) // v
     full_backward = [b + w for b, w in zip(backward, weight, strict=True)]
     durations: dict[Kind, Sequence[float]] = {"F": forward, "B": backward, "W": weight, "BW": full_backward}
-    if schedule == AUTOMATIC:
+    rules = SCHEDULES[schedule]
+    if not rules.fixed_order:
         return Timeline(
             schedule,
             pp,
             v,
             tuple(SimulatedPass(*run) for run in simulate_zb_2p(durations, pp, microbatches, transfer)),
         )
-    orders = [ORDERS[schedule](device, pp, microbatches, v) for device in range(pp)]
+    orders = [rules.order(device, pp, microbatches, v) for device in range(pp)]
 
     def arrival(key: Key, device: int, end: float) -> float:
         """Return when an output arrives at the device that needs it: at once on the same device."""
-        return end + transfer * (device_of(schedule, key[1], key[2], pp, microbatches) != device)
+        return end + transfer * (rules.device_of(key[1], key[2], pp, microbatches) != device)
 
     return Timeline(schedule, pp, v, run(orders, durations, arrival))
 

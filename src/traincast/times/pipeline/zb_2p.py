@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from traincast.times.pipeline.pass_order import Kind
+from traincast.times.pipeline.schedules import Kind
 
-AUTOMATIC: Final = "zb-2p"
 ACTIVATION_SHARE_FOR_W: Final = (
     0.5  # M_W / M_B: part of the activations that W needs, assumed (arXiv 2401.10241, 2.3: at most 32/34)
 )

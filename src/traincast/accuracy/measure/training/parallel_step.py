@@ -13,7 +13,7 @@ from traincast.accuracy.measure.rank_group import gather_and_scatter
 from traincast.accuracy.measure.training.gpt import GroupRank, Stage, flatten_parameters
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.times.pipeline.pass_order import one_forward_one_backward
+from traincast.times.pipeline.schedules import SCHEDULES
 
 LEARNING_RATE: Final = 1e-4
 DTYPES: Final = {"fp32": torch.float32, "bf16-pure": torch.bfloat16}  # by precision; the loss is in fp32
@@ -96,7 +96,7 @@ class Trainer:
         loss = torch.zeros((), device=self.place.device)
         in_flight: dict[int, tuple[Tensor, Tensor]] = {}
         links = _StageLinks(self.place, (self.plan.mbs * self.model.seq, self.model.hidden), self.where)
-        order = one_forward_one_backward(self.place.pp.rank, self.plan.pp, self.microbatches, 1)
+        order = SCHEDULES["1f1b"].order(self.place.pp.rank, self.plan.pp, self.microbatches, 1)
         for ((kind, _, microbatch),) in order:
             if kind == "F":
                 batch = tokens[microbatch * self.plan.mbs : (microbatch + 1) * self.plan.mbs]
