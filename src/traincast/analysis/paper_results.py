@@ -2,17 +2,19 @@
 
 import csv
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from itertools import product
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from traincast.catalog.load import load_model, load_system
-from traincast.core.assumptions import ERRATA, PAPER, PRESETS, Assumptions, with_errata
+from traincast.core.assumptions import ERRATA, PAPER, PRESETS, with_errata
 from traincast.core.knobs import ALIASES as STRATEGY
 from traincast.core.knobs import STRATEGIES
+from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result, described
@@ -32,6 +34,10 @@ COMPONENTS: Final = {  # published column → component of the step time
     "published_pp_comm_s": "pp_comm", "published_bubble_s": "bubble",
 }  # fmt: skip
 
+KNOBS: Final = {  # knob → published column
+    "dp": "dp", "tp": "tp1", "pp": "pp", "mbs": "micro_batch",
+    "fast_dp": "nv_dp", "fast_tp": "nv_tp1", "fast_pp": "nv_pp",
+}  # fmt: skip
 Effect: TypeAlias = Literal["mean", "median", "lowest", "highest"]
 
 
@@ -95,29 +101,21 @@ def reproduce() -> Reproduction:
     """Recompute the published configurations, then 54 searches on 13 numbers of GPUs, in both variants."""
     configurations = [_configurations(name) for name in STRATEGY]
     begin = time.perf_counter()
-    optima = {
-        key: pair
-        for model in MODELS.values()
-        for name in STRATEGY.values()
-        for key, pair in _optima(model, name)
-    }
+    cases = [(load_model(model), strategy) for model in MODELS.values() for strategy in STRATEGY.values()]
+    optima = {(model.name, strategy): _optima(model, strategy) for model, strategy in cases}
     elapsed = time.perf_counter() - begin
     published = {_key(row): row for row in _published("optima")}
-    searches = [
-        _compare(model, name, optima, published) for model in MODELS.values() for name in STRATEGY.values()
-    ]
+    searches = [_compare(*names, found, published) for names, found in optima.items()]
     total = sum(row.candidates for row in searches)
-    agrees = all(row.agreeing == row.compared for row in searches) and all(
-        row.worst_difference < 1e-9 for row in configurations
-    )
+    agrees = all(row.agreeing == row.compared for row in searches)
+    agrees = agrees and all(row.worst_difference < 1e-9 for row in configurations)
     return Reproduction(f"arXiv {PAPER_ID}", agrees, configurations, searches, total, total * 2, elapsed)
 
 
 Key = tuple[str, str, str, int, int]  # model, strategy, accelerator, fast domain, GPUs
 
 
-@dataclass(frozen=True)
-class Optimum:
+class Optimum(NamedTuple):
     """Candidates of one search, those that fit, and the least step time [s], infinite if none fits."""
 
     candidates: int
@@ -125,28 +123,19 @@ class Optimum:
     seconds: float
 
 
-def _optima(model_name: str, strategy: str) -> Iterator[tuple[Key, dict[str, Optimum]]]:
+def _optima(model: Model, strategy: str) -> dict[Key, dict[str, Optimum]]:
     """Run one strategy's searches on every machine, with published and corrected assumptions."""
-    model = load_model(model_name)
-    for domain in DOMAINS:  # outside: machines with equal domains share the enumeration
-        for gpu in ACCELERATORS:
-            system = load_system(f"{gpu}-nvs{domain}")
-            variants = {
-                name: search_each(
-                    model, system, gpus=GPUS, gbs=BATCH, assumptions=assumed, strategy=strategy, top=1
-                )
-                for name, assumed in (("published", PUBLISHED), ("corrected", PAPER))
-            }
-            for job, gpus in enumerate(GPUS):
-                yield (
-                    (model_name, strategy, gpu, domain, gpus),
-                    {
-                        name: Optimum(
-                            results[job].candidates, results[job].feasible, results[job].least_seconds
-                        )
-                        for name, results in variants.items()
-                    },
-                )
+    optima: dict[Key, dict[str, Optimum]] = {}
+    # Domains first: machines with equal domains share the enumeration.
+    for domain, gpu in product(DOMAINS, ACCELERATORS):
+        system = load_system(f"{gpu}-nvs{domain}")
+        for variant, assumed in (("published", PUBLISHED), ("corrected", PAPER)):
+            request: dict[str, Any] = {"gpus": GPUS, "gbs": BATCH, "assumptions": assumed, "top": 1}
+            for found in search_each(model, system, strategy=strategy, **request):
+                key = model.name, strategy, gpu, domain, found.gpus
+                optimum = Optimum(found.candidates, found.feasible, found.least_seconds)
+                optima.setdefault(key, {})[variant] = optimum
+    return optima
 
 
 def _compare(
@@ -156,29 +145,23 @@ def _compare(
     published: dict[tuple[Key, str], dict[str, str]],
 ) -> Searches:
     """Compare one model's searches with the published ones, and corrected with published assumptions."""
-    pairs = {key: pair for key, pair in optima.items() if key[:2] == (model, strategy)}
-    compared = agreeing = 0
-    worst: float | None = None
-    for key, pair in pairs.items():
-        for variant, optimum in pair.items():
+    agreeing, differences = 0, list[float]()
+    for key, variants in optima.items():
+        for variant, optimum in variants.items():
             row = published.get((key, variant))
             if row is None:
                 continue
-            compared += 1
-            difference = (
-                0.0 if not optimum.feasible else abs(optimum.seconds / float(row["step_time_s"] or "nan") - 1)
-            )
-            worst = max(worst or 0.0, difference)
-            counts_agree = (optimum.candidates, optimum.feasible) == (
-                int(row["candidates"]),
-                int(row["feasible"]),
-            )
-            agreeing += counts_agree and difference < 1e-9
-    before = np.array([pair["published"].seconds for pair in pairs.values()])
-    after = np.array([pair["corrected"].seconds for pair in pairs.values()])
+            expected = float(row["step_time_s"] or "nan")
+            differences.append(abs(optimum.seconds / expected - 1) if optimum.feasible else 0.0)
+            counts_agree = optimum[:2] == (int(row["candidates"]), int(row["feasible"]))
+            agreeing += counts_agree and differences[-1] < 1e-9
+    before, after = (
+        np.array([variants[name].seconds for variants in optima.values()])
+        for name in ("published", "corrected")
+    )
     both = np.isfinite(before) & np.isfinite(after)
     change = after[both] / before[both] - 1
-    corrected = [pair["corrected"] for pair in pairs.values()]
+    corrected = [variants["corrected"] for variants in optima.values()]
     effects: dict[Effect, Callable[[Floats], Any]] = {
         "mean": np.mean,
         "median": np.median,
@@ -188,12 +171,12 @@ def _compare(
     return Searches(
         model=model,
         strategy=strategy,
-        searches=len(pairs),
+        searches=len(optima),
         candidates=sum(optimum.candidates for optimum in corrected),
         feasible=sum(optimum.feasible for optimum in corrected),
-        compared=compared,
+        compared=len(differences),
         agreeing=agreeing,
-        worst_difference=worst,
+        worst_difference=max(differences, default=None),
         optima_change={name: float(of(change)) for name, of in effects.items() if len(change)},
         feasibility_changes=int((np.isfinite(before) != np.isfinite(after)).sum()),
     )
@@ -210,19 +193,11 @@ def _configurations(strategy: str) -> Configurations:
     seconds, memory = dict.fromkeys(errata, 0.0), dict.fromkeys(errata, 0.0)
     for (model, gpu, nvs), batch in machines.items():
         plans = _plans(STRATEGY[strategy], batch)
-
-        def run(
-            assumed: Assumptions, model: str = model, gpu: str = gpu, nvs: str = nvs, plans: Plans = plans
-        ) -> Any:
-            return estimate(
-                load_model(MODELS[model]),
-                load_system(f"{gpu}-nvs{nvs}"),
-                plans,
-                gbs=BATCH,
-                assumptions=assumed,
-            )
-
-        published, corrected = run(PUBLISHED), run(PAPER)
+        where = load_model(MODELS[model]), load_system(f"{gpu}-nvs{nvs}")
+        published, corrected, *others = (
+            estimate(*where, plans, gbs=BATCH, assumptions=assumed)
+            for assumed in (PUBLISHED, PAPER, *errata.values())
+        )
         recomputed = {
             "published_step_time_s": published.step_seconds,
             "published_memory_bytes": published.memory_bytes,
@@ -231,14 +206,11 @@ def _configurations(strategy: str) -> Configurations:
             **{column: published.breakdown[component] for column, component in COMPONENTS.items()},
         }
         step = published.step_seconds
-        worst = max(
-            worst,
-            *(_difference(computed, _column(batch, name), step) for name, computed in recomputed.items()),
-        )
-        for name, assumed in errata.items():
-            corrected_run = run(assumed)
-            seconds[name] = max(seconds[name], _largest(corrected_run.step_seconds / published.step_seconds))
-            memory[name] = max(memory[name], _largest(corrected_run.memory_bytes / published.memory_bytes))
+        columns = ((computed, _column(batch, name)) for name, computed in recomputed.items())
+        worst = max(worst, *(_difference(computed, column, step) for computed, column in columns))
+        for name, other in zip(errata, others, strict=True):
+            seconds[name] = max(seconds[name], _largest(other.step_seconds / step))
+            memory[name] = max(memory[name], _largest(other.memory_bytes / published.memory_bytes))
     return Configurations(STRATEGY[strategy], len(rows), worst, seconds, memory)
 
 
@@ -253,25 +225,14 @@ def _largest(ratio: Any) -> float:
     return float(np.max(np.abs(np.asarray(ratio) - 1)))
 
 
-def _plans(strategy: str, rows: Iterable[dict[str, str]]) -> Plans:
+def _plans(strategy: str, rows: list[dict[str, str]]) -> Plans:
     """Return published configurations as columns."""
-    names = {
-        "dp": "dp",
-        "tp": "tp1",
-        "pp": "pp",
-        "mbs": "micro_batch",
-        "fast_dp": "nv_dp",
-        "fast_tp": "nv_tp1",
-        "fast_pp": "nv_pp",
-    }
     second = {
         "summa": {"tp2": "tp2", "fast_tp2": "nv_tp2", "panels": "nb"},
         "context": {"cp": "tp2", "fast_cp": "nv_tp2"},
     }
-    rows = list(rows)
-    columns: dict[str, Any] = {
-        knob: _column(rows, name) for knob, name in (names | second.get(strategy, {})).items()
-    }
+    names = KNOBS | second.get(strategy, {})
+    columns: dict[str, Any] = {knob: _column(rows, name) for knob, name in names.items()}
     return Plans(**columns, **STRATEGIES[strategy].choices)
 
 
@@ -281,11 +242,8 @@ def _column(rows: list[dict[str, str]], name: str) -> Floats:
 
 def _published(table: str) -> Iterator[dict[str, str]]:
     """Yield the rows of a bundled table of published figures."""
-    with (
-        files("traincast")
-        .joinpath(f"catalog/published/{PAPER_ID}-{table}.csv")
-        .open(encoding="utf-8") as file
-    ):
+    path = files("traincast").joinpath(f"catalog/published/{PAPER_ID}-{table}.csv")
+    with path.open(encoding="utf-8") as file:
         yield from csv.DictReader(file)
 
 

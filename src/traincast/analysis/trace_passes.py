@@ -27,45 +27,28 @@ WORK: Final = {  # field of PassSeconds → component
 
 @dataclass(frozen=True)
 class Passes:
-    """Passes of one micro-batch through every chunk of the model, first to last.
+    """Passes of one micro-batch through every chunk of the model, first to last."""
 
-    Parameters
-    ----------
-    devices : tuple of PipelineDevice
-        Devices of the pipeline and their parts of the model.
-    parts : tuple of mapping of str to int
-        Parts of the model in each chunk.
-    spent : mapping of str to tuple of mapping
-        Kind of pass (F and BW; B and W as well where the schedule defers W) → for each chunk seconds by
-        component, in the order in which they are drawn.
-    beside : float
-        Transfer from one device to another, overlapped with their work [s].
-    unhidden : float
-        Exchange with experts of the first forward and the last backward pass, which nothing overlaps, on the
-        device where it is longest [s].
-    exchange : mapping of str to tuple of float
-        Kind of pass → for each chunk the part of its exchange with experts that another micro-batch's work
-        overlaps [s].
-    traffic : tuple of tuple of float
-        Data-parallel traffic of each device in a step that its passes overlap: weights gathered, gradients
-        reduced [s].
-    """
-
-    devices: tuple[PipelineDevice, ...]
-    parts: tuple[Mapping[str, int], ...]
+    devices: tuple[PipelineDevice, ...]  # of the pipeline, and their parts of the model
+    parts: tuple[Mapping[str, int], ...]  # parts of the model in each chunk
+    # Kind of pass (F and BW; B and W as well where the schedule defers W) → for each chunk seconds by
+    # component, in the order in which they are drawn.
     spent: Mapping[Kind, tuple[Shares, ...]]
-    beside: float
+    beside: float  # transfer from one device to another, overlapped with their work [s]
+    # Exchange with experts of the first forward and the last backward pass, which nothing overlaps, on the
+    # device where it is longest [s].
     unhidden: float
+    # Kind of pass → for each chunk the part of its exchange with experts that another micro-batch's work
+    # overlaps [s].
     exchange: Mapping[Kind, tuple[float, ...]]
+    # Data-parallel traffic of each device in a step that its passes overlap: weights gathered, gradients
+    # reduced [s].
     traffic: tuple[tuple[float, float], ...]
 
     def seconds(self, kind: Kind) -> list[float]:
         """Return the time of a pass through each chunk; 0 for a kind that the schedule does not have [s]."""
-        return (
-            [sum(components.values()) for components in self.spent[kind]]
-            if kind in self.spent
-            else [0.0] * len(self.parts)
-        )
+        chunks = self.spent.get(kind, ({},) * len(self.parts))
+        return [float(sum(components.values())) for components in chunks]
 
 
 def passes(est: Estimate, plan: Plan) -> Passes:
@@ -84,26 +67,19 @@ def passes(est: Estimate, plan: Plan) -> Passes:
         for kind, shares in by_kind.items():
             share = sum(shares.values()) / busy if busy else 1 / (plan.vp * len(by_kind))
             waits = {"host": host_wait * share, "pp_comm": 0.0 if kind == "W" else float(link.blocking)}
-            total = shares | waits
-            spent.setdefault(kind, []).append(
-                {component: seconds for component, seconds in total.items() if seconds > 0}
-            )
+            total = {component: seconds for component, seconds in (shares | waits).items() if seconds > 0}
+            spent.setdefault(kind, []).append(total)
     if "W" in spent:
         spent["BW"] = [_merged(*pair) for pair in zip(spent["B"], spent["W"], strict=True)]
-    unhidden = (
-        max(float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices)
-        if plan.ep_overlap
-        else 0.0
-    )
-    hidden = hidden_traffic(
-        costs, every_device(pipeline_devices), columns, columns.microbatches(est.gbs), est.system, assumed
-    )
+    exchanges = [float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices]
+    nm, stages = columns.microbatches(est.gbs), every_device(pipeline_devices)
+    hidden = hidden_traffic(costs, stages, columns, nm, est.system, assumed)
     return Passes(
         devices=pipeline_devices,
         parts=tuple(map(dict, parts)),
         spent={kind: tuple(shares) for kind, shares in spent.items()},
         beside=float(link.overlapped),
-        unhidden=unhidden,
+        unhidden=max(exchanges) if plan.ep_overlap else 0.0,
         exchange={
             kind: tuple(_hidden_exchange(est.timed, counts, kind) for counts in parts) for kind in spent
         },
@@ -113,12 +89,11 @@ def passes(est: Estimate, plan: Plan) -> Passes:
 
 def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tuple[float, float]:
     """Return the wait of a micro-batch for the host of a device, and its time there without it [s]."""
-    busy = float(
-        sum_of(costs, device.executed_parts, "forward") + sum_of(costs, device.executed_parts, "backward")
-    )
+    parts = device.executed_parts
+    busy = float(sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward"))
     if not assumed.host.dispatch_seconds:
         return 0.0, busy
-    issued = float(sum_of(costs, device.executed_parts, "dispatch")) + assumed.host.microbatch_seconds
+    issued = float(sum_of(costs, parts, "dispatch")) + assumed.host.microbatch_seconds
     return float(paced_by(issued, busy)) - busy, busy
 
 
@@ -134,9 +109,7 @@ def _seconds_by_kind(timed: Mapping[str, Timed], counts: Counts, plan: Plans) ->
     if not SCHEDULES[plan.schedule].splits_backward:
         return {"F": forward, "BW": recomputation | backward}
     weight = _weight_gradient(backward, sum(float(operation.weight * n) for operation, n in operations))
-    input_gradient = {
-        component: max(seconds - weight[component], 0.0) for component, seconds in backward.items()
-    }
+    input_gradient = {name: max(seconds - weight[name], 0.0) for name, seconds in backward.items()}
     return {"F": forward, "B": recomputation | input_gradient, "W": weight}
 
 
