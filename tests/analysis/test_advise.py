@@ -1,4 +1,5 @@
-"""Memory anatomy, throughput of measured steps, and sizing advice; expected values are those of the sources named."""
+"""Memory anatomy, throughput of measured steps, and sizing advice; expected values are those of the
+sources named."""
 
 from dataclasses import replace
 
@@ -68,7 +69,9 @@ def measured(recompute):
 
 
 def test_measured_step_by_the_formula_of_thumb():
-    """Params in billions × 4 × 2 × seq × gbs / (step × GPUs × 1e3) TFLOP/s, 3 in place of 4 without checkpointing."""
+    """Params in billions × 4 × 2 × seq × gbs / (step × GPUs × 1e3) TFLOP/s, 3 in place of 4 without
+    checkpointing.
+    """
     est, found = measured("full")
     billions = est.model.parameters / 1e9
     assert billions == pytest.approx(52, rel=0.01)
@@ -157,7 +160,9 @@ def test_better_sizes_divide_better_and_lie_near(eighths, tp):
 
 
 def test_waste_of_a_product_by_hand():
-    """2048 × 12288 by 12288 × 6144 on 108 multiprocessors: 16 × 48 tiles of 128, 7.11 waves, half of the gap to 8 lost."""
+    """2048 × 12288 by 12288 × 6144 on 108 multiprocessors: 16 × 48 tiles of 128, 7.11 waves, half of the gap
+    to 8 lost.
+    """
     est = tc.estimate("gpt3-175b", "dgx-a100", tc.Plan(tp=8, pp=8, dp=4), assumptions="calibrated")
     (first, *_) = wasteful(est)
     assert (first.operation, first.direction, first.m, first.k, first.n) == (

@@ -23,7 +23,9 @@ def found():
 @settings(max_examples=30)
 @given(estimates())
 def test_events_fill_the_step_of_every_device(est):
-    """Those with a component: once after the other, from the start of the step to its end, with the totals of the trace."""
+    """Those with a component: once after the other, from the start of the step to its end, with the totals of
+    the trace.
+    """
     found = tc.trace(est)
     for device in range(est.plan.pp):
         told = sorted(
@@ -73,7 +75,9 @@ def test_processes_and_threads_have_names(found):
 
 
 def test_arrows_lead_from_every_pass_to_the_one_that_goes_on(found):
-    """8 chunks on 4 stages: 7 crossings forward and 7 backward for each of 16 micro-batches; both ends inside passes."""
+    """8 chunks on 4 stages: 7 crossings forward and 7 backward for each of 16 micro-batches; both ends inside
+    passes.
+    """
     passes = defaultdict(list)
     for own in found.by_device:
         for one in own:

@@ -75,7 +75,9 @@ def estimates(draw, schedules=SCHEDULES, models=tuple(MODELS), stacks=STACKS):
 @settings(max_examples=80)
 @given(estimates())
 def test_totals_are_those_of_the_estimate(est):
-    """All but the two components that are simulated are met on the slowest device, and every device spends the whole step."""
+    """All but the two components that are simulated are met on the slowest device, and every device spends
+    the whole step.
+    """
     found = tc.trace(est)
     scale = {"rel": 1e-9, "abs": 1e-9 * est.step_seconds}
     assert set(found.remainder) == {"bubble", "pp_comm"}
@@ -93,10 +95,10 @@ def test_totals_are_those_of_the_estimate(est):
 @settings(max_examples=40)
 @given(estimates(("1f1b", "interleaved", "gpipe"), ("gpt3-1t",)))
 def test_equal_stages_have_no_remainder(est):
-    """Where docs/schedules.md says that closed forms are exact: layers that divide, and no vocabulary; transfers of any length, but
+    """Where docs/schedules.md says that closed forms are exact: layers that divide, no vocabulary; any transfer, but
     interleaved of at most half a chunk's pass."""
     found = tc.trace(est)
-    assume(est.plan.vp == 1 or found.passes.beside < min(found.passes.seconds("F")) / 2)
+    assume(est.plan.vp == 1 or found.passes.overlapped_transfer < min(found.passes.seconds("F")) / 2)
     assume(128 % (est.plan.pp * est.plan.vp) == 0)
     assert found.remainder == pytest.approx({"bubble": 0, "pp_comm": 0}, abs=1e-9 * est.step_seconds)
 
@@ -116,7 +118,9 @@ def test_every_micro_batch_passes_every_chunk_forward_and_backward(est):
 @settings(max_examples=40)
 @given(estimates())
 def test_a_page_can_draw_what_the_dictionary_holds(est):
-    """Passes and waits follow each other without gap or overlap, to the end of the pipeline, and `after` to that of the step."""
+    """Passes and waits follow each other without gap or overlap, to the end of the pipeline, and `after` to
+    that of the step.
+    """
     told = json.loads(json.dumps(tc.trace(est).to_dict()))
     tolerance = 3e-6 * told["step_seconds"]  # rounded to a millionth
     for device in told["devices"]:
@@ -133,14 +137,18 @@ def test_a_page_can_draw_what_the_dictionary_holds(est):
 
 
 def test_size_of_the_dictionary():
-    """A page gets it with every change of a plan: 8 stages with 5 chunks each and 64 micro-batches in less than 200 kB."""
+    """A page gets it with every change of a plan: 8 stages with 5 chunks each and 64 micro-batches in less
+    than 200 kB.
+    """
     plan = Plan(tp=4, pp=8, vp=5, dp=2)
     est = tc.estimate(load_model("llama-3-70b", seq=8192), "dgx-h100", plan, gbs=128)
     assert len(json.dumps(tc.trace(est).to_dict())) < 200_000
 
 
 def test_by_hand():
-    """Two stages, two micro-batches, 1F1B: the second stage is done with both when the first begins its last backward pass."""
+    """Two stages, two micro-batches, 1F1B: the second stage is done with both when the first begins its last
+    backward pass.
+    """
     plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1)
     est = tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=8)
     found = tc.trace(est)
@@ -170,19 +178,23 @@ def test_passes_that_run_as_one_are_told_one_after_the_other():
 
 
 def test_transfers_beside_the_work():
-    """1F1B of two stages and three micro-batches waits for 2(p - 1) + 2(nm - 1 - ceil((nm - 1)/p)) = 4 hops (docs/schedules.md)."""
+    """1F1B of two stages and three micro-batches waits for 2(p - 1) + 2(nm - 1 - ceil((nm - 1)/p)) = 4 hops
+    (docs/schedules.md).
+    """
     stack = replace(PAPER, name="custom").with_values({"overlap.pp_exposed": 0})
     plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1)
     found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=12, assumptions=stack))
-    assert found.totals["pp_comm"] == pytest.approx(4 * found.passes.beside, **EXACT)
-    assert found.passes.beside > 0
+    assert found.totals["pp_comm"] == pytest.approx(4 * found.passes.overlapped_transfer, **EXACT)
+    assert found.passes.overlapped_transfer > 0
 
 
 @pytest.mark.parametrize(
     "knobs", [{"zero": 0}, {"zero": 1, "vp": 2}, {"zero": 2, "replicas": 2}, {"zero": 3}]
 )
 def test_data_parallel_traffic_is_waited_for_or_hides(knobs):
-    """Together it is all of it, which is what is waited for where nothing can hide; stages alike, no contention."""
+    """Together it is all of it, which is what is waited for where nothing can hide; stages alike, no
+    contention.
+    """
     plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1, **knobs)
     found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=64))
     bare = tc.estimate(

@@ -1,4 +1,5 @@
-"""Limits of moving data: the source's check value, what the formulas must hold to, and what follows for clusters and runs."""
+"""Limits of moving data: the source's check value, what the formulas must hold to, and what follows for
+clusters and runs."""
 
 from dataclasses import replace
 
@@ -70,7 +71,9 @@ def test_the_check_value_of_the_source():
 
 
 def test_the_end_of_a_batch_by_hand():
-    """2048 x 2048 weights of 2 bytes over 32 replicas, three times what a device does not hold: 900 GB/s of network bind."""
+    """2048 x 2048 weights of 2 bytes over 32 replicas, three times what a device does not hold: 900 GB/s of
+    network bind.
+    """
     found = end_of_batch(H100, CHECK)
     assert found.total == pytest.approx(3 * 31 / 32 * 2048**2 * 2 / 900e9, rel=1e-12)
     assert found.memory == pytest.approx(3 * 31 / 32 * 2048**2 * 2 / (0.8 * 3352e9), rel=1e-12)

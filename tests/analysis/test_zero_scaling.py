@@ -96,7 +96,9 @@ def test_bytes_of_a_stage(stage, sixths):
 
 
 def test_times_are_the_main_models_all_reduce():
-    """ZeRO-1 is one and a half all-reduces of 26 buckets, ZeRO-3 of 40 layers; BW(8) is 4 P over the time of 8 GPUs."""
+    """ZeRO-1 is one and a half all-reduces of 26 buckets, ZeRO-3 of 40 layers; BW(8) is 4 P over the time of
+    8 GPUs.
+    """
     where = Group(np.array([8.0, 512.0]), (np.array([4.0, 4.0]),))
     for stage, messages in ((1, 26), (3, 40)):
         whole = messages * collective("all-reduce", 2 * P13 / messages, where, POLARIS, CALIBRATED)
@@ -107,7 +109,9 @@ def test_times_are_the_main_models_all_reduce():
 
 
 def test_reduce_to_the_owner_by_hand():
-    """Without protocols: 512 reduces pass 2 P over 17.5 GB/s, each with 384 hops of 2.5 us and 127 of 5 us; then the all-gather."""
+    """Without protocols: 512 reduces pass 2 P over 17.5 GB/s, each with 384 hops of 2.5 us and 127 of 5 us;
+    then the all-gather.
+    """
     found = zero_formulas.network_seconds(2, P13, 40, 512.0, POLARIS, PAPER)
     reduces = 2 * P13 / 17.5e9 + 512 * (384 * 2.5e-6 + 127 * 5e-6)
     all_reduce = 2 * 511 / 512 * 2 * P13 / 17.5e9 + 26 * (384 * 2.5e-6 + 127 * 5e-6)
@@ -133,7 +137,9 @@ def test_a_scalar_equals_its_row_of_a_column(stage, gpus, weights):
     [(512, (8, 64)), (48, (8, 48)), (12, (6, 12)), (100, (5, 50)), (11, (1, 11)), (7, (7, 7)), (1, (1, 1))],
 )
 def test_domains_are_filled_evenly(gpus, near):
-    """Nodes of 8 in pods of 64: the largest divisor of the job that a node holds, and its largest multiple that a pod holds."""
+    """Nodes of 8 in pods of 64: the largest divisor of the job that a node holds, and its largest multiple
+    that a pod holds.
+    """
     first, last = POLARIS.tiers
     three = replace(POLARIS, tiers=(replace(first, size=8), replace(last, name="pod", size=64), last))
     members, within = zero_formulas._group(np.array(float(gpus)), three)
@@ -215,7 +221,9 @@ def test_dispatch_lengthens_compute_only():
 
 
 def test_findings_that_are_met():
-    """ZeRO-1 falls to about 89 % on 512 GPUs, ZeRO-2 collapses, ZeRO-3 is lower than ZeRO-1; the 1.3B falls to about 80 %."""
+    """ZeRO-1 falls to about 89 % on 512 GPUs, ZeRO-2 collapses, ZeRO-3 is lower than ZeRO-1; the 1.3B falls
+    to about 80 %.
+    """
     for name in ("gpt-1.3b", "gpt-6.7b", "gpt-13b"):
         for mbs in (1, 4, 8):
             kept = [one.efficiency[1] for one in stages(name, "polaris", [8, 512], mbs=mbs)]
@@ -226,7 +234,9 @@ def test_findings_that_are_met():
 
 
 def test_polaris_against_tg40():
-    """The source: communication 7.35 times, iteration 2.45 times, 69.02 % against 26.7 %; within 7 %, 16 % and 5.1 points."""
+    """The source: communication 7.35 times, iteration 2.45 times, 69.02 % against 26.7 %; within 7 %, 16 %
+    and 5.1 points.
+    """
     (polaris,), (tg40,) = (stages("gpt-13b", name, [64], [1]) for name in ("polaris", "tg40"))
     ratio = polaris.comm[0] / tg40.comm[0]
     longer = 1 / zero_formulas.speedup(1 - 0.267, 0.267, 1 / ratio)

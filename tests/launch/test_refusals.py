@@ -170,9 +170,9 @@ def test_refusals_are_of_choices_and_frameworks_that_there_are():
         assert refusal.values <= set(ALLOWED[refusal.choice])
         assert all(
             value in (stack_names() if name == "stack" else ALLOWED[name])
-            for name, value in refusal.beside.items()
+            for name, value in refusal.conditions.items()
         )
-        choices = {refusal.choice: next(iter(refusal.values)), **refusal.beside}
+        choices = {refusal.choice: next(iter(refusal.values)), **refusal.conditions}
         assert refused(refusal.framework, choices) == (refusal,)
         assert refused("any", choices) == ()
         assert refused(refusal.framework, accepted(refusal.framework, choices)) == ()

@@ -1,4 +1,5 @@
-"""The explanation of a search: every claim checked against estimates of all candidates, or against another search."""
+"""The explanation of a search: every claim checked against estimates of all candidates, or against another
+search."""
 
 import json
 import math
@@ -33,7 +34,9 @@ def system(hbm_bytes, domain=4, inner="links", outer="network"):
 
 @cache
 def everything(gpus=GPUS, strategies=FRAMEWORKS["paper"].strategies):
-    """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration, plan)."""
+    """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration,
+    plan).
+    """
     rows = []
     for which, strategy in enumerate(strategies):
         space = enumerate_space(MODEL, (gpus,), 4, GBS, CandidateBatch(strategy))
@@ -69,7 +72,7 @@ def plan_of(pair):
     return None if pair is None else pair[0]
 
 
-# What memory excludes ---------------------------------------------------------------------------------------------------------
+# What memory excludes ---------------------------------------------------------------------------------------
 
 
 @CAPACITIES
@@ -106,7 +109,7 @@ def test_where_all_fit_memory_excludes_nothing():
     assert "Memory excludes nothing." in said.lines()
 
 
-# Tensor-parallel degrees ------------------------------------------------------------------------------------------------------
+# Tensor-parallel degrees ------------------------------------------------------------------------------------
 
 
 @CAPACITIES
@@ -141,7 +144,9 @@ def test_degrees_that_do_not_fit_and_those_that_do():
     "strategies", [("1d",), ("summa", "context"), ("1d", "summa", "context")], ids=",".join
 )
 def test_excluded_tp_have_no_candidate_and_break_the_rule_named(strategies):
-    """24 GPUs, 12 heads: tp 8 and 24 do not divide them. With 24 heads of 25, all divide, but some cut the width too fine."""
+    """24 GPUs, 12 heads: tp 8 and 24 do not divide them. With 24 heads of 25, all divide, but some cut the
+    width too fine.
+    """
     assert tc.search(MODEL, system(1e15), gpus=24, gbs=GBS, strategy=strategies).explain().excluded == {
         "tp does not divide the attention heads": [8, 24]
     }
@@ -156,7 +161,9 @@ def test_excluded_tp_have_no_candidate_and_break_the_rule_named(strategies):
 
 
 def test_excluded_for_the_tokens_of_the_largest_micro_batch():
-    """gbs·l = 1 · 1155 is odd: no micro-batch divides over tp 2 or 4; SUMMA cuts tokens by tp2 only, so allows both."""
+    """gbs·l = 1 · 1155 is odd: no micro-batch divides over tp 2 or 4; SUMMA cuts tokens by tp2 only, so
+    allows both.
+    """
     odd = replace(MODEL, seq=1155)
     said = tc.search(odd, system(1e15), gpus=4, gbs=1, strategy="1d,context").explain()
     assert said.excluded == {"the tokens of a micro-batch do not divide over the tensor ranks": [2, 4]}
@@ -173,7 +180,7 @@ def test_no_tp_is_both_tried_and_excluded(gpus, gbs):
     assert set(excluded) <= {tp for tp in range(1, gpus + 1) if gpus % tp == 0}
 
 
-# Sensitivity ------------------------------------------------------------------------------------------------------------------
+# Sensitivity ------------------------------------------------------------------------------------------------
 
 
 @CAPACITIES
@@ -200,13 +207,15 @@ def test_sensitivity_is_the_plan_estimated_again(capacity):
 
 
 def test_sensitivity_tells_tiers_of_the_same_name_apart():
-    """Both tiers may be called the same, as where one file calls both "links": there are five figures nonetheless."""
+    """Both tiers may be called the same, as where one file calls both "links": there are five figures
+    nonetheless.
+    """
     machine = system(1e15, inner="links", outer="links")
     said = tc.search(MODEL, machine, gpus=GPUS, gbs=GBS).explain()
     assert len(said.sensitivity) == 5
 
 
-# Nothing fits -----------------------------------------------------------------------------------------------------------------
+# Nothing fits -----------------------------------------------------------------------------------------------
 
 
 def nothing_fits(strategy, share):
@@ -269,7 +278,9 @@ def test_too_little_memory_for_any_number_of_gpus():
 
 @pytest.mark.parametrize("strategy", ["1d", "summa", "context", "1d,summa,context"])
 def test_no_plan_meets_the_rules(strategy):
-    """4096 = 2^12 has no factor 7, nor have 6 layers, 12 heads, or 1024 tokens: every way to use 7 GPUs breaks a rule."""
+    """4096 = 2^12 has no factor 7, nor have 6 layers, 12 heads, or 1024 tokens: every way to use 7 GPUs
+    breaks a rule.
+    """
     found = tc.search(MODEL, system(1e15), gpus=7, gbs=4096, strategy=strategy)
     said = found.explain()
     assert (found.candidates, said.miss, said.fits_from, said.degrees) == (0, None, None, [])
@@ -296,7 +307,7 @@ def test_no_plan_meets_the_rules(strategy):
     assert said.excluded == {"tp does not divide the attention heads": [7]}
 
 
-# Text and data ----------------------------------------------------------------------------------------------------------------
+# Text and data ----------------------------------------------------------------------------------------------
 
 
 def test_text_names_what_was_found():
@@ -373,8 +384,8 @@ def test_text_where_nothing_fits():
     assert str(said.miss[0]) in text
     assert "(+25%) would make it fit" in text  # 1/0.8 − 1
     assert (
-        f"Or {said.fits_from[0]} GPUs instead of 8: the leanest plan then needs {said.fits_from[1] / 2**30:.1f} GiB."
-        in text
+        f"Or {said.fits_from[0]} GPUs instead of 8: the leanest plan then needs"
+        f" {said.fits_from[1] / 2**30:.1f} GiB." in text
     )
 
 

@@ -1,4 +1,5 @@
-"""Batches of candidates, what frameworks can run, and locks; searches of small modern models against brute force."""
+"""Batches of candidates, what frameworks can run, and locks; searches of small modern models against brute
+force."""
 
 from dataclasses import replace
 from itertools import product
@@ -15,7 +16,8 @@ from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, defau
 from traincast.step.estimate import usual_assumptions
 
 DENSE = Model(
-    name="small", layers=6, hidden=1024, heads=8, kv_heads=4, ffn=4096, seq=1024, vocab=32000, causal=True, mlp="swiglu",
+    name="small", layers=6, hidden=1024, heads=8, kv_heads=4, ffn=4096, seq=1024, vocab=32000, causal=True,
+    mlp="swiglu",
     norm="rmsnorm", biases=(), dropout=False, positions="rotary",
 )  # fmt: skip
 MOE = tc.Model(**{**vars(DENSE), "name": "small-moe", "experts": Experts(experts=8, topk=2, ffn=1024)})
@@ -99,7 +101,9 @@ def by_loops(model, gpus, gbs, zero_with_pipeline):
 
 
 def worthwhile(layers, pp):
-    """Virtual stages of equal chunks; where pp does not divide the layers, the fewest for each size of the largest chunk."""
+    """Virtual stages of equal chunks; where pp does not divide the layers, the fewest for each size of the
+    largest chunk.
+    """
     if layers % pp == 0:
         return {v for v in range(1, layers // pp + 1) if layers % (pp * v) == 0}
     fewest = {}
@@ -303,7 +307,9 @@ def test_tensor_parallel_communication_is_overlapped_wherever_the_group_lies_in_
 
 @pytest.mark.parametrize("name", ["torchtitan", "megatron", "any"])
 def test_overlap_parts_the_candidates_and_leaves_none_out(name):
-    """Searched with overlap and held without it: the same candidates, each counted once, the same reasons to reject."""
+    """Searched with overlap and held without it: the same candidates, each counted once, the same reasons to
+    reject.
+    """
     searched = tc.search(DENSE, H100, gpus=16, gbs=32, framework=name)
     without = tc.search(DENSE, H100, gpus=16, gbs=32, framework=name, locks={"tp_overlap": False})
     assert (searched.candidates, searched.feasible) == (without.candidates, without.feasible)

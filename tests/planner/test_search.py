@@ -38,7 +38,9 @@ def system(hbm_bytes, domain=4, **chip):
 
 
 def everything(machine, gpus=GPUS, strategies=PAPER, model=MODEL, gbs=GBS):
-    """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration, plan)."""
+    """Every candidate with its estimate: (time, memory, place of the strategy, place in the enumeration,
+    plan).
+    """
     rows = []
     for which, strategy in enumerate(strategies):
         space = enumerate_space(model, (gpus,), machine.fast_domain, gbs, CandidateBatch(strategy))
@@ -51,7 +53,9 @@ def everything(machine, gpus=GPUS, strategies=PAPER, model=MODEL, gbs=GBS):
 
 
 def front(rows):
-    """(time, memory) of rows that no other row beats: by none faster or leaner without being worse in the other."""
+    """(time, memory) of rows that no other row beats: by none faster or leaner without being worse in the
+    other.
+    """
     points = {row[:2] for row in rows}
     return sorted(p for p in points if not any(q != p and q[0] <= p[0] and q[1] <= p[1] for q in points))
 
@@ -69,7 +73,7 @@ TIED = replace(
 )
 
 
-# Against brute force ----------------------------------------------------------------------------------------------------------
+# Against brute force ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("capacity", [1e15, MEDIAN], ids=["all fit", "half fit"])
@@ -139,7 +143,7 @@ def test_other_job_sizes_against_brute_force(gpus):
     assert all(plan.gpus == gpus for plan, _ in found.plans)
 
 
-# One search against another ---------------------------------------------------------------------------------------------------
+# One search against another ---------------------------------------------------------------------------------
 
 
 def shown(found):
@@ -228,7 +232,7 @@ def test_assumptions_by_name_and_by_value():
         assert found.least_seconds == found.best[1].step_seconds == least != min(EVERY)[0]
 
 
-# Edges ------------------------------------------------------------------------------------------------------------------------
+# Edges ------------------------------------------------------------------------------------------------------
 
 
 def test_top_larger_than_what_fits_gives_all_that_fits():
@@ -266,7 +270,7 @@ def test_table_has_rank_strategy_every_knob_and_every_second():
     assert json.loads(json.dumps(table)) == table
 
 
-# Rejected ---------------------------------------------------------------------------------------------------------------------
+# Rejected ---------------------------------------------------------------------------------------------------
 
 
 def test_rejected_adds_up_over_strategies_and_ends_with_memory():
@@ -281,14 +285,16 @@ def test_rejected_adds_up_over_strategies_and_ends_with_memory():
 
 @pytest.mark.parametrize("strategies", [("1d", "summa", "context"), ("context", "summa", "1d")], ids=",".join)
 def test_rejected_is_in_the_order_rules_are_asked(strategies):
-    """As documented; also where a strategy meets a rule that those before it never break (1-D never cuts the sequence)."""
+    """As documented; also where a strategy meets a rule that those before it never break (1-D never cuts the
+    sequence).
+    """
     found = list(tc.search(replace(MODEL, seq=1000), ROOMY, gpus=16, gbs=GBS, strategy=strategies).rejected)
     asked = [broken for broken in reasons() if broken in found]
     assert "the sequence on a rank is below 128 tokens" in asked
     assert [reason for reason in found if reason in asked] == asked
 
 
-# Bad arguments ----------------------------------------------------------------------------------------------------------------
+# Bad arguments ----------------------------------------------------------------------------------------------
 
 WHOLE = "must be a whole number of at least 1"
 
@@ -366,7 +372,7 @@ def test_numpy_whole_numbers_are_whole_numbers():
     assert json.loads(json.dumps(nothing.explain().to_dict()["fits_from"]))["gpus"] > GPUS
 
 
-# As a value -------------------------------------------------------------------------------------------------------------------
+# As a value -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("copied", [copy, deepcopy, lambda found: pickle.loads(pickle.dumps(found))])

@@ -1,4 +1,4 @@
-"""The search space against an enumerator in plain loops, written from the paper's rules alone (arXiv 2410.00273).
+"""The search space against an enumerator in plain loops, from the paper's rules (arXiv 2410.00273).
 
 Ring, Ulysses and their hybrid are spaces of 2-D context, but for the part of cp that exchanges heads.
 """
@@ -37,7 +37,7 @@ MODELS = {
 }
 
 
-# The rules of the paper, in plain loops ---------------------------------------------------------------------------------------
+# The rules of the paper, in plain loops ---------------------------------------------------------------------
 
 
 @cache
@@ -65,7 +65,7 @@ def panel_counts(e, m1, m2):
 
 
 def fast_shares(degrees, domain):
-    """Members of each group in a fast domain: all of a small job, else every way to fill the domains exactly."""
+    """Members of each group in a fast domain: all of a small job, else every exact filling of domains."""
     if math.prod(degrees) <= domain:
         return [tuple(degrees)]
     return [
@@ -76,14 +76,16 @@ def fast_shares(degrees, domain):
 
 
 def exchanging(strategy, m2):
-    """Parts of cp that exchange heads: all of it (Ulysses), one that leaves a ring of such parts (hybrid), none."""
+    """Parts of cp that exchange heads: all of it (Ulysses), one that leaves a ring of such parts (hybrid),
+    none.
+    """
     if strategy == "hybrid":
         return [u for u in range(2, m2) if m2 % u == 0]
     return [m2 if strategy == "ulysses" else 1]
 
 
 def by_loops(model, n, domain, gbs, strategy, uneven=False):
-    """Candidates as (tp, [tp2 or cp,] pp, dp, ulysses, mbs, panels, fast shares in the order of the degrees)."""
+    """Candidates as (tp, [tp2 or cp,] pp, dp, ulysses, mbs, panels, fast shares as the degrees)."""
     e, h, l, L = model.hidden, model.heads, model.seq, model.layers
     found = []
     for m1 in range(1, n + 1):
@@ -116,7 +118,7 @@ def by_loops(model, n, domain, gbs, strategy, uneven=False):
     return found
 
 
-# What the library enumerates --------------------------------------------------------------------------------------------------
+# What the library enumerates --------------------------------------------------------------------------------
 
 
 def knobs_of(strategy):
@@ -215,7 +217,7 @@ def test_several_gpu_counts_are_as_one_at_a_time(strategy):
     assert len(together) == int(space.counts.sum())
 
 
-# Numbering and shards ---------------------------------------------------------------------------------------------------------
+# Numbering and shards ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -258,11 +260,11 @@ def test_no_layout_has_no_candidates():
     assert len(Shards.of(space, np.arange(0)).plans.mbs) == 0
 
 
-# Rejected candidates ----------------------------------------------------------------------------------------------------------
+# Rejected candidates ----------------------------------------------------------------------------------------
 
 
 def rejected_by_loops(model, n, domain, gbs, strategy):
-    """The grid (degrees, micro-batch and, where there are any, fills), and the first rule each point breaks, in the order asked.
+    """The grid (degrees, micro-batch and any fills), and the first rule each point breaks, in order.
 
     A dp that does not divide the batch leaves no micro-batch to choose from: one point stands for it.
     """
@@ -321,7 +323,9 @@ def test_every_point_of_the_grid_is_a_candidate_or_rejected_once(strategy, n, do
 
 
 def test_cases_of_rejection_reach_every_rule():
-    """Rules that speak only of what a plan given by hand can break aside: in the space, mbs always divides a replica's batch."""
+    """Rules that speak only of what a plan given by hand can break aside: in the space, mbs always divides a
+    replica's batch.
+    """
     reached = {
         reason
         for strategy in STRATEGIES
@@ -329,23 +333,20 @@ def test_cases_of_rejection_reach_every_rule():
         for reason in rejected_by_loops(AWKWARD, *case, strategy)[1]
     }
     all_rules = {*reasons(), NO_PLACEMENT}
-    assert (
-        all_rules - reached
-        == {
-            "mbs does not divide the batch of a replica",
-            "panels do not divide the hidden width",
-            "the layers do not divide into virtual stages",  # of interleaved schedules, which the test below asks for
-            "interleaving needs micro-batches in multiples of pp",
-            "tp does not divide the hidden width",  # heads divide it, and tp divides the heads
-            "tp does not divide the head's width and the sequence, as SUMMA attention needs",  # flash attention is searched
-            "tp does not divide the MLP's width",
-            "tp2 does not divide the MLP's width",
-            "tp neither divides the heads of keys and values nor is a multiple of them",  # as many as heads
-            "ulysses does not divide cp",  # it is chosen among the divisors
-            "there are more model chunks than layers",  # of uneven stages, which a test below asks for
-            *NOT_ASKED,
-        }
-    )
+    assert all_rules - reached == {
+        "mbs does not divide the batch of a replica",
+        "panels do not divide the hidden width",
+        "the layers do not divide into virtual stages",  # the test below asks for these
+        "interleaving needs micro-batches in multiples of pp",
+        "tp does not divide the hidden width",  # heads divide it, and tp divides the heads
+        "tp does not divide the head's width and the sequence, as SUMMA attention needs",
+        "tp does not divide the MLP's width",
+        "tp2 does not divide the MLP's width",
+        "tp neither divides the heads of keys and values nor is a multiple of them",  # as many as heads
+        "ulysses does not divide cp",  # it is chosen among the divisors
+        "there are more model chunks than layers",  # of uneven stages, which a test below asks for
+        *NOT_ASKED,
+    }
 
 
 NOT_ASKED = {
@@ -394,7 +395,7 @@ def test_uneven_stages_ask_for_no_more_than_a_layer_each(strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_interleaved_layouts_are_those_plain_ones_that_it_can_cut(strategy):
-    """pp > 1, pp v divides the layers, and pp the micro-batches of a replica (arXiv 2104.04473, section 2.2)."""
+    """pp > 1, pp v divides the layers, pp the micro-batches of a replica (arXiv 2104.04473, section 2.2)."""
     model, gbs = shape(layers=12), 24
     plain = enumerated(enumerate_space(model, (16,), 4, gbs, CandidateBatch(strategy)))
     interleaved = enumerate_space(model, (16,), 4, gbs, CandidateBatch(strategy, vp=3))
@@ -423,7 +424,7 @@ def test_degrees_that_do_not_divide_the_mlp_are_rejected_for_it(strategy):
     assert {reason: int(count[0]) for reason, count in space.rejected.items()} == broken
 
 
-# Divisors, factorisations, panels, placements ---------------------------------------------------------------------------------
+# Divisors, factorisations, panels, placements ---------------------------------------------------------------
 
 
 @given(st.integers(1, 5000))
@@ -461,7 +462,9 @@ def test_panels_are_those_of_the_paper(hidden, m1, m2):
 
 
 def test_panels_by_hand():
-    """12288 = 3·2^12: on a 4 × 2 grid s = 4 and 4, 8, 16 leave panels of 3072, 1536, 768; 32 would leave 384 < 512."""
+    """12288 = 3·2^12: on a 4 × 2 grid s = 4 and 4, 8, 16 leave panels of 3072, 1536, 768; 32 would leave 384
+    < 512.
+    """
     count, valid = panels(12288, np.array([4]), np.array([2]))
     assert count[valid].tolist() == [4, 8, 16]
     count, valid = panels(12288, np.array([2]), np.array([32]))  # 12288/32 = 384 < 512: only s

@@ -81,9 +81,9 @@ def _pass_events(trace: Trace, pass_: SimulatedPass, sent_at: float) -> Iterator
     if exchange := trace.passes.exchange[pass_.kind][pass_.chunk]:
         yield Event(pass_.device, "experts", f"exchange {name}, hidden", "", pass_.start, exchange, pass_)
     reader = trace.reader(pass_)
-    if reader is not None and trace.passes.beside:
+    if reader is not None and trace.passes.overlapped_transfer:
         send = f"{name} to stage {reader.device}"
-        yield Event(pass_.device, "sends", send, "", sent_at, trace.passes.beside, pass_)
+        yield Event(pass_.device, "sends", send, "", sent_at, trace.passes.overlapped_transfer, pass_)
 
 
 def _data_parallel_events(trace: Trace, device: int, microbatches: Collection[int] | None) -> Iterator[Event]:

@@ -199,7 +199,7 @@ class Trace:
             vp=self.timeline.v,
             microbatches=self.microbatches,
             pipeline_seconds=self.pipeline_seconds,
-            transfer_seconds=self.passes.beside,
+            transfer_seconds=self.passes.overlapped_transfer,
             kinds=kinds,
             chunks=chunks,
             after=list(self.after),
@@ -298,8 +298,8 @@ def trace(est: Estimate) -> Trace:
     """
     plan = _traceable_plan(est)
     lengths = passes(est, plan)
-    timeline = _simulated(lengths, plan, est, lengths.beside)
-    without_transfers = _simulated(lengths, plan, est, 0.0) if lengths.beside else timeline
+    timeline = _simulated(lengths, plan, est, lengths.overlapped_transfer)
+    without_transfers = _simulated(lengths, plan, est, 0.0) if lengths.overlapped_transfer else timeline
     barrier = est.assumptions.overlap.optimizer_barrier or not SCHEDULES[plan.schedule].splits_backward
     begin, seconds = _start_and_seconds(timeline, barrier)
     first_start, undelayed_seconds = _start_and_seconds(without_transfers, barrier)

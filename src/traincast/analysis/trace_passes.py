@@ -34,7 +34,7 @@ class Passes:
     # Kind of pass (F and BW; B and W as well where the schedule defers W) → for each chunk seconds by
     # component, in the order in which they are drawn.
     spent: Mapping[Kind, tuple[Shares, ...]]
-    beside: float  # transfer from one device to another, overlapped with their work [s]
+    overlapped_transfer: float  # transfer from one device to another, overlapped with their work [s]
     # Exchange with experts of the first forward and the last backward pass, which nothing overlaps, on the
     # device where it is longest [s].
     unhidden: float
@@ -78,7 +78,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
         devices=pipeline_devices,
         parts=tuple(map(dict, parts)),
         spent={kind: tuple(shares) for kind, shares in spent.items()},
-        beside=float(link.overlapped),
+        overlapped_transfer=float(link.overlapped),
         unhidden=max(exchanges) if plan.ep_overlap else 0.0,
         exchange={
             kind: tuple(_hidden_exchange(est.timed, counts, kind) for counts in parts) for kind in spent

@@ -14,14 +14,16 @@ class Refusal:
     framework: str  # its name, as in `FRAMEWORKS`
     choice: str
     values: frozenset[Any]  # refused values; refused words of a choice that joins words with ``+``
-    beside: Mapping[str, Any]  # choices with which it is refused; ``stack`` is the software stack, by name
+    conditions: Mapping[
+        str, Any
+    ]  # choices with which it is refused; ``stack`` is the software stack, by name
     why: str  # the reason, in the words of the framework's users
     source: str  # where the framework refuses it
 
     def holds(self, choices: Mapping[str, Any]) -> bool:
         """Return whether choices are refused."""
         return self._left(choices.get(self.choice)) is not None and all(
-            choices.get(name) == value for name, value in self.beside.items()
+            choices.get(name) == value for name, value in self.conditions.items()
         )
 
     def without(self, value: Any) -> Any:

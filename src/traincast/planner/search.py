@@ -384,18 +384,14 @@ def search(
     InputError
         If an argument is invalid; all mistakes at once.
     """
-    options = {"assumptions": assumptions, "strategy": strategy, "framework": framework, "locks": locks}
-    return search_each(
-        model,
-        system,
-        gpus=(gpus,),
-        gbs=gbs,
-        progress=progress,
-        top=top,
-        vp=vp,
-        objective=objective,
-        **options,
-    )[0]
+    options: dict[str, Any] = {
+        "assumptions": assumptions,
+        "strategy": strategy,
+        "framework": framework,
+        "locks": locks,
+    }
+    options |= {"top": top, "vp": vp, "objective": objective}
+    return search_each(model, system, gpus=(gpus,), gbs=gbs, progress=progress, **options)[0]
 
 
 def search_each(

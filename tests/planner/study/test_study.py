@@ -1,4 +1,5 @@
-"""Studies: the same as single searches at every point, the same bytes however they are run, and nothing lost when interrupted."""
+"""Studies: the same as single searches at every point, the same bytes however they are run, and nothing
+lost when interrupted."""
 
 import json
 import os
@@ -302,7 +303,8 @@ def test_mpi_as_documented(documented, tmp_path):
     )
     study = tmp_path / "my-study.yaml"
     study.write_text(
-        "models: gpt3-175b\nsystems: h200-nvs8\ngpus: [64, 256]\nstrategies: [1d, summa]\nglobal_batch: [256, 512]\n"
+        "models: gpt3-175b\nsystems: h200-nvs8\ngpus: [64, 256]\n"
+        "strategies: [1d, summa]\nglobal_batch: [256, 512]\n"
     )
     allowed = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -325,7 +327,7 @@ def test_mpi_as_documented(documented, tmp_path):
     assert (tmp_path / "my-study.parquet").read_bytes() == (tmp_path / "serial.parquet").read_bytes()
 
 
-# As files and commands --------------------------------------------------------------------------------------------------------
+# As files and commands --------------------------------------------------------------------------------------
 
 
 def test_the_example_studies_load():
@@ -339,8 +341,10 @@ def test_the_example_studies_load():
 def test_ways_to_write_values(tmp_path):
     path = tmp_path / "study.yaml"
     path.write_text(
-        "models: gpt3-1t\nsystems: [h200-nvs8]\ngpus: {range: [8, 24, 8]}\nstrategies: 1d\nglobal_batch: {doubling: [8, 32]}\n"
-        "vary:\n  - accelerator.hbm_bytes: {logspace: [10 GB, 1 TB, 3]}\n  - network.0.latency: [1 us, 2.5 us]\n"
+        "models: gpt3-1t\nsystems: [h200-nvs8]\ngpus: {range: [8, 24, 8]}\nstrategies: 1d\n"
+        "global_batch: {doubling: [8, 32]}\n"
+        "vary:\n  - accelerator.hbm_bytes: {logspace: [10 GB, 1 TB, 3]}\n"
+        "  - network.0.latency: [1 us, 2.5 us]\n"
     )
     study = load_study(path)
     assert (study.name, study.gpus, study.batches) == ("study", (8, 16, 24), (8, 16, 32))
@@ -452,7 +456,7 @@ def test_control_c_leaves_a_resumable_study(tmp_path, how):
 
 
 def test_what_a_study_assumes_where_nothing_is_said():
-    """An idealised machine for the paper's models; for others what their usual framework makes of a real one."""
+    """An idealised machine for the paper's models; for others what their usual framework makes of one."""
     paper, llama = (
         define(models=["gpt3-1t"], systems=["h200-nvs8"], gpus=[1024]),
         define(models=["llama-3-8b"], systems=["dgx-h100"], gpus=[8], strategies=["1d"], gbs=8),
