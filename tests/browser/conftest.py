@@ -32,10 +32,10 @@ REFUSED = (
 def programme() -> str:
     """Path of the browser, or a skip that says what is missing."""
     pytest.importorskip("playwright", reason="playwright is not installed")
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
         pytest.skip(f"no browser is installed: {' or '.join(NAMES)}")
-    return found
+    return path
 
 
 @pytest.fixture(
@@ -84,8 +84,8 @@ def opened(browser, server) -> Iterator[Callable[..., SimpleNamespace]]:
         page.on("console", lambda said: errors.append(said.text) if _bad(said, refused) else None)
         page.on(
             "request",
-            lambda asked: (
-                None if asked.url.startswith((server, "blob:", "data:")) else elsewhere.append(asked.url)
+            lambda request: (
+                None if request.url.startswith((server, "blob:", "data:")) else elsewhere.append(request.url)
             ),
         )
         contexts.append(context)
@@ -97,7 +97,10 @@ def opened(browser, server) -> Iterator[Callable[..., SimpleNamespace]]:
 
     yield visit
     violations = [
-        one for page in pages if not page.is_closed() for one in page.evaluate("() => window.violations")
+        violation
+        for page in pages
+        if not page.is_closed()
+        for violation in page.evaluate("() => window.violations")
     ]
     for context in contexts:
         context.close()

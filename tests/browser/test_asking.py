@@ -113,8 +113,8 @@ def test_a_pasted_config(opened):
     gbs = int(page.locator("#global_batch").get_attribute("placeholder").replace(",", ""))
     best = str(tc.search(model, "dgx-h100", gpus=64, gbs=gbs).best[0])
     assert label(page) == best
-    again = opened(asked(page))  # the address holds the model itself
-    assert label(again) == best
+    shared = opened(asked(page))  # the address holds the model itself
+    assert label(shared) == best
 
 
 def test_back_and_forward(opened):
@@ -192,8 +192,8 @@ def test_a_busy_server_is_asked_again(opened):
 
     def busy(route):
         refusals.append(1)
-        told = {"error": {"message": "the server is busy", "problems": ["the server is busy"]}}
-        route.fulfill(status=503, headers={"Retry-After": "0.2"}, json=told) if len(
+        content = {"error": {"message": "the server is busy", "problems": ["the server is busy"]}}
+        route.fulfill(status=503, headers={"Retry-After": "0.2"}, json=content) if len(
             refusals
         ) < 3 else route.continue_()
 

@@ -21,12 +21,12 @@ def test_two_plans_side_by_side(opened):
         page.locator("#plans .pin").nth(i).click()
     table = page.locator("#compare table")
     table.wait_for()
-    assert [one.inner_text() for one in page.locator("#compare .heads .mono").all()] == [
+    assert [head.inner_text() for head in page.locator("#compare .heads .mono").all()] == [
         str(first.plan),
         str(fifth.plan),
     ]
-    told = table.locator("tr", has_text="memory of").locator("td").all_inner_texts()
-    assert told[:2] == [f"{est.memory_bytes / 2**30:.3g} GiB" for est in (first, fifth)]
+    cells = table.locator("tr", has_text="memory of").locator("td").all_inner_texts()
+    assert cells[:2] == [f"{est.memory_bytes / 2**30:.3g} GiB" for est in (first, fifth)]
     ratio = fifth.step_seconds / first.step_seconds - 1
     assert f"B takes {100 * ratio:.2g}" in page.locator("#compare .says").inner_text().replace("\xa0", " ")
     assert page.locator("#space .letter").all_text_contents() == ["A", "B"]
@@ -38,7 +38,7 @@ def test_two_plans_side_by_side(opened):
     assert shared.get_by_role("button", name="Pinned plan B").get_attribute("aria-pressed") == "true"
     page.locator("#plans .pin").nth(2).click()  # a third: the oldest goes
     page.wait_for_function("() => document.querySelectorAll('#plans .pin[aria-pressed=true]').length === 2")
-    assert [one.get_attribute("aria-pressed") for one in page.locator("#plans .pin").all()[:5]] == [
+    assert [pin.get_attribute("aria-pressed") for pin in page.locator("#plans .pin").all()[:5]] == [
         "false",
         "false",
         "true",
@@ -64,10 +64,10 @@ def test_the_command_finds_the_first_plan(opened):
     ran = subprocess.run(
         [sys.executable, "-m", *command, "--json"], capture_output=True, text=True, check=True
     )
-    told = json.loads(ran.stdout)
-    assert told["seq"] == 4096
-    assert f"{told['plans'][0]['step_seconds']:.4g}s" == step(page)
-    assert str(tc.Plan(**told["plans"][0]["plan"])) == label(page)
+    content = json.loads(ran.stdout)
+    assert content["seq"] == 4096
+    assert f"{content['plans'][0]['step_seconds']:.4g}s" == step(page)
+    assert str(tc.Plan(**content["plans"][0]["plan"])) == label(page)
 
 
 def test_python_finds_the_first_plan(opened):
@@ -94,8 +94,8 @@ def test_table_and_figures_as_files(opened):
             page.locator(f"#{name} .save").click()
         root = ElementTree.parse(figure.value.path()).getroot()
         assert root.tag.endswith("svg")
-        assert {"class", "style"}.isdisjoint({key for one in root.iter() for key in one.attrib})
-        fills = {one.get("fill") for one in root.iter() if one.tag.endswith(("rect", "path", "circle"))}
+        assert {"class", "style"}.isdisjoint({key for element in root.iter() for key in element.attrib})
+        fills = {shape.get("fill") for shape in root.iter() if shape.tag.endswith(("rect", "path", "circle"))}
         assert len(fills) >= 2
 
 
@@ -108,8 +108,8 @@ def test_the_timeline_is_the_traces(opened):
     row = page.locator("#timeline tbody tr").first
     row.wait_for()
     cells = row.locator("td").all_inner_texts()
-    told = [seconds for seconds in trace.totals_of(0).values() if seconds > 1e-4 * trace.step_seconds]
-    assert [float(cell) for cell in cells] == pytest.approx(told, rel=5e-3)
+    expected = [seconds for seconds in trace.totals_of(0).values() if seconds > 1e-4 * trace.step_seconds]
+    assert [float(cell) for cell in cells] == pytest.approx(expected, rel=5e-3)
     lane = page.locator("#timeline svg").bounding_box()
     page.mouse.move(lane["x"] + 60, lane["y"] + 8)
     assert re.match(r"forward of micro-batch \d+\nstage 1, ", page.locator("#timeline .tip").inner_text())

@@ -66,42 +66,42 @@ def refused(client, kind, status=422, **content):
 
 
 def test_search_answers_as_the_library(client):
-    told = asked(client, "search", **SMALL)
+    answer = asked(client, "search", **SMALL)
     found = tc.search("llama-3-8b", "dgx-h100", **ASKED)
-    assert (told["candidates"], told["feasible"], told["rejected"]) == (
+    assert (answer["candidates"], answer["feasible"], answer["rejected"]) == (
         found.candidates,
         found.feasible,
         found.rejected,
     )
-    for one, (plan, est) in zip(told["plans"], found.plans, strict=True):
-        assert (one["label"], one["step_seconds"], one["memory_bytes"]) == (
+    for row, (plan, est) in zip(answer["plans"], found.plans, strict=True):
+        assert (row["label"], row["step_seconds"], row["memory_bytes"]) == (
             str(plan),
             est.step_seconds,
             est.memory_bytes,
         )
-        assert tc.Plan(**one["knobs"]) == plan
-    assert told["devices"] == found.best[1].devices()
-    assert told["state"]["framework"] == "megatron"
-    assert told["state"]["seq"] == 8192
+        assert tc.Plan(**row["knobs"]) == plan
+    assert answer["devices"] == found.best[1].devices()
+    assert answer["state"]["framework"] == "megatron"
+    assert answer["state"]["seq"] == 8192
 
 
 def test_points_are_plans_of_their_time_and_memory(client):
-    told = asked(client, "search", **SMALL)
+    answer = asked(client, "search", **SMALL)
     front = tc.search("llama-3-8b", "dgx-h100", **ASKED).pareto()
-    assert told["pareto"]["step_seconds"] == pytest.approx(
+    assert answer["pareto"]["step_seconds"] == pytest.approx(
         [est.step_seconds for _, est in front], rel=1e-4
     )  # five digits
-    assert told["pareto"]["memory_bytes"] == pytest.approx([est.memory_bytes for _, est in front], rel=1e-4)
-    space = told["space"]
+    assert answer["pareto"]["memory_bytes"] == pytest.approx([est.memory_bytes for _, est in front], rel=1e-4)
+    space = answer["space"]
     assert space["step_seconds"] == sorted(space["step_seconds"])
-    assert space["step_seconds"][0] == told["pareto"]["step_seconds"][0]
+    assert space["step_seconds"][0] == answer["pareto"]["step_seconds"][0]
     last = asked(client, "plan", **SMALL, plan=space["plan"][-1])
     assert last["step_seconds"] == pytest.approx(space["step_seconds"][-1], rel=1e-4)
     assert last["memory_bytes"] == pytest.approx(space["memory_bytes"][-1], rel=1e-4)
 
 
 def test_summa_points_hold_their_panels(client):
-    told = asked(
+    answer = asked(
         client,
         "search",
         model="gpt3-1t",
@@ -111,8 +111,8 @@ def test_summa_points_hold_their_panels(client):
         strategy=["summa"],
         top=1,
     )
-    space = told["space"]
-    one = asked(
+    space = answer["space"]
+    row = asked(
         client,
         "plan",
         model="gpt3-1t",
@@ -121,11 +121,11 @@ def test_summa_points_hold_their_panels(client):
         assumptions="paper",
         plan=space["plan"][0],
     )
-    assert one["step_seconds"] == pytest.approx(space["step_seconds"][0], rel=1e-4)
+    assert row["step_seconds"] == pytest.approx(space["step_seconds"][0], rel=1e-4)
 
 
 def test_figures_change_the_machine(client):
-    told = asked(
+    answer = asked(
         client,
         "search",
         **SMALL,
@@ -136,33 +136,38 @@ def test_figures_change_the_machine(client):
         {"network.1.bandwidth": 1e11, "accelerator.hbm_bytes": 2**36, "network.0.size": 16},
     )
     found = tc.search("llama-3-8b", system, **ASKED)
-    assert told["plans"][0]["step_seconds"] == found.best[1].step_seconds
-    assert told["system"]["capacity_bytes"] == 2**36
-    assert told["system"]["fast_domain"] == 16
-    assert told["state"]["figures"]["network.1.bandwidth"] == 1e11
+    assert answer["plans"][0]["step_seconds"] == found.best[1].step_seconds
+    assert answer["system"]["capacity_bytes"] == 2**36
+    assert answer["system"]["fast_domain"] == 16
+    assert answer["state"]["figures"]["network.1.bandwidth"] == 1e11
 
 
 def test_changed_accelerator_is_one_nobody_ran_on(client):
-    own = asked(client, "search", **SMALL)["plans"][0]
-    other = asked(client, "search", **SMALL, figures={"accelerator.vector_flops": 1.338e14 * (1 + 1e-9)})[
+    measured = asked(client, "search", **SMALL)["plans"][0]
+    changed = asked(client, "search", **SMALL, figures={"accelerator.vector_flops": 1.338e14 * (1 + 1e-9)})[
         "plans"
     ][0]
-    width = [one["step_seconds_high"] / one["step_seconds"] for one in (own, other)]
+    width = [row["step_seconds_high"] / row["step_seconds"] for row in (measured, changed)]
     assert width[1] > width[0]
-    assert "accelerator" in " ".join(other["outside_measured"])
+    assert "accelerator" in " ".join(changed["outside_measured"])
 
 
 def test_explanation_follows(client):
-    told = asked(client, "explain", **SMALL)
+    answer = asked(client, "explain", **SMALL)
     found = tc.search("llama-3-8b", "dgx-h100", **ASKED)
-    assert told["text"] == found.explain().lines()
-    assert (told["first_within_3_percent"], told["listed_within_3_percent"]) == found.within_3_percent
+    assert answer["text"] == found.explain().lines()
+    assert (answer["first_within_3_percent"], answer["listed_within_3_percent"]) == found.within_3_percent
 
 
 def test_nothing_fits_is_an_answer(client):
     state = {"model": "llama-3-405b", "gpus": 8, "global_batch": 32}
-    told = asked(client, "search", **state)
-    assert (told["plans"], told["devices"], told["pareto"]["plan"], told["feasible"]) == ([], [], [], 0)
+    answer = asked(client, "search", **state)
+    assert (answer["plans"], answer["devices"], answer["pareto"]["plan"], answer["feasible"]) == (
+        [],
+        [],
+        [],
+        0,
+    )
     why = asked(client, "explain", **state)
     assert why["nearest_miss"]["fits"] is False
     assert why["fits_from"]["gpus"] > 8
@@ -170,15 +175,15 @@ def test_nothing_fits_is_an_answer(client):
 
 
 def test_scaling_is_a_search_on_each_size(client):
-    told = asked(client, "scaling", **SMALL, sizes=[32, 8, 16])
-    assert [row["gpus"] for row in told["rows"]] == [8, 16, 32]
-    for row in told["rows"]:
+    answer = asked(client, "scaling", **SMALL, sizes=[32, 8, 16])
+    assert [row["gpus"] for row in answer["rows"]] == [8, 16, 32]
+    for row in answer["rows"]:
         est = tc.search("llama-3-8b", "dgx-h100", **(ASKED | {"gpus": row["gpus"]})).best[1]
         assert (row["step_seconds"], row["tokens_per_second_per_gpu"]) == (
             est.step_seconds,
             est.tokens_per_second_per_gpu,
         )
-    assert told["rows"][0]["efficiency"] == 1
+    assert answer["rows"][0]["efficiency"] == 1
     assert [row["gpus"] for row in asked(client, "scaling", **SMALL)["rows"]] == [
         1,
         2,
@@ -202,8 +207,8 @@ def test_copied_python_says_the_same(client, capsys):
     scope = {}
     exec(asked(client, "copy", **state)["python"], scope)
     assert scope["found"].best[1].step_seconds == best["step_seconds"]
-    told = capsys.readouterr().out
-    assert told.index(best["label"]) < told.index("Spends its step on")  # the plans, then why
+    output = capsys.readouterr().out
+    assert output.index(best["label"]) < output.index("Spends its step on")  # the plans, then why
     exec(asked(client, "copy", **state, plan=best["knobs"])["python"].replace("print(est)", ""), scope)
     assert scope["est"].step_seconds == best["step_seconds"]
 
@@ -234,52 +239,50 @@ def test_pasted_model_is_that_of_its_file(client, tmp_path):
         "tie_word_embeddings": True,
     }
     (tmp_path / "config.json").write_text(json.dumps(config))
-    told = asked(client, "model", model=config)
-    assert told["parameters"] == tc.load_model(tmp_path / "config.json").parameters
-    assert told["pasted"]
+    answer = asked(client, "model", model=config)
+    assert answer["parameters"] == tc.load_model(tmp_path / "config.json").parameters
+    assert answer["pasted"]
     wrong = refused(client, "search", model=config | {"num_attention_heads": 31, "model_type": "nothing"})
     assert "model_type" in wrong["message"]
 
 
 def test_timeline_is_the_trace(client):
-    told = asked(client, "timeline", **SMALL, plan={"tp": 2, "pp": 2, "dp": 4})
+    answer = asked(client, "timeline", **SMALL, plan={"tp": 2, "pp": 2, "dp": 4})
     est = tc.estimate(
         "llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32, assumptions="megatron-core-2025"
     )
-    assert told == json.loads(json.dumps(tc.trace(est).to_dict()))
+    assert answer == json.loads(json.dumps(tc.trace(est).to_dict()))
     wrong = refused(client, "timeline", **SMALL | {"global_batch": 1 << 20}, plan={"tp": 2, "pp": 2, "dp": 4})
     assert "1,048,576 passes" in wrong["message"]
 
 
 def test_launch_is_the_export(client):
-    (told,) = (
-        one
-        for one in asked(client, "copy", **SMALL, plan={"tp": 2, "pp": 2, "dp": 4})["launch"]
-        if one["name"] == "megatron"
-    )
+    plan = {"tp": 2, "pp": 2, "dp": 4}
+    forms = asked(client, "copy", **SMALL, plan=plan)["launch"]
+    (form,) = (form for form in forms if form["name"] == "megatron")
     est = tc.estimate(
         "llama-3-8b", "dgx-h100", tc.Plan(tp=2, pp=2, dp=4), gbs=32, assumptions="megatron-core-2025"
     )
-    one = tc.export(est)
-    assert told["text"] == one.text
-    assert told["unsaid"] == list(one.not_expressed.values())
+    launch = tc.export(est)
+    assert form["text"] == launch.text
+    assert form["unsaid"] == list(launch.not_expressed.values())
 
 
 def first(client, address):
     """What the page holds for an address."""
-    got = client.get(address)
-    assert got.status_code == 200
-    return json.loads(re.search(r'id="first">(.*?)</script>', got.text)[1])
+    response = client.get(address)
+    assert response.status_code == 200
+    return json.loads(re.search(r'id="first">(.*?)</script>', response.text)[1])
 
 
 def test_page_holds_its_first_answer(client):
     asked(client, "search", **State().to_dict())  # made, so that the page need not wait
-    told = first(client, "/")
-    assert told["error"] is None
-    assert told["answer"]["plans"]
-    assert told["system"]["figures"]
-    assert told["model"]["layers"] == 80
-    assert told["catalog"]["default"] == told["state"]
+    answer = first(client, "/")
+    assert answer["error"] is None
+    assert answer["answer"]["plans"]
+    assert answer["system"]["figures"]
+    assert answer["model"]["layers"] == 80
+    assert answer["catalog"]["default"] == answer["state"]
 
 
 def test_address_is_a_state(client):
@@ -291,10 +294,10 @@ def test_address_is_a_state(client):
 
 
 def test_wrong_address_is_said_in_the_page(client):
-    told = first(client, "/?colour=red&gpus=8&gpus=9")
-    assert told["answer"] is None
-    assert told["error"]["problems"][0].startswith("colour: no key of an address")
-    assert "gpus: stands twice in the address" in told["error"]["problems"]
+    answer = first(client, "/?colour=red&gpus=8&gpus=9")
+    assert answer["answer"] is None
+    assert answer["error"]["problems"][0].startswith("colour: no key of an address")
+    assert "gpus: stands twice in the address" in answer["error"]["problems"]
 
 
 def test_page_cannot_be_broken_out_of(client):
@@ -303,27 +306,27 @@ def test_page_cannot_be_broken_out_of(client):
 
 
 def test_table_as_csv(client):
-    got = client.get(
+    response = client.get(
         "/api/plans.csv", params={"model": "llama-3-8b", "gpus": 16, "global_batch": 32, "top": 3}
     )
-    rows = list(csv.DictReader(got.text.splitlines()))
+    rows = list(csv.DictReader(response.text.splitlines()))
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
-    assert "attachment" in got.headers["content-disposition"]
+    assert "attachment" in response.headers["content-disposition"]
     found = tc.search("llama-3-8b", "dgx-h100", **ASKED)
     assert float(rows[0]["step_seconds"]) == found.best[1].step_seconds
     assert client.get("/api/plans.csv?gpus=0").status_code == 422
 
 
 def test_everything_that_can_be_chosen_is_told(client):
-    told = client.get("/api/catalog").json()
-    assert set(told["models"]) == set(tc.model_names())
-    assert set(told["systems"]) == set(tc.system_names())
+    answer = client.get("/api/catalog").json()
+    assert set(answer["models"]) == set(tc.model_names())
+    assert set(answer["systems"]) == set(tc.system_names())
     for name in ("gb200-nvl72", "h200-nvs8", "tpu-v4-pod"):
         system = client.get("/api/system", params={"name": name}).json()
-        for one in system["figures"]:
-            assert one["low"] <= one["value"] <= one["high"]
-            assert one["meaning"]
-        figures = {one["path"]: one["value"] for one in system["figures"]}
+        for figure in system["figures"]:
+            assert figure["low"] <= figure["value"] <= figure["high"]
+            assert figure["meaning"]
+        figures = {figure["path"]: figure["value"] for figure in system["figures"]}
         same = {"model": "gpt-125m", "gpus": 8, "global_batch": 8, "top": 1, "system": name}
         plain = {path: value for path, value in figures.items() if path.startswith("network.")}
         assert (
@@ -377,16 +380,16 @@ def test_all_mistakes_are_told_as_on_the_command_line(client):
     ],
 )
 def test_what_is_no_request(client, body, kind, status):
-    got = client.post("/api/search", content=body, headers={"content-type": kind})
-    assert got.status_code == status
-    assert got.json()["error"]["problems"]
+    response = client.post("/api/search", content=body, headers={"content-type": kind})
+    assert response.status_code == status
+    assert response.json()["error"]["problems"]
 
 
 def test_body_in_pieces_is_bounded_as_well(client):
-    got = client.post(
+    response = client.post(
         "/api/search", content=(b" " * 65536 for _ in range(5)), headers={"content-type": "application/json"}
     )
-    assert got.status_code == 413
+    assert response.status_code == 413
 
 
 @pytest.mark.parametrize(
@@ -415,17 +418,19 @@ def test_every_answer_has_a_strict_policy(client):
     ],
 )
 def test_what_is_not_there(client, method, path, status):
-    got = client.request(method, path)
-    assert got.status_code == status
-    assert got.json()["error"]["message"]
+    response = client.request(method, path)
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
 
 
 def test_files_are_compressed_and_revalidated(client):
-    got = client.get("/static/a/b.js")
-    assert got.headers["cache-control"] == "no-cache"
-    assert got.headers["content-encoding"] == "gzip"
-    assert got.headers["content-type"].startswith("text/javascript")
-    assert client.get("/static/a/b.js", headers={"if-none-match": got.headers["etag"]}).status_code == 304
+    response = client.get("/static/a/b.js")
+    assert response.headers["cache-control"] == "no-cache"
+    assert response.headers["content-encoding"] == "gzip"
+    assert response.headers["content-type"].startswith("text/javascript")
+    assert (
+        client.get("/static/a/b.js", headers={"if-none-match": response.headers["etag"]}).status_code == 304
+    )
 
 
 def test_this_machine_gets_no_compressed_files(static):
@@ -448,15 +453,22 @@ def test_a_full_server_says_so(static):
         transport = httpx.ASGITransport(app)
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://localhost") as many,
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
         ):
             large = [LARGE | {"top": top} for top in (1, 2, 3)]
-            return await asyncio.gather(*(many.post("/api/search", json=one) for one in [*large, large[0]]))
+            return await asyncio.gather(
+                *(client.post("/api/search", json=state) for state in [*large, large[0]])
+            )
 
-    got = asyncio.run(ask_four())
-    assert [one.status_code for one in got] == [422, 422, 503, 422]  # the last joins the first
-    assert got[2].headers["retry-after"] == "1"
-    assert "busy" in got[2].json()["error"]["message"]
+    responses = asyncio.run(ask_four())
+    assert [response.status_code for response in responses] == [
+        422,
+        422,
+        503,
+        422,
+    ]  # the last joins the first
+    assert responses[2].headers["retry-after"] == "1"
+    assert "busy" in responses[2].json()["error"]["message"]
 
 
 def test_a_slider_does_not_wait_behind_explanations():
@@ -485,8 +497,8 @@ def test_answers_are_kept():
         pool.close()
         return first, await pool.answer("model", "{}")  # there is no worker any more
 
-    first, again = asyncio.run(twice())
-    assert first == again
+    first, second = asyncio.run(twice())
+    assert first == second
 
 
 def test_what_is_kept_is_bounded_with_its_questions(monkeypatch):
@@ -532,7 +544,7 @@ def test_what_nobody_waits_for_is_not_begun():
     async def left():
         return True
 
-    async def told():
+    async def statuses():
         pool = Pool(workers=1)
         try:
             return await asyncio.gather(
@@ -543,7 +555,7 @@ def test_what_nobody_waits_for_is_not_begun():
         finally:
             pool.close()
 
-    assert [status for status, _ in asyncio.run(told())] == [200, 503, 503]
+    assert [status for status, _ in asyncio.run(statuses())] == [200, 503, 503]
 
 
 @pytest.fixture
@@ -551,17 +563,17 @@ def served(tmp_path):
     """A server as it is started from the command line: its process and what it tells."""
     command = [sys.executable, "-m", "traincast", "serve", "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        told = "".join(iter(process.stdout.readline, "}\n")) + "}"
-        yield process, json.loads(told)
+        announcement = "".join(iter(process.stdout.readline, "}\n")) + "}"
+        yield process, json.loads(announcement)
         process.kill()
 
 
 def test_serve_from_the_command_line(served, capsys):
-    process, told = served
-    jsonschema.validate(told, schema("serve"))
-    assert httpx.get(told["url"] + "api/model", params={"name": "gpt-125m"}).json()["layers"] == 12
+    process, announcement = served
+    jsonschema.validate(announcement, schema("serve"))
+    assert httpx.get(announcement["url"] + "api/model", params={"name": "gpt-125m"}).json()["layers"] == 12
     with pytest.raises(SystemExit) as stop:
-        main(["serve", "--port", str(told["port"])])
+        main(["serve", "--port", str(announcement["port"])])
     assert stop.value.code == 2
     assert "cannot listen on 127.0.0.1" in capsys.readouterr().err
     process.send_signal(signal.SIGINT)
@@ -570,15 +582,18 @@ def test_serve_from_the_command_line(served, capsys):
 
 
 def test_clients_that_hang_up_do_not_end_the_server(served):
-    process, told = served
-    question = b"GET /static/vendor/d3.min.js HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % told["port"]
+    process, announcement = served
+    question = b"GET /static/vendor/d3.min.js HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % announcement["port"]
     for turn in range(200):
-        with socket.create_connection(("127.0.0.1", told["port"])) as client:
+        with socket.create_connection(("127.0.0.1", announcement["port"])) as client:
             if turn % 2:  # closing resets the connection
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.sendall(question * (1 + turn % 30))
             time.sleep(0.002 * (turn % 5))  # while the server writes
-    assert httpx.get(told["url"] + "api/model", params={"name": "gpt-125m"}, timeout=30).status_code == 200
+    assert (
+        httpx.get(announcement["url"] + "api/model", params={"name": "gpt-125m"}, timeout=30).status_code
+        == 200
+    )
     assert process.poll() is None
 
 

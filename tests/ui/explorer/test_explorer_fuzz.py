@@ -72,7 +72,7 @@ configs = st.fixed_dictionaries(
 )
 knobs = st.dictionaries(
     st.sampled_from(LOCKS),
-    st.one_of(sizes, scalars, st.sampled_from([one for some in ALLOWED.values() for one in some])),
+    st.one_of(sizes, scalars, st.sampled_from([value for values in ALLOWED.values() for value in values])),
     max_size=5,
 )
 LIKELY = {
@@ -123,18 +123,18 @@ def client():
         application(lambda: Pool(workers=2, seconds=SECONDS)),
         base_url="http://localhost",
         raise_server_exceptions=False,
-    ) as one:
-        yield one
+    ) as client:
+        yield client
 
 
-def answered(got):
+def answered(response):
     """An answer is JSON without NaN, and where it is none it says why."""
-    assert got.status_code in (200, 400, 413, 415, 422), (got.status_code, got.text[:300])
-    told = json.loads(got.content, parse_constant=lambda text: pytest.fail(f"{text} in an answer"))
-    if got.status_code != 200:
-        assert told["error"]["problems"]
-        assert all(isinstance(one, str) and one for one in told["error"]["problems"])
-    return got.status_code
+    assert response.status_code in (200, 400, 413, 415, 422), (response.status_code, response.text[:300])
+    content = json.loads(response.content, parse_constant=lambda text: pytest.fail(f"{text} in an answer"))
+    if response.status_code != 200:
+        assert content["error"]["problems"]
+        assert all(isinstance(problem, str) and problem for problem in content["error"]["problems"])
+    return response.status_code
 
 
 quick = settings(max_examples=REQUESTS, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -150,7 +150,7 @@ def test_states(client, kind, content):
 @quick
 @given(
     kind=st.sampled_from(POST_QUESTIONS),
-    body=st.one_of(st.binary(max_size=200), anything.map(lambda one: json.dumps(one).encode())),
+    body=st.one_of(st.binary(max_size=200), anything.map(lambda content: json.dumps(content).encode())),
 )
 def test_bodies(client, kind, body):
     answered(client.post(f"/api/{kind}", content=body, headers={"content-type": "application/json"}))
@@ -167,8 +167,10 @@ def test_bodies(client, kind, body):
     )
 )
 def test_addresses(client, query):
-    got = client.get("/api/plans.csv", params={"gpus": 8, "model": "gpt-125m", "global_batch": 8} | query)
-    assert got.status_code in (200, 422), got.text[:300]
+    response = client.get(
+        "/api/plans.csv", params={"gpus": 8, "model": "gpt-125m", "global_batch": 8} | query
+    )
+    assert response.status_code in (200, 422), response.text[:300]
     assert client.get("/", params=query).status_code == 200
 
 

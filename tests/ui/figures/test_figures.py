@@ -250,7 +250,7 @@ def test_contour_draws_the_table(swept, every):
     figure = every["contour"]
     for ax, gpus in zip(figure.axes, (4, 16), strict=False):
         assert ax.get_title() == f"small, {gpus} GPUs"
-    xs, ys, z = figures.contours._fastest_grid(
+    xs, ys, z = figures.study._fastest_grid(
         swept.filter(pl.col("gpus") == 4), HBM, BANDWIDTH, "training_days"
     )
     assert np.isnan(z[:, 0]).all(), "1 GB is too little"
@@ -274,7 +274,7 @@ def test_contour_where_nothing_fits(swept):
 
 def test_levels_enclose_all_values():
     for low, high in ((3.0, 40.0), (7.0, 17.0), (0.02, 900.0), (5.0, 5.1), (5.0, 5.0)):
-        levels = figures.contours._contour_levels(np.array([low, np.nan, high]))
+        levels = figures.study._contour_levels(np.array([low, np.nan, high]))
         assert levels[0] <= low
         assert high <= levels[-1]
         assert (np.diff(levels) > 0).all()

@@ -134,16 +134,16 @@ def problems(figure):
         for name, axis in (("x", ax.xaxis), ("y", ax.yaxis)):
             if not (ax.get_visible() and axis.get_visible()):
                 continue
-            found = shown(axis)
+            labels = shown(axis)
             where = f"axes {at} {name}"
-            for text, _ in found:
+            for text, _ in labels:
                 if set("$\\") & set(text):
                     yield f"{where}: {text!r} is markup"
-            found.sort(key=lambda one: one[1].x0 if name == "x" else one[1].y0)
-            for (before, box), (after, other) in pairwise(found):
+            labels.sort(key=lambda label: label[1].x0 if name == "x" else label[1].y0)
+            for (before, box), (after, other) in pairwise(labels):
                 if box.overlaps(other):
                     yield f"{where}: {before!r} and {after!r} overlap"
-            texts = [text for text, _ in found]
+            texts = [text for text, _ in labels]
             if len(set(texts)) < len(texts):
                 yield f"{where}: {texts} say the same of several values"
             low, high = sorted(ax.dataLim.intervalx if name == "x" else ax.dataLim.intervaly)
@@ -164,7 +164,7 @@ def test_an_axis_of_matplotlib_alone_is_found_out():
         figure = Figure((3, 2))
         figure.subplots().semilogx([1, 1e6], [0, 1])
     assert STYLE["text.parse_math"] is False
-    assert any("is markup" in one for one in problems(figure))
+    assert any("is markup" in problem for problem in problems(figure))
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_results_show_themselves_in_notebooks(results, found):
     for text, figure in shown.values():
         piece = Reader(text)
         assert piece.problems == []
-        assert any(figure in said for tag in ("td", "p", "li") for said in piece.said.get(tag, []))
+        assert any(figure in text for tag in ("td", "p", "li") for text in piece.said.get(tag, []))
         assert piece.of("div")[0] == {"class": "traincast"}
         assert all(line.startswith((".traincast", "}")) for line in piece.said["style"][0].splitlines())
         assert not re.search(r"https?:|<script", text)
@@ -196,8 +196,8 @@ def test_cards_are_registered_where_ipython_runs():
         "print(shell.display_formatter.formatters['text/html'].lookup_by_type('traincast.step.estimate.Estimate').__module__)\n"
         "assert 'traincast.ui.html.notebook_cards' not in sys.modules"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert told.stdout.strip().endswith("traincast.ui.html.notebook")
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip().endswith("traincast.ui.html.notebook")
 
 
 def test_columns_of_plans_have_no_card():

@@ -11,9 +11,8 @@ from traincast.core.errors import InputError, close_to, is_whole, type_problems
 from traincast.core.plan import Plan
 from traincast.planner.search import Found
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
-from traincast.ui.explorer.design_space import front, sample
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
-from traincast.ui.explorer.plan_rows import row_of, rows_of
+from traincast.ui.explorer.plan_rows import front, row_of, rows_of, sample
 from traincast.ui.explorer.question import (
     ExplorerCase,
     State,

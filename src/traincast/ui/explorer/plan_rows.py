@@ -1,20 +1,26 @@
-"""Estimates of plans as the page reads them; many at once cost little more than one."""
+"""Plans as the page reads them: ranked rows, a sample of the design space, and the full Pareto front."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from traincast.core.knobs import CHOICES, KNOBS
 from traincast.core.plan import Plan, Plans
+from traincast.core.quantities import Floats, Ints
+from traincast.planner.evaluation import fastest_plans
 from traincast.planner.misfit import short_of
+from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, estimate_columns
 from traincast.step.uncertainty import outside_measured_range
+from traincast.ui.explorer.limits import MOST_POINTS
 from traincast.ui.explorer.question import ExplorerCase
 from traincast.ui.explorer.snippets import knobs_of
 
 SUMMARY_FIELDS = ("step_seconds", "memory_bytes", "fits", "tokens_per_second_per_gpu", "training_days")
+DEFAULT_PLAN: Final = Plan()
+SHOWN_DIGITS: Final = 5  # significant digits of drawn values
 
 
 def row_of(case: ExplorerCase, est: Estimate) -> dict[str, Any]:
@@ -69,3 +75,68 @@ def _row_of_columns(value: Any, row: int) -> Any:
     if isinstance(value, Mapping):
         return {key: _row_of_columns(item, row) for key, item in value.items()}
     return value[row].item() if getattr(value, "ndim", 0) else value
+
+
+def sample(result: Found) -> dict[str, Any]:
+    """Return a sample of the layouts that fit, each with its least time, denser where they are fast.
+
+    It takes ranks by time in geometric steps, so that the cloud keeps its shape while a slider moves.
+    """
+    outcomes = result.outcomes
+    outcome = np.repeat(np.arange(len(outcomes)), [len(outcome.fitting) for outcome in outcomes])
+    layout = np.concatenate([outcome.fitting for outcome in outcomes])
+    order = np.argsort(np.concatenate([outcome.least_seconds for outcome in outcomes]), kind="stable")
+    if len(order):
+        ranks = np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)
+        order = order[np.unique(ranks) - 1]
+    return _points(result, outcome[order], layout[order])
+
+
+def front(result: Found) -> dict[str, Any]:
+    """Return the Pareto front of time and memory, fastest first."""
+    rows = np.array(result.front(), np.int64).reshape(-1, 2)
+    return _points(result, rows[:, 0], rows[:, 1])
+
+
+def _points(result: Found, outcome_of: Ints, layout: Ints) -> dict[str, Any]:
+    """Return time, memory and knobs of layouts, without placements: an estimate chooses them again."""
+    seconds, memory = np.zeros(len(layout)), np.zeros(len(layout))
+    knobs: list[dict[str, Any]] = [{}] * len(layout)
+    for number, outcome in enumerate(result.outcomes):
+        rows = np.flatnonzero(outcome_of == number)
+        if not len(rows):
+            continue
+        chosen, space = layout[rows], outcome.evaluation.space
+        at = np.searchsorted(outcome.fitting, chosen)
+        seconds[rows], memory[rows] = outcome.least_seconds[at], outcome.memory[at]
+        if space.strategy == "summa":  # the number of panels belongs to the placement
+            row_knobs = _knobs(fastest_plans(outcome, chosen), len(chosen), placed=True)
+        else:
+            plans = space.without_assumptions(space.layouts.take(chosen))
+            row_knobs = _knobs(plans, len(chosen), placed=False)
+        for row, values in zip(rows, row_knobs, strict=True):
+            knobs[row] = values
+    return {"step_seconds": _rounded(seconds), "memory_bytes": _rounded(memory), "plan": knobs}
+
+
+def _knobs(plans: Plans, rows: int, placed: bool) -> list[dict[str, Any]]:
+    """Return the knobs and choices of each row of plans that differ from the default."""
+    columns = {
+        name: np.broadcast_to(column, rows).astype(np.int64)
+        for name, column in plans.numbers().items()
+        if placed or not name.startswith("fast_")
+    }
+    for name in [name for name in columns if name.startswith("fast_")]:
+        is_alone = columns[name.removeprefix("fast_")] == 1  # a group of one rank has no placement
+        columns[name] = np.where(is_alone, 1, columns[name])
+    values = plans.choices()
+    choices = {name: values[name] for name in CHOICES if values[name] != getattr(DEFAULT_PLAN, name)}
+    varied = {name: column.tolist() for name, column in columns.items() if (column != 1).any()}
+    return [
+        {name: column[i] for name, column in varied.items() if column[i] != 1} | choices for i in range(rows)
+    ]
+
+
+def _rounded(values: Floats) -> list[float]:
+    """Return numbers rounded to the digits that a drawing shows."""
+    return [float(f"{value:.{SHOWN_DIGITS}g}") for value in values.tolist()]

@@ -1,12 +1,17 @@
 """Figures of studies, plans and searches: each function returns a matplotlib Figure, `save` writes it."""
 
 from traincast.ui.figures.accuracy import accuracy
-from traincast.ui.figures.contours import contour
 from traincast.ui.figures.designs import design_space
 from traincast.ui.figures.limits import utilisation_by_cluster, utilisation_by_compute
-from traincast.ui.figures.search import pareto, roofline, tornado
-from traincast.ui.figures.step import memory_waterfall, stage_memory, time_waterfall
-from traincast.ui.figures.study import optima, strong_scaling
+from traincast.ui.figures.plan import (
+    memory_waterfall,
+    pareto,
+    roofline,
+    stage_memory,
+    time_waterfall,
+    tornado,
+)
+from traincast.ui.figures.study import contour, optima, strong_scaling
 from traincast.ui.figures.style import save, to_svg
 from traincast.ui.figures.timelines import timeline
 

@@ -12,10 +12,8 @@ from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
 from traincast.planner.search import Found, search
 from traincast.planner.study.results import Results, read
-from traincast.ui.figures.contours import contour
-from traincast.ui.figures.search import pareto, roofline, tornado
-from traincast.ui.figures.step import memory_waterfall
-from traincast.ui.figures.study import optima, strong_scaling, unique
+from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
+from traincast.ui.figures.study import contour, optima, strong_scaling, unique
 
 OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
     "pareto": pareto,
