@@ -1,4 +1,5 @@
-"""Ranks that reply to `measure` at once, with made-up times: what real ones reply is tested in tests/accuracy/measure."""
+"""Ranks that reply to `measure` at once, with made-up times:
+what real ones reply is tested in tests/accuracy/measure."""
 
 from traincast.accuracy.measure.tasks import tasks
 from traincast.accuracy.measure.training.shapes import Shape, training_cases

@@ -1,4 +1,5 @@
-"""Output of nccl-tests and tables of collectives. Texts are in the form that the tool gives them; every figure is invented."""
+"""Output of nccl-tests and tables of collectives.
+Texts are in the form that the tool gives them; every figure is invented."""
 
 import json
 
@@ -30,8 +31,14 @@ RANKS = "".join(
     f"#  Rank {r:2} Group  0 Pid  {r} on node{r // 4} device {r % 4} [0x07] NVIDIA A100-SXM4-40GB\n"
     for r in range(8)
 )
-HEADER = "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
-LINE = "     1048576        262144     float     sum      -1    88.10   11.90   20.83      0    86.20   12.16   21.29      0\n"
+HEADER = (
+    "#       size         count      type   redop    root     "
+    "time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
+)
+LINE = (
+    "     1048576        262144     float     sum      -1    "
+    "88.10   11.90   20.83      0    86.20   12.16   21.29      0\n"
+)
 
 
 def of_nccl(folder, text, name="out.txt", **kw):
@@ -54,8 +61,10 @@ def test_the_operation_comes_from_the_output_the_name_or_what_is_given(tmp_path)
 @pytest.mark.parametrize(
     ("name", "op"),
     [
-        ("all_reduce_perf", "allreduce"), ("AllReduce.txt", "allreduce"), ("reduce-scatter-16.log", "reducescatter"),
-        ("reduce_perf", "reduce"), ("alltoall_perf", "all2all"), ("all-to-all", "all2all"), ("sendrecv_perf", "p2p"),
+        ("all_reduce_perf", "allreduce"), ("AllReduce.txt", "allreduce"),
+        ("reduce-scatter-16.log", "reducescatter"),
+        ("reduce_perf", "reduce"), ("alltoall_perf", "all2all"), ("all-to-all", "all2all"),
+        ("sendrecv_perf", "p2p"),
         ("broadcast", "broadcast"), ("out", None),
         ("all_gather_perf_mpi", "allgather"),
     ],
@@ -208,7 +217,8 @@ def test_a_table_of_collectives(tmp_path):
 
 
 def test_collectives_out_of_their_bandwidth(tmp_path):
-    """1 GB at 100 GB/s are 10 ms; bus bandwidth of an all-reduce of 16 ranks is 2 · 15/16 of it, of an all-gather 15/16."""
+    """1 GB at 100 GB/s are 10 ms; bus bandwidth of an all-reduce of 16 ranks is 2 · 15/16 of it,
+    of an all-gather 15/16."""
     header = "op,nodes,gpus_per_node,size_bytes,algbw_gb_s,busbw_gb_s\n"
     lines_here = [
         "allreduce,2,8,1e9,100,",

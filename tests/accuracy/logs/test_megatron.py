@@ -1,4 +1,5 @@
-"""Logs of Megatron-LM, Megatron-Bridge and NeMo, written here in the form that the tools give them; every figure is invented."""
+"""Logs of Megatron-LM, Megatron-Bridge and NeMo, written here in the form that the tools give them;
+every figure is invented."""
 
 import pytest
 
@@ -9,15 +10,16 @@ from traincast.accuracy.runs import run
 
 
 def test_megatron_example():
-    """Arguments read off the file by eye; the median of 17 iterations by the reader's own rule, counted here."""
+    """Arguments read off the file by eye; the median of 17 iterations by the reader's own rule,
+    counted here."""
     found = row(CLUSTER / "megatron.log", gpu="h100-sxm-80")
     expected = {
-        "stack": "Megatron-Core", "layers": "80", "hidden": "8192", "ffn": "28672", "heads": "64", "kv_heads": "8",
-        "vocab": "129024",
-        "seq": "8192", "mlp": "swiglu", "gpus": "256", "tp": "8", "sp": "True", "cp": "1", "ep": "1", "pp": "4", "vp": "1",
-        "dp": "8",
-        "zero": "1", "mbs": "1", "gbs": "128", "precision": "bf16", "recompute": "selective", "recompute_detail": "",
-        "flash_attention": "True", "experts": "", "mla": "False", "memory_gb_published": "62.5", "memory_kind": "allocated",
+        "stack": "Megatron-Core", "layers": "80", "hidden": "8192", "ffn": "28672", "heads": "64",
+        "kv_heads": "8", "vocab": "129024", "seq": "8192", "mlp": "swiglu", "gpus": "256", "tp": "8",
+        "sp": "True", "cp": "1", "ep": "1", "pp": "4", "vp": "1", "dp": "8", "zero": "1", "mbs": "1",
+        "gbs": "128", "precision": "bf16", "recompute": "selective", "recompute_detail": "",
+        "flash_attention": "True", "experts": "", "mla": "False", "memory_gb_published": "62.5",
+        "memory_kind": "allocated",
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     text = example("megatron.log")
@@ -31,13 +33,15 @@ def test_megatron_example():
 
 
 ARGUMENTS = {
-    "num_layers": 24, "hidden_size": 2048, "ffn_hidden_size": 8192, "num_attention_heads": 16, "num_query_groups": 1,
-    "group_query_attention": False, "kv_channels": 128, "seq_length": 2048, "padded_vocab_size": 51200, "swiglu": False,
-    "world_size": 16, "tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "context_parallel_size": 1,
-    "expert_model_parallel_size": 1, "micro_batch_size": 2, "global_batch_size": 64, "bf16": True, "fp16": False, "fp8": None,
-    "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1, "sequence_parallel": False,
-    "use_distributed_optimizer": False, "num_experts": None, "moe_router_topk": 2, "moe_layer_freq": 1, "use_flash_attn": False,
-    "attention_backend": "AttnBackend.unfused", "virtual_pipeline_model_parallel_size": None,
+    "num_layers": 24, "hidden_size": 2048, "ffn_hidden_size": 8192, "num_attention_heads": 16,
+    "num_query_groups": 1, "group_query_attention": False, "kv_channels": 128, "seq_length": 2048,
+    "padded_vocab_size": 51200, "swiglu": False, "world_size": 16, "tensor_model_parallel_size": 2,
+    "pipeline_model_parallel_size": 2, "context_parallel_size": 1, "expert_model_parallel_size": 1,
+    "micro_batch_size": 2, "global_batch_size": 64, "bf16": True, "fp16": False, "fp8": None,
+    "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
+    "sequence_parallel": False, "use_distributed_optimizer": False, "num_experts": None, "moe_router_topk": 2,
+    "moe_layer_freq": 1, "use_flash_attn": False, "attention_backend": "AttnBackend.unfused",
+    "virtual_pipeline_model_parallel_size": None,
 }  # fmt: skip
 
 
@@ -45,7 +49,8 @@ def megatron(times=(9, 5, 5, 2, 2, 2, 2.2), gbs=64, prefix="", **changed):
     dump = [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in (ARGUMENTS | changed).items()]
     steps = [
         f" [2000-01-01 00:00:00] iteration {i:8d}/     100 | consumed samples: {64 * i:12d} "
-        f"| elapsed time per iteration (ms): {1000 * time:.1f} | learning rate: 1.0E-05 | global batch size: {gbs:5d} "
+        f"| elapsed time per iteration (ms): {1000 * time:.1f} | learning rate: 1.0E-05 "
+        f"| global batch size: {gbs:5d} "
         "| lm loss: 1.0E+01 | number of nan iterations:   0 |"
         for i, time in enumerate(times, start=1)
     ]
@@ -73,7 +78,8 @@ def test_query_groups_count_only_where_attention_is_grouped(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({}, {"recompute": "full", "zero": "0", "mlp": "gelu", "flash_attention": "False", "precision": "bf16", "moe_detail": ""}),
+        ({}, {"recompute": "full", "zero": "0", "mlp": "gelu", "flash_attention": "False"}),
+        ({}, {"precision": "bf16", "moe_detail": ""}),
         ({"recompute_granularity": None}, {"recompute": "none"}),
         (
             {"recompute_granularity": "selective", "recompute_modules": "['layernorm', 'moe_act']"},
@@ -94,7 +100,10 @@ def test_query_groups_count_only_where_attention_is_grouped(tmp_path):
         ({"use_torch_fsdp2": True}, {"zero": "3"}),
         ({"deepspeed": True, "zero_stage": "2.0"}, {"zero": "2", "stack": "Megatron-DeepSpeed"}),
         (
-            {"num_experts": 8, "moe_ffn_hidden_size": 1024, "moe_router_topk": 4, "moe_layer_freq": "([0]*3+[1]*21)"},
+            {
+                "num_experts": 8, "moe_ffn_hidden_size": 1024, "moe_router_topk": 4,
+                "moe_layer_freq": "([0]*3+[1]*21)",
+            },
             {"experts": "8", "topk": "4", "moe_ffn": "1024", "dense_layers": "3"},
         ),
         ({"num_experts": 8, "moe_layer_freq": 2}, {"moe_detail": "alternate layers", "moe_ffn": "8192"}),
@@ -171,7 +180,8 @@ def test_all_that_is_missing_is_told_at_once(tmp_path):
     with pytest.raises(tc.InputError) as told:
         read(written(tmp_path, "run.log", bare))
     assert [problem.split(":")[0] for problem in told.value.problems] == [
-        "layers", "hidden", "heads", "mlp", "seq", "gpu", "gpus", "precision", "tp", "pp", "mbs", "zero", "recompute",
+        "layers", "hidden", "heads", "mlp", "seq", "gpu", "gpus", "precision", "tp", "pp", "mbs", "zero",
+        "recompute",
     ]  # fmt: skip
     assert "a100-sxm-80" in str(told.value)
     with pytest.raises(tc.InputError, match="gups: no column of a run; did you mean gpus"):
@@ -205,8 +215,8 @@ ddp:
   use_distributed_optimizer: true
 """
 LINES = "".join(
-    f"Training epoch 0, iteration {i}/49 | lr: 3e-05 | global_batch_size: 128 | global_step: {i} | reduced_train_loss: 1.2 "
-    f"| train_step_timing in s: {t}\n"
+    f"Training epoch 0, iteration {i}/49 | lr: 3e-05 | global_batch_size: 128 | global_step: {i} "
+    f"| reduced_train_loss: 1.2 | train_step_timing in s: {t}\n"
     for i, t in enumerate((20.1, 14.7, 14.6, 14.6, 14.5, 14.6))
 )
 BAR = "".join(
@@ -223,8 +233,9 @@ STEPS = "".join(
 def test_nemo_and_bridge(tmp_path, progress, stack):
     found = row(written(tmp_path, "nemo.log", NEMO + progress), gpu="h100-sxm-80", gpus=16)
     expected = {
-        "stack": stack, "layers": "32", "kv_heads": "8", "mlp": "swiglu", "vocab": "128256", "tp": "2", "dp": "8", "zero": "1",
-        "recompute": "none", "gbs": "128", "mbs": "1", "precision": "bf16", "step_seconds": "14.6", "steps_measured": "3",
+        "stack": stack, "layers": "32", "kv_heads": "8", "mlp": "swiglu", "vocab": "128256", "tp": "2",
+        "dp": "8", "zero": "1", "recompute": "none", "gbs": "128", "mbs": "1", "precision": "bf16",
+        "step_seconds": "14.6", "steps_measured": "3",
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
 
@@ -239,7 +250,10 @@ def test_what_bridge_dumps_and_says_of_memory(tmp_path):
         "  seq_length",
         "  activation_func:\n    _call_: false\n    _target_: torch.nn.functional.gelu\n  seq_length",
     )
-    memory = "[Rank 0] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 40.1 | mem-max-allocated-gigabytes: 64.42\n"
+    memory = (
+        "[Rank 0] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 40.1 "
+        "| mem-max-allocated-gigabytes: 64.42\n"
+    )
     found = row(written(tmp_path, "bridge.log", dump + memory + STEPS), gpu="h100-sxm-80", gpus=16)
     assert (found["recompute_detail"], found["mlp"], found["seq"]) == (
         "selective:layernorm+moe_act",
@@ -266,7 +280,8 @@ def test_what_is_computed_again_of_some_layers_only(tmp_path):
 
 
 def test_recomputation_by_its_name_of_2021(tmp_path):
-    """Megatron-LM v2.4 to v3.0, megatron/arguments.py: --activations-checkpoint-method without a granularity is of whole layers."""
+    """Megatron-LM v2.4 to v3.0, megatron/arguments.py:
+    --activations-checkpoint-method without a granularity is of whole layers."""
     old = megatron(
         recompute_granularity=None,
         activations_checkpoint_method="uniform",
@@ -312,6 +327,7 @@ def test_runs_of_other_models_are_refused(changed, title, tmp_path):
 
 
 def test_software_of_a_log(tmp_path):
-    """As `traincast.accuracy.runs.run` reads the framework; a log of Megatron-LM from before its core has an older one."""
+    """As `traincast.accuracy.runs.run` reads the framework;
+    a log of Megatron-LM from before its core has an older one."""
     assert run.read(row(CLUSTER / "megatron.log", gpu="h100-sxm-80")).stack == "megatron-core-2025"
     assert of_megatron(tmp_path, megatron())["stack"] == "Megatron-LM"

@@ -42,7 +42,8 @@ def test_headers_of_products(tmp_path, text):
 
 
 def test_what_is_left_out_of_products(tmp_path):
-    text = "m,n,k,dtype,time_us\n8,8,8,bf16,1\n8,8,x,bf16,1\n8,8,8,int4,1\n8,8,8,bf16,\n8192,8192,8192,bf16,1.1\n\n"
+    text = "m,n,k,dtype,time_us\n8,8,8,bf16,1\n8,8,x,bf16,1\n8,8,8,int4,1\n8,8,8,bf16,\n"
+    text += "8192,8192,8192,bf16,1.1\n\n"
     found = of_gemm(tmp_path, text)
     assert len(found.rows) == 1
     assert [one.split(":")[0] for one in found.left_out] == ["line 3", "line 4", "line 5", "line 6"]

@@ -14,8 +14,10 @@ from traincast.catalog.load import accelerator_called, accelerator_names
     [
         ("6,667", 6667), ("1,234.5", 1234.5), ("1.234,5", 1234.5), ("1 234,5", 1234.5),
         ("1\u202f234.5", 1234.5), ("1'234.5", 1234.5),
-        ("12,5", 12.5), ("0,123", 0.123), ("1234,5", 1234.5), ("1.5e3", 1500), (" 7 ", 7), ("1.234", 1.234), (".5", 0.5),
-        ("nan", None), ("inf", None), ("1e999", None), ("", None), ("x", None), ("1,2,3", None), ("1.2.3", None),
+        ("12,5", 12.5), ("0,123", 0.123), ("1234,5", 1234.5), ("1.5e3", 1500), (" 7 ", 7), ("1.234", 1.234),
+        (".5", 0.5),
+        ("nan", None), ("inf", None), ("1e999", None), ("", None), ("x", None), ("1,2,3", None),
+        ("1.2.3", None),
     ],
 )  # fmt: skip
 def test_numbers_of_any_locale(text, value):
@@ -45,10 +47,14 @@ def test_prefixes_of_ranks_and_progress_bars():
 @pytest.mark.parametrize(
     ("name", "known"),
     [
-        ("NVIDIA H100 80GB HBM3", "h100-sxm-80"), ("NVIDIA H100 PCIe", "h100-pcie-80"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80"),
-        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40"), ("NVIDIA A100 80GB PCIe", "a100-pcie-80"), ("NVIDIA GH200 480GB", "gh200-96"),
-        ("NVIDIA GB200", "gb200-186"), ("NVIDIA B200", "b200-180"), ("NVIDIA H200", "h200-sxm-141"), ("AMD Instinct MI300X", "mi300x-192"),
-        ("NVIDIA H100 80GB PCIe", "h100-pcie-80"), ("A100-PCIE-40GB", "a100-pcie-40"), ("tpuv5e", "tpu-v5e"), ("NVIDIA H100", None),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm-80"), ("NVIDIA H100 PCIe", "h100-pcie-80"),
+        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80"),
+        ("NVIDIA A100-SXM4-40GB", "a100-sxm-40"), ("NVIDIA A100 80GB PCIe", "a100-pcie-80"),
+        ("NVIDIA GH200 480GB", "gh200-96"),
+        ("NVIDIA GB200", "gb200-186"), ("NVIDIA B200", "b200-180"), ("NVIDIA H200", "h200-sxm-141"),
+        ("AMD Instinct MI300X", "mi300x-192"),
+        ("NVIDIA H100 80GB PCIe", "h100-pcie-80"), ("A100-PCIE-40GB", "a100-pcie-40"),
+        ("tpuv5e", "tpu-v5e"), ("NVIDIA H100", None),
         ("Abacus", None),        ("NVIDIA A100", None),
     ],
 )  # fmt: skip

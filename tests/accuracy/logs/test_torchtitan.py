@@ -1,4 +1,5 @@
-"""Logs of torchtitan. Logs are written here in the form that the tool gives them; every figure is invented."""
+"""Logs of torchtitan. Logs are written here in the form that the tool gives them;
+every figure is invented."""
 
 import pytest
 
@@ -12,8 +13,8 @@ from traincast.accuracy.runs import run
 def test_torchtitan_example():
     found = row(CLUSTER / "torchtitan.log")
     expected = {
-        "stack": "torchtitan", "model": "llama-3-8b", "layers": "32", "ffn": "14336", "gpu": "h100-sxm-80", "gpus": "16",
-        "dp": "16", "tp": "1", "pp": "1", "zero": "3", "mbs": "2", "gbs": "32", "seq": "8192",
+        "stack": "torchtitan", "model": "llama-3-8b", "layers": "32", "ffn": "14336", "gpu": "h100-sxm-80",
+        "gpus": "16", "dp": "16", "tp": "1", "pp": "1", "zero": "3", "mbs": "2", "gbs": "32", "seq": "8192",
         "precision": "bf16", "recompute": "selective", "recompute_detail": "selective (per-op SAC)",
         "memory_gb_published": "60.88", "memory_kind": "reserved", "steps_measured": "8",
     }  # fmt: skip
@@ -30,8 +31,8 @@ def test_torchtitan_of_another_age(tmp_path):
 [rank0]:2025-01-01 - root - INFO - Starting job: x
 [rank0]:2025-01-01 - root - INFO - CUDA capacity: NVIDIA H100 with 95.00GiB memory
 [rank0]:2025-01-01 - root - INFO - Building 2-D device mesh with ['dp', 'tp'], [4, 2]
-[rank0]:2025-01-01 - root - INFO - Building llama3 8B with ModelArgs(dim=4096, n_layers=32, n_heads=32, n_kv_heads=8, \
-vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-05)
+[rank0]:2025-01-01 - root - INFO - Building llama3 8B with ModelArgs(dim=4096, n_layers=32, n_heads=32, \
+n_kv_heads=8, vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-05)
 [rank0]:2025-01-01 - root - INFO - Training starts at step 1, with local batch size 2, global batch size 8, \
 sequence length 4096, total steps 9
 """
@@ -46,8 +47,9 @@ sequence length 4096, total steps 9
     )
     found = row(written(tmp_path, "titan.log", text), config=config)
     expected = {
-        "layers": "32", "ffn": "14336", "gpu": "h100-96-hbm2e-500w", "gpus": "8", "tp": "2", "dp": "4", "zero": "3", "mbs": "2",
-        "gbs": "8", "seq": "4096", "recompute": "full", "tokens_per_s_per_gpu": "6006.5",
+        "layers": "32", "ffn": "14336", "gpu": "h100-96-hbm2e-500w", "gpus": "8", "tp": "2", "dp": "4",
+        "zero": "3", "mbs": "2", "gbs": "8", "seq": "4096", "recompute": "full",
+        "tokens_per_s_per_gpu": "6006.5",
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
 
@@ -86,7 +88,8 @@ def test_settings_of_torchtitan(tmp_path, change, expected):
 
 @pytest.mark.parametrize(("each", "vp"), [("", "2"), (', "pipeline_parallel_layers_per_stage": 4', "4")])
 def test_interleaved_stages_of_torchtitan(tmp_path, each, vp):
-    """34 layers with embedding and head in stages of 4 are 8.5 stages, 4 on each of 2 ranks; without a number, 2 on each."""
+    """34 layers with embedding and head in stages of 4 are 8.5 stages, 4 on each of 2 ranks;
+    without a number, 2 on each."""
     text = example("torchtitan.log").replace(
         "pp=1, dp_replicate=1, dp_shard=16", "pp=2, dp_replicate=1, dp_shard=8"
     )

@@ -1,4 +1,5 @@
-"""Measuring a machine: ranks, budget, tables, fits to synthetic times, system file; a real run if PyTorch is installed."""
+"""Measuring a machine: ranks, budget, tables, fits to synthetic times, system file;
+a real run if PyTorch is installed."""
 
 import json
 import os
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
+from recorded_ranks import ABOUT
 from traincast.accuracy.logs import read as read_table
 from traincast.accuracy.measure import launcher, system_yaml
 from traincast.accuracy.measure.figures import Figures, errors_by_family, fit_constants
@@ -24,11 +26,6 @@ from traincast.catalog.load import accelerator_called
 from traincast.core.output_files import check_output
 from traincast.ui.cli.main import main
 
-ABOUT = {
-    "device": "Some CPU", "kind": "cpu", "driver": "", "memory_bytes": 16e9, "processors": 2, "cores": 4, "threads": 2, "ranks": 2,
-    "nodes": 1, "host": "here", "launcher": "traincast", "backend": "gloo", "torch": "2.13.0", "system": "Linux 6",
-    "dtypes": ["fp32", "bf16"],
-}  # fmt: skip
 EVERY = tasks("cpu", ("fp32", "bf16"), 2, 1, 16e9)
 
 needs_torch = pytest.mark.skipif(
@@ -123,7 +120,8 @@ class Clock:
 
 
 def spend(every, seconds, cost=0.3):
-    """Return the tasks that a budget chooses if each visit takes `cost` seconds, and the time at the end [s]."""
+    """Return the tasks that a budget chooses if each visit takes `cost` seconds,
+    and the time at the end [s]."""
     clock, done = Clock(), []
     budget = TimeBudget(every, (), seconds, clock)
     while task := budget.next():
@@ -210,7 +208,8 @@ def test_a_row_returns_percentiles_of_its_samples():
 
 
 def test_constants_are_fitted_to_exact_times():
-    """alpha = 3 us and beta = 1/(2 GB/s) from a distant start; c has no effect, and d is bounded below by 2 us."""
+    """alpha = 3 us and beta = 1/(2 GB/s) from a distant start;
+    c has no effect, and d is bounded below by 2 us."""
     V = np.geomspace(1e3, 1e9, 13)
     values, undetermined, _ = fit_constants(
         lambda constants: constants["a"] + V / constants["b"],
@@ -252,7 +251,8 @@ def test_a_network_is_fitted_to_synthetic_times():
 
 
 def test_a_ring_of_two_takes_alpha_and_beta():
-    """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms, over two hops of 40 us."""
+    """By hand: an all-reduce of 8 MB over 2 ranks moves 8 MB over a link of 2 GB/s, 4 ms,
+    over two hops of 40 us."""
     rows = timed([Task("collectives", "allreduce", "fp32", (8_000_000,))], [1.0])
     tiers = [one_protocol(2e9, 40e-6)]
     figures = Figures(ABOUT, rows, software={"collectives.launch_share": 1.0}, tiers=tiers)
@@ -262,13 +262,14 @@ def test_a_ring_of_two_takes_alpha_and_beta():
 def synthetic():
     """Return figures of a machine, and rows with times that the engine predicts."""
     gpu = {
-        "matrix_flops": 400e9, "fp32_flops": 100e9, "matrix_sustained": 0.9, "fp32_sustained": 0.95, "hbm_bandwidth": 20e9,
-        "hbm_sustained": 0.9, "cache_bandwidth": 100e9, "cache_bytes": 8e6, "vector_flops": 40e9, "attention_fa2": 0.7,
-        "attention_backward": 0.9,
+        "matrix_flops": 400e9, "fp32_flops": 100e9, "matrix_sustained": 0.9, "fp32_sustained": 0.95,
+        "hbm_bandwidth": 20e9, "hbm_sustained": 0.9, "cache_bandwidth": 100e9, "cache_bytes": 8e6,
+        "vector_flops": 40e9, "attention_fa2": 0.7, "attention_backward": 0.9,
     }  # fmt: skip
     software = {
-        "kernels.tile": 16.0, "attention.causal_skipping": 0.4, "attention.start": 0.0, "attention.softmax": 10.0,
-        "attention.tail": 0.0, "attention.launch_seconds": 1e-5, "kernels.launch_seconds": 4e-6,
+        "kernels.tile": 16.0, "attention.causal_skipping": 0.4, "attention.start": 0.0,
+        "attention.softmax": 10.0, "attention.tail": 0.0, "attention.launch_seconds": 1e-5,
+        "kernels.launch_seconds": 4e-6,
     }  # fmt: skip
     blank, tiers = [Row(task, (1.0,)) for task in EVERY], [one_protocol(2e9, 40e-6)]
     figures = Figures(ABOUT, blank, accelerator=gpu, software=software, kernel_seconds=1e-6, tiers=tiers)
@@ -435,7 +436,8 @@ def test_only_measuring_loads_pytorch():
 
 @needs_torch
 def test_a_real_machine(tmp_path, capsys):
-    """A few seconds with two ranks: the file predicts, calibrate reads the tables, and no other file is left."""
+    """A few seconds with two ranks: the file predicts, calibrate reads the tables,
+    and no other file is left."""
     path = tmp_path / "out" / "here.yaml"
     main(["measure", "--budget", "6", "--ranks", "2", "--output", str(path), "--json"])
     reply = json.loads(capsys.readouterr().out)
@@ -460,8 +462,8 @@ def test_a_missing_directory_is_created(tmp_path):
 
 
 GPU = ABOUT | {
-    "device": "NVIDIA H100 80GB HBM3", "kind": "cuda", "memory_bytes": 85e9, "processors": 132, "backend": "nccl", "ranks": 16,
-    "nodes": 2, "dtypes": ["bf16", "tf32"],
+    "device": "NVIDIA H100 80GB HBM3", "kind": "cuda", "memory_bytes": 85e9, "processors": 132,
+    "backend": "nccl", "ranks": 16, "nodes": 2, "dtypes": ["bf16", "tf32"],
 }  # fmt: skip
 
 

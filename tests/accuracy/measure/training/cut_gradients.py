@@ -1,4 +1,5 @@
-"""Ranks of `test_gpt.py`: they train sharded and on one rank, and return differences of losses and gradients."""
+"""Ranks of `test_gpt.py`: they train sharded and on one rank,
+and return differences of losses and gradients."""
 
 import os
 
@@ -12,12 +13,13 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 
 GPT = Model(
-    name="tiny", layers=4, hidden=64, heads=4, ffn=256, seq=16, vocab=512, biases=("qkv", "proj", "mlp"), positions="learned",
-    causal=True, dropout=False, inner_dropout=False,
+    name="tiny", layers=4, hidden=64, heads=4, ffn=256, seq=16, vocab=512, biases=("qkv", "proj", "mlp"),
+    positions="learned", causal=True, dropout=False, inner_dropout=False,
 )  # fmt: skip
 GBS = 8
 AXES = {  # axis along which a parameter is sharded
-    "table": 0, "head.weight": 0, "qkv.weight": 1, "qkv.bias": 1, "proj.weight": 1, "fc1.weight": 0, "fc1.bias": 0, "fc2.weight": 1,
+    "table": 0, "head.weight": 0, "qkv.weight": 1, "qkv.bias": 1, "proj.weight": 1, "fc1.weight": 0,
+    "fc1.bias": 0, "fc2.weight": 1,
 }  # fmt: skip
 
 
@@ -43,7 +45,8 @@ def whole_name(name: str, place: MeshPosition, plan: Plan) -> str:
 
 
 def compared(plan: Plan, reference: Trainer, loss: torch.Tensor) -> dict[str, float]:
-    """Return the largest differences of loss and gradients from one rank, gradients relative to their largest element."""
+    """Return the largest differences of loss and gradients from one rank,
+    gradients relative to their largest element."""
     place = MeshPosition.of(plan)
     trainer = Trainer(GPT, plan, GBS, place)
     loss_sum = trainer.forward_backward().clone()

@@ -58,7 +58,8 @@ def test_every_case_of_the_grid_can_be_trained_and_estimated(device, ranks):
 
 
 def test_plans_of_two_ranks():
-    """By hand: gbs 8 over two replicas is one micro-batch of 4 or two of 2; a pipeline of two has 4 or 8 micro-batches."""
+    """By hand: gbs 8 over two replicas is one micro-batch of 4 or two of 2;
+    a pipeline of two has 4 or 8 micro-batches."""
     candidates = list(plans_of_shape(Shape(256, 4, 4, 128, 4096, 8), 2))
     assert [(plan.dp, plan.tp, plan.pp, plan.mbs, plan.zero) for plan in candidates] == [
         (2, 1, 1, 4, 0),
@@ -76,7 +77,8 @@ def test_plans_of_two_ranks():
 
 
 def test_parameters_of_the_estimate_are_those_of_the_gpt():
-    """By hand: 12 e² of matrices, 13 e of biases and norms in a layer; table, positions, head and the last norm."""
+    """By hand: 12 e² of matrices, 13 e of biases and norms in a layer;
+    table, positions, head and the last norm."""
     for shape in CPU_SHAPES:
         e = shape.hidden
         layer = 12 * e * e + 13 * e
@@ -295,7 +297,8 @@ def test_options_of_steps_go_with_step(option, capsys):
     find_spec("torch") is None, reason="needs PyTorch, which is the user's: pip install torch"
 )
 def test_real_steps_of_small_shapes(tmp_path, capsys):
-    """Two ranks train two shapes for a moment; how well they are met says nothing of steps of milliseconds."""
+    """T
+    wo ranks train two shapes for a moment; how well they are met says nothing of steps of milliseconds."""
     table, mine = tmp_path / "steps.csv", tmp_path / "mine.yaml"
     shapes = "64x2x2x32x128x4,32x2x2x32x128x4"
     files = ["--output", str(table), "--calibrated", str(mine)]
