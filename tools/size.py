@@ -16,7 +16,7 @@ BUDGET = {  # lines, Python and other text together
     "times": 2800,
     "step": 3500,
     "planner": 4500,
-    "launch": 6500,
+    "launch": 5200,
     "analysis": 3600,
     "accuracy": 10000,
     "ui": 14500,

@@ -129,13 +129,7 @@ def _in_rank_order(plan: Plan, system: System) -> bool:
 
 
 def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
-    """Build the model of facts.
-
-    Raises
-    ------
-    InputError
-        If facts are missing or contradict each other, or the layers with experts follow no supported pattern.
-    """
+    """Build the model of facts; raise an `InputError` if some are missing or contradict each other."""
     absent = [key for key in ("layers", "hidden", "heads", "ffn", "seq") if facts.get(key) is None]
     if absent:
         raise InputError(name, [f"{key}: missing" for key in absent])
@@ -170,11 +164,6 @@ def _pattern_fields(part: str, facts: Mapping[str, Any]) -> dict[str, Any]:
 def dense_layers_and_step(layers: Sequence[int], total: int) -> tuple[int, int]:
     """Return the number of dense layers before the first, and the step between, layers that have experts.
 
-    Raises
-    ------
-    InputError
-        If they are not every n-th layer after the leading dense ones.
-
     Examples
     --------
     >>> dense_layers_and_step((4, 5, 6), 6), dense_layers_and_step((2, 4, 6), 6)
@@ -190,13 +179,7 @@ def dense_layers_and_step(layers: Sequence[int], total: int) -> tuple[int, int]:
 
 
 def plan_from_facts(facts: Mapping[str, Any], model: Model) -> Plan:
-    """Build the plan of facts; its placement is chosen later.
-
-    Raises
-    ------
-    InputError
-        If knobs or choices are invalid.
-    """
+    """Build the plan of facts; its placement is chosen later."""
     arguments = _arguments(Plan, facts)
     without_effect = ["cp_kind", "ulysses"] if arguments.get("cp", 1) == 1 else []
     without_effect += ["schedule"] if arguments.get("pp", 1) == 1 else []

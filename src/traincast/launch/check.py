@@ -292,19 +292,8 @@ def expressible_space(
 ) -> tuple[Framework, dict[str, Any]]:
     """Return the choices that a format can express and its framework runs, and knobs that are locked at 1.
 
-    Parameters
-    ----------
-    form : Format
-        The format.
-    model : Model
-        The model: some choices can be expressed for models with experts only.
-    locked : mapping of str to value
-        Locked choices, and `stack`, the name of the software stack.
-
-    Returns
-    -------
-    (Framework, dict of str to int)
-        The space, and locks of a search.
+    `locked` has the locked choices, and the software stack by name as `stack`. Some choices can be expressed
+    for models with experts only.
     """
 
     def runs(name: str, value: Any) -> bool:

@@ -99,13 +99,7 @@ class Format:
 
 
 def complete_facts(facts: Facts) -> Facts:
-    """Return facts with those that follow: data-parallel replicas or accelerators, and the batch.
-
-    Raises
-    ------
-    InputError
-        If a degree is 0, or degrees do not divide the number of accelerators.
-    """
+    """Return facts with those that follow: data-parallel replicas or accelerators, and the batch."""
     completed = dict(facts)
     below_one = [name for name in POSITIVE_FACTS if completed.get(name, 1) < 1]
     if below_one:
@@ -128,13 +122,7 @@ def complete_facts(facts: Facts) -> Facts:
 
 
 def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
-    """Return model, plan and global batch of facts; the given model where facts do not describe one.
-
-    Raises
-    ------
-    InputError
-        If something is missing or invalid.
-    """
+    """Return model, plan and global batch of facts; the given model where facts do not describe one."""
     facts = complete_facts(facts)
     transformer = model_from_facts(facts, name) if model is None else model
     return transformer, plan_from_facts(facts, transformer), facts["gbs"]

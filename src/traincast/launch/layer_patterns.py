@@ -13,11 +13,6 @@ MAX_LAYERS: Final = 1 << 16  # of a pattern or layout; keeps expansion of repeat
 def marked_layers(text: str, layers: int) -> tuple[int, ...]:
     """Return the layers that a pattern marks with 1: ``"3"`` is every third, or ``"([0]*3+[1]*58)"``.
 
-    Raises
-    ------
-    InputError
-        If it is not such a pattern.
-
     Examples
     --------
     >>> marked_layers("2", 6), marked_layers("([0]*1+[1]*2)*2", 6)
@@ -89,11 +84,6 @@ def layout_text(chunks: Sequence[int], mtp: int = 0) -> str:
 
 def layout_chunks(text: str) -> tuple[int, ...]:
     """Return the number of layers of every chunk of a layout.
-
-    Raises
-    ------
-    InputError
-        If it is not a layout.
 
     Examples
     --------

@@ -137,10 +137,7 @@ def write_moe_layers(facts: Facts) -> Values:
 def read_moe_layers(settings: Settings) -> Facts:
     """Read which layers have experts: with a frequency n the first of every n in Megatron-LM, here the last.
 
-    Raises
-    ------
-    InputError
-        If n does not divide the layers, as then their number would differ.
+    If n does not divide the layers, their number would differ, which is refused.
     """
     layers = settings.count(*LAYERS)
     if not settings.count("num_experts") or not layers:
@@ -210,13 +207,7 @@ def read_chunks(settings: Settings) -> Facts:
 
 
 def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[bool]) -> tuple[int, ...]:
-    """Return the layers of chunks: even, fewer in first and last where embedding and loss count, or as set.
-
-    Raises
-    ------
-    InputError
-        If the remaining layers do not divide evenly.
-    """
+    """Return the layers of chunks: even, fewer at the ends where embedding and loss count, or as set."""
     first, last = (settings.count(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
     chunks = [0] * (pp * vp)
     for stage, number in ((0, first), (pp - 1, last)):

@@ -87,10 +87,7 @@ class Reading:
 def read(path: str | Path, formats: Mapping[str, Format], form: str | None = None) -> Reading:
     """Read a launch script or a configuration, in the format named, or else detected from its content.
 
-    Raises
-    ------
-    InputError
-        If it is unreadable, of no known format, trains something other than a decoder, or has invalid values.
+    An `InputError` says that it is unreadable, of no known format, trains no decoder, or has invalid values.
     """
     if form is not None and form not in formats:
         raise unknown_name_error("format", form, formats)
@@ -172,21 +169,7 @@ def complete_launch(
 ) -> tuple[Reading, Model, Plan, int]:
     """Return the reading with all assumptions, and its model, plan and global batch.
 
-    Parameters
-    ----------
-    reading : Reading
-        The file.
-    model : Model, optional
-        The model; the sequence length of the file takes precedence.
-    gpus, gbs : int, optional
-        Accelerators and global batch [sequences], where the file does not give them.
-    knobs : mapping of str to value
-        Knobs and choices of the plan that the file does not set.
-
-    Raises
-    ------
-    InputError
-        If something is missing or invalid; all mistakes at once.
+    Arguments take precedence over the file, except for its sequence length. All mistakes are raised at once.
     """
     facts, assumed = dict(reading.facts), list(reading.assumed)
     errors = ErrorCollector(reading.path)
@@ -241,13 +224,7 @@ def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Mode
 
 
 def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model], assumed: list[str]) -> int:
-    """Return the vocabulary size [tokens] of a known tokenizer, or of catalogue models of the same sizes.
-
-    Raises
-    ------
-    InputError
-        If there is none, or more than one.
-    """
+    """Return the vocabulary size [tokens] of a known tokenizer, or of catalogue models of the same sizes."""
     tokenizer = str(reading.settings.get("tokenizer_type"))
     if tokenizer in VOCABULARY_SIZES:
         assumed.append(f"vocabulary of {VOCABULARY_SIZES[tokenizer]:,} tokens, that of {tokenizer}")

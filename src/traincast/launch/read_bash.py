@@ -63,27 +63,15 @@ ARITHMETIC: Final[dict[type, Callable[[int, int], int]]] = {
 
 @dataclass
 class Script:
-    """Variables and commands of a script, collected statement by statement.
+    """Variables and commands of a script, collected statement by statement."""
 
-    Parameters
-    ----------
-    values : dict of str to list of str
-        Variables and arrays.
-    commands : list of list of str
-        Words of every command.
-    reassigned : set of str
-        Variables that are set to different values, or under a condition.
-    depth : int
-        Nesting depth of conditions at the statement.
-    first_only : str
-        A variable of which only the first, unconditional assignment counts.
-    """
-
-    values: dict[str, list[str]] = field(default_factory=dict)
-    commands: list[list[str]] = field(default_factory=list)
-    reassigned: set[str] = field(default_factory=set)
-    depth: int = 0
-    first_only: str = ""
+    values: dict[str, list[str]] = field(default_factory=dict)  # of variables and arrays
+    commands: list[list[str]] = field(default_factory=list)  # words of every command
+    reassigned: set[str] = field(
+        default_factory=set
+    )  # variables set to different values, or under a condition
+    depth: int = 0  # nesting depth of conditions at the statement
+    first_only: str = ""  # a variable of which only the first, unconditional assignment counts
 
     def set(self, name: str, words: list[str], append: bool) -> None:
         """Set a variable, or append to it."""

@@ -6,14 +6,13 @@ from itertools import combinations
 from typing import Any, Final, TypeAlias
 
 from traincast.core.errors import InputError
-from traincast.core.knobs import chunks
+from traincast.core.knobs import VIRTUAL_STAGES, chunks
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.launch.canonical import PLACEMENT_KNOBS, Facts, launch_facts
 from traincast.launch.format import Format, not_expressed
 from traincast.planner.framework_spaces import UNPIPELINED, Framework
 from traincast.step.estimate import Estimate, estimate
-from traincast.times.pipeline.schedules import SCHEDULES
 
 MAX_PAIRED_CHANGES: Final = 14  # fastest single changes that are tried in pairs
 MAX_TRIPLE_SHARE: Final = 0.99  # of the best pair's step; a third change is advised only below it
@@ -97,7 +96,7 @@ def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[Setti
     choices: list[tuple[str, Iterable[Any]]] = []
     if model.experts is not None and plan.tp > 1:
         choices += [("etp", [1 if plan.etp > 1 else plan.tp])]
-    if plan.pp > 1 and space.interleaved and SCHEDULES[plan.schedule].virtual_stages is None:
+    if plan.pp > 1 and space.interleaved and VIRTUAL_STAGES[plan.schedule] is None:
         layers = model.layers // plan.pp
         choices += [("vp", [vp for vp in range(1, layers + 1) if vp != plan.vp and layers % vp == 0])]
     for name, values in space.choices.items():
@@ -110,17 +109,7 @@ def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[Setti
 
 
 class ChangeTester:
-    """Estimator of changes of one launch.
-
-    Parameters
-    ----------
-    est : Estimate
-        The estimate of the unchanged plan.
-    form : Format
-        The format of the launch.
-    stack : str
-        Name of the software stack that its settings choose.
-    """
+    """Estimator of changes of one launch, which its format writes and a software stack, by name, runs."""
 
     def __init__(self, est: Estimate, form: Format, stack: str):
         self.est, self.form, self.plan, self.stack = est, form, est.plan, stack

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from traincast.catalog.load import load_model
 from traincast.core.errors import InputError
+from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.launch.canonical import Facts, model_facts
 from traincast.launch.settings import Settings, not_allowed, whole_number
 from traincast.launch.table import Values, load_document
-from traincast.times.pipeline.schedules import SCHEDULES
 
 FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = load_document("torchtitan")["flavours"]
 MODELS: Final = {  # (name, flavour) of torchtitan -> model of the catalogue
@@ -25,7 +25,7 @@ DEGREES: Final[Mapping[str, str]] = {  # column of a table of runs -> name of th
     "shard": "data_parallel_shard_degree",
 }
 INTERLEAVED: Final = "Interleaved1F1B"
-SCHEDULE_NAMES: Final[Mapping[str, str]] = {  # of torchtitan -> schedule
+SCHEDULE_NAMES: Final[Mapping[str, ScheduleName]] = {  # of torchtitan -> schedule
     "1F1B": "1f1b",
     "GPipe": "gpipe",
     "ZBVZeroBubble": "zb-v",
@@ -149,7 +149,7 @@ def _module_names(chunks: tuple[int, ...], head: str) -> list[list[str]]:
 
 def _default_chunks(name: str) -> int:
     """Return the model chunks of a stage with a schedule, where no modules are listed."""
-    return 2 if name == INTERLEAVED else SCHEDULES[SCHEDULE_NAMES[name]].virtual_stages or 1
+    return 2 if name == INTERLEAVED else VIRTUAL_STAGES[SCHEDULE_NAMES[name]] or 1
 
 
 def _write_pipeline(facts: Facts, head: str) -> Values:

@@ -106,13 +106,7 @@ def _call(section: str, values: Values) -> Iterable[str]:
 
 
 def read(text: str) -> Settings:
-    """Read the settings of a module.
-
-    Raises
-    ------
-    InputError
-        If it is not Python, or describes more than one run.
-    """
+    """Read the settings of a module; raise an `InputError` if it is not Python, or describes several runs."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

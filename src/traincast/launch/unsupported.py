@@ -36,24 +36,12 @@ class UnsupportedProgram:
 
 @dataclass(frozen=True)
 class UnsupportedTraining:
-    """Training other than pre-training of decoder-only models.
+    """Training other than pre-training of decoder-only models."""
 
-    Parameters
-    ----------
-    title : str
-        Its name in messages.
-    settings : tuple of str
-        Names of settings that only it has; ``*`` stands for anything.
-    programs : str
-        Pattern of the programs that train it.
-    values : mapping of str to str
-        Patterns of values that only it has, by setting.
-    """
-
-    title: str
-    settings: tuple[str, ...]
-    programs: str
-    values: Mapping[str, str] = field(default_factory=dict)
+    title: str  # in messages
+    settings: tuple[str, ...]  # names that only it has; * stands for anything
+    programs: str  # pattern of the programs that do it
+    values: Mapping[str, str] = field(default_factory=dict)  # patterns of values that only it has, by setting
 
     def signs(
         self, words: Iterable[str], settings: Mapping[str, Any], spelled: Callable[[str], str]
@@ -107,19 +95,7 @@ def check_program(text: str, path: str) -> None:
 def check_training_kind(
     words: Sequence[str], settings: Mapping[str, Any], path: str, spelled: Callable[[str], str] = str
 ) -> None:
-    """Raise an `InputError` with its signs if a training is not pre-training of a decoder-only model.
-
-    Parameters
-    ----------
-    words : sequence of str
-        Words of the commands.
-    settings : mapping of str to value
-        All settings.
-    path : str
-        The file, for the message.
-    spelled : callable
-        Returns a setting's name as the framework spells it.
-    """
+    """Raise an `InputError` with its signs if a training is not pre-training of a decoder-only model."""
     for kind in UNSUPPORTED_TRAININGS:
         signs = list(dict.fromkeys(kind.signs(words, settings, spelled)))
         if signs:
