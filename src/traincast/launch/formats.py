@@ -35,23 +35,18 @@ READ_BY_FLAGS: Final = (
 )
 
 
-def _with_written_file(megatron_rules: UnreadRules, rules: UnreadRules) -> UnreadRules:
+def _with_written_file(rules: UnreadRules, deepspeed_rules: UnreadRules) -> UnreadRules:
     """Return Megatron-LM's rules with those of a DeepSpeed configuration that the script itself writes."""
-
-    def in_file(names: Iterable[str]) -> tuple[str, ...]:
-        return tuple(f"deepspeed_config.{name}" for name in names)
-
     offloaded = UnreadEffect("offloading to the host", tuple(deepspeed.OFFLOAD.values()), neutral=("none",))
-    matter = (
-        replace(
-            effect, settings=in_file(effect.settings), needs="".join(in_file(filter(None, [effect.needs])))
-        )
-        for effect in (*rules.matter, offloaded)
-    )
+    written = replace(
+        deepspeed_rules,
+        matter=(*deepspeed_rules.matter, offloaded),
+        harmless=(*deepspeed_rules.harmless, *READ_BY_FLAGS),
+    ).renamed(lambda name: (f"deepspeed_config.{name}",))
     return UnreadRules(
-        (*megatron_rules.matter, *matter),
-        (*megatron_rules.small, *in_file(rules.small)),
-        (*megatron_rules.harmless, *in_file((*rules.harmless, *READ_BY_FLAGS))),
+        (*rules.matter, *written.matter),
+        (*rules.small, *written.small),
+        (*rules.harmless, *written.harmless),
     )
 
 

@@ -59,15 +59,9 @@ HARMLESS_SECTIONS: Final = (
 
 def unread_rules(rules: UnreadRules) -> UnreadRules:
     """Return Megatron-LM's rules on settings that no row reads: here they may stand in any section."""
-
-    def in_any_section(names: tuple[str, ...]) -> tuple[str, ...]:
-        return (*names, *(f"*.{name}" for name in names))
-
-    return UnreadRules(
-        tuple(replace(effect, settings=in_any_section(effect.settings)) for effect in rules.matter),
-        in_any_section(rules.small),
-        (*in_any_section(rules.harmless), *(f"{section}.*" for section in HARMLESS_SECTIONS), "recipe"),
-    )
+    in_sections = rules.renamed(lambda name: (name, f"*.{name}"))
+    sections = (f"{section}.*" for section in HARMLESS_SECTIONS)
+    return replace(in_sections, harmless=(*in_sections.harmless, *sections, "recipe"))
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:

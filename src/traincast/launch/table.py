@@ -16,7 +16,7 @@ Where a framework has several formats, a row with `only`, and texts by format, b
 """
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
@@ -190,22 +190,16 @@ def load_table(name: str, conversions: ModuleType, form: str) -> Table:
     def of_format(text: str | Mapping[str, str]) -> Any:
         return text.get(form) if isinstance(text, Mapping) else text
 
+    def rows_of(section: Mapping[str, Any]) -> Iterator[Row]:
+        for facts, specs in section.items():
+            for spec in specs if isinstance(specs, list) else [specs]:
+                values = {key: value for key, value in spec.items() if key not in ("only", "by")}
+                if spec.get("only", form) == form:
+                    yield _row(facts, values, of_format(spec.get("by")), conversions)
+
     document = load_document(name)
-    sections = {
-        section: tuple(
-            _row(
-                fact,
-                {key: of_format(value) if key == "by" else value for key, value in spec.items()},
-                conversions,
-            )
-            for fact, specs in rows.items()
-            for spec in (specs if isinstance(specs, list) else [specs])
-            if spec.get("only", form) == form
-        )
-        for section, rows in document["rows"].items()
-    }
-    unread = document["unread"]
-    harmless = unread["harmless"]
+    sections = {section: tuple(rows_of(rows)) for section, rows in document["rows"].items()}
+    unread, harmless = document["unread"], document["unread"]["harmless"]
     return Table(
         **{key: of_format(document[key]) for key in ("title", "ending", "sign", "source")},
         rows={section: rows for section, rows in sections.items() if rows},
@@ -243,9 +237,8 @@ def _effect(spec: Mapping[str, str]) -> UnreadEffect:
     return UnreadEffect(**{**spec, **lists})  # type: ignore[arg-type]
 
 
-def _row(facts: str, spec: Mapping[str, Any], conversions: ModuleType) -> Row:
-    """Return a row of its specification."""
-    spec = {key: value for key, value in spec.items() if key != "only"}
+def _row(facts: str, spec: Mapping[str, Any], by: str | None, conversions: ModuleType) -> Row:
+    """Return a row of its specification, `by` functions with this name where it is computed."""
     source = spec.get("source", "")
     if facts == "always":
         return ComputedRow(tuple(spec), (), _nothing, lambda _: dict(spec), "always")
@@ -253,19 +246,15 @@ def _row(facts: str, spec: Mapping[str, Any], conversions: ModuleType) -> Row:
         return _choice_row(facts, spec, source)
     if "settings" not in spec:
         return ValueRow(facts, **{**spec, "older": tuple(spec.get("older", "").split()), "source": source})
-    names, settings, by = tuple(facts.split()), tuple(spec["settings"].split()), spec.get("by")
+    names, settings = tuple(facts.split()), tuple(spec["settings"].split())
 
-    def write(facts: Facts) -> Values:
+    def write_first(facts: Facts) -> Values:
         return {settings[0]: facts[names[0]]} if by and names[0] in facts else {}
 
-    return ComputedRow(
-        names,
-        settings,
-        getattr(conversions, f"write_{by}", write),
-        getattr(conversions, f"read_{by}", _nothing),
-        spec.get("note", ""),
-        source,
-    )
+    write, read = (getattr(conversions, f"{verb}_{by}", None) for verb in ("write", "read"))
+    if by and not write and not read:
+        raise AttributeError(f"{conversions.__name__} has no read_{by} or write_{by}")
+    return ComputedRow(names, settings, write or write_first, read or _nothing, spec.get("note", ""), source)
 
 
 def _choice_row(fact: str, spec: Mapping[str, Any], source: str) -> ChoiceRow:

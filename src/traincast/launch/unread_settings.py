@@ -1,8 +1,8 @@
 """Settings of a launch that no row of its table reads: which of them matter for time or memory."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -66,6 +66,20 @@ class UnreadRules:
     suspect: tuple[
         str, ...
     ] = ()  # taken to matter where unlisted, as are names with a word of `SUSPECT_WORDS`
+
+    def renamed(self, names_of: Callable[[str], tuple[str, ...]]) -> "UnreadRules":
+        """Return these rules with other names of settings, by which a format spells them."""
+
+        def renamed(names: Iterable[str]) -> tuple[str, ...]:
+            return tuple(new for name in names for new in names_of(name))
+
+        matter = (
+            replace(
+                effect, settings=renamed(effect.settings), needs=effect.needs and names_of(effect.needs)[0]
+            )
+            for effect in self.matter
+        )
+        return UnreadRules(tuple(matter), renamed(self.small), renamed(self.harmless))
 
     def sorted(self, settings: Settings, known: frozenset[str]) -> UnreadSettings:
         """Sort the settings of a file by their effect; `known` ones are listed only where they matter."""

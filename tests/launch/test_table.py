@@ -1,0 +1,52 @@
+"""Tables of launch formats: every key of a row is known, and every computed row has its functions."""
+
+import types
+
+import pytest
+
+from traincast.launch import accelerate, deepspeed, megatron, nanotron, torchtitan
+from traincast.launch.formats import FORMATS
+from traincast.launch.table import load_document, load_table
+
+TABLES = {
+    "accelerate": accelerate,
+    "deepspeed": deepspeed,
+    "megatron": megatron,
+    "nanotron": nanotron,
+    "torchtitan": torchtitan,
+}
+KEYS = {
+    *("only", "source", "setting", "older", "default", "always", "needs", "least"),
+    *("words", "write", "read", "others", "strict", "by", "note", "settings"),
+}
+
+
+def specifications(document):
+    """Return every row of a document that is not of constants."""
+    for section in document["rows"].values():
+        for facts, rows in section.items():
+            if facts != "always":
+                yield from rows if isinstance(rows, list) else [rows]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_have_no_unknown_keys(name):
+    for row in specifications(load_document(name)):
+        assert row.keys() <= KEYS
+        assert not row.keys() & {"only"} or row["only"] in FORMATS
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_conversion_stands_in_the_table(name):
+    """A function `read_NAME` or `write_NAME` that no row names would never be called."""
+    named = set()
+    for row in specifications(load_document(name)):
+        by = row.get("by", "")
+        named |= set(by.values()) if isinstance(by, dict) else {by}
+    functions = {function for function in vars(TABLES[name]) if function.startswith(("read_", "write_"))}
+    assert {function.partition("_")[2] for function in functions} == named - {""}
+
+
+def test_a_row_without_its_functions_is_refused():
+    with pytest.raises(AttributeError, match="has no read_"):
+        load_table("nanotron", types.ModuleType("empty"), "nanotron")
