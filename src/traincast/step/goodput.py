@@ -62,6 +62,5 @@ def goodput(interval: Column, write: Column, restart: Column, mtbf: Column) -> C
     job, M [s].
     """
     segment = (interval + write) / mtbf
-    return plain(
-        interval / mtbf * np.exp(-(restart / mtbf + segment)) / -np.expm1(-segment)
-    )  # cannot overflow
+    # cannot overflow
+    return plain(interval / mtbf * np.exp(-(restart / mtbf + segment)) / -np.expm1(-segment))

@@ -55,9 +55,8 @@ class Footprint:
         for op in operations:
             peak = maximum(peak, op.peak_bytes) if nonzero(op.peak_bytes) else peak
         live = 0 * saved + total(op.recomputed_bytes for op in operations)
-        if (
-            "full" in plan.recomputed
-        ):  # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
+        # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
+        if "full" in plan.recomputed:
             recomputed = total(
                 op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input
             )
@@ -94,9 +93,8 @@ def devices_memory(
     for i, position in enumerate(stages.position):
         parts = states(footprints, plan, stages.stored_parts[i], assumed)
         saved = _sum(footprints, stages.executed_parts[i], "saved") * flight(plan.pp, position, nm, plan.vp)
-        if "activations" in words(
-            plan.offload
-        ):  # those of two layers are on the device, one at work and one on its way
+        # those of two layers are on the device, one at work and one on its way
+        if "activations" in words(plan.offload):
             saved = minimum(saved, 2 * _largest(footprints, stages.stored_parts[i], "saved"))
         parts["activations"] = saved
         parts["logits"] = _largest(
@@ -112,9 +110,8 @@ def devices_memory(
             * (assumed.memory.vocabulary_gradient_bytes / 2)
             * assumed.memory.element_bytes
         )
-        live = _largest(
-            footprints, stages.stored_parts[i], "live"
-        )  # in backward, when the logits are gone: the larger of the two counts
+        # in backward, when the logits are gone: the larger of the two counts
+        live = _largest(footprints, stages.stored_parts[i], "live")
         parts["workspace"] = maximum(live - parts["logits"], 0 * live) + matrix
         parts["reserved"] = assumed.memory.allocator_share * total(
             column for name, column in parts.items() if name != "buffers"
@@ -145,13 +142,11 @@ def states(
     weights = kept(
         2 * recipe.width if plan.zero < 3 or assumed.memory.stores_sharded_copy else 0.0, plan.zero >= 3
     )
-    if (
-        recipe.copies and assumed.memory.saves_casts
-    ):  # of what is multiplied in low precision, which the vocabulary's matrices are not
+    # of what is multiplied in low precision, which the vocabulary's matrices are not
+    if recipe.copies and assumed.memory.saves_casts:
         layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
-        both_layouts = (
-            recipe.rate == "fp8" and not assumed.memory.stores_16bit_weights
-        )  # by rows and by columns, in the place of 16 bits
+        # by rows and by columns, in the place of 16 bits
+        both_layouts = recipe.rate == "fp8" and not assumed.memory.stores_16bit_weights
         weights = weights + kept(
             2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies, plan.zero >= 3, layers
         )

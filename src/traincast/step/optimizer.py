@@ -17,13 +17,11 @@ def optimizer_seconds(
         return 0.0
     gpu, element_scale = system.accelerator, assumed.memory.element_bytes / 2  # 16 bits have two bytes
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)
-    updated = (
-        sum_of(costs, stored, "weights") / n + sum_of(costs, stored, "expert_weights") / n_experts
-    )  # parameters this rank updates
+    # parameters this rank updates
+    updated = sum_of(costs, stored, "weights") / n + sum_of(costs, stored, "expert_weights") / n_experts
     states = plan.recipe.master + plan.optimizer.state
-    moved = (
-        2 * updated * element_scale * (states + plan.gradient_bytes + plan.recipe.width)
-    )  # states read and written; gradients read twice
+    # states read and written; gradients read twice
+    moved = 2 * updated * element_scale * (states + plan.gradient_bytes + plan.recipe.width)
     if "optimizer" in words(plan.offload):  # gradients go to the host, which updates, and weights come back
         copied = updated * element_scale * (plan.gradient_bytes + 2 * plan.recipe.width)
         return copied / gpu.host_link + moved / assumed.host.memory_bandwidth

@@ -147,9 +147,8 @@ def _parts_before_layers(model: Model) -> dict[str, int]:
 def _parts_after_layers(model: Model, pipelined: bool) -> dict[str, int]:
     """Count the parts after the last layer."""
     ends = {} if model.vocab is None and model.patch is None else {"head": 1}
-    if (
-        (model.tied or model.mtp) and model.vocab is not None and pipelined
-    ):  # a copy of the embedding's weights
+    # a copy of the embedding's weights
+    if (model.tied or model.mtp) and model.vocab is not None and pipelined:
         ends["tied"] = 1
     return ends | ({"mtp": model.mtp} if model.mtp else {})
 

@@ -218,9 +218,8 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
     known = known or errors()
     stack = DEFAULT_STACK if stack == CALIBRATED else stack
     ninety = known.memory_stacks.get(stack, float(np.hypot(known.memory, known.memory_new_stack)))
-    spread = (
-        np.log(19) * np.log(capacity / nbytes) / ninety
-    )  # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
+    # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
+    spread = np.log(19) * np.log(capacity / nbytes) / ninety
     return plain(0.5 + 0.5 * np.tanh(spread / 2))
 
 

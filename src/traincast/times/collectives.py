@@ -105,19 +105,16 @@ def _unscaled_curve(
     hops = fast.latency * (n - domains(n, near[0]))  # the ring has n - 1 of them
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
         crossed = is_group(domains(beyond, within))
-        ports = 1 + (tier.ports * within - 1) * is_group(
-            within
-        )  # a member alone in its domain uses one port, several use all
+        # a member alone in its domain uses one port, several use all
+        ports = 1 + (tier.ports * within - 1) * is_group(within)
         per_byte = maximum(per_byte, crossed / (ports * achieved_bandwidth(tier)))
         hops = hops + tier.latency * (domains(n, within) - domains(n, beyond))
     a: Column = 1.0
     if kind == "all-reduce":
-        one_tier = (
-            assumed.collectives.all_reduce_passes_in_domain
-        )  # erratum 3: the published model passed once
-        a = (
-            one_tier + (2.0 - one_tier) * is_group(domains(n, near[0])) * inside
-        )  # 2 passes: reduce-scatter, then all-gather
+        # erratum 3: the published model passed once
+        one_tier = assumed.collectives.all_reduce_passes_in_domain
+        # 2 passes: reduce-scatter, then all-gather
+        a = one_tier + (2.0 - one_tier) * is_group(domains(n, near[0])) * inside
     c = is_group(n) if kind in ("broadcast", "reduce") else (n - 1) / n
     return AlphaBeta(hops, a * c * per_byte)
 

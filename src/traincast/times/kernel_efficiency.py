@@ -16,9 +16,8 @@ from traincast.core.system import Accelerator
 from traincast.operations.operation import Fused, Gemm, PassCount, Unit, total
 
 REFERENCE_HEAD_WIDTH: Final = 128  # width of heads that the rates of fused attention are given for
-MAX_ROW_IMBALANCE: Final = (
-    2  # keys of the longest row relative to the mean one, of a causal mask; of a window hardly more than 1
-)
+# keys of the longest row relative to the mean one, of a causal mask; of a window hardly more than 1
+MAX_ROW_IMBALANCE: Final = 2
 TILE_FRACTION: Final = 2  # results narrower than a tile have tiles of 1/2 its edge
 
 

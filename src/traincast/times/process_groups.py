@@ -74,9 +74,8 @@ def _members_per_domain(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Co
             spread[axis] = _largest_fitting_divisor(getattr(plan, axis) / fast[axis], room)
             room = room / spread[axis]
         in_domain = {axis: spread[axis] * fast[axis] for axis in names}
-        if (
-            names[-1] == "pp"
-        ):  # ranks of a stage, numbered before pp, fill the domain, so experts may have all of it
+        # ranks of a stage, numbered before pp, fill the domain, so experts may have all of it
+        if names[-1] == "pp":
             in_domain["stage"] = _largest_fitting_divisor(plan.ep * plan.etp, fast_domains * fast["stage"])
         else:
             in_domain["stage"] = spread["tp"] * spread["cp"] * spread["dp"] * fast["stage"]

@@ -30,9 +30,8 @@ def slowest_stage_link(message: Column, stages: Group, system: System, assumed: 
     slowest: Column = within * minimum(inner, 1)
     for count, seconds in outer:
         slowest = maximum(slowest, seconds * minimum(count, 1))
-    has_near_neighbour = is_group(
-        stages.near[0]
-    )  # 1 if the stage on its other side is in the same domain, else 0
+    # 1 if the stage on its other side is in the same domain, else 0
+    has_near_neighbour = is_group(stages.near[0])
     return (
         ((1 + (1 - has_near_neighbour)) * slowest + has_near_neighbour * within)
         / 2
@@ -45,9 +44,8 @@ def _links(
 ) -> list[tuple[Column, Column]]:
     """Return the number of links across each tier, the innermost first, and the time of each [s]."""
     pp, near = stages
-    counted = 1 - (1 - assumed.collectives.slow_pipeline_links) * is_group(
-        near[0]
-    )  # erratum 2: the published model left some out
+    # erratum 2: the published model left some out
+    counted = 1 - (1 - assumed.collectives.slow_pipeline_links) * is_group(near[0])
     links = [(pp - domains(pp, near[0]), point_to_point(message, system.fast, assumed, inner=True))]
     for tier, within, beyond in zip(system.tiers[1:], near, (*near[1:], pp), strict=True):
         links.append(
