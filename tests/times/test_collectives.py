@@ -171,9 +171,12 @@ def test_a_tree_takes_over_where_domains_are_many():
         at = Group(nodes, (1.0,))
         gain = []
         for V in (most / 2, most * 3):
-            ways = protocols("all-reduce", at, SYSTEMS["perlmutter"].tiers, BENCHMARK.collectives).ways
+            algorithms = protocols(
+                "all-reduce", at, SYSTEMS["perlmutter"].tiers, BENCHMARK.collectives
+            ).algorithms
             ring, tree = (
-                min(float(way.seconds(V, sqrt(V))) for way in some) for some in (ways[:2], ways[2:])
+                min(float(way.seconds(V, sqrt(V))) for way in some)
+                for some in (algorithms[:2], algorithms[2:])
             )
             gain.append(tree < ring)
         assert gain == [True, False]

@@ -135,11 +135,11 @@ def states(
     recipe, offloaded, element_scale = plan.recipe, words(plan.offload), assumed.memory.element_bytes / 2
     n, n_experts = plan.shards, plan.expert_shards
 
-    def kept(each: float, sharded: bool, parts: Counts = counts) -> Column:
+    def size(each: float, sharded: bool, parts: Counts = counts) -> Column:
         dense, experts = _sum(footprints, parts, "weights"), _sum(footprints, parts, "expert_weights")
         return each * element_scale * (dense / n + experts / n_experts if sharded else dense + experts)
 
-    weights = kept(
+    weights = size(
         2 * recipe.width if plan.zero < 3 or assumed.memory.stores_sharded_copy else 0.0, plan.zero >= 3
     )
     # of what is multiplied in low precision, which the vocabulary's matrices are not
@@ -147,14 +147,14 @@ def states(
         layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
         # by rows and by columns, in the place of 16 bits
         both_layouts = recipe.rate == "fp8" and not assumed.memory.stores_16bit_weights
-        weights = weights + kept(
+        weights = weights + size(
             2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies, plan.zero >= 3, layers
         )
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
-    optimizer = kept(recipe.master + plan.optimizer.state, plan.zero >= 1)
+    optimizer = size(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,
-        "gradients": kept(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2),
+        "gradients": size(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2),
         "optimizer": 0 * optimizer if "optimizer" in offloaded else optimizer,
     }
 

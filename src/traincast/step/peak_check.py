@@ -23,7 +23,7 @@ LOWER_PRECISIONS: Final[tuple[Rate, ...]] = ("16-bit", "fp8", "fp4")
 class Suspect:
     """A mistake that would explain a utilisation above 100 %."""
 
-    told: str  # the mistake in words, with its numbers
+    question: str  # the mistake in words, with its numbers
     factor: float  # factor by which it makes the utilisation too large
 
 
@@ -67,7 +67,7 @@ def _refusal(
         if MIN_CORRECTED_SHARE <= share / suspect.factor <= 1
     ]
     suspects.sort(key=lambda suspect: _log_distance(suspect, time, predicted))
-    lines = [f"{suspect.told} ({name} {share / suspect.factor:.1%})" for suspect in suspects]
+    lines = [f"{suspect.question} ({name} {share / suspect.factor:.1%})" for suspect in suspects]
     if suspects and _log_distance(suspects[0], time, predicted) <= log(LIKELY_RATIO):
         lines[0] = f"most likely {lines[0]}"
     lines += [f"more GPUs than the {gpus:,} of the plan: at least {ceil(gpus * share):,}"]

@@ -76,22 +76,22 @@ class Protocols(NamedTuple):
     """Time of a collective over its volume: start-up and the fastest algorithm."""
 
     launch: Column  # start-up [s]
-    ways: tuple[Algorithm, ...]  # algorithms that the library chooses among
+    algorithms: tuple[Algorithm, ...]  # those that the library chooses among
 
     def seconds(self, V: Column) -> Column:
         """Return the time for a volume V [byte]; 0 for an empty one [s]."""
         root = sqrt(V)
         return (
-            self.launch + reduce(minimum, (algorithm.seconds(V, root) for algorithm in self.ways))
+            self.launch + reduce(minimum, (algorithm.seconds(V, root) for algorithm in self.algorithms))
         ) * sign(V)
 
     def streaming(self, V: Column) -> Column:
         """Return the time of a volume V over the slowest link of a ring, without latency [s]."""
-        return V * self.ways[1].per_byte
+        return V * self.algorithms[1].per_byte
 
     def scaled(self, factor: Column) -> "Protocols":
         """Return the time with `factor` times the data."""
-        return Protocols(self.launch, tuple(algorithm.scaled(factor) for algorithm in self.ways))
+        return Protocols(self.launch, tuple(algorithm.scaled(factor) for algorithm in self.algorithms))
 
 
 class _GroupPath(NamedTuple):

@@ -445,7 +445,7 @@ def test_tables_that_cannot_be_drawn(scaling, swept, found):
         figures.contour(swept.filter(pl.col(HBM) == 8e9), HBM, BANDWIDTH, 4)
     many = tc.estimate(MODEL, machine(), placements(tc.Plan(tp=2, dp=8), 4))
     for draw in (figures.roofline, figures.memory_waterfall):
-        with pytest.raises(tc.InputError, match="give one plan"):
+        with pytest.raises(tc.InputError, match="an Estimate of one plan"):
             draw(many)
 
 

@@ -446,9 +446,8 @@ def _dualpipe_order(device: int, pp: int, nm: int) -> Order:
         builder.add("W")
         builder.add("F", far=True)
     for turn in range(nm // 2 - pp + depth + 1):
-        if (
-            turn == 0 and inner == 0
-        ):  # the two in the middle wait for each other's F before their first backward pass
+        # the two in the middle wait for each other's F before their first backward pass
+        if turn == 0 and inner == 0:
             builder.add("F")
             builder.add("BW", far=True)
         else:

@@ -6,9 +6,8 @@ from typing import Final, NamedTuple
 
 from traincast.times.pipeline.schedules import Kind
 
-ACTIVATION_SHARE_FOR_W: Final = (
-    0.5  # M_W / M_B: part of the activations that W needs, assumed (arXiv 2401.10241, 2.3: at most 32/34)
-)
+# M_W / M_B: part of the activations that W needs, assumed (arXiv 2401.10241, 2.3: at most 32/34)
+ACTIVATION_SHARE_FOR_W: Final = 0.5
 
 
 class _Choice(NamedTuple):
