@@ -31,7 +31,7 @@ from traincast.times.operation_time import time_part
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CAPACITY: Final = "accelerator.hbm_bytes"
 BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
-CACHED_SPACES: Final = 16
+CACHED_SPACES: Final = 8  # whose memory and candidates the next machine uses
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]
 
 
