@@ -1,6 +1,6 @@
 """Published collective benchmarks against predictions, by row and in summary.
 
-A table has one row per timing, with the columns of the bundled `catalog/measured/collectives.csv`. A row that
+A table has one row per timing, with the columns of `measured/collectives.csv`. A row that
 cannot be predicted states why: no message size, a forced algorithm, times that the machine cannot reach.
 """
 
@@ -10,7 +10,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ from traincast.operations.operation import CollectiveKind
 from traincast.times.collectives import collective
 from traincast.times.process_groups import Group
 
+TABLE: Final = Path(__file__).with_name("measured") / "collectives.csv"
 NEEDED: Final = ("id", "source", "system", "op", "nodes", "gpus_per_node", "size_bytes")
 KINDS: Final[dict[str, CollectiveKind]] = {
     "allgather": "all-gather",
@@ -186,11 +186,9 @@ def check_collectives(
 
 def rows(path: str | Path | None = None) -> list[dict[str, str]]:
     """Read a table of timed collectives; default: the bundled one. Raises InputError if there are no rows."""
-    file = (
-        files("traincast").joinpath("catalog", "measured", "collectives.csv") if path is None else Path(path)
-    )
+    file = Path(path or TABLE)
     try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:  # type: ignore[call-overload]
+        with file.open(encoding="utf-8-sig", newline="") as stream:
             table = list(csv.DictReader(stream))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(str(path), [f"cannot be read as a table of collectives ({error})"]) from None

@@ -1,4 +1,4 @@
-"""Estimate of the error model in `traincast.step.uncertainty` from runs left out of the fits, and its coverage.
+"""Estimate of the error model in `traincast.step.uncertainty` from runs left out of fits, and its coverage.
 
 Variances maximise a composite likelihood: of the error of every run, and of the difference of errors of every
 pair of runs that differ only in their plan. Errors have heavy tails (Student's t with 4 degrees of freedom);
@@ -78,7 +78,7 @@ def estimate_errors(data: Residuals, without: int | None = None, start: Errors |
 
 
 def _new_stack(data: Residuals, variances: Floats, known: Errors) -> float:
-    """Return the extra deviation of software without runs, so that 90 % of runs predicted without their software lie within.
+    """Return the extra deviation of software without runs: 90 % of runs predicted without theirs lie within.
 
     Without such predictions it is the assumed value.
     """
@@ -96,7 +96,7 @@ def _new_stack(data: Residuals, variances: Floats, known: Errors) -> float:
 
 
 def rankings(data: Residuals, known: Errors) -> Floats:
-    """Return weight, predicted probability that the first plan is within 3 % of the best, and whether it is, shape (rankings, 3).
+    """Return weight, probability that the first plan is near the best, and whether it is, by ranking.
 
     A ranking is a group of at least three plans of one model on the same GPUs.
     """
@@ -116,7 +116,7 @@ def rankings(data: Residuals, known: Errors) -> Floats:
 
 
 def _with_sure_rankings(data: Residuals, known: Errors) -> Errors:
-    """Scale the differences between plans (0.5 to 2 times) until predicted probabilities of rankings match their hit rate."""
+    """Scale the differences between plans until predicted probabilities of rankings match their hit rate."""
     low, high = 0.5, 2.0
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
@@ -154,7 +154,7 @@ def _fit(data: Residuals, mask: Bools, start: Errors | None, reach: float) -> _F
 def _differences(
     data: Residuals, mask: Bools, factors: Mapping[str, float], variances: Floats, reach: float
 ) -> tuple[Floats, Floats, Floats]:
-    """Return differences of errors in pairs, their standard deviations, and weights, each of shape (pairs,)."""
+    """Return differences of errors in pairs, their standard deviations, and weights, of shape (pairs,)."""
     pairs = data.pairs
     used = mask[pairs.first] & mask[pairs.second]
     scale = np.array([factors[name] for name in data.stacks[pairs.first[used]]])
@@ -165,7 +165,7 @@ def _differences(
 def _variances(
     data: Residuals, mask: Bools, factors: Mapping[str, float], start: Floats, reach: float
 ) -> Floats:
-    """Fit the variances of the parts by multiplicative steps that raise the likelihood and keep them above 0."""
+    """Fit the variances of the parts by multiplicative steps that raise the likelihood."""
     pairs = data.pairs
     used = mask[pairs.first] & mask[pairs.second]
     design = np.vstack((data.design[mask], pairs.design(reach)[used]))
@@ -188,7 +188,7 @@ def _variances(
 def _squares(
     data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]
 ) -> tuple[Any, Any, Any]:
-    """Return place, weight and robust mean squared standardised error of every pair of a stack and a group."""
+    """Return place, weight and robust mean squared standardised error of every stack in every group."""
     squares = data.left_out[mask] ** 2 / (data.design[mask] @ variances)
     squares *= (DEGREES_OF_FREEDOM + 1) / (
         DEGREES_OF_FREEDOM + squares / np.array([factors[name] ** 2 for name in data.stacks[mask]])
@@ -219,7 +219,7 @@ def _factor(weights: Floats, squares: Floats) -> float:
 def _deviations_without(
     data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]
 ) -> Floats:
-    """Return the standard deviation of each run's error, with the factor of its stack from other groups, shape (masked runs,)."""
+    """Return the deviation of each run's error; the factor of its stack is that of other groups."""
     places, weight, squares = _squares(data, mask, variances, factors)
     stacks, unknown = np.array([stack for stack, _ in places]), _others(factors)
     parts: dict[Any, tuple[float, float]] = {}
@@ -323,9 +323,7 @@ def _drift(data: Residuals, where: Ints, x: Floats) -> float:
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
     """Return the weighted quantile: the lowest value with at least `share` of the weights at or below it."""
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(below, share * below[-1])])
+    return float(np.quantile(values, share, weights=weights, method="inverted_cdf"))
 
 
 def coverage(data: Residuals) -> Iterator[tuple[int, bool]]:

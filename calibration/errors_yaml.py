@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import date
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from left_out_residuals import PARTS, Residuals, gather
 from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.core.quantities import Bools
 from traincast.step.uncertainty import Errors, Span
+
+TITLE: Final = (
+    "Errors of predictions against measured runs, logarithm of predicted over measured (docs/uncertainty.md)"
+)
 
 
 def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
@@ -38,10 +42,11 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
         assumed["new_stack"] = _entry(
             known.new_stack, source=f"runs predicted with constants fitted without their software, {day}"
         )
-    runs_text = f"{groups(timed)} groups of {int(timed.sum()):,} published runs, each predicted with constants fitted without its group"
+    counted = f"{groups(timed)} groups of {int(timed.sum()):,} published runs"
+    runs_text = f"{counted}, each predicted with constants fitted without its group"
     return {
         "name": "errors",
-        "title": "Errors of predictions against measured runs, logarithm of predicted over measured (docs/uncertainty.md)",
+        "title": TITLE,
         "source": f"{runs_text} (source x model x accelerator), {day}",
         "time": {name: _entry(getattr(known, name)) for name in fitted}
         | {name: assumed[name] for name in ("new_stack", "new_accelerator")},
@@ -90,7 +95,7 @@ def _spans(spans: Mapping[str, Span]) -> dict[str, Any]:
 
 
 def write_errors(path: str | Path | None = None) -> Errors:
-    """Estimate the error model from the left-out residuals, and write it to a file; default: that of the catalogue."""
+    """Estimate the error model from the left-out residuals, and write it to a file (the catalogue's)."""
     data = gather()
     known = estimate_errors(data)
     file = Path(str(files("traincast").joinpath("catalog", "errors.yaml"))) if path is None else Path(path)

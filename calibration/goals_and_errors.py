@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from math import exp, log
 from typing import Final, Literal
 
@@ -21,6 +20,7 @@ from error_model import coverage
 from kernel_benchmarks import KernelPrediction
 from kernel_benchmarks import predict as predict_kernels
 from kernel_benchmarks import read as read_kernels
+from left_out import TABLE
 from left_out_residuals import gather
 from traincast.accuracy.scores import ErrorSummary, Prediction, Subject, source_of, summaries, summary, totals
 from traincast.accuracy.validate import Report, validate
@@ -106,7 +106,7 @@ class Board:
     residuals: Mapping[str, Mapping[str, float]]
 
     def predictions(self, column: str) -> list[Prediction]:
-        """Return the predictions of a column of left-out residuals; memory is as predicted now, since the fit does not touch it.
+        """Return the predictions of a column of left-out residuals; fits do not touch memory.
 
         Runs with measured memory but no time are included.
         """
@@ -142,7 +142,7 @@ class Board:
         }
 
     def by_stack(self, moe: bool) -> dict[str, ErrorSummary]:
-        """Return the errors by software stack, dense or mixture-of-experts, with constants fitted without its runs."""
+        """Return the errors by software stack, with constants fitted without its runs."""
         groups: dict[str, list[Prediction]] = defaultdict(list)
         subjects: Mapping[str, Subject] = self.report.subjects
         for prediction in self.predictions("without_stack"):
@@ -171,8 +171,7 @@ class Board:
 
 def read_left_out() -> dict[str, dict[str, float]]:
     """Read the left-out table: run → column → logarithm of predicted over measured."""
-    file = files("traincast").joinpath("catalog", "measured", "left_out.csv")
-    rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines())
+    rows = csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines())
     words = ("id", "source", "group")
     return {row["id"]: {name: float(y) for name, y in row.items() if name not in words and y} for row in rows}
 
@@ -185,7 +184,7 @@ def board() -> Board:
 
 @cache
 def covered() -> tuple[float, float]:
-    """Return the share of left-out runs within their 90 % interval, by equal weights and with √n for a group of n.
+    """Return the share of left-out runs within their 90 % interval, of all and with √n for a group of n.
 
     Constants and intervals are fitted without the run's group.
     """

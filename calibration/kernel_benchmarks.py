@@ -1,11 +1,10 @@
-"""Predictions of measured matrix products, fused attention and memory bandwidth, by the formulas of a step (docs/kernels.md)."""
+"""Predictions of published kernel benchmarks by the formulas of a step (docs/kernels.md)."""
 
 import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Final, Literal
 
@@ -24,6 +23,7 @@ from traincast.operations.operation import Gemm, Layout, PassCount
 from traincast.times.roofline import memory_rate
 
 Kind = Literal["product", "grouped", "attention forward", "attention backward", "memory"]
+TABLE: Final = Path(__file__).with_name("measured") / "gemm.csv"
 EXCLUDED: Final = (  # rows that do not measure an ordinary kernel: kind, notes, reason
     (r"max achievable", r"", "the best of many shapes: an upper bound"),
     (r"gemm bwd", r"", "on gradients near zero, which draw little power"),
@@ -98,7 +98,7 @@ def read(table: str | Path | None = None) -> tuple[tuple[Benchmark, ...], dict[s
         If the file cannot be read.
     """
     try:
-        path = files("traincast") / "catalog" / "measured" / "gemm.csv" if table is None else Path(table)
+        path = Path(table or TABLE)
         rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     except OSError as error:
         raise InputError("microbenchmarks", [str(error)]) from error
@@ -148,7 +148,7 @@ def _benchmark(row: Mapping[str, str]) -> Benchmark | str:
 
 
 def _shape(row: Mapping[str, str], detail: Mapping[str, str]) -> tuple[dict[str, float], str]:
-    """Return sizes and family of a product; rows of grouped products have the sizes of the forward product in every stage."""
+    """Return sizes and family of a product; every stage of a grouped one states the sizes forward."""
     m, n, k = (float(row[size]) for size in "mnk")
     stage = detail.get("stage", "")
     added = detail.get("accumulate") == "True"
@@ -171,7 +171,7 @@ def _shape(row: Mapping[str, str], detail: Mapping[str, str]) -> tuple[dict[str,
 def _heads(
     row: Mapping[str, str], detail: Mapping[str, str], kind: Kind
 ) -> tuple[dict[str, float], float, str]:
-    """Return the sizes of attention, the FLOPs the table counts (those of the full square), and the family."""
+    """Return sizes, the FLOPs that the table counts (of the full square), and family of attention."""
     s = float(detail.get("seq_len") or detail["seq"])
     h = float(detail.get("head_num") or detail["heads"])
     q, v = (float(detail.get(f"{side}_head_dim") or detail["head_dim"]) for side in ("qk", "v"))

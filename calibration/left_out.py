@@ -14,12 +14,12 @@ from traincast.accuracy.runs.run import Run
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
-TABLE: Final = Path(__file__).parents[1] / "src" / "traincast" / "catalog" / "measured" / "left_out.csv"
+TABLE: Final = Path(__file__).with_name("measured") / "left_out.csv"
 DIGITS: Final = 5
 
 
 def _size(run: Run) -> Hashable:
-    """Return the hidden size of single-node vTrain runs, whose layer costs depend on it and not on the model."""
+    """Return the hidden size of single-node vTrain runs, on which alone their layer costs depend."""
     return run.model.hidden if run.id.startswith("vtrain-s") else None
 
 
@@ -39,7 +39,7 @@ WITHOUT: Final[
 
 
 def residuals(fitted: Fitted, progress: Callable[[str], Any]) -> dict[str, Floats]:
-    """Return log(predicted / measured) by column, shape (runs,): fitted, and left out by group; nan where not left out."""
+    """Return log(predicted / measured), shape (runs,), by column; nan where a run is not left out."""
     runs = fitted.measured.runs
     used = fitted.measured.data.weights > 0
     columns = {"fitted": np.where(used, fitted.solution.residuals, np.nan)}

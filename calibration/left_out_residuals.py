@@ -1,6 +1,6 @@
 """Left-out residuals of measured runs: the input of error_model.py.
 
-``catalog/measured/left_out.csv`` has one row per measured run that can be predicted: `id`, `source`, `group`
+``measured/left_out.csv`` has one row per measured run that can be predicted: `id`, `source`, `group`
 (source x model x accelerator), `fitted` and `left_out`, the logarithm of predicted over measured time with
 the catalogue's constants, and with constants fitted without the row's group; optionally `without_stack`, with
 constants fitted without all runs of its software. Further columns are ignored.
@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from left_out import TABLE
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
 from traincast.accuracy.run_batches import batches
 from traincast.accuracy.runs.run import Run
@@ -49,9 +49,9 @@ def table(path: str | Path | None = None) -> dict[str, Left]:
     InputError
         If the file cannot be read as such a table.
     """
-    file = files("traincast").joinpath("catalog", "measured", "left_out.csv") if path is None else Path(path)
+    file = Path(path or TABLE)
     try:
-        with file.open(encoding="utf-8", newline="") as opened:  # type: ignore[call-overload]
+        with file.open(encoding="utf-8", newline="") as opened:
             return {
                 row["id"]: Left(
                     row["group"], float(row["left_out"]), float(row.get("without_stack") or "nan")
@@ -174,7 +174,7 @@ class Pairs:
     shares: Floats
 
     def design(self, reach: float) -> Floats:
-        """Return the factors of the variances `PARTS` in that of the difference of errors, shape (pairs, parts)."""
+        """Return the factors of the variances `PARTS` in that of a difference, shape (pairs, parts)."""
         of_run, zeros = 2 * (1 - np.exp(-self.distance / reach)), np.zeros(len(self.distance))
         return np.column_stack((zeros, of_run, zeros, self.shares))
 

@@ -21,7 +21,7 @@ from traincast.core.model import Model
 from traincast.core.output_files import atomic_output
 from traincast.core.plan import Plan
 
-SOURCE: Final = Path(__file__).with_name("published_runs.csv")
+SOURCE: Final = Path(__file__).with_name("measured") / "published_runs.csv"
 TABLE: Final = Path(__file__).parents[1] / "src" / "traincast" / "catalog" / "measured" / "training_runs.csv"
 NOT_READ: Final = (
     "fast_tp",

@@ -1,15 +1,15 @@
-"""Fit the constants of published.yaml to the bundled runs, write them into the catalogue, and predict each run left out.
+"""Fit the constants of published.yaml to the bundled runs, write them, and predict each run left out.
 
     python calibration/refit.py                  # some ten minutes on one core; needs traincast[calibration]
     python calibration/refit.py --dry-run        # print the constants and the errors, write nothing
-    python calibration/refit.py --keep-values    # no fit: left-out errors around the catalogue's present values
+    python calibration/refit.py --keep-values    # no fit: left-out errors around the catalogue's values
 
-The fit starts from the priors, which do not depend on the catalogue's values: fitting twice gives the same result.
-Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to their files, universal ones to
-catalog/calibrated.yaml. A constant that the data do not determine stays near its prior, and its source says so. Then
-every run is predicted with constants fitted without its group (source x model x accelerator), without its stack, and more
-(left_out.py). The table of these predictions goes to the package, and so does the error model estimated from it
-(catalog/errors.yaml). Finally scoreboard.py renews what depends on the values.
+The fit starts from the priors, which do not depend on the catalogue's values: fitting twice gives the same
+result. Values are written with 90 % intervals and the date: those of accelerators, networks and stacks to
+their files, universal ones to catalog/calibrated.yaml. A constant that the data do not determine stays near
+its prior, and its source says so. Then every run is predicted with constants fitted without its group (source
+x model x accelerator), without its stack, and more (left_out.py). From the table of these predictions the
+error model is estimated (catalog/errors.yaml). Finally scoreboard.py renews what depends on the values.
 """
 
 import argparse
@@ -68,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             report(f"wrote {path.relative_to(ROOT)}")
     if errors:
         write(runs, errors)
-        renewed = "from errors_yaml import write_errors; write_errors()"  # in a new process, as this one has loaded the old values
+        # in a new process, as this one has loaded the old values
+        renewed = "import normalise, errors_yaml; normalise.write(); errors_yaml.write_errors()"
         subprocess.run([sys.executable, "-c", renewed], check=True, cwd=Path(__file__).parent)
     subprocess.run([sys.executable, str(Path(__file__).with_name("scoreboard.py"))], check=True)
 

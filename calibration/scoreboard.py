@@ -1,4 +1,4 @@
-"""Renew what depends on predictions: the tidy table of runs, tests/data/scoreboard.json, and the pages of tools/docs.
+"""Renew what depends on predictions: the tidy table of runs, tests/data/scoreboard.json, generated pages.
 
     python calibration/scoreboard.py        # or: make scoreboard
 
