@@ -68,7 +68,7 @@ FURTHER = {
         "catalog llama-3-8b",
     ],
     "study": [
-        "study study.yaml --output again.csv --html report.html",
+        "study study.yaml --output second.csv --html report.html",
     ],
     "schema": [
         "schema",
@@ -92,4 +92,4 @@ strategies: [1d]
 
 def calls(name):
     """Command lines to try a command with, the documented example first."""
-    return [*(SHORTER.get(one, one) for one in EXAMPLES[name]), *FURTHER.get(name, ())]
+    return [*(SHORTER.get(example, example) for example in EXAMPLES[name]), *FURTHER.get(name, ())]

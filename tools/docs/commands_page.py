@@ -9,10 +9,10 @@ from traincast.ui.cli.main import main
 
 INTRO = """# Command line
 
-`traincast COMMAND --help` prints what stands here. What is wrong with a command line or a file is told all at once, with exit code
-2; exit code 1 means that nothing fits, and 130 that the command was interrupted. With `--json` each command prints one JSON object
-([keys, units and schemas](json.md)). Files are written whole or not at all, into folders that are made where they are missing, and
-never over others without `--force`.
+`traincast COMMAND --help` prints the text below. All mistakes in a command line or a file are reported at once, with exit
+code 2; exit code 1 means that nothing fits, and 130 that the command was interrupted. With `--json` each command prints one
+JSON object ([keys, units and schemas](json.md)). Files are written completely or not at all, into folders that are created
+where they are missing, and never over others without `--force`.
 
 ## Completion
 

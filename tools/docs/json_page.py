@@ -11,11 +11,12 @@ from traincast.ui.outputs import output_types, schema
 Schema = dict[str, Any]
 INTRO = """# JSON outputs
 
-Every command takes `--json` and then prints one JSON object on standard output, whatever happens; messages and progress go to
-standard error. Numbers are in SI units (FLOP, byte, second) unless the unit says otherwise, shares are fractions of 1, and what is
-not known is `null`. Each output has a [JSON Schema](https://json-schema.org/draft/2020-12/schema), in which `x-unit` is the unit of
-a number: `traincast schema plan` prints it, and the [schemas](schemas/plan.json) lie beside this page, whose tables are written
-from them. A key in a table is a path: `[]` stands for every element of a list, `*` for any name. Later versions may add keys.
+Every command takes `--json` and then prints one JSON object on standard output, also for an error; messages and progress go
+to standard error. Numbers are in SI units (FLOP, byte, second) unless the unit says otherwise, shares are fractions of 1, and
+what is not known is `null`. Each output has a [JSON Schema](https://json-schema.org/draft/2020-12/schema), in which `x-unit`
+is the unit of a number: `traincast schema plan` prints it. The [schemas](schemas/plan.json) stand next to this page, and the
+tables are generated from them. A key in a table is a path: `[]` stands for every element of a list, `*` for any name. Later
+versions may add keys.
 
 | exit code | meaning | standard output |
 | --- | --- | --- |
@@ -58,7 +59,7 @@ def kind(part: Schema, output: Schema) -> str:
 
 
 def parts_of(part: Schema) -> Iterator[tuple[Schema, str]]:
-    """Yield what a part of a schema holds, with what stands for it in a path: an option, the items, the values."""
+    """Yield the options, items and values of a part of a schema, with their ending in a path."""
     for option in part.get("anyOf", ()):
         yield option, ""
     if isinstance(part.get("items"), dict):

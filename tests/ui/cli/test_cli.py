@@ -110,12 +110,12 @@ def test_acceptance_of_modern_training(run):
     assert (code, answer["global_batch"], answer["framework"]) == (0, 2048, "megatron")
     assert answer["plans"][0]["fits"]
     code, out, err = run("memory mixtral-8x7b --system dgx-h100 --tp 2 --ep 8 --pp 1 --dp 32 --json")
-    told = json.loads(out)
+    answer = json.loads(out)
     assert code == 1
     assert "would fit with" in err
     assert "recompute full" in err
-    (device,) = told["devices"]
-    assert device["memory_bytes"] == pytest.approx(told["estimate"]["memory_bytes"], rel=1e-12)
+    (device,) = answer["devices"]
+    assert device["memory_bytes"] == pytest.approx(answer["estimate"]["memory_bytes"], rel=1e-12)
     assert sum(device["memory_by_component_bytes"].values()) == pytest.approx(
         device["memory_bytes"], rel=1e-12
     )
@@ -125,15 +125,15 @@ def test_memory_shows_every_stage_and_the_fullest_is_the_estimates(run):
     _, out, _ = run(
         "memory deepseek-v3 --system dgx-h100 --pp 8 --vp 2 --dp 64 --ep 64 --recompute full --gbs 4096 --json"
     )
-    told = json.loads(out)
-    assert [device["stage"] for device in told["devices"]] == list(range(8))
-    assert max(device["memory_bytes"] for device in told["devices"]) == pytest.approx(
-        told["estimate"]["memory_bytes"], rel=1e-12
+    answer = json.loads(out)
+    assert [device["stage"] for device in answer["devices"]] == list(range(8))
+    assert max(device["memory_bytes"] for device in answer["devices"]) == pytest.approx(
+        answer["estimate"]["memory_bytes"], rel=1e-12
     )
     assert (
-        sum(device["parts"].get("dense", 0) for device in told["devices"]) == 3
+        sum(device["parts"].get("dense", 0) for device in answer["devices"]) == 3
     )  # arXiv 2412.19437, section 4.2
-    assert sum(device["parts"].get("moe", 0) for device in told["devices"]) == 58
+    assert sum(device["parts"].get("moe", 0) for device in answer["devices"]) == 58
 
 
 @pytest.mark.parametrize("model", ["gpt3-175b", "gpt-13b", "llama-3-8b"])
@@ -142,18 +142,18 @@ def test_memory_shows_every_stage_and_the_fullest_is_the_estimates(run):
 )
 def test_commands_assume_the_same_of_a_model(model, options, run):
     """Without a word on it, too: what is kept of a parameter and what a rank holds is one figure, whatever command tells it."""
-    asked = f"{model} --system dgx-a100 --tp 8 --pp 8 --dp 4 --gbs 256 {options} --json"
-    told = [json.loads(run(f"{command} {asked}")[1]) for command in ("memory", "advise", "estimate")]
-    assert len({one["assumptions"] for one in told}) == 1
-    assert told[0]["bytes_per_parameter"] == told[1]["bytes_per_parameter"]
-    assert len({json.dumps(one["estimate"]) for one in told}) == 1
+    case = f"{model} --system dgx-a100 --tp 8 --pp 8 --dp 4 --gbs 256 {options} --json"
+    answers = [json.loads(run(f"{command} {case}")[1]) for command in ("memory", "advise", "estimate")]
+    assert len({answer["assumptions"] for answer in answers}) == 1
+    assert answers[0]["bytes_per_parameter"] == answers[1]["bytes_per_parameter"]
+    assert len({json.dumps(answer["estimate"]) for answer in answers}) == 1
 
 
-def test_what_is_assumed_by_default_is_told(run):
+def test_what_is_assumed_by_default_is_reported(run):
     for command in ("memory", "advise", "estimate"):
-        asked = f"{command} gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4"
-        assert "paper is the default for a model without a vocabulary" in run(asked)[1]
-        assert "is the default" not in run(f"{asked} --assumptions calibrated")[1]
+        command_line = f"{command} gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4"
+        assert "paper is the default for a model without a vocabulary" in run(command_line)[1]
+        assert "is the default" not in run(f"{command_line} --assumptions calibrated")[1]
 
 
 def test_advice_says_what_to_change(run):
@@ -208,7 +208,9 @@ def test_pareto_plans_in_json_are_short(run):
         run("plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --seq 4096 --top 1 --json")[1]
     )
     assert answer["seq"] == 4096
-    assert {tuple(one) for one in answer["pareto"]} == {("strategy", "plan", "step_seconds", "memory_bytes")}
+    assert {tuple(plan) for plan in answer["pareto"]} == {
+        ("strategy", "plan", "step_seconds", "memory_bytes")
+    }
 
 
 def test_utilisation_above_all_is_explained(run):
@@ -398,7 +400,7 @@ def test_wrong_input_gets_one_clear_message_and_exit_code_2(command, run):
         assert part in err
 
 
-def test_all_mistakes_of_a_file_are_told_at_once(run, tmp_path):
+def test_all_mistakes_of_a_file_are_reported_at_once(run, tmp_path):
     path = tmp_path / "broken.yaml"
     path.write_text(
         "name: x\nsource: me\nlayers: 12\nhiden: 768\nheads: -3\nffn: wide\nseq: 1024\n", encoding="utf-8"
@@ -451,7 +453,7 @@ ALL_WRONG = {
 
 
 @pytest.mark.parametrize("command", ALL_WRONG)
-def test_all_mistakes_of_a_command_are_told_at_once(command, run, monkeypatch):
+def test_all_mistakes_of_a_command_are_reported_at_once(command, run, monkeypatch):
     monkeypatch.setattr(
         import_module("traincast.planner.search"), "enumerate_space", None
     )  # nothing is searched

@@ -35,8 +35,11 @@ def test_what_is_not_known_is_refused(name, run, folder):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_missing_is_named(name, run):
-    needed = [one for one in TAKEN[name].values() if one.default is one.empty]
-    labels = [one.name.upper() if one.kind is one.POSITIONAL_ONLY else f"--{one.name}" for one in needed]
+    needed = [parameter for parameter in TAKEN[name].values() if parameter.default is parameter.empty]
+    labels = [
+        parameter.name.upper() if parameter.kind is parameter.POSITIONAL_ONLY else f"--{parameter.name}"
+        for parameter in needed
+    ]
     if needed:
         refused(run(name), *labels, "missing", f"traincast {name} --help")
 
@@ -54,8 +57,8 @@ def written(name, option, value):
 
 def ending(name, option):
     """Ending of the file that a command writes in its example."""
-    found = re.search(rf"--{option} \S+(\.\w+)", " ".join([*EXAMPLES[name], *calls(name)]))
-    return found[1] if found else ".html"
+    match = re.search(rf"--{option} \S+(\.\w+)", " ".join([*EXAMPLES[name], *calls(name)]))
+    return match[1] if match else ".html"
 
 
 @pytest.mark.parametrize(("name", "option"), WRITING)

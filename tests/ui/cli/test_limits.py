@@ -46,14 +46,14 @@ def test_json_holds_what_was_asked(run):
         "4",
     ]
     code, out, _ = run("--accelerator", "a100-sxm-80", *options, "--days", "30", "--json")
-    told = json.loads(out)
+    answer = json.loads(out)
     assert code == 0
-    assert told["layer"] == {"d_in": 4096, "d_out": 16384}
-    assert (told["batch_tokens"], told["micro_batches"], told["training_days"]) == (2**20, 4, 30)
-    assert told["device"]["network_bandwidth"] == 100e9
-    assert [row["gpus"] for row in told["clusters"]] == [8, 64]
-    assert all(row["tp_in"] * row["tp_out"] * row["dp"] == row["gpus"] for row in told["clusters"])
-    assert told["halves_flops"] < told["collapses_flops"]
+    assert answer["layer"] == {"d_in": 4096, "d_out": 16384}
+    assert (answer["batch_tokens"], answer["micro_batches"], answer["training_days"]) == (2**20, 4, 30)
+    assert answer["device"]["network_bandwidth"] == 100e9
+    assert [row["gpus"] for row in answer["clusters"]] == [8, 64]
+    assert all(row["tp_in"] * row["tp_out"] * row["dp"] == row["gpus"] for row in answer["clusters"])
+    assert answer["halves_flops"] < answer["collapses_flops"]
 
 
 def test_a_layer_that_cannot_be_cut_so_far(run):
@@ -67,7 +67,7 @@ def test_a_layer_that_cannot_be_cut_so_far(run):
     assert json.loads(out)["clusters"][0]["seconds"] is None
 
 
-def test_all_that_is_wrong_is_told_at_once(run, tmp_path):
+def test_all_that_is_wrong_is_reported_at_once(run, tmp_path):
     (tmp_path / "file").write_text("")
     wrong = [
         "--gpus",
@@ -87,7 +87,7 @@ def test_all_that_is_wrong_is_told_at_once(run, tmp_path):
         "--accelerator", "h100-sx-80", *wrong, "--micro-batches", "0", "--figures", tmp_path / "file"
     )
     assert (code, out) == (2, "")
-    told = (
+    problems = (
         "--layer: '3'",
         "--batch: '0'",
         "'cows'",
@@ -97,13 +97,13 @@ def test_all_that_is_wrong_is_told_at_once(run, tmp_path):
         "batch_growth = 2.0",
         "micro_batches = 0",
     )
-    for one in (*told, "did you mean h100-sxm-80", "is not a folder"):
-        assert err.count(one) == 1
+    for problem in (*problems, "did you mean h100-sxm-80", "is not a folder"):
+        assert err.count(problem) == 1
     assert "10 problems" in err
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ([], "give one of them"),
         (["--accelerator", "h100-sxm-80", "--system", "dgx-h100"], "give one of them"),
@@ -113,10 +113,10 @@ def test_all_that_is_wrong_is_told_at_once(run, tmp_path):
         (["--system", "dgx-h10"], "did you mean dgx-h100"),
     ],
 )
-def test_what_is_refused(options, told, run):
+def test_what_is_refused(options, expected, run):
     code, out, err = run(*options)
     assert (code, out) == (2, "")
-    assert told in err
+    assert expected in err
 
 
 def test_a_folder_is_not_named_like_a_figure(run, tmp_path):

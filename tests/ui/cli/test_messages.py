@@ -31,12 +31,12 @@ WRONG = {
 @pytest.mark.parametrize("command", WRONG)
 def test_what_is_wrong_is_said_in_words(command, run):
     subject = command.split()[0] if command.split()[0] in ("plan", "completion") else "command line"
-    told = WRONG[command]
+    problems = WRONG[command]
     code, _, err = run(command)
     lines = (
-        [f"{subject}: {told[0]}"]
-        if len(told) == 1
-        else [f"{subject}: {len(told)} problems", *(f"  {one}" for one in told)]
+        [f"{subject}: {problems[0]}"]
+        if len(problems) == 1
+        else [f"{subject}: {len(problems)} problems", *(f"  {problem}" for problem in problems)]
     )
     page = "traincast --help" if subject == "command line" else f"traincast {subject} --help"
     assert (code, err.splitlines()) == (2, [f"traincast: {lines[0]}", *lines[1:], f"  see {page}"])

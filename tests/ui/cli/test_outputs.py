@@ -73,24 +73,29 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_all_that_is_wrong_is_told_to_machines_as_well(name, run):
+def test_all_that_is_wrong_is_reported_to_machines_as_well(name, run):
     command, subject, problems = BAD[name]
     code, out, err = run(f"{command} --json")
-    told = json.loads(out)
-    validator("error").validate(told)
-    assert (code, told["error"]["exit_code"], told["error"]["subject"], len(told["error"]["problems"])) == (
+    answer = json.loads(out)
+    validator("error").validate(answer)
+    assert (
+        code,
+        answer["error"]["exit_code"],
+        answer["error"]["subject"],
+        len(answer["error"]["problems"]),
+    ) == (
         2,
         2,
         subject,
         problems,
     )
-    assert err == f"traincast: {told['error']['message']}\n"
+    assert err == f"traincast: {answer['error']['message']}\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_unknown_option_is_told_to_machines(name, run):
+def test_an_unknown_option_is_reported_to_machines(name, run):
     code, out, err = run(f"{name} --wibble --json")
-    told = json.loads(out)["error"]
+    answer = json.loads(out)["error"]
     validator("error").validate(json.loads(out))
-    assert (code, told["exit_code"], told["subject"]) == (2, 2, name)
-    assert err == f"traincast: {told['message']}\n"
+    assert (code, answer["exit_code"], answer["subject"]) == (2, 2, name)
+    assert err == f"traincast: {answer['message']}\n"

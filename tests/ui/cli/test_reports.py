@@ -18,10 +18,10 @@ def test_a_plan_as_a_report(run, tmp_path):
     path = tmp_path / "plan.html"
     code, out, err = run(f"{PLAN} --html {path} --json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
-    assert told["html"] == str(path)
+    answer = json.loads(out)
+    assert answer["html"] == str(path)
     page = read(path.read_text(encoding="utf-8"))
-    best = told["plans"][0]
+    best = answer["plans"][0]
     tiles = page.tiles()
     assert tiles["Time of a step"] == seconds(best["step_seconds"])
     assert tiles["Memory of a GPU"] == gib(best["memory_bytes"])
@@ -33,7 +33,7 @@ def test_a_plan_as_a_report(run, tmp_path):
     text = " ".join(page.said["body"][0].split())
     for parts, form in (("breakdown_seconds", seconds), ("memory_by_component_bytes", gib)):
         assert all(form(value) in text for value in best[parts].values() if value)
-    assert all(f"{count:,}" in text for count in told["rejected"].values())
+    assert all(f"{count:,}" in text for count in answer["rejected"].values())
     assert f"within {seconds(best['step_seconds_low'])} and {seconds(best['step_seconds_high'])}" in text
     assert f"traincast {__version__}" in text
     assert f"traincast {PLAN} --html {path} --json" in page.said["pre"]
@@ -46,7 +46,7 @@ def test_a_plan_as_a_report(run, tmp_path):
     assert (
         "NVIDIA DGX H100 data sheet: 10.2 kW for 8 GPUs (spec)" in page.said["td"]
     )  # source of the catalogue's node_power
-    assert "dispatch_seconds" in page.said["th"]  # the last assumptions are there as well
+    assert any("dispatch_seconds" in cell for cell in page.said["th"])  # the last assumptions are there as well
 
 
 def test_a_report_is_repeatable_and_never_overwrites(run, tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_nothing_fits_and_the_report_says_so(run, tmp_path):
     assert f"shares of the {needed} it needs; {there} are there" in text
 
 
-def test_mistakes_are_told_at_once_and_before_any_work(run, tmp_path):
+def test_mistakes_are_reported_at_once_and_before_any_work(run, tmp_path):
     code, out, err = run(f"plan no-such-model --system dgx-h100 --gpus 8 --html {tmp_path / 'report.txt'}")
     assert (code, out) == (2, "")
     assert "must be one of .html" in err
@@ -121,7 +121,7 @@ def test_a_study_as_a_report(run, folder):
     assert page.tiles()["The fastest step"] == seconds(best["step_seconds"])
     assert page.tiles()["Points"] == "4"
     assert {seconds(row["step_seconds"]) for row in rows} <= set(page.said["td"])
-    assert [one["id"] for one in page.of("figure")] == [
+    assert [figure["id"] for figure in page.of("figure")] == [
         "scaling-figure",
         "throughput-figure",
         "optima-0-figure",
@@ -130,7 +130,7 @@ def test_a_study_as_a_report(run, folder):
     assert run("study sweep.yaml --output sweep.json --html sweep.html").code == 0
     page = read((folder / "sweep.html").read_text(encoding="utf-8"))
     assert page.said["h1"] == ["memory & <bandwidth>"]
-    assert [one["id"] for one in page.of("figure")] == ["contour-0-figure"]
+    assert [figure["id"] for figure in page.of("figure")] == ["contour-0-figure"]
     assert "does not fit" in page.said["td"]  # a 64th of 175e9 parameters at 16 bytes each is 44 GB
     code, _, err = run("study study.yaml --output part.parquet --shard 1/2 --html part.html")
     assert (code, "traincast merge writes its report" in err) == (2, True)
@@ -139,11 +139,11 @@ def test_a_study_as_a_report(run, folder):
 def test_a_validation_as_a_report(run, folder):
     code, out, _ = run("validate --runs examples/my_cluster/runs.csv --html validation.html --json")
     assert code == 0
-    told = json.loads(out)
+    answer = json.loads(out)
     page = read((folder / "validation.html").read_text(encoding="utf-8"))
-    done = [row for row in told["rows"] if row["skipped"] is None]
-    assert page.said["h1"] == [f"{len(done)} of {len(told['rows'])} measured runs predicted"]
-    assert page.tiles()["Error of dense models"] == f"{told['totals']['dense']['mape']:.1%}"
-    assert page.tiles()["Inside their intervals"] == f"{told['coverage']:.0%}"
+    done = [row for row in answer["rows"] if row["skipped"] is None]
+    assert page.said["h1"] == [f"{len(done)} of {len(answer['rows'])} measured runs predicted"]
+    assert page.tiles()["Error of dense models"] == f"{answer['totals']['dense']['mape']:.1%}"
+    assert page.tiles()["Inside their intervals"] == f"{answer['coverage']:.0%}"
     assert {seconds(row["predicted_step_seconds"]) for row in done} <= set(page.said["td"])
-    assert [one["id"] for one in page.of("figure")] == ["accuracy-figure"]
+    assert [figure["id"] for figure in page.of("figure")] == ["accuracy-figure"]

@@ -13,18 +13,18 @@ def test_a_trace_and_its_figure_are_written_though_a_trillion_parameters_do_not_
     assert code == 0
     assert "does not fit" in err
     assert out.splitlines()[-2:] == ["trace.json", "timeline.svg"]
-    told = json.loads((folder / "trace.json").read_text())
-    assert {event["pid"] for event in told["traceEvents"]} == {1, 2, 3, 4}
+    trace = json.loads((folder / "trace.json").read_text())
+    assert {event["pid"] for event in trace["traceEvents"]} == {1, 2, 3, 4}
     assert (folder / "timeline.svg").read_text().startswith("<?xml")
 
 
 def test_compressed_and_in_part(run, folder):
     assert run(f"{PLAN} --output trace.json.gz --stages 0,2-3 --micro-batches 1-2").code == 0
-    told = json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))
-    assert {event["pid"] for event in told["traceEvents"]} == {1, 3, 4}
+    trace = json.loads(gzip.decompress((folder / "trace.json.gz").read_bytes()))
+    assert {event["pid"] for event in trace["traceEvents"]} == {1, 3, 4}
     assert {
         event["args"]["micro_batch"]
-        for event in told["traceEvents"]
+        for event in trace["traceEvents"]
         if "micro_batch" in event.get("args", {})
     } == {1, 2}
 
@@ -39,7 +39,7 @@ def test_files_are_not_overwritten_unless_asked_for(run, folder):
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "expected"),
     [
         ("--output trace.txt", "'.txt': must be one of .json, .json.gz"),
         ("--output trace.gz", "'.gz': must be one of .json, .json.gz"),
@@ -51,14 +51,14 @@ def test_files_are_not_overwritten_unless_asked_for(run, folder):
         ("--pp 3", "pp"),
     ],
 )
-def test_what_cannot_be_traced_is_refused(run, folder, more, told):
+def test_what_cannot_be_traced_is_refused(run, folder, more, expected):
     code, out, err = run(f"{PLAN} {more}")
     assert (code, out) == (2, "")
-    assert told in err
+    assert expected in err
     assert not (folder / "trace.json").exists()
 
 
-def test_all_mistakes_are_told_at_once(run, folder):
+def test_all_mistakes_are_reported_at_once(run, folder):
     code, _, err = run("trace gpt3-1x --system h200-nvs8 --output trace.txt --stages x")
     assert code == 2
-    assert all(one in err for one in ("trace: 3 problems", "gpt3-1x", ".txt", "'x'"))
+    assert all(part in err for part in ("trace: 3 problems", "gpt3-1x", ".txt", "'x'"))

@@ -26,8 +26,8 @@ from traincast.ui.cli.app import (
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 
 _MACHINE_FILE = (
-    "File of the machine, .yaml, for --system; tables of what was timed go beside it. With --step the table "
-    "of runs, .csv; else it goes beside the machine's file."
+    "File of the machine, .yaml, for --system; tables of the timings are written next to it. With --step "
+    "the table of runs, .csv; else it is written next to the machine's file."
 )
 _BUDGET = "Time for all of it [s]; else 120, and 180 with --step."
 _RANKS = (

@@ -59,7 +59,7 @@ def option(text: str, **more: Any) -> Parameter:
 question = partial(option, group=QUESTION)
 search_option = partial(option, group=SEARCH)
 output_option = partial(option, group=OUTPUT)
-_HTML: Final = "Write a report to this file, .html: one page with figures, sources and all."
+_HTML: Final = "Write a report to this file, .html: one page with figures and sources."
 HtmlFile = Annotated[Path | None, output_option(_HTML, name="--html")]
 Force = Annotated[bool, output_option("Overwrite the files that are written.")]
 Json = Annotated[bool, output_option("Print JSON for machines instead of text.", name="--json")]

@@ -180,7 +180,7 @@ def measured_machine(machine: "MeasuredMachine") -> Parts:
     yield "timed: " + ", ".join(f"{family} {number}" for family, number in counts.items())
     if spread > MAX_IDLE_SPREAD:
         wide = f"The middle half of a product's samples spreads over {spread:.0%} of its time"
-        shared = "the machine had other work. These are its figures beside it; else stop it, and use --force."
+        shared = "the machine had other work, and these figures include it; else stop it, and use --force."
         yield from paragraphs(f"{wide}: {shared}")
     yield from _measured_figures(machine)
     yield heading("Prediction errors of the file on its own tables")
