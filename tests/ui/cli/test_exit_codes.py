@@ -35,13 +35,10 @@ def test_what_is_not_known_is_refused(name, run, folder):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_missing_is_named(name, run):
-    needed = [parameter for parameter in TAKEN[name].values() if parameter.default is parameter.empty]
-    labels = [
-        parameter.name.upper() if parameter.kind is parameter.POSITIONAL_ONLY else f"--{parameter.name}"
-        for parameter in needed
-    ]
+    arguments = app[name].assemble_argument_collection()
+    needed = [argument.name for argument in arguments if argument.required and argument.name != "*"]
     if needed:
-        refused(run(name), *labels, "missing", f"traincast {name} --help")
+        refused(run(name), *needed, "missing", f"traincast {name} --help")
 
 
 def written(name, option, value):

@@ -46,7 +46,9 @@ def test_a_plan_as_a_report(run, tmp_path):
     assert (
         "NVIDIA DGX H100 data sheet: 10.2 kW for 8 GPUs (spec)" in page.said["td"]
     )  # source of the catalogue's node_power
-    assert any("dispatch_seconds" in cell for cell in page.said["th"])  # the last assumptions are there as well
+    assert any(
+        "dispatch_seconds" in cell for cell in page.said["th"]
+    )  # the last assumptions are there as well
 
 
 def test_a_report_is_repeatable_and_never_overwrites(run, tmp_path, monkeypatch):

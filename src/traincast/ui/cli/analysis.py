@@ -19,18 +19,16 @@ from traincast.ui.cli.app import (
     print_files,
     print_json,
     progress,
-    question,
+)
+from traincast.ui.cli.app import (
+    question as question_option,
 )
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
 from traincast.ui.cli.options import (
-    NO_KNOBS,
-    NO_RUN_OPTIONS,
     Assumed,
     ModelName,
-    PlanOptions,
-    RunArguments,
+    PlanArguments,
     SystemName,
-    estimate_of_options,
     require_fit,
     warn_of_misfit,
 )
@@ -47,12 +45,9 @@ def advise(
     model: ModelName,
     /,
     *,
-    system: SystemName,
-    knobs: PlanOptions = NO_KNOBS,
-    options: RunArguments = NO_RUN_OPTIONS,
+    question: PlanArguments,
     step_seconds: Annotated[float | None, option(_STEP_SECONDS)] = None,
     network_share: Annotated[float, option(_NETWORK_SHARE)] = 0.05,
-    assumptions: Assumed = None,
     json: Json = False,
 ) -> None:
     """Advise on a plan and model: memory, FLOP/s, better sizes, micro-batch, network, rules of thumb.
@@ -63,7 +58,7 @@ def advise(
     """
     from traincast.analysis.advise import advise
 
-    est = estimate_of_options(options, model, system, vars(knobs), assumptions)
+    est = question.estimate(model)
     advice = advise(est, step_seconds=step_seconds, network_share=network_share)
     if json:
         from traincast.ui.outputs.analyses import AdviseOutput
@@ -74,7 +69,7 @@ def advise(
         from traincast.ui.text.plans import header
         from traincast.ui.text.tables import show
 
-        show(header(est, options.leaves_batch(est.model)), text.advice(advice))
+        show(header(est, question.run.leaves_batch(est.model)), text.advice(advice))
     require_fit(est)
 
 
@@ -88,14 +83,11 @@ def trace(
     model: ModelName,
     /,
     *,
-    system: SystemName,
-    knobs: PlanOptions = NO_KNOBS,
-    options: RunArguments = NO_RUN_OPTIONS,
+    question: PlanArguments,
     output: Annotated[Path | None, output_option(_TRACE_FILE)] = None,
     figure: Annotated[Path | None, output_option("Where a drawing of it goes: .svg, .pdf or .png.")] = None,
     stages: Annotated[str | None, output_option(_STAGES)] = None,
     micro_batches: Annotated[str | None, output_option(_PASSES)] = None,
-    assumptions: Assumed = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -115,7 +107,7 @@ def trace(
         errors.catch(_ranges, "--stages", stages) or (),
         errors.catch(_ranges, "--micro-batches", micro_batches) or (),
     ]
-    est = errors.require(errors.catch(estimate_of_options, options, model, system, vars(knobs), assumptions))
+    est = errors.require(errors.catch(question.estimate, model))
     result = trace(est)
     if output is not None:
         chrome_trace.write(result, output, force, *selection)
@@ -132,7 +124,7 @@ def trace(
         from traincast.ui.text.plans import header
         from traincast.ui.text.tables import show
 
-        show(header(est, options.leaves_batch(est.model)), text.trace(result))
+        show(header(est, question.run.leaves_batch(est.model)), text.trace(result))
         print_files(output, figure)
     warn_of_misfit(est)
 
@@ -261,7 +253,7 @@ def scaling(
     *,
     model: ModelName,
     system: SystemName,
-    gpus: Annotated[str, question(_GPUS)],
+    gpus: Annotated[str, question_option(_GPUS)],
     zero: Annotated[str, option("Stages of ZeRO with commas.")] = "1,2,3",
     mbs: Annotated[int, option("Sequences of a GPU in an iteration.")] = 1,
     k1: Annotated[float | None, option(_K1)] = None,

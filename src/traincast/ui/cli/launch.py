@@ -26,7 +26,7 @@ from traincast.ui.cli.options import (
     RunArguments,
     RunOptions,
     SystemName,
-    estimate_of_options,
+    estimate_of,
     locked_values,
     require_fit,
 )
@@ -78,7 +78,7 @@ def export(
         check_output(output, force, (FORMATS[to].ending,))
     locked = locked_values(locks)
     if gpus is None:
-        subject: Estimate | Found = estimate_of_options(options, model, system, locked, assumptions)
+        subject: Estimate | Found = estimate_of(options, model, system, locked, assumptions)
     else:
         subject = _best(options, model, system, gpus, FORMATS[to], locked, assumptions)
     launch = launch_of(subject, to)

@@ -1,5 +1,6 @@
 """Options that the commands share: model, system, batch, and the knobs of a plan."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,7 +139,6 @@ def _knob_options(name: str, locks: bool) -> Any:
 PlanKnobs, Locks = _knob_options("PlanKnobs", locks=False), _knob_options("Locks", locks=True)
 NO_RUN_OPTIONS, NO_KNOBS, NO_LOCKS = RunOptions(), PlanKnobs(), Locks()
 RunArguments = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
-PlanOptions = Annotated[PlanKnobs, Parameter(name="*", group=KNOB_GROUP)]  # type: ignore[valid-type]
 LockOptions = Annotated[Locks, Parameter(name="*", group=KNOB_GROUP)]  # type: ignore[valid-type]
 
 
@@ -147,26 +147,48 @@ def locked_values(locks: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(locks).items() if value is not None}
 
 
-def estimate_of_options(
+@dataclass(frozen=True, kw_only=True)
+class PlanQuestion:
+    """Options of a question about one plan."""
+
+    system: SystemName
+    knobs: Annotated[PlanKnobs, Parameter(name="*", group=KNOB_GROUP)] = NO_KNOBS  # type: ignore[valid-type]
+    run: RunArguments = NO_RUN_OPTIONS
+    assumptions: Assumed = None
+
+    def estimate(
+        self, model: str, usual: int | None = None, errors: ErrorCollector | None = None
+    ) -> "Estimate":
+        """Return the estimate, with a `usual` batch [sequences]; `errors` holds mistakes in other options."""
+        return estimate_of(self.run, model, self.system, vars(self.knobs), self.assumptions, usual, errors)
+
+
+PlanArguments = Annotated[PlanQuestion, Parameter(name="*", group=QUESTION)]
+
+
+def estimate_of(
     options: RunOptions,
     model: str,
     system: str,
-    knobs: Any,
+    knobs: Mapping[str, Any],
     assumptions: str | None,
     usual: int | None = None,
     errors: ErrorCollector | None = None,
 ) -> "Estimate":
-    """Return the estimate of a plan once all input is valid; `errors` holds those collected before."""
+    """Return the estimate of a plan once all input is valid; `errors` holds mistakes in other options."""
     from traincast.core.plan import Plan
     from traincast.step.arguments import check_assumptions, check_size
     from traincast.step.estimate import estimate, usual_assumptions
 
-    errors, plan = errors or ErrorCollector("estimate"), Plan(**knobs)
+    errors = errors or ErrorCollector("estimate")
+    plan = errors.catch(Plan, **knobs)
     model_read, machine, gbs = options.read(errors, model, system, usual)
     errors.catch(check_assumptions, assumptions, usual_assumptions(model_read))
-    errors.catch(check_size, machine, plan.gpus)
+    if plan is not None:
+        errors.catch(check_size, machine, plan.gpus)
     require = errors.require
-    return estimate(require(model_read), require(machine), plan, gbs=require(gbs), assumptions=assumptions)
+    batch = require(gbs)
+    return estimate(require(model_read), require(machine), require(plan), gbs=batch, assumptions=assumptions)
 
 
 def require_fit(est: "Estimate") -> None:

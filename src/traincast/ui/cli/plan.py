@@ -16,23 +16,23 @@ from traincast.ui.cli.app import (
     print_files,
     print_json,
     progress,
-    question,
     search_option,
     write_html,
 )
+from traincast.ui.cli.app import (
+    question as question_option,
+)
 from traincast.ui.cli.completion import names_of_frameworks, names_of_strategies
 from traincast.ui.cli.options import (
-    NO_KNOBS,
     NO_LOCKS,
     NO_RUN_OPTIONS,
     Assumed,
     LockOptions,
     ModelName,
-    PlanOptions,
+    PlanArguments,
     RunArguments,
     RunOptions,
     SystemName,
-    estimate_of_options,
     locked_values,
     require_fit,
 )
@@ -52,7 +52,7 @@ def plan(
     /,
     *,
     system: SystemName,
-    gpus: Annotated[int, question("GPUs in the job; a plan uses all of them.")],
+    gpus: Annotated[int, question_option("GPUs in the job; a plan uses all of them.")],
     options: RunArguments = NO_RUN_OPTIONS,
     framework: Annotated[str | None, search_option(_FRAMEWORK, completer=names_of_frameworks)] = None,
     strategy: Annotated[str | None, search_option(_STRATEGY, completer=names_of_strategies)] = None,
@@ -126,11 +126,8 @@ def estimate(
     model: ModelName,
     /,
     *,
-    system: SystemName,
-    knobs: PlanOptions = NO_KNOBS,
-    options: RunArguments = NO_RUN_OPTIONS,
+    question: PlanArguments,
     operations: Annotated[bool, output_option("Show every operation of a layer as well.")] = False,
-    assumptions: Assumed = None,
     html: HtmlFile = None,
     force: Force = False,
     json: Json = False,
@@ -143,8 +140,8 @@ def estimate(
 
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
-    est = estimate_of_options(options, model, system, vars(knobs), assumptions, errors=errors)
-    measures, usual_batch = options.metrics(est), options.leaves_batch(est.model)
+    est = question.estimate(model, errors=errors)
+    measures, usual_batch = question.run.metrics(est), question.run.leaves_batch(est.model)
     if html is not None:
         from traincast.ui.html import plan_report
 
@@ -169,10 +166,7 @@ def memory(
     model: ModelName,
     /,
     *,
-    system: SystemName,
-    knobs: PlanOptions = NO_KNOBS,
-    options: RunArguments = NO_RUN_OPTIONS,
-    assumptions: Assumed = None,
+    question: PlanArguments,
     json: Json = False,
 ) -> None:
     """Show the memory of every stage of the pipeline by component, and what to change where it does not fit.
@@ -182,9 +176,8 @@ def memory(
 
     Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
     """
-    given = vars(knobs)
-    filling_batch = given["dp"] * given["mbs"] * 2 * given["pp"]
-    est = estimate_of_options(options, model, system, given, assumptions, usual=filling_batch)
+    knobs = vars(question.knobs)
+    est = question.estimate(model, usual=knobs["dp"] * knobs["mbs"] * 2 * knobs["pp"])
     if json:
         from traincast.analysis.per_parameter import bytes_per_parameter_of
         from traincast.ui.outputs.plans import MemoryOutput
@@ -195,6 +188,6 @@ def memory(
         from traincast.ui.text.analysis import bytes_per_parameter
         from traincast.ui.text.tables import show
 
-        usual_batch = options.leaves_batch(est.model)
+        usual_batch = question.run.leaves_batch(est.model)
         show(text.header(est, usual_batch, timed=False), text.stage_memory(est), bytes_per_parameter(est))
     require_fit(est)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from inspect import signature
 from typing import Final, get_args
 
 from cyclopts import (
+    Argument,
     CoercionError,
     CycloptsError,
     MissingArgumentError,
@@ -42,10 +42,14 @@ def mistakes_of(error: CycloptsError) -> list[str]:
     return [str(error).strip()]
 
 
+def _arguments(error: CycloptsError) -> Iterable[Argument]:
+    """Return the arguments of the command that was typed."""
+    return app[error.command_chain[0]].assemble_argument_collection() if error.command_chain else ()
+
+
 def _option_names(error: CycloptsError) -> list[str]:
     """Return the options of the command that was typed."""
-    arguments = app[error.command_chain[0]].assemble_argument_collection() if error.command_chain else ()
-    return [name for argument in arguments for name in argument.names if name.startswith("--")]
+    return [name for argument in _arguments(error) for name in argument.names if name.startswith("--")]
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str:
@@ -68,11 +72,9 @@ def _missing_arguments(error: MissingArgumentError) -> Iterator[str]:
     if error.argument is not None and error.argument.is_positional_only():
         yield f"{error.argument.name}: missing"
     given = {word.partition("=")[0] for word in error.root_input_tokens or ()}
-    for parameter in signature(error.target or _missing_arguments).parameters.values():
-        option = f"--{parameter.name.replace('_', '-')}"
-        required = parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
-        if required and option not in given:
-            yield f"{option}: missing"
+    for argument in _arguments(error):
+        if argument.required and argument.name.startswith("--") and given.isdisjoint(argument.names):
+            yield f"{argument.name}: missing"
 
 
 def _allowed_values(error: CoercionError) -> str:
