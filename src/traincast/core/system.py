@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 from traincast.core.errors import InputError, is_whole
 from traincast.core.precision import Rate
@@ -28,20 +29,20 @@ PEAKS: Final[
 }
 
 
-def _peak(operands: str) -> FigureSpec:
-    return FigureSpec("FLOP/s", f"dense peak of the matrix units on {operands}")
+Known: TypeAlias = Column | None  # a figure that may not be known
+_flops, _bytes, _rate = (partial(FigureSpec, unit) for unit in ("FLOP/s", "byte", "byte/s"))
+
+
+def _share(meaning: str, spread: float | None = None) -> FigureSpec:
+    return FigureSpec("", meaning, "share", spread=spread)
 
 
 def _sustained(bits: int) -> FigureSpec:
-    return FigureSpec(
-        "", f"share of the peak at {bits} bits that large products sustain", "share", spread=0.1
-    )
+    return _share(f"share of the peak at {bits} bits that large products sustain", 0.1)
 
 
 def _attention(kernel: str, spread: float | None = None) -> FigureSpec:
-    return FigureSpec(
-        "", f"share of the peak at 16 bits that {kernel} reaches forward", "share", spread=spread
-    )
+    return _share(f"share of the peak at 16 bits that {kernel} reaches forward", spread)
 
 
 @documented
@@ -56,50 +57,42 @@ class Accelerator(ColumnsEqual):
     """
 
     name: str
-    matrix_flops: Annotated[Column, FigureSpec("FLOP/s", "dense peak of the matrix units")]  # at 16 bits
-    vector_flops: Annotated[Column, FigureSpec("FLOP/s", "peak of the vector units")]  # at 16 bits
-    vector_fp32_flops: Annotated[
-        Column | None, FigureSpec("FLOP/s", "peak of the vector units in single precision")
-    ] = None
-    fp32_flops: Annotated[Column | None, _peak("32-bit numbers")] = None  # TF32 if there is no other
-    fp8_flops: Annotated[Column | None, _peak("8-bit numbers")] = None
-    int8_flops: Annotated[Column | None, _peak("8-bit integers")] = None
-    fp4_flops: Annotated[Column | None, _peak("4-bit numbers")] = None
+    matrix_flops: Annotated[Column, _flops("dense peak of the matrix units")]  # at 16 bits
+    vector_flops: Annotated[Column, _flops("peak of the vector units")]  # at 16 bits
+    vector_fp32_flops: Annotated[Known, _flops("peak of the vector units in single precision")] = None
+    fp32_flops: Annotated[Known, _flops("dense peak of the matrix units on 32-bit numbers")] = None  # or TF32
+    fp8_flops: Annotated[Known, _flops("dense peak of the matrix units on 8-bit numbers")] = None
+    int8_flops: Annotated[Known, _flops("dense peak of the matrix units on 8-bit integers")] = None
+    fp4_flops: Annotated[Known, _flops("dense peak of the matrix units on 4-bit numbers")] = None
     # In steady training, under the power limit.
-    fp32_sustained: Annotated[Column | None, _sustained(32)] = None
-    matrix_sustained: Annotated[Column | None, _sustained(16)] = None
-    fp8_sustained: Annotated[Column | None, _sustained(8)] = None
-    fp4_sustained: Annotated[Column | None, _sustained(4)] = None
+    fp32_sustained: Annotated[Known, _sustained(32)] = None
+    matrix_sustained: Annotated[Known, _sustained(16)] = None
+    fp8_sustained: Annotated[Known, _sustained(8)] = None
+    fp4_sustained: Annotated[Known, _sustained(4)] = None
     # Before the power limit acts, if that differs.
     matrix_burst: Annotated[
-        Column | None,
-        FigureSpec("", "share of the peak at 16 bits that large products reach for a moment", "share"),
+        Known, _share("share of the peak at 16 bits that large products reach for a moment")
     ] = None
-    hbm_sustained: Annotated[
-        Column | None,
-        FigureSpec("", "share of the memory bandwidth that kernels achieve", "share", spread=0.08),
-    ] = None
+    hbm_sustained: Annotated[Known, _share("share of the memory bandwidth that kernels achieve", 0.08)] = None
     # If both are known, that part of the traffic of every kernel runs at this bandwidth.
-    cache_bytes: Annotated[Column | None, FigureSpec("byte", "traffic of a kernel that caches hold")] = None
-    cache_bandwidth: Annotated[Column | None, FigureSpec("byte/s", "bandwidth of caches")] = None
-    # Of fused attention on long sequences with heads of width 128.
-    attention_fa1: Annotated[Column | None, _attention("FlashAttention")] = None
-    attention_fa2: Annotated[Column | None, _attention("FlashAttention-2", 0.1)] = None
-    attention_fa3: Annotated[Column | None, _attention("FlashAttention-3", 0.1)] = None
-    attention_cudnn: Annotated[Column | None, _attention("cuDNN's fused attention", 0.1)] = None
-    attention_backward: Annotated[
-        Column | None, FigureSpec("", "rate of fused attention backward, relative to forward", "share")
-    ] = None
+    cache_bytes: Annotated[Known, _bytes("traffic of a kernel that caches hold")] = None
+    cache_bandwidth: Annotated[Known, _rate("bandwidth of caches")] = None
+    # Of fused attention on long sequences with heads of width 128; a tile of 128 if left out.
+    attention_fa1: Annotated[Known, _attention("FlashAttention")] = None
+    attention_fa2: Annotated[Known, _attention("FlashAttention-2", 0.1)] = None
+    attention_fa3: Annotated[Known, _attention("FlashAttention-3", 0.1)] = None
+    attention_cudnn: Annotated[Known, _attention("cuDNN's fused attention", 0.1)] = None
+    attention_backward: Annotated[Known, _share("rate of fused attention backward, relative to forward")] = (
+        None
+    )
     attention_tile: Annotated[
-        Column | None, FigureSpec("", "queries that fused attention works on at once", "count")
-    ] = None  # 128 if left out
-    hbm_bandwidth: Annotated[Column, FigureSpec("byte/s", "memory bandwidth")]
-    hbm_bytes: Annotated[Column, FigureSpec("byte", "memory capacity")]
-    host_bandwidth: Annotated[
-        Column | None, FigureSpec("byte/s", "bandwidth to the host's memory, one direction")
+        Known, FigureSpec("", "queries that fused attention works on at once", "count")
     ] = None
-    host_bytes: Annotated[Column | None, FigureSpec("byte", "the host's memory for one accelerator")] = None
-    power: Annotated[Column | None, FigureSpec("W", "power of the accelerator")] = None  # the limit
+    hbm_bandwidth: Annotated[Column, _rate("memory bandwidth")]
+    hbm_bytes: Annotated[Column, _bytes("memory capacity")]
+    host_bandwidth: Annotated[Known, _rate("bandwidth to the host's memory, one direction")] = None
+    host_bytes: Annotated[Known, _bytes("the host's memory for one accelerator")] = None
+    power: Annotated[Known, FigureSpec("W", "power of the accelerator")] = None  # the limit
     processors: Annotated[
         int | None, FigureSpec("", "multiprocessors (SMs, CUs, cores of matrix units)", "count", varies=False)
     ] = None
@@ -143,6 +136,18 @@ class Accelerator(ColumnsEqual):
         return self.host_bandwidth
 
 
+_INNERMOST = "the innermost tier has"
+
+
+def _data_parallel(members: str) -> FigureSpec:
+    meaning = f"achieved share for data-parallel groups with {members}, {{tier}}"
+    return FigureSpec("", meaning, "share", outer_only=f"{_INNERMOST} no ports to share")
+
+
+def _torus(meaning: str) -> FigureSpec:
+    return FigureSpec("", meaning, "count", varies=False, inner_only="only the innermost tier can be a torus")
+
+
 @documented
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tier(ColumnsEqual):
@@ -159,27 +164,22 @@ class Tier(ColumnsEqual):
     """
 
     name: str
-    bandwidth: Annotated[Column, FigureSpec("byte/s", "bandwidth {inside}, {port}one direction")]  # the peak
-    efficiency: Annotated[
-        Column, FigureSpec("", "achieved share of the bandwidth {inside}", "share", spread=0.2)
-    ]
+    bandwidth: Annotated[Column, _rate("bandwidth {inside}, {port}one direction")]  # the peak
+    efficiency: Annotated[Column, _share("achieved share of the bandwidth {inside}", 0.2)]
     latency: Annotated[Column, FigureSpec("s", "one hop {inside}", "zero", spread=0.5)]  # NCCL's protocol LL
     # In benchmarks; of outer tiers the time added to that of the tiers inside.
-    launch: Annotated[
-        Column | None, FigureSpec("s", "start-up of a collective over {tier}", "zero", spread=0.5)
-    ] = None
+    launch: Annotated[Known, FigureSpec("s", "start-up of a collective over {tier}", "zero", spread=0.5)] = (
+        None
+    )
     simple_latency: Annotated[
-        Column | None, FigureSpec("s", "one hop of the Simple protocol over {tier}", "zero")
+        Known, FigureSpec("s", "one hop of the Simple protocol over {tier}", "zero")
     ] = None
     # Over one port, in the innermost tier over all links of an accelerator; half of what is achieved if left out. LL128 reaches more.
-    ll_bandwidth: Annotated[
-        Column | None, FigureSpec("byte/s", "bandwidth of the LL protocol over {tier}")
-    ] = None
-    switch_reduction: Annotated[
-        Column | None,
-        FigureSpec(
-            "byte/s",
-            "bandwidth of reduction in the switches, one direction",  # NVLink SHARP
+    ll_bandwidth: Annotated[Known, _rate("bandwidth of the LL protocol over {tier}")] = None
+    switch_reduction: Annotated[  # NVLink SHARP
+        Known,
+        _rate(
+            "bandwidth of reduction in the switches, one direction",
             inner_only="only switches of the innermost tier are modelled to reduce",
         ),
     ] = None
@@ -192,56 +192,19 @@ class Tier(ColumnsEqual):
         ),
     ] = 1.0
     lost_ports: Annotated[
-        Column | None,
+        Known,
         FigureSpec(
-            "",
-            "ports that a group cannot make use of on {tier}",
-            "zero",
-            outer_only="the innermost tier has no ports",
+            "", "ports that a group cannot make use of on {tier}", "zero", outer_only=f"{_INNERMOST} no ports"
         ),
     ] = None
     # These two replace `efficiency` where data-parallel groups communicate at the same time, if known for a cluster.
-    dp_alone: Annotated[
-        Column | None,
-        FigureSpec(
-            "",
-            "achieved share for data-parallel groups with one member in a domain, {tier}",
-            "share",
-            outer_only="the innermost tier has no ports to share",
-        ),
-    ] = None
-    dp_several: Annotated[
-        Column | None,
-        FigureSpec(
-            "",
-            "achieved share for data-parallel groups with several members, {tier}",
-            "share",
-            outer_only="the innermost tier has no ports to share",
-        ),
-    ] = None
+    dp_alone: Annotated[Known, _data_parallel("one member in a domain")] = None
+    dp_several: Annotated[Known, _data_parallel("several members")] = None
     # The search space depends on the size: it is no column over machines.
     size: Annotated[int | None, FigureSpec("", "accelerators in {domain}", "count", varies=False)] = None
     mesh: bool = False
-    axes: Annotated[
-        int,
-        FigureSpec(
-            "",
-            "axes of a fast domain that is a torus",
-            "count",
-            varies=False,
-            inner_only="only the innermost tier can be a torus",
-        ),
-    ] = 1
-    side: Annotated[
-        int,
-        FigureSpec(
-            "",
-            "accelerators along an axis of it",
-            "count",
-            varies=False,
-            inner_only="only the innermost tier can be a torus",
-        ),
-    ] = 1
+    axes: Annotated[int, _torus("axes of a fast domain that is a torus")] = 1
+    side: Annotated[int, _torus("accelerators along an axis of it")] = 1
 
     def __post_init__(self) -> None:
         _refuse(f"tier {self.name}", figure_problems(self))
@@ -293,14 +256,10 @@ class System(ColumnsEqual):
         float, FigureSpec("", "power of the data centre relative to that of its computers (PUE)", "factor")
     ] = 1.0
     carbon: Annotated[float | None, FigureSpec("g/kWh", "carbon intensity of the electricity")] = None
-    failure_hours: Annotated[
-        float | None,
-        FigureSpec("h", "mean time between failures of an accelerator with its share of node and network"),
-    ] = None
-    storage_bandwidth: Annotated[
-        float | None,
-        FigureSpec("byte/s", "bandwidth to storage per accelerator, at which checkpoints are written"),
-    ] = None
+    # Of an accelerator with its share of node and network.
+    failure_hours: Annotated[float | None, FigureSpec("h", "mean time between failures")] = None
+    # At which checkpoints are written.
+    storage_bandwidth: Annotated[float | None, _rate("bandwidth to storage per accelerator")] = None
     software: tuple[Software, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 

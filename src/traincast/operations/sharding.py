@@ -40,7 +40,7 @@ class Sharding(ABC):
     def sizes(self) -> Sizes:
         """Element sizes of linear layers at the rate of the precision recipe."""
         recipe, assumed = self.plan.recipe, self.assumptions
-        if recipe.rate not in ("fp8", "int8", "fp4"):
+        if not recipe.is_low:
             return self.plain_sizes
         casts, weight_casts = assumed.traffic.cast_passes, assumed.traffic.weight_cast_passes
         kept, accumulated = recipe.operand if assumed.memory.saves_casts else 1, self.plain_sizes.accumulated
