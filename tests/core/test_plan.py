@@ -12,7 +12,7 @@ from traincast.core.errors import InputError
 from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES, chunks
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import AXES, Plan, Plans
-from traincast.times.process_groups import group
+from traincast.times.process_groups import Placement
 
 WHOLE = "must be a whole number of at least 1"
 PLACES = tuple(f"fast_{axis}" for axis in AXES)
@@ -253,7 +253,7 @@ def test_equal_plans_are_one_in_a_set():
 def test_the_column_table_has_every_knob_and_no_other():
     named = {field.name for field in fields(Plan)}
     assert named == {*KNOBS, *CHOICES}
-    follows = {"load", "placed_on"}  # from the model's experts, and from the placement
+    follows = {"load"}  # from the model's experts
     assert {field.name for field in fields(Plans)} == named | follows
     for field in fields(Plan):
         assert field.metadata["help"] == COLUMNS[field.name].meaning != ""
@@ -301,8 +301,8 @@ def test_rows_of_columns_are_the_plans(many, data):
 def test_groups_and_context():
     columns = Plans(tp=4.0, tp2=np.array([1.0, 2.0]), fast_tp2=np.array([1.0, 2.0]), tp_kind="summa")
     tiers = load_system("h200-nvs8").tiers
-    assert group(columns, "tp", tiers) == (4.0, (1.0,))
-    degree, (fast,) = group(columns, "tp2", tiers)
+    assert Placement(columns, tiers).group("tp") == (4.0, (1.0,))
+    degree, (fast,) = Placement(columns, tiers).group("tp2")
     assert degree.tolist() == fast.tolist() == [1.0, 2.0]
     assert columns.context.tolist() == [1.0, 2.0]  # m2: tp2 of SUMMA, cp of context
     assert Plans(cp=8.0, cp_kind="all-gather").context == 8.0

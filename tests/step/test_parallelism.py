@@ -11,6 +11,7 @@ from traincast.operations.transformer import layer
 from traincast.step.data_parallel import data_parallel
 from traincast.step.layer_cost import PartCosts
 from traincast.step.pipeline_stages import Stages, with_load
+from traincast.times.process_groups import Placement
 
 CALIBRATED = calibrated()
 
@@ -141,7 +142,7 @@ def test_zero_traffic_of_experts(knobs, expected):
         Plans(dp=16.0, fast_dp=16.0, grad_dtype="16-bit", **knobs),
         Stages((0.0,), ({"moe": 1.0},), ({"moe": 1.0},), {"moe": 1.0}),
     )
-    seconds = data_parallel(cost, one, plan, 1.0, system, EXPOSED)
+    seconds = data_parallel(cost, one, Placement(plan, system.tiers), 1.0, system, EXPOSED)
     assert seconds * system.tiers[0].bandwidth * system.tiers[0].efficiency == pytest.approx(
         1e9 * expected, rel=1e-12
     )

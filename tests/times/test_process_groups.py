@@ -15,7 +15,7 @@ from traincast.core.system import Tier
 from traincast.times.collectives import collective
 from traincast.times.nccl import distinct
 from traincast.times.pipeline.p2p import transfer
-from traincast.times.process_groups import ORDERS, Group, group
+from traincast.times.process_groups import ORDERS, Group, Placement
 
 CALIBRATED = calibrated()
 
@@ -96,7 +96,7 @@ def test_members_of_groups_in_domains(case):
     if sizes[0] == 72:
         domain = [64, 512]  # 8 racks of 64 in use
     for axis, members in first_group(degrees, finer, plan.order).items():
-        placed = group(plan, axis, system.tiers)
+        placed = Placement(plan, system.tiers).group(axis)
         assert placed.members == len(members), axis
         assert [float(near) for near in placed.near] == [
             int(np.sum(members // size == 0)) for size in domain
@@ -107,7 +107,8 @@ def test_a_job_that_fits_a_domain_does_not_leave_it():
     """2048 of the 3072 GPUs of a Llama 3 pod, which holds 384 nodes of 8."""
     plan = Plans(tp=16.0, cp=4.0, dp=8.0, pp=4.0, fast_tp=8.0)
     assert [
-        float(group(plan, axis, SYSTEMS["llama3-h100"].tiers).near[1]) for axis in ("tp", "cp", "dp", "pp")
+        float(Placement(plan, SYSTEMS["llama3-h100"].tiers).group(axis).near[1])
+        for axis in ("tp", "cp", "dp", "pp")
     ] == [16, 4, 8, 4]
 
 

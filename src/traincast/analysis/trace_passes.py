@@ -18,6 +18,7 @@ from traincast.step.step_time import links
 from traincast.times.operation_time import PassSeconds, Timed
 from traincast.times.overlap import paced_by
 from traincast.times.pipeline.schedules import SCHEDULES, Kind
+from traincast.times.process_groups import Placement
 
 Shares = Mapping[str, float]  # seconds by component of the breakdown
 WORK: Final = {  # field of PassSeconds → component
@@ -56,7 +57,8 @@ def passes(est: Estimate, plan: Plan) -> Passes:
     model, assumed = est.model, est.assumptions
     columns = with_defaults(plan.columns(), model, assumed)
     costs = {part: cost_part(timed, columns) for part, timed in est.timed.items()}
-    link = links(costs, columns, est.system, assumed)
+    placement = Placement(columns, est.system.tiers)
+    link = links(costs, placement, est.system, assumed)
     pipeline_devices = devices(model, plan.pp, plan.vp, plan.schedule, plan.layout)
     host_waits = [_host_wait(costs, device, assumed) for device in pipeline_devices]
     parts = contents(model, plan.pp, plan.vp, plan.layout)
@@ -73,7 +75,7 @@ def passes(est: Estimate, plan: Plan) -> Passes:
         spent["BW"] = [_merged(*pair) for pair in zip(spent["B"], spent["W"], strict=True)]
     exchanges = [float(sum_of(costs, device.executed_parts, "hidden")) for device in pipeline_devices]
     nm, stages = columns.microbatches(est.gbs), every_device(pipeline_devices)
-    hidden = hidden_traffic(costs, stages, columns, nm, est.system, assumed)
+    hidden = hidden_traffic(costs, stages, placement, nm, est.system, assumed)
     return Passes(
         devices=pipeline_devices,
         parts=tuple(map(dict, parts)),

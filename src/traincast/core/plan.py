@@ -1,6 +1,6 @@
 """Parallel plans: a single one (`Plan`, whole numbers) or many as columns (`Plans`, float64 arrays)."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final
 
@@ -171,9 +171,6 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
     """
 
     load: Column = 1.0  # of the fullest expert-parallel rank relative to the mean
-    placed_on: dict[Any, Any] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )  # cache of `group`
 
     def __post_init__(self) -> None:
         shapes = {}

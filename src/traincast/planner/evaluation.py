@@ -26,7 +26,7 @@ from traincast.step.memory import Footprint, devices_memory
 from traincast.step.pipeline_stages import Stages
 from traincast.step.step_time import step
 from traincast.step.validity import reasons
-from traincast.times.operation_time import time_part
+from traincast.times.operation_time import OperationTimer
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CAPACITY: Final = "accelerator.hbm_bytes"
@@ -154,8 +154,9 @@ def evaluate(space: Space, system: System, assumed: Assumptions, above: float = 
     across = machines.take((slice(None), None))  # machines down, candidates across
     plans = timed.shards.plans
     shape = machines.machines(), len(np.atleast_1d(plans.tp))
+    timer = OperationTimer(plans, across, assumed)
     costs = {
-        part: cost_part(time_part(operations, plans, across, assumed), plans).broadcast(shape)
+        part: cost_part(timer.time_part(operations), plans).broadcast(shape)
         for part, operations in timed.operations.items()
     }
     least = np.empty((shape[0], len(timed.fitting)))

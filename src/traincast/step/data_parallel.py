@@ -14,7 +14,7 @@ from traincast.step.layer_cost import Costs
 from traincast.step.pipeline_stages import Counts, Stages
 from traincast.times.collectives import Curve, collective_curve, is_group
 from traincast.times.overlap import largest, layer_by_layer
-from traincast.times.process_groups import group
+from traincast.times.process_groups import Placement
 
 
 class Traffic(NamedTuple):
@@ -32,7 +32,7 @@ Exchanges = dict[str, Traffic]
 
 
 def data_parallel(
-    costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions
+    costs: Costs, stages: Stages, placement: Placement, nm: Column, system: System, assumed: Assumptions
 ) -> Column:
     """Return the exposed time to gather weights and to reduce gradients [s].
 
@@ -42,17 +42,17 @@ def data_parallel(
     once for forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's
     shard is all-reduced over them, once in a step.
     """
-    traffic = _traffic(costs, stages, plan, nm, system, assumed)
-    serial = _broadcasts(plan, system, assumed)
+    traffic = _traffic(costs, stages, placement, nm, system, assumed)
+    serial = _broadcasts(placement, assumed)
     devices = zip(stages.stored_parts, stages.executed_parts, strict=True)
     return largest([sum(traffic.in_step(traffic.exposed, *device), serial) for device in devices])[0]
 
 
 def hidden_traffic(
-    costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions
+    costs: Costs, stages: Stages, placement: Placement, nm: Column, system: System, assumed: Assumptions
 ) -> list[tuple[Column, Column]]:
     """Return the hidden gathers of weights and reductions of gradients of every device [s]."""
-    traffic = _traffic(costs, stages, plan, nm, system, assumed)
+    traffic = _traffic(costs, stages, placement, nm, system, assumed)
     devices = zip(stages.stored_parts, stages.executed_parts, strict=True)
     return [
         traffic.in_step(traffic.hidden, stored, executed) if stored else (0.0, 0.0)
@@ -114,23 +114,24 @@ class _DataParallelTraffic:
 
 
 def _traffic(
-    costs: Costs, stages: Stages, plan: Plans, nm: Column, system: System, assumed: Assumptions
+    costs: Costs, stages: Stages, placement: Placement, nm: Column, system: System, assumed: Assumptions
 ) -> _DataParallelTraffic:
     """Return the exchanges of every part that some device stores."""
+    plan = placement.plan
     used = {
         part: costs[part] for part in dict.fromkeys(part for device in stages.stored_parts for part in device)
     }
-    gather, scatter, between = _exchanges(used, plan, system, assumed)
+    gather, scatter, between = _exchanges(used, placement, system, assumed)
     if plan.zero < 2:
         scatter = {part: scatter[part].then(between[part]) for part in used}
     return _DataParallelTraffic(used, gather, scatter, between, plan, nm, assumed)
 
 
-def _broadcasts(plan: Plans, system: System, assumed: Assumptions) -> Column:
+def _broadcasts(placement: Placement, assumed: Assumptions) -> Column:
     """Return the wait for ranks that broadcast their shard of the weights one after the other [s]."""
-    if not (plan.zero and nonzero(assumed.host.broadcast_seconds)):
+    if not (placement.plan.zero and nonzero(assumed.host.broadcast_seconds)):
         return 0.0
-    n, near = group(plan, "shards", system.tiers)
+    n, near = placement.group("shards")
     return assumed.host.broadcast_seconds * n * is_group(n / near[0])
 
 
@@ -167,13 +168,13 @@ class _ReplicaGroup(NamedTuple):
 
 
 def _replica_groups(
-    plan: Plans, axes: tuple[Axis, Axis, Axis], shards: Column, system: System, assumed: Assumptions
+    placement: Placement, axes: tuple[Axis, Axis, Axis], shards: Column, system: System, assumed: Assumptions
 ) -> _ReplicaGroup:
     """Return the ranks with the same weights; `axes` name all, those of a copy, and the replicas."""
-    all_ranks, shard_ranks, replicas = axes
+    plan, (all_ranks, shard_ranks, replicas) = placement.plan, axes
 
     def over(axis: Axis, kind: CollectiveKind) -> Curve:
-        return collective_curve(kind, group(plan, axis, system.tiers), system, assumed, data_parallel=True)
+        return collective_curve(kind, placement.group(axis), system, assumed, data_parallel=True)
 
     between = over(replicas, "all-reduce") if nonzero(plan.replicas != 1) else None
     if plan.zero == 0:
@@ -186,11 +187,13 @@ def _replica_groups(
     )
 
 
-def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -> tuple[Exchanges, ...]:
+def _exchanges(
+    used: Costs, placement: Placement, system: System, assumed: Assumptions
+) -> tuple[Exchanges, ...]:
     """Return the times to gather weights, reduce gradients and sum them over replicas, by part [s]."""
-    byte = assumed.memory.element_bytes / 2  # 16 bits have two bytes
+    plan, byte = placement.plan, assumed.memory.element_bytes / 2  # 16 bits have two bytes
     weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
-    dense = _replica_groups(plan, ("weights", "shards", "replicas"), plan.shards, system, assumed)
+    dense = _replica_groups(placement, ("weights", "shards", "replicas"), plan.shards, system, assumed)
     gather = {part: dense.gather(weight * cost.weights) for part, cost in used.items()}
     reduced = {part: dense.reduce(gradient * cost.weights) for part, cost in used.items()}
     between = {part: dense.synchronise(gradient * cost.weights) for part, cost in used.items()}
@@ -199,7 +202,7 @@ def _exchanges(used: Costs, plan: Plans, system: System, assumed: Assumptions) -
     }
     if expert_weights:
         experts = _replica_groups(
-            plan, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed
+            placement, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed
         )
         for part, weights in expert_weights.items():
             gather[part] = gather[part].then(experts.gather(weight * weights))

@@ -31,7 +31,7 @@ from traincast.step.placement import placements
 from traincast.step.step_time import Step, step
 from traincast.step.uncertainty import ErrorCase, fits_probability, interval, outside_measured_range
 from traincast.step.validity import require_valid
-from traincast.times.operation_time import PassSeconds, Timed, time_part
+from traincast.times.operation_time import OperationTimer, PassSeconds, Timed
 
 if TYPE_CHECKING:
     import polars as pl
@@ -533,7 +533,8 @@ def _step_of(
     columns = with_defaults(plan, model, assumed)
     if operations is None:
         operations = parts(model, columns, assumed)
-    timed = {part: time_part(of_part, columns, system, assumed) for part, of_part in operations.items()}
+    timer = OperationTimer(columns, system, assumed)
+    timed = {part: timer.time_part(of_part) for part, of_part in operations.items()}
     costs = {part: cost_part(part_times, columns) for part, part_times in timed.items()}
     footprints = {part: Footprint.of(of_part, columns) for part, of_part in operations.items()}
     pipeline = stages(model, columns)

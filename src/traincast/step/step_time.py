@@ -17,6 +17,7 @@ from traincast.step.pipeline_stages import Stages
 from traincast.times.overlap import exposed_time, largest, paced_by
 from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer
 from traincast.times.pipeline.schedules import SCHEDULES, Passes, Schedule
+from traincast.times.process_groups import Placement
 
 GPUS_WITHOUT_STRAGGLERS: Final = 8  # a node: its GPUs rarely wait for each other
 
@@ -55,7 +56,8 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     weight = sum_of(costs, stages.model_parts, "weight") if schedule.splits_backward else 0.0
     passes = Passes(forward, backward - weight, weight)
     lost = schedule.lost(passes, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
-    link = links(costs, plan, system, assumed)
+    placement = Placement(plan, system.tiers)
+    link = links(costs, placement, system, assumed)
     per_microbatch = 2 * schedule.transfers(plan.vp) * link.blocking  # forward and backward
     bubble = lost * (pace.others + (plan.pp - 1) * per_microbatch)
     if plan.ep_overlap:  # nothing overlaps the exchange of the first forward and the last backward pass
@@ -63,7 +65,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     pp_comm = nm * per_microbatch
     if nonzero(assumed.overlap.pp_exposed < 1):
         pp_comm = pp_comm + _exposed_transfers(schedule, link.overlapped, plan, nm, pace)
-    dp_comm = data_parallel(costs, stages, plan, nm, system, assumed)
+    dp_comm = data_parallel(costs, stages, placement, nm, system, assumed)
     optimizer, _ = largest(
         [optimizer_seconds(costs, device, plan, system, assumed) for device in stages.stored_parts]
     )
@@ -88,12 +90,12 @@ class Links(NamedTuple):
     overlapped: Column  # runs while they work [s]
 
 
-def links(costs: Costs, plan: Plans, system: System, assumed: Assumptions) -> Links:
+def links(costs: Costs, placement: Placement, system: System, assumed: Assumptions) -> Links:
     """Return the time of transfers between stages; arguments as for `step`."""
     message = _message(costs)
-    hop = stage_transfer(message, plan, system, assumed)
+    hop = stage_transfer(message, placement, system, assumed)
     paced = (
-        stage_transfer(message, plan, system, assumed, slowest_stage_link)
+        stage_transfer(message, placement, system, assumed, slowest_stage_link)
         if assumed.collectives.slowest_link_paces
         else hop
     )

@@ -8,10 +8,10 @@ from traincast.core.columns import log2, maximum, where
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
-from traincast.operations.operation import Collective, Operation, PassCount, total
-from traincast.times.collectives import collective, collective_curve, is_group
+from traincast.operations.operation import Axis, Collective, CollectiveKind, Operation, PassCount, total
+from traincast.times.collectives import Curve, collective, collective_curve, is_group
 from traincast.times.overlap import exposed_time, panelled
-from traincast.times.process_groups import group
+from traincast.times.process_groups import Placement
 from traincast.times.roofline import arithmetic, exposed_memory
 
 EXPERT_AXES: Final = ("ep", "etp")
@@ -72,93 +72,96 @@ class TimedOperation:
 Timed = tuple[TimedOperation, ...]
 
 
-def time_pass(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> PassSeconds:
-    """Return the time of one pass: max(t_c, t_m), and the exposed communication (arXiv 2410.00273, times)."""
-    compute = (
-        arithmetic(work, system.accelerator, assumed, plan.recipe)
-        if work.kernels
-        else 0 * assumed.kernels.launch_seconds
-    )
-    memory = exposed_memory(work, compute, system.accelerator, assumed)
+class OperationTimer:
+    """Times of operations of plans on a machine; groups are placed and curves computed once for all of them."""
 
-    def seconds_of(call: Collective) -> Column:
-        seconds = _collective_seconds(call, plan, system, assumed)
+    def __init__(self, plan: Plans, system: System, assumed: Assumptions):
+        self.plan, self.system, self.assumed = plan, system, assumed
+        self.placement = Placement(plan, system.tiers)
+        self._curves: dict[tuple[CollectiveKind, Axis], Curve] = {}
+
+    def time_part(self, part: tuple[Operation, ...]) -> Timed:
+        """Return the times of all operations of a part of the model."""
+        timed = tuple(self.time_operation(op) for op in part)
+        is_overlapped = self.plan.ep_overlap and any(
+            call.over in EXPERT_AXES for op in part for call in op.forward.collectives
+        )
+        return overlapped(timed, self.assumed) if is_overlapped else timed
+
+    def time_operation(self, op: Operation) -> TimedOperation:
+        """Return the time of an operation."""
+        assumed, forward = self.assumed, self.time_pass(op.forward)
+        if op.synchronises and nonzero(assumed.host.sync_seconds):
+            forward = replace(forward, compute=forward.compute + assumed.host.sync_seconds)
+        weight: Column = 0.0
+        if op.backward is op.forward:
+            backward = forward
+        elif op.weight is None:
+            backward = self.time_pass(op.backward)
+        elif assumed.kernels.joint_backward:
+            backward = self.time_pass(op.whole_backward)
+            weight = backward.total * _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
+        else:
+            weight_pass = self.time_pass(op.weight)
+            backward, weight = self.time_pass(op.backward) + weight_pass, weight_pass.total
+        recompute = forward
+        if op.module == "norms" and "full" not in self.plan.recomputed and not assumed.memory.saves_gathered:
+            recompute = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
+        recomputed = recompute.times(float(op.recompute)) if op.recompute and not op.output_unused else None
+        return TimedOperation(op, forward, backward, weight, recomputed)
+
+    def time_pass(self, work: PassCount) -> PassSeconds:
+        """Return the time of one pass: max(t_c, t_m), and the exposed communication (arXiv 2410.00273, times)."""
+        plan, assumed, gpu = self.plan, self.assumed, self.system.accelerator
+        compute: Column = 0 * assumed.kernels.launch_seconds
+        if work.kernels:
+            compute = arithmetic(work, gpu, assumed, plan.recipe)
+        memory = exposed_memory(work, compute, gpu, assumed)
+        comm = total(self._collective(call) for call in work.collectives if call.over not in EXPERT_AXES)
+        if work.panels is not None:
+            comm = panelled(comm, work.panels, compute + memory)
+        elif (
+            work.rounds is not None
+        ):  # a ring: each block is fetched while attention works on the previous one
+            comm = exposed_time(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
+        else:
+            comm = comm * (assumed.overlap.tp_overlapped if plan.tp_overlap else assumed.overlap.tp_exposed)
+        exchange = total(self._collective(call) for call in work.collectives if call.over in EXPERT_AXES)
+        exchange = (1 if plan.ep_overlap else assumed.overlap.ep_exposed) * exchange
+        return PassSeconds(compute, memory, comm, exchange, self._dispatch(work))
+
+    def _collective(self, call: Collective) -> Column:
+        """Return the time of a collective [s]."""
+        group, system, assumed = self.placement.group(call.over), self.system, self.assumed
+        seconds: Column
+        if call.kind in ("all-to-all", "send"):
+            seconds = collective(call.kind, call.nbytes, group, system, assumed, call.copies)
+        else:
+            key = call.kind, call.over
+            if key not in self._curves:
+                self._curves[key] = collective_curve(call.kind, group, system, assumed)
+            seconds = self._curves[key].seconds(call.nbytes)
         if call.over == "tp" and nonzero(assumed.collectives.skew_seconds):
-            return seconds + assumed.collectives.skew_seconds * log2(plan.tp)
+            seconds = seconds + assumed.collectives.skew_seconds * log2(self.plan.tp)
         return seconds
 
-    comm = total(seconds_of(call) for call in work.collectives if call.over not in EXPERT_AXES)
-    if work.panels is not None:
-        comm = panelled(comm, work.panels, compute + memory)
-    elif work.rounds is not None:  # a ring: each block is fetched while attention works on the previous one
-        comm = exposed_time(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
-    else:
-        comm = comm * (assumed.overlap.tp_overlapped if plan.tp_overlap else assumed.overlap.tp_exposed)
-    exchange = total(seconds_of(call) for call in work.collectives if call.over in EXPERT_AXES)
-    exchange = (1 if plan.ep_overlap else assumed.overlap.ep_exposed) * exchange
-    return PassSeconds(compute, memory, comm, exchange, _dispatch(work, plan, system, assumed))
+    def _dispatch(self, work: PassCount) -> Column:
+        """Return the time of the host to launch the kernels and collectives of a pass [s]."""
+        host = self.assumed.host
+        if not nonzero(host.dispatch_seconds):
+            return 0.0
+        collectives = total(is_group(self.placement.group(call.over).members) for call in work.collectives)
+        return host.dispatch_seconds * (work.launches * bool(work.kernels) + collectives)
 
 
-def _collective_seconds(call: Collective, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Return the time of a collective; its curve over the volume is computed once for the plans [s]."""
-    if call.kind in ("all-to-all", "send"):
-        return collective(
-            call.kind, call.nbytes, group(plan, call.over, system.tiers), system, assumed, call.copies
-        )
-    key = call.kind, call.over
-    cached_system, cached_assumptions, curve = plan.placed_on.get(key, (None, None, None))
-    if cached_system is not system or cached_assumptions is not assumed:
-        curve = collective_curve(call.kind, group(plan, call.over, system.tiers), system, assumed)
-        plan.placed_on[key] = system, assumed, curve
-    seconds: Column = curve.seconds(call.nbytes)
-    return seconds
-
-
-def _dispatch(work: PassCount, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Return the time of the host to launch the kernels and collectives of a pass [s]."""
-    if not nonzero(assumed.host.dispatch_seconds):
-        return 0.0
-    collectives = total(is_group(group(plan, call.over, system.tiers).members) for call in work.collectives)
-    return assumed.host.dispatch_seconds * (work.launches * bool(work.kernels) + collectives)
-
-
-def time_operation(op: Operation, plan: Plans, system: System, assumed: Assumptions) -> TimedOperation:
-    """Return the time of an operation; arguments and units as for `time_pass`."""
-    forward = time_pass(op.forward, plan, system, assumed)
-    if op.synchronises and nonzero(assumed.host.sync_seconds):
-        forward = replace(forward, compute=forward.compute + assumed.host.sync_seconds)
-    weight: Column = 0.0
-    if op.backward is op.forward:
-        backward = forward
-    elif op.weight is None:
-        backward = time_pass(op.backward, plan, system, assumed)
-    elif assumed.kernels.joint_backward:
-        backward = time_pass(op.whole_backward, plan, system, assumed)
-        weight = backward.total * _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
-    else:
-        weight_pass = time_pass(op.weight, plan, system, assumed)
-        backward, weight = time_pass(op.backward, plan, system, assumed) + weight_pass, weight_pass.total
-    recompute = forward
-    if op.module == "norms" and "full" not in plan.recomputed and not assumed.memory.saves_gathered:
-        recompute = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
-    is_recomputed = op.recompute and not op.output_unused
-    return TimedOperation(
-        op, forward, backward, weight, recompute.times(float(op.recompute)) if is_recomputed else None
-    )
+def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> Timed:
+    """Return the times of all operations of one part of the model."""
+    return OperationTimer(plan, system, assumed).time_part(part)
 
 
 def _matrix_flops(work: PassCount) -> Column:
     """Count the arithmetic of products in any precision [FLOP]."""
     return work.flops("matrix") + work.flops("low")
-
-
-def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> Timed:
-    """Return the times of all operations of a part of the model; arguments and units as for `time_pass`."""
-    timed = tuple(time_operation(op, plan, system, assumed) for op in part)
-    is_overlapped = plan.ep_overlap and any(
-        call.over in EXPERT_AXES for op in part for call in op.forward.collectives
-    )
-    return overlapped(timed, assumed) if is_overlapped else timed
 
 
 def overlapped(timed: Timed, assumed: Assumptions) -> Timed:

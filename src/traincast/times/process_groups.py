@@ -33,12 +33,21 @@ def domains(members: Column, within: Column) -> Column:
     return count
 
 
-def group(plan: Plans, axis: Axis, tiers: Sequence[Tier]) -> Group:
-    """Return a group of a plan and its placement."""
-    n, sizes = _members(plan, axis), tuple(tier.size for tier in tiers)
-    if sizes not in plan.placed_on:
-        plan.placed_on[sizes] = _members_per_domain(plan, tiers)
-    return Group(n, tuple(_near(plan, axis, n, in_domain) for in_domain in plan.placed_on[sizes]))
+class Placement:
+    """Placement of the groups of plans on the tiers of a network; each group is computed once."""
+
+    def __init__(self, plan: Plans, tiers: Sequence[Tier]):
+        self.plan = plan
+        self._per_domain = _members_per_domain(plan, tiers)
+        self._groups: dict[Axis, Group] = {}
+
+    def group(self, axis: Axis) -> Group:
+        """Return the group of an axis."""
+        if axis not in self._groups:
+            n = _members(self.plan, axis)
+            near = tuple(_near(self.plan, axis, n, in_domain) for in_domain in self._per_domain)
+            self._groups[axis] = Group(n, near)
+        return self._groups[axis]
 
 
 def _members(plan: Plans, axis: Axis) -> Column:

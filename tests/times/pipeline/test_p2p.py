@@ -12,7 +12,7 @@ from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer, transfer
-from traincast.times.process_groups import Group
+from traincast.times.process_groups import Group, Placement
 
 CALIBRATED = calibrated()
 
@@ -53,18 +53,27 @@ def test_a_stage_is_as_slow_as_the_slowest(tp, pp, message):
 def test_scattered_transfers_move_a_part_of_each_rank():
     """Megatron-LM (arXiv 2104.04473, section 4.1): 1/tp over the network, then a gather in the node; nothing with one rank."""
     plan = Plans(tp=8.0, pp=2.0, fast_tp=8.0, sp=False)
-    direct = stage_transfer(MESSAGE, plan, DGX, PLAIN.with_values({"collectives.transfers_scattered": 0}))
-    scattered = stage_transfer(MESSAGE, plan, DGX, PLAIN.with_values({"collectives.transfers_scattered": 1}))
-    half = stage_transfer(MESSAGE, plan, DGX, PLAIN.with_values({"collectives.transfers_scattered": 0.5}))
+    direct = stage_transfer(
+        MESSAGE, Placement(plan, DGX.tiers), DGX, PLAIN.with_values({"collectives.transfers_scattered": 0})
+    )
+    scattered = stage_transfer(
+        MESSAGE, Placement(plan, DGX.tiers), DGX, PLAIN.with_values({"collectives.transfers_scattered": 1})
+    )
+    half = stage_transfer(
+        MESSAGE, Placement(plan, DGX.tiers), DGX, PLAIN.with_values({"collectives.transfers_scattered": 0.5})
+    )
     assert direct / 8 < scattered < direct
     assert half == pytest.approx((direct + scattered) / 2)
     single_rank = Plans(pp=2.0, sp=False)
-    assert stage_transfer(MESSAGE, single_rank, DGX, PLAIN) == stage_transfer(
-        MESSAGE, single_rank, DGX, PLAIN.with_values({"collectives.transfers_scattered": 0})
+    assert stage_transfer(MESSAGE, Placement(single_rank, DGX.tiers), DGX, PLAIN) == stage_transfer(
+        MESSAGE,
+        Placement(single_rank, DGX.tiers),
+        DGX,
+        PLAIN.with_values({"collectives.transfers_scattered": 0}),
     )
     cut = Plans(tp=8.0, pp=2.0, fast_tp=8.0)  # with sequence parallelism the message is a part already
-    assert stage_transfer(MESSAGE, cut, DGX, PLAIN) == stage_transfer(
-        MESSAGE, cut, DGX, PLAIN.with_values({"collectives.transfers_scattered": 0})
+    assert stage_transfer(MESSAGE, Placement(cut, DGX.tiers), DGX, PLAIN) == stage_transfer(
+        MESSAGE, Placement(cut, DGX.tiers), DGX, PLAIN.with_values({"collectives.transfers_scattered": 0})
     )
 
 
@@ -161,4 +170,4 @@ def test_the_paper_has_none_of_it():
         PAPER.collectives.skew_seconds,
         PAPER.host.unfused_softmax_launches,
     ) == (0, 0, 0)
-    assert np.all(stage_transfer(MESSAGE, Plans(pp=2.0, sp=False), DGX, PAPER) > 0)
+    assert np.all(stage_transfer(MESSAGE, Placement(Plans(pp=2.0, sp=False), DGX.tiers), DGX, PAPER) > 0)

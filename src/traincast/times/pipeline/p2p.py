@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum, minimum
-from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.operations.operation import total
 from traincast.times.collectives import collective, is_group, point_to_point
-from traincast.times.process_groups import Group, domains, group
+from traincast.times.process_groups import Group, Placement, domains
 
 
 def transfer(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:
@@ -55,16 +54,20 @@ def _links(
 
 
 def stage_transfer(
-    message: Column, plan: Plans, system: System, assumed: Assumptions, of: Callable[..., Column] = transfer
+    message: Column,
+    placement: Placement,
+    system: System,
+    assumed: Assumptions,
+    of: Callable[..., Column] = transfer,
 ) -> Column:
     """Return the time of a transfer, by each tensor rank or scattered (arXiv 2104.04473, section 4.1) [s].
 
     `message`: activation of one micro-batch on a rank [byte]; 0 for one stage.
     """
-    stages = group(plan, "pp", system.tiers)
+    plan, stages = placement.plan, placement.group("pp")
     direct = of(message, stages, system, assumed)
     if not assumed.collectives.transfers_scattered or plan.sp or plan.strategy != "1d":
         return direct
-    gather = collective("all-gather", message, group(plan, "tp", system.tiers), system, assumed)
+    gather = collective("all-gather", message, placement.group("tp"), system, assumed)
     scattered = of(message / plan.tp, stages, system, assumed) + gather * is_group(plan.pp)
     return direct + assumed.collectives.transfers_scattered * (minimum(scattered, direct) - direct)
