@@ -1,4 +1,6 @@
-"""Configurations of Hugging Face models. Those in data/hf hold the public figures of each model and no others."""
+"""Configurations of Hugging Face models. Those in data/hf hold the public figures of each model and no
+others.
+"""
 
 import json
 from collections.abc import Callable
@@ -109,7 +111,8 @@ def test_sources_name_the_text_part() -> None:
     assert model.sources["vocab"].endswith("vocab_size (default of gemma3_text) (spec)")
 
 
-TEXT = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 512} | {
+TEXT = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4} | {
+    "intermediate_size": 512,
     "vocab_size": 1024, "max_position_embeddings": 512
 }  # fmt: skip
 WITHOUT = "tower without its vision tower ("

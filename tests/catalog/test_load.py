@@ -137,7 +137,7 @@ def test_training_runs() -> None:
 
 @pytest.mark.parametrize(
     ("name", "accelerator", "fast", "slow"),
-    [  # arXiv 2410.00273, systems: matrix, vector, vector fp32, HBM bandwidth, bytes; bandwidth, efficiency, latency of a tier
+    [  # arXiv 2410.00273: matrix, vector, fp32, HBM bandwidth, bytes; bandwidth, efficiency, latency of tiers
         ("a100", (312e12, 78e12, 19.5e12, 1555e9, 80e9), (300e9, 0.7, 2.5e-6), (25e9, 0.7, 5e-6)),
         ("h200", (989.4e12, 133.8e12, 66.9e12, 4800e9, 141e9), (450e9, 0.7, 2.5e-6), (50e9, 0.7, 5e-6)),
         ("b200", (2500e12, 339e12, 169e12, 8000e9, 192e9), (900e9, 0.7, 2.5e-6), (100e9, 0.7, 5e-6)),

@@ -1,4 +1,6 @@
-"""Software stacks, and the terms that only they switch on: the host's pace, waits for slow ranks, windows, broadcasts."""
+"""Software stacks, and the terms that only they switch on: the host's pace, waits for slow ranks, windows,
+broadcasts.
+"""
 
 import json
 from dataclasses import asdict, replace
@@ -38,8 +40,7 @@ def seconds(plan=PLAN, gbs=64, model=MODEL, system="dgx-a100", assumed=None):
     return est.step_seconds, est.breakdown
 
 
-# The catalogue
-# ----------------------------------------------------------------------------------------------------------------
+# The catalogue ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", stack_names())
@@ -67,8 +68,7 @@ def test_an_unknown_name_lists_the_known_ones():
         resolve("wibble")
 
 
-# The host
-# ---------------------------------------------------------------------------------------------------------------------
+# The host ---------------------------------------------------------------------------------------------------
 
 
 @given(st.floats(1e-9, 1), st.floats(1e-9, 1))
@@ -100,8 +100,7 @@ def test_overhead_between_steps_counts_once():
     )
 
 
-# Slow ranks
-# -------------------------------------------------------------------------------------------------------------------
+# Slow ranks -------------------------------------------------------------------------------------------------
 
 
 def test_one_node_has_no_stragglers_and_each_doubling_adds_its_share():
@@ -123,8 +122,7 @@ def test_weights_broadcast_rank_by_rank_cost_a_share_of_every_rank_beyond_a_node
     )
 
 
-# Windows
-# ----------------------------------------------------------------------------------------------------------------------
+# Windows ----------------------------------------------------------------------------------------------------
 
 
 def test_traffic_that_cannot_overlap_is_fully_exposed():
@@ -155,8 +153,7 @@ def test_interleaved_chunks_hide_traffic_behind_pp_micro_batches():
     assert shorter <= longer
 
 
-# Experts
-# ----------------------------------------------------------------------------------------------------------------------
+# Experts ----------------------------------------------------------------------------------------------------
 
 
 def test_layers_of_experts_wait_for_the_host_once_in_forward():
@@ -182,8 +179,7 @@ def test_tokens_cast_before_they_are_gathered_take_half_the_bytes():
     assert waited("bf16", cast=True) == pytest.approx(waited("bf16", cast=False), rel=1e-12)
 
 
-# Names
-# ------------------------------------------------------------------------------------------------------------------------
+# Names ------------------------------------------------------------------------------------------------------
 
 
 def test_flat_names_of_earlier_releases_are_read_with_a_warning(tmp_path):

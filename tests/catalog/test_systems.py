@@ -1,4 +1,4 @@
-"""Machines of the catalogue: all load, their figures are those of data sheets, and none contradicts itself."""
+"""Machines of the catalogue: all load, with the figures of data sheets, and none contradicts itself."""
 
 import re
 from itertools import pairwise
@@ -12,19 +12,20 @@ from traincast.core.system import Accelerator, System
 PAPER = ("a100-nvs", "h200-nvs", "b200-nvs", "b200-next-nvs")  # of arXiv 2410.00273, with its own figures
 CLUSTERS = [name for name in system_names() if not name.startswith(PAPER)]
 ACCELERATORS = {
-    "v100-sxm-16", "v100-sxm-32", "a100-sxm-40", "a100-sxm-80", "a100-pcie-40", "a100-pcie-80", "h100-sxm-80", "h100-pcie-80",
-    "h100-96-hbm2e-500w", "h200-sxm-141", "h800-sxm-80", "gh200-96", "gh200-144", "b200-180", "gb200-186", "b300-288", "gb300-288",
-    "mi250-gcd", "mi250x-gcd", "mi250x-128", "mi300x-192", "mi325x-256", "mi355x-288", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e",
-    "gaudi2-96",
+    "v100-sxm-16", "v100-sxm-32", "a100-sxm-40", "a100-sxm-80", "a100-pcie-40", "a100-pcie-80",
+    "h100-sxm-80", "h100-pcie-80", "h100-96-hbm2e-500w", "h200-sxm-141", "h800-sxm-80", "gh200-96",
+    "gh200-144", "b200-180", "gb200-186", "b300-288", "gb300-288", "mi250-gcd", "mi250x-gcd", "mi250x-128",
+    "mi300x-192", "mi325x-256", "mi355x-288", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "gaudi2-96",
 }  # fmt: skip
 SYSTEMS = {
-    "dgx-v100", "dgx-2", "dgx-a100", "dgx-a100-40", "selene", "hgx-a100-roce", "hgx-a100-roce-8x200", "hgx-a100-hdr-4x200",
-    "hgx-a100-40-roce-8x200", "hgx-h100-roce-8x100", "mi250-node",
-    "jean-zay-a100", "perlmutter", "perlmutter-80", "polaris", "tg40", "tg80", "dgx-h100", "dgx-h200", "eos", "hgx-h800",
-    "llama3-h100", "grand-teton-h100-96", "gh200-node4", "alps", "isambard-ai", "dgx-b200", "dgx-b300", "gb200-nvl72",
-    "gb300-nvl72", "aws-p4d", "aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200", "azure-nd-a100-v4", "azure-ndm-a100-v4",
-    "azure-nd-h100-v5", "azure-nd-h200-v5", "gcp-a3-mega", "gcp-a3-ultra", "gcp-a4", "frontier", "lumi", "mi300x-node",
-    "mi325x-node", "mi355x-node", "tpu-v4-pod", "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node", "jupiter",
+    "dgx-v100", "dgx-2", "dgx-a100", "dgx-a100-40", "selene", "hgx-a100-roce", "hgx-a100-roce-8x200",
+    "hgx-a100-hdr-4x200", "hgx-a100-40-roce-8x200", "hgx-h100-roce-8x100", "mi250-node", "jean-zay-a100",
+    "perlmutter", "perlmutter-80", "polaris", "tg40", "tg80", "dgx-h100", "dgx-h200", "eos", "hgx-h800",
+    "llama3-h100", "grand-teton-h100-96", "gh200-node4", "alps", "isambard-ai", "dgx-b200", "dgx-b300",
+    "gb200-nvl72", "gb300-nvl72", "aws-p4d", "aws-p4de", "aws-p5", "aws-p5en", "aws-p6-b200",
+    "azure-nd-a100-v4", "azure-ndm-a100-v4", "azure-nd-h100-v5", "azure-nd-h200-v5", "gcp-a3-mega",
+    "gcp-a3-ultra", "gcp-a4", "frontier", "lumi", "mi300x-node", "mi325x-node", "mi355x-node", "tpu-v4-pod",
+    "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node", "jupiter",
 }  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def test_data_sheets(name: str, expected: tuple[float | None, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "domain", "fast", "slow"),
-    [  # accelerators of the innermost domain, its bandwidth of an accelerator and that of its NICs, one direction [GB/s]
+    [  # accelerators of the innermost domain; bandwidth of an accelerator in it, and of its NICs [GB/s]
         ("dgx-2", 16, 150, 6.25),  # NVIDIA DGX-2 data sheet: 6 NVLinks of 25 GB/s; 8 x 100 Gb/s for 16
         ("selene", 8, 300, 25),  # NVIDIA DGX A100 data sheet: 12 NVLinks of 25 GB/s; 8 x 200 Gb/s for 8
         ("jean-zay-a100", 8, 300, 6.25),  # IDRIS: 4 x 100 Gb/s for 8

@@ -1,4 +1,6 @@
-"""Errors and core values: what cannot be is refused in words, errors survive pickling, values compare, hash and copy."""
+"""Errors and core values: what cannot be is refused in words, errors survive pickling, values compare, hash
+and copy.
+"""
 
 import copy
 import pickle
@@ -36,15 +38,15 @@ def test_errors_survive_pickle_and_are_caught_by_their_base(error):
     [
         (lambda: tc.Tier(**TIER | {"bandwidth": -1}), "bandwidth = -1: must be above 0"),
         (lambda: tc.Tier(**TIER | {"bandwidth": float("nan")}), "bandwidth = nan: must be above 0"),
-        (lambda: tc.Tier(**TIER | {"bandwidth": "450 GB/s"}), "bandwidth = '450 GB/s': must be a number in byte/s"),
+        (lambda: tc.Tier(**TIER | {"bandwidth": "450 GB/s"}), "'450 GB/s': must be a number in byte/s"),
         (lambda: tc.Tier(**TIER | {"bandwidth": None}), "bandwidth = None: must be a number in byte/s"),
         (lambda: tc.Tier(**TIER | {"latency": -1e-9}), "latency = -1e-09: must be at least 0"),
         (lambda: tc.Accelerator(**CHIP | {"hbm_bytes": 0}), "hbm_bytes = 0: must be above 0"),
         (lambda: tc.Accelerator(**CHIP | {"processors": 1.5}), "processors = 1.5: must be a whole number"),
-        (lambda: tc.Accelerator(**CHIP | {"power": np.array([7e2, -1.0])}), "power = array.*: must be above 0"),
+        (lambda: tc.Accelerator(**CHIP | {"power": np.array([7e2, -1.0])}), "power = array.*: must be above"),
         (lambda: replace(tc.load_model("gpt3-1t"), layers="8"), "layers = '8': must be a whole number"),
         (lambda: replace(tc.load_model("gpt3-1t"), layers=None), "layers = None: must be a whole number"),
-        (lambda: replace(tc.load_model("gpt3-1t"), experts={"experts": 8}), "experts = .*: must be Experts or None"),
+        (lambda: replace(tc.load_model("gpt3-1t"), experts={"experts": 8}), "experts = .*must be Experts"),
         (lambda: replace(tc.load_system("dgx-h100"), price="x"), "price = 'x': must be a number in"),
         (lambda: replace(tc.load_system("dgx-h100"), pue=0.9), "pue = 0.9: must be at least 1"),
         (lambda: tc.Plans(tp=[1, 2]), "tp = .*: must be a number or an array"),  # type: ignore[arg-type]

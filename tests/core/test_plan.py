@@ -57,7 +57,7 @@ def plans(draw, placed=None):
     return Plan(**knobs, **{place: draw(places) for place in PLACES}, **STRATEGIES[strategy].choices)
 
 
-# What is refused --------------------------------------------------------------------------------------------------------------
+# What is refused --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("knob", KNOBS)
@@ -183,7 +183,7 @@ def test_combinations_that_are_allowed(knobs):
     assert asdict(Plan(**knobs)).items() >= knobs.items()
 
 
-# How it reads -----------------------------------------------------------------------------------------------------------------
+# How it reads -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,9 @@ def parsed(word):
 
 @given(plans())
 def test_text_has_all_knobs_but_those_without_effect(plan):
-    """A plan rebuilt from its text is the same, except for groups with one member in a domain that other groups share."""
+    """A plan rebuilt from its text is the same, except for groups with one member in a domain that other
+    groups share.
+    """
     strategy, *words = str(plan).split()
     knobs = dict(word.split("=") for word in words)
     rebuilt = Plan(**{knob: parsed(value) for knob, value in knobs.items()}, **STRATEGIES[strategy].choices)
@@ -247,7 +249,7 @@ def test_equal_plans_are_one_in_a_set():
     assert len({Plan(tp=2), Plan(tp=2), Plan(tp=2, fast_tp=1), Plan(tp=2, fast_tp=2)}) == 3
 
 
-# Columns ----------------------------------------------------------------------------------------------------------------------
+# Columns ----------------------------------------------------------------------------------------------------
 
 
 def test_the_column_table_has_every_knob_and_no_other():

@@ -1,4 +1,6 @@
-"""What mixtures of experts pay beside their products: exchanges, overlapped or not, biases, counts of tokens, 8-bit attention."""
+"""What mixtures of experts pay beside their products: exchanges, overlapped or not, biases, counts of tokens,
+8-bit attention.
+"""
 
 from dataclasses import replace
 
@@ -19,7 +21,7 @@ IDLE = Operation("idle", PassCount((), 0.0), PassCount((), 0.0))
 
 
 def test_padded_experts_need_no_count_of_their_tokens():
-    """With a capacity factor shapes are known beforehand (moe-pad-expert-input-to-capacity of Megatron-Core)."""
+    """With a capacity factor shapes are known (moe-pad-expert-input-to-capacity of Megatron-Core)."""
     model, plan = tc.load_model("mixtral-8x7b"), tc.Plan(ep=8, dp=8)
     padded = replace(model, experts=replace(model.experts, capacity=1.0))
     calm, late = (
@@ -72,7 +74,7 @@ def test_what_an_exchange_waits_for(passes, share):
 
 
 def test_biases_of_experts_move_their_traffic():
-    """An element of the result and the bias, at 16 bits in each direction, so many times (arXiv 2410.00273)."""
+    """An element of result and bias, at 16 bits in each direction, so many times (arXiv 2410.00273)."""
     model = tc.load_model("gpt-oss-20b")
     operations = layer(
         model, Plans(), CALIBRATED.with_values({"traffic.expert_bias_passes": 5}), model.kinds[0]

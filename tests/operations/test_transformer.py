@@ -1,4 +1,6 @@
-"""Parameters and products of whole models, over any number of ranks, against published counts and counts by hand."""
+"""Parameters and products of whole models, over any number of ranks, against published counts and counts by
+hand.
+"""
 
 from dataclasses import replace
 
@@ -80,10 +82,11 @@ def test_published_counts_of_parameters(name, published):
 
 
 def replicated(model, tp):
-    """Parameters outside experts that every tensor rank has, and what it has more: Megatron-Core's column- and row-parallel layers.
+    """Parameters outside experts that every tensor rank has, and what it has more: Megatron-Core's column-
+    and row-parallel layers.
 
-    Norms, biases of row-parallel layers, routers, down-projections of latent attention and tables of positions are on every rank;
-    heads of keys and values are where there are fewer of them than ranks.
+    Norms, biases of row-parallel layers, routers, down-projections of latent attention and tables of
+    positions are on every rank; heads of keys and values are where there are fewer of them than ranks.
     """
     e, vectors = model.hidden, 2 if model.norm == "layernorm" else 1
     layers = [*model.pattern, *[model.pattern[-1]] * model.mtp]
@@ -149,7 +152,9 @@ def test_expert_ranks_together_hold_the_experts(name, ep, etp):
 
 
 def test_fewer_heads_of_keys_than_tensor_ranks():
-    """Llama 3 70B, 8 heads of keys and values of width 128, on 16 ranks: each holds a whole one of both, 8192 x 128 each."""
+    """Llama 3 70B, 8 heads of keys and values of width 128, on 16 ranks: each holds a whole one of both, 8192
+    x 128 each.
+    """
     model = tc.load_model("llama-3-70b")
     (qkv,) = (op for op in layer(model, Plans(tp=16.0), EXACT) if op.name == "attention.qkv")
     assert qkv.weights == 8192 * (64 * 128 // 16 + 2 * 128)
@@ -170,7 +175,9 @@ def test_products_are_twice_the_active_weights_and_attention(name, convention, s
 
 
 def test_products_of_llama_3_by_hand():
-    """Per token 2 FLOP for each weight of the 32 layers and the head; 2 products of 32 heads of 128 with (s + 1)/2 keys."""
+    """Per token 2 FLOP for each weight of the 32 layers and the head; 2 products of 32 heads of 128 with (s +
+    1)/2 keys.
+    """
     model, e, f, s = tc.load_model("llama-3-8b"), 4096, 14336, 8192
     weights = 32 * (e * (4096 + 2 * 1024) + 4096 * e + 3 * e * f) + 128256 * e
     by_hand = 2 * weights + 32 * 2 * (2 * 32 * 128) * (s + 1) / 2
@@ -207,7 +214,9 @@ def test_ranks_share_the_work(name, cut):
 
 @pytest.mark.parametrize(("ep", "etp"), [(8, 1), (2, 4), (4, 2)])
 def test_expert_parallelism_moves_work_without_changing_it(ep, etp):
-    """Balanced, a rank works on n K rows of its experts whatever ep is; etp ranks share the width of etp times as many rows."""
+    """Balanced, a rank works on n K rows of its experts whatever ep is; etp ranks share the width of etp
+    times as many rows.
+    """
     model = tc.load_model("mixtral-8x7b")
     flops = products(model, Plans(tp=4.0, dp=2.0, ep=float(ep), etp=float(etp)), only="experts.fc")
     rows = model.seq / 4 * 2
@@ -215,7 +224,7 @@ def test_expert_parallelism_moves_work_without_changing_it(ep, etp):
 
 
 def test_a_window_and_a_causal_mask():
-    """Gemma 2: 8192 tokens, a window of 4096 in every other layer; pairs of query and key counted one by one."""
+    """Gemma 2: 8192 tokens, a window of 4096 in every other layer; pairs counted one by one."""
     model, l, w = tc.load_model("gemma-2-9b"), 8192, 4096
     near, far = (layer(model, Plans(), EXACT, kind) for kind in model.kinds)
     pairs = sum(min(i + 1, w) for i in range(l)), sum(i + 1 for i in range(l))
@@ -238,7 +247,9 @@ def test_a_window_and_a_causal_mask():
     ],
 )
 def test_the_last_product_is_not_made_again(name, recompute, left_out):
-    """PyTorch's checkpoints stop early (set_checkpoint_early_stop), XLA removes dead code; what is kept stays the same."""
+    """PyTorch's checkpoints stop early (set_checkpoint_early_stop), XLA removes dead code; what is kept stays
+    the same.
+    """
     model, plan = tc.load_model(name), Plans(recompute=recompute)
     before, after = (
         layer(model, plan, EXACT.with_values({"memory.recomputes_last": remade})) for remade in (True, False)
@@ -252,7 +263,9 @@ def test_the_last_product_is_not_made_again(name, recompute, left_out):
 
 @pytest.mark.parametrize(("name", "layers"), [("deepseek-v3", 1), ("llama-3-8b", 0)])
 def test_multi_token_prediction_and_ties(name, layers):
-    """DeepSeek-V3: the module adds a layer, 2 e² and three norms, no head and no embedding (arXiv 2412.19437, section 2.2)."""
+    """DeepSeek-V3: the module adds a layer, 2 e² and three norms, no head and no embedding (arXiv 2412.19437,
+    section 2.2).
+    """
     model = tc.load_model(name)
     operations = parts(model, Plans(), EXACT)
     assert ("mtp" in operations) == bool(layers)

@@ -1,1 +1,1 @@
-"""Catalogue of models, systems, accelerators and software stacks, and loading of them by name or from files."""
+"""Catalogue of models, systems, accelerators and software stacks, and their loading by name or from files."""

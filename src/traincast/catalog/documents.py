@@ -63,7 +63,7 @@ def _read_entry(folder: Literal["models", "systems", "accelerators", "stacks"], 
 def values_of_key(
     folder: Literal["models", "systems", "accelerators"], key: str
 ) -> dict[str, tuple[Any, ...]]:
-    """Read the value of one top-level key, a name or a list on one line, of each file; the rest of the files is not parsed.
+    """Read the value of one top-level key, a name or a list on one line, of each file; no more is parsed.
 
     Empty for files without the key.
     """

@@ -39,7 +39,8 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
     ----------
     name_or_path : str or Path
         A name of the catalogue such as ``"gpt3-1t"``, in any case. A string that ends in .yaml, .yml or .json
-        or contains a path separator, and any `Path`, is a file: a model file, or the config.json of a Hugging Face model.
+        or contains a path separator, and any `Path`, is a file: a model file, or the config.json of a Hugging
+        Face model.
     seq : int, optional
         Sequence length in place of the model's own [tokens].
 
@@ -57,7 +58,7 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
 
 
 def read_model(document: Mapping[str, Any], name: str, *, seq: int | None = None) -> Model:
-    """Make a model of the parsed content of a model file or a Hugging Face config.json; `name` names it in messages."""
+    """Make a model of the parsed content of a model file or a config.json; `name` names it in messages."""
     return _model(_checked_model(dict(document), Path(name) / "config.json", name, seq), name)
 
 
@@ -79,8 +80,9 @@ def load_system(name_or_path: str | Path) -> System:
     Parameters
     ----------
     name_or_path : str or Path
-        A name of the catalogue such as ``"polaris"``, in any case, or a file as for `load_model`. The number in
-        names such as ``"h200-nvs8"`` is the size of the fast domain and can be any positive number of accelerators.
+        A name of the catalogue such as ``"polaris"``, in any case, or a file as for `load_model`. The number
+        in names such as ``"h200-nvs8"`` is the size of the fast domain and can be any positive number of
+        accelerators.
 
     Returns
     -------
@@ -159,7 +161,8 @@ def accelerator_names() -> tuple[str, ...]:
 def accelerator_called(device: str) -> str | None:
     """Return the accelerator of the catalogue that a device name means; None if it is unknown or ambiguous.
 
-    The longest name (or alias, `also_called`) whose words are all in the device name counts: "NVIDIA H100 80GB HBM3" is `h100-sxm-80`.
+    The longest name (or alias, `also_called`) whose words are all in the device name counts: "NVIDIA H100
+    80GB HBM3" is `h100-sxm-80`.
     """
     if device.lower() in catalogue("accelerators"):
         return device.lower()
@@ -179,7 +182,7 @@ def _words(name: str) -> frozenset[str]:
 
 
 def systems_with(accelerator: str) -> tuple[str, ...]:
-    """List the names of the systems of the catalogue that have an accelerator of the catalogue, in alphabetical order."""
+    """List the systems of the catalogue that have an accelerator, in alphabetical order."""
     accelerators = values_of_key("systems", "accelerator")
     return tuple(name for name, value in accelerators.items() if value == (accelerator.lower(),))
 
@@ -195,7 +198,7 @@ def system_document(name_or_path: str | Path) -> dict[str, Any]:
 
 
 def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
-    """Return every figure of a model, system, accelerator or software stack, in the order of the file's schema.
+    """Return every figure of a model, system, accelerator or software stack, in the order of its schema.
 
     The argument is a name of the catalogue or a file, as for `load_model` and `load_system`.
     """
@@ -283,7 +286,7 @@ def _catalogue_document(kind: Kind, name: str) -> dict[str, Any] | None:
 
 
 def _refuse_other_file(name: str, kind: str, describes: str) -> None:
-    """Raise an error that says which files are allowed, if an unknown name is that of another kind of file."""
+    """Raise an error that says which files are allowed, if a name is that of another kind of file."""
     if os.path.isfile(name) or os.path.splitext(name)[1][1:].isalpha():
         wrong = f"is no {kind} file: wanted is a .yaml, .yml or .json file that describes {describes}"
         raise InputError(name, [wrong])

@@ -57,7 +57,7 @@ def calibrated_file() -> "AssumptionsFile":
 
 
 def resolve(assumptions: str | Assumptions) -> Assumptions:
-    """Return the assumptions of a name, or the object itself: a preset, "calibrated" (the newest stack of Megatron-Core), a stack."""
+    """Return assumptions, or those of a name: a preset, a stack, or "calibrated" (the default stack)."""
     if isinstance(assumptions, Assumptions):
         return assumptions
     if assumptions == CALIBRATED:

@@ -1,7 +1,7 @@
 """NumPy's elementwise functions for numbers and columns: numbers stay Python floats.
 
-NumPy makes a `numpy.float64` of a float, and arithmetic with those is three times slower; one plan is estimated with floats only.
-The results are the same to the bit.
+NumPy makes a `numpy.float64` of a float, and arithmetic with those is three times slower; one plan is
+estimated with floats only. The results are the same to the bit.
 """
 
 import math

@@ -46,7 +46,7 @@ class InputError(TraincastError, ValueError):
 
 
 class NothingFits(TraincastError):
-    """No candidate of a search fits in memory; the message holds the nearest miss and what would make it fit."""
+    """No candidate of a search fits; the message holds the nearest miss and what would make it fit."""
 
     exit_code = 1
 
@@ -94,7 +94,7 @@ class ErrorCollector:
             return None
 
     def raise_any(self) -> None:
-        """Raise the collected errors, if any: a single one unchanged, several as one with a line for each problem."""
+        """Raise the collected errors, if any: a single one unchanged, several as one with a line for each."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
@@ -139,7 +139,7 @@ def type_problems(name: str, value: Any, allowed: str, *kinds: type) -> list[str
 
 
 def unknown_name_error(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
-    """Return an `InputError` for a name that is not in `known`, with close matches or else the complete list."""
+    """Return an `InputError` for a name that is not in `known`, with close matches or else all names."""
     return InputError(f"unknown {kind} {name!r}", [close_to(name, known) + (f" ({hint})" if hint else "")])
 
 

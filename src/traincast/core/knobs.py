@@ -1,4 +1,4 @@
-"""Knobs of a parallel plan: one table of their types, defaults, symbols, meanings and allowed values; and the named strategies."""
+"""Knobs of a parallel plan: their types, defaults, meanings and allowed values; and the named strategies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -53,7 +53,7 @@ def _knob(default: Any, meaning: str, symbol: str = "", **more: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Knobs(Generic[Number, Placement]):
-    """Table of a plan's knobs: numbers first, then choices. `Plan` and `Plans` are its forms for one plan and for columns."""
+    """Table of a plan's knobs: numbers, then choices. `Plan` and `Plans` are its forms."""
 
     tp: Number = _knob(1, "tensor-parallel degree (SUMMA: columns of the grid)", "m1")
     tp2: Number = _knob(1, "second tensor-parallel degree of SUMMA (rows of the grid)", "m2")
@@ -170,7 +170,7 @@ def words(choice: str) -> frozenset[str]:
 
 
 def chunks(layout: str) -> tuple[int, ...]:
-    """Read a layout: layers of every model chunk, in order; raise ValueError if it is no list of counts (``4*3`` repeats one).
+    """Read a layout: layers of every model chunk; ``4*3`` repeats one. Raise ValueError if it is none.
 
     >>> chunks("4*3,1")
     (4, 4, 4, 1)

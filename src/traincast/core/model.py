@@ -55,7 +55,7 @@ REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Transformer model. The defaults are the GPT of arXiv 2410.00273, which counts neither embeddings nor a causal mask.
+    """Transformer model. The defaults are the GPT of arXiv 2410.00273, without embeddings and causal mask.
 
     Parameters
     ----------
@@ -72,7 +72,8 @@ class Model:
     seq : int
         Sequence length, l [tokens].
     kv_heads : int, optional
-        Heads of keys and values (grouped-query attention; 1 is multi-query); the number of `heads` if left out.
+        Heads of keys and values (grouped-query attention; 1 is multi-query); the number of `heads` if left
+        out.
     head_dim : int, optional
         Width of a head; hidden / heads if left out.
     causal : bool
@@ -90,8 +91,8 @@ class Model:
     norms : int
         Norms of a layer: 2, or 4 if the outputs of attention and MLP are normed as well (Gemma 2 and 3).
     qk_norm : {"head", "full", "plain"}, optional
-        Norm of queries and keys: per head with weights shared by all heads (Qwen 3, Gemma 3), over all heads with separate
-        weights (OLMo 2), or per head without weights (Llama 4).
+        Norm of queries and keys: per head with weights shared by all heads (Qwen 3, Gemma 3), over all heads
+        with separate weights (OLMo 2), or per head without weights (Llama 4).
     biases : tuple of {"qkv", "proj", "mlp"}
         Linear layers that have a bias.
     sinks : bool
@@ -99,7 +100,8 @@ class Model:
     dropout : bool
         Whether the model has dropout.
     inner_dropout : bool
-        Whether dropout follows the MLP's activation function as well, as in arXiv 2410.00273; most models have none there.
+        Whether dropout follows the MLP's activation function as well, as in arXiv 2410.00273; most models
+        have none there.
     positions : {"none", "rotary", "learned"}
         Position encoding.
     max_positions : int, optional
@@ -119,7 +121,8 @@ class Model:
     training_sequences : float, optional
         Length of the complete training run [sequences].
     left_out : str
-        Parts that are not modelled, such as ``"vision tower"`` if only the text part of a multimodal model is.
+        Parts that are not modelled, such as ``"vision tower"`` if only the text part of a multimodal model
+        is.
     sources : mapping of str to str
         Source of each figure.
 
@@ -314,7 +317,7 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Weights of the layers, and of embedding and output head if `vocab` is given; without multi-token prediction."""
+        """Weights of the layers, and of embedding and output head if `vocab` is given; without `mtp`."""
         return self.layer_parameters() + self.end_parameters
 
     @property
@@ -380,18 +383,19 @@ class Model:
 
     @property
     def mtp_parameters(self) -> int:
-        """Weights of multi-token prediction, which published counts leave out; embedding and head are shared with the model."""
+        """Weights of multi-token prediction, which published counts leave out, without embedding and head."""
         e, norm = self.hidden, self.norm_vectors * self.hidden
         module = 2 * e * e + 3 * norm  # joins state and embedding, each normed, and norms the result
         return self.mtp * (module + self.kind_parameters(self.last_kind))
 
     def with_load(self, load: float | Sequence[float]) -> "Model":
-        """Return the model with unevenly loaded experts: load of the fullest rank relative to the mean, or tokens of every expert.
+        """Return the model with unevenly loaded experts: the fullest rank's load, or tokens of every expert.
 
         Raises
         ------
         InputError
-            If the model has no experts, or the load is neither a factor of at least 1 nor one count for each expert.
+            If the model has no experts, or the load is neither a factor of at least 1 nor one count for each
+            expert.
         """
         if self.experts is None:
             raise InputError("imbalance", [f"{self.name} has no experts"])

@@ -1,4 +1,4 @@
-"""Building blocks of a transformer layer: kinds of attention, mixture of experts, and the words of model files."""
+"""Building blocks of a layer: kinds of attention, mixture of experts, and the words of model files."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -13,7 +13,7 @@ GATED: Final = frozenset({"swiglu", "geglu"})
 
 @dataclass(frozen=True, kw_only=True)
 class Latent:
-    """Multi-head latent attention: keys and values from one latent vector per token (DeepSeek-V2, arXiv 2405.04434, section 2.1)."""
+    """Multi-head latent attention, one latent vector per token (arXiv 2405.04434, section 2.1)."""
 
     kv_rank: int  # width of the latent vector of keys and values
     # Width of the query and key of a head without and with rotary positions.

@@ -1,4 +1,4 @@
-"""Table of every knob, figure and result: symbol, unit and meaning, used by the command line, the docs and axis labels."""
+"""Table of every knob, figure and result: symbol, unit and meaning, for help, docs and axis labels."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias

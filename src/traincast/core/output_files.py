@@ -1,4 +1,4 @@
-"""Atomic output files: written under a temporary name and renamed; existing files are overwritten only on request."""
+"""Atomic output files: written under a temporary name, then renamed; overwritten only on request."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ FILE_ENDINGS: Final = (
 
 @contextmanager
 def atomic_output(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder, which is renamed to `path` at the end; the folder is created."""
+    """Yield a temporary path in the same folder, renamed to `path` at the end; the folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.partial")
     try:
@@ -36,7 +36,7 @@ def atomic_output(path: Path) -> Iterator[Path]:
 
 
 def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
-    """Raise `InputError` if a file cannot be written, before the work is done; a missing folder is created later."""
+    """Raise `InputError` if a file cannot be written, before the work is done; its folder may be missing."""
     if not path.name.endswith(tuple(endings)):
         raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(endings)}"])
     parent = next(folder for folder in path.absolute().parents if folder.exists())
@@ -49,7 +49,7 @@ def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Raise an error if files cannot be written to a folder, before the work is done; a missing folder is created later."""
+    """Raise `InputError` if a folder cannot take files, before the work is done; it may be missing."""
     existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not existing.is_dir():
         raise InputError(str(path), [f"{existing.name} is not a folder"])

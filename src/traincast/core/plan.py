@@ -37,10 +37,10 @@ _columns_of = attrgetter(*COLUMNS)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Knobs[int, int | None]):
-    """Parallel plan. Degrees multiply to the number of GPUs; `fast_*` are the members of a group that share a fast domain.
+    """Parallel plan. Degrees multiply to the number of GPUs; `fast_*` count members in one fast domain.
 
-    An estimate chooses the parts of the placement (`fast_*`) that are left out: the fastest that fills the fast domains.
-    `traincast.core.knobs.Knobs` holds the meaning of each knob.
+    An estimate chooses the parts of the placement (`fast_*`) that are left out: the fastest that fills the
+    fast domains. `traincast.core.knobs.Knobs` holds the meaning of each knob.
 
     Raises
     ------
@@ -74,7 +74,7 @@ class Plan(Knobs[int, int | None]):
                 object.__setattr__(self, f"fast_{axis}", 1)
 
     def _contradictions(self, above_one: set[str]) -> list[str]:
-        """Return the combinations of knobs and choices that are not possible; `above_one` are the knobs above 1."""
+        """Return the combinations of knobs that are not possible; `above_one` are the knobs above 1."""
         summa, stages = self.tp_kind == "summa", VIRTUAL_STAGES.get(self.schedule)
         cases = {
             "vp > 1: needs pp > 1": "vp" in above_one and "pp" not in above_one,
@@ -162,7 +162,7 @@ def _interleaved() -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plans(ColumnsEqual, Knobs[Column, Column]):
-    """Plans as columns: every knob is a number or a float64 array (shapes must broadcast); all plans share their choices.
+    """Plans as columns: knobs are numbers or float64 arrays (shapes must broadcast); choices are shared.
 
     Raises
     ------
@@ -200,12 +200,12 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
 
     @property
     def gradient_bytes(self) -> float:
-        """Size of an accumulated gradient, at least that of a weight; "usual" counts as 16 bits until `ready` [byte]."""
+        """Size of an accumulated gradient, at least that of a weight; "usual" counts as 16 bits [byte]."""
         dtype = "16-bit" if self.grad_dtype == "usual" else self.grad_dtype
         return max(GRADIENTS[dtype], 2 * self.recipe.width)
 
     def ready(self, assumed: Assumptions) -> "Plans":
-        """Return the plans with a `grad_dtype` of "usual" replaced by that of the precision recipe or the assumptions."""
+        """Return the plans with a `grad_dtype` of "usual" replaced by that of recipe or assumptions."""
         if self.grad_dtype != "usual":
             return self
         return replace(self, grad_dtype=self.recipe.accumulation or assumed.memory.grad_dtype)

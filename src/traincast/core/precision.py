@@ -1,7 +1,7 @@
 """Precision and optimizer recipes: bytes stored per parameter, and the precision of matrix products.
 
-Bytes per parameter follow the usual account of mixed-precision training (arXiv 1710.03740, 1910.02054 section 3.1); the states of
-each optimizer follow its paper.
+Bytes per parameter follow the usual account of mixed-precision training (arXiv 1710.03740, 1910.02054 section
+3.1); the states of each optimizer follow its paper.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,8 @@ class Optimizer:
 
 _RECIPES = (
     Precision("fp32", "fp32", "single precision throughout", width=2.0, operand=2.0, master=0.0),
-    # Loss scaling makes gradients fit fp16: Megatron-LM and DeepSpeed accumulate bf16 gradients in fp32, fp16 ones in fp16.
+    # Loss scaling makes gradients fit fp16: Megatron-LM and DeepSpeed accumulate bf16 gradients in fp32, fp16
+    # ones in fp16.
     Precision("fp16", "16-bit", "fp16 with an fp32 master copy (arXiv 1710.03740)", accumulation="16-bit"),
     Precision("bf16", "16-bit", "bf16 with an fp32 master copy (arXiv 1905.12322)"),
     Precision("bf16-pure", "16-bit", "bf16 weights, no master copy", master=0.0),
@@ -64,8 +65,9 @@ _RECIPES = (
         copies=1.0,
         casts=1.5,
     ),
-    # A scale for every row of one operand and every column of the other (torchao): a separate kernel for either layout, each of
-    # which reads twice; products of 2025's CUTLASS kernels are a third faster than at 16 bits (torchtitan issue 1207).
+    # A scale for every row of one operand and every column of the other (torchao): a separate kernel for
+    # either layout, each of which reads twice; products of 2025's CUTLASS kernels are a third faster than at
+    # 16 bits (torchtitan issue 1207).
     Precision(
         "fp8-rowwise",
         "fp8",
@@ -75,11 +77,12 @@ _RECIPES = (
         casts=4.0,
         reduced_rate=0.65,
     ),
-    # Quantised right before the product, forward and backward, with a scale for every row (AQT in MaxText): one more read.
-    # Gradients are rounded stochastically; two published runs on TPUs reach 0.75 of the rate without rounding.
+    # Quantised right before the product, forward and backward, with a scale for every row (AQT in MaxText):
+    # one more read. Gradients are rounded stochastically; two published runs on TPUs reach 0.75 of the rate
+    # without rounding.
     Precision("int8", "int8", "int8 products, all else as bf16", operand=0.5, casts=1.5, reduced_rate=0.75),
-    # DeepSeek-V3 (arXiv 2412.19437, section 3.3): tiles of 1 x 128 with fp32 scales, (1 + 4/128)/2 of 16 bits; gates: section 3.3.2.
-    # Scaling inside the product is assumed to cost 7 %, as for mxfp8.
+    # DeepSeek-V3 (arXiv 2412.19437, section 3.3): tiles of 1 x 128 with fp32 scales, (1 + 4/128)/2 of 16
+    # bits; gates: section 3.3.2. Scaling inside the product is assumed to cost 7 %, as for mxfp8.
     Precision(
         "fp8-block",
         "fp8",
@@ -90,8 +93,8 @@ _RECIPES = (
         casts=1.0,
         reduced_rate=0.93,
     ),
-    # OCP microscaling: one 8-bit scale for 32 elements, (1 + 1/32)/2 of 16 bits. 7 % slower than scales per tensor in a fit of
-    # published Megatron-Bridge runs on Blackwell.
+    # OCP microscaling: one 8-bit scale for 32 elements, (1 + 1/32)/2 of 16 bits. 7 % slower than scales per
+    # tensor in a fit of published Megatron-Bridge runs on Blackwell.
     Precision(
         "mxfp8",
         "fp8",
@@ -124,7 +127,8 @@ _OPTIMIZERS = (
         4.0,
         "Adafactor with fp32 momentum, its row and column means negligible (arXiv 1804.04235)",
     ),
-    # Five Newton-Schulz iterations of three products each, on a matrix and its smaller square (Jordan et al. 2024).
+    # Five Newton-Schulz iterations of three products each, on a matrix and its smaller square (Jordan et al.
+    # 2024).
     Optimizer("muon", 4.0, "Muon, one fp32 momentum, orthogonalised by Newton-Schulz", iterations=5.0),
 )
 PRECISIONS: Final = {recipe.name: recipe for recipe in _RECIPES}

@@ -52,7 +52,7 @@ class FigureSpec:
         return 1.0 if self.bound == "share" else float("inf")
 
     def problems(self, name: str, value: Any) -> list[str]:
-        """Return what is wrong with a value: one line, or an empty list. Symbols and numbers with units pass."""
+        """Return what is wrong with a value, one line or none. Symbols and numbers with units pass."""
         if type(value) is float and self.bound in ("positive", "zero", "share") and value > 0:
             return []  # the usual case
         if value is None or (isinstance(value, NO_NUMBERS) and self.bound != "count"):
@@ -65,7 +65,7 @@ class FigureSpec:
         return []
 
     def _allows(self, value: Any) -> Any:
-        """Return whether a number, or each of a column, is within the bounds; a what-if may have a share above 1."""
+        """Return whether numbers are within the bounds; in a what-if a share may be above 1."""
         if self.bound == "count" and not hasattr(value, "dtype"):
             return is_whole(value) or (isinstance(value, float) and value >= 1 and value.is_integer())
         return {"factor": value >= 1, "zero": value >= 0}.get(self.bound, value > 0)
@@ -95,7 +95,7 @@ def figure_problems(part: Any) -> list[str]:
 
 
 class ColumnsEqual:
-    """Base of values whose fields may be columns: equal where all of them are; the hash leaves columns out."""
+    """Base of values whose fields may be columns: equal where all are; the hash leaves columns out."""
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other):

@@ -1,4 +1,4 @@
-"""Machines: accelerators, and the network tiers that connect them. The fields declare every hardware figure."""
+"""Machines: accelerators and the network tiers between them. Their fields declare every hardware figure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -48,7 +48,7 @@ def _attention(kernel: str, spread: float | None = None) -> FigureSpec:
 @documented
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Accelerator(ColumnsEqual):
-    """Accelerator (GPU). Every figure is a number or a column over machines (machines are the leading axes, plans the last).
+    """Accelerator (GPU). Every figure is a number or a column over machines (the leading axes; plans last).
 
     Raises
     ------
@@ -106,7 +106,7 @@ class Accelerator(ColumnsEqual):
         return usual if share is None else share
 
     def fused_attention(self, kernel: str, usual: Column) -> Column:
-        """Return the share of the peak at 16 bits that a kernel of fused attention reaches ("fa1", "fa2", "fa3", "cudnn").
+        """Return the share of the 16-bit peak that fused attention ("fa1", "fa2", "fa3", "cudnn") reaches.
 
         If it is not known, that of the latest older kernel is taken, else of the next one, else `usual`.
         """
@@ -115,7 +115,7 @@ class Accelerator(ColumnsEqual):
         return next((share for share in (*shares[i::-1], *shares[i + 1 :]) if share is not None), usual)
 
     def peak(self, rate: Rate) -> Column:
-        """Return the dense peak of the matrix units at a rate [FLOP/s]; raise `InputError` if there is none."""
+        """Return the dense peak of the matrix units at a rate [FLOP/s]; `InputError` if there is none."""
         peak: Column | None = getattr(self, PEAKS[rate][0])
         if peak is None:
             known = ", ".join(
@@ -153,9 +153,10 @@ def _torus(meaning: str) -> FigureSpec:
 class Tier(ColumnsEqual):
     """Tier of the network. Every figure is a number or a column over machines.
 
-    `size` is that of one domain of the tier; None for the outermost tier. In a `mesh` the accelerators of a domain are linked
-    directly rather than by switches: a group of only some of them does not use the links to the others. In a torus of `axes`
-    axes, `bandwidth` is that of the two links of an accelerator along one axis; 1 axis if all collectives use all links.
+    `size` is that of one domain of the tier; None for the outermost tier. In a `mesh` the accelerators of a
+    domain are linked directly rather than by switches: a group of only some of them does not use the links to
+    the others. In a torus of `axes` axes, `bandwidth` is that of the two links of an accelerator along one
+    axis; 1 axis if all collectives use all links.
 
     Raises
     ------
@@ -174,7 +175,8 @@ class Tier(ColumnsEqual):
     simple_latency: Annotated[
         Known, FigureSpec("s", "one hop of the Simple protocol over {tier}", "zero")
     ] = None
-    # Over one port, in the innermost tier over all links of an accelerator; half of what is achieved if left out. LL128 reaches more.
+    # Over one port, in the innermost tier over all links of an accelerator; half of what is achieved if left
+    # out. LL128 reaches more.
     ll_bandwidth: Annotated[Known, _rate("bandwidth of the LL protocol over {tier}")] = None
     switch_reduction: Annotated[  # NVLink SHARP
         Known,
@@ -197,7 +199,8 @@ class Tier(ColumnsEqual):
             "", "ports that a group cannot make use of on {tier}", "zero", outer_only=f"{_INNERMOST} no ports"
         ),
     ] = None
-    # These two replace `efficiency` where data-parallel groups communicate at the same time, if known for a cluster.
+    # These two replace `efficiency` where data-parallel groups communicate at the same time, if known for a
+    # cluster.
     dp_alone: Annotated[Known, _data_parallel("one member in a domain")] = None
     dp_several: Annotated[Known, _data_parallel("several members")] = None
     # The search space depends on the size: it is no column over machines.
@@ -212,7 +215,7 @@ class Tier(ColumnsEqual):
 
 @dataclass(frozen=True)
 class Software:
-    """Assumptions of a software stack of the catalogue that were fitted on one system: paths of `Assumptions` and their values."""
+    """Paths and values of assumptions that were fitted on one system for a stack of the catalogue."""
 
     stack: str
     figures: tuple[tuple[str, float], ...]
@@ -269,8 +272,8 @@ class System(ColumnsEqual):
         nested = all(outer > size and outer % size == 0 for size, outer in pairwise(inner))
         if len(inner) < 1 or len(inner) != len(sizes) - 1 or sizes[-1] is not None or not nested:
             wrong = (
-                f"tiers of sizes {sizes}: must be at least two, each but the last with a size that is a multiple of the one before,"
-                " the last without"
+                f"tiers of sizes {sizes}: must be at least two, each but the last with a size that is a"
+                " multiple of the one before, the last without"
             )
             raise InputError(f"system {self.name}", [wrong])
         _refuse(f"system {self.name}", figure_problems(self))
@@ -291,7 +294,7 @@ class System(ColumnsEqual):
         return int(self.tiers[0].size or 1)
 
     def domain(self, gpus: int) -> int:
-        """Count the accelerators of a fast domain that a job uses: the largest divisor of the job's size that the domain holds.
+        """Count the accelerators of a fast domain that a job uses: the largest divisor of its size that fits.
 
         A job on 2048 accelerators takes 64 of the 72 of each NVL72 domain.
         """
@@ -299,11 +302,11 @@ class System(ColumnsEqual):
         return size if gpus <= size else next(n for n in range(size, 0, -1) if gpus % n == 0)
 
     def parts(self) -> dict[str, Accelerator | Tier]:
-        """Return accelerator and tiers by their path in a system file: ``"accelerator"``, ``"network.0"`` and so on."""
+        """Return accelerator and tiers by path in a system file, such as ``"network.0"``."""
         return {"accelerator": self.accelerator} | {f"network.{i}": tier for i, tier in enumerate(self.tiers)}
 
     def figures(self) -> dict[str, Column]:
-        """Return every figure that can be a column, by its path in a system file, such as ``"network.0.bandwidth"``."""
+        """Return every figure that can be a column, by its path, such as ``"network.0.bandwidth"``."""
         values = {
             f"{path}.{name}": getattr(part, name)
             for path, part in self.parts().items()

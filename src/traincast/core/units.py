@@ -1,4 +1,4 @@
-"""Parsing and formatting of quantities. All other code works in FLOP, byte, second and their ratios; prefixes occur only here."""
+"""Parsing and formatting of quantities: prefixes occur only here, all other code works in SI."""
 
 import math
 import re
@@ -8,13 +8,15 @@ from typing import Final, TypeGuard
 from traincast.core.errors import InputError
 
 DECIMAL: Final = {  # prefix -> power of ten; micro is written with two characters
-    "": 0, "n": -9, "u": -6, "\u00b5": -6, "\u03bc": -6, "m": -3, "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
+    "": 0, "n": -9, "u": -6, "\u00b5": -6, "\u03bc": -6, "m": -3,
+    "k": 3, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18,
 }  # fmt: skip
 BINARY: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50, "Ei": 2.0**60}
 BASE: Final = {  # spelling -> (dimension, size in SI)
-    "B": ("byte", 1.0), "byte": ("byte", 1.0), "bytes": ("byte", 1.0), "Byte": ("byte", 1.0), "Bytes": ("byte", 1.0),
-    "b": ("byte", 0.125), "bit": ("byte", 0.125), "bits": ("byte", 0.125), "Bit": ("byte", 0.125), "Bits": ("byte", 0.125),
-    "FLOP": ("FLOP", 1.0), "FLOPs": ("FLOP", 1.0), "FLOPS": ("FLOP/s", 1.0), "Bps": ("byte/s", 1.0), "bps": ("byte/s", 0.125),
+    "B": ("byte", 1.0), "byte": ("byte", 1.0), "bytes": ("byte", 1.0), "Byte": ("byte", 1.0),
+    "Bytes": ("byte", 1.0), "b": ("byte", 0.125), "bit": ("byte", 0.125), "bits": ("byte", 0.125),
+    "Bit": ("byte", 0.125), "Bits": ("byte", 0.125), "FLOP": ("FLOP", 1.0), "FLOPs": ("FLOP", 1.0),
+    "FLOPS": ("FLOP/s", 1.0), "Bps": ("byte/s", 1.0), "bps": ("byte/s", 0.125),
     "s": ("s", 1.0), "sec": ("s", 1.0), "h": ("h", 1.0), "W": ("W", 1.0), "$": ("$", 1.0), "USD": ("$", 1.0),
     "g": ("g", 1.0), "gCO2": ("g", 1.0), "gCO2e": ("g", 1.0),
 }  # fmt: skip
@@ -61,7 +63,7 @@ def _is_number(raw: object) -> TypeGuard[Real]:
 
 
 def _parse_unit(spelling: str) -> tuple[str, int, float]:
-    """Return dimension, power of ten and remaining factor of a unit; the dimension of an unknown unit is empty."""
+    """Return dimension, power of ten and factor of a unit; the dimension of an unknown unit is empty."""
     numerator, _, per = spelling.replace(" ", "").partition("/")
     for length in range(min(2, len(numerator)) + 1):
         prefix, base = numerator[:length], numerator[length:]

@@ -1,11 +1,13 @@
 """Core attention, between the qkv and the output projection, on local shapes.
 
-A query meets every key: the scores are A = Q K' (logits). Softmax makes each row of A sum to 1. Dropout sets some scores to 0. The
-scores then weight the values: O = A V (attend). A fused kernel works on the share of the scores in `Heads.share` and skips the
-masked rest; unfused kernels skip none. Every formula is from arXiv 2410.00273, operations of a layer, which counts no mask.
+A query meets every key: the scores are A = Q K' (logits). Softmax makes each row of A sum to 1. Dropout sets
+some scores to 0. The scores then weight the values: O = A V (attend). A fused kernel works on the share of
+the scores in `Heads.share` and skips the masked rest; unfused kernels skip none. Every formula is from arXiv
+2410.00273, operations of a layer, which counts no mask.
 
-Symbols are numbers or columns over plans: b sequences, h local heads of width q, lq local queries, l keys, E bytes per element.
-From them follow r = b h lq rows of scores, rk = b h l rows of keys, and n, the scores (r rows of l).
+Symbols are numbers or columns over plans: b sequences, h local heads of width q, lq local queries, l keys, E
+bytes per element. From them follow r = b h lq rows of scores, rk = b h l rows of keys, and n, the scores (r
+rows of l).
 """
 
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from traincast.operations.operation import Axis, Collective, Comms, Fused, Gemm,
 
 
 def gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
-    """Return the communication of keys or values cut over `over`: all-gather; in backward also the gradient's reduce-scatter."""
+    """Return the all-gather of keys or values, and in backward the gradient's reduce-scatter."""
     gather = Collective("all-gather", nbytes, over)
     return (gather,), (gather, Collective("reduce-scatter", nbytes, over))
 
@@ -72,8 +74,8 @@ def flash(
 ) -> Operation:
     """Return fused attention, one operation: scores stay on the chip and are recomputed in backward.
 
-    `comms` are those of the two passes, `rounds` those of ring attention, `kept` the copies of the result that it saves; all of it
-    is recomputed before backward with `recompute`.
+    `comms` are those of the two passes, `rounds` those of ring attention, `kept` the copies of the result
+    that it saves; all of it is recomputed before backward with `recompute`.
     """
     r, rk = at.rows
     l, lq = at.l * at.share, at.lq * at.share  # keys of a query and queries of a key that are not skipped
@@ -115,7 +117,7 @@ def unfused(
     passes: tuple[Column, Column] = (1, 1),
     launches: Column = 0,
 ) -> Iterator[Operation]:
-    """Yield attention as separate kernels, logits, softmax, dropout and attend; all scores are computed, masked or not.
+    """Yield attention as separate kernels: logits, softmax, dropout, attend; masked scores are computed too.
 
     Parameters
     ----------
@@ -130,8 +132,8 @@ def unfused(
     dropped : bool
         Whether there is dropout.
     passes : pair of Column
-        Memory traffic of softmax and dropout relative to the least possible: where the number of score matrices is a multiple of 4,
-        so that Megatron-LM's fused softmax works, and where it is not.
+        Memory traffic of softmax and dropout relative to the least possible: where the number of score
+        matrices is a multiple of 4, so that Megatron-LM's fused softmax works, and where it is not.
     launches : Column
         Additional kernels of each pass of softmax where it is not.
     """
@@ -188,10 +190,10 @@ def summa(
     heads: tuple[Column, Column, Column, Column],
     grid: tuple[Column, Column, Column],
 ) -> Iterator[Operation]:
-    """Yield attention as 2-D SUMMA products on a grid of m1 x m2 ranks in nb panels; collectives of a product are those of one panel.
+    """Yield attention as SUMMA products on m1 x m2 ranks in nb panels; collectives are those of one panel.
 
-    b sequences, h heads, all of them on every rank, l tokens, head width q. The head width is cut over m1, the queries over m2, the
-    keys of a score over m1.
+    b sequences, h heads, all of them on every rank, l tokens, head width q. The head width is cut over m1,
+    the queries over m2, the keys of a score over m1.
     """
     (b, h, l, q), (m1, m2, nb) = heads, grid
     lq, lc, qs = l // m2, l // m1, q // m1  # local queries, keys and head width
@@ -220,7 +222,7 @@ def summa(
 
 
 def _softmax(E: Column, r: Column, l: Column, recompute: bool, comms: Comms = ()) -> Operation:
-    """Return softmax of r rows of l scores (arXiv 2410.00273: 2 FLOP per score forward, 3 backward, a sum of l scores per row)."""
+    """Return softmax of r rows of l scores: 2 FLOP per score forward, 3 backward, and a sum for every row."""
     n = r * l
     return Operation(
         "attention.softmax",

@@ -16,9 +16,10 @@ def bias(name: str, E: Column, T: Column, o: Column) -> Operation:
 
 
 def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation:
-    """Return the activation of n elements: 8 FLOP per element forward, 13 backward; 2 inputs if one gates the other.
+    """Return the activation of n elements, 8 FLOP each forward, 13 backward; 2 inputs if one is a gate.
 
-    Forward reads the inputs and writes the result; backward reads inputs and gradient and writes gradients. The inputs are saved.
+    Forward reads the inputs and writes the result; backward reads inputs and gradient and writes gradients.
+    The inputs are saved.
     """
     return Operation(
         name,
@@ -34,13 +35,13 @@ def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation
 def moved(
     name: str, E: Column, forward: Column, backward: Column, module: str = "", weights: Column = 0.0
 ) -> Operation:
-    """Return work bound by memory traffic, such as residual additions, of `forward` and `backward` elements; nothing is saved."""
+    """Return work bound by memory traffic, such as a residual addition; nothing is saved."""
     there, back = PassCount((Vector(forward),), E * forward), PassCount((Vector(backward),), E * backward)
     return Operation(name, there, back, weights=weights, module=module)
 
 
 def with_traffic(op: Operation, passes: Column) -> Operation:
-    """Return the operation with its memory traffic multiplied, as kernels that are not fused move it; communication stays."""
+    """Return the operation with its memory traffic multiplied, as unfused kernels move it."""
     if isinstance(passes, float | int) and passes == 1:
         return op
     forward = replace(op.forward, nbytes=passes * op.forward.nbytes)
@@ -56,7 +57,7 @@ def weights_without_work(name: str, E: Column, weights: Column) -> Operation:
 
 
 def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = False) -> Operation:
-    """Return dropout on n elements, 1 FLOP each; the mask, of `mask` bytes per element, is saved unless it is recomputed."""
+    """Return dropout on n elements, 1 FLOP each; its mask of `mask` bytes each is saved or recomputed."""
     masking = PassCount((Vector(n),), n * (2 * E + mask))
     saved = 0 * mask if recompute else mask * n
     return Operation(
@@ -67,7 +68,7 @@ def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = Fal
 def norm(
     name: str, E: Column, r: Column, w: Column, forward: Comms = (), backward: Comms = (), vectors: int = 2
 ) -> Operation:
-    """Return the norm of r rows of width w on the rank, with `vectors` weights per column; its input is saved.
+    """Return the norm of r local rows of width w, with `vectors` weights per column; its input is saved.
 
     9 FLOP per element forward; 8 and 4 sums of w elements per row backward.
     """

@@ -1,4 +1,4 @@
-"""Embedding, head with its loss, and multi-token prediction: the parts before the first layer and after the last."""
+"""Embedding, head with its loss, and multi-token prediction: what is before and after the layers."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ LOSS_SHARE_FORWARD: Final = 1 / 3  # forward's share of the loss's memory traffi
 
 
 def vocabulary(sharding: Sharding) -> Column:
-    """Return the rows of the embedding matrix on a rank; the vocabulary is padded so that every rank has the same multiple."""
+    """Return the rows of the embedding on a rank; the vocabulary is padded to a multiple."""
     multiple = sharding.assumptions.memory.vocab_multiple
     return -(-(sharding.model.vocab or 0) // (multiple * sharding.plan.tp)) * multiple
 
@@ -60,7 +60,7 @@ def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
 
 
 def loss(sharding: Sharding, logits: Column) -> Operation:
-    """Return the cross-entropy on vocabulary-parallel logits: largest logit, sum and target's logit of a token are all-reduced."""
+    """Return the cross-entropy on vocabulary-parallel logits; three numbers of a token are all-reduced."""
     assumed, byte = sharding.assumptions, sharding.assumptions.memory.element_bytes / 2  # 16 bits are two
     nbytes = assumed.traffic.loss_bytes * byte * logits
     peak = assumed.memory.logit_bytes * sharding.plan.recipe.width * byte * logits
@@ -72,7 +72,7 @@ def loss(sharding: Sharding, logits: Column) -> Operation:
 
 
 def tied(sharding: Sharding) -> Operation:
-    """Return the last stage's copy of the embedding's weights, if head or multi-token prediction share them with another stage.
+    """Return the last stage's copy of the embedding's weights, if head or mtp share them across stages.
 
     A device that has both ends of the model has one copy (DeepSeek-V3: arXiv 2412.19437, section 3.2.3).
     """
@@ -81,7 +81,7 @@ def tied(sharding: Sharding) -> Operation:
 
 
 def mtp(sharding: Sharding) -> Iterator[Operation]:
-    """Yield what joins the state and the next token's embedding in a multi-token-prediction module, before its layer and head.
+    """Yield what joins state and next token's embedding in an mtp module, before its layer and head.
 
     The order is that of arXiv 2412.19437, section 2.2.
     """

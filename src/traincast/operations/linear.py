@@ -34,7 +34,7 @@ class Sizes:
         return self.operand * self.E * elements
 
     def cast(self, elements: Column) -> Column:
-        """Return the traffic of casting operands, read at 16 bits and written by rows and by columns at half of that [byte]."""
+        """Return the traffic of casting operands: read at 16 bits, written twice at half of that [byte]."""
         return self.casts * 2 * self.E * elements
 
     def cast_weights(self, elements: Column) -> Column:
@@ -103,9 +103,10 @@ def summa_linear(
     grid: tuple[Column, Column, Column],
     copies: Column | None = None,
 ) -> Operation:
-    """Return a linear layer as a 2-D SUMMA product on a grid of m1 x m2 ranks in nb panels; its collectives are those of one panel.
+    """Return a linear layer as a SUMMA product on m1 x m2 ranks in nb panels, with one panel's collectives.
 
-    A rank holds x[T, inputs/m1] and w[inputs/m2, outputs/m1] of the full widths. The rest is broadcast, panel by panel.
+    A rank holds x[T, inputs/m1] and w[inputs/m2, outputs/m1] of the full widths. The rest is broadcast, panel
+    by panel.
     """
     m1, m2, nb = grid
     o = outputs // m1

@@ -1,8 +1,9 @@
 """The MLP of a layer, gated or not, and the mixture of experts in its place.
 
-Experts: a rank has n = T/m1 tokens between blocks. Each is routed to K experts, so the ranks of an expert-parallel group exchange
-n K rows, and a rank computes n K rows with its E/ep experts, times the load of the fullest rank. With expert tensor parallelism etp
-ranks share an expert's width and gather each other's rows.
+Experts: a rank has n = T/m1 tokens between blocks. Each is routed to K experts, so the ranks of an
+expert-parallel group exchange n K rows, and a rank computes n K rows with its E/ep experts, times the load of
+the fullest rank. With expert tensor parallelism etp ranks share an expert's width and gather each other's
+rows.
 """
 
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ def mlp(sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True) 
 
 
 def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
-    """Yield a mixture of experts: router, dispatch of tokens to their experts, the experts' MLPs, combination; then shared experts."""
+    """Yield a mixture of experts: router, dispatch, the experts' MLPs, combination; then shared experts."""
     model, plan = sharding.model, sharding.plan
     n = sharding.residual_shape[0]
     # Every rank has all of the router's weights, at 16 bits or above.
@@ -66,8 +67,8 @@ def _permutation(
 ) -> Operation:
     """Return the dispatch of rows, sorted by expert, to their experts, or the return of the results.
 
-    `moves` are the elements that forward and backward move for every element of a row. The fullest rank receives more than its
-    share, and all wait for it.
+    `moves` are the elements that forward and backward move for every element of a row. The fullest rank
+    receives more than its share, and all wait for it.
     """
     plan, (n, width) = sharding.plan, sharding.residual_shape
     rows = n * topk

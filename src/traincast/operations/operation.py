@@ -1,4 +1,4 @@
-"""The classes operations are counted with: kernels, collectives, and operations with a forward and a backward pass.
+"""Classes that operations are counted with: kernels, collectives, and operations with two passes.
 
 Every field is a number or a column over plans. Times are the business of `traincast.times`.
 """
@@ -9,17 +9,20 @@ from typing import ClassVar, Literal
 
 from traincast.core.quantities import Column
 
-# The matrix unit at 16 bits or above, the matrix unit at the rate of the precision recipe, and the vector unit.
+# The matrix unit at 16 bits or above, the matrix unit at the rate of the precision recipe, and the vector
+# unit.
 Unit = Literal["matrix", "low", "vector"]
-# Axes of a plan; "cp" without the ranks of "ulysses". "weights": ranks with the same weights, "shards": those that shard one copy,
-# "replicas": those with the same shard. "ep", "etp", "experts", "expert shards" and "expert replicas": those of the experts.
+# Axes of a plan; "cp" without the ranks of "ulysses". "weights": ranks with the same weights, "shards": those
+# that shard one copy, "replicas": those with the same shard. "ep", "etp", "experts", "expert shards" and
+# "expert replicas": those of the experts.
 Axis = Literal[
     "tp", "tp2", "cp", "dp", "pp", "ep", "etp", "ulysses", "weights", "shards", "replicas",
     "experts", "expert shards", "expert replicas",
 ]  # fmt: skip
 Layout = Literal["one", "grouped", "batched"]  # one matrix; one for each expert; one for each head
 Role = Literal[  # what selective recomputation of single operations (torchtitan's) distinguishes
-    "", "qkv", "core attention", "output projection", "attention norm", "up projection", "activation", "down projection",
+    "", "qkv", "core attention", "output projection", "attention norm", "up projection", "activation",
+    "down projection",
 ]  # fmt: skip
 CollectiveKind = Literal[  # "send" passes a block to the neighbour in a ring
     "all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"
@@ -28,7 +31,7 @@ CollectiveKind = Literal[  # "send" passes a block to the neighbour in a ring
 
 @dataclass(frozen=True, slots=True)
 class Gemm:
-    """`batch` products of an m x k by a k x n matrix on the matrix unit (arXiv 2410.00273, operations of a layer)."""
+    """`batch` products of an m x k by a k x n matrix on the matrix unit (arXiv 2410.00273)."""
 
     m: Column
     k: Column

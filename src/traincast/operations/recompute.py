@@ -1,4 +1,4 @@
-"""What is recomputed before backward: whole modules, or every second matrix product (torchtitan, selective per operation)."""
+"""What is recomputed before backward: whole modules, or every second matrix product (torchtitan)."""
 
 from dataclasses import replace
 from typing import Final
@@ -23,22 +23,23 @@ def apply_recompute(op: Operation, sharding: Sharding) -> Operation:
 
 
 def _is_output_unused(op: Operation, sharding: Sharding) -> bool:
-    """Return whether software leaves out an operation that only makes the layer's output, which the next layer saves as its input.
+    """Return whether software leaves out an operation that only makes the layer's output.
 
-    XLA removes it as dead code; PyTorch's checkpoints that are not reentrant stop early, once backward has all it needs
-    (since 2.1, torch.utils.checkpoint.set_checkpoint_early_stop). Of a gated MLP with 3.5 times the width that is a quarter of a
-    layer's products. A norm after the block needs its result.
+    XLA removes it as dead code; PyTorch's checkpoints that are not reentrant stop early, once backward has
+    all it needs (since 2.1, torch.utils.checkpoint.set_checkpoint_early_stop). Of a gated MLP with 3.5 times
+    the width that is a quarter of a layer's products. A norm after the block needs its result.
     """
     is_pre_norm = sharding.model.norms == NORMS_OF_PRE_NORM_LAYER
     return op.only_makes_output and is_pre_norm and not sharding.assumptions.memory.recomputes_last
 
 
 def _selective_per_op(op: Operation, sharding: Sharding) -> Operation:
-    """Recompute every second matrix product and all elementwise work; save the other products and fused attention.
+    """Recompute every second product and all elementwise work; save the other products and fused attention.
 
-    This is torchtitan's policy of selective checkpointing per operation: of the products in the order queries, keys, values, output
-    projection, gate, up and down projection it saves the first, third, and so on, and the input of the layer. The last result is
-    saved without being needed, in the place of the state between attention and MLP.
+    This is torchtitan's policy of selective checkpointing per operation: of the products in the order
+    queries, keys, values, output projection, gate, up and down projection it saves the first, third, and so
+    on, and the input of the layer. The last result is saved without being needed, in the place of the state
+    between attention and MLP.
     """
     model, at, gated = sharding.model, sharding.heads(), sharding.model.gated
     q, k, v = (

@@ -1,8 +1,8 @@
 """Sharding of a layer: 1-D tensor parallelism (Megatron), with context parallelism, and 2-D (SUMMA).
 
-The classes differ in where tokens and widths are cut. b micro-batch, l sequence, e hidden, f inner width, m1 and m2 the two degrees:
-tp, and tp2 or cp. Shapes are divided first (floor), then multiplied by b, as the reference model does (arXiv 2410.00273, operations
-of a layer). Shapes are numbers or columns over plans.
+The classes differ in where tokens and widths are cut. b micro-batch, l sequence, e hidden, f inner width, m1
+and m2 the two degrees: tp, and tp2 or cp. Shapes are divided first (floor), then multiplied by b, as the
+reference model does (arXiv 2410.00273, operations of a layer). Shapes are numbers or columns over plans.
 """
 
 from abc import ABC, abstractmethod
@@ -65,41 +65,42 @@ class Sharding(ABC):
 
     @abstractmethod
     def column_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
-        """Return a linear layer of full widths i and o whose output is cut over tensor ranks; the first of a block.
+        """Return a linear layer from width i to o whose output is cut over tensor ranks; first of a block.
 
         It works on the rank's tokens, or on the rows that are `routed` to its experts.
         """
 
     @abstractmethod
     def row_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
-        """Return a linear layer of full widths i and o whose input is cut over tensor ranks; the last of a block."""
+        """Return a linear layer from width i to o whose input is cut over tensor ranks; last of a block."""
 
     @abstractmethod
     def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
-        """Return a linear layer to a narrow width: every rank has all of the weights and works on its own tokens."""
+        """Return a linear layer to a narrow width: every rank has all weights and works on its own tokens."""
 
     @abstractmethod
     def projection(self, name: str, local: Column) -> Operation:
-        """Return the linear layer onto the vocabulary, `local` rows of it on the rank, at 16 bits or above."""
+        """Return the linear layer onto the vocabulary, `local` rows on the rank, at 16 bits or above."""
 
     @abstractmethod
     def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
-        """Return the communication that sums embeddings over the ranks of a vocabulary-parallel table, forward and backward."""
+        """Return the communication that sums embeddings over a vocabulary-parallel table, in both passes."""
 
     @abstractmethod
     def gather_narrow(self, width: Column) -> Comms:
-        """Return the communication that gathers the narrow result of `replicated_linear` for the next linear layer."""
+        """Return the communication that gathers the narrow result of `replicated_linear`."""
 
     @abstractmethod
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
-        """Return a norm of the residual stream, with the communication that gathers it for the next linear layer (if `gather`).
+        """Return a norm of the residual stream, gathered for the next linear layer (if `gather`).
 
-        Its backward pass gathers the gradient for the last linear layer of the block that follows (if `returned`).
+        Its backward pass gathers the gradient for the last linear layer of the block that follows (if
+        `returned`).
         """
 
     @abstractmethod
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
-        """Return tokens and width that the bias of a row-parallel layer is added to; a layer ends with the MLP's (`ends_layer`)."""
+        """Return tokens and width of a row-parallel layer's bias; that of the MLP `ends_layer`."""
 
     def row_parallel_bias(self, name: str, ends_layer: bool = False) -> Operation:
         """Return the bias of a row-parallel layer."""
@@ -120,7 +121,7 @@ class Sharding(ABC):
         return elementwise.dropout(name, self.E, self.assumptions.memory.mask_bytes, n)
 
     def gate_bytes(self, elements: Column) -> Column:
-        """Return the memory of the activated gate of a gated MLP, if it is saved beside gate and product [byte]."""
+        """Return the memory of a gated MLP's activated gate, if it is saved as well [byte]."""
         saved = self.assumptions.memory.saves_elementwise and self.model.gated
         return self.E * elements * float(saved)
 
@@ -162,7 +163,7 @@ class Sharding(ABC):
         return self.plan.cp / self.plan.ulysses - 1 if self.plan.cp_kind in ("ring", "hybrid") else None
 
     def _context_comms(self, at: Heads) -> tuple[Comms, Comms]:
-        """Return the communication of context parallelism: keys and values gathered or sent round a ring, or heads exchanged."""
+        """Return the communication of context parallelism: keys and values, or heads (Ulysses)."""
         plan, kv_bytes = self.plan, self.E * at.kv_elements
         if plan.cp_kind == "ulysses":
             elements = at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses
@@ -175,7 +176,7 @@ class Sharding(ABC):
         return gathered(kv_bytes, self.sequence_axis)
 
     def exchange_heads(self) -> Operation | None:
-        """Return the all-to-all of heads before and after attention (Ulysses); None if it belongs to fused attention."""
+        """Return the all-to-all of heads around attention (Ulysses); None if fused attention includes it."""
         kind = self.plan.cp_kind
         if kind != "hybrid" and (kind != "ulysses" or self.plan.attention == "flash"):
             return None
@@ -189,7 +190,7 @@ class Sharding(ABC):
 
 
 class OneD(Sharding):
-    """1-D tensor parallelism (Megatron), with sequence parallelism between blocks unless the plan turns it off.
+    """1-D tensor parallelism (Megatron), with sequence parallelism between blocks unless `sp` is off.
 
     Inside a block, widths are cut over m1. Between blocks, tokens are.
     """
@@ -205,18 +206,18 @@ class OneD(Sharding):
         return self.plan.mbs * (self.model.seq // self.plan.context // self._token_ways), self.model.hidden
 
     def _scatter(self, width: Column) -> Comms:
-        """Return the sum over tensor ranks of tokens at full width: a reduce-scatter, or an all-reduce without `sp`."""
+        """Return the sum over tensor ranks of full tokens: reduce-scatter, or all-reduce without `sp`."""
         kind: CollectiveKind = "reduce-scatter" if self.plan.sp else "all-reduce"
         return (Collective(kind, self.E * self.tokens * width, "tp"),)
 
     def _gather(self, width: Column, operand: bool = False) -> Comms:
-        """Return the all-gather of tokens at full width, none without `sp`; an operand of a product may be cast before."""
+        """Return the all-gather of tokens at full width, none without `sp`; an operand may be cast before."""
         size = self.sizes.operand if operand and self.assumptions.collectives.gathers_operands else 1
         return (Collective("all-gather", size * self.E * self.tokens * width, "tp"),) if self.plan.sp else ()
 
     @property
     def _cast_share(self) -> Column:
-        """Return the share of gathered tokens that a rank casts: its own part if they are cast before they are gathered."""
+        """Return the share of gathered tokens that a rank casts: its own part if casts come first."""
         return 1 / self.plan.tp if self.plan.sp and self.assumptions.collectives.gathers_operands else 1
 
     def column_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
@@ -275,17 +276,17 @@ class OneD(Sharding):
 
 
 class Context(OneD):
-    """2-D context parallelism: 1-D tensor parallelism over m1, the sequence cut over m2, keys and values exchanged."""
+    """2-D context parallelism: 1-D over m1, the sequence cut over m2, keys and values exchanged."""
 
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
-        """Return the shapes of the reference model: the MLP's bias after the reduce-scatter, attention's cut over its width."""
+        """Return the shapes of the reference model: the MLP's after the reduce-scatter, attention's cut."""
         e = self.model.hidden
         return (self.residual_shape[0], e) if ends_layer else (self.tokens, e // self.plan.tp)
 
 
 @dataclass(frozen=True)
 class Summa(Sharding):
-    """2-D SUMMA: activations cut over tokens (m2) and width (m1), every product in panels on the m1 x m2 grid."""
+    """2-D SUMMA: activations cut over tokens (m2) and width (m1), products in panels on the grid."""
 
     sequence_axis: Axis = "tp2"
 
@@ -324,7 +325,7 @@ class Summa(Sharding):
         return comms, (Collective("all-gather", comms[0].nbytes, "tp"),)
 
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
-        """Return the norm of rows cut over m1: moments (forward), their gradients and the weights' (backward) are all-reduced."""
+        """Return the norm of rows cut over m1: moments forward, gradients backward are all-reduced."""
         r, w = self.residual_shape
         # Erratum 1: the published model cut l.
         width = getattr(self.model, self.assumptions.traffic.summa_norm_width) // self.plan.tp
@@ -338,7 +339,7 @@ class Summa(Sharding):
         return self.tokens, self.model.hidden // self.plan.tp
 
     def attention(self, local: bool = False) -> Iterator[Operation]:
-        """Yield core attention as SUMMA products if the plan asks for them, else as with context parallelism."""
+        """Yield core attention as SUMMA products if the plan says so, else as in context parallelism."""
         if self.plan.attention != "summa":
             yield from super().attention(local)
             return

@@ -26,8 +26,8 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
     Returns
     -------
     dict of str to tuple of Operation
-        Kinds of layers by name (``"dense"``, ``"moe"``, ``"local dense"``, ...), then ``"embedding"``, ``"head"`` and ``"mtp"``
-        where the model has them; operations per rank and micro-batch.
+        Kinds of layers by name (``"dense"``, ``"moe"``, ``"local dense"``, ...), then ``"embedding"``,
+        ``"head"`` and ``"mtp"`` where the model has them; operations per rank and micro-batch.
     """
     sharding = sharding_of(model, plan, assumptions)
     operations = {str(kind): layer(model, plan, assumptions, kind) for kind in model.kinds}
@@ -44,7 +44,7 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
 
 
 def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None = None) -> Layer:
-    """Count the operations of one layer, per rank and micro-batch: MLP or experts, then attention, each followed by its norm.
+    """Count the operations of a layer per rank and micro-batch: MLP or experts, attention, their norms.
 
     The kind is that of the model's first layer if left out. Only the degrees inside a layer matter.
     """
@@ -52,7 +52,8 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
     local, moe = model.pattern[0] if kind is None else kind
     config = model.experts if moe else None
     inner = mlp(sharding, model.ffn) if config is None else experts(sharding, config)
-    # A block's norm gathers for the operation that follows it; experts and latent attention take the rank's own tokens.
+    # A block's norm gathers for the operation that follows it; experts and latent attention take the rank's
+    # own tokens.
     has_shared = config is not None and config.shared_ffn > 0
     operations = (
         *inner,
@@ -74,7 +75,8 @@ def _block_end(sharding: Sharding, block: Literal["mlp", "attention"], gather: b
         yield replace(addition, only_makes_output=ends_layer)
     for extra in range(model.norms // 2 - 1):
         yield sharding.norm(f"{block}.post_norm{extra or ''}", gather=False, returned=False)
-    # Attention's last layer is row-parallel whatever feeds its first ones; experts without shared ones have no such layer.
+    # Attention's last layer is row-parallel whatever feeds its first ones; experts without shared ones have
+    # no such layer.
     block_norm = sharding.norm(f"{block}.norm", gather, returned=gather or ends_layer)
     yield replace(
         block_norm, saves_layer_input=ends_layer, role=block_norm.role if ends_layer else "attention norm"
@@ -82,7 +84,7 @@ def _block_end(sharding: Sharding, block: Literal["mlp", "attention"], gather: b
 
 
 def attention(sharding: Sharding, local: bool = False) -> Iterator[Operation]:
-    """Yield attention of one layer: queries, keys and values, core attention (`local`: to a window or chunk), output projection."""
+    """Yield attention of a layer (`local`: to a window or chunk), from projection to projection."""
     model = sharding.model
     yield from _queries_keys_values(sharding) if model.latent is None else _latent(sharding, model.latent)
     if exchange := sharding.exchange_heads():
@@ -122,10 +124,10 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
 
 
 def _latent(sharding: Sharding, config: Latent) -> Iterator[Operation]:
-    """Yield the projections to queries, keys and values of multi-head latent attention (arXiv 2405.04434, section 2.1).
+    """Yield the projections of multi-head latent attention (arXiv 2405.04434, section 2.1).
 
-    Every tensor rank has all weights of the down projections and works on its own tokens; the narrow result is gathered. The up
-    projections are column-parallel.
+    Every tensor rank has all weights of the down projections and works on its own tokens; the narrow result
+    is gathered. The up projections are column-parallel.
     """
     model, e, h, T = sharding.model, sharding.model.hidden, sharding.model.heads, sharding.tokens
     down, up = config.kv_rank + config.rope_dim, config.nope_dim + config.value_dim

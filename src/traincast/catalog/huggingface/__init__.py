@@ -42,7 +42,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
 
 
 def _left_out(document: Mapping[str, Any]) -> str | None:
-    """Return the parts of a multimodal model that are not read, all but the text model; None if there are none."""
+    """Return the parts of a multimodal model that are not read, all but the text; None if there are none."""
     towers = dict.fromkeys(tower for name, tower in TOWERS.items() if isinstance(document.get(name), dict))
     if towers:
         return f"{' and '.join(towers)} tower{'s' if len(towers) > 1 else ''}"
@@ -59,7 +59,7 @@ def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
 
 
 def _architecture_problems(document: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the architecture: encoder-decoders and models with other heads cannot be imported."""
+    """Return what is wrong with the architecture: encoder-decoders and other heads cannot be imported."""
     if document.get("is_encoder_decoder") is True:
         return ["is_encoder_decoder = True: only decoders and vision transformers can be imported"]
     names = document.get("architectures")

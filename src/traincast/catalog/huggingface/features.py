@@ -29,7 +29,7 @@ def trunk(c: Config) -> Keys:
 
 
 def text(c: Config) -> Keys:
-    """Read the vocabulary; set causal attention, and assume the sequence length, which no configuration has."""
+    """Read the vocabulary; set causal attention; assume the sequence length, which no configuration has."""
     keys = {"vocab": c.figure("vocab_size"), "tied": c.flag("tie_word_embeddings"), "causal": True}
     if c.seq is not None:
         return keys | {"seq": c.seq}
@@ -52,7 +52,7 @@ def gated(c: Config) -> Keys:
 
 
 def gemma_gated(c: Config) -> Keys:
-    """Read the activation of Gemma's gated MLP: GELU if `hidden_activation` is null, whatever `hidden_act` is."""
+    """Read the activation of Gemma's gated MLP: GELU if `hidden_activation` is null."""
     return {"mlp": "geglu" if c.value("hidden_activation") is None else c.word("hidden_activation", GATED)}
 
 
@@ -80,7 +80,8 @@ def qkv_biased(c: Config) -> Keys:
 def sliding(rule: Callable[[Config, int], bool]) -> Feature:
     """Return a feature that reads the sliding window and its layers.
 
-    These are the layers that `layer_types` names, or else those, counted from 0, that the rule of the model type picks.
+    These are the layers that `layer_types` names, or else those, counted from 0, that the rule of the model
+    type picks.
     """
 
     def feature(c: Config) -> Keys:
@@ -181,7 +182,7 @@ def deepseek_experts(c: Config) -> Keys:
 
 
 def llama4_experts(c: Config) -> Keys:
-    """Read the experts of Llama 4: routed ones and a shared one of the same width in every n-th layer, wider MLPs elsewhere."""
+    """Read the experts of Llama 4: in every n-th layer, one of them shared; wider MLPs elsewhere."""
     layers, every = c.count("num_hidden_layers"), c.count("interleave_moe_layer_step")
     listed = c.numbers("moe_layers")
     is_moe = [i in listed if listed else (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
@@ -269,8 +270,8 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
 } | {
     feature.__name__: feature
     for feature in (
-        trunk, text, grouped, gated, gemma_gated, plain, rotary, biased, qkv_biased, qwen_sliding, chunked, experts,
-        gpt_oss_experts, qwen_experts, deepseek_experts, llama4_experts, latent, multi_token_prediction, llama4_qk_norm,
-        learned, gpt2, image,
+        trunk, text, grouped, gated, gemma_gated, plain, rotary, biased, qkv_biased, qwen_sliding, chunked,
+        experts, gpt_oss_experts, qwen_experts, deepseek_experts, llama4_experts, latent,
+        multi_token_prediction, llama4_qk_norm, learned, gpt2, image,
     )
 }  # fmt: skip

@@ -45,7 +45,7 @@ class Part(BaseModel):
 
 
 class Entry(Part):
-    """Figure as written: a bare value, or a mapping with value, source, basis and the interval of a fitted value."""
+    """Figure as written: a bare value, or a mapping with value, source, basis and interval."""
 
     unit: ClassVar[str] = ""
     example: ClassVar[object] = 0.5
@@ -191,7 +191,7 @@ def entry_type(spec: FigureSpec) -> type[Entry]:
 
 
 def figure_fields(part: type, *without: str) -> dict[str, Any]:
-    """Return the figures of a dataclass as fields of its schema, for `create_model`; those with a default may be left out."""
+    """Return the figures of a dataclass as fields for `create_model`; those with a default are optional."""
     required = {item.name for item in fields(part) if item.default is MISSING}
     entries = {name: entry_type(spec) for name, spec in figure_specs(part).items() if name not in without}
     return {

@@ -1,4 +1,4 @@
-"""Schema of the file of prediction errors, written by calibration/errors_yaml.py and read by `traincast.step.uncertainty`."""
+"""Schema of the file of prediction errors, which `traincast.step.uncertainty` reads."""
 
 from traincast.catalog.schema.fields import Amount, Count, File, Number, Part, Text
 
@@ -38,7 +38,7 @@ class TimePart(Part):
 
 
 class MemoryPart(Part):
-    """Bounds of 90 % of the errors of predicted memory, for software whose memory was measured and for other software."""
+    """Bounds of 90 % of the errors of predicted memory, for software with measured memory and without."""
 
     ninety: Amount
     new_stack: Number
