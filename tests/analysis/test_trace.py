@@ -95,8 +95,8 @@ def test_totals_are_those_of_the_estimate(est):
 @settings(max_examples=40)
 @given(estimates(("1f1b", "interleaved", "gpipe"), ("gpt3-1t",)))
 def test_equal_stages_have_no_remainder(est):
-    """Where docs/schedules.md says that closed forms are exact: layers that divide; any transfer, but
-    interleaved of at most half a chunk's pass."""
+    """Where docs/schedules.md says that closed forms are exact: layers that divide, and no vocabulary;
+    transfers of any length, but interleaved of at most half a chunk's pass."""
     found = tc.trace(est)
     assume(est.plan.vp == 1 or found.passes.overlapped_transfer < min(found.passes.seconds("F")) / 2)
     assume(128 % (est.plan.pp * est.plan.vp) == 0)
