@@ -7,15 +7,15 @@ what the closed form of the pipeline differs from its simulation: `Trace.remaind
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import floor, log10
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from traincast.analysis.trace_passes import Passes, passes
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
-from traincast.core.result import Doc, Result, number_keys
+from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.times.pipeline.schedules import SCHEDULES, Kind
 from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulate
@@ -44,8 +44,39 @@ class After(Result):
     seconds: Annotated[float, Doc("length", "s")]
 
 
+TIMES: Final = Doc(keys=number_keys("time"))
+SIMULATED: Final = Doc(
+    key="closed_form_less_simulation_seconds",
+    keys={name: number_keys("time")[name] for name in ("bubble", "pp_comm")},
+)
+
+
+@dataclass(frozen=True)
+class ChunkRecord(Result):
+    """A chunk of the model."""
+
+    parts: Annotated[dict[str, int], Doc("layers by kind, embedding and head")]
+    passes: Annotated[
+        dict[str, dict[str, Annotated[float, Doc("time spent on it", "s")]]],
+        Doc("by kind of pass: seconds by component, in drawing order; they add up to its length"),
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceRecord(Result):
+    """A device of the pipeline; starts and lengths are rounded to a millionth of the step."""
+
+    stage: Annotated[int, Doc("place in the pipeline, from 0")]
+    begin: Annotated[float, Doc("start of the step on it", "s")]
+    passes: Annotated[list[tuple[int, int, int, float]], Doc("in order: kind, chunk, micro-batch, start [s]")]
+    waits: Annotated[
+        list[tuple[str, float, float]], Doc("in order: bubble or pp_comm, start [s], length [s]")
+    ]
+    totals_seconds: Annotated[dict[str, float], Doc("seconds by component", keys=number_keys("time"))]
+
+
 @dataclass(frozen=True, repr=False)
-class Trace:
+class Trace(Result):
     """The simulated timeline of a training step of one plan; made by `trace`."""
 
     estimate: Estimate
@@ -57,7 +88,9 @@ class Trace:
     # Start of the step on each device [s]: 0; without a barrier before the optimizer, where devices enter the
     # next step one after the other, the start of the device's first pass.
     begin: tuple[float, ...]
-    pipeline_seconds: float  # from there to the end of the pipeline, on every device [s]
+    pipeline_seconds: Annotated[
+        float, Doc("from `begin` of a device to the end of the pipeline", "s", place=1)
+    ]
     waits: tuple[tuple[Wait, ...], ...]  # of each device, in order
 
     def __repr__(self) -> str:
@@ -65,28 +98,23 @@ class Trace:
         return f"<Trace {self.estimate.plan}: {passes:,} passes, {seconds:.4g} s>"
 
     @property
-    def microbatches(self) -> int:
-        """Micro-batches of a replica."""
-        return 1 + max(pass_.microbatch for pass_ in self.timeline.passes)
-
-    @property
-    def device(self) -> int:
-        """The device that sets the step: the slowest."""
-        return int(self.estimate.stages.position[int(self.estimate.step.slowest)])
-
-    @property
-    def step_seconds(self) -> float:
+    def step_seconds(self) -> Annotated[float, KEY]:
         """Step time of the estimate: `simulated_seconds` plus `remainder` [s]."""
         return float(self.estimate.step_seconds)
 
     @property
-    def simulated_seconds(self) -> float:
-        """Simulated step time [s]."""
+    def simulated_seconds(self) -> Annotated[float, KEY]:
+        """Step time of the trace, without the remainder [s]."""
         return sum(self.totals.values())
 
     @property
-    def totals(self) -> dict[str, float]:
-        """Seconds by component on the device that sets the step: the breakdown less `remainder`."""
+    def breakdown_seconds(self) -> Annotated[dict[str, float], TIMES]:
+        """The estimate's seconds by component."""
+        return self.estimate.breakdown
+
+    @property
+    def totals(self) -> Annotated[dict[str, float], replace(TIMES, key="totals_seconds")]:
+        """The trace's seconds by component, on the device that sets the step."""
         return self.totals_of(self.device)
 
     def totals_of(self, device: int) -> dict[str, float]:
@@ -103,14 +131,59 @@ class Trace:
         return totals
 
     @cached_property
-    def remainder(self) -> dict[str, float]:
-        """Closed form less simulation, by component; below 0 where the simulation is longer [s]."""
+    def remainder(self) -> Annotated[dict[str, float], SIMULATED]:
+        """The remainder: what the estimate has and the trace has not; below 0 where the trace is longer."""
         closed_form, totals = self.estimate.breakdown, self.totals
         return {name: float(closed_form[name]) - totals[name] for name in ("bubble", "pp_comm")}
 
+    @property
+    def device(self) -> Annotated[int, KEY]:
+        """Device that sets the step: the slowest."""
+        return int(self.estimate.stages.position[int(self.estimate.step.slowest)])
+
+    @property
+    def schedule(self) -> Annotated[str, KEY]:
+        """Pipeline schedule."""
+        return self.timeline.schedule
+
+    @property
+    def pp(self) -> Annotated[int, KEY]:
+        """Devices of the pipeline."""
+        return self.timeline.pp
+
+    @property
+    def vp(self) -> Annotated[int, KEY]:
+        """Chunks of the model on each device."""
+        return self.timeline.v
+
+    @property
+    def microbatches(self) -> Annotated[int, KEY]:
+        """Micro-batches of a replica in a step."""
+        return 1 + max(pass_.microbatch for pass_ in self.timeline.passes)
+
+    @property
+    def transfer_seconds(self) -> Annotated[float, Doc(place=2)]:
+        """From the end of a pass until the next device has its output [s]."""
+        return self.passes.overlapped_transfer
+
+    @property
+    def kinds(self) -> Annotated[list[Literal["F", "B", "W", "BW"]], Doc(place=2)]:
+        """Kinds of passes, which `passes` refer to by position."""
+        present = {pass_.kind for pass_ in self.timeline.passes}
+        return [kind for kind in self.passes.spent if kind in present]
+
+    @property
+    def chunks(self) -> Annotated[list[ChunkRecord], Doc(place=2)]:
+        """Chunks of the model, first to last."""
+        spent = {kind: self.passes.spent[kind] for kind in self.kinds}
+        return [
+            ChunkRecord(dict(parts), {kind: dict(chunks[i]) for kind, chunks in spent.items()})
+            for i, parts in enumerate(self.passes.parts)
+        ]
+
     @cached_property
-    def after(self) -> tuple[After, ...]:
-        """Intervals after the pipeline: a remainder (the estimate is longer), then what is paid once."""
+    def after(self) -> Annotated[tuple[After, ...], Doc(place=2)]:
+        """What follows the pipeline on every device: the remainder, then what is paid once per step."""
         remainder = (REMAINDER, "", max(sum(self.remainder.values()), 0.0))
         after, start = [], self.pipeline_seconds
         for name, component, seconds in (remainder, *self._once):
@@ -118,6 +191,24 @@ class Trace:
                 after.append(After(name, component, start, seconds))
                 start += seconds
         return tuple(after)
+
+    @property
+    def devices(self) -> Annotated[list[DeviceRecord], Doc(place=2)]:
+        """Devices of the pipeline, first to last."""
+        kinds, digits = self.kinds, _digits(self.step_seconds)
+        return [
+            DeviceRecord(
+                stage=device,
+                begin=self.begin[device],
+                passes=[(kinds.index(p.kind), p.chunk, p.microbatch, round(p.start, digits)) for p in passes],
+                waits=[
+                    (w.component, round(w.start, digits), round(w.seconds, digits))
+                    for w in self.waits[device]
+                ],
+                totals_seconds=self.totals_of(device),
+            )
+            for device, passes in enumerate(self.by_device)
+        ]
 
     @property
     def _once(self) -> list[tuple[str, str, float]]:
@@ -153,119 +244,6 @@ class Trace:
         """Passes by direction (whether backward), chunk and micro-batch."""
         passes = [pass_ for passes in self.by_device for pass_ in passes if pass_.kind != "W"]
         return {(pass_.kind != "F", pass_.chunk, pass_.microbatch): pass_ for pass_ in passes}
-
-    def sums(self) -> dict[str, Any]:
-        """Return sums of the estimate and of the trace as JSON values [s]."""
-        return {
-            "step_seconds": self.step_seconds,
-            "simulated_seconds": self.simulated_seconds,
-            "breakdown_seconds": self.estimate.breakdown,
-            "totals_seconds": self.totals,
-            "closed_form_less_simulation_seconds": dict(self.remainder),
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the trace as compact JSON values; docs/trace.md describes the keys."""
-        return self.record().to_dict()
-
-    def record(self) -> "TraceRecord":
-        """Return the trace with meaning and unit, as `traincast trace --json` prints it."""
-        digits = _digits(self.step_seconds)
-        kinds = [
-            kind for kind in self.passes.spent if any(pass_.kind == kind for pass_ in self.timeline.passes)
-        ]
-        chunks = [
-            ChunkRecord(dict(parts), {kind: dict(self.passes.spent[kind][chunk]) for kind in kinds})
-            for chunk, parts in enumerate(self.passes.parts)
-        ]
-        devices = [
-            DeviceRecord(
-                stage=device,
-                begin=begin,
-                passes=[(kinds.index(p.kind), p.chunk, p.microbatch, round(p.start, digits)) for p in passes],
-                waits=[
-                    (w.component, round(w.start, digits), round(w.seconds, digits))
-                    for w in self.waits[device]
-                ],
-                totals_seconds=self.totals_of(device),
-            )
-            for device, (begin, passes) in enumerate(zip(self.begin, self.by_device, strict=True))
-        ]
-        return TraceRecord(
-            **self.sums(),
-            device=self.device,
-            schedule=self.timeline.schedule,
-            pp=self.timeline.pp,
-            vp=self.timeline.v,
-            microbatches=self.microbatches,
-            pipeline_seconds=self.pipeline_seconds,
-            transfer_seconds=self.passes.overlapped_transfer,
-            kinds=kinds,
-            chunks=chunks,
-            after=list(self.after),
-            devices=devices,
-        )
-
-
-@dataclass(frozen=True)
-class ChunkRecord(Result):
-    """A chunk of the model."""
-
-    parts: Annotated[dict[str, int], Doc("layers by kind, embedding and head")]
-    passes: Annotated[
-        dict[str, dict[str, Annotated[float, Doc("time spent on it", "s")]]],
-        Doc("by kind of pass: seconds by component, in drawing order; they add up to its length"),
-    ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceRecord(Result):
-    """A device of the pipeline; starts and lengths are rounded to a millionth of the step."""
-
-    stage: Annotated[int, Doc("place in the pipeline, from 0")]
-    begin: Annotated[float, Doc("start of the step on it", "s")]
-    passes: Annotated[list[tuple[int, int, int, float]], Doc("in order: kind, chunk, micro-batch, start [s]")]
-    waits: Annotated[
-        list[tuple[str, float, float]], Doc("in order: bubble or pp_comm, start [s], length [s]")
-    ]
-    totals_seconds: Annotated[dict[str, float], Doc("seconds by component", keys=number_keys("time"))]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TraceRecord(Result):
-    """The step as it runs ([timeline](trace.md))."""
-
-    step_seconds: Annotated[float, Doc("step time of the estimate", "s")]
-    simulated_seconds: Annotated[float, Doc("step time of the trace, without the remainder", "s")]
-    breakdown_seconds: Annotated[
-        dict[str, float], Doc("the estimate's seconds by component", keys=number_keys("time"))
-    ]
-    totals_seconds: Annotated[
-        dict[str, float],
-        Doc("the trace's seconds by component, on the device that sets the step", keys=number_keys("time")),
-    ]
-    closed_form_less_simulation_seconds: Annotated[
-        dict[str, float],
-        Doc(
-            "the remainder: what the estimate has and the trace has not",
-            keys={name: number_keys("time")[name] for name in ("bubble", "pp_comm")},
-        ),
-    ]
-    device: Annotated[int, Doc("device that sets the step")]
-    schedule: Annotated[str, Doc("pipeline schedule")]
-    pp: Annotated[int, Doc("devices of the pipeline")]
-    vp: Annotated[int, Doc("chunks of the model on each device")]
-    microbatches: Annotated[int, Doc("micro-batches of a replica in a step")]
-    pipeline_seconds: Annotated[float, Doc("from `begin` of a device to the end of the pipeline", "s")]
-    transfer_seconds: Annotated[
-        float, Doc("from the end of a pass until the next device has its output", "s")
-    ]
-    kinds: Annotated[
-        list[Literal["F", "B", "W", "BW"]], Doc("kinds of passes, which `passes` refer to by position")
-    ]
-    chunks: Annotated[list[ChunkRecord], Doc("chunks of the model, first to last")]
-    after: Annotated[list[After], Doc("what follows the pipeline on every device")]
-    devices: Annotated[list[DeviceRecord], Doc("devices of the pipeline, first to last")]
 
 
 def trace(est: Estimate) -> Trace:

@@ -118,7 +118,7 @@ def trace(
     if json:
         from traincast.ui.outputs.analyses import TraceOutput
 
-        print_json(TraceOutput(est.job, est, result.record(), file_name(output), file_name(figure)))
+        print_json(TraceOutput(est.job, est, result, file_name(output), file_name(figure)))
     else:
         from traincast.ui.text import analysis as text
         from traincast.ui.text.plans import header

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from traincast.analysis.advise import Advice
 from traincast.analysis.paper_results import Reproduction
-from traincast.analysis.trace import TraceRecord
+from traincast.analysis.trace import Trace
 from traincast.analysis.training_limits import Limits
 from traincast.analysis.zero_scaling import ScalingRecord
 from traincast.core.result import INLINE, Doc, Result
@@ -16,7 +16,7 @@ from traincast.ui.outputs.plans import AboutPlan
 class TraceOutput(AboutPlan):
     """The simulated step of one plan."""
 
-    trace: Annotated[TraceRecord, Doc("the step as it runs")]
+    trace: Annotated[Trace, Doc("the step as it runs")]
     output: Annotated[str | None, Doc("trace file that was written")]
     figure: Annotated[str | None, Doc("figure that was drawn")]
 
