@@ -214,10 +214,14 @@ def _iteration_times(run: LastRun, warm_up: int) -> tuple[float, float, int] | N
     skipped = min(max(warm_up, 0), len(values) // 2)
     if skipped:
         run.left_out.append(f"{skipped} of {len(values)} iterations: warm-up")
-    values = values[skipped:]
+    return *median_and_spread(values[skipped:]), len(values) - skipped
+
+
+def median_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return the median of values, and the width of their middle half over it."""
     middle = median(values)
     quarters = quantiles(values, n=4, method="inclusive") if len(values) > 1 else [middle] * 3
-    return middle, (quarters[2] - quarters[0]) / middle, len(values)
+    return middle, (quarters[2] - quarters[0]) / middle
 
 
 def _training_rows(

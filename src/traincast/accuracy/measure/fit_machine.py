@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.accuracy.logs.tables import BUS_FACTOR
 from traincast.accuracy.measure.figures import Figures, Values
 from traincast.accuracy.measure.tables import Row, group_placement
 from traincast.core.errors import InputError
@@ -27,9 +28,6 @@ CACHE_SIZES: Final = (2.0**20, 2.0**22, 2.0**24, 2.0**26)  # initial cache sizes
 SHARE_BOUNDS: Final = (0.01, 1.0)
 SECONDS_BOUNDS: Final = (1e-8, 1e-2)  # lowest and highest launch overhead or latency [s]
 REQUIRED_FAMILIES: Final = ("products", "memory", "dispatch")
-BUS_FACTOR: Final = {  # bus bytes over (n - 1)/n of the size, as nccl-tests count
-    "allreduce": 2.0, "allgather": 1.0, "reducescatter": 1.0, "all2all": 1.0,
-}  # fmt: skip
 FACTOR_FIELDS: Final = {  # traffic of gloo's operations relative to a ring
     "allgather": "collectives.all_gather_factor", "reducescatter": "collectives.reduce_scatter_factor",
     "all2all": "collectives.all_to_all_factor", "p2p": "collectives.message_factor",

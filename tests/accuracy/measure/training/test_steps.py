@@ -5,6 +5,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -41,6 +42,14 @@ from traincast.ui.cli.main import main
 DATA = Path(__file__).parents[4] / "examples" / "measured_cpu"
 MACHINE = DATA / "machine.yaml"  # two ranks of one thread on two cores of an AMD EPYC, measured 2026-11-20
 STEPS = rows(DATA / "steps.csv")  # what they took to train the grid
+
+
+@cache
+def comparison():
+    """The comparison of all recorded steps."""
+    return compare_with_predictions(STEPS, MACHINE)
+
+
 ABOUT = {"kind": "cpu", "device": "a CPU", "threads": 1, "ranks": 2, "torch": "2.13.0"}
 
 
@@ -129,7 +138,7 @@ def test_rows_of_another_machine_or_another_pytorch_are_not_continued():
 
 
 def test_predictions_are_those_of_the_engine_on_the_machine_file():
-    result = compare_with_predictions(STEPS, MACHINE)
+    result = comparison()
     system = load_system(MACHINE)
     for prediction, cells in zip(result.before.predictions, STEPS, strict=True):
         run = read(cells)
@@ -141,7 +150,7 @@ def test_predictions_are_those_of_the_engine_on_the_machine_file():
 def test_recorded_steps_are_met_within_the_goal():
     """The goal is 15 % after calibration, also for the shapes left out."""
     pytest.importorskip("scipy", reason="scipy is not installed")
-    result = compare_with_predictions(STEPS, MACHINE)
+    result = comparison()
     assert result.calibration is not None
     assert {item.id for item in (*result.fitted.predictions, *result.left_out.predictions)} == {
         item["id"] for item in STEPS
@@ -159,7 +168,7 @@ def test_the_documentation_states_the_errors_of_the_recorded_steps():
     """Its table, line by line: rows, mean error, bias, worst error, rank correlation, regret."""
     pytest.importorskip("scipy", reason="scipy is not installed")
     text = (Path(__file__).parents[4] / "docs" / "measure.md").read_text(encoding="utf-8")
-    errors = compare_with_predictions(STEPS, MACHINE).errors
+    errors = comparison().errors
     labels = {
         "before": "machine file alone",
         "fitted": "calibrated, shapes fitted",
@@ -176,7 +185,7 @@ def test_the_documentation_states_the_errors_of_the_recorded_steps():
 
 
 def test_plans_of_a_shape_are_ranked_together():
-    result = compare_with_predictions(STEPS, MACHINE)
+    result = comparison()
     name = STEPS[0]["id"].split("-")[0]
     plans = [
         item for item in result.before.predictions if item.id.startswith(f"{name}-") and "-one" not in item.id

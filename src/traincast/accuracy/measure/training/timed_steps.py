@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from statistics import median, quantiles
 from typing import Any, Final
 
+from traincast.accuracy.logs.training_log import median_and_spread
 from traincast.accuracy.measure.device_info import describe_machine
 from traincast.accuracy.measure.launcher import Send
 from traincast.accuracy.measure.system_yaml import accelerator_label
@@ -104,8 +104,7 @@ def run_row(
     case: TrainingCase, about: Mapping[str, Any], times: list[float], memory: float | None
 ) -> dict[str, str]:
     """Return the row of a case in a table of runs, from step times [s] and peak memory [byte]."""
-    shape, plan, middle = case.shape, case.plan, median(times)
-    quarters = quantiles(times, n=4, method="inclusive") if len(times) > 1 else [middle] * 3
+    shape, plan, (middle, spread) = case.shape, case.plan, median_and_spread(times)
     cells: dict[str, Any] = {
         "id": case.id, "source": source_text(about), "stack": STACK, "model": shape.name,
         "layers": shape.layers, "hidden": shape.hidden, "ffn": 4 * shape.hidden, "heads": shape.heads,
@@ -113,7 +112,7 @@ def run_row(
         "gpus": plan.gpus, "precision": plan.precision, "grad_dtype": plan.grad_dtype,
         "optimizer_kind": plan.optimizer_kind, "tp": plan.tp, "sp": plan.sp, "pp": plan.pp, "dp": plan.dp,
         "zero": plan.zero, "mbs": plan.mbs, "gbs": shape.gbs, "recompute": "none", "flash_attention": True,
-        "step_seconds": f"{middle:.6g}", "step_spread": f"{(quarters[2] - quarters[0]) / middle:.3g}",
+        "step_seconds": f"{middle:.6g}", "step_spread": f"{spread:.3g}",
         "steps_measured": len(times), "visits": 1,
         "memory_gb_published": f"{memory / GIB:.6g}" if memory else "",
         "memory_kind": "allocated" if memory else "", "notes": "untied embeddings",
