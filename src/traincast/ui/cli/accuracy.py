@@ -29,7 +29,7 @@ _MACHINE_FILE = (
     "File of the machine, .yaml, for --system; tables of the timings are written next to it. With --step "
     "the table of runs, .csv; else it is written next to the machine's file."
 )
-_BUDGET = "Time for all of it [s]; else 120, and 180 with --step."
+_BUDGET = "Time budget for everything [s]; else 120, and 180 with --step."
 _RANKS = (
     "Processes on this computer; else one for each GPU, or 2 on a CPU. Not with torchrun, srun or mpirun."
 )
@@ -48,7 +48,9 @@ def measure(
     output: Annotated[Path | None, output_option(_MACHINE_FILE)] = None,
     budget: Annotated[float | None, option(_BUDGET)] = None,
     ranks: Annotated[int | None, option(_RANKS)] = None,
-    threads: Annotated[int | None, option("Threads of a rank on a CPU; else the cores shared out.")] = None,
+    threads: Annotated[
+        int | None, option("Threads of a rank on a CPU; else the cores divided by the ranks.")
+    ] = None,
     step: Annotated[bool, option(_STEP)] = False,
     system: Annotated[str | None, option(_MEASURED_SYSTEM)] = None,
     shapes: Annotated[str | None, option(_SHAPES)] = None,
@@ -150,7 +152,7 @@ several = partial(option, consume_multiple=True)
 _BASE_SYSTEM = "The system of the catalogue, or the file, that is most like yours."
 _LOGS = "Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed."
 _PRODUCTS = "Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s."
-_GIVEN = "What logs and tables do not say, such as model=llama-3-8b seq=4096."
+_GIVEN = "Values that logs and tables do not hold, such as model=llama-3-8b seq=4096."
 
 
 @app.command
@@ -207,7 +209,7 @@ def _check_name_value_pairs(words: Sequence[str]) -> None:
 
 _RUNS = "Table of runs, a CSV file with the columns of the bundled one; the bundled one without it."
 _ASSUMED = "What is assumed: calibrated (each run with its own software stack), a stack, or paper."
-_FIGURE = "Figure of predicted against measured, and what errors go with: .svg, .pdf or .png."
+_FIGURE = "Figure of predicted against measured times, and of what errors correlate with: .svg, .pdf or .png."
 
 
 @app.command

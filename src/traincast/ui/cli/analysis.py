@@ -73,7 +73,7 @@ def advise(
     require_fit(est)
 
 
-_TRACE_FILE = "Where the trace goes, for Perfetto: .json, or compressed .json.gz."
+_TRACE_FILE = "Trace file for Perfetto: .json, or compressed .json.gz."
 _STAGES = "Only these stages in the output, such as 0,1,6-7."
 _PASSES = "Only passes of these micro-batches in the output, such as 0-15."
 
@@ -85,7 +85,7 @@ def trace(
     *,
     question: PlanArguments,
     output: Annotated[Path | None, output_option(_TRACE_FILE)] = None,
-    figure: Annotated[Path | None, output_option("Where a drawing of it goes: .svg, .pdf or .png.")] = None,
+    figure: Annotated[Path | None, output_option("Figure of the timeline: .svg, .pdf or .png.")] = None,
     stages: Annotated[str | None, output_option(_STAGES)] = None,
     micro_batches: Annotated[str | None, output_option(_PASSES)] = None,
     force: Force = False,
@@ -144,7 +144,8 @@ def _ranges(name: str, text: str | None) -> tuple[int, ...]:
 _ACCELERATOR = "Accelerator of the catalogue, such as h100-sxm-80."
 _MACHINE = "In its place a system, by name or file: its accelerator and fast domain."
 _NETWORK = (
-    "What a GPU sends and receives together, such as '900 GB/s'; else that of the fastest domain known."
+    "Network bandwidth of a GPU, both directions together, such as '900 GB/s'; else that of the fastest "
+    "domain known."
 )
 _LAYER_BATCH = "Batch of the layer in tokens; k, M and G count in 1024."
 _GROWTH = "Exponent of training compute by which batches of training runs grow; else 1/6."

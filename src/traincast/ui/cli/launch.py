@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
-_FORMAT = "What to write; docs/export.md lists the formats."
-_SEARCH_GPUS = "GPUs of a search whose best plan is written; else the plan is what its knobs say."
+_FORMAT = "Format to write; docs/export.md lists the formats."
+_SEARCH_GPUS = "GPUs of a search whose best plan is written; without it the knobs give the plan."
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."
 _LAUNCH_MODEL = "Model, where the file does not describe it: a name of the catalogue, or a file."
 _LAUNCH_BATCH = "Global batch [sequences], where the file does not say."
-_FRAMEWORK = "What the file is, where its content should not decide."
-_ACCEPT = "Answer although settings that matter for time or memory are not read; they are named."
+_FRAMEWORK = "Format of the file, instead of detecting it from its content."
+_ACCEPT = "Answer even if settings that matter for time or memory are not read; they are listed."
 
 
 @app.command

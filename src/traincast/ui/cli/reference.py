@@ -6,8 +6,8 @@ from traincast.core.errors import TraincastError
 from traincast.ui.cli.app import Json, app, option, outlive_closed_pipes, print_json
 from traincast.ui.cli.completion import names_of_entries, names_of_outputs
 
-_NAME = "What to show, by name, or a file; all names without it."
-_OUTPUT = "Command, or error for what stands in place of an answer; all names without it."
+_NAME = "Name or file of the entry to show; without it, all names."
+_OUTPUT = "Command, or error for the object printed instead of an answer; without it, all names."
 
 
 @app.command

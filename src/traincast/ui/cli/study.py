@@ -49,7 +49,7 @@ def study(
     force: Annotated[bool, output_option(_FORCE)] = False,
     json: Json = False,
 ) -> None:
-    """Run a study: a sweep that is optimised at every point. Run again after an interruption, it goes on.
+    """Run a study: a sweep that is optimised at every point. After an interruption it continues.
 
     Example: traincast study examples/strong_scaling.yaml --workers 2 --output scaling.parquet
     """
