@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.catalog.load import figures, system_document
+from traincast.catalog.schema import fields as entries
 from traincast.catalog.software_stacks import (
     DEFAULT_STACK,
     calibrated,
+    calibrated_file,
     load_stack,
     resolve,
     stack_file,
@@ -180,6 +182,12 @@ def test_tokens_cast_before_they_are_gathered_take_half_the_bytes():
 
 
 # Names ------------------------------------------------------------------------------------------------------
+
+
+def test_every_fitted_value_of_all_software_has_a_source():
+    figures = entries.figures(calibrated_file())
+    assert len(figures) > 50
+    assert all(figure.source != calibrated_file().source for figure in figures if figure.basis == "fitted")
 
 
 def test_flat_names_of_earlier_releases_are_read_with_a_warning(tmp_path):
