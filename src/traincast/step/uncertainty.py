@@ -26,9 +26,8 @@ from traincast.core.quantities import Bools, Column, Floats, plain
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
 DRAWS: Final = 4096
-COMPONENTS: Final[
-    Mapping[str, tuple[str, ...]]
-] = {  # parts of a step with an error of their own, by what they add up
+# parts of a step that have an error each, and the components they add up
+COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "communication": ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm"),
     "bubble": ("bubble",),
     "host": ("host", "stragglers"),
@@ -45,9 +44,8 @@ KINDS: Final = (
     "offload",
     "layout",
 )
-SIZES: Final[
-    Mapping[str, tuple[str, str, str]]
-] = {  # what can be beyond measured runs: more, fewer, in words
+# what can be beyond measured runs: more, fewer, and the unit, in words
+SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
     "gpus": ("more GPUs", "fewer GPUs", ""),
     "hidden": ("a wider model", "a narrower model", "hidden size "),
     "layers": ("more layers", "fewer layers", ""),
@@ -108,11 +106,8 @@ def errors() -> Errors:
     file = check(ErrorsFile, read(files("traincast").joinpath("catalog", "errors.yaml")), "errors.yaml")
 
     def spans(part: SpansPart) -> dict[str, Span]:
-        parts = {name: getattr(part, name) for name in SIZES}
-        return {
-            name: Span(entry.least.value, entry.most.value, entry.drift.value)
-            for name, entry in parts.items()
-        }
+        ranges = ((name, getattr(part, name)) for name in SIZES)
+        return {name: Span(size.least.value, size.most.value, size.drift.value) for name, size in ranges}
 
     figures = {name: getattr(file.time, name).value for name in type(file.time).model_fields}
     return Errors(
@@ -153,13 +148,8 @@ class ErrorCase:
             name: sum(breakdown[component] for component in parts) / seconds
             for name, parts in COMPONENTS.items()
         }
-        return cls(
-            DEFAULT_STACK if stack == CALIBRATED else stack,
-            accelerator,
-            model.experts is not None,
-            sizes,
-            shares,
-        )
+        stack = DEFAULT_STACK if stack == CALIBRATED else stack
+        return cls(stack, accelerator, model.experts is not None, sizes, shares)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -197,11 +187,8 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
     respects = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
-    respects += (
-        []
-        if case.accelerator in known.accelerators
-        else [f"accelerator without a measured run: {case.accelerator}"]
-    )
+    if case.accelerator not in known.accelerators:
+        respects.append(f"accelerator without a measured run: {case.accelerator}")
     for name, span in case.spans(known).items():
         value, (more, fewer, unit) = float(case.sizes[name]), SIZES[name]
         if not span.least <= value <= span.most:
