@@ -25,7 +25,15 @@ from typing import Any, Final, TypeAlias
 
 from traincast.core.errors import ErrorCollector
 from traincast.launch.canonical import Facts
-from traincast.launch.settings import Settings, dotted, is_off, not_allowed, same_value
+from traincast.launch.settings import (
+    Settings,
+    dotted,
+    is_off,
+    not_allowed,
+    same_value,
+    value_text,
+    whole_number,
+)
 from traincast.launch.unread_settings import UnreadEffect, UnreadRules
 
 ANY: Final = "*"  # a required value of a setting: any that is not off
@@ -64,8 +72,10 @@ class ValueRow:
         """Return the fact of settings."""
         if self.needs and not settings.is_on(self.needs):
             return {}
-        if settings.any_on(*self.settings):
-            return {self.fact: settings.number(*self.settings, least=self.least)}
+        for name in filter(settings.is_on, self.settings):
+            value = settings[name]
+            number = value_text(value) if isinstance(value, list | tuple) else value  # several are refused
+            return {self.fact: whole_number(name, number, self.least)}
         return {} if self.default is None else {self.fact: self.default}
 
 
