@@ -145,7 +145,7 @@ def read_moe_layers(settings: Settings) -> Facts:
     frequency = str(settings.get("moe_layer_freq", "1"))
     if re.fullmatch(r"\d{1,6}", frequency) and int(frequency) and layers % int(frequency):
         with_experts = f"layers 1, {int(frequency) + 1}, … would have experts"
-        problem = f"does not divide {layers} layers, and {with_experts}: give --model"
+        problem = f"does not divide {layers} layers, and {with_experts}: give `model`"
         raise InputError("moe_layer_freq", [f"moe_layer_freq = {frequency}: {problem}"])
     return {"moe_layers": marked_layers(frequency, layers)}
 

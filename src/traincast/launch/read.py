@@ -192,7 +192,7 @@ def complete_launch(
             if facts.get(name, model_values.get(name)) != model_values.get(name)
         ]
     if "gpus" not in facts and "dp" not in facts:
-        errors.errors.append(InputError(reading.path, ["does not give the number of GPUs; give --gpus"]))
+        errors.errors.append(InputError(reading.path, ["does not give the number of GPUs; give `gpus`"]))
     completed = errors.require(errors.catch(complete_facts, facts))
     if completed["gpus"] != facts.get("gpus", completed["gpus"]):
         needed = f"{completed['dp']} data-parallel replicas with the given degrees need {completed['gpus']}"
@@ -211,9 +211,9 @@ def complete_launch(
 def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Model:
     """Return the model of a file; a missing vocabulary size is that of a known model of its sizes."""
     if not reading.form.model:
-        raise InputError(reading.path, [f"{reading.form.title} does not describe the model; give --model"])
+        raise InputError(reading.path, [f"{reading.form.title} does not describe the model; give `model`"])
     if "layers" not in facts or "hidden" not in facts:
-        raise InputError(reading.path, ["does not describe a known model: give --model"])
+        raise InputError(reading.path, ["does not describe a known model: give `model`"])
     errors = ErrorCollector(reading.path)
     candidates = models_of_same_sizes(facts)
     if "vocab" not in facts:
@@ -241,7 +241,7 @@ def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model]
     names = {candidate.vocab: candidate.name for candidate in candidates if candidate.vocab}
     if len(names) != 1:
         others = "".join(f"; {name} has {size:,}" for size, name in names.items())
-        problem = f"does not give the vocabulary size: give --model, or add it to the file{others}"
+        problem = f"does not give the vocabulary size: give `model`, or add it to the file{others}"
         raise InputError(reading.path, [problem])
     ((size, name),) = names.items()
     assumed.append(f"vocabulary of {size:,} tokens, as of {name}, which has these sizes")

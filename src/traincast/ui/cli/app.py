@@ -36,7 +36,7 @@ OPTIONS: Final = Group("Options", sort_key=4, default_parameter=Parameter(negati
 OUTPUT: Final = Group("Output", sort_key=5, default_parameter=Parameter(negative=""))
 OPTION_OF: Final = {  # parameters of the library, as its messages name them
     "force=True": "--force", "gbs": "--global-batch", "budget": "--budget", "runs": "--runs", "logs": "--log",
-    "nccl": "--nccl", "gemm": "--gemm",
+    "nccl": "--nccl", "gemm": "--gemm", "model": "--model", "gpus": "--gpus",
 }  # fmt: skip
 app = App(
     default_parameter=Parameter(converter=_convert_whole),
