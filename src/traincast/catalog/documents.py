@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def read(file: "Path | Traversable") -> dict[str, Any]:
-    """Read a YAML 1.2 file, or a JSON file (ending ``.json``), whose top level is a mapping."""
+    """Read a YAML 1.2 file, or a JSON file (ending ``.json``), whose top level is a mapping; unchecked.
+
+    Raise `InputError` if it is missing, not UTF-8, empty, malformed (with line and column) or no mapping.
+    """
     try:
         content = _parse(_text(file), _json if file.name.lower().endswith(".json") else _yaml)
     except ValueError as error:
@@ -76,7 +79,7 @@ def values_of_key(
 
 
 def raw(file: "Path | Traversable") -> bytes:
-    """Read the bytes of a file."""
+    """Read the bytes of a file; raise ValueError with the reason if that cannot be done."""
     try:
         return file.read_bytes()
     except FileNotFoundError:
@@ -138,10 +141,5 @@ def _yaml(text: str) -> Any:
         raise ValueError(f"{place}malformed YAML: {error.problem or error.context}") from None
     except YAMLError as error:
         raise ValueError(f"malformed YAML: {str(error).splitlines()[0]}") from None
-    except (
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ):  # errors of the parser for values that their tag does not allow
+    except (AttributeError, LookupError, TypeError, ValueError):  # a tag that does not suit its value
         raise ValueError("malformed YAML: a value does not suit its tag or type") from None

@@ -29,7 +29,11 @@ GIB: Final = 2.0**30
 
 
 def parse(text: object, unit: str) -> float:
-    """Read a quantity from text. The unit must be written, since a bare number could be meant in any unit."""
+    """Read a quantity such as ``"400 Gb/s"`` from text; raise ValueError with what is allowed.
+
+    The unit must be written, since a bare number could be meant in any: ``b`` is a bit and ``B`` a byte, ``G``
+    is 1e9 and ``Gi`` 2**30. Hours, prices per hour and carbon per kWh are not converted to SI.
+    """
     match = _NUMBER.match(text) if isinstance(text, str) else None
     if (match is not None and not match[3]) or _is_number(text):
         raise ValueError(f"has no unit; write for instance {EXAMPLES[unit]!r}")
@@ -40,13 +44,12 @@ def parse(text: object, unit: str) -> float:
     if dimension != unit:
         wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, {unit} is wanted"
         raise ValueError(f"unit {spelling!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
-    return (
-        float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size
-    )  # the nearest float: 2.5 us is 2.5e-6
+    # The nearest float: 2.5 us is 2.5e-6.
+    return float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size
 
 
 def to_si(value: object, unit: str) -> float:
-    """Read a quantity passed to a Python function."""
+    """Read a quantity passed to a Python function: text as for `parse`, or a number in SI [`unit`]."""
     if _is_number(value):
         try:
             return float(value)
