@@ -94,7 +94,7 @@ def test_arrows_lead_from_every_pass_to_the_one_that_goes_on(found):
 def test_a_slow_link_has_several_sends_on_its_way(found):
     """Sends that take three passes need at least three threads."""
     slow = tc.trace(found.estimate)
-    object.__setattr__(slow.passes, "beside", 3 * max(slow.passes.seconds("F")))
+    object.__setattr__(slow.passes, "overlapped_transfer", 3 * max(slow.passes.seconds("F")))
     names = {
         event["args"].get("name")
         for event in chrome_trace.to_chrome(slow)["traceEvents"]
