@@ -119,6 +119,22 @@ def test_changes_are_what_an_estimate_of_the_changed_plan_gives(tmp_path):
     assert checked.gain(best) == pytest.approx(1 - changed.step_seconds / checked.est.step_seconds)
 
 
+def test_overlap_of_gradients_is_read_and_advised(tmp_path):
+    """Megatron-LM reduces gradients after the last backward pass unless --overlap-grad-reduce is set (arguments.py)."""
+    path = written(tmp_path, tc.Plan(tp=4, dp=16, recompute="full"), gbs=64)
+    text = path.read_text(encoding="utf-8")
+    overlapped = tc.check(path, "dgx-h100").est
+    path.write_text(text.replace("    --overlap-grad-reduce\n", ""), encoding="utf-8")
+    checked = tc.check(path, "dgx-h100")
+    assert overlapped.plan.dp_overlap
+    assert not checked.est.plan.dp_overlap
+    assert checked.est.breakdown["dp_comm"] > overlapped.breakdown["dp_comm"]
+    (advised,) = (
+        change for change in checked.changes if ("overlap_grad_reduce", None, True) in change.settings
+    )
+    assert advised.step_seconds == pytest.approx(overlapped.step_seconds, rel=1e-12)
+
+
 def test_several_changes_are_better_than_one_and_no_better_than_the_best_plan(tmp_path):
     checked = tc.check(written(tmp_path, BAD_PLAN), "dgx-h100")
     single, combination, best = checked.changes[0].est, checked.together.est, checked.found.best[1]

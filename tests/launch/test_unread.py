@@ -326,7 +326,6 @@ UNREAD = [
             ('"zenflow": {"topk_ratio": 0.1}', "zenflow.topk_ratio", "0.1"),
             ('"zero_hpz_partition_size": 8', "zero_hpz_partition_size", "8"),
             ('"zero_quantized_weights": true', "zero_quantized_weights", "on"),
-            ('"overlap_comm": false', "overlap_comm", "off"),
             ('"some_new_stage": 2', "some_new_stage", "2"),
         )
     ),
@@ -622,7 +621,7 @@ def test_overrides_of_a_recipe(reading):
     result = reading(BRIDGE.format("llama3_8b_pretrain_config", overrides), "megatron-bridge")
     assert [name for name, _, _ in result.unread] == ["model.moe_latent_size", "model.new_layers"]
     assert result.not_understood == ("model.knob",)
-    assert set(result.ignored) == {"ddp.overlap_grad_reduce", "optimizer.lr", "checkpoint.save", "recipe"}
+    assert set(result.ignored) == {"optimizer.lr", "checkpoint.save", "recipe"}
     assert result.assumed == (
         "what the recipe llama3_8b_pretrain_config sets besides the overrides is not read",
     )

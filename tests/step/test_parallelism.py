@@ -361,3 +361,16 @@ def test_kinds_of_layers_send_one_message():
     fast = DGX.tiers[0]
     hop = fast.latency + 2 * DEEPSEEK.seq * DEEPSEEK.hidden / (fast.bandwidth * fast.efficiency)
     assert est.breakdown["pp_comm"] == pytest.approx(8 * 2 * hop, rel=1e-12)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_data_parallel_communication_without_overlap_is_exposed_in_full(zero):
+    """As much as with software that overlaps none of it, and more than with the overlap."""
+    model, system, software = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100"), tc.Assumptions()
+    plan = tc.Plan(tp=2, dp=32, zero=zero)
+
+    def exposed(plan, assumptions=software):
+        return tc.estimate(model, system, plan, gbs=256, assumptions=assumptions).breakdown["dp_comm"]
+
+    without = replace(software, overlap=replace(software.overlap, dp_window=0.0))
+    assert exposed(plan) < exposed(replace(plan, dp_overlap=False)) == exposed(plan, without)

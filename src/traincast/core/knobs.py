@@ -92,6 +92,9 @@ class Knobs(Generic[Number, Placement]):
     ep_overlap: bool = _knob(
         False, "all-to-all of experts overlapped with the work of another micro-batch", allowed=(True, False)
     )
+    dp_overlap: bool = _knob(
+        True, "gradient reduction and weight gathering overlapped with passes", allowed=(True, False)
+    )
     attention: Attention = _knob(
         "flash",
         "attention kernel: flash (fused), unfused, or summa (2-D products)",

@@ -93,6 +93,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "tp_overlap": plan.tp == 1,
         "cp_kind": plan.cp == 1,
         "ulysses": plan.cp == 1 or plan.cp_kind != "hybrid",
+        "dp_overlap": one_rank,
         "zero": one_rank,
         "replicas": one_rank,
         "ep": model.experts is None,

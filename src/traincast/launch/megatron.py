@@ -26,7 +26,7 @@ CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "
 CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
-FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")  # overlap without a flag
+FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 LAYERS: Final = ("num_layers", "encoder_num_layers")
 
 
@@ -376,10 +376,6 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         "whether a 16-bit copy of 8-bit weights is kept follows the assumptions,"
         " as fp8_param_gather is not set": (
             settings.is_on("fp8_format") and not settings.is_on("fp8_param_gather")
-        ),
-        "gradients are reduced while backward runs, although the launch does not set --overlap-grad-reduce"
-        " (--assumptions megatron-core-plain overlaps nothing)": (
-            not settings.any_on("overlap_grad_reduce", *FSDP_FLAGS)
         ),
     }
     return tuple(text for text, applies in cases.items() if applies)

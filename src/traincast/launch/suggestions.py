@@ -103,6 +103,8 @@ def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[Setti
         choices += [(name, [value for value in values if value != getattr(plan, name)])]
     if plan.tp > 1 and not plan.sp:
         choices += [("sp", [True])]
+    if plan.dp > 1 and not plan.dp_overlap:
+        choices += [("dp_overlap", [True])]
     if plan.attention == "unfused":
         choices += [("attention", ["flash"])]
     yield from (SettingChange(chosen={name: value}) for name, values in choices for value in values)

@@ -29,6 +29,7 @@ SCHEDULE_NAMES: Final[Mapping[str, ScheduleName]] = {  # of torchtitan -> schedu
     "1F1B": "1f1b",
     "GPipe": "gpipe",
     "ZBVZeroBubble": "zb-v",
+    "DualPipeV": "dualpipe-v",
     INTERLEAVED: "1f1b",
 }
 RESHARD_POLICIES: Final = {2: "never", 3: "always"}  # by ZeRO stage

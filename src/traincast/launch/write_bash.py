@@ -71,11 +71,10 @@ def slurm(writing: Writing) -> str:
 
 def _megatron_script(template: str, writing: Writing) -> str:
     """Write a script with an array of arguments for each section of the settings."""
-    overlap = {0: ["overlap_grad_reduce"], 1: ["overlap_grad_reduce", "overlap_param_gather"]}
-    zero = writing.facts.get("zero", 0)
+    zero, overlapped = writing.facts.get("zero", 0), writing.facts.get("dp_overlap", False)
     experts = EXPERT_FLAGS if "experts.experts" in writing.facts else {}
     software = {
-        **dict.fromkeys(overlap.get(zero, ()), True),
+        **({"overlap_param_gather": True} if zero == 1 and overlapped else {}),
         **experts,
     }  # no facts: the prediction assumes them
     sections = {**writing.sections, "software": software, "data and schedule": RUN_SETTINGS}
@@ -102,8 +101,6 @@ def bridge(writing: Writing) -> str:
     launch = writing.sections["launch"]
     settings = {name: value for name, value in writing.all_settings.items() if name not in launch}
     overrides = {**megatron_bridge.overrides(settings), "train.train_iters": 100}
-    if writing.facts.get("dp", 1) > 1:
-        overrides["ddp.overlap_grad_reduce"] = True
     texts = {name: shlex.quote(megatron_bridge.override_value(value)) for name, value in overrides.items()}
     lines = (f"    {name}={text}" for name, text in texts.items())
     program = (

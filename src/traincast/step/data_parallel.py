@@ -84,9 +84,8 @@ class _DataParallelTraffic:
     def _exposed(
         self, exchanges: Exchanges, direction: str, device: Counts, passes: Column, contention: float
     ) -> Column:
-        busy = [
-            self.assumed.overlap.dp_window * passes * getattr(self.costs[part], direction) for part in device
-        ]
+        window = self.assumed.overlap.dp_window if self.plan.dp_overlap else 0.0
+        busy = [window * passes * getattr(self.costs[part], direction) for part in device]
         seconds, streams = zip(*(exchanges[part] for part in device), strict=True)
         return layer_by_layer(seconds, busy, list(device.values()), contention, streams)
 
