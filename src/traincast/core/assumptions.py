@@ -276,8 +276,8 @@ class Host:
     )
     broadcast_seconds: float = _assumed(
         0,
-        "per rank and step, if optimizer states are sharded beyond the fast domain and ranks broadcast weights "
-        "one after the other; 0 if weights are gathered",
+        "per rank and step, if optimizer states are sharded beyond the fast domain and ranks broadcast "
+        "their weights one after the other; 0 if weights are gathered",
         "s",
     )
     straggling: float = _assumed(

@@ -158,7 +158,7 @@ class StepEstimate(Generic[Figure]):
 
     @property
     def outside_measured(self) -> Annotated[list[str] | None, Doc(optional=True)]:
-        """Respects in which a plan lies outside of measured runs, where errors are known; None of many plans."""
+        """Respects in which one plan lies outside of measured runs, where errors are known."""
         return None
 
     @cached_property

@@ -9,8 +9,8 @@ is there and on other machines.
 A group has g members in each fast domain, N domains, n = N g members. V is the full tensor, k = 2 for an
 all-reduce and 1 otherwise; every link of a ring carries W = k (n - 1)/n V.
 
-- LL sends a flag with every 4 bytes: hops are short, bandwidth is poor. LL128, where NCCL trusts the links of a
-  node with it, has flags of 8 bytes in 128; a tier whose `ll_bandwidth` is near its bandwidth stands for that.
+- LL sends a flag with every 4 bytes: hops are short, bandwidth is poor. LL128, where NCCL trusts the links of
+  a node, has flags of 8 bytes in 128; a tier whose `ll_bandwidth` is near its bandwidth stands for that.
 - Simple fills a pipeline of chunks; its hops are long and overlap with the data on the slowest link.
 - A tree has 2 log2(N) hops between domains, and the chain of a domain's members; a link carries 2 V.
 - With reduction in the switch (NVLink SHARP) an accelerator sends and receives (1 + 1/g) V.

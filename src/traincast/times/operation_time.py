@@ -73,7 +73,7 @@ Timed = tuple[TimedOperation, ...]
 
 
 class OperationTimer:
-    """Times of operations of plans on a machine; groups are placed and curves computed once for all of them."""
+    """Times of operations of plans on a machine; groups and curves are computed once for all of them."""
 
     def __init__(self, plan: Plans, system: System, assumed: Assumptions):
         self.plan, self.system, self.assumed = plan, system, assumed
@@ -111,7 +111,7 @@ class OperationTimer:
         return TimedOperation(op, forward, backward, weight, recomputed)
 
     def time_pass(self, work: PassCount) -> PassSeconds:
-        """Return the time of one pass: max(t_c, t_m), and the exposed communication (arXiv 2410.00273, times)."""
+        """Return the time of one pass: max(t_c, t_m) and exposed communication (arXiv 2410.00273, times)."""
         plan, assumed, gpu = self.plan, self.assumed, self.system.accelerator
         compute: Column = 0 * assumed.kernels.launch_seconds
         if work.kernels:

@@ -1,4 +1,4 @@
-"""Pipeline schedules: bubble, activations in flight and exposed transfers in closed form; order of the passes.
+"""Pipeline schedules: closed forms of bubble, memory and exposed transfers; order of the passes.
 
 A micro-batch occupies a device for T = F + B + W: forward, gradient of the input (B) and gradient of the
 weights (W). GPipe and 1F1B run B and W as one backward pass; the zero-bubble schedules run W to fill bubbles;
@@ -7,8 +7,8 @@ for both gradients.
 
 If a paper's formula holds only for some ratios F : B : W, the form here holds for all and equals the paper's
 for those. `traincast.times.pipeline.simulation` runs every schedule event by event; docs/schedules.md says
-where the two are equal. In all of them nm is the number of micro-batches of a replica, v that of the stages of
-a device, and every argument may be a column.
+where the two are equal. In all of them nm is the number of micro-batches of a replica, v that of the stages
+of a device, and every argument may be a column.
 """
 
 from abc import ABC, abstractmethod
@@ -183,7 +183,7 @@ class OneForwardOneBackward(Schedule):
     )
 
     def order(self, device: int, pp: int, nm: int, v: int) -> Order:
-        """Return 1F1B; v > 1: groups of pp micro-batches run chunk after chunk (arXiv 2104.04473, figure 4)."""
+        """Return 1F1B; v > 1: groups of pp micro-batches run chunk by chunk (arXiv 2104.04473, figure 4)."""
         passes = nm * v
         ahead = min(pp - device - 1 if v == 1 else 2 * (pp - device - 1) + (v - 1) * pp, passes)
 
@@ -363,8 +363,8 @@ class ZeroBubbleV(VShape):
     def order(self, device: int, pp: int, nm: int, v: int) -> Order:
         """Return ZB-V: fill, both chunks in turn, F B W each, W in the gaps of the drain (arXiv 2405.15362).
 
-        Built as for at least 2 pp - 1 micro-batches, the number in flight before the first backward pass of the
-        first chunk.
+        Built as for at least 2 pp - 1 micro-batches, the number in flight before the first backward pass of
+        the first chunk.
         """
         builder = _OrderBuilder(nm)
         down, up = device, 2 * pp - 1 - device
