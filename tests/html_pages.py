@@ -48,7 +48,7 @@ class Page(HTMLParser):
 
 
 def read(text):
-    """A page, once it keeps what every report promises: it is well-formed, asks for nothing, and says what figures show."""
+    """A page, once it keeps what a report promises: well-formed, self-contained, its figures described."""
     assert text.startswith("<!DOCTYPE html>\n")
     page = Page(text)
     assert page.problems == []

@@ -1,4 +1,4 @@
-"""A server on a free port, one browser, and for every test a page that is watched: no errors, nothing fetched from elsewhere."""
+"""A server, a browser, and for every test a page that is watched for errors and for requests elsewhere."""
 
 import os
 import re

@@ -27,7 +27,8 @@ def test_another_model(opened):
     page = opened(SMALL)
     page.get_by_label("Model", exact=True).select_option("llama-2-7b")
     page.wait_for_function(
-        "() => document.querySelector('#model-facts').textContent.includes('32 layers, hidden 4,096, sequence 4,096')"
+        "() => document.querySelector('#model-facts').textContent"
+        ".includes('32 layers, hidden 4,096, sequence 4,096')"
     )
     settled(page)
     gbs = page.locator("#global_batch").get_attribute("placeholder")
@@ -43,7 +44,8 @@ def test_a_slider_searches_again_while_the_old_drawing_stays(opened):
     page.evaluate("""() => {
         window.emptied = 0;
         const plot = document.querySelector("#time .plot");
-        new MutationObserver(() => { window.emptied += !plot.querySelector("svg"); }).observe(plot, { childList: true });
+        const count = () => { window.emptied += !plot.querySelector("svg"); };
+        new MutationObserver(count).observe(plot, { childList: true });
     }""")
     slider = page.get_by_role("slider", name="Memory capacity")
     box = slider.bounding_box()

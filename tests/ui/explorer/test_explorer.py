@@ -1,4 +1,4 @@
-"""The explorer's server: the same answers as the library, and nothing but clear refusals for all that cannot be answered."""
+"""The explorer's server: the same answers as the library, and clear refusals of what cannot be answered."""
 
 import asyncio
 import csv
@@ -286,7 +286,8 @@ def test_page_holds_its_first_answer(client):
 
 
 def test_address_is_a_state(client):
-    text = "/?model=llama-3-8b&gpus=16&tp=2&sp=false&recompute=full&network.1.bandwidth=800+Gb%2Fs&strategy=1d,ring&pin=x&pin=y&view=z"
+    text = "/?model=llama-3-8b&gpus=16&tp=2&sp=false&recompute=full&network.1.bandwidth=800+Gb%2Fs"
+    text += "&strategy=1d,ring&pin=x&pin=y&view=z"
     state = first(client, text)["state"]
     assert state["locks"] == {"tp": 2, "sp": False, "recompute": "full"}
     assert state["figures"] == {"network.1.bandwidth": "800 Gb/s"}

@@ -1,4 +1,4 @@
-"""Figures: what is drawn is what the table says, labels carry units, files are whole and the same each time."""
+"""Figures: what is drawn is what the table says, labels carry units, files are the same each time."""
 
 from itertools import combinations, pairwise
 
@@ -157,7 +157,7 @@ def test_strong_scaling_tells_lines_apart(every):
     assert {"chip", "roomy", "domain of 4", "1d", "summa", "context"} <= set(words(every["days"]))
 
 
-# Machado, Oliveira, Fernandes 2009, doi 10.1109/TVCG.2009.113, severity 1: how the colour-blind see linear RGB
+# How the colour-blind see linear RGB: Machado et al. 2009, doi 10.1109/TVCG.2009.113, severity 1
 BLINDNESS = {
     "none": np.eye(3),
     "protanopia": np.array(

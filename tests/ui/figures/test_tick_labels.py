@@ -1,4 +1,4 @@
-"""Tick labels of every figure that can be drawn: plain words, apart from each other, and enough of them to read a value."""
+"""Tick labels of every figure: plain words, apart from each other, and enough of them to read a value."""
 
 from itertools import pairwise
 
@@ -157,7 +157,7 @@ def test_tick_labels_can_be_read(name):
 
 
 def test_an_axis_of_matplotlib_alone_is_found_out():
-    """What the check is there for: its own labels of a logarithmic axis are markup that the style does not read."""
+    """What the check is for: matplotlib's own labels of a logarithmic axis are markup."""
     with _style():
         from matplotlib.figure import Figure
 

@@ -140,7 +140,7 @@ def test_columns_of_plans_make_no_report():
 
 @pytest.fixture(scope="module")
 def results():
-    """One result of every kind that has a card, each with a figure that its card shows as it is told to people."""
+    """One result of every kind that has a card, each with a figure that its card shows."""
     est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, dp=8), gbs=64)
     sweep = tc.study(models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64, 8], strategies=["1d"], gbs=64)
     runs = Path(__file__).parents[3] / "examples" / "my_cluster" / "runs.csv"
@@ -191,7 +191,8 @@ def test_cards_are_registered_where_ipython_runs():
     """On import, and without importing what makes them."""
     pytest.importorskip("IPython")
     code = (
-        "import sys; from IPython.core.interactiveshell import InteractiveShell; shell = InteractiveShell.instance()\n"
+        "import sys; from IPython.core.interactiveshell import InteractiveShell\n"
+        "shell = InteractiveShell.instance()\n"
         "import traincast\n"
         "print(shell.display_formatter.formatters['text/html'].lookup_by_type('traincast.step.estimate.Estimate').__module__)\n"
         "assert 'traincast.ui.html.notebook_cards' not in sys.modules"
@@ -210,7 +211,7 @@ def test_columns_of_plans_have_no_card():
 def test_reports_from_python(found, tmp_path):
     tc.write_html(found, tmp_path / "found.html")
     assert "Training plan" in read((tmp_path / "found.html").read_text(encoding="utf-8")).said["p"]
-    with pytest.raises(tc.InputError, match="--force"):
+    with pytest.raises(tc.InputError, match="force=True"):
         tc.write_html(found, tmp_path / "found.html")
     with pytest.raises(tc.InputError, match="must be a Found, an Estimate, Results or a Report"):
         tc.write_html(found.model, tmp_path / "model.html")
@@ -218,7 +219,7 @@ def test_reports_from_python(found, tmp_path):
 
 def test_without_jinja2_a_report_is_refused_and_a_card_is_text(found, tmp_path, monkeypatch):
     monkeypatch.setattr("traincast.ui.html.write.find_spec", lambda name: None if name == "jinja2" else name)
-    with pytest.raises(tc.InputError, match=r"needs jinja2 .*pip install 'traincast\[html\]'"):
+    with pytest.raises(tc.InputError, match=r"needs jinja2: pip install 'traincast\[html\]'"):
         tc.write_html(found, tmp_path / "found.html")
     monkeypatch.setitem(sys.modules, "traincast.ui.html.notebook_cards", None)
     assert notebook._card(found) is None

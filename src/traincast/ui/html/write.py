@@ -52,5 +52,5 @@ def write_html(result: Any, path: str | Path, force: bool = False) -> None:
 def require_libraries() -> None:
     """Refuse where a library that reports are made with is not installed."""
     if missing := [name for name in ("jinja2", "matplotlib", "polars") if find_spec(name) is None]:
-        problem = f"needs {' and '.join(missing)} for a report: pip install 'traincast[html]'"
+        problem = f"needs {' and '.join(missing)}: pip install 'traincast[html]'"
         raise InputError("report", [problem])
