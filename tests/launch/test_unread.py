@@ -687,8 +687,14 @@ def test_the_software_that_predicts_a_launch(text, stack, reading):
 
 
 @pytest.mark.parametrize(
-    ("flags", "assumed"), [("", True), (" --overlap-grad-reduce", False), (" --use-megatron-fsdp", False)]
+    ("flags", "overlapped"), [("", False), (" --overlap-grad-reduce", True), (" --use-megatron-fsdp", True)]
 )
-def test_overlap_that_no_flag_sets_is_named_as_assumed(flags, assumed, reading):
-    """Megatron-LM overlaps the reduction of gradients only where `--overlap-grad-reduce` says so."""
-    assert any("--overlap-grad-reduce" in line for line in reading(MEGATRON + flags).assumed) == assumed
+def test_gradients_overlap_where_a_flag_says_so(flags, overlapped, reading):
+    """Megatron-LM overlaps the reduction of gradients only with `--overlap-grad-reduce`; its FSDP always does."""
+    assert reading(MEGATRON + flags).facts["dp_overlap"] is overlapped
+
+
+def test_overlap_of_deepspeed(reading):
+    """`overlap_comm` of a configuration; where it is missing nothing is said."""
+    text = DEEPSPEED.format('"zero_optimization": {"stage": 2, "overlap_comm": false}')
+    assert reading(text, "deepspeed").facts["dp_overlap"] is False
