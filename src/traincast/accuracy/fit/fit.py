@@ -124,6 +124,6 @@ def fit(
     before, _ = evidence.residuals(start)
     solution = solve(model, data, start, limits, steps)
     if settle and not solution.determined.all():
-        again = solve(model, data, solution.theta, limits, steps, solution.determined)
-        solution = replace(again, determined=solution.determined)
+        refined = solve(model, data, solution.theta, limits, steps, solution.determined)
+        solution = replace(refined, determined=solution.determined)
     return Fitted(tuple(parameters), measured, evidence, solution, before)

@@ -23,14 +23,8 @@ from traincast.core.system import System
 from traincast.step.estimate import estimate
 
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
-TEXT_KNOBS: Final = (
-    "cp_kind",
-    "schedule",
-    "offload",
-    "grad_dtype",
-    "optimizer_kind",
-)  # columns named as fields of a plan
-SWITCHES: Final = ("tp_overlap", "ep_overlap")
+TEXT_KNOBS: Final = ("cp_kind", "schedule", "offload", "grad_dtype", "optimizer_kind")  # as columns
+SWITCHES: Final = ("tp_overlap", "ep_overlap")  # as columns
 EVERY_SOME_BLOCKS: Final = 2  # IBM's "some blocks": every second; 0.43 of the layers fits its published runs
 REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
 MEMORY_SLACK: Final = 1.1  # tolerance over the memory of the accelerator, the accuracy of the estimate
