@@ -34,7 +34,7 @@ for model in models:
                 feasible += result.feasible
                 result.least_seconds
 print(time.perf_counter() - begin, candidates, feasible, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-"""
+"""  # noqa: E501
 
 
 SWEEP = """
@@ -82,7 +82,8 @@ def process(*arguments: str) -> float:
 
 
 def study(timed: str, repeats: int) -> tuple[float, int, int, float]:
-    """Run the paper's study in fresh interpreters; return median seconds, candidates, those timed, peak memory [MiB].
+    """Run the paper's study in fresh interpreters; return median seconds, candidates, those timed, peak
+    memory [MiB].
 
     `timed` is "fitting", or "all" for unlimited memory, so that every candidate is timed.
     """
@@ -156,7 +157,8 @@ ASSUMED = ("paper", "megatron-core-2025", "megatron-lm-2022")  # the last paced 
 
 
 def assumed(repeats: int) -> dict[str, tuple[float, int]]:
-    """Evaluate the same candidates with unlimited memory under several assumptions; return seconds, and how many are timed."""
+    """Evaluate the same candidates with unlimited memory under several assumptions; return seconds, and how
+    many are timed."""
     from dataclasses import replace
 
     import traincast as tc
@@ -209,11 +211,13 @@ def main() -> None:
         seconds, candidates, placed, peak = study(timed, repeats)
         rate = candidates / seconds
         print(
-            f"  {candidates:,} candidates, {placed:,} timed ({timed}): {seconds:.3f} s, {rate / 1e6:.1f} M candidates/s,"
+            f"  {candidates:,} candidates, {placed:,} timed ({timed}): {seconds:.3f} s, {rate / 1e6:.1f} M "
+            f"candidates/s,"
         )
         print(f"    {rate / scalar:,.0f} times the baseline, peak memory {peak:.0f} MiB")
     print(
-        f"  baseline, one candidate at a time: {scalar:,.0f} candidates/s ({1e3 / scalar:.2f} ms per estimate)\n"
+        f"  baseline, one candidate at a time: {scalar:,.0f} candidates/s ({1e3 / scalar:.2f} ms per "
+        f"estimate)\n"
     )
     print("One search of GPT3-1T on 16,384 H200, the ten best plans estimated")
     for strategy in ("1d", "summa", "context", "1d,summa,context"):
@@ -223,18 +227,21 @@ def main() -> None:
     print("\nOne search for a model of today on DGX H100, the ten best plans estimated")
     for name, gpus, framework in MODERN:
         seconds, candidates, placed = modern(name, gpus, framework)
-        rate = f"{candidates / seconds / 1e6:.2f} M candidates/s, {candidates / seconds / scalar:,.0f} times the baseline"
+        rate = f"{candidates / seconds / 1e6:.2f} M candidates/s, {candidates / seconds / scalar:,.0f} times the baseline"  # noqa: E501
         print(
-            f"  {name} on {gpus:,}, {framework:<9}{candidates:>11,} candidates, {placed:,} timed: {seconds:.2f} s, {rate}"
+            f"  {name} on {gpus:,}, {framework:<9}{candidates:>11,} candidates, {placed:,} timed: "
+            f"{seconds:.2f} s, {rate}"
         )
     print(
-        "\nThe same candidates under several assumptions: llama-3.1-405b on 16,384 GPUs, unlimited memory, enumeration kept"
+        "\nThe same candidates under several assumptions: llama-3.1-405b on 16,384 GPUs, unlimited memory, "
+        "enumeration kept"
     )
     costs = assumed(repeats)
     for name, (seconds, timed) in costs.items():
         ratio = seconds / costs[ASSUMED[0]][0]
         print(
-            f"  {name:<20}{timed:>11,} candidates: {seconds:.2f} s, {timed / seconds / 1e6:.2f} M/s, {ratio:.2f} times paper"
+            f"  {name:<20}{timed:>11,} candidates: {seconds:.2f} s, {timed / seconds / 1e6:.2f} M/s, "
+            f"{ratio:.2f} times paper"
         )
     from traincast.planner.study.executors import run
     from traincast.ui.figures.paper import paper_figures, paper_studies
@@ -245,7 +252,8 @@ def main() -> None:
     for strategy in ("1d", "summa"):
         seconds, candidates = sweep(strategy, 1, 28)
         print(
-            f"  {strategy:<6}{candidates:>12,} candidates: {seconds:.2f} s, {candidates / seconds / 1e6:,.0f} M candidates/s"
+            f"  {strategy:<6}{candidates:>12,} candidates: {seconds:.2f} s, "
+            f"{candidates / seconds / 1e6:,.0f} M candidates/s"
         )
     begin = time.perf_counter()
     candidates = run(paper_studies()["flops-capacity"]).frame["candidates"].sum()
@@ -257,7 +265,8 @@ def main() -> None:
     print(f"  all {len(names)} figures of the paper, their studies run: {time.perf_counter() - begin:.1f} s")
     (alone, candidates), (together, _) = sweep("summa", 1, 600), sweep("summa", 2, 600)
     print(
-        f"  summa, 32 × 600 machines: {candidates / alone / 1e6:,.0f} M candidates/s; two workers {alone / together:.2f} times one"
+        f"  summa, 32 × 600 machines: {candidates / alone / 1e6:,.0f} M candidates/s; two workers "
+        f"{alone / together:.2f} times one"
     )
     bare = median(lambda: process("-c", "pass"), repeats)
     package = median(lambda: process("-c", "import traincast"), repeats)

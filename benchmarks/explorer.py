@@ -1,7 +1,9 @@
-"""Load test of the explorer: answers to sliders, with one client and with many. `python benchmarks/explorer.py`.
+"""Load test of the explorer: answers to sliders, with one client and with many. `python
+benchmarks/explorer.py`.
 
-Each client moves a slider: every request is for another machine, so that no cached answer serves it. If the server is busy (503),
-the client waits for the time in `retry-after` and retries. A request without any answer counts as lost.
+Each client moves a slider: every request is for another machine, so that no cached answer serves it. If the
+server is busy (503), the client waits for the time in `retry-after` and retries. A request without any answer
+counts as lost.
 """
 
 import argparse
@@ -87,7 +89,7 @@ class Load:
         kind = "few machines" if self.same else "other machines"
         statuses = ", ".join(f"{count} × {name}" for name, count in sorted(self.met.items()))
         lost = sum(count for name, count in self.met.items() if name.startswith("lost"))
-        rate = f"{len(times) / took:8.1f} requests/s, median {milliseconds[0]:7.1f} ms, p99 {milliseconds[1]:8.1f} ms"
+        rate = f"{len(times) / took:8.1f} requests/s, median {milliseconds[0]:7.1f} ms, p99 {milliseconds[1]:8.1f} ms"  # noqa: E501
         print(f"{clients:>4} clients, {kind:>14}: {rate}, lost {lost}; {statuses}", flush=True)
 
 
@@ -100,7 +102,8 @@ def first_page(url: str) -> None:
         page = httpx.get(url, params=query)
         times.append(1000 * (time.perf_counter() - begin))
     print(
-        f"the page with its first answer ({len(page.content) >> 10} KiB): median {statistics.median(times):.1f} ms"
+        f"the page with its first answer ({len(page.content) >> 10} KiB): median "
+        f"{statistics.median(times):.1f} ms"
     )
 
 
@@ -111,7 +114,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=200)
     options = parser.parse_args()
     print(
-        f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, {time.strftime('%Y-%m-%d')}"
+        f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}, "
+        f"{time.strftime('%Y-%m-%d')}"
     )
     process, url = serve()
     try:

@@ -1,4 +1,5 @@
-"""Speed of the explorer's page in a browser on this machine: `python benchmarks/page.py`. Medians and worst of several runs."""
+"""Speed of the explorer's page in a browser on this machine: `python benchmarks/page.py`. Medians and worst
+of several runs."""
 
 import re
 import shutil

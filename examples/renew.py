@@ -17,7 +17,8 @@ FORMS = ("text/html", "image/svg+xml", "text/plain")  # saved form of an output:
 
 
 def executed():
-    """Return the notebook with fresh outputs, run in a kernel with the same modules and temporary Jupyter folders."""
+    """Return the notebook with fresh outputs, run in a kernel with the same modules and temporary Jupyter
+    folders."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         jupyter_folders = dict.fromkeys(("IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR"), folder)

@@ -1,4 +1,5 @@
-"""Every command of the command line, its documented example, and further calls whose answers show every key it may print.
+"""Every command of the command line, its documented example, and further calls whose answers show every key
+it may print.
 
 A new command needs nothing here if its example runs quickly and shows every key of its schema.
 """
@@ -19,19 +20,24 @@ EXAMPLES = {
 }
 
 SHORTER = {  # examples that take long, as they are tried here
-    "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg --html report.html",
-    "measure --budget 120 --output this-machine.yaml": "measure --budget 6 --ranks 2 --output this-machine.yaml",
+    "validate --output parity.svg": "validate --runs examples/my_cluster/runs.csv --output parity.svg --html "
+    "report.html",
+    "measure --budget 120 --output this-machine.yaml": "measure --budget 6 --ranks 2 --output "
+    "this-machine.yaml",
     "completion bash > traincast.bash": "completion bash",
     "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/ui/cli/test_figures.py draws
-    "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output scaling.parquet",
-    "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet --html report.html",
+    "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output "
+    "scaling.parquet",
+    "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet "
+    "--html report.html",
 }
 FURTHER = {
     "plan": [
         "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 1 --strategy 1d --html report.html",
         "plan gpt3-1t --system h200-nvs8 --gpus 8",
         "plan gpt3-1t --system h200-nvs8 --gpus 7919",
-        "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 1 --recompute full --ep 32",
+        "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 1 --recompute full "
+        "--ep 32",
     ],
     "estimate": [
         "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
@@ -47,7 +53,8 @@ FURTHER = {
         "advise llama-3-8b --system dgx-h100 --tp 2 --dp 4 --gbs 64 --assumptions paper",
     ],
     "measure": [
-        "measure --step --system this-machine.yaml --ranks 2 --budget 60 --shapes 64x2x2x32x128x2,32x2x2x32x128x2 "
+        "measure --step --system this-machine.yaml --ranks 2 --budget 60 --shapes "
+        "64x2x2x32x128x2,32x2x2x32x128x2 "
         "--output steps.csv --calibrated calibrated.yaml",
     ],
     "calibrate": [

@@ -1,4 +1,5 @@
-"""Every import of the package points down: at the top of modules, in functions, for type checkers, and by name."""
+"""Every import of the package points down: at the top of modules, in functions, for type checkers, and by
+name."""
 
 import ast
 import tomllib

@@ -1,4 +1,5 @@
-"""Arguments of the Python API: names stand for what they name, and everything else is refused with what is allowed."""
+"""Arguments of the Python API: names stand for what they name, and everything else is refused with what is
+allowed."""
 
 from dataclasses import replace
 from pathlib import Path

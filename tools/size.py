@@ -1,4 +1,5 @@
-"""Count the lines that people maintain in what is shipped, by package, against a budget: `make lint` fails above it."""
+"""Count the lines that people maintain in what is shipped, by package, against a budget: `make lint` fails
+above it."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""Write the invented step times of runs.csv again: what traincast predicts for a dgx-h100 today, 5 % slower, ± 2 % at random."""
+"""Write the invented step times of runs.csv again: what traincast predicts for a dgx-h100 today, 5 % slower,
+± 2 % at random."""
 
 import csv
 import random

@@ -1,4 +1,4 @@
-"""How long a training step of a large transformer takes, whether it fits, what binds it, and which parallel plan is best.
+"""How long a training step of a transformer takes, whether it fits, what binds it, and which plan is best.
 
 >>> import traincast as tc
 >>> found = tc.search("gpt3-1t", "h200-nvs8", gpus=2048, gbs=4096)

@@ -98,7 +98,8 @@ def test_summaries_are_of_their_rows():
 
 
 def test_regret_of_a_group_by_hand(tmp_path):
-    """Three plans of one model, batch and number of GPUs; the one predicted fastest takes half as long again as the others."""
+    """Three plans of one model, batch and number of GPUs; the one predicted fastest takes half as long again
+    as the others."""
     predicted = {one.id: one.predicted_step_seconds for one in REPORT.predictions if one.skipped is None}
     first = BY_ID["vtrain-m-001"]
     alike = [
@@ -146,7 +147,7 @@ def test_the_command(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     first, second = told["rows"]
     assert set(first) == {
-        "id", "measured_step_seconds", "predicted_step_seconds", "low", "high", "measured_memory_bytes", "predicted_memory_bytes",
+        "id", "measured_step_seconds", "predicted_step_seconds", "low", "high", "measured_memory_bytes", "predicted_memory_bytes",  # noqa: E501
         "skipped",
     }  # fmt: skip
     assert (first["id"], second["skipped"]) == ("korth-008", "accelerator 'abacus' is not known")
@@ -186,7 +187,8 @@ def test_a_row_that_cannot_be_is_listed_and_counts_nowhere(tmp_path, capsys, cel
 
 
 def test_a_time_that_needs_more_than_the_dense_peak_is_skipped_alone(tmp_path):
-    """Published: 71.49 s are 56.3 % of the peak (arXiv 2205.05198, table 5): 40.2 s, less half of attention where it is causal."""
+    """Published: 71.49 s are 56.3 % of the peak (arXiv 2205.05198, table 5): 40.2 s, less half of attention
+    where it is causal."""
     own = [
         changed("korth-008", id=f"own-{i}", step_seconds=value)
         for i, value in enumerate(("71.49", "30", "41"))

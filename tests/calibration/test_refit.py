@@ -1,4 +1,5 @@
-"""The refit of the catalogue to published runs: what it reads, what it writes, and the gate on the errors of every source."""
+"""The refit of the catalogue to published runs: what it reads, what it writes, and the gate on the errors of
+every source."""
 
 import csv
 import json
@@ -138,7 +139,8 @@ def test_the_table_of_runs_left_out_is_of_the_bundled_runs():
 
 
 def test_strategies_of_internevo():
-    """Four of its tables' five: ZeRO-1 over all ranks or in groups, for tensor degrees of 1 and 2; one node is one group."""
+    """Four of its tables' five: ZeRO-1 over all ranks or in groups, for tensor degrees of 1 and 2; one node
+    is one group."""
     groups = Counter(
         left_out.WITHOUT["without_strategy"](run)
         for name, run in RUNS.items()

@@ -1,4 +1,5 @@
-"""Scores in all, error budgets, the figure of predicted against measured, and the scoreboard of runs left out."""
+"""Scores in all, error budgets, the figure of predicted against measured, and the scoreboard of runs left
+out."""
 
 import json
 import math
@@ -34,7 +35,8 @@ def test_the_best_of_three_by_hand():
 
 
 def test_composed_rows_count_as_what_they_are_composed_of():
-    """2,060 rows with an error of 10 % count as 206 beside 103 rows with 40 %: the mean is 20 %, and half has at most 10 %."""
+    """2,060 rows with an error of 10 % count as 206 beside 103 rows with 40 %: the mean is 20 %, and half has
+    at most 10 %."""
     composed = [made(f"vtrain-s-{i}", 1.0, 1.1) for i in range(2060)]
     others = [made(f"mpt-{i}", 1.0, 1.4) for i in range(103)]
     found = summary("dense", composed + others, {one.id: DENSE for one in composed + others})
@@ -183,6 +185,7 @@ def test_benchmarks_of_kernels_and_collectives():
 
 
 def test_intervals_hold_what_was_left_out():
-    """90 % intervals that know nothing of a run's group: neither far too narrow nor so wide that all lies in them."""
+    """90 % intervals that know nothing of a run's group: neither far too narrow nor so wide that all lies in
+    them."""
     for share in covered():
         assert 0.8 < share < 0.98

@@ -1,4 +1,5 @@
-"""README and docs do what they say: examples run, captures are what is printed, generated pages are what the code prints."""
+"""README and docs do what they say: examples run, captures are what is printed, generated pages are what the
+code prints."""
 
 import contextlib
 import doctest

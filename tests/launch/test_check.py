@@ -120,7 +120,8 @@ def test_changes_are_what_an_estimate_of_the_changed_plan_gives(tmp_path):
 
 
 def test_overlap_of_gradients_is_read_and_advised(tmp_path):
-    """Megatron-LM reduces gradients after the last backward pass unless --overlap-grad-reduce is set (arguments.py)."""
+    """Megatron-LM reduces gradients after the last backward pass unless --overlap-grad-reduce is set
+    (arguments.py)."""
     path = written(tmp_path, tc.Plan(tp=4, dp=16, recompute="full"), gbs=64)
     text = path.read_text(encoding="utf-8")
     overlapped = tc.check(path, "dgx-h100").est

@@ -690,7 +690,8 @@ def test_the_software_that_predicts_a_launch(text, stack, reading):
     ("flags", "overlapped"), [("", False), (" --overlap-grad-reduce", True), (" --use-megatron-fsdp", True)]
 )
 def test_gradients_overlap_where_a_flag_says_so(flags, overlapped, reading):
-    """Megatron-LM overlaps the reduction of gradients only with `--overlap-grad-reduce`; its FSDP always does."""
+    """Megatron-LM overlaps the reduction of gradients only with `--overlap-grad-reduce`; its FSDP always
+    does."""
     assert reading(MEGATRON + flags).facts["dp_overlap"] is overlapped
 
 

@@ -71,7 +71,8 @@ PROTOCOLS = {"launch": SECOND, "simple_latency": SECOND, "ll_bandwidth": BYTE / 
 
 
 def told(system):
-    """A system that says of its protocols what is taken where a file says nothing of them, so that it can be given units."""
+    """A system that says of its protocols what is taken where a file says nothing of them, so that it can be
+    given units."""
     fast, slow = system.tiers
     inside = {
         "launch": CALIBRATED.collectives.launch_inside,
@@ -156,7 +157,8 @@ MODERN = {
 
 @pytest.mark.parametrize(("name", "choices"), MODERN.values(), ids=MODERN)
 def test_a_modern_model_with_all_its_parts(name, choices, system):
-    """Embedding, head and loss, experts, the optimizer step, copies to the host, and what a framework takes for itself."""
+    """Embedding, head and loss, experts, the optimizer step, copies to the host, and what a framework takes
+    for itself."""
     model = tc.load_model(name)
     sizes = {"memory.element_bytes": 2.0 * BYTE, "memory.mask_bytes": 1.0 * BYTE}
     sizes |= {"memory.context_bytes": 1e9 * BYTE, "memory.buffer_bytes": 1e7 * BYTE}

@@ -1,4 +1,5 @@
-"""What holds for every plan: columns agree with numbers, degree 1 is free, better hardware never hurts, work is conserved."""
+"""What holds for every plan: columns agree with numbers, degree 1 is free, better hardware never hurts, work
+is conserved."""
 
 from dataclasses import replace
 
@@ -170,7 +171,8 @@ def _without_latency(system):
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 @pytest.mark.parametrize("ranks", [(2, 1), (4, 2), (8, 4)])
 def test_matrix_work_and_weights_are_conserved(strategy, ranks):
-    """Cut over any number of ranks, the ranks together do the same multiplications and hold the same matrices."""
+    """Cut over any number of ranks, the ranks together do the same multiplications and hold the same
+    matrices."""
     m1, m2 = ranks
     second = STRATEGIES[strategy].second
     knobs = (
@@ -188,7 +190,8 @@ def test_matrix_work_and_weights_are_conserved(strategy, ranks):
         assert part[name].weights * count == pytest.approx(whole[name].weights * copies, rel=1e-12)
         for way in ("forward", "backward", "weight"):
             got = getattr(part[name], way).flops("matrix") * count
-            # each result saves one addition per sum: cutting the sum over ranks changes the count by that little
+            # each result saves one addition per sum: cutting the sum over ranks changes the count by that
+            # little
             assert got == pytest.approx(getattr(whole[name], way).flops("matrix"), rel=1e-3)
 
 
@@ -199,7 +202,8 @@ def test_parameters_are_the_weights_that_ranks_hold(gpt):
 
 
 def searched(machine, gpus, strategy):
-    """A search of the paper's kind for each number of GPUs, also for strategies that the paper does not have."""
+    """A search of the paper's kind for each number of GPUs, also for strategies that the paper
+    does not have."""
     return tc.search_each(GPT, machine, gpus=gpus, gbs=BATCH, strategy=strategy, top=5, framework="paper")
 
 
@@ -232,7 +236,8 @@ def test_machines_as_columns_equal_machines_one_by_one(strategy):
 
 
 def test_interleaving_by_hand():
-    """8 stages, 16 micro-batches, 4 virtual: a quarter of the bubble, four times the transfers, 8 + 7/4 micro-batches in flight.
+    """8 stages, 16 micro-batches, 4 virtual: a quarter of the bubble, four times the transfers, 8 + 7/4
+    micro-batches in flight.
 
     Closed form of arXiv 2104.04473 (section 2.2) and arXiv 2205.05198 (section 4).
     """

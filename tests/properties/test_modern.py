@@ -1,4 +1,5 @@
-"""What holds for every plan of today's models: columns agree with numbers, better hardware never hurts, parts add up."""
+"""What holds for every plan of today's models: columns agree with numbers, better hardware never hurts, parts
+add up."""
 
 from dataclasses import replace
 
@@ -128,7 +129,8 @@ def test_components_add_up(case):
 @given(cases(), st.sampled_from(["matrix", "vector", "hbm", "host", 0, 1, -1]), st.floats(1.0, 10.0))
 def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
     model, system, choices, (numbers,) = case
-    # Copies to the host and traffic between ranks hide behind the same arithmetic, each on its own: faster, it hides less of both.
+    # Copies to the host and traffic between ranks hide behind the same arithmetic, each on its own: faster,
+    # it hides less of both.
     assume(choices["offload"] in ("none", "optimizer") or figure in ("host", 0, 1, -1))
     gpu, tiers = system.accelerator, list(system.tiers)
     if isinstance(figure, int):

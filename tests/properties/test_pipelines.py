@@ -1,4 +1,5 @@
-"""Closed forms of the pipeline schedules against their simulation: for which inputs they are equal, and elsewhere bounds."""
+"""Closed forms of the pipeline schedules against their simulation: for which inputs they are equal, and
+elsewhere bounds."""
 
 from itertools import pairwise
 
@@ -57,7 +58,8 @@ def both_ways(timeline):
 @settings(max_examples=60)
 @given(st.data())
 def test_equal_stages_take_what_the_closed_form_says(name, data):
-    """For every ratio F : B : W: the forms are the papers' where W is short, and were extended from the simulation elsewhere."""
+    """For every ratio F : B : W: the forms are the papers' where W is short, and were extended from the
+    simulation elsewhere."""
     numbers, times = data.draw(pipelines(name)), data.draw(F_B_W)
     name = name.replace("interleaved", "1f1b")
     for barrier, seconds in both_ways(uniform(name, *numbers, times)):
@@ -68,7 +70,8 @@ def test_equal_stages_take_what_the_closed_form_says(name, data):
 @settings(max_examples=60)
 @given(st.data())
 def test_schedules_of_two_chunks_take_at_most_the_closed_form(name, data):
-    """The slack was measured on 5,000 random plans: half the spread of F, B and W for zb-v, a chunk's F for DualPipe."""
+    """The slack was measured on 5,000 random plans: half the spread of F, B and W for zb-v, a chunk's F for
+    DualPipe."""
     numbers, times = data.draw(pipelines(name)), data.draw(F_B_W)
     slack = (max(times) - min(times)) / 2 if name == "zb-v" else times[0] / numbers[2]
     for barrier, seconds in both_ways(uniform(name, *numbers, times)):
@@ -89,7 +92,8 @@ def test_what_is_automatic_takes_little_more_than_the_least(data):
 @settings(max_examples=60)
 @given(F_B_W)
 def test_the_papers_forms_where_they_hold(times):
-    """arXiv 2401.10241, table 2 (ZB-H1, ZB-H2); arXiv 2412.19437, table 2, with its B = our B + W and F&B = F + B + W."""
+    """arXiv 2401.10241, table 2 (ZB-H1, ZB-H2); arXiv 2412.19437, table 2, with its B = our B + W and F&B = F
+    + B + W."""
     F, B, W = times
     pp, total = 8, sum(times)
 
@@ -105,7 +109,8 @@ def test_the_papers_forms_where_they_hold(times):
 
 
 def test_dualpipe_v_is_dualpipe_folded_in_the_middle():
-    """DeepSeek's table: the bubble and the pp + 1 activations of DualPipe on twice the devices, and each weight once."""
+    """DeepSeek's table: the bubble and the pp + 1 activations of DualPipe on twice the devices, and each
+    weight once."""
     folded = uniform("dualpipe-v", 4, 9, 2, (1.0, 1.0, 1.0))
     unfolded = uniform("dualpipe", 8, 18, 1, (0.5, 0.5, 0.5))
     assert folded.seconds == pytest.approx(unfolded.seconds, **EXACT)
@@ -114,7 +119,8 @@ def test_dualpipe_v_is_dualpipe_folded_in_the_middle():
 
 @pytest.mark.parametrize(("name", "v"), [("zb-h2", 1), ("zb-v", 2)])
 def test_no_bubble_where_all_passes_are_equal(name, v):
-    """arXiv 2401.10241, sections 2.2 and 6: zero bubble for F = B = W; a barrier costs the fill, F or half of it for each stage."""
+    """arXiv 2401.10241, sections 2.2 and 6: zero bubble for F = B = W; a barrier costs the fill, F or half of
+    it for each stage."""
     timeline = uniform(name, 4, 12, v, (2.0, 2.0, 2.0))
     assert timeline.period == pytest.approx(12 * 6.0, **EXACT)
     assert timeline.seconds == pytest.approx(12 * 6.0 + 3 * 2.0 / v, **EXACT)
@@ -133,7 +139,8 @@ def test_dualpipe_where_all_passes_are_equal():
 @settings(max_examples=40)
 @given(st.data())
 def test_every_device_holds_what_the_closed_form_says(name, data):
-    """Equal stages, every stage. Interleaved with one group of micro-batches (nm = pp): the closed form's cap, nm."""
+    """Equal stages, every stage. Interleaved with one group of micro-batches (nm = pp): the closed form's
+    cap, nm."""
     pp, microbatches, v = data.draw(pipelines(name))
     name = name.replace("interleaved", "1f1b")
     timeline = uniform(name, pp, microbatches, v, data.draw(F_B_W))
@@ -159,7 +166,8 @@ def test_deferred_weight_gradients(name, data):
 @settings(max_examples=60)
 @given(st.data())
 def test_transfers_of_equal_stages_that_are_exposed(data):
-    """1F1B and GPipe: for any transfer time; the others for transfers up to those `exposed_transfers` names."""
+    """1F1B and GPipe: for any transfer time; the others for transfers up to those
+    `exposed_transfers` names."""
     name = data.draw(
         st.sampled_from(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v"])
     )
@@ -195,7 +203,8 @@ def test_transfers_of_equal_stages_that_are_exposed(data):
     )
 )
 def test_gpipe_of_unequal_stages(drawn):
-    """Exactly sum F + (nm - 1) max F + the same of B (a flow shop forward, and one back): the step's form is a lower bound."""
+    """Exactly sum F + (nm - 1) max F + the same of B (a flow shop forward, and one back): the step's form is
+    a lower bound."""
     stages, microbatches = drawn
     F, B = zip(*stages, strict=True)
     seconds = simulate("gpipe", F, B, [0.0] * len(F), microbatches).seconds
@@ -212,7 +221,8 @@ def test_gpipe_of_unequal_stages(drawn):
 )
 @example(([0.2, 1.0, 0.2, 0.2, 0.2], 5), 1.0)
 def test_1f1b_of_unequal_stages(drawn, ratio):
-    """With B/F alike on all stages the step's form is an upper bound (docs/schedules.md), met to the stages after the slowest."""
+    """With B/F alike on all stages the step's form is an upper bound (docs/schedules.md), met to the stages
+    after the slowest."""
     F, microbatches = drawn
     stages = [(time, 2 * ratio * time) for time in F]
     total = [sum(stage) for stage in stages]
@@ -225,7 +235,8 @@ def test_1f1b_of_unequal_stages(drawn, ratio):
 @settings(max_examples=40)
 @given(pipelines("interleaved"), st.floats(0, 2), st.data())
 def test_interleaved_with_unequal_stages(numbers, head, data):
-    """A longer last chunk (the head): exact. Devices of different speed, their chunks alike: at most the step's form."""
+    """A longer last chunk (the head): exact. Devices of different speed, their chunks alike: at most the
+    step's form."""
     pp, microbatches, v = numbers
     last = [1.0] * (pp * v - 1) + [1 + head]
     devices = data.draw(st.lists(TIMES, min_size=pp, max_size=pp)) * v
@@ -245,7 +256,8 @@ def _step(stages, microbatches, v):
 
 
 def test_1f1b_is_the_closed_form_of_the_papers_to_the_last_bit():
-    """arXiv 2410.00273 (one training step); interleaved, arXiv 2104.04473 (section 2.2) and arXiv 2205.05198 (section 4)."""
+    """arXiv 2410.00273 (one training step); interleaved, arXiv 2104.04473 (section 2.2) and arXiv 2205.05198
+    (section 4)."""
     pp, v, microbatches = (
         axis.ravel() for axis in np.meshgrid([1.0, 2, 3, 8, 64], [1.0, 2, 3, 8], [1.0, 8, 24, 512])
     )

@@ -1,8 +1,10 @@
-"""The whole model against a second one: arXiv 2410.00273 written down as plain scalar arithmetic, on odd random cases.
+"""The whole model against a second one: arXiv 2410.00273 written down as plain scalar arithmetic, on odd
+random cases.
 
-The reference shares nothing with the package. Whole numbers stay whole, and shapes are divided by floor. Its symbols are the
-paper's; `errata` are the numbers of the mistakes of the published results that are put back. The paper describes unfused attention
-for 1-D and context parallelism and recomputation for 1-D; the same formulas serve here wherever a plan may ask for them.
+The reference shares nothing with the package. Whole numbers stay whole, and shapes are divided by floor. Its
+symbols are the paper's; `errata` are the numbers of the mistakes of the published results that are put back.
+The paper describes unfused attention for 1-D and context parallelism and recomputation for 1-D; the same
+formulas serve here wherever a plan may ask for them.
 """
 
 import math
@@ -27,11 +29,13 @@ from traincast.times.collectives import collective
 from traincast.times.operation_time import time_part
 from traincast.times.process_groups import Group
 
-# The reference ----------------------------------------------------------------------------------------------------------------
+# The reference ----------------------------------------------------------------------------------------------
+# ------------------
 
 PAPER = {"E": 2, "mask": 1, "launch": 20e-6, "matrix_share": 0.8, "vector_share": 0.8}
 PAPER_RECIPE = {"precision": "bf16", "grad_dtype": "16-bit", "optimizer_kind": "adam"}
-# Bytes per parameter where an element of 16 bits has two: arXiv 2410.00273 (bf16, Adam), and what other recipes keep
+# Bytes per parameter where an element of 16 bits has two: arXiv 2410.00273 (bf16, Adam), and what other
+# recipes keep
 MASTER = {"bf16": 4, "fp16": 4, "bf16-pure": 0}
 GRADIENT = {"16-bit": 2, "fp32": 4}
 STATES = {"adam": 8, "adam-bf16": 4, "adam-8bit": 2, "sgd": 4, "lion": 4}
@@ -60,7 +64,8 @@ def collective_time(c, kind, V, n, g):
 
 
 def way(c, peak, flops, nbytes, messages=(), nb=None):
-    """One direction of an operation: time by part. `messages` are (kind, volume, group); with `nb` those of one panel."""
+    """One direction of an operation: time by part. `messages` are (kind, volume, group); with `nb` those of
+    one panel."""
     t_c, t_m = c.launch + flops / peak, nbytes / c.hbm
     comm = sum(collective_time(c, kind, V, *group) for kind, V, group in messages)
     if nb is not None:
@@ -69,7 +74,8 @@ def way(c, peak, flops, nbytes, messages=(), nb=None):
 
 
 def reference_layer(c):
-    """Operations of one layer and micro-batch in order: name -> forward, backward, forward again or None, W, saved."""
+    """Operations of one layer and micro-batch in order: name -> forward, backward, forward again or None, W,
+    saved."""
     E, b, l, e, f, h, m1, m2, nb = c.E, c.b, c.l, c.e, c.f, c.h, c.m1, c.m2, c.nb
     G = E * GRADIENT[c.grad_dtype] / 2  # size of an accumulated gradient
     summa, context, q, T = c.strategy == "summa", c.strategy == "context", e // h, b * (l // m2)
@@ -283,7 +289,8 @@ def reference_step(c, ops):
     return t, seconds | NO_SECONDS, held | {"activations": saved * nl * min(c.pp, nm)} | NO_BYTES
 
 
-# Cases ------------------------------------------------------------------------------------------------------------------------
+# Cases ------------------------------------------------------------------------------------------------------
+# ------------------
 
 ATTENTION = {
     "1d": [("flash", "none"), ("unfused", "none"), ("unfused", "selective")],
@@ -294,7 +301,8 @@ SHARES, LATENCIES = st.floats(0.1, 1), st.just(0.0) | st.floats(1e-7, 1e-3)
 
 
 def decades(low, high):
-    """Rates between two powers of ten, so that arithmetic, memory and network each are the bottleneck now and then."""
+    """Rates between two powers of ten, so that arithmetic, memory and network each are the bottleneck now and
+    then."""
     return st.floats(low, high).map(lambda power: 10**power)
 
 
@@ -437,7 +445,8 @@ def test_the_model_is_the_paper(c):
     assert est.memory_bytes == close(sum(held.values()))
 
 
-# By hand: Bf = 1000 · 0.8 = 800 byte/s and lf = 2 s inside a domain, Bs = 125 · 0.8 = 100 byte/s and ls = 10 s between -----------
+# By hand: Bf = 1000 · 0.8 = 800 byte/s and lf = 2 s inside a domain, Bs = 125 · 0.8 = 100 byte/s and ls = 10
+# s between -----------
 
 BY_HAND = [
     # one member, or nothing to send: free, hops included
@@ -456,7 +465,8 @@ BY_HAND = [
     ("all-reduce", 2400, 6, 6, 1, (), 10 + 2 * 2.5),
     ("all-reduce", 2400, 6, 6, 1, (3,), 10 + 2.5),
     ("all-gather", 2400, 5, 3, 1, (), 8 + 2.4),  # 5 // 3 = 1 domain: 4 hops · 2 s + 4/5 · 2400/800
-    # 3 domains of 2: 2 hops · 10 s + 3 · 2 s, and 2000 bytes through nics · 2 · 100 byte/s or 800 byte/s, what is slower
+    # 3 domains of 2: 2 hops · 10 s + 3 · 2 s, and 2000 bytes through nics · 2 · 100 byte/s or 800 byte/s,
+    # what is slower
     ("all-gather", 2400, 6, 2, 0.5, (), 26 + 20),  # 2000/100
     ("all-gather", 2400, 6, 2, 2, (), 26 + 5),  # 2000/400
     ("reduce-scatter", 2400, 6, 2, 4, (), 26 + 2.5),  # 2000/1600 < 2000/800

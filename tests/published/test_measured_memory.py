@@ -1,7 +1,8 @@
 """Memory of published runs: predicted as the software that ran them keeps it, and as it was measured.
 
-Layouts stand in the notes of the rows: Zero Bubble and the later BLOOM runs count embedding and head as a layer each, and so does
-torchtitan, which cuts a replica's batch into as many micro-batches as there are stages.
+Layouts stand in the notes of the rows: Zero Bubble and the later BLOOM runs count embedding and head as a
+layer each, and so does torchtitan, which cuts a replica's batch into as many micro-batches as there are
+stages.
 """
 
 from collections import defaultdict
@@ -88,7 +89,8 @@ def test_torchtitan_without_a_pipeline(errors):
 
 
 def test_what_two_runs_differ_in(errors):
-    """ZeRO-3 over 128 instead of 8 ranks saves 16 bytes of 15/128 of 8.03e9 parameters; measured are 15 GiB."""
+    """ZeRO-3 over 128 instead of 8 ranks saves 16 bytes of 15/128 of 8.03e9 parameters; measured
+    are 15 GiB."""
     few, many = (
         estimated(run_of(next(row for row in TABLE if row["id"] == one)))
         for one in ("titan-002", "titan-005")
@@ -99,7 +101,8 @@ def test_what_two_runs_differ_in(errors):
     assert saved == pytest.approx(77 - 62, rel=0.07)
 
 
-# Runs that are read otherwise than they ran: HSDP over more than a node, activations offloaded, some layers made again.
+# Runs that are read otherwise than they ran: HSDP over more than a node, activations offloaded, some layers
+# made again.
 MISREAD = ("FSDP 128", "Megatron-FSDP", "offload", "some blocks")
 UNKNOWN = (
     "MaxText",
@@ -109,7 +112,8 @@ UNKNOWN = (
 
 
 def test_what_ran_fits():
-    """Published runs fitted their machines: nearly all are predicted to, with all that a device has in use."""
+    """Published runs fitted their machines: nearly all are predicted to, with all that a device
+    has in use."""
     shares = []
     for row in TABLE:
         words = f"{row['zero_detail']} {row['recompute_detail']} {row['notes']}"

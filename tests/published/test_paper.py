@@ -1,7 +1,7 @@
 """Every golden figure of arXiv 2410.00273, to 1e-9 relative: operations, configurations, optima.
 
-Expected values: paper_ops.csv beside this file and the bundled published tables, both made with the paper's reference code (variant
-"published") and with its errata corrected (variant "corrected").
+Expected values: paper_ops.csv beside this file and the bundled published tables, both made with the paper's
+reference code (variant "published") and with its errata corrected (variant "corrected").
 """
 
 from functools import cache
@@ -17,10 +17,10 @@ from traincast.operations.transformer import layer
 from traincast.times.operation_time import time_part
 
 OPERATION = {
-    "fc1": "mlp.fc1", "fc1-bias": "mlp.fc1_bias", "act1": "mlp.gelu", "dpr1": "mlp.inner_dropout", "fc2": "mlp.fc2",
-    "fc2-bias": "mlp.fc2_bias", "dpr2": "mlp.dropout", "ln1": "mlp.norm", "qkv": "attention.qkv", "fusedla": "attention.flash",
-    "logits": "attention.logits", "softmax": "attention.softmax", "dpr_at": "attention.dropout", "attend": "attention.attend",
-    "vproj": "attention.proj", "vproj-bias": "attention.proj_bias", "dpr_v": "attention.out_dropout", "ln2": "attention.norm",
+    "fc1": "mlp.fc1", "fc1-bias": "mlp.fc1_bias", "act1": "mlp.gelu", "dpr1": "mlp.inner_dropout", "fc2": "mlp.fc2",  # noqa: E501
+    "fc2-bias": "mlp.fc2_bias", "dpr2": "mlp.dropout", "ln1": "mlp.norm", "qkv": "attention.qkv", "fusedla": "attention.flash",  # noqa: E501
+    "logits": "attention.logits", "softmax": "attention.softmax", "dpr_at": "attention.dropout", "attend": "attention.attend",  # noqa: E501
+    "vproj": "attention.proj", "vproj-bias": "attention.proj_bias", "dpr_v": "attention.out_dropout", "ln2": "attention.norm",  # noqa: E501
 }  # fmt: skip
 STRATEGY = {
     "1d": ("1d", "none", {}),
@@ -48,7 +48,8 @@ CASE = (
 
 @cache
 def timed(case):
-    """Operations of one golden case by name, with the ratio of matrix to vector peak and the size of an element."""
+    """Operations of one golden case by name, with the ratio of matrix to vector peak and the size of an
+    element."""
     row = dict(zip(CASE, case, strict=True))
     model = Model(
         name="golden",
@@ -82,7 +83,8 @@ def timed(case):
 def figures(one, ratio, element_bytes):
     """An operation's figures under the names of the golden file.
 
-    The file counts the vector work of fused attention in matrix FLOPs, and the time of recomputation only in t_bwd_s.
+    The file counts the vector work of fused attention in matrix FLOPs, and the time of recomputation only in
+    t_bwd_s.
     """
     op, weight = one.operation, ratio if one.operation.name == "attention.flash" else 1.0
     again = one.recompute.total if one.recompute else 0.0
@@ -149,8 +151,10 @@ def test_candidates(reproduced):
 
 
 def test_errata(reproduced):
-    # "SUMMA optima of GPT3-1T by +3.4 % in the mean, +1.5 % in the median, one by +82 %, ViT's by −7 % in the mean; three cases
-    # change feasibility"; "step time moves by up to 6 %, memory by up to … 9 % for GPT3-1T": reference figures of the errata
+    # "SUMMA optima of GPT3-1T by +3.4 % in the mean, +1.5 % in the median, one by +82 %, ViT's by −7 % in the
+    # mean; three cases
+    # change feasibility"; "step time moves by up to 6 %, memory by up to … 9 % for GPT3-1T": reference
+    # figures of the errata
     summa = {row.model: row for row in reproduced.searches if row.strategy == "summa"}
     assert summa["gpt3-1t"].optima_change["mean"] == pytest.approx(0.034, abs=5e-4)
     assert summa["gpt3-1t"].optima_change["median"] == pytest.approx(0.015, abs=5e-4)

@@ -36,7 +36,8 @@ PLAN = tc.Plan(tp=2, pp=3, dp=4, mbs=2, fast_tp=2, fast_dp=2, fast_pp=1)
 
 
 def test_layers_made_again_without_their_last_product_take_less():
-    """A forward pass of fc2, of a layer: 2 * tokens * 4096 * 14336 FLOP less, and the addition to the residual stream."""
+    """A forward pass of fc2, of a layer: 2 * tokens * 4096 * 14336 FLOP less, and the addition to the
+    residual stream."""
     model, system = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100")
     plan = tc.Plan(dp=8, zero=3, recompute="full")
     whole, less = (
@@ -62,7 +63,8 @@ def test_layers_made_again_without_their_last_product_take_less():
 
 
 def test_products_of_integers_have_a_peak_of_their_own():
-    """TPU v5p: int8 at 918 TFLOP/s, twice bf16, less what quantising costs; a GPU whose figure is not given refuses."""
+    """TPU v5p: int8 at 918 TFLOP/s, twice bf16, less what quantising costs; a GPU whose figure is not given
+    refuses."""
     model = tc.load_model("llama-3-8b")
     tpu, gpu = tc.load_system("tpu-v5p-pod"), tc.load_system("dgx-h100")
     plans = [tc.Plan(dp=8, zero=3, precision=precision) for precision in ("bf16", "int8")]
@@ -80,7 +82,8 @@ def test_products_of_integers_have_a_peak_of_their_own():
 
 
 def test_only_inputs_of_layers_made_again_are_offloaded():
-    """Of a layer that is made again in full the input goes to the host and back: 8192 tokens of 4096 wide at 16 bits, 1 GB/s."""
+    """Of a layer that is made again in full the input goes to the host and back: 8192 tokens of 4096 wide at
+    16 bits, 1 GB/s."""
     model = tc.load_model("llama-3-8b")
     system = tc.load_system("dgx-h100").with_figures({"accelerator.host_bandwidth": 1e9})
     plan = tc.Plan(dp=8, zero=3, recompute="full")
@@ -97,7 +100,8 @@ def test_only_inputs_of_layers_made_again_are_offloaded():
 
 @st.composite
 def valid_plans(draw, placed=True):
-    """Plans that meet every rule for MODEL (6 layers, 12 heads, 1536 wide, 1024 tokens) and MACHINE (domains of 4)."""
+    """Plans that meet every rule for MODEL (6 layers, 12 heads, 1536 wide, 1024 tokens) and MACHINE (domains
+    of 4)."""
     strategy = draw(st.sampled_from(sorted(STRATEGIES)))
     pp, dp = draw(st.sampled_from([1, 2, 3, 6])), draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]))
     batches = [b for b in range(1, GBS + 1) if GBS % (dp * b) == 0]
@@ -138,7 +142,8 @@ def estimate(plan, **changes):
 
 
 # Parts and wholes
-# -------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
+# -
 
 
 @given(valid_plans())
@@ -315,7 +320,8 @@ def test_an_estimate_as_frame_and_json_and_what_it_is_equal_to():
 
 
 # Placement
-# --------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
+# --------
 
 
 def every_placement(plan, domain):
@@ -375,7 +381,8 @@ def test_a_placement_given_in_part_is_completed():
 
 
 def test_a_job_that_does_not_fill_domains_uses_a_part_of_each():
-    """6 GPUs take 3 of the 4 of each domain: two tensor ranks have no place in one together, three replicas do."""
+    """6 GPUs take 3 of the 4 of each domain: two tensor ranks have no place in one together, three replicas
+    do."""
     assert estimate(tc.Plan(tp=2, dp=3)).plan == tc.Plan(tp=2, dp=3, fast_tp=1, fast_dp=3)
     with pytest.raises(tc.InputError, match=r"fills fast domains of 3: give fast_\* for every group by hand"):
         estimate(tc.Plan(tp=2, dp=3, fast_tp=2))
@@ -383,7 +390,8 @@ def test_a_job_that_does_not_fill_domains_uses_a_part_of_each():
 
 
 # What is refused
-# --------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
+# --
 
 ROOM = "the placement puts more members into a fast domain than the 4 it has"
 
@@ -398,7 +406,8 @@ ROOM = "the placement puts more members into a fast domain than the 4 it has"
             [
                 "tp does not divide the attention heads (tp = 8, heads = 12)",
                 "tp and ulysses together do not divide the attention heads (tp = 8, ulysses = 5, heads = 12)",
-                "the tokens of a micro-batch do not divide over the tensor ranks (mbs = 1, tp = 8, cp = 5, tp2 = 1, seq = 1024)",
+                "the tokens of a micro-batch do not divide over the tensor ranks (mbs = 1, tp = 8, cp = 5, "
+                "tp2 = 1, seq = 1024)",
             ],
         ),
         ({"mbs": 5, "dp": 4}, ["mbs does not divide the batch of a replica (mbs = 5, dp = 4, gbs = 24)"]),
@@ -436,7 +445,8 @@ def test_a_broken_placement_is_named_with_its_values(knobs, reason, values):
 
 
 def test_every_broken_rule_at_once():
-    """5 divides none of heads 12, width 1536, batch 24; 1024 tokens do not divide over 5 ranks; 5 > 4 in a domain; 7 > 6 layers."""
+    """5 divides none of heads 12, width 1536, batch 24; 1024 tokens do not divide over 5 ranks; 5 > 4 in a
+    domain; 7 > 6 layers."""
     with pytest.raises(tc.InputError) as caught:
         estimate(tc.Plan(tp=5, pp=7, dp=5, fast_tp=5))
     reasons = [problem.partition(" (")[0] for problem in caught.value.problems]
@@ -464,7 +474,8 @@ def test_every_broken_rule_at_once():
 
 
 def test_rules_that_narrow_the_search_do_not_forbid_a_plan():
-    """Slices below 128: 600/8 = 75 wide for context, 1024/16 = 64 tokens; not searched, but estimated when asked."""
+    """Slices below 128: 600/8 = 75 wide for context, 1024/16 = 64 tokens; not searched, but estimated when
+    asked."""
     narrow = replace(MODEL, hidden=600, heads=24)
     assert estimate(tc.Plan(tp=8, dp=1, cp=1, cp_kind="all-gather"), model=narrow).step_seconds > 0
     assert estimate(tc.Plan(cp=16, cp_kind="all-gather")).step_seconds > 0
@@ -497,7 +508,8 @@ def test_unknown_assumptions():
 
 
 # Columns of plans
-# -------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
+# -
 
 
 def columns_of(plans):
@@ -543,7 +555,8 @@ def test_columns_with_bad_rows_say_how_many_break_which_rule():
 @pytest.mark.parametrize("bad", [-2.0, 0.0, 0.5])
 @pytest.mark.parametrize("knob", ["tp", "dp", "mbs", "fast_dp"])
 def test_columns_hold_positive_whole_numbers(knob, bad):
-    """−2 divides everything that 2 divides, and 0.5 all that is whole: neither may pass for a degree, nor 0 end in a warning."""
+    """−2 divides everything that 2 divides, and 0.5 all that is whole: neither may pass for a degree, nor 0
+    end in a warning."""
     columns = replace(tc.Plans(dp=4.0), **{knob: np.array([1.0, bad])})
     with pytest.raises(tc.InputError, match=knob):
         estimate(columns)
@@ -569,7 +582,8 @@ def test_an_estimate_says_what_it_was_made_of():
 
 
 def test_summa_attention_needs_tp_to_divide_what_it_cuts():
-    """SUMMA attention cuts the head's width (1536/12 = 128) and the sequence (1024) over tp; 1000 tokens are not cut by 16."""
+    """SUMMA attention cuts the head's width (1536/12 = 128) and the sequence (1024) over tp; 1000 tokens are
+    not cut by 16."""
     plan = tc.Plan(tp=4, tp2=1, panels=4, tp_kind="summa", attention="summa", fast_tp=4)
     assert estimate(plan).step_seconds > 0
     with pytest.raises(tc.InputError, match="as SUMMA attention needs"):

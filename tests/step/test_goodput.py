@@ -22,7 +22,8 @@ restarts = st.floats(0, 1800)
 
 
 def test_hand_values():
-    """16,384 GPUs of 50,000 h each: 10,986 s; 405e9 × 14 bytes at 1 GB/s each: 0.346 s; √(2 × 60 × 10,800) = 1138.4 s."""
+    """16,384 GPUs of 50,000 h each: 10,986 s; 405e9 × 14 bytes at 1 GB/s each: 0.346 s; √(2 × 60 × 10,800) =
+    1138.4 s."""
     assert mtbf_seconds(50_000, 16_384) == pytest.approx(10_986.3, abs=0.1)
     assert checkpoint_seconds(405e9 * 14, 1e9, 16_384) == pytest.approx(0.34607, abs=1e-5)
     assert young_interval(60.0, 10_800.0) == pytest.approx(1138.42, abs=0.01)
@@ -32,7 +33,8 @@ def test_hand_values():
 
 
 def test_bytes_of_a_parameter():
-    """Weight 2, master 4, two moments 8 (arXiv 1910.02054, section 3.1: 16 with a gradient of 2); fp32 4 + 8; bf16 2 + 4."""
+    """Weight 2, master 4, two moments 8 (arXiv 1910.02054, section 3.1: 16 with a gradient of 2); fp32 4 + 8;
+    bf16 2 + 4."""
     assert bytes_per_parameter(PRECISIONS["bf16"], OPTIMIZERS["adam"]) == 14
     assert bytes_per_parameter(PRECISIONS["fp32"], OPTIMIZERS["adam"]) == 12
     assert bytes_per_parameter(PRECISIONS["bf16-pure"], OPTIMIZERS["adam-bf16"]) == 6
@@ -54,7 +56,8 @@ def test_writes_longer_than_twice_the_mtbf_are_spaced_by_it():
 
 @given(writes, restarts, mtbfs)
 def test_the_interval_loses_least(write, restart, mtbf):
-    """Over a fine grid of intervals, Young's and Daly's reach the best share: Daly's to 1e-6 × C/M, both for C well below M."""
+    """Over a fine grid of intervals, Young's and Daly's reach the best share: Daly's to 1e-6 × C/M, both for
+    C well below M."""
     grid = young_interval(write, mtbf) * np.geomspace(0.2, 5, 2001)
     best = goodput(grid, write, restart, mtbf).max()
     ratio = write / mtbf

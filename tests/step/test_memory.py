@@ -63,7 +63,8 @@ def test_activations_of_a_gpt(knobs, expected):
 
 
 def test_gathered_inputs_are_what_the_published_model_keeps_more():
-    """arXiv 2410.00273 keeps the inputs of qkv and fc1 gathered: 2 x 2 s b h instead of 4 s b h/t (2205.05198, section 4.2.2)."""
+    """arXiv 2410.00273 keeps the inputs of qkv and fc1 gathered: 2 x 2 s b h instead of 4 s b h/t
+    (2205.05198, section 4.2.2)."""
     kept = [
         saved(GPT, assumed=one, attention="unfused", mbs=float(b), tp=4.0).saved
         for one in (PAPER, CALIBRATED)
@@ -73,7 +74,8 @@ def test_gathered_inputs_are_what_the_published_model_keeps_more():
 
 @pytest.mark.parametrize(("tp", "every"), [(1, 1), (4, 1), (4, 2), (4, 3)])
 def test_full_recomputation_keeps_inputs(tp, every):
-    """2 s b h of a layer (arXiv 2205.05198, table 2), cut over t; of the layers in between all; one layer is live in backward."""
+    """2 s b h of a layer (arXiv 2205.05198, table 2), cut over t; of the layers in between all; one layer is
+    live in backward."""
     plain = saved(GPT, attention="unfused", mbs=float(b), tp=float(tp)).saved
     full = saved(
         GPT, attention="unfused", mbs=float(b), tp=float(tp), recompute="full", recompute_every=float(every)
@@ -86,9 +88,11 @@ def test_full_recomputation_keeps_inputs(tp, every):
 @pytest.mark.parametrize("tp", [1, 2, 8])
 @pytest.mark.parametrize("name", ["llama-3-8b", "llama-3-70b", "mistral-7b", "llama-2-7b"])
 def test_activations_of_a_llama(name, tp):
-    """[8h + 2(2q + 2k) + 2(g + 1)f + 4 heads]/t per token: 23 measured runs of Megatron-LM on B200 within 1 %.
+    """[8h + 2(2q + 2k) + 2(g + 1)f + 4 heads]/t per token: 23 measured runs of Megatron-LM on B200 within 1
+    %.
 
-    Two norms and what they give, queries and result, keys and values, inputs and result of the activation (g = 2), fp32 statistics.
+    Two norms and what they give, queries and result, keys and values, inputs and result of the activation (g
+    = 2), fp32 statistics.
     """
     model = tc.load_model(name)
     q, k = model.heads * 128, model.kv_heads * 128 if model.kv_heads else model.hidden
@@ -120,9 +124,11 @@ def latent(model):
 
 
 def test_activations_of_deepseek():
-    """Latent attention; a dense MLP 4h + 6f; experts 4h + 6 f_shared + K 6 f_e, and the K rows sent to experts, K 2h.
+    """Latent attention; a dense MLP 4h + 6f; experts 4h + 6 f_shared + K 6 f_e, and the K rows sent to
+    experts, K 2h.
 
-    The fit to measured runs has no such rows, but 4E of routing, and lies 0.4 % below the one large run; with them 0.9 % above.
+    The fit to measured runs has no such rows, but 4E of routing, and lies 0.4 % below the one large run; with
+    them 0.9 % above.
     """
     model = tc.load_model("deepseek-v3")
     dense, moe = model.kinds
@@ -172,9 +178,11 @@ def test_what_modules_made_again_do_not_keep(recompute, dropped):
 
 
 def test_every_second_product_by_hand():
-    """What torchtitan's policy saves of a layer, in the order of products q, k, v, o, w1, w3, w2: the 1st, 3rd, 5th, 7th.
+    """What torchtitan's policy saves of a layer, in the order of products q, k, v, o, w1, w3, w2: the 1st,
+    3rd, 5th, 7th.
 
-    With the layer's input and the result of attention with its statistics: 2(h + q + v + f + h + q) bytes a token.
+    With the layer's input and the result of attention with its statistics: 2(h + q + v + f + h + q) bytes a
+    token.
     """
     model = tc.load_model("llama-3-8b")
     plan = Plans(recompute="per-op")
@@ -192,13 +200,15 @@ def test_every_second_product_by_hand():
 
 
 def test_every_second_product_of_an_mlp_without_gate():
-    """q, v and fc1's result, the layer's input, and attention's result with its statistics; masks of dropout are made again."""
+    """q, v and fc1's result, the layer's input, and attention's result with its statistics; masks of dropout
+    are made again."""
     kept = 2 * (1024 + 1024 + 4096 + 1024 + 1024) + 2 * 2 * 16
     assert saved(GPT, recompute="per-op").saved / s == kept
 
 
 def test_what_software_keeps():
-    """Activated gate, queries and keys before their positions; operands of fp8 products in 16 bits, where they are cast again."""
+    """Activated gate, queries and keys before their positions; operands of fp8 products in 16 bits, where
+    they are cast again."""
     model = tc.load_model("llama-3-8b")
     eager = CALIBRATED.with_values({"memory.saves_elementwise": True})
     assert (saved(model, assumed=eager).saved - saved(model).saved) / model.seq == 2 * 14336 + 2 * (
@@ -237,7 +247,8 @@ MOMENTS = {"adam": 8, "adam-bf16": 4, "adam-8bit": 2, "sgd": 4, "lion": 4, "adaf
 
 @pytest.mark.parametrize("precision", [*WEIGHTS, "nvfp4"])
 def test_bytes_of_a_parameter(precision):
-    """Weights, gradients, master copy and moments of every recipe; ZeRO cuts one after the other (arXiv 1910.02054, section 5)."""
+    """Weights, gradients, master copy and moments of every recipe; ZeRO cuts one after the other (arXiv
+    1910.02054, section 5)."""
     weight, master = WEIGHTS.get(precision, 2 + 9 / 16), MASTER.get(precision, 4)
     held = {"part": Footprint(1e9, 0.0, 0.0, 0.0, 0.0)}
     for (optimizer, moments), grad, zero, replicas in product(
@@ -285,7 +296,8 @@ def test_states_of_other_software():
 
 
 def test_weights_in_low_precision():
-    """Transformer Engine: 16 bits and a copy in 8; with fp8_param_gather rows and columns in 8 bits; torchao casts when it uses."""
+    """Transformer Engine: 16 bits and a copy in 8; with fp8_param_gather rows and columns in 8 bits; torchao
+    casts when it uses."""
     assert held_by(precision="fp8")["weights"] == 3
     assert held_by(precision="fp8", assumed={"memory.stores_16bit_weights": False})["weights"] == 2
     assert held_by(precision="mxfp8", assumed={"memory.stores_16bit_weights": False})[
@@ -334,7 +346,8 @@ def test_zero_as_published(zero, gigabytes):
 )
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_states_of_experts_are_cut_over_those_that_hold_the_same(knobs, holders, replicas):
-    """64 ranks of a stage (tp 4, dp 16); an expert is on 64/(ep etp) of them, and replicas (HSDP) keep a copy each."""
+    """64 ranks of a stage (tp 4, dp 16); an expert is on 64/(ep etp) of them, and replicas (HSDP) keep a copy
+    each."""
     plan = Plans(tp=4.0, dp=16.0, zero=1, replicas=float(replicas), grad_dtype="fp32", **knobs)
     found = states({"part": Footprint(0.0, 1e9, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, CALIBRATED)
     assert found == {"weights": 2e9, "gradients": 4e9, "optimizer": 12e9 / max(holders / replicas, 1)}
@@ -354,7 +367,8 @@ def device_by_device(model, gbs=64, **knobs):
 
 
 def test_activations_in_flight():
-    """14 layers and the head, which weighs 2, on 4 stages: 1F1B holds 4 micro-batches on the first; the last holds one."""
+    """14 layers and the head, which weighs 2, on 4 stages: 1F1B holds 4 micro-batches on the first; the last
+    holds one."""
     model = replace(tc.load_model("llama-3-8b"), layers=14)
     first, *_, last = device_by_device(model, pp=4.0, dp=1.0)
     assert first["activations"] == 4 * (4 * 6 + 1)
@@ -381,7 +395,8 @@ def test_logits_are_gone_when_a_layer_is_made_again():
 
 
 def test_ways_of_measuring():
-    """Tensors; with what the allocator holds; with what is outside of it. Only the last is all of the memory."""
+    """Tensors; with what the allocator holds; with what is outside of it. Only the last is all of
+    the memory."""
     model, system = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100")
     used = tc.estimate(model, system, tc.Plan(dp=8), gbs=64).memory
     allocated, reserving, device = (
@@ -410,7 +425,8 @@ def test_offloaded_states_and_activations():
 
 
 def test_deepseek_v3_fits_as_it_was_trained():
-    """16 stages, 64-way expert parallelism, DualPipe, block-scaled fp8, bf16 moments; norms, activations and up-projections made
+    """16 stages, 64-way expert parallelism, DualPipe, block-scaled fp8, bf16 moments; norms, activations and
+    up-projections made
     again, on 2,048 H800 of 80 GB (arXiv 2412.19437, sections 3.2 and 3.3): it did fit, and left little."""
     plan = tc.Plan(
         pp=16, ep=64, dp=128, schedule="dualpipe", precision="fp8-block", optimizer_kind="adam-bf16",
@@ -421,7 +437,8 @@ def test_deepseek_v3_fits_as_it_was_trained():
 
 
 def test_up_projections_made_again_leave_the_narrow_vectors():
-    """Queries, keys and values of latent attention: 128 heads of 192, 192 and 128 numbers in 16 bits for every token."""
+    """Queries, keys and values of latent attention: 128 heads of 192, 192 and 128 numbers in 16 bits for
+    every token."""
     model, system = tc.load_model("deepseek-v3"), tc.load_system("dgx-h100")
     plans = (tc.Plan(dp=8, ep=8, recompute=kind) for kind in ("none", "mla_up_proj"))
     kept, again = (tc.estimate(model, system, plan, gbs=64).memory for plan in plans)

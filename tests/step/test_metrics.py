@@ -64,7 +64,8 @@ def test_throughput_and_utilisation(est):
 
 
 def test_money_energy_and_carbon(est):
-    """1e12 tokens are 7,629,394.53 steps of 64 × 2048; 16 GPUs at 2 $/h; 800 W × 1.25 = 1 kW per GPU; 0.4 kg per kWh."""
+    """1e12 tokens are 7,629,394.53 steps of 64 × 2048; 16 GPUs at 2 $/h; 800 W × 1.25 = 1 kW per GPU; 0.4 kg
+    per kWh."""
     found = tc.metrics(est, tokens=TOKENS)
     hours = 7_629_394.53125 * est.step_seconds / 3600
     assert found.steps == 7_629_394.53125

@@ -1,4 +1,5 @@
-"""FLOPs per token by convention: against arithmetic written out here, published formulas and published rates."""
+"""FLOPs per token by convention: against arithmetic written out here, published formulas and
+published rates."""
 
 from dataclasses import replace
 
@@ -84,7 +85,8 @@ def test_gpt_175b_follows_the_published_formula():
 
 
 def test_llama_8b():
-    """A layer: q and o 4096², k and v 4096 × 1024, gated MLP 3 × 4096 × 14336. Its model card has 8,030,261,248 parameters."""
+    """A layer: q and o 4096², k and v 4096 × 1024, gated MLP 3 × 4096 × 14336. Its model card has
+    8,030,261,248 parameters."""
     layer = 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336
     head = 4096 * 128256
     attention_full = 12 * 32 * 32 * 128 * 8192  # 12LHQT
@@ -115,7 +117,8 @@ def test_mixtral_counts_the_two_experts_a_token_goes_to():
 
 
 def test_deepseek_v3_counts_latent_attention_shared_expert_and_further_token():
-    """Shapes of arXiv 2412.19437, section 4.2; the module of section 2.2 is a layer, a 2e × e product and the head again."""
+    """Shapes of arXiv 2412.19437, section 4.2; the module of section 2.2 is a layer, a 2e × e product and the
+    head again."""
     queries = 7168 * 1536 + 1536 * 128 * 192
     keys_values = 7168 * (512 + 64) + 512 * 128 * (128 + 128)
     projected = 128 * 128 * 7168
@@ -134,7 +137,8 @@ def test_deepseek_v3_counts_latent_attention_shared_expert_and_further_token():
 
 
 def test_palm_540b_has_the_published_utilisation():
-    """45.7 % without and 46.2 % with attention, at 238.3 thousand tokens/s on 6144 chips of 275 TFLOP/s (appendix B).
+    """45.7 % without and 46.2 % with attention, at 238.3 thousand tokens/s on 6144 chips of 275 TFLOP/s
+    (appendix B).
 
     The first is 6N with N = 540.35 billion, embedding included; without the embedding it would be 45.3 %.
     """
@@ -176,7 +180,8 @@ def test_a_model_without_vocabulary_has_no_ends_and_images_have_theirs():
 
 
 # Recomputation
-# ----------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
+# ----
 
 
 def test_full_recomputation_follows_the_published_formula():
@@ -196,7 +201,8 @@ def test_selective_recomputation_adds_attention_once():
 
 
 def test_the_estimate_for_people():
-    """Parameters × 4 × 2 × tokens with full recomputation: 52 billion, 2048 tokens × 1024, 127 s, 64 GPUs give 107.3 TFLOP/s."""
+    """Parameters × 4 × 2 × tokens with full recomputation: 52 billion, 2048 tokens × 1024, 127 s, 64 GPUs
+    give 107.3 TFLOP/s."""
     model = gpt(64, 8192, 64, None)
     n = model.layer_parameters()
     assert hardware_flops_per_token(model, "full", "6n") == 4 * 2 * n
@@ -222,7 +228,8 @@ def test_unknown_words_are_refused():
 
 
 # Published runs
-# ---------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
+# ---
 
 MPT_70B = gpt(80, 8192, 64, 50368, tied=True, positions="learned", biases=())
 MPT_7B = gpt(32, 4096, 32, 50368, 65536, tied=True, positions="learned", biases=())
@@ -260,7 +267,8 @@ RUNS = {
 
 @pytest.mark.parametrize("row", RUNS)
 def test_published_rates_are_found_from_step_times(row):
-    """To 0.1 %. Rates are those published, or where a source errs, those recomputed in the collection's verification table."""
+    """To 0.1 %. Rates are those published, or where a source errs, those recomputed in the collection's
+    verification table."""
     model, convention, recompute, tokens_per_second, teraflops = RUNS[row]
     found = hardware_flops_per_token(model, recompute, convention) * tokens_per_second
     assert found == pytest.approx(teraflops * 1e12, rel=1e-3)
@@ -273,7 +281,8 @@ def test_where_a_source_errs_its_error_is_found():
 
 
 def test_published_hardware_utilisation_of_selective_recomputation_counts_it_thrice():
-    """arXiv 2205.05198, table 5: 52.8 % (175B), 57.0 % (1T) follow from 72BLsh²(1 + s/3h + V/12hL): 12Bs²hL more than the model's.
+    """arXiv 2205.05198, table 5: 52.8 % (175B), 57.0 % (1T) follow from 72BLsh²(1 + s/3h + V/12hL): 12Bs²hL
+    more than the model's.
 
     Attention computed again once is 4Bs²hL more: 51.8 % and 56.5 %.
     """

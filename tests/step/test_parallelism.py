@@ -1,4 +1,5 @@
-"""What each way to cut the work costs and saves: traffic counted by hand, limits, and what modules and hosts trade for memory."""
+"""What each way to cut the work costs and saves: traffic counted by hand, limits, and what modules and hosts
+trade for memory."""
 
 from dataclasses import replace
 
@@ -66,7 +67,8 @@ def test_a_degree_of_one_costs_nothing():
 
 
 def test_sequence_parallelism_moves_the_same_bytes():
-    """A reduce-scatter and an all-gather in place of an all-reduce (arXiv 2205.05198, section 4.2.2); 4 all-reduces of a layer."""
+    """A reduce-scatter and an all-gather in place of an all-reduce (arXiv 2205.05198, section 4.2.2); 4
+    all-reduces of a layer."""
     with_sp, without = (layer(LLAMA, Plans(tp=4.0, sp=sp), CALIBRATED) for sp in (True, False))
     one = 2 * LLAMA.seq * LLAMA.hidden  # bytes of an activation
     assert traffic(with_sp, "tp") == traffic(without, "tp") == 2 * 2 * one
@@ -108,7 +110,8 @@ def test_expert_traffic():
 
 
 def test_zero_traffic():
-    """ZeRO-1 and -2 move 2 Ψ in a step, ZeRO-3 3 Ψ (arXiv 1910.02054, section 7); ZeRO-2 and -3 for each micro-batch."""
+    """ZeRO-1 and -2 move 2 Ψ in a step, ZeRO-3 3 Ψ (arXiv 1910.02054, section 7); ZeRO-2 and -3 for each
+    micro-batch."""
 
     def moved(zero, nm, **knobs):
         knobs = {"grad_dtype": "16-bit"} | knobs
@@ -150,7 +153,8 @@ def test_zero_traffic_of_experts(knobs, expected):
 
 @pytest.mark.parametrize("cp", [2, 4, 8])
 def test_context_traffic(cp):
-    """Llama 3 8B, 8 heads of keys and values of 128: all-gather and ring move the same keys and values; Ulysses exchanges heads."""
+    """Llama 3 8B, 8 heads of keys and values of 128: all-gather and ring move the same keys and values;
+    Ulysses exchanges heads."""
     T, kv, q = 2 * LLAMA.seq, 2 * 1024, 4096
     gather = layer(LLAMA, Plans(cp=float(cp), cp_kind="all-gather"), CALIBRATED)
     assert traffic(gather, "cp") == T * kv
@@ -226,7 +230,8 @@ def test_imbalance_multiplies_work_and_memory_of_experts(factor):
 
 
 def test_measured_loads_and_capacity():
-    """Tokens 8 1 1 1 1 1 1 2 over 4 ranks: the first has 9 of 16, 2.25 times the mean; a capacity of 1.25 drops the rest."""
+    """Tokens 8 1 1 1 1 1 1 2 over 4 ranks: the first has 9 of 16, 2.25 times the mean; a capacity of 1.25
+    drops the rest."""
     measured = MIXTRAL.with_load((8, 1, 1, 1, 1, 1, 1, 2))
     knobs = {"dp": 8, "ep": 4}
     assert run(measured, **knobs).step_seconds == run(MIXTRAL.with_load(2.25), **knobs).step_seconds
@@ -328,7 +333,8 @@ def test_offload_trades_time_for_memory(what):
 
 
 def test_the_optimizer_by_hand():
-    """States of 12 bytes and the master copy read and written, fp32 gradients read for clipping and for the step, weights written.
+    """States of 12 bytes and the master copy read and written, fp32 gradients read for clipping and for the
+    step, weights written.
 
     8.03 B parameters over 8 ranks: 2 x 12 + 2 x 4 + 2 bytes each.
     """
@@ -341,7 +347,8 @@ def test_the_optimizer_by_hand():
 
 
 def test_muon_by_hand():
-    """5 iterations of 4 m²n + 2 m³ FLOP for each m x n matrix, m <= n (Jordan et al. 2024): attention, MLP, head."""
+    """5 iterations of 4 m²n + 2 m³ FLOP for each m x n matrix, m <= n (Jordan et al. 2024): attention, MLP,
+    head."""
     e, f, kv, vocab = 4096, 14336, 1024, 128 * 1024
     model = replace(LLAMA, vocab=vocab)
     matrices = [(e, e + 2 * kv), (e, e), (e, 2 * f), (e, f)] * 32 + [(e, vocab)]

@@ -81,7 +81,8 @@ def test_gpus_and_batch_are_bounded(est):
 
 
 def test_recomputation_that_cannot_have_run():
-    """With the layers computed again, 4/3 of the FLOPs less the head: too much, where the model's alone are not."""
+    """With the layers computed again, 4/3 of the FLOPs less the head: too much, where the model's alone are
+    not."""
     est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(dp=GPUS, recompute="full"), gbs=512)
     told = refusal(est, least(est) * 1.1)
     assert "(HFU, megatron)" in told

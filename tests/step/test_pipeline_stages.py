@@ -111,7 +111,8 @@ def test_interleaved_and_folded_chunks():
 
 
 def test_both_ways():
-    """DualPipe: twice the weights, and of each way's work the half of the micro-batches (arXiv 2412.19437, table 2)."""
+    """DualPipe: twice the weights, and of each way's work the half of the micro-batches (arXiv 2412.19437,
+    table 2)."""
     model = replace(LLAMA, layers=10)  # 3, 3, 3, 1: 12 with the head
     first, second, third, last = devices(model, 4, 1, "dualpipe")
     assert first.stored_parts == last.stored_parts == {"dense": 4, "embedding": 1, "head": 1}
@@ -165,7 +166,8 @@ MODELS = ("llama-3-8b", "deepseek-v3", "gemma-2-9b", "llama-4-maverick", "mixtra
     st.sampled_from([1, 2, 4, 6, 8, 16]),
 )
 def test_few_devices_tell_for_all(data, name, schedule, pp):
-    """Whatever parts cost, the slowest of the telling devices is the slowest of all, and so is the fullest in every schedule."""
+    """Whatever parts cost, the slowest of the telling devices is the slowest of all, and so is the fullest in
+    every schedule."""
     model = tc.load_model(name)
     if schedule.startswith("dualpipe") and pp == 1:
         pp = 2
@@ -228,7 +230,8 @@ def test_columns_of_plans_are_as_one_at_a_time():
 
 
 def test_load_of_the_fullest_rank():
-    """8 experts, tokens 8 1 1 1 1 1 1 2: of 2 ranks the fuller has 11 of 16, of 4 ranks 9; of one rank there is no fuller."""
+    """8 experts, tokens 8 1 1 1 1 1 1 2: of 2 ranks the fuller has 11 of 16, of 4 ranks 9; of one rank there
+    is no fuller."""
     model = tc.load_model("mixtral-8x7b").with_load((8, 1, 1, 1, 1, 1, 1, 2))
     expected = {1: 1.0, 2: 11 * 2 / 16, 4: 9 * 4 / 16, 8: 8 * 8 / 16}
     assert {ep: with_load(Plans(ep=float(ep)), model).load for ep in expected} == expected

@@ -57,7 +57,8 @@ def estimate(**changes):
 
 
 def test_coverage_of_runs_whose_group_nothing_was_fitted_to():
-    """Neither constants of the prediction nor of the error model know the group: 90 % of times lie in 90 % intervals."""
+    """Neither constants of the prediction nor of the error model know the group: 90 % of times lie in 90 %
+    intervals."""
     inside = dict(coverage(DATA))
     timed = np.flatnonzero(DATA.weights > 0)
     assert len(inside) == len(timed) > 1800
@@ -81,7 +82,8 @@ def test_the_catalogue_holds_what_the_left_out_runs_say():
 
 
 def test_rankings_are_as_sure_as_they_are_right():
-    """Over groups of plans that were measured side by side, constants of the predictions fitted without them."""
+    """Over groups of plans that were measured side by side, constants of the predictions fitted
+    without them."""
     weight, sure, right = rankings(DATA, KNOWN).T
     assert len(sure) > 100
     assert np.average(sure, weights=weight) == pytest.approx(np.average(right, weights=weight), abs=0.12)
@@ -104,7 +106,8 @@ def test_pairs_differ_in_their_plans_alone():
 
 
 def test_what_communication_makes_uncertain_is_found_again():
-    """Communication of each group off by one factor, drawn with a standard deviation of 50 %, and every run by 4 %; seed 3."""
+    """Communication of each group off by one factor, drawn with a standard deviation of 50 %, and every run
+    by 4 %; seed 3."""
     rng = np.random.default_rng(3)
     share = np.array([case.shares["communication"] for case in DATA.cases])
     drawn = rng.normal(0, 0.5, DATA.groups.max() + 1)[DATA.groups] * share + rng.normal(0, 0.04, len(share))

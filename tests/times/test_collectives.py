@@ -46,7 +46,7 @@ FAST = Tier(
     name="nvlink", bandwidth=200e9, efficiency=1.0, latency=1e-6, size=8, launch=10e-6, simple_latency=10e-6
 )
 SLOW = Tier(
-    name="net", bandwidth=25e9, efficiency=0.8, latency=5e-6, ports=1.0, launch=20e-6, simple_latency=30e-6, ll_bandwidth=4e9
+    name="net", bandwidth=25e9, efficiency=0.8, latency=5e-6, ports=1.0, launch=20e-6, simple_latency=30e-6, ll_bandwidth=4e9  # noqa: E501
 )  # fmt: skip
 
 
@@ -145,7 +145,8 @@ def test_inside_one_domain_by_hand():
 
 
 def test_between_domains_by_hand():
-    """4 domains of 8: 3 hops between, 28 inside; 8 NICs carry LL as √8 do and the rest as 8 do, no more than links inside."""
+    """4 domains of 8: 3 hops between, 28 inside; 8 NICs carry LL as √8 do and the rest as 8 do, no more than
+    links inside."""
     tiers, group = (FAST, SLOW), Group(32.0, (8.0,))
     launch = 10e-6 + 20e-6
     ring_ll = 3 * 5e-6 + 28 * 1e-6 + 31 / 32 * 1e5 / (4e9 * sqrt(8))
@@ -229,7 +230,8 @@ def test_groups_side_by_side_share_the_nics_of_a_node():
 
 
 def test_ports_a_group_cannot_use():
-    """Perlmutter: one GPU of a node reaches 14 GB/s, four of them 70 (the study: 18.83 GB/s a NIC, less a quarter of one)."""
+    """Perlmutter: one GPU of a node reaches 14 GB/s, four of them 70 (the study: 18.83 GB/s a NIC, less a
+    quarter of one)."""
     for g, bus in ((1.0, 14.1e9), (2.0, 33.0e9), (4.0, 70.6e9)):
         seconds = float(
             collective("all-gather", 2.0**33, Group(16 * g, (g,)), SYSTEMS["perlmutter"], BENCHMARK)
@@ -325,7 +327,8 @@ def test_figures_of_a_network_may_be_columns(case, kind, V):
     ("members", "axes"), [(2, 1), (8, 1), (16, 4 / 3), (64, 2), (256, 8 / 3), (512, 3), (4096, 3)]
 )
 def test_rings_along_several_axes_of_a_torus(members, axes):
-    """Sides of 8: 8 members lie along one axis, 8 x 8 along two; bandwidths of axes add up (How to Scale Your Model)."""
+    """Sides of 8: 8 members lie along one axis, 8 x 8 along two; bandwidths of axes add up (How to Scale Your
+    Model)."""
     torus = replace(FAST, size=4096, axes=3, side=8)
     at, plain = Group(float(members), (float(members),)), replace(FAST, size=4096)
     long, ring = (
@@ -338,14 +341,16 @@ def test_rings_along_several_axes_of_a_torus(members, axes):
 
 @pytest.mark.parametrize(("stream", "expected"), [(None, 1 + 0.5 * 3), (0.75, 1 + 0.5 * 2), (0.2, 1.0)])
 def test_latency_that_hides_takes_nothing_from_the_layers(stream, expected):
-    """Four collectives of 1 s behind layers of 2 s: the first is waited for, half of what streams behind the others is paid."""
+    """Four collectives of 1 s behind layers of 2 s: the first is waited for, half of what streams behind the
+    others is paid."""
     assert layer_by_layer([1.0], [2.0], [4.0], 0.5, None if stream is None else [stream]) == pytest.approx(
         expected
     )
 
 
 def test_what_streams_is_no_more_than_all_of_it():
-    """An all-gather of 1 GB over 64 nodes of 8: a 512th less than 1 GB over the slowest link, and hops besides."""
+    """An all-gather of 1 GB over 64 nodes of 8: a 512th less than 1 GB over the slowest link, and hops
+    besides."""
     curve = collective_curve("all-gather", Group(512.0, (8.0, 8.0)), SYSTEMS["dgx-h100"], CALIBRATED)
     slow = SYSTEMS["dgx-h100"].tiers[1]
     slowest = min(
@@ -394,7 +399,8 @@ def test_a_library_that_is_no_ring_moves_more(kind, factor, assumed):
 
 
 def test_gathering_and_scattering_may_differ_where_states_are_sharded():
-    """ZeRO-1 gathers as often as it scatters, bf16 both: a factor on one of them adds as much to its traffic as on the other."""
+    """ZeRO-1 gathers as often as it scatters, bf16 both: a factor on one of them adds as much to its traffic
+    as on the other."""
     plan = tc.Plan(dp=16, zero=1, grad_dtype="16-bit")
 
     def sent(factors=None):

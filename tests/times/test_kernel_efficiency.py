@@ -1,7 +1,8 @@
-"""Achieved rates of products, fused attention and memory traffic: against published microbenchmarks, and what must always hold.
+"""Achieved rates of products, fused attention and memory traffic: against published microbenchmarks, and what
+must always hold.
 
-Errors and constants are those of fits to the bundled microbenchmarks (docs/kernels.md); targets: 6.5 % for products, 8 % for
-attention.
+Errors and constants are those of fits to the bundled microbenchmarks (docs/kernels.md); targets: 6.5 % for
+products, 8 % for attention.
 """
 
 from dataclasses import replace
@@ -82,7 +83,7 @@ def test_products_are_predicted_within_the_target(predictions):
 
 @pytest.mark.parametrize(
     ("accelerator", "most"),
-    [("a100-sxm-80", 0.06), ("a100-pcie-80", 0.032), ("gh200-96", 0.04), ("h100-sxm-80", 0.05), ("h200-sxm-141", 0.06),
+    [("a100-sxm-80", 0.06), ("a100-pcie-80", 0.032), ("gh200-96", 0.04), ("h100-sxm-80", 0.05), ("h200-sxm-141", 0.06),  # noqa: E501
      ("b200-180", 0.095), ("gb200-186", 0.11)],
 )  # fmt: skip
 def test_products_of_each_accelerator(predictions, accelerator, most):
@@ -118,7 +119,8 @@ def test_memory_bandwidth(predictions):
 
 
 def test_half_a_wave_more_costs_half_of_what_waits(a100):
-    """108 multiprocessors: 108 tiles are one wave; 162 take two, of which half waits, and half of that is lost."""
+    """108 multiprocessors: 108 tiles are one wave; 162 take two, of which half waits, and half of that is
+    lost."""
     one_wave, half = (Gemm(128.0 * tiles, 4096.0, 128.0) for tiles in (108, 162))
     assert tiled(one_wave, a100, CALIBRATED) == 1
     assert tiled(half, a100, CALIBRATED) == pytest.approx(1 + 0.5 * (2 / 1.5 - 1), rel=1e-12)
@@ -178,7 +180,8 @@ def test_a_launch_stands_beside_memory_traffic(a100):
 
 
 def test_output_traffic_is_exposed(a100):
-    """0.55 of the result's bytes come after the main loop: 8 bytes an element where fp32 gradients are added to."""
+    """0.55 of the result's bytes come after the main loop: 8 bytes an element where fp32 gradients are added
+    to."""
     stored, added = (
         pass_seconds(product(8192.0, 8192.0, 8192.0, written=o), a100, ROUND, BF16) for o in (2.0, 8.0)
     )
@@ -218,8 +221,8 @@ def test_a_softmax_that_is_not_fused(a100):
 
 @pytest.mark.parametrize(
     ("accelerator", "kernel", "known"),
-    [("a100-sxm-80", "fa2", "fa2"), ("a100-sxm-80", "fa3", "fa2"), ("a100-sxm-80", "cudnn", "fa2"), ("h100-sxm-80", "fa3", "fa3"),
-     ("b200-180", "cudnn", "cudnn"), ("b200-180", "fa3", "fa2"), ("v100-sxm-32", "fa2", "fa1"), ("h100-sxm-80", "fa1", "fa1")],
+    [("a100-sxm-80", "fa2", "fa2"), ("a100-sxm-80", "fa3", "fa2"), ("a100-sxm-80", "cudnn", "fa2"), ("h100-sxm-80", "fa3", "fa3"),  # noqa: E501
+     ("b200-180", "cudnn", "cudnn"), ("b200-180", "fa3", "fa2"), ("v100-sxm-32", "fa2", "fa1"), ("h100-sxm-80", "fa1", "fa1")],  # noqa: E501
 )  # fmt: skip
 def test_kernels_of_attention_fall_back_to_what_there_is(accelerator, kernel, known):
     gpu = load_accelerator(accelerator)
@@ -232,7 +235,8 @@ def test_attention_without_a_known_rate(a100):
 
 
 def test_long_rows_reach_the_rate_of_the_kernel(a100):
-    """At 128k tokens what starts and ends of rows cost is below 1 %: 2 products of 2 b h s² d FLOP, half of them skipped."""
+    """At 128k tokens what starts and ends of rows cost is below 1 %: 2 products of 2 b h s² d FLOP, half of
+    them skipped."""
     s = 131072.0
     forward = flash(2.0, Heads(1.0, 32.0, 32.0, s, s, 128.0, 128.0, 0.5), ((), ())).forward
     ideal = 2 * 32 * s * s * 128 / (0.677 * 312e12)
@@ -252,7 +256,8 @@ def test_gradients_of_wide_heads_are_slower(a100):
 
 
 def test_casts_are_paid_in_full():
-    """2 bytes read, 2 written (rows and columns at 8 bits) for an element of the input; a third of it for one of the weights."""
+    """2 bytes read, 2 written (rows and columns at 8 bits) for an element of the input; a third of it for one
+    of the weights."""
     op = linear("fc", Sizes(2.0, 0.5, casts=1, weight_casts=1 / 3, low=True), 4096.0, 1024.0, 2048.0)
     assert op.forward.cast == pytest.approx(4 * 4096 * 1024 + 4 / 3 * 1024 * 2048)
     assert op.backward.cast == 4 * 4096 * 2048
@@ -273,7 +278,8 @@ def test_steady_work_knows_no_burst():
 
 
 def test_tokens_cast_before_they_are_gathered():
-    """Megatron-Core casts a rank's own tokens and gathers them at 8 bits: of 4 tensor ranks each casts a quarter."""
+    """Megatron-Core casts a rank's own tokens and gathers them at 8 bits: of 4 tensor ranks each casts a
+    quarter."""
     plan = Plans(tp=4.0, fast_tp=4.0, mbs=1.0, precision="fp8")
     model = load_model("llama-3-8b")
     cast = {}
@@ -289,7 +295,8 @@ def test_tokens_cast_before_they_are_gathered():
 
 
 def test_elementwise_work_that_is_not_fused():
-    """A factor on the traffic of norms, activations, rotary positions and residuals; products and attention keep theirs."""
+    """A factor on the traffic of norms, activations, rotary positions and residuals; products and attention
+    keep theirs."""
     plan, model = Plans(tp=1.0, mbs=1.0), load_model("llama-3-8b")
     fused, eager = (
         {
@@ -311,7 +318,8 @@ def test_elementwise_work_that_is_not_fused():
 
 
 def test_caches_take_their_part_of_the_traffic(a100):
-    """By hand: of 3 MB, 1 MB at 4 TB/s is 0.25 us, and 2 MB at 0.85 of 2039 GB/s is 1.154 us; 0.5 MB is all in the cache."""
+    """By hand: of 3 MB, 1 MB at 4 TB/s is 0.25 us, and 2 MB at 0.85 of 2039 GB/s is 1.154 us; 0.5 MB is all
+    in the cache."""
     chip = replace(a100, hbm_sustained=0.85, cache_bytes=1e6, cache_bandwidth=4e12)
     seconds = streamed(np.array([3e6, 0.5e6]), chip, CALIBRATED)
     assert seconds == pytest.approx([0.25e-6 + 2e6 / (0.85 * 2039e9), 0.125e-6])

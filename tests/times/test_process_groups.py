@@ -1,4 +1,5 @@
-"""Where groups are on networks of several tiers, by counting ranks; and what their collectives take there, by hand."""
+"""Where groups are on networks of several tiers, by counting ranks; and what their collectives take there, by
+hand."""
 
 from dataclasses import replace
 
@@ -56,7 +57,8 @@ def plans(draw):
 
 
 def first_group(degrees, finer, order):
-    """Ranks of the group that rank 0 is in, for every group: number all ranks, then pick those that agree in all else."""
+    """Ranks of the group that rank 0 is in, for every group: number all ranks, then pick those that agree in
+    all else."""
     ranks = np.arange(np.prod(list(degrees.values())))
     at, rest = {}, ranks
     for axis in ORDERS[order]:
@@ -88,7 +90,8 @@ def first_group(degrees, finer, order):
 @settings(max_examples=150)
 @given(plans())
 def test_members_of_groups_in_domains(case):
-    """A job leaves part of a domain empty where its size does not divide: 64 of 72 in an NVL72, 2048 of 3072 in a pod."""
+    """A job leaves part of a domain empty where its size does not divide: 64 of 72 in an NVL72, 2048 of 3072
+    in a pod."""
     system, degrees, finer, plan = case
     gpus = int(np.prod(list(degrees.values())))
     sizes = [tier.size for tier in system.tiers[:-1]]
@@ -194,7 +197,8 @@ def test_all_to_all_by_hand():
 
 @pytest.mark.parametrize(("nodes", "topk"), [(2, 8), (4, 8), (8, 8), (16, 8), (4, 2), (4, 1)])
 def test_a_token_crosses_once_to_each_node(nodes, topk):
-    """Each of K copies is as likely in any of D nodes: D (1 - (1 - 1/D)^K) of them leave instead of K (DeepEP, HybridEP)."""
+    """Each of K copies is as likely in any of D nodes: D (1 - (1 - 1/D)^K) of them leave instead of K
+    (DeepEP, HybridEP)."""
     system, V, n = SYSTEMS["dgx-h100"], 1e9, 8 * nodes
     at, quick = Group(float(n), (8.0, float(n))), RINGS.with_values({"collectives.node_copies": False})
     every, once = (
@@ -222,7 +226,8 @@ def test_two_copies_in_two_nodes():
 
 @pytest.mark.parametrize(("once", "inside"), [(True, 8 * (1 - (7 / 8) ** 8) / 8), (False, 1.0)])
 def test_an_all_to_all_streams_through_all_tiers_at_once(once, inside):
-    """8 experts of a token on 8 H100 of a node, and on 64 of 8 nodes, where the network decides. A rank gets one copy."""
+    """8 experts of a token on 8 H100 of a node, and on 64 of 8 nodes, where the network decides. A rank gets
+    one copy."""
     system, V = SYSTEMS["dgx-h100"], 1e13  # so much that latencies do not count
     assumed = CALIBRATED.with_values({"collectives.node_copies": once})
     fast, leaf, _ = system.tiers
@@ -244,7 +249,8 @@ def test_a_ring_of_blocks_waits_for_its_slowest_link():
 
 
 def test_links_between_stages():
-    """16 stages, 2 in a node and 8 in a pod: of 15 links 8 are in nodes, 6 between nodes of a pod, 1 between pods."""
+    """16 stages, 2 in a node and 8 in a pod: of 15 links 8 are in nodes, 6 between nodes of a pod, 1 between
+    pods."""
     system, V = SYSTEMS["llama3-h100"], 1e8
     hop = [tier.latency + V / (tier.bandwidth * tier.efficiency) for tier in system.tiers]
     seconds = transfer(V, Group(16.0, (2.0, 8.0)), system, RINGS)

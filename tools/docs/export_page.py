@@ -115,7 +115,8 @@ def _refusals() -> str:
     """Return the table of settings that frameworks refuse beside others."""
     rows = (
         f"| {refusal.framework} | `{refusal.choice}` | {', '.join(sorted(map(_word, refusal.values)))} |"
-        f" {', '.join(f'`{name}` {_word(value)}' for name, value in refusal.conditions.items()) or 'anything'} |"
+        f" "
+        f"{', '.join(f'`{name}` {_word(value)}' for name, value in refusal.conditions.items()) or 'anything'} |"
         f" {refusal.why} ({refusal.source}) |"
         for refusal in REFUSALS
     )

@@ -1,6 +1,8 @@
-"""Write the pages that are generated from the code: formulas, nomenclature, errata, catalogue, scoreboard, JSON outputs.
+"""Write the pages that are generated from the code: formulas, nomenclature, errata, catalogue, scoreboard,
+JSON outputs.
 
-Run `python tools/docs/generate.py` (or `make docs`). The pages are in the repository; a test compares them with the output of this.
+Run `python tools/docs/generate.py` (or `make docs`). The pages are in the repository; a test compares them
+with the output of this.
 """
 
 import operator
@@ -198,7 +200,8 @@ def vocabulary() -> str:
 
 
 def sharded(strategy: str) -> str:
-    """Return weights, saved bytes and collectives of a layer under a strategy; for ring and Ulysses what differs from context."""
+    """Return weights, saved bytes and collectives of a layer under a strategy; for ring and Ulysses what
+    differs from context."""
     rows, known = (
         operations_of(strategy),
         [] if strategy in FRAMEWORKS["paper"].strategies else operations_of("context"),
@@ -259,14 +262,17 @@ def times() -> str:
         formula("t_c", arithmetic(work, system.accelerator, assumed, PRECISIONS["bf16"])),
         formula("exposed memory time", exposed_memory(work, tc, system.accelerator, assumed)),
         "\nA collective on n ranks, g of them in each fast domain, of a full tensor of V bytes. "
-        "The factors min(1, …) are 1 where a tier is crossed and 0 elsewhere; bandwidths are effective ones.\n\n",
+        "The factors min(1, …) are 1 where a tier is crossed and 0 elsewhere; bandwidths are effective "
+        "ones.\n\n",
         *(
             formula(kind, collective(kind, V, Group(n, (g,)), system, PAPER))
             for kind in ("all-gather", "all-reduce", "broadcast", "all-to-all")
         ),  # type: ignore[arg-type]
-        "\nReduce-scatter costs what all-gather costs, reduce what broadcast costs. One message over one link:\n\n",
+        "\nReduce-scatter costs what all-gather costs, reduce what broadcast costs. One message over one "
+        "link:\n\n",
         formula("point to point, slow", point_to_point(V, system.slow, PAPER)),
-        "\nCommunication that overlaps: x is one panel's and w the operation's own time; one collective per layer hides behind a "
+        "\nCommunication that overlaps: x is one panel's and w the operation's own time; one collective per "
+        "layer hides behind a "
         "layer's time t, of n_l layers.\n\n",
         formula("SUMMA product", panelled(x, nb, w)),
         formula("collective per layer", per_layer(x, t, nl)),
@@ -303,17 +309,22 @@ def training_step() -> str:
     pipeline = Stages((0.0,), ({"layer": L / pp},), ({"layer": L / pp},), {"layer": L})  # type: ignore[dict-item]
     rank_memory = memory(footprints, replace(plan, dp=dp, cp=m2, cp_kind="all-gather"), pipeline, gbs, PAPER)  # type: ignore[arg-type]
     lines = [
-        "t_f and t_b are a layer's forward and backward time for one micro-batch, W its parameters, s what it saves and M the "
-        "message to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica gbs/dp/b micro-batches. "
-        "m2 stands for cp, and is 1 but for context parallelism. Elements have 16 bits, the optimizer is Adam, the schedule 1F1B."
+        "t_f and t_b are a layer's forward and backward time for one micro-batch, W its parameters, s what "
+        "it saves and M the "
+        "message to the next stage, all on one rank [s, byte]. A stage has L/pp layers and a replica "
+        "gbs/dp/b micro-batches. "
+        "m2 stands for cp, and is 1 but for context parallelism. Elements have 16 bits, the optimizer is "
+        "Adam, the schedule 1F1B."
         "\n\n",
         formula("layers", Symbolic(sp.factor(bare(time.busy)))),
         formula("pipeline transfers", time.pp_comm),
         formula("bubble", Symbolic(bare(waiting.bubble).subs(transfers, bare(p)))),
-        "<p>with S the time of all stages for one micro-batch, T_max that of the slowest, and p the pipeline transfers of one "
+        "<p>with S the time of all stages for one micro-batch, T_max that of the slowest, and p the pipeline "
+        "transfers of one "
         "micro-batch.</p>\n",
         formula("data parallel", per_layer(AG, tf, nl) + per_layer(RS, tb, nl)),
-        "<p>with AG the all-gather and RS the reduce-scatter of a layer's weights and gradients over the dp·m2 ranks that hold the "
+        "<p>with AG the all-gather and RS the reduce-scatter of a layer's weights and gradients over the "
+        "dp·m2 ranks that hold the "
         "same, and n_l the layers of a stage.</p>\n",
         *(formula(name, value) for name, value in rank_memory.items() if bare(value) != 0),
     ]
@@ -323,7 +334,8 @@ def training_step() -> str:
 def formulas() -> str:
     """Return the page of formulas."""
     intro = (
-        "# Formulas\n\nEvery formula here is printed by calling the library's own functions with symbols in place of numbers "
+        "# Formulas\n\nEvery formula here is printed by calling the library's own functions with symbols in "
+        "place of numbers "
         "(`tools/docs/generate.py`). Divisions of shapes are whole-number divisions. "
         "Source of all of them: arXiv 2410.00273, with its [errata](errata.md) corrected. "
         "The symbols are listed in the [nomenclature](nomenclature.md).\n\n"
@@ -362,7 +374,8 @@ def nomenclature() -> str:
     """Return the nomenclature page, from the table of quantities."""
     titles = {
         "model": "The model", "knob": "Knobs of a plan", "choice": "Choices of a plan", "result": "Results",
-        "interval": "How sure results are", "time": "Components of the step time", "memory": "Components of memory",
+        "interval": "How sure results are", "time": "Components of the step time", "memory": "Components of "
+                                                                                             "memory",
     }  # fmt: skip
 
     def section(kind: str, title: str) -> Iterator[str]:
@@ -376,7 +389,8 @@ def nomenclature() -> str:
     intro = (
         "# Nomenclature\n\nOne table in the code (`traincast.core.nomenclature`) "
         "names every knob and result; the command line's help, the "
-        "results and this page all come from it. Symbols are those of arXiv 2410.00273. Inside, everything is in FLOP, byte and "
+        "results and this page all come from it. Symbols are those of arXiv 2410.00273. Inside, everything "
+        "is in FLOP, byte and "
         "second; memory is printed in GiB, bandwidth in decimal GB/s per direction.\n\n"
     )
     rest = "## Further symbols of the formulas\n\n| symbol | unit | meaning |\n| --- | --- | --- |\n"
@@ -411,7 +425,8 @@ def errata(result: Reproduction) -> str:
     """Return the page on the errata of the published results, with their effect."""
     percent = lambda value: f"{100 * value:+.1f} %"  # noqa: E731
     descriptions = {
-        1: "The norm of SUMMA takes rows of width l/m1 instead of e/m1, in FLOPs, bytes, weights, saved bytes and so in the "
+        1: "The norm of SUMMA takes rows of width l/m1 instead of e/m1, in FLOPs, bytes, weights, saved "
+        "bytes and so in the "
         "pipeline message. Its all-reduce volumes are right.",
         2: "In a pipeline with several stages per fast domain, the links between domains cost nothing.",
         3: "An all-reduce inside one network tier is priced like an all-gather: one pass instead of two.",
@@ -467,8 +482,10 @@ A search may choose another plan once the errata are corrected. `traincast repro
 def catalogue() -> str:
     """Return the page of machines, from the catalogue."""
     intro = (
-        "# Catalogue of machines\n\n[Machines](machines.md) says how such files are written. `traincast catalog NAME` shows every "
-        "figure with its source and basis. Rates are dense peaks; bandwidths are of one direction.\n\n## Accelerators\n\n"
+        "# Catalogue of machines\n\n[Machines](machines.md) says how such files are written. `traincast "
+        "catalog NAME` shows every "
+        "figure with its source and basis. Rates are dense peaks; bandwidths are of one direction.\n\n## "
+        "Accelerators\n\n"
     )
     return f"{intro}{_accelerators()}\n## Systems\n\n{_systems()}\n## Software stacks\n\n{_stacks()}"
 
@@ -476,8 +493,10 @@ def catalogue() -> str:
 def _stacks() -> str:
     """Return the table of software stacks, with the differences of each from `calibrated`."""
     text = (
-        "What a training framework of a year fuses, overlaps and costs. Each is a set of `Assumptions` by name "
-        "(`--assumptions NAME`); here is in what it differs from `calibrated`.\n\n| name | stands for | differs in |\n"
+        "What a training framework of a year fuses, overlaps and costs. Each is a set of `Assumptions` by "
+        "name "
+        "(`--assumptions NAME`); here is in what it differs from `calibrated`.\n\n| name | stands for | "
+        "differs in |\n"
         "| --- | --- | --- |\n"
     )
     for name in stack_names():

@@ -181,7 +181,8 @@ def _goals(scores: Board) -> str:
     every_run, by_group = covered()
     low, high = COVERED
     verdict = "met" if low <= by_group <= high else "**missed**"
-    rows.append(("Runs left out inside their 90 % interval, a group of n as √n", f"{100 * low:.0f} to {100 * high:.0f}",
+    rows.append(("Runs left out inside their 90 % interval, a group of n as √n", f"{100 * low:.0f} to "
+                                                                                 f"{100 * high:.0f}",
                  f"{percent(by_group)} (every run alike: {percent(every_run)})", verdict))  # fmt: skip
     met = sum(row[-1].startswith("met") for row in rows)
     return f"""## Goals

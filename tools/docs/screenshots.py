@@ -1,4 +1,5 @@
-"""Screenshots of the explorer in `docs/screens/`: `python tools/docs/screenshots.py`, with its own server and browser."""
+"""Screenshots of the explorer in `docs/screens/`: `python tools/docs/screenshots.py`, with its own server and
+browser."""
 
 import re
 import shutil

@@ -31,8 +31,8 @@ GIB: Final = 2.0**30
 def parse(text: object, unit: str) -> float:
     """Read a quantity such as ``"400 Gb/s"`` from text; raise ValueError with what is allowed.
 
-    The unit must be written, since a bare number could be meant in any: ``b`` is a bit and ``B`` a byte, ``G``
-    is 1e9 and ``Gi`` 2**30. Hours, prices per hour and carbon per kWh are not converted to SI.
+    The unit must be written, since a bare number could be meant in any: ``b`` is a bit and ``B`` a byte,
+    ``G`` is 1e9 and ``Gi`` 2**30. Hours, prices per hour and carbon per kWh are not converted to SI.
     """
     match = _NUMBER.match(text) if isinstance(text, str) else None
     if (match is not None and not match[3]) or _is_number(text):

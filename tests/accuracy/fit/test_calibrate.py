@@ -1,4 +1,5 @@
-"""Fits of constants to measurements: planted values are found again, and what data do not determine is said."""
+"""Fits of constants to measurements: planted values are found again, and what data do not
+determine is said."""
 
 import csv
 import json
@@ -234,7 +235,8 @@ def test_an_interval_holds_its_value():
 
 
 def own_runs(tmp_path, n, slower):
-    """Runs of the example with step times that traincast predicts, so much slower: a cluster known to the last digit."""
+    """Runs of the example with step times that traincast predicts, so much slower: a cluster known to the
+    last digit."""
     with (MINE / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))[:n]
     evidence = MeasuredRuns([replace(run, system=tc.load_system("dgx-h100")) for run in map(read, rows)], ())
@@ -364,9 +366,11 @@ def test_everything_wrong_with_what_is_given_is_told_at_once(tmp_path, capsys):
             "empty.csv: the file is empty",
             "nothing.csv: no such file",
         ),
-        "short.csv: as a table of runs it lacks the columns seq, mlp, gpu, gpus, precision, tp, pp, gbs, step_seconds",
+        "short.csv: as a table of runs it lacks the columns seq, mlp, gpu, gpus, precision, tp, pp, gbs, "
+        "step_seconds",
         "other.csv: cannot tell what this is",
-        "nccl.csv: as a table of collectives it lacks the columns size_bytes, one of time_us, algbw_gb_s, busbw_gb_s",
+        "nccl.csv: as a table of collectives it lacks the columns size_bytes, one of time_us, algbw_gb_s, "
+        "busbw_gb_s",
         "runs.csv: holds runs, not collectives: give it as --runs or --log",
         "timeless.csv: time: missing",
     ):
@@ -384,7 +388,7 @@ NCCL = """\
    134217728      33554432     float     sum      -1   1021.8  131.35  246.29      0   1018.0  131.84  247.20      0
 # Out of bounds values : 0 OK
 # Avg bus bandwidth    : 159.3
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -460,7 +464,8 @@ def test_what_is_given_is_never_asked_for(tmp_path, capsys, unsaid, given, told,
 
 
 def test_few_data_and_data_of_other_machines(tmp_path, capsys):
-    """Times in another unit determine nothing; what ran on other accelerators is left out, or all there is."""
+    """Times in another unit determine nothing; what ran on other accelerators is left out, or all
+    there is."""
     products = tmp_path / "products.csv"
     products.write_text("m,n,k,dtype,ms\n4096,4096,4096,bf16,250\n")  # 250 us
     main(["calibrate", "--system", "dgx-h100", "--gemm", str(products), "--output", str(tmp_path / "a.yaml")])

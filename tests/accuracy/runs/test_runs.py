@@ -1,4 +1,5 @@
-"""Rows of measured runs: what is read of them, what is filled in, and why some are skipped. Rows were read off the table by eye."""
+"""Rows of measured runs: what is read of them, what is filled in, and why some are skipped. Rows were read
+off the table by eye."""
 
 import math
 
@@ -228,7 +229,8 @@ def test_exchanges_that_runs_overlap(row_id, overlapped):
     [("dgxc-292", "mla_up_proj", "flash"), ("dgxc-294", "attention", "unfused")],
 )
 def test_recipes_say_what_rows_do_not(row_id, recompute, attention):
-    """NVIDIA's launcher of DeepSeek-V3 recomputes mla_up_proj on H100, core_attn on GB200; the rows do not say."""
+    """NVIDIA's launcher of DeepSeek-V3 recomputes mla_up_proj on H100, core_attn on GB200; the rows do not
+    say."""
     run = READ[row_id]
     assert (run.plan.recompute, run.plan.attention) == (recompute, attention)
     assert "recompute" in run.assumed
@@ -316,7 +318,7 @@ def test_what_a_row_tells_is_not_assumed():
     assert READ["dgxc-227"].assumed == ()
     assert READ["vtrain-m-001"].assumed == ("vocab",)
     assert {name for run in READ.values() if isinstance(run, Run) for name in run.assumed} == {
-        "interconnect", "mbs", "offload", "precision", "recompute", "seq", "sp", "step_seconds", "vocab", "vp", "zero",
+        "interconnect", "mbs", "offload", "precision", "recompute", "seq", "sp", "step_seconds", "vocab", "vp", "zero",  # noqa: E501
     }  # fmt: skip
 
 
@@ -406,7 +408,8 @@ def test_how_memory_was_measured(row_id, cells, kind):
         ({"memory_kind": "guessed"}, "memory_kind = 'guessed'"),
         (
             {"gpu": "abacus", "tp": "3", "gbs": ""},
-            "accelerator 'abacus' is not known; tp × pp × cp = 192 does not divide 512 GPUs; gbs is not known",
+            "accelerator 'abacus' is not known; tp × pp × cp = 192 does not divide 512 GPUs; gbs is not "
+            "known",
         ),
     ],
 )

@@ -51,7 +51,8 @@ def test_a_stage_is_as_slow_as_the_slowest(tp, pp, message):
 
 
 def test_scattered_transfers_move_a_part_of_each_rank():
-    """Megatron-LM (arXiv 2104.04473, section 4.1): 1/tp over the network, then a gather in the node; nothing with one rank."""
+    """Megatron-LM (arXiv 2104.04473, section 4.1): 1/tp over the network, then a gather in the node; nothing
+    with one rank."""
     plan = Plans(tp=8.0, pp=2.0, fast_tp=8.0, sp=False)
     direct = stage_transfer(
         MESSAGE, Placement(plan, DGX.tiers), DGX, PLAIN.with_values({"collectives.transfers_scattered": 0})
@@ -84,7 +85,8 @@ def run(assumed, model=GPT, **knobs):
 
 
 def test_transfers_hold_up_stages_or_run_beside_them():
-    """Held up, a step pays for two of every micro-batch, and in the bubble; beside the work, for those it waits for."""
+    """Held up, a step pays for two of every micro-batch, and in the bubble; beside the work, for those it
+    waits for."""
     held, beside, half = (run(PLAIN.with_values({"overlap.pp_exposed": share})) for share in (1.0, 0.0, 0.5))
     hop = slowest_stage_link(
         GPT.seq * GPT.hidden * 2.0, Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1]), DGX, PLAIN
@@ -95,7 +97,8 @@ def test_transfers_hold_up_stages_or_run_beside_them():
 
 
 def test_what_stages_have_to_spare_hides_round_trips():
-    """A head that makes the last stage the slowest leaves the others time; without one, all stages are waited for."""
+    """A head that makes the last stage the slowest leaves the others time; without one, all stages are waited
+    for."""
     assumed = PLAIN.with_values({"overlap.pp_exposed": 0, "host.straggling": 0, "host.step_seconds": 0})
     heavy = run(assumed, replace(GPT, vocab=500_000))
     light = run(assumed, replace(GPT, vocab=128))
@@ -103,7 +106,8 @@ def test_what_stages_have_to_spare_hides_round_trips():
 
 
 def test_what_the_host_does_for_a_micro_batch():
-    """Far slower than the accelerator, it sets the pace: a step takes so much longer for every micro-batch."""
+    """Far slower than the accelerator, it sets the pace: a step takes so much longer for every
+    micro-batch."""
     model = replace(tc.load_model("gpt3-175b"), layers=2, hidden=256, ffn=1024, heads=4)
     slow, slower = (
         tc.estimate(
@@ -121,7 +125,8 @@ def test_what_the_host_does_for_a_micro_batch():
 
 
 def test_softmax_kernel_by_kernel_keeps_the_host_busy():
-    """Scores of a number of sequences and heads that is no multiple of 4: Megatron-LM's fused softmax does not take them."""
+    """Scores of a number of sequences and heads that is no multiple of 4: Megatron-LM's fused softmax does
+    not take them."""
     model = replace(tc.load_model("gpt3-175b"), layers=2, hidden=256, ffn=1024, heads=4, kv_heads=4, seq=128)
     slow = PLAIN.with_values({"host.dispatch_seconds": 1e-2, "traffic.unfused_softmax_passes": 1.21})
 
@@ -151,7 +156,8 @@ def test_skew_grows_with_the_ranks():
 
 
 def test_products_of_older_libraries_are_slower():
-    """All of a model's products at 0.8 of the rate: between nothing, where memory binds, and a quarter more."""
+    """All of a model's products at 0.8 of the rate: between nothing, where memory binds, and a
+    quarter more."""
     usual, older = (
         run(PLAIN.with_values({"kernels.product_efficiency": share})).breakdown["compute"]
         for share in (1.0, 0.8)

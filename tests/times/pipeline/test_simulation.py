@@ -8,7 +8,8 @@ from traincast.times.pipeline.simulation import run, simulate
 
 
 def drawn(timeline, unit=1.0):
-    """One row per device, one letter per unit of time: a forward pass 0-9, B a-j, W A-J, BW a-j; a dot waits."""
+    """One row per device, one letter per unit of time: a forward pass 0-9, B a-j, W A-J, BW a-j; a
+    dot waits."""
     rows = [["."] * round(timeline.seconds / unit) for _ in range(timeline.pp)]
     letters = {"F": "0123456789", "B": "abcdefghij", "BW": "abcdefghij", "W": "ABCDEFGHIJ"}
     for one in timeline.passes:
@@ -18,7 +19,8 @@ def drawn(timeline, unit=1.0):
 
 
 def test_gpipe_by_hand():
-    """2 stages, 3 micro-batches, backward twice as long: 3 + 1 units to fill and drain each way (arXiv 1811.06965, figure 2c)."""
+    """2 stages, 3 micro-batches, backward twice as long: 3 + 1 units to fill and drain each way (arXiv
+    1811.06965, figure 2c)."""
     assert drawn(simulate("gpipe", [1, 1], [1, 1], [1, 1], 3)) == [
         "012...ccbbaa",
         ".012ccbbaa..",
@@ -26,7 +28,8 @@ def test_gpipe_by_hand():
 
 
 def test_1f1b_by_hand():
-    """3 stages, 4 micro-batches, backward as long as forward: (4 + 2) · 2 units (arXiv 2104.04473, figure 3, top)."""
+    """3 stages, 4 micro-batches, backward as long as forward: (4 + 2) · 2 units (arXiv 2104.04473, figure 3,
+    top)."""
     timeline = simulate("1f1b", [1, 1, 1], [1, 1, 1], [0, 0, 0], 4)
     assert drawn(timeline) == [
         "012..a3b.c.d",
@@ -39,7 +42,8 @@ def test_1f1b_by_hand():
 
 
 def test_interleaved_by_hand():
-    """2 devices of 2 chunks, 2 micro-batches: 8 units of work, and half of a micro-batch's 4 lost (arXiv 2104.04473, figure 4)."""
+    """2 devices of 2 chunks, 2 micro-batches: 8 units of work, and half of a micro-batch's 4 lost (arXiv
+    2104.04473, figure 4)."""
     timeline = simulate("1f1b", [1] * 4, [1] * 4, [0] * 4, 2, v=2)
     assert drawn(timeline) == [
         "0101.a.bab",  # chunks 0 0 2 2, then backward 2 2 0 0
@@ -49,7 +53,8 @@ def test_interleaved_by_hand():
 
 
 def test_zb_h1_by_hand():
-    """2 stages, F = B = W: the last device puts the first W off, one unit lost (arXiv 2401.10241, table 2: F + B - W)."""
+    """2 stages, F = B = W: the last device puts the first W off, one unit lost (arXiv 2401.10241, table 2: F
+    + B - W)."""
     assert drawn(simulate("zb-h1", [1, 1], [1, 1], [1, 1], 3)) == [
         "01.aA2bBcC",
         ".0a1bA2cBC",

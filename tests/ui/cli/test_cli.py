@@ -17,12 +17,15 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 COMMANDS = {
     "plan": "plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 5",
     "plan-vit": "plan vit-era5 --system b200-nvs64 --gpus 4096 --strategy summa,context --top 5",
-    "plan-modern": "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 3 --recompute full"
+    "plan-modern": "plan deepseek-v3 --system dgx-h100 --gpus 512 --gbs 1024 --objective cost --top 3 "
+    "--recompute full"
     " --assumptions paper",
-    "estimate-modern": "estimate llama-3-70b --system dgx-h100 --tp 4 --pp 4 --vp 5 --cp 2 --cp-kind ring --dp 2 --gbs 128",
+    "estimate-modern": "estimate llama-3-70b --system dgx-h100 --tp 4 --pp 4 --vp 5 --cp 2 --cp-kind ring "
+    "--dp 2 --gbs 128",
     "trace": "trace gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --vp 2 --dp 16 --gbs 512",
     "memory": "memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8",
-    "advise": "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds 190 --assumptions calibrated",
+    "advise": "advise gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4 --step-seconds 190 --assumptions "
+    "calibrated",
     "estimate": "estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16 --operations",
     "scaling": "scaling --model gpt-13b --system polaris --gpus 8,16,64,512 --zero 1,2,3 --target 0.9",
     "catalog": "catalog",
@@ -31,7 +34,8 @@ COMMANDS = {
     "catalog-model": "catalog vit-era5",
     "limits": "limits --accelerator h100-sxm-80",
     "reproduce": "reproduce 2410.00273",
-    "export": "export mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8 --gbs 256 --recompute selective",
+    "export": "export mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --pp 4 --dp 8 --gbs 256 "
+    "--recompute selective",
     "check": "check examples/my_cluster/pretrain.sh --system dgx-h100",
     "help": "--help",
     "help-plan": "plan --help",
@@ -104,7 +108,8 @@ def test_acceptance_of_modern_training(run):
     """A configuration by path; a plan that does not fit ends with 1 and says what would make it fit."""
     config = Path(__file__).parents[3] / "examples" / "llama-3.1-405b" / "config.json"
     code, out, _ = run(
-        f"plan {config} --system dgx-h100 --gpus 16384 --tokens-per-batch 16M --framework megatron --json --top 1"
+        f"plan {config} --system dgx-h100 --gpus 16384 --tokens-per-batch 16M --framework megatron --json "
+        f"--top 1"
     )
     answer = json.loads(out)
     assert (code, answer["global_batch"], answer["framework"]) == (0, 2048, "megatron")
@@ -123,7 +128,8 @@ def test_acceptance_of_modern_training(run):
 
 def test_memory_shows_every_stage_and_the_fullest_is_the_estimates(run):
     _, out, _ = run(
-        "memory deepseek-v3 --system dgx-h100 --pp 8 --vp 2 --dp 64 --ep 64 --recompute full --gbs 4096 --json"
+        "memory deepseek-v3 --system dgx-h100 --pp 8 --vp 2 --dp 64 --ep 64 --recompute full --gbs 4096 "
+        "--json"
     )
     answer = json.loads(out)
     assert [device["stage"] for device in answer["devices"]] == list(range(8))
@@ -141,7 +147,8 @@ def test_memory_shows_every_stage_and_the_fullest_is_the_estimates(run):
     "options", ["", "--assumptions calibrated", "--optimizer-kind adam-8bit", "--grad-dtype fp32 --zero 1"]
 )
 def test_commands_assume_the_same_of_a_model(model, options, run):
-    """Without a word on it, too: what is kept of a parameter and what a rank holds is one figure, whatever command tells it."""
+    """Without a word on it, too: what is kept of a parameter and what a rank holds is one figure, whatever
+    command tells it."""
     case = f"{model} --system dgx-a100 --tp 8 --pp 8 --dp 4 --gbs 256 {options} --json"
     answers = [json.loads(run(f"{command} {case}")[1]) for command in ("memory", "advise", "estimate")]
     assert len({answer["assumptions"] for answer in answers}) == 1
@@ -412,7 +419,8 @@ def test_all_mistakes_of_a_file_are_reported_at_once(run, tmp_path):
 
 
 ALL_WRONG = {
-    "plan lama-3-8b --system dgx-h10 --gpus 0 --gbs 0 --framework jax --strategy 3d --tp 0 --recompute foo --tokens 15Q --price -1"
+    "plan lama-3-8b --system dgx-h10 --gpus 0 --gbs 0 --framework jax --strategy 3d --tp 0 --recompute foo "
+    "--tokens 15Q --price -1"
     " --restart nan --imbalance x --top 0 --assumptions foo": (
         *(
             "'lama-3-8b'",
@@ -434,7 +442,8 @@ ALL_WRONG = {
     "estimate lama --system eos --dp 8192 --tokens 5x --price -1 --gbs 0 --assumptions pp": (
         *("'lama'", "eos has 4,608", "'5x'", "price = -1.0", "gbs = 0", "assumptions 'pp'"),
     ),
-    "scaling --model lama --system eoss --gpus 0 --zero 4 --mbs 0 --k1 0 --k2 nan --target 2 --comm-share 1 --assumptions pp": (
+    "scaling --model lama --system eoss --gpus 0 --zero 4 --mbs 0 --k1 0 --k2 nan --target 2 --comm-share 1 "
+    "--assumptions pp": (
         *(
             "'lama'",
             "'eoss'",

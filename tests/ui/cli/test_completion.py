@@ -86,7 +86,8 @@ def test_the_program_answers_what_shells_ask(words, offered, run):
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_scripts_for_other_shells(shell, run, tmp_path):
-    """Read by the shell where it is installed; elsewhere it is only seen that every command and the way to ask are in."""
+    """Read by the shell where it is installed; elsewhere it is only seen that every command and the way to
+    ask are in."""
     script = run(f"completion {shell}").out
     assert "traincast" in script
     assert "__complete" in script

@@ -1,4 +1,5 @@
-"""Exit codes, for every command: 0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted; never a traceback."""
+"""Exit codes, for every command: 0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted;
+never a traceback."""
 
 import json
 import re

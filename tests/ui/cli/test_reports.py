@@ -14,7 +14,8 @@ ESTIMATE = "estimate llama-3-8b --system dgx-h100 --tp 2 --pp 2 --dp 4 --gbs 64"
 
 
 def test_a_plan_as_a_report(run, tmp_path):
-    """The summary says what --json says, the sections what was asked, what else was tried and what it all rests on."""
+    """The summary says what --json says, the sections what was asked, what else was tried and what it all
+    rests on."""
     path = tmp_path / "plan.html"
     code, out, err = run(f"{PLAN} --html {path} --json")
     assert (code, err) == (0, "")
