@@ -77,7 +77,6 @@ def _placed(run: Run) -> Plan:
 
 
 def _as_columns(plans: Sequence[Plan]) -> Plans:
-    """Return plans with the same choices as columns."""
     knobs: dict[str, Any] = {
         name: np.array([float(getattr(plan, name) or 1) for plan in plans])
         for name in plans[0].columns().numbers()
@@ -86,7 +85,6 @@ def _as_columns(plans: Sequence[Plan]) -> Plans:
 
 
 def _refusal(run: Run, plan: Plan) -> str:
-    """Return why a run is refused."""
     try:
         estimate(run.model, run.system, plan, gbs=run.gbs)
     except InputError as error:

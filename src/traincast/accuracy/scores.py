@@ -15,9 +15,7 @@ from traincast.core.result import Doc, Result
 MAX_UNRANKED_PLANS: Final = 2  # groups of more plans are ranked
 BEST_OF: Final = 3  # the best of this many top-ranked plans, for `best_of_three`
 KINDS: Final = {False: "dense", True: "moe"}
-INDEPENDENT: Final = {
-    "vtrain-s": 206
-}  # measurements that all rows of a source consist of (docs/scoreboard.md)
+INDEPENDENT: Final = {"vtrain-s": 206}  # measurements that a source's rows consist of (docs/scoreboard.md)
 BUDGET_NOISE: Final = 0.05  # relative error of a row that no part of the step explains
 BELIEVED: Final = 0.2  # prior of the relative deviation of a part
 FAMILIES: Final = {  # framework or origin → its sources
@@ -143,7 +141,6 @@ def totals(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> tupl
 def _summaries(
     groups: Mapping[str, Sequence[Prediction]], of: Mapping[str, Subject]
 ) -> tuple[ErrorSummary, ...]:
-    """Summarise errors of the groups that have a prediction."""
     return tuple(
         summary(name, rows, of) for name, rows in groups.items() if any(row.skipped is None for row in rows)
     )
@@ -191,7 +188,6 @@ def _median(values: Floats, weights: Floats) -> float:
 
 
 def _statistic(of: Callable[[Sequence[float]], Any], values: Sequence[float]) -> float | None:
-    """Return a statistic of values; None without values."""
     return float(of(values)) if values else None
 
 
@@ -248,7 +244,6 @@ def budgets(predictions: Sequence[Prediction], moe: frozenset[str] = frozenset()
 
 
 def _budget(source: str, rows: Sequence[Prediction]) -> ErrorBudget:
-    """Return the error budget of one source."""
     names = list(rows[0].parts)
     seconds = np.array([[row.parts[name] for name in names] for row in rows])
     errors = np.array([row.error for row in rows])

@@ -148,7 +148,6 @@ def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: boo
 def _batch_predictions(
     batch: RunBatch, runs: Sequence[Run], assumed: Assumptions, parts: bool
 ) -> Iterable[Prediction]:
-    """Yield predictions of the runs of a batch."""
     try:
         est = batch.estimate(batch.system, assumed)
     except InputError as error:  # a precision that the accelerator lacks, say

@@ -26,13 +26,8 @@ KINDS: Final[dict[str, CollectiveKind]] = {
     "all2all": "all-to-all",
 }
 SEND_KINDS: Final[dict[str, CollectiveKind]] = {"p2p": "send"}  # point to point
-RECIPES: Final = {
-    "fp8": "fp8",
-    "mxfp8": "mxfp8",
-    "nvfp4": "nvfp4",
-    "fp32": "fp32",
-    "tf32": "fp32",
-}  # else bf16
+# else bf16
+RECIPES: Final = {"fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4", "fp32": "fp32", "tf32": "fp32"}
 REPEATED_KERNEL: Final[dict[str, float]] = {  # assumptions for one kernel in a loop
     "kernels.burst_seconds": 0.23e-3,  # [s] from rest; fitted to kernels on B200: 0.15 to 0.36
     "kernels.inputs_exposed": 0,  # caches hold the operands; fitted: 0.03
@@ -79,7 +74,6 @@ def product_seconds(gpu: Accelerator, assumed: Assumptions, timings: Sequence[Ge
 
 
 def _rows_by_name(names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the row numbers of each name."""
     return {name: [i for i, other in enumerate(names) if other == name] for name in dict.fromkeys(names)}
 
 

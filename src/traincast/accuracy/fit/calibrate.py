@@ -185,7 +185,6 @@ class Calibration(Result):
 
 
 def _mean(residuals: Floats | None) -> float | None:
-    """Return the mean absolute relative error; None without residuals."""
     return None if residuals is None or not len(residuals) else float(np.mean(np.abs(np.expm1(residuals))))
 
 

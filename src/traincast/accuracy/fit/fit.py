@@ -85,7 +85,6 @@ class Fitted:
 
 
 def _values(parameters: Sequence[Parameter], theta: Floats) -> tuple[float, ...]:
-    """Return the values of parameters at theta."""
     return tuple(parameter.value(x) for parameter, x in zip(parameters, theta, strict=True))
 
 

@@ -40,7 +40,6 @@ def text_of(document: Any) -> str:
 
 
 def _flow(entry: Mapping[str, Any]) -> Any:
-    """Return an entry in flow style, on one line."""
     from ruamel.yaml.comments import CommentedMap
 
     flow = CommentedMap(entry)

@@ -15,9 +15,7 @@ import numpy as np
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
 
-DETERMINED: Final = (
-    0.8  # largest standard deviation of a parameter after the fit over that before, to count as determined
-)
+DETERMINED: Final = 0.8  # a determined parameter's standard deviation after the fit over that before, at most
 START_NOISE: Final = 0.3  # of the starts without a group [sigma]
 Model: TypeAlias = Callable[[Floats], tuple[Floats, Floats]]  # theta → residuals and their derivatives
 Bounds: TypeAlias = tuple[Floats, Floats]  # least and largest theta, each of shape (parameters,)

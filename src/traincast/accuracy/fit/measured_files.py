@@ -113,14 +113,12 @@ def _check_config(config: str | Path, contents: Sequence[Rows | None]) -> None:
 
 
 def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> Rows:
-    """Read the measurements of a file; refuse another kind."""
     if (other := holds(file)) != kind:
         raise InputError(str(file), [f"holds {other}, not {kind}: give it as {GIVEN_AS[other]}"])
     return read_file(file, **options)
 
 
 def _measured(system: System, files: Sequence[Rows]) -> Measured:
-    """Collect the measurements of a system from the contents of files."""
     runs: list[Run] = []
     collectives: list[Collective] = []
     products: list[Gemm] = []

@@ -32,9 +32,7 @@ class Parameter:
     path: str
     prior: float  # mean of the prior, above 0 [`unit`]
     sigma: float  # standard deviation of its logarithm
-    of: tuple[
-        str, ...
-    ] = ()  # accelerators, systems or stacks of the catalogue that share it; none if universal
+    of: tuple[str, ...] = ()  # catalogue's accelerators, systems or stacks that share it; none if universal
     low: float = 0.0  # bounds; 4 sigma away if left out [`unit`]
     high: float = 0.0
     meaning: str = ""

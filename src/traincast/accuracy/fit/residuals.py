@@ -124,7 +124,6 @@ class MeasuredRuns:
 
 
 def _seconds(batch: RunBatch, setting: Setting) -> Floats:
-    """Return the step times of a batch under a setting of the parameters [s]."""
     return batch.seconds(setting.system(batch.system), setting.assumed(batch.stack, batch.system))
 
 

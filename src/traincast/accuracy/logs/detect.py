@@ -19,11 +19,7 @@ from traincast.accuracy.logs.training_log import WARM_UP, LogFormat, read_log
 from traincast.accuracy.runs import run as measurements
 from traincast.core.errors import InputError, close_to
 
-FORMATS: Final = (
-    megatron.FORMAT,
-    torchtitan.FORMAT,
-    deepspeed.FORMAT,
-)  # the first whose signs are there counts
+FORMATS: Final = (megatron.FORMAT, torchtitan.FORMAT, deepspeed.FORMAT)  # the first whose signs are there
 Kind: TypeAlias = Literal["runs", "collectives", "products"]
 Rows: TypeAlias = TrainingRows | CollectiveRows | GemmRows
 GIVEN: Final[Mapping[Kind, tuple[str, ...]]] = {
@@ -40,30 +36,13 @@ MIN_COLUMN_SHARE: Final = 0.3  # of the columns of a kind of table that such a t
 
 
 def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = WARM_UP, **given: Any) -> Rows:
-    """Read the measurements of a file.
+    """Read the measurements of a file, or raise an `InputError` with all that is wrong or missing.
 
-    Parameters
-    ----------
-    path : str or Path
-        A training log, output of nccl-tests, or a CSV table of runs, of collectives or of matrix products.
-    config : str or Path, optional
-        Configuration of a run whose log does not contain it: TOML, YAML or JSON (``ds_config.json``).
-    warm_up : int
-        Progress lines to skip at the beginning of a run, at most half of them.
-    **given
-        Values missing in the file: columns of a run (``gpu="h100-sxm-80"``, ``recompute="full"``;
-        ``model="llama-3-8b"`` stands for the shape of a model of the catalogue), ``op``, ``nodes`` and
-        ``gpus_per_node`` of collectives, ``dtype`` of products.
-
-    Returns
-    -------
-    TrainingRows, CollectiveRows or GemmRows
-        Measurements, and what was left out.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be read, or values are missing: all problems at once.
+    The file is a training log, output of nccl-tests, or a CSV table of runs, of collectives or of matrix
+    products; `config` is the configuration (TOML, YAML or JSON) of a run whose log does not contain it;
+    `warm_up` progress lines at the beginning of a run are skipped, at most half of them. Values missing in
+    the file may be `given`: columns of a run (``gpu="h100-sxm-80"``; ``model="llama-3-8b"`` stands for its
+    shape), ``op``, ``nodes`` and ``gpus_per_node`` of collectives, ``dtype`` of products.
     """
     path = Path(path)
     text, given = content(path), {name: value for name, value in given.items() if value is not None}
@@ -114,7 +93,6 @@ def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | None]:
 
 
 def _table_kind(text: str) -> Kind | None:
-    """Return the kind of a table; None if the text is none."""
     names = tables.header(text)
     kind: Kind | None = None
     if tables.product_columns(names):
@@ -127,7 +105,6 @@ def _table_kind(text: str) -> Kind | None:
 
 
 def _is_nccl_json(text: str) -> bool:
-    """Return whether a text is the JSON output of nccl-tests."""
     return bool(re.match(r"\s*\{", text) and re.search(nccl_tests.JSON_SIGNS, text))
 
 

@@ -38,13 +38,7 @@ DEFAULT_TOPK: Final = 2
 
 
 def columns(log: Log) -> dict[str, Any]:
-    """Return columns from the settings in the log and beside it, and from what else it states.
-
-    Raises
-    ------
-    InputError
-        If the run is not that of a decoder-only model.
-    """
+    """Return columns from the settings in the log and beside it, and from what else it states."""
     arguments = settings.flat(log.config) | settings.listed(_arguments(log.header))
     if "distributed_fused_adam" in log.text or "distributed_fused_adam" in str(log.config):
         arguments["use_distributed_optimizer"] = True  # named so by NeMo
@@ -74,7 +68,6 @@ def _arguments(header: list[str]) -> list[str]:
 
 
 def _stack(text: str, arguments: Mapping[str, Any]) -> str:
-    """Return the framework of a log."""
     if truth(arguments.get("deepspeed")):
         return "Megatron-DeepSpeed"
     if "train_step_timing" in text:
@@ -103,7 +96,6 @@ def _from_settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _chunks(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
-    """Return the model chunks of a rank."""
     if chunks := whole_number(arguments.get("virtual_pipeline_model_parallel_size")):
         return chunks
     layers_per_chunk = whole_number(arguments.get("num_layers_per_virtual_pipeline_stage"))
@@ -112,7 +104,6 @@ def _chunks(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> int:
 
 
 def _attention(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return columns of heads and kernels of attention."""
     groups = whole_number(arguments.get("num_query_groups"))
     grouped = truth(arguments.get("group_query_attention", groups is not None))
     width, latent = whole_number(arguments.get("kv_channels")), truth(arguments.get("multi_latent_attention"))
@@ -129,7 +120,6 @@ def _attention(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict
 
 
 def _experts(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return columns of experts, empty for dense models."""
 
     def whole(name: str) -> int | None:
         return whole_number(arguments.get(name))
@@ -164,7 +154,6 @@ def _dense(frequency: str) -> int | None:
 
 
 def _mlp(arguments: Mapping[str, Any]) -> str | None:
-    """Return the kind of MLP; None where it is open."""
     activation = f"{arguments.get('activation', '')} {arguments.get('activation_func', '')}".lower()
     gated = truth(arguments.get("gated_linear_unit"))
     if truth(arguments.get("swiglu")) or "swiglu" in activation or (gated and "gelu" not in activation):
@@ -177,7 +166,6 @@ def _mlp(arguments: Mapping[str, Any]) -> str | None:
 
 
 def _precision(arguments: Mapping[str, Any]) -> str | None:
-    """Return the precision of matmuls; None where it is open."""
     stated = [arguments.get(name, "") for name in ("precision", "mixed_precision", "params_dtype")]
     names, fp8 = " ".join(map(str, stated)).lower(), str(arguments.get("fp8", ""))
     if arguments.get("fp4") or "nvfp4" in names:
@@ -192,7 +180,6 @@ def _precision(arguments: Mapping[str, Any]) -> str | None:
 
 
 def _zero(arguments: Mapping[str, Any]) -> str:
-    """Return the ZeRO stage."""
     if truth(arguments.get("use_torch_fsdp2")):
         return "3"
     if truth(arguments.get("use_megatron_fsdp")) or truth(arguments.get("use_custom_fsdp")):

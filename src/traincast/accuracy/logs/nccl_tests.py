@@ -117,13 +117,7 @@ def operation(name: str) -> str | None:
 
 
 def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
-    """Read all tests of a text; `given` stands for what it lacks, the operation may be in the file's name.
-
-    Raises
-    ------
-    InputError
-        If there is no row, or operation or placement are unknown.
-    """
+    """Read all tests of a text; `given` stands for what it lacks, the operation may be in the file's name."""
     test, results = _Test(), _Results(file, given)
     for line_number, (_, line) in enumerate(lines(text), start=1):
         if "#" in line and _read_comment(test, line):
@@ -162,7 +156,6 @@ def _size_and_time(words: Sequence[str], columns: Sequence[str]) -> tuple[float,
 
 
 def _positive(size: float | None, time: float | None) -> tuple[float, float] | str:
-    """Return size and time, or the reason why they are left out."""
     if not size:
         return "of no byte"
     return (size, time) if time and time > 0 else "no time"

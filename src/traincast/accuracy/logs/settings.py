@@ -87,13 +87,7 @@ def parse_mapping(text: str) -> dict[str, Any]:
 
 
 def config_file(path: str | Path) -> dict[str, Any]:
-    """Read a configuration file: TOML, JSON or YAML, by its suffix.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read.
-    """
+    """Read a configuration file: TOML, JSON or YAML, by its suffix."""
     path = Path(path)
     if path.suffix.lower() != ".toml":
         return documents.read(path)

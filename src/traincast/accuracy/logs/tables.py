@@ -59,7 +59,6 @@ def _rows(text: str) -> list[str]:
 
 
 def _delimiter(line: str) -> str:
-    """Return the delimiter of a line."""
     return max(",;\t", key=line.count)
 
 
@@ -91,13 +90,7 @@ def _numbered_rows(
 
 
 def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) -> GemmRows:
-    """Read the products of a table; `dtype` and `gpu` may be given where it lacks them.
-
-    Raises
-    ------
-    InputError
-        If a column is missing, a given value is invalid, or no row can be read.
-    """
+    """Read the products of a table; `dtype` and `gpu` may be given where it lacks them."""
     if "dtype" in given and _dtype(str(given["dtype"])) is None:
         problem = f"dtype = {given['dtype']!r}: must be one of {', '.join(DTYPES)}"
         raise InputError("what is given", [problem])
@@ -120,7 +113,6 @@ def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str,
 
 
 def _filled(cells: Mapping[str, str]) -> dict[str, str]:
-    """Return the cells that are not empty."""
     return {name: cell for name, cell in cells.items() if cell}
 
 
@@ -147,7 +139,6 @@ def _product(cells: Mapping[str, str]) -> MatmulRow | str:
 
 
 def _dtype(name: str) -> str | None:
-    """Return the data type of a table's name for it; None where it is unknown."""
     plain = re.sub(r"[^a-z0-9]", "", name.lower().removeprefix("torch."))
     return next((dtype for dtype, aliases in DTYPES.items() if plain in (dtype, *aliases)), None)
 

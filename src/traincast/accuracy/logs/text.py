@@ -18,13 +18,7 @@ _POINT_GROUPS: Final = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+,\d+")
 
 
 def content(path: Path) -> str:
-    """Read a file without colours: UTF-8, or UTF-16 with a byte order mark; invalid bytes are replaced.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read or is empty.
-    """
+    """Read a file without colours: UTF-8, or UTF-16 with a byte order mark; invalid bytes are replaced."""
     try:
         data = raw(path)
     except ValueError as error:

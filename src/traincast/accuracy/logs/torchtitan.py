@@ -37,7 +37,6 @@ def columns(log: Log) -> dict[str, Any]:
 
 
 def _plan(config: Mapping[str, Any], log: Log) -> dict[str, Any]:
-    """Return columns of degrees, sharding, precision and recompute."""
     mesh = _mesh(log.header)
     sections: dict[str, Any] = {}
     for name in ("experimental", "training", "parallelism"):
@@ -107,7 +106,6 @@ def _zero(shard: int, replicate: int, sections: Mapping[str, Any], pp: int) -> s
 
 
 def _precision(config: Mapping[str, Any], header: list[str]) -> str | None:
-    """Return the precision of matmuls."""
     converters = str(section(config, "model").get("converters", "")).lower()
     if re.search(r"\bmx|mxfp8", converters) or any("MXFP8" in line for line in header):
         return "mxfp8"
@@ -118,7 +116,6 @@ def _precision(config: Mapping[str, Any], header: list[str]) -> str | None:
 
 
 def _recomputed(checkpointing: Mapping[str, Any]) -> dict[str, Any]:
-    """Return columns of recompute."""
     mode = checkpointing.get("mode")
     option = str(checkpointing.get("selective_ac_option", checkpointing.get("selective_ac_type", "op")))
     if mode != "selective":
@@ -145,7 +142,6 @@ def _model(config: Mapping[str, Any], log: Log) -> dict[str, Any]:
 
 
 def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
-    """Return columns of a dense model from the arguments of its class."""
 
     def whole(argument: str) -> int | None:
         return whole_number(arguments.get(argument))

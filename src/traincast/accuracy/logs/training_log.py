@@ -103,13 +103,7 @@ def read_log(
     given: Mapping[str, Any],
     warm_up: int,
 ) -> TrainingRows:
-    """Read the last run of a log, without its first `warm_up` iterations.
-
-    Raises
-    ------
-    InputError
-        If columns that a prediction needs are missing, all at once; or the run cannot be predicted.
-    """
+    """Read the last run of a log, without its first `warm_up` iterations."""
     patterns = [re.compile(pattern, re.MULTILINE) for pattern in log_format.progress]
     progress = next((pattern for pattern in patterns if pattern.search(text)), None)
     run = _last_run(lines(text), _step_reader(log_format, progress), log_format.starts)
@@ -132,7 +126,6 @@ def read_log(
 
 
 def _step_reader(log_format: LogFormat, progress: re.Pattern[str] | None) -> Callable[[str], LogStep | None]:
-    """Return a function that reads progress lines, and returns None for others."""
     numbers, batch, memory = count(), re.compile(log_format.batch), re.compile(log_format.memory)
 
     def step(line: str) -> LogStep | None:

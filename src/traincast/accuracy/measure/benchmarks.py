@@ -19,10 +19,7 @@ from traincast.accuracy.measure.tasks import Family, Task, tasks
 from traincast.accuracy.measure.time_budget import TimeBudget, sample_counts
 
 Call = Callable[[], Any]
-MIN_SAMPLE_SECONDS: Final = {
-    "cpu": 50e-6,
-    "cuda": 5e-3,
-}  # of calls; on a GPU each sample ends with a wait for it
+MIN_SAMPLE_SECONDS: Final = {"cpu": 50e-6, "cuda": 5e-3}  # on a GPU each sample ends with a wait for it
 MIN_COLLECTIVE_SAMPLE_SECONDS: Final = 5e-3  # on CPUs: longer than a time slice of the scheduler
 WARM_UP_CALLS: Final = 2  # the faster of them is taken for the time of a call
 DTYPES: Final = {
@@ -38,14 +35,9 @@ TINY_SIDE: Final = 8  # side of matrices with negligible arithmetic
 def measure_as_rank(request: dict[str, Any], send: Send) -> None:
     """Measure as one rank of a job.
 
-    Parameters
-    ----------
-    request : dict
-        ``until``, the end in wall-clock time [s]; ``threads`` of a rank, 0 for PyTorch's default; ``done``,
-        keys of tasks that are timed already, and ``identity`` of the machine they were timed on.
-    send : callable
-        Called by rank 0 with a message for the machine, and one for each task: samples or problem, and time
-        left.
+    The request has ``until``, the end in wall-clock time [s]; ``threads`` of a rank, 0 for PyTorch's default;
+    ``done``, keys of tasks timed already, and ``identity`` of the machine they were timed on. Rank 0 sends a
+    message for the machine, and one for each task: samples or problem, and time left.
     """
     with RankGroup(request["threads"]) as group:
         about = group.from_rank_zero(lambda: describe_machine(group))
@@ -129,7 +121,6 @@ def _rotating_operands(*tensors: Any) -> Iterator[Sequence[Any]]:
 
 
 def _attention(task: Task, group: RankGroup) -> Call:
-    """Return fused attention: causal forward or backward, or full forward."""
     q, k, v = (_random(group, task.dtype, *task.sizes) for _ in range(3))
     if task.op != "backward":
         return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=task.op == "forward")
@@ -140,7 +131,6 @@ def _attention(task: Task, group: RankGroup) -> Call:
 
 
 def _memory(task: Task, group: RankGroup) -> Call:
-    """Return a memory-bound kernel."""
     (n,) = task.sizes
     a = _random(group, task.dtype, n)
     b, out = _random(group, task.dtype, n) if task.op == "add" else a, torch.empty_like(a)
@@ -194,7 +184,6 @@ def _small_kernels(x: Any, n: int) -> Call:
 
 
 def _copy(task: Task, group: RankGroup) -> Call:
-    """Return a copy between pinned host memory and the device."""
     (n,) = task.sizes
     pinned = torch.empty(n, dtype=torch.uint8, pin_memory=True)
     on_device = torch.empty(n, dtype=torch.uint8, device=group.device)

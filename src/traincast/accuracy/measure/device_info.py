@@ -72,7 +72,6 @@ def describe_machine(group: Any) -> dict[str, Any]:
 
 
 def _gpu_properties(device: Any) -> dict[str, Any]:
-    """Return name, driver, memory and types of a GPU."""
     import torch
 
     properties = torch.cuda.get_device_properties(device)
@@ -93,7 +92,6 @@ def _driver_version() -> str:
 
 
 def _cpu_name() -> str:
-    """Return the model name of the CPU."""
     lines = _text(Path("/proc/cpuinfo")).splitlines()
     name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
     return name or platform.processor() or platform.machine()

@@ -30,9 +30,7 @@ RELATIVE_NOISE: Final = 0.05  # error beyond which the loss grows linearly inste
 LOG_STEP: Final = 1e-3  # change of the logarithm of a constant for finite differences
 MAX_EVALUATIONS: Final = 60  # of the residuals, Jacobians not counted
 BOUND_MARGIN: Final = 0.01  # distance of logarithms within which a constant counts as at its bound
-MIN_SENSITIVITY: Final = (
-    1e-3  # least derivative of a residual by the logarithm of a constant that is determined
-)
+MIN_SENSITIVITY: Final = 1e-3  # least derivative of a residual by the logarithm of a determined constant
 MIN_MEMORY_BOUND_BYTES: Final = 2.0**20  # traffic of a kernel bound by memory, not by launch overhead [byte]
 LARGE_MESSAGE_BYTES: Final = 2**18  # size of a collective bound by bandwidth [byte]
 ALL_KINDS: Final = "all"
@@ -40,40 +38,18 @@ ALL_KINDS: Final = "all"
 
 @dataclass
 class Figures:
-    """Figures of a machine during the fit, by field name [SI].
+    """Figures of a machine during the fit, by field name [SI]."""
 
-    Parameters
-    ----------
-    about : mapping
-        Description of the machine (`device_info.describe_machine`).
-    rows : sequence of Row
-        Benchmarks timed on it.
-    percent : float
-        Percentile of the samples that is fitted [%]; 50 is the median.
-    known : mapping of str to float
-        Figures of the accelerator in the catalogue.
-    accelerator, software : dict
-        Fitted fields of `Accelerator`, and of `Assumptions` by path.
-    tiers : list of dict
-        Fitted fields of each measured tier of the network.
-    kernel_seconds : float
-        Launch overhead of a kernel, without autograd [s].
-    loose : set of str
-        Figures that the times do not determine: at a bound, or without effect.
-    taken : dict of str to str
-        Figures that were not measured, and where their values come from.
-    """
-
-    about: Mapping[str, Any]
-    rows: Sequence[Row]
-    percent: float = 50
-    known: Mapping[str, float] = field(default_factory=dict)
-    accelerator: Values = field(default_factory=dict)
-    software: Values = field(default_factory=dict)
-    tiers: list[Values] = field(default_factory=list)
-    kernel_seconds: float = 0.0
-    loose: set[str] = field(default_factory=set)
-    taken: dict[str, str] = field(default_factory=dict)
+    about: Mapping[str, Any]  # description of the machine (`device_info.describe_machine`)
+    rows: Sequence[Row]  # benchmarks timed on it
+    percent: float = 50  # percentile of the samples that is fitted [%]
+    known: Mapping[str, float] = field(default_factory=dict)  # of the accelerator, from the catalogue
+    accelerator: Values = field(default_factory=dict)  # fitted fields of `Accelerator`
+    software: Values = field(default_factory=dict)  # fitted assumptions by path
+    tiers: list[Values] = field(default_factory=list)  # fitted fields of each measured tier of the network
+    kernel_seconds: float = 0.0  # launch overhead of a kernel, without autograd [s]
+    loose: set[str] = field(default_factory=set)  # not determined by the times: at a bound, or without effect
+    taken: dict[str, str] = field(default_factory=dict)  # not measured, and where the value comes from
 
     def of(self, family: str) -> list[Row]:
         """Return the rows of a family."""
@@ -184,11 +160,6 @@ def fit_constants(
 
     Returns the values, the constants that the times do not determine (at a bound, or without effect), and the
     loss.
-
-    Raises
-    ------
-    InputError
-        If scipy is not installed.
     """
     names = list(start)
     low, high = np.log([bounds.get(name, (1e-300, 1e300)) for name in names]).T

@@ -49,11 +49,6 @@ def fit_machine(
     """Fit figures of accelerator, software and network to a percentile of the samples of benchmarks [%].
 
     `known` holds the figures of the accelerator in the catalogue, and is empty if it is not there.
-
-    Raises
-    ------
-    InputError
-        If a required family was not timed.
     """
     fit = Figures(about, rows, percent, known)
     missing = [family for family in REQUIRED_FAMILIES if not fit.of(family)]
@@ -72,7 +67,6 @@ def fit_machine(
 
 
 def _products_of(fit: Figures, dtypes: Sequence[str]) -> list[Row]:
-    """Return the rows of products of some types."""
     return [row for row in fit.of("products") if row.task.dtype in dtypes]
 
 
@@ -142,7 +136,6 @@ def _fit_products(fit: Figures) -> None:
 
 
 def _best_tile(fit: Figures) -> float:
-    """Return the tile size that predicts matmuls of the training type best."""
     dtype = fit.about["dtypes"][0]
     rows = _products_of(fit, (dtype,))
     share = next(share for share, dtypes in RATES.values() if dtype in dtypes)
@@ -190,7 +183,6 @@ def fit_network(fit: Figures) -> None:
 
 
 def _peak_bus_bandwidth(rows: Sequence[Row], fit: Figures) -> float:
-    """Return the largest bus bandwidth seen [byte/s]."""
     return max(_link_bytes(row, fit) / row.at(fit.percent) for row in rows)
 
 

@@ -44,13 +44,7 @@ class Rank(NamedTuple):
 
 
 def launched_rank(variables: Mapping[str, str] = os.environ) -> Rank | None:
-    """Return the rank of this process from its launcher's variables; None without one, or with one process.
-
-    Raises
-    ------
-    InputError
-        If the launcher's variables contradict each other.
-    """
+    """Return the rank of this process by its launcher's variables; None without one, or with one process."""
     for launcher, names in LAUNCHERS.items():
         if names[0] not in variables or names[1] not in variables:
             continue
@@ -69,13 +63,7 @@ def launched_rank(variables: Mapping[str, str] = os.environ) -> Rank | None:
 
 
 def rendezvous_address(rank: Rank, variables: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Return host and port of rank 0.
-
-    Raises
-    ------
-    InputError
-        If ranks are on several nodes and the host of rank 0 is not known.
-    """
+    """Return host and port of rank 0; raise `InputError` if it is on another node that is not known."""
     port = variables.get("MASTER_PORT", str(DEFAULT_PORT))
     if not port.isdigit():
         raise InputError("MASTER_PORT", [f"{port!r}: not a whole number"])
@@ -107,14 +95,9 @@ def run_on_all_ranks(
 ) -> None:
     """Run a job on all ranks: as one of them under a launcher, else on local ranks.
 
-    Parameters
-    ----------
-    job : str
-        ``"module:function"`` called with the request and `on_message`, to which rank 0 sends its messages.
-    request : dict
-        JSON object for every rank, without the threads.
-    ranks, threads : int, optional
-        Local ranks and threads of each; default: one rank per GPU or two on a CPU, and the cores shared out.
+    The job ``"module:function"`` is called with the request (a JSON object), to which the threads are added,
+    and `on_message`, to which rank 0 sends. By default there is one local rank per GPU, or two on a CPU, and
+    the cores are shared out.
     """
     if launched_rank() is not None:
         resolve_name(job)(request | {"threads": threads or 0}, on_message)

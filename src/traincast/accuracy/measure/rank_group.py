@@ -35,7 +35,6 @@ class RankGroup:
             self._join()
 
     def _join(self) -> None:
-        """Initialise the process groups."""
         self.backend = "nccl" if self.device.type == "cuda" else "gloo"
         host, port = rendezvous_address(self.rank)
         method, rank, size = f"tcp://{host}:{port}", self.rank.rank, self.rank.size

@@ -92,14 +92,12 @@ def _entries(part: type, values_of_fits: Sequence[Values], source: str, fit: Fig
 
 
 def _formatted(value: float, unit: str) -> str | float:
-    """Return a figure with its unit; memory in GiB."""
     if unit == "byte":
         return f"{value / GIB:.{SIGNIFICANT_DIGITS}g} GiB"
     return quantity(value, unit) if unit else value
 
 
 def _unit(part: type, name: str) -> str:
-    """Return the unit that the schema demands of a figure."""
     entry = getattr(part, "model_fields", {}).get(name)
     kinds = get_args(entry.annotation) or (entry.annotation,) if entry else ()
     return str(next((kind.unit for kind in kinds if isinstance(kind, type) and issubclass(kind, Entry)), ""))

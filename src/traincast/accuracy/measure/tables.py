@@ -82,7 +82,6 @@ class Journal:
         self._apply(message)
 
     def _apply(self, message: dict[str, Any]) -> None:
-        """Update machine, samples and problems from a message."""
         if "machine" in message:
             self.about, self.visits, self.problems = dict(message["machine"]), {}, {}
         elif message["problem"]:

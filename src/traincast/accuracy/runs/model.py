@@ -12,17 +12,10 @@ from traincast.accuracy.runs.cells import Cells, patterns
 from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp
 
 PHRASE_COLUMNS: Final = ("model", "trained", "moe_detail", "notes")
-CODE_COLUMNS: Final = (
-    "id",
-    "url",
-    "system",
-    "gpu",
-    "interconnect",
-)  # networks have adapters too, and paths hold any word
+CODE_COLUMNS: Final = ("id", "url", "system", "gpu", "interconnect")  # of any words, "adapter" among them
 DEFAULT_VOCAB: Final = 51200  # GPT-2's 50257 tokens, padded to a multiple of 1024 by Megatron-LM with tp = 8
-LATENT: Final = Latent(
-    kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536
-)  # DeepSeek-V2, V3, Kimi K2
+# of DeepSeek-V2, V3, Kimi K2
+LATENT: Final = Latent(kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536)
 DEFAULT_HEAD_WIDTH: Final = 128  # where it cannot be hidden/heads, and MaxText's default
 SFT_SAMPLE_TOKENS: Final = 512  # of a sample in packed instruction tuning: some hundreds of tokens
 
@@ -89,7 +82,6 @@ def _family_arguments(cells: Cells, mlp: str) -> dict[str, Any]:
 
 
 def _experts(cells: Cells) -> Experts:
-    """Return the experts of a row."""
     ffn = cells.whole("moe_ffn", cells.whole("ffn", 0))
     shared, factor = cells.states("shared_ffn"), cells.states("capacity")
     drops_all_excess = 1.0 if cells.states("drops_tokens") else None
@@ -106,7 +98,6 @@ def _experts(cells: Cells) -> Experts:
 
 
 def _local(cells: Cells) -> Local | None:
-    """Return the local attention that the details of a row state; None without."""
     if window := cells.stated_number("sliding_window"):
         return Local(window=window, global_every=2)
     if chunk := cells.stated_number("chunked_attention"):

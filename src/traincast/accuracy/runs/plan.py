@@ -158,7 +158,6 @@ def _overlaps_tp(cells: Cells, stack: str, possible: bool) -> bool:
 
 
 def _precision(cells: Cells) -> str:
-    """Return the precision recipe."""
     stated = cells.text("precision").lower()
     recipe = cells.choose("precision") or (stated if stated in PRECISIONS else None)
     if recipe is None:
@@ -167,7 +166,6 @@ def _precision(cells: Cells) -> str:
 
 
 def _sharding(cells: Cells, cut: Degrees, stack: str) -> dict[str, Any]:
-    """Return the ZeRO stage, and the replicas of the shards."""
     stated = cells.text("zero").lower()
     if stated and stated not in ZERO:
         cells.problem(f"zero = {stated!r}")
@@ -230,7 +228,6 @@ def _policy(text: str) -> tuple[str, re.Match[str]] | None:
 
 
 def _recompute_every(match: re.Match[str], layers_of_stage: float) -> int:
-    """Return the interval of recomputed layers."""
     if match.re.groups:  # a number of layers of every stage
         return max(round(layers_of_stage / max(int(match[1]), 1)), 1)
     return EVERY_SOME_BLOCKS if match[0].lower() == "some blocks" else 1
@@ -316,7 +313,6 @@ def filled(
 
 
 def _micro_batches(arguments: dict[str, Any], gbs: int, stack: str) -> Iterator[int]:
-    """Yield the micro-batches to try, the largest first."""
     share = max(gbs // arguments["dp"], 1)
     if follows(stack, "no_accumulation"):
         yield share
@@ -332,7 +328,6 @@ def _micro_batches(arguments: dict[str, Any], gbs: int, stack: str) -> Iterator[
 
 
 def _recompute_kinds(model: Model) -> Iterator[str]:
-    """Yield the kinds of recompute, the cheapest first."""
     yield from ("none", "selective")
     if model.experts is not None:
         yield "activation+norms"

@@ -214,11 +214,6 @@ def compare_with_predictions(table: Rows, system: Path, calibrated: Path | None 
     """Predict measured steps with a system file, before and after calibrating it; without scipy only before.
 
     The calibrated system file is written to `calibrated`.
-
-    Raises
-    ------
-    InputError
-        If the system file cannot be read.
     """
     before = validate(with_system(table, system))
     shapes = list(dict.fromkeys(source_of(row["id"], False) for row in table))
@@ -235,6 +230,5 @@ def compare_with_predictions(table: Rows, system: Path, calibrated: Path | None 
 
 
 def _rows_of_shapes(table: Rows, shapes: Iterable[str]) -> list[Mapping[str, str]]:
-    """Return the rows of the given shapes."""
     wanted = set(shapes)
     return [row for row in table if source_of(row["id"], False) in wanted]

@@ -62,8 +62,6 @@ class _ParallelLinear(torch.autograd.Function):
 
 
 class _VocabParallelEmbedding(torch.autograd.Function):
-    """Vocabulary-parallel token embedding plus position embedding."""
-
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, table: Tensor, positions: Tensor, cut: GroupRank) -> Tensor:
         ctx.local, ctx.inside = _local_rows(tokens, len(table), cut, table.dtype)

@@ -92,13 +92,7 @@ def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tup
 
 
 def parse_shapes(text: str) -> tuple[Shape, ...]:
-    """Parse shapes with commas, each hidden x layers x heads x seq x vocab x gbs (256x4x4x128x4096x8).
-
-    Raises
-    ------
-    InputError
-        If a shape cannot be read or trained; all mistakes at once.
-    """
+    """Parse shapes with commas, each hidden x layers x heads x seq x vocab x gbs (256x4x4x128x4096x8)."""
     shapes, problems = [], []
     for word in text.split(","):
         numbers = [int(part) if part.isdecimal() else 0 for part in word.strip().lower().split("x")]

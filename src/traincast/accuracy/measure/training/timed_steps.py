@@ -21,13 +21,9 @@ MAX_CASE_SHARE: Final = 0.05  # of the budget for one case
 def train_as_rank(request: dict[str, Any], send: Send) -> None:
     """Train as one rank of a job.
 
-    Parameters
-    ----------
-    request : dict
-        ``seconds``, the time budget; ``threads`` of a rank, 0 for PyTorch's default; ``rows`` measured
-        before, used if they are from this machine; ``shapes``, to train in place of the default ones.
-    send : callable
-        Called by rank 0 with a message for the machine, and one for the row of each case.
+    The request has the time budget ``seconds``; ``threads`` of a rank, 0 for PyTorch's default; ``rows``
+    measured before, used if they are from this machine; ``shapes``, to train in place of the default ones.
+    Rank 0 sends a message for the machine, and one for the row of each case.
     """
     from traincast.accuracy.measure.rank_group import RankGroup
 
