@@ -18,8 +18,8 @@ import numpy as np
 
 from left_out import TABLE
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
-from traincast.accuracy.run_batches import batches
 from traincast.accuracy.runs.run import Run
+from traincast.accuracy.validate import batches
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats, Ints

@@ -2,8 +2,7 @@
 what real ones reply is tested in tests/accuracy/measure."""
 
 from traincast.accuracy.measure.tasks import tasks
-from traincast.accuracy.measure.training.shapes import Shape, training_cases
-from traincast.accuracy.measure.training.timed_steps import run_row
+from traincast.accuracy.measure.training.timed_steps import Shape, run_row, training_cases
 
 ABOUT = {
     "device": "Some CPU", "kind": "cpu", "driver": "", "memory_bytes": 16e9, "processors": 2, "cores": 4,

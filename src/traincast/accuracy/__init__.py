@@ -1,7 +1,7 @@
 """Errors of predictions against measurements, and constants fitted to measurements.
 
-Measured: `runs` and `logs` read training runs, `measure` takes measurements. Scored: `run_batches` groups
-runs into columns, `validate` predicts them, `scores` summarises the errors. Fitted: in `fit`, `parameters`
+Measured: `runs` and `logs` read training runs, `measure` takes measurements. Scored: `validate` predicts
+runs, grouped into columns, `scores` summarises the errors. Fitted: in `fit`, `parameters`
 declares constants, `residuals`, `least_squares` and `fit` fit them, `fitted_yaml` writes them; `calibrate`
 does so for a user's measurements, which `measured_files` reads. The folder calibration/ of the repository
 fits the catalogue itself.

@@ -5,7 +5,7 @@ import pytest
 from normalise import published
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.runs import run
-from traincast.accuracy.runs.system import accelerators
+from traincast.accuracy.runs.run import accelerators
 from traincast.catalog.load import accelerator_called, accelerator_names
 
 

@@ -16,12 +16,26 @@ import traincast as tc
 from recorded_ranks import ABOUT
 from traincast.accuracy.logs import read as read_table
 from traincast.accuracy.measure import launcher, system_yaml
-from traincast.accuracy.measure.figures import Figures, errors_by_family, fit_constants
-from traincast.accuracy.measure.fit_machine import RATES, fit_machine, fit_network, one_protocol
+from traincast.accuracy.measure.fit_machine import (
+    RATES,
+    Figures,
+    errors_by_family,
+    fit_constants,
+    fit_machine,
+    fit_network,
+    one_protocol,
+)
 from traincast.accuracy.measure.measure import check_arguments, fit_and_write
 from traincast.accuracy.measure.tables import Journal, Row, table_paths, write_tables
-from traincast.accuracy.measure.tasks import FAMILIES, Task, tasks
-from traincast.accuracy.measure.time_budget import FAMILY_SHARES, MAX_VISITS, TimeBudget, sample_counts
+from traincast.accuracy.measure.tasks import (
+    FAMILIES,
+    FAMILY_SHARES,
+    MAX_VISITS,
+    Task,
+    TimeBudget,
+    sample_counts,
+    tasks,
+)
 from traincast.catalog.load import accelerator_called
 from traincast.core.output_files import check_output
 from traincast.ui.cli.main import main

@@ -16,9 +16,9 @@ from traincast.accuracy.fit.parameters import (
     touching_stack,
     touching_system,
 )
-from traincast.accuracy.run_batches import RunBatch, batches
 from traincast.accuracy.runs.run import Run, bundled
 from traincast.accuracy.scores import INDEPENDENT, source_of
+from traincast.accuracy.validate import RunBatch, batches
 from traincast.core.errors import InputError
 from traincast.core.quantities import Floats
 

@@ -13,7 +13,7 @@ from traincast.accuracy.logs.rows import TRAINING, TrainingRows, complete
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.accuracy.runs import run as measurements
 from traincast.accuracy.runs.cells import Unreadable
-from traincast.accuracy.runs.system import accelerators
+from traincast.accuracy.runs.run import accelerators
 from traincast.core.errors import InputError
 
 WARM_UP: Final = 3  # progress lines: compilation, allocation and cold caches

@@ -15,8 +15,7 @@ from torch.utils import benchmark
 from traincast.accuracy.measure.device_info import describe_machine, identity
 from traincast.accuracy.measure.launcher import Send
 from traincast.accuracy.measure.rank_group import RankGroup, gather_and_scatter
-from traincast.accuracy.measure.tasks import Family, Task, tasks
-from traincast.accuracy.measure.time_budget import TimeBudget, sample_counts
+from traincast.accuracy.measure.tasks import Family, Task, TimeBudget, sample_counts, tasks
 
 Call = Callable[[], Any]
 MIN_SAMPLE_SECONDS: Final = {"cpu": 50e-6, "cuda": 5e-3}  # on a GPU each sample ends with a wait for it

@@ -115,7 +115,7 @@ def launch(job: str, request: dict[str, Any], ranks: int, on_message: Send) -> N
         file.write_text(json.dumps({"job": job, "request": request}), encoding="utf-8")
         torchrun = ("torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")
         logs = ("--redirects=2", f"--log-dir={folder}")  # standard error of each rank goes to a file
-        worker = ("-m", "traincast.accuracy.measure.worker", str(file))
+        worker = ("-m", "traincast.accuracy.measure.launcher", str(file))
         variables = MALLOC_SETTINGS | dict(os.environ) | {"OMP_NUM_THREADS": str(request["threads"])}
         with (
             (folder / "torchrun.log").open("w") as report,
@@ -149,3 +149,19 @@ def _failure_message(folder: Path) -> str:
         text = log.read_text(encoding="utf-8", errors="replace").strip() or f"exit code {cause[2]}"
     lines = [line for line in text.splitlines() if line.strip()]
     return "\n  ".join((f"measure: {subject} failed", *lines[-ERROR_LINES:]))
+
+
+def main() -> None:
+    """Run one local rank: the job of the file that the first argument names, with messages line by line."""
+    messages, sys.stdout = sys.stdout, sys.stderr  # so that libraries cannot print between the messages
+    content = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    try:
+        resolve_name(content["job"])(
+            content["request"], lambda message: print(json.dumps(message), file=messages, flush=True)
+        )
+    except TraincastError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

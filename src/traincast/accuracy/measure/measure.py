@@ -14,8 +14,7 @@ import numpy as np
 from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.accuracy.fit.least_squares import least_squares
 from traincast.accuracy.measure.device_info import MachineDescription
-from traincast.accuracy.measure.figures import KindError, errors_by_family
-from traincast.accuracy.measure.fit_machine import fit_machine
+from traincast.accuracy.measure.fit_machine import KindError, errors_by_family, fit_machine
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.system_yaml import document
 from traincast.accuracy.measure.tables import Journal, Row, table_paths, write_tables

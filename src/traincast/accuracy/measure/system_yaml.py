@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
-from traincast.accuracy.measure.figures import Figures, Values
+from traincast.accuracy.measure.fit_machine import Figures, Values
 from traincast.catalog.documents import catalogue_entry
 from traincast.catalog.load import accelerator_called
 from traincast.catalog.schema.fields import Entry

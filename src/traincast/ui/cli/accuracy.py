@@ -106,7 +106,7 @@ def _measure_steps(
 ) -> None:
     """Train small GPTs under several plans, predict the same steps, and print the prediction errors."""
     from traincast.accuracy.measure.training import compare
-    from traincast.accuracy.measure.training.shapes import parse_shapes
+    from traincast.accuracy.measure.training.timed_steps import parse_shapes
 
     errors = ErrorCollector("measure")
     file = errors.catch(_machine_file, system) or Path("machine.yaml")

@@ -22,15 +22,18 @@ from traincast.accuracy.measure.training.compare import (
     with_system,
     write_rows,
 )
-from traincast.accuracy.measure.training.shapes import (
+from traincast.accuracy.measure.training.timed_steps import (
     CPU_SHAPES,
     Shape,
     TrainingCase,
+    _next_case,
+    faster_visit,
     parse_shapes,
     plans_of_shape,
+    run_row,
+    same_machine,
     training_cases,
 )
-from traincast.accuracy.measure.training.timed_steps import _next_case, faster_visit, run_row, same_machine
 from traincast.accuracy.runs.run import read, rows
 from traincast.accuracy.scores import spearman
 from traincast.catalog.load import load_system

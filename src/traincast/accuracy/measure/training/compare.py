@@ -14,8 +14,7 @@ from traincast.accuracy.fit.fit import FittedConstant
 from traincast.accuracy.fit.measured_files import Measured
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.measure import check_job
-from traincast.accuracy.measure.training.shapes import Shape
-from traincast.accuracy.measure.training.timed_steps import faster_visit, same_machine
+from traincast.accuracy.measure.training.timed_steps import Shape, faster_visit, same_machine
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import ErrorSummary, Prediction, source_of
 from traincast.accuracy.validate import Report, validate

@@ -1,21 +1,146 @@
-"""Timed training steps of every case of the grid on all ranks, as rows of a table of runs."""
+"""Training cases (small GPTs under plans that the ranks can run), and their timed steps as rows of runs."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from traincast.accuracy.logs.training_log import median_and_spread
 from traincast.accuracy.measure.device_info import describe_machine
 from traincast.accuracy.measure.launcher import Send
 from traincast.accuracy.measure.system_yaml import accelerator_label
-from traincast.accuracy.measure.training.shapes import Shape, TrainingCase, training_cases
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.plan import Plan
 from traincast.core.units import GIB
 
+VOCAB_MULTIPLE: Final = 128  # the estimator pads vocabularies to a multiple of this, for each tensor rank
 STACK: Final = "pytorch"  # software stack of the training loop
 WARM_UP_STEPS, TIMED_STEPS, MIN_TIMED_STEPS = 1, 5, 3  # the last where the time is short
 MAX_VISITS: Final = 3  # of a case: other load slows one visit, rarely all
 MAX_CASE_SHARE: Final = 0.05  # of the budget for one case
+
+
+class Shape(NamedTuple):
+    """A GPT and its global batch [sequences]."""
+
+    hidden: int
+    layers: int
+    heads: int
+    seq: int
+    vocab: int
+    gbs: int
+
+    @property
+    def name(self) -> str:
+        """Name of the shape in ids of rows."""
+        return f"{self.hidden}x{self.layers}s{self.seq}"
+
+
+PRECISION_KNOBS: Final[Mapping[str, dict[str, Any]]] = {  # knobs of the plan: precision of the training loop
+    "cpu": {"precision": "fp32"},
+    "cuda": {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"},
+}
+
+
+@dataclass(frozen=True)
+class TrainingCase:
+    """A shape and the parallel plan under which it is trained for a few steps."""
+
+    shape: Shape
+    plan: Plan
+
+    @property
+    def id(self) -> str:
+        """Name of the shape, then the degrees of the plan."""
+        plan = self.plan
+        sizes = {"dp": plan.dp, "tp": plan.tp, "pp": plan.pp}
+        degrees = "".join(f"{name}{size}" for name, size in sizes.items() if size > 1)
+        return f"{self.shape.name}-{degrees or 'one'}{'z' if plan.zero else ''}m{plan.mbs}"
+
+    @property
+    def model(self) -> Model:
+        """The GPT as a `Model`."""
+        shape = self.shape
+        return Model(
+            name=shape.name, layers=shape.layers, hidden=shape.hidden,
+            heads=shape.heads, kv_heads=shape.heads, ffn=4 * shape.hidden, seq=shape.seq, vocab=shape.vocab,
+            biases=("qkv", "proj", "mlp"), positions="learned", causal=True, dropout=False,
+            inner_dropout=False,
+        )  # fmt: skip
+
+
+def training_cases(device: str, ranks: int, shapes: Iterable[Shape] = ()) -> tuple[TrainingCase, ...]:
+    """Return the cases of `shapes` or of the default ones of a device, the most informative first."""
+    return tuple(
+        TrainingCase(shape, plan)
+        for shape in tuple(shapes) or DEFAULT_SHAPES[device]
+        for plan in plans_of_shape(shape, ranks, device)
+    )
+
+
+def parse_shapes(text: str) -> tuple[Shape, ...]:
+    """Parse shapes with commas, each hidden x layers x heads x seq x vocab x gbs (256x4x4x128x4096x8)."""
+    shapes, problems = [], []
+    for word in text.split(","):
+        numbers = [int(part) if part.isdecimal() else 0 for part in word.strip().lower().split("x")]
+        if len(numbers) != len(Shape._fields) or not all(numbers):
+            problems.append(
+                f"{word.strip()!r}: write {' x '.join(Shape._fields)}, such as 256x4x4x128x4096x8"
+            )
+            continue
+        shape = Shape(*numbers)
+        shapes.append(shape)
+        if shape.hidden % shape.heads:
+            problems.append(f"{word.strip()!r}: {shape.heads} heads do not divide {shape.hidden}")
+        if shape.vocab % VOCAB_MULTIPLE:
+            problem = f"vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}"
+            problems.append(f"{word.strip()!r}: {problem}")
+    if problems:
+        raise InputError("shapes", problems)
+    return tuple(shapes)
+
+
+# CPU: a step takes 0.1 to 0.6 s on two ranks of 100 GFLOP/s; each differs most from those before it.
+CPU_SHAPES: Final = parse_shapes(
+    "512x4x8x64x8192x8, 256x8x4x128x1024x8, 768x2x12x64x8192x8, 128x8x4x256x2048x8, 1024x2x16x64x2048x8,"
+    "256x2x8x1024x2048x4, 384x6x6x128x4096x8, 512x2x8x32x4096x16, 640x4x10x96x4096x4, 256x4x4x512x4096x4"
+)
+GPU_SHAPES: Final = parse_shapes(  # steps of 0.02 to 0.5 s at 400 TFLOP/s
+    "2048x8x16x2048x32768x8, 1024x12x16x1024x32768x16, 4096x4x32x2048x32768x8, 1024x24x16x2048x50176x8,"
+    "2048x4x32x4096x8192x4, 768x12x12x512x50176x32"
+)
+DEFAULT_SHAPES: Final[Mapping[str, tuple[Shape, ...]]] = {"cpu": CPU_SHAPES, "cuda": GPU_SHAPES}
+
+
+def plans_of_shape(shape: Shape, ranks: int, device: str = "cpu") -> Iterator[Plan]:
+    """Yield the plans of a shape: competing ones on all ranks, and one on a single rank.
+
+    They are data parallelism with one and with two micro-batches and with ZeRO-1, tensor parallelism,
+    pipelines with few and with many micro-batches, and pairs of them with four ranks and more; only those
+    whose degrees divide the shape.
+    """
+    degree_sets: list[dict[str, int]] = []
+    if ranks > 1:
+        degree_sets += [{"dp": ranks}, {"tp": ranks}, {"pp": ranks}]
+    if ranks >= 4 and ranks % 2 == 0:
+        half = ranks // 2
+        degree_sets += [{"tp": 2, "dp": half}, {"pp": 2, "dp": half}, {"pp": 2, "tp": half}]
+    candidates: list[Plan] = []
+    for degrees in degree_sets:
+        dp, tp, pp = (degrees.get(name, 1) for name in ("dp", "tp", "pp"))
+        if shape.gbs % dp or shape.heads % tp or shape.vocab % (VOCAB_MULTIPLE * tp) or shape.layers % pp:
+            continue
+        replica_batch = shape.gbs // dp
+        counts = (2 * pp, 4 * pp) if pp > 1 else (1, 2)  # micro-batches of a replica
+        knobs = {"dp": dp, "tp": tp, "pp": pp, "sp": tp == 1} | PRECISION_KNOBS[device]
+        plans = [Plan(mbs=replica_batch // n, zero=0, **knobs) for n in counts if replica_batch % n == 0]
+        if plans and tp == pp == 1:
+            plans.append(replace(plans[0], zero=1))
+        candidates += plans
+    yield from dict.fromkeys(candidates)
+    yield Plan(mbs=shape.gbs, zero=0, **PRECISION_KNOBS[device])
 
 
 def train_as_rank(request: dict[str, Any], send: Send) -> None:
