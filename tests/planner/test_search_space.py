@@ -362,6 +362,8 @@ NOT_ASKED = {
     "replicas do not divide the ranks that hold the same weights",
     "interleaving needs a pipeline, pp > 1",
     "gpipe has one stage on a device, vp = 1",
+    "dualpipe-v has two chunks on each of several devices, vp = 2",
+    "dualpipe-v needs at least 2 pp micro-batches",
     "zb-h1 has one stage on a device, vp = 1",
     "zb-h1 needs at least pp micro-batches",
     "zb-h2 has one stage on a device, vp = 1",

@@ -78,12 +78,12 @@ the nearest change that makes it fit.
 ```python
 found = tc.check("examples/my_cluster/pretrain.sh", "dgx-h100")
 print(found.est.plan, found.est.fits)
-for one in found.spelled(found.together.settings):
-    print(one["setting"], one["from"], "->", one["to"])
+for change in found.spelled(found.together.settings):
+    print(change.setting, change.old, "->", change.new)
 ```
 
 ```text
-1d tp=8 pp=2 dp=2 fast_tp=8 recompute=full layout=16,16 True
+1d tp=8 pp=2 dp=2 fast_tp=8 dp_overlap=False recompute=full layout=16,16 True
 --tensor-model-parallel-size 8 -> 4
 --recompute-granularity full -> None
 --recompute-method uniform -> None

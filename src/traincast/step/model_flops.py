@@ -105,8 +105,8 @@ def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
     --------
     >>> gpt = Model(name="GPT-175B", layers=96, hidden=12288, heads=96, ffn=49152, seq=2048, vocab=51200)
     >>> L, h, s, V = 96, 12288, 2048, 51200
-    >>> round(model_flops_per_token(gpt, "megatron-full") / (72 * L * h**2 * (1 + s / (6 * h) + V / (12 * h *
-    L))), 12)
+    >>> published = 72 * L * h**2 * (1 + s / (6 * h) + V / (12 * h * L))
+    >>> round(model_flops_per_token(gpt, "megatron-full") / published, 12)
     1.0
     """
     return 3 * sum(forward_flops(model, convention))

@@ -482,13 +482,13 @@ def test_a_slider_does_not_wait_behind_explanations():
 
         try:
             await pool.warm_up("model", "{}")
-            slow = [ask(f"scaling {top}", "scaling", SMALL | {"top": top}) for top in (1, 2)]
+            slow = [ask(f"scaling {top}", "scaling", SMALL | {"top": top}) for top in (1, 2, 3, 4)]
             await asyncio.gather(*slow, ask("search", "search", SMALL))
         finally:
             pool.close()
         return done
 
-    assert asyncio.run(order())[0] == "search"
+    assert "search" in asyncio.run(order())[:2]
 
 
 def test_answers_are_kept():
