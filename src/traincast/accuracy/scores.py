@@ -5,7 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -91,14 +91,6 @@ class ErrorSummary(Result):
     worst_regret: Annotated[float | None, Doc("largest slowdown of the plan ranked first")]
     worst_of_three: Annotated[float | None, Doc("largest slowdown of the best of the three ranked first")]
     memory: Annotated[float | None, Doc("mean absolute relative error of memory")]
-
-
-class RankingScore(NamedTuple):
-    """Ranking of a group of plans: rank correlation, regret of the first and of the best of three."""
-
-    spearman: float
-    regret: float
-    best_of_three: float
 
 
 @dataclass(frozen=True)
@@ -191,8 +183,11 @@ def _statistic(of: Callable[[Sequence[float]], Any], values: Sequence[float]) ->
     return float(of(values)) if values else None
 
 
-def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> list[RankingScore]:
-    """Score the ranking of every group of runs that differ only in their plan."""
+def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> list[tuple[float, ...]]:
+    """Score the ranking of every group of runs that differ only in their plan.
+
+    The scores are rank correlation, regret of the plan ranked first, and of the best of the first three.
+    """
     groups: dict[Hashable, list[Prediction]] = defaultdict(list)
     for prediction in predictions:
         groups[of[prediction.id].setting].append(prediction)
@@ -202,8 +197,8 @@ def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> li
             predicted: Floats = np.array([row.predicted_step_seconds for row in rows])
             measured: Floats = np.array([row.measured_step_seconds for row in rows])
             order = measured[np.argsort(predicted, kind="stable")]
-            regret, of_three = (float(order[:first].min() / measured.min() - 1) for first in (1, BEST_OF))
-            scores.append(RankingScore(spearman(predicted, measured), regret, of_three))
+            regrets = [float(order[:first].min() / measured.min() - 1) for first in (1, BEST_OF)]
+            scores.append((spearman(predicted, measured), *regrets))
     return scores
 
 

@@ -12,7 +12,6 @@ from traincast.accuracy.logs.rows import (
     GemmRows,
     TrainingRows,
     check_columns,
-    require_rows,
 )
 from traincast.accuracy.logs.text import content
 from traincast.accuracy.logs.training_log import WARM_UP, LogFormat, read_log
@@ -141,5 +140,4 @@ def _read_runs(path: Path, given: Mapping[str, Any]) -> TrainingRows:
             left_out.append(f"{row['id']}: {run}")
         else:
             rows.append(row)
-    require_rows(path.name, rows, "holds no run that can be predicted", left_out)
-    return TrainingRows(file=path.name, rows=tuple(rows), left_out=tuple(left_out))
+    return TrainingRows.of(path.name, rows, left_out, "run that can be predicted")

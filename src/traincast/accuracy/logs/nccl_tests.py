@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, require_rows
+from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows
 from traincast.accuracy.logs.text import lines, number, whole_number
 from traincast.core.errors import WHOLE, InputError
 
@@ -93,8 +93,7 @@ class _Results:
         ]
         if problems:
             raise InputError(self.file, problems)
-        require_rows(self.file, self.rows, "holds no finished measurement", self.left_out)
-        return CollectiveRows(file=self.file, rows=tuple(self.rows), left_out=tuple(self.left_out))
+        return CollectiveRows.of(self.file, self.rows, self.left_out, "finished measurement")
 
 
 def check_given(given: Mapping[str, Any]) -> None:

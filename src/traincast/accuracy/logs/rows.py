@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from traincast.accuracy.logs.text import whole_number
 from traincast.catalog.load import load_model
@@ -21,16 +21,30 @@ ROWS_SHOWN: Final = 5  # of those left out, in an error
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingRows:
+class FileRows:
+    """Measurements in a file; `left_out` says what was not used, and why."""
+
+    file: str
+    rows: tuple[Any, ...]
+    left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, file: str, rows: Sequence[Any], left_out: Sequence[str], missing: str) -> Self:
+        """Return the rows of a file; raise `InputError` if there are none, with what is missing."""
+        if not rows:
+            raise InputError(file, [f"holds no {missing}", *left_out[:ROWS_SHOWN]])
+        return cls(file=file, rows=tuple(rows), left_out=tuple(left_out))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRows(FileRows):
     """Training runs that can be predicted, as rows for `traincast.accuracy.runs.run.read`.
 
     ``step_seconds`` of a log is a median over iterations [s], ``step_spread`` the width of the middle half of
-    them over it, and ``steps_measured`` their number. `left_out` says what was not used, and why.
+    them over it, and ``steps_measured`` their number.
     """
 
-    file: str
     rows: tuple[Mapping[str, str], ...]
-    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,12 +65,10 @@ class CollectiveRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectiveRows:
-    """Timed collectives of a file; `left_out` says what was not used, and why."""
+class CollectiveRows(FileRows):
+    """Timed collectives of a file."""
 
-    file: str
     rows: tuple[CollectiveRow, ...]
-    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,18 +85,10 @@ class MatmulRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmRows:
-    """Timed matrix products of a file; `left_out` says what was not used, and why."""
+class GemmRows(FileRows):
+    """Timed matrix products of a file."""
 
-    file: str
     rows: tuple[MatmulRow, ...]
-    left_out: tuple[str, ...] = ()
-
-
-def require_rows(file: str, rows: Sequence[Any], nothing: str, left_out: Sequence[str]) -> None:
-    """Raise `InputError` if a file has no rows."""
-    if not rows:
-        raise InputError(file, [nothing, *left_out[:ROWS_SHOWN]])
 
 
 def check_columns(given: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from traincast.accuracy.logs import nccl_tests
-from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, GemmRows, MatmulRow, require_rows
+from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, GemmRows, MatmulRow
 from traincast.accuracy.logs.text import number, whole_number
 from traincast.core.errors import InputError
 
@@ -108,8 +108,7 @@ def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str,
             rows.append(row)
         else:
             left_out.append(f"line {line}: {row}")
-    require_rows(file, rows, "holds no product that can be read", left_out)
-    return GemmRows(file=file, rows=tuple(rows), left_out=tuple(left_out))
+    return GemmRows.of(file, rows, left_out, "product that can be read")
 
 
 def _filled(cells: Mapping[str, str]) -> dict[str, str]:
@@ -172,8 +171,7 @@ def read_collectives(file: str, table: Sequence[Sequence[str]], given: Mapping[s
         else:
             needed = f"op, nodes, gpus_per_node, size_bytes and one of {', '.join(COLLECTIVE_TIMES)}"
             left_out.append(f"line {line}: {needed} are needed, all above 0")
-    require_rows(file, rows, "holds no collective that can be read", left_out)
-    return CollectiveRows(file=file, rows=tuple(rows), left_out=tuple(left_out))
+    return CollectiveRows.of(file, rows, left_out, "collective that can be read")
 
 
 def _collective_us(row: Mapping[str, str], size: float, ranks: int) -> float | None:

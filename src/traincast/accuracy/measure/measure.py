@@ -21,7 +21,7 @@ from traincast.accuracy.measure.tables import Journal, Row, table_paths, write_t
 from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_output
-from traincast.core.result import Doc, Result
+from traincast.core.result import KEY, Doc, Result
 
 MIN_BUDGET_SECONDS: Final = 5.0  # enough for one task of each family
 FIT_SECONDS: Final = 2.0  # reserved for the fit
@@ -36,7 +36,7 @@ Progress = Callable[[float, float], Any]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MeasuredMachine:
+class MeasuredMachine(Result):
     """Result of measuring a machine.
 
     Parameters
@@ -57,51 +57,38 @@ class MeasuredMachine:
 
     about: Mapping[str, Any]
     rows: tuple[Row, ...]
-    problems: Mapping[str, str]
+    problems: Annotated[Mapping[str, str], Doc("what did not work, and why", place=2)]
     document: Mapping[str, Any]
-    errors: tuple[KindError, ...]
+    errors: Annotated[
+        tuple[KindError, ...], Doc("prediction errors of the machine file on its own tables", place=1)
+    ]
     files: tuple[Path, ...]
 
     def __repr__(self) -> str:
         return f"<{self.document['title']}: {len(self.rows)} rows>"
 
     @property
-    def spread(self) -> dict[str, float]:
-        """Median interquartile range of the samples relative to their median, by family [1]."""
+    def machine(self) -> Annotated[MachineDescription, KEY]:
+        """What the machine says of itself."""
+        return MachineDescription(**self.about)
+
+    @property
+    def row_counts(self) -> Annotated[Mapping[str, int], Doc(key="rows")]:
+        """Number of things timed, by family."""
+        return Counter(row.task.family for row in self.rows)
+
+    @property
+    def spread(self) -> Annotated[dict[str, float], KEY]:
+        """Interquartile range of the samples relative to their median, by family: median over rows."""
         widths: dict[str, list[float]] = {}
         for row in self.rows:
             widths.setdefault(row.task.family, []).append(row.width)
         return {family: float(np.median(values)) for family, values in widths.items()}
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return machine, rows and spread by family, errors, problems and files as JSON values."""
-        return self.record().to_dict()
-
-    def record(self) -> "MeasuredRecord":
-        """Return everything with meaning and unit, as `traincast measure --json` prints it."""
-        return MeasuredRecord(
-            machine=MachineDescription(**self.about),
-            rows=Counter(row.task.family for row in self.rows),
-            spread=self.spread,
-            errors=self.errors,
-            problems=self.problems,
-            files=[str(item) for item in self.files],
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuredRecord(Result):
-    """A measured machine with meaning and unit."""
-
-    machine: Annotated[MachineDescription, Doc("what the machine says of itself")]
-    rows: Annotated[Mapping[str, int], Doc("number of things timed, by family")]
-    spread: Annotated[
-        dict[str, float],
-        Doc("interquartile range of the samples relative to their median, by family: median over rows"),
-    ]
-    errors: Annotated[Sequence[KindError], Doc("prediction errors of the machine file on its own tables")]
-    problems: Annotated[Mapping[str, str], Doc("what did not work, and why")]
-    files: Annotated[list[str], Doc("files written, the machine file first")]
+    @property
+    def file_names(self) -> Annotated[list[str], Doc(key="files", place=3)]:
+        """Files written, the machine file first."""
+        return [str(path) for path in self.files]
 
 
 def measure(

@@ -3,13 +3,11 @@
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 Family = Literal["products", "attention", "memory", "dispatch", "copies", "collectives"]
 Scope = Literal["all", "node"]
-FAMILIES: Final[tuple[Family, ...]] = (
-    "products", "attention", "memory", "dispatch", "copies", "collectives",
-)  # fmt: skip
+FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 COLLECTIVE_OPS: Final = ("allreduce", "allgather", "reducescatter", "all2all", "p2p")  # names of nccl-tests
 ELEMENT_BYTES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 ARRAYS_MOVED: Final = {"copy": 2, "add": 3, "norm": 2, "gelu": 2}  # arrays read and written

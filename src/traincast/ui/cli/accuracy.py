@@ -84,8 +84,7 @@ def measure(
     if json:
         from traincast.ui.outputs.accuracy import MeasureOutput
 
-        record = measured.record()
-        print_json(MeasureOutput(None, record, record.files))
+        print_json(MeasureOutput(None, measured, measured.file_names))
     else:
         from traincast.ui.text.accuracy import measured_machine
         from traincast.ui.text.tables import show

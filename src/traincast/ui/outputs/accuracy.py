@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from traincast.accuracy.fit.calibrate import Calibration
-from traincast.accuracy.measure.measure import MeasuredRecord
+from traincast.accuracy.measure.measure import MeasuredMachine
 from traincast.accuracy.measure.training.compare import StepComparisonRecord
 from traincast.accuracy.validate import Report
 from traincast.core.result import INLINE, Doc, Result
@@ -36,5 +36,5 @@ class MeasureOutput(Result):
         StepComparisonRecord | None,
         Doc("with `--step`: training steps and their predictions", optional=True),
     ]
-    machine: Annotated[MeasuredRecord | None, INLINE]
+    machine: Annotated[MeasuredMachine | None, INLINE]
     files: Annotated[list[str], Doc("files written: the machine file, or the table of runs, first")]
