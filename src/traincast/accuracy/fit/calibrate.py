@@ -9,12 +9,11 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from traincast.accuracy.fit.benchmarks import collectives, products
 from traincast.accuracy.fit.fit import Fitted, FittedConstant, fit
 from traincast.accuracy.fit.fitted_yaml import system_with, write_system
 from traincast.accuracy.fit.measured_files import Files, Measured, read
 from traincast.accuracy.fit.parameters import Parameter, accelerator_name
-from traincast.accuracy.fit.residuals import Evidence
+from traincast.accuracy.fit.residuals import Evidence, collectives, products
 from traincast.catalog.load import figures
 from traincast.catalog.software_stacks import (
     DEFAULT_STACK,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
-from traincast.accuracy.fit.benchmarks import KINDS
 from traincast.accuracy.fit.parameters import accelerator_name
+from traincast.accuracy.fit.residuals import KINDS
 from traincast.accuracy.logs import (
     GIVEN,
     Collective,

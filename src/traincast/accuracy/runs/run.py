@@ -123,9 +123,7 @@ class Run:
 
 def bundled() -> list[tuple[str, Run | str]]:
     """Return the published runs of the package by id, or the reason why one cannot be predicted."""
-    table = (
-        files("traincast").joinpath("catalog", "measured", "training_runs.csv").read_text(encoding="utf-8")
-    )
+    table = (files("traincast") / "catalog/measured/training_runs.csv").read_text(encoding="utf-8")
     return [(row["id"], row["skipped"] or _bundled_run(row)) for row in csv.DictReader(table.splitlines())]
 
 
@@ -224,7 +222,10 @@ def _run(cells: Cells) -> Run:
     stack, system, sizes = software(cells), machine(cells), shape(cells)
     arguments = plan(cells, sizes, stack)
     gbs, memory, kind = cells.positive("gbs"), cells.number("memory_gb_published"), memory_kind(cells)
-    check_measured(cells)
+    for name in RATES:
+        cells.measured(name)
+    if (measured_memory := cells.measured("memory_gb_published")) and measured_memory > MAX_MEMORY_GB:
+        cells.refuse(f"memory_gb_published = {cells.text('memory_gb_published')}: no rank has so much")
     if memory is None and not any(cells.number(name) for name in RATES):
         cells.problem("no step time")
     cells.done()
@@ -249,14 +250,6 @@ def _run(cells: Cells) -> Run:
     )
 
 
-def check_measured(cells: Cells) -> None:
-    """Note impossible measurements of a row."""
-    for name in RATES:
-        cells.measured(name)
-    if (memory := cells.measured("memory_gb_published")) and memory > MAX_MEMORY_GB:
-        cells.refuse(f"memory_gb_published = {cells.text('memory_gb_published')}: no rank has so much")
-
-
 def memory_kind(cells: Cells) -> Reported:
     """Return how memory was measured, by the column `memory_kind` or the notes."""
     stated, kinds = cells.text("memory_kind"), get_args(Reported)
@@ -268,26 +261,20 @@ def memory_kind(cells: Cells) -> Reported:
 
 def step_seconds(cells: Cells, model: Model, system: System, gbs: int) -> float | None:
     """Return the measured step time, noted as assumed if derived from FLOP/s; None without [s]."""
-    seconds = _step_seconds(cells, model, system, gbs)
+    seconds, token_rate = cells.measured("step_seconds"), cells.measured("tokens_per_s_per_gpu")
+    tokens_per_gpu = gbs * model.seq / cells.positive("gpus")
+    if seconds is None and token_rate:
+        seconds = tokens_per_gpu / token_rate
+    elif seconds is None:
+        rate, flops_per_token = _flops_rate(cells, system), _flops_per_token(cells, model)
+        if not rate or flops_per_token is None:
+            return None
+        cells.assume("step_seconds")
+        seconds = tokens_per_gpu * flops_per_token / rate
     if seconds is not None and not MIN_STEP_SECONDS <= seconds <= MAX_STEP_SECONDS:
         cells.refuse(f"a step of {seconds:.4g} s: must be {MIN_STEP_SECONDS:g} to {MAX_STEP_SECONDS:g} s")
         return None
     return seconds
-
-
-def _step_seconds(cells: Cells, model: Model, system: System, gbs: int) -> float | None:
-    """Return the step time as published, or derived from a rate [s]."""
-    stated, token_rate = cells.measured("step_seconds"), cells.measured("tokens_per_s_per_gpu")
-    if stated is not None:
-        return stated
-    tokens_per_gpu = gbs * model.seq / cells.positive("gpus")
-    if token_rate:
-        return tokens_per_gpu / token_rate
-    rate, flops_per_token = _flops_rate(cells, system), _flops_per_token(cells, model)
-    if not rate or flops_per_token is None:
-        return None
-    cells.assume("step_seconds")
-    return tokens_per_gpu * flops_per_token / rate
 
 
 def _flops_rate(cells: Cells, system: System) -> float | None:

@@ -30,25 +30,13 @@ HALF_COUNT: Final = 2  # shapes are fitted and left out alternately
 
 @dataclass(frozen=True)
 class StepComparison:
-    """Comparison of measured steps with predictions.
+    """Comparison of measured steps with predictions."""
 
-    Parameters
-    ----------
-    rows : tuple of mapping of str to str
-        Measured steps, as rows of a table of runs.
-    before : Report
-        All rows, predicted with the system file from microbenchmarks.
-    calibration : Calibration or None
-        The machine calibrated to every other shape; None with a single shape, or without scipy.
-    fitted, left_out : Report or None
-        Rows used for the calibration and all others, predicted with the calibrated machine.
-    """
-
-    rows: tuple[Mapping[str, str], ...]
-    before: Report
-    calibration: Calibration | None = None
-    fitted: Report | None = None
-    left_out: Report | None = None
+    rows: tuple[Mapping[str, str], ...]  # measured steps, as rows of a table of runs
+    before: Report  # all rows, predicted with the system file from microbenchmarks
+    calibration: Calibration | None = None  # to every other shape; None with a single one, or without scipy
+    fitted: Report | None = None  # rows used for the calibration, predicted with the calibrated machine
+    left_out: Report | None = None  # all others, likewise
 
     @property
     def errors(self) -> dict[str, ErrorSummary | None]:
