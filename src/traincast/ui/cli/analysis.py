@@ -20,9 +20,7 @@ from traincast.ui.cli.app import (
     print_json,
     progress,
 )
-from traincast.ui.cli.app import (
-    question as question_option,
-)
+from traincast.ui.cli.app import question as question_option
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
 from traincast.ui.cli.options import (
     Assumed,

@@ -19,9 +19,7 @@ from traincast.ui.cli.app import (
     search_option,
     write_html,
 )
-from traincast.ui.cli.app import (
-    question as question_option,
-)
+from traincast.ui.cli.app import question as question_option
 from traincast.ui.cli.completion import names_of_frameworks, names_of_strategies
 from traincast.ui.cli.options import (
     NO_LOCKS,
@@ -162,13 +160,7 @@ def estimate(
 
 
 @app.command
-def memory(
-    model: ModelName,
-    /,
-    *,
-    question: PlanArguments,
-    json: Json = False,
-) -> None:
+def memory(model: ModelName, /, *, question: PlanArguments, json: Json = False) -> None:
     """Show the memory of every stage of the pipeline by component, and what to change where it does not fit.
 
     Without a global batch of the model or on the command line, as many micro-batches are taken as fill the

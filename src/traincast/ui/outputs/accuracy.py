@@ -33,8 +33,7 @@ class MeasureOutput(Result):
     """The machine as it was measured, or its training steps with `--step`."""
 
     steps: Annotated[
-        StepComparisonRecord | None,
-        Doc("with `--step`: training steps and their predictions", optional=True),
+        StepComparisonRecord | None, Doc("with `--step`: training steps and their predictions", optional=True)
     ]
     machine: Annotated[MeasuredMachine | None, INLINE]
     files: Annotated[list[str], Doc("files written: the machine file, or the table of runs, first")]
