@@ -11,7 +11,6 @@ ENDINGS = (".yaml", ".yml", ".json")
 
 
 def _names(kind: str) -> Iterable[str]:
-    """Return the names of a kind."""
     from traincast.catalog import load, software_stacks
 
     match kind:

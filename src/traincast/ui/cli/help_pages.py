@@ -145,7 +145,6 @@ class Manual:
 
 
 def _print_wrapped(console: "Console", text: str, indent: str = "") -> None:
-    """Print a paragraph, wrapped."""
     wrapped = textwrap.fill(text, _width(console), subsequent_indent=indent, break_on_hyphens=False)
     console.print(wrapped, markup=False, highlight=False)
 

@@ -91,7 +91,6 @@ class RunOptions:
         return load if len(load) > 1 else load[0]
 
     def _tokens(self) -> int | None:
-        """Return the tokens of the whole run, if given."""
         return None if self.tokens is None else parse_count(self.tokens, "--tokens", 1000)
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:

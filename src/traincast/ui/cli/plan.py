@@ -110,7 +110,6 @@ def plan(
 
 
 def _report_search(result: "Found", explanation: "Explanation", options: RunOptions, html: Path) -> None:
-    """Write the report on a search."""
     from traincast.ui.html import search_report
     from traincast.ui.text.plans import remarks
 

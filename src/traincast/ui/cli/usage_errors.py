@@ -48,7 +48,6 @@ def _arguments(error: CycloptsError) -> Iterable[Argument]:
 
 
 def _option_names(error: CycloptsError) -> list[str]:
-    """Return the options of the command that was typed."""
     return [name for argument in _arguments(error) for name in argument.names if name.startswith("--")]
 
 
@@ -59,7 +58,6 @@ def _suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def _unknown_options(error: CycloptsError) -> Iterator[str]:
-    """Yield a message for each unknown option."""
     known = _option_names(error)
     for word in error.unused_tokens or ():
         option = word.partition("=")[0]
@@ -68,7 +66,6 @@ def _unknown_options(error: CycloptsError) -> Iterator[str]:
 
 
 def _missing_arguments(error: MissingArgumentError) -> Iterator[str]:
-    """Yield a message for each required argument that is missing."""
     if error.argument is not None and error.argument.is_positional_only():
         yield f"{error.argument.name}: missing"
     given = {word.partition("=")[0] for word in error.root_input_tokens or ()}
@@ -78,7 +75,6 @@ def _missing_arguments(error: MissingArgumentError) -> Iterator[str]:
 
 
 def _allowed_values(error: CoercionError) -> str:
-    """Return which values an argument may have."""
     choices = error.argument.get_choices() if error.argument is not None else None
     if choices:
         return f"must be one of {', '.join(choices)}"

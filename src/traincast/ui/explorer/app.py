@@ -105,7 +105,6 @@ async def _answer_in_time(answer: Awaitable[StatusAndBody]) -> StatusAndBody:
 
 
 def _error_of(body: bytes) -> bytes:
-    """Return the error object in the body of an error response."""
     return json_bytes(json.loads(body)["error"])
 
 
@@ -164,7 +163,6 @@ async def answer(kind: str, request: Request) -> Response:
 
 
 def _canonical_text(content: Mapping[str, Any]) -> str:
-    """Return a request as canonical JSON."""
     return json.dumps(content, sort_keys=True)
 
 
@@ -175,17 +173,14 @@ def _response(status: int, body: bytes) -> Response:
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
-    """Return the response to a request that the server does not serve."""
     return Response(failure(error.detail), error.status_code, error.headers, JSON)
 
 
 async def _input_error(request: Request, error: InputError) -> Response:
-    """Return the response to invalid input."""
     return _response(422, failure(str(error), error.problems))
 
 
 async def _busy(request: Request, error: Busy) -> Response:
-    """Return the response while too many requests wait."""
     message = f"the server is busy: too many searches wait; try again in {RETRY_SECONDS} s"
     return _response(503, failure(message))
 

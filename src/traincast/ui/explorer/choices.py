@@ -48,7 +48,6 @@ def catalog() -> dict[str, Any]:
 
 
 def _components(kind: str) -> list[dict[str, str]]:
-    """Return the components of time or of memory."""
     columns = {name: info for name, info in COLUMNS.items() if info.kind == kind}
     return [{"name": name, "label": label(name), "meaning": info.meaning} for name, info in columns.items()]
 
@@ -99,7 +98,6 @@ def system_summary(system: System) -> dict[str, Any]:
 
 
 def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
-    """Return one figure with its slider range."""
     sizes = {f"network.{i}.size": tier.size for i, tier in enumerate(system.tiers)}
     value = float(sizes.get(path) or system.figures()[path])
     if issubclass(entry, Share):

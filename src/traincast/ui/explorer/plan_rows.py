@@ -66,7 +66,6 @@ def _rows_of_group(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, 
 
 
 def _label_and_knobs(plan: Plan) -> dict[str, Any]:
-    """Return the label of a plan, and its knobs for the next request."""
     return {"label": str(plan), "knobs": knobs_of(plan)}
 
 

@@ -54,7 +54,6 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
 
 
 def _search_arguments(case: ExplorerCase) -> dict[str, Any]:
-    """Return the keyword arguments of a search."""
     state = case.state
     arguments = {"gpus": state.gpus, "gbs": case.question.gbs}
     arguments |= {name: getattr(state, name) for name in SEARCH_ARGUMENTS if getattr(state, name) is not None}

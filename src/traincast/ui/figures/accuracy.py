@@ -12,19 +12,7 @@ from matplotlib.patches import Patch
 
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
-from traincast.ui.figures.style import (
-    BLACK,
-    COLOURS,
-    GREY,
-    PAGE,
-    SMALL,
-    component_legend,
-    component_style,
-    label,
-    log_axes,
-    small_ticks,
-    styled,
-)
+from traincast.ui.figures import style
 
 PARITY_BAND: Final = 0.1  # relative half-width in the parity plot
 MIN_CAUSE_DRAWN: Final = 0.002  # mean part of an error of any source
@@ -34,7 +22,7 @@ POINT: Final[dict[str, Any]] = {
 }  # fmt: skip
 
 
-@styled
+@style.styled
 def accuracy(
     measured: Floats, predicted: Floats, families: Sequence[str], moe: Bools, budgets: Budgets, title: str
 ) -> Figure:
@@ -45,37 +33,36 @@ def accuracy(
     """
     if not len(measured):
         raise InputError("parity plot", ["no run is predicted whose step time was measured"])
-    figure = Figure((PAGE, max(3.8, 1.8 + 0.12 * len(budgets))), layout="constrained")
+    figure = Figure((style.PAGE, max(3.8, 1.8 + 0.12 * len(budgets))), layout="constrained")
     left, right = figure.subplots(1, 2)
-    small_ticks(left, right)
+    style.small_ticks(left, right)
     _draw_parity(left, measured, predicted, np.array(families), moe)
     causes = _draw_budgets(right, budgets)
-    handles = component_legend(causes)
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=SMALL, columnspacing=1)
+    handles = style.component_legend(causes)
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=style.SMALL, columnspacing=1)
     figure.suptitle(title, fontsize=8)
     return figure
 
 
 def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Any, moe: Bools) -> None:
-    """Draw the left panel: predicted against measured."""
     times = np.concatenate((measured, predicted))
     diagonal = np.array([times.min() / 1.5, times.max() * 1.5])
     low, high = diagonal * (1 - PARITY_BAND), diagonal * (1 + PARITY_BAND)
-    ax.fill_between(diagonal, low, high, color=GREY, alpha=0.25, linewidth=0)
-    ax.plot(diagonal, diagonal, color=BLACK, linewidth=0.6)
-    handles: list[Any] = [Patch(color=GREY, alpha=0.25, label=f"± {PARITY_BAND:.0%}")]
-    for family, colour in zip(dict.fromkeys(families.tolist()), cycle(COLOURS), strict=False):
+    ax.fill_between(diagonal, low, high, color=style.GREY, alpha=0.25, linewidth=0)
+    ax.plot(diagonal, diagonal, color=style.BLACK, linewidth=0.6)
+    handles: list[Any] = [Patch(color=style.GREY, alpha=0.25, label=f"± {PARITY_BAND:.0%}")]
+    for family, colour in zip(dict.fromkeys(families.tolist()), cycle(style.COLOURS), strict=False):
         for selected, marker in ((~moe, "o"), (moe, "^")):
             rows = selected & (families == family)
             ax.plot(measured[rows], predicted[rows], marker=marker, color=colour, **POINT)
         handles.append(Line2D([], [], color=colour, marker="o", linestyle="", label=family))
     if moe.any():
-        handles.append(Line2D([], [], color=GREY, marker="^", linestyle="", label="with experts"))
+        handles.append(Line2D([], [], color=style.GREY, marker="^", linestyle="", label="with experts"))
     ax.set(xlim=diagonal, ylim=diagonal, aspect="equal")
-    log_axes(ax)
-    ax.set_xlabel(f"Measured {label('step_seconds').lower()}")
-    ax.set_ylabel(f"Predicted {label('step_seconds').lower()}")
-    ax.legend(handles=handles, loc="upper left", fontsize=SMALL, handletextpad=0.3, labelspacing=0.3)
+    style.log_axes(ax)
+    ax.set_xlabel(f"Measured {style.label('step_seconds').lower()}")
+    ax.set_ylabel(f"Predicted {style.label('step_seconds').lower()}")
+    ax.legend(handles=handles, loc="upper left", fontsize=style.SMALL, handletextpad=0.3, labelspacing=0.3)
 
 
 def _draw_budgets(ax: Axes, budgets: Budgets) -> list[str]:
@@ -88,12 +75,12 @@ def _draw_budgets(ax: Axes, budgets: Budgets) -> list[str]:
         ends = zeros
         for name in drawn:
             size = np.maximum(sign * sizes[name], 0)
-            ax.barh(places, sign * size, 0.7, left=sign * ends, **component_style(name))
+            ax.barh(places, sign * size, 0.7, left=sign * ends, **style.component_style(name))
             ends = ends + size
     unexplained = np.array([100 * budget[3] for budget in budgets])
-    ax.errorbar(zeros, places, xerr=unexplained, fmt="none", ecolor=BLACK, elinewidth=0.7, capsize=1.5)
-    ax.axvline(0, color=BLACK, linewidth=0.6)
-    ax.set_yticks(places, [f"{source} ({rows})" for source, rows, _, _ in budgets], fontsize=SMALL)
+    ax.errorbar(zeros, places, xerr=unexplained, fmt="none", ecolor=style.BLACK, elinewidth=0.7, capsize=1.5)
+    ax.axvline(0, color=style.BLACK, linewidth=0.6)
+    ax.set_yticks(places, [f"{source} ({rows})" for source, rows, _, _ in budgets], fontsize=style.SMALL)
     ax.set_ylim(-0.7, len(budgets) - 0.3)
     unexplained_text = "lines: mean error that no part explains"
     ax.set_xlabel(f"Points of the mean error that go with a part [%];\n{unexplained_text}")

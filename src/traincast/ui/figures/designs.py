@@ -17,13 +17,13 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.system import System
 from traincast.step.estimate import Estimates, estimate
 from traincast.step.placement import placements
-from traincast.ui.figures.style import BLUE, COLUMN, in_unit, label, log_axes, note, panels, styled, unit_of
+from traincast.ui.figures import style
 
 BASE_PLAN: Final = Plan(tp=8)
 STAGES_TRIED: Final = tuple(1 << power for power in range(8))
 
 
-@styled
+@style.styled
 def design_space(
     model: Model,
     system: System,
@@ -43,22 +43,24 @@ def design_space(
     if not columns:
         problem = "no number of pipeline stages gives a plan that meets the rules"
         raise InputError("design space", [f"{base} on {gpus:,} GPUs: {problem}"])
-    figure, (ax,) = panels(1, width=max(COLUMN + 0.7, 1.2 + 0.5 * len(columns)), height=3.6)
+    figure, (ax,) = style.panels(1, width=max(style.COLUMN + 0.7, 1.2 + 0.5 * len(columns)), height=3.6)
     ticks = []
     for place, est in enumerate(columns):
         _draw_placements(ax, place, est)
-        memory = np.max(in_unit("memory_bytes", est.memory_bytes))  # the same for every placement
+        memory = np.max(style.in_unit("memory_bytes", est.memory_bytes))  # the same for every placement
         ticks.append(f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{memory:.0f}")
     ax.margins(x=0.06, y=0.25)
-    log_axes(ax, "y")
+    style.log_axes(ax, "y")
     ax.grid(True, axis="y")
-    ax.set_ylabel(label("step_seconds"))
+    ax.set_ylabel(style.label("step_seconds"))
     ax.set_xticks(range(len(columns)), ticks)
-    rows = f"pp\ndp\nmemory [{unit_of('memory_bytes')[0]}]"
-    note(ax, rows, (0, 0), (-4, -7), xycoords="axes fraction", fontsize=7, ha="right", va="top")
-    ax.set_xlabel(f"{label('pp')}, {label('dp').lower()},\n{label('memory_bytes', '').lower()}")
+    rows = f"pp\ndp\nmemory [{style.unit_of('memory_bytes')[0]}]"
+    style.note(ax, rows, (0, 0), (-4, -7), xycoords="axes fraction", fontsize=7, ha="right", va="top")
+    ax.set_xlabel(
+        f"{style.label('pp')}, {style.label('dp').lower()},\n{style.label('memory_bytes', '').lower()}"
+    )
     figure.suptitle(f"{model.title} on {gpus:,} × {system.name}, {base}", fontsize=7.5)
-    dot: dict[str, Any] = {"marker": "o", "linestyle": "", "color": BLUE}
+    dot: dict[str, Any] = {"marker": "o", "linestyle": "", "color": style.BLUE}
     hollow = Line2D([], [], label="does not fit", markerfacecolor="white", **dot)
     handles = [Line2D([], [], label="a placement", **dot), hollow]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
@@ -67,15 +69,15 @@ def design_space(
 
 def _draw_placements(ax: Axes, place: int, est: Estimates) -> None:
     """Draw the times of all placements of a plan above each other, the best one labelled."""
-    seconds = np.atleast_1d(in_unit("step_seconds", np.asarray(est.step_seconds)))
+    seconds = np.atleast_1d(style.in_unit("step_seconds", np.asarray(est.step_seconds)))
     ends = [seconds.min(), seconds.max()]
-    ax.plot([place] * 2, ends, color=BLUE, linewidth=4, alpha=0.25, solid_capstyle="butt")
-    face = BLUE if np.all(est.fits) else "white"
-    ax.plot([place] * len(seconds), seconds, "o", color=BLUE, markerfacecolor=face, zorder=3)
+    ax.plot([place] * 2, ends, color=style.BLUE, linewidth=4, alpha=0.25, solid_capstyle="butt")
+    face = style.BLUE if np.all(est.fits) else "white"
+    ax.plot([place] * len(seconds), seconds, "o", color=style.BLUE, markerfacecolor=face, zorder=3)
     plan = est.plan.take(int(np.argmin(seconds)))
     fast = {axis: getattr(plan, f"fast_{axis}") for axis in STRATEGIES[plan.strategy].axes}
     text = "\n".join(f"{axis} {members:.0f}" for axis, members in fast.items() if members > 1)
-    note(ax, text, (place, seconds.min()), (0, -4), ha="center", va="top", linespacing=0.95)
+    style.note(ax, text, (place, seconds.min()), (0, -4), ha="center", va="top", linespacing=0.95)
 
 
 def _plans(system: System, gpus: int, base: Plan, stages: Sequence[int]) -> Iterator[Plans]:

@@ -71,7 +71,6 @@ def draw_study(
 
 
 def _rows_with(path: Path, frame: pl.DataFrame, name: str, value: str | int) -> pl.DataFrame:
-    """Return the rows with one value of a column."""
     known = unique(frame, name)
     if value not in known:
         raise InputError(str(path), [f"{name} = {value!r}: must be one of {', '.join(map(str, known))}"])
@@ -79,7 +78,6 @@ def _rows_with(path: Path, frame: pl.DataFrame, name: str, value: str | int) -> 
 
 
 def _first_field(path: Path, results: Results, axis: int) -> str:
-    """Return the first field of a study's axis."""
     axes = results.metadata["study"]["vary"]
     if axis >= len(axes):
         problem = f"varies {len(axes)} axes; a contour needs two: give --x and --y of a study that has them"

@@ -10,50 +10,38 @@ from matplotlib.lines import Line2D
 
 from traincast.analysis.training_limits import Limits
 from traincast.core.quantities import Floats
-from traincast.ui.figures.style import (
-    BLACK,
-    BLUE,
-    GREY,
-    ORANGE,
-    SKY,
-    label,
-    log_axes,
-    note,
-    panels,
-    power,
-    styled,
-)
+from traincast.ui.figures import style
 
 FIGURE_WIDTH, FIGURE_HEIGHT = 4.6, 3.2  # of a figure [inch]
 BINDING_STYLES: Final = {  # what binds → colour and marker
-    "FLOP": (BLUE, "o"),
-    "memory": (SKY, "^"),
-    "network": (ORANGE, "s"),
+    "FLOP": (style.BLUE, "o"),
+    "memory": (style.SKY, "^"),
+    "network": (style.ORANGE, "s"),
 }
 
 
-@styled
+@style.styled
 def utilisation_by_cluster(limits: Limits) -> Figure:
     """Draw utilisation with a layer's best sharding against the number of accelerators, and what binds."""
     d_in, d_out = limits.layer
     clusters = limits.clusters
     gpus, utilisation = np.asarray(clusters.gpus), np.asarray(clusters.utilisation)
     figure, ax = _utilisation_figure(limits, gpus, utilisation, clusters.binds)
-    ax.set_xlabel(label("gpus"))
+    ax.set_xlabel(style.label("gpus"))
     ax.set_title(f"{limits.device.name}: layer of {d_in:,} × {d_out:,}, {limits.tokens:,} tokens")
     return figure
 
 
-@styled
+@style.styled
 def utilisation_by_compute(limits: Limits) -> Figure:
     """Draw utilisation against the training compute of runs of a fixed length, and where it halves."""
     runs = limits.training
     figure, ax = _utilisation_figure(limits, runs.flops, runs.utilisation, runs.binds)
     for at, word in ((limits.halves, "halves"), (limits.collapses, "collapses")):
         if at is not None:
-            ax.axvline(at, color=GREY, linestyle="--", linewidth=0.7)
+            ax.axvline(at, color=style.GREY, linestyle="--", linewidth=0.7)
             place = ("data", "axes fraction")
-            note(ax, f"{word}\n{power(at, 1)}", (at, 0.99), (2, 0), xycoords=place, va="top")
+            style.note(ax, f"{word}\n{style.power(at, 1)}", (at, 0.99), (2, 0), xycoords=place, va="top")
     ax.set_xlabel(f"Training compute in {runs.days:.0f} days [FLOP]")
     ax.set_title(f"{limits.device.name}, {limits.device.network_bandwidth / 1e9:g} GB/s of network")
     return figure
@@ -63,16 +51,16 @@ def _utilisation_figure(
     limits: Limits, x: Floats, utilisation: Floats, binds: Sequence[str | None]
 ) -> tuple[Figure, Axes]:
     """Draw utilisation, with a marker for what binds at each point, and the legend."""
-    figure, (ax,) = panels(1, FIGURE_WIDTH, FIGURE_HEIGHT)
-    ax.plot(x, utilisation, color=BLACK, linewidth=0.8)
+    figure, (ax,) = style.panels(1, FIGURE_WIDTH, FIGURE_HEIGHT)
+    ax.plot(x, utilisation, color=style.BLACK, linewidth=0.8)
     handles = []
     for name, (colour, marker) in BINDING_STYLES.items():
         selected = np.array([resource == name for resource in binds])
         ax.plot(x[selected], utilisation[selected], color=colour, marker=marker, linestyle="")
         handles.append(Line2D([], [], color=colour, marker=marker, linestyle="", label=name))
-    ax.axhline(limits.largest, color=GREY, linestyle=":")
-    handles.append(Line2D([], [], color=GREY, linestyle=":", label="sustained peak"))
-    log_axes(ax, "x")
+    ax.axhline(limits.largest, color=style.GREY, linestyle=":")
+    handles.append(Line2D([], [], color=style.GREY, linestyle=":", label="sustained peak"))
+    style.log_axes(ax, "x")
     ax.set_ylim(0, 1)
     ax.set_ylabel("Utilisation of the dense peak")
     ax.grid(True)

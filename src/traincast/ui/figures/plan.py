@@ -21,104 +21,85 @@ from traincast.planner.misfit import MIN_CHANGE_REPORTED
 from traincast.planner.misfit import label as component_name
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, estimate, require_one_plan
-from traincast.ui.figures.style import (
-    BLACK,
-    BLUE,
-    COLUMN,
-    GREY,
-    ORANGE,
-    PAGE,
-    SMALL,
-    VERMILION,
-    WHITE_BOX,
-    component_legend,
-    component_style,
-    in_unit,
-    label,
-    label_points,
-    log_axes,
-    note,
-    panels,
-    stacked_bars,
-    styled,
-    unit_of,
-)
+from traincast.ui.figures import style
 
 MIN_SHARE_DRAWN: Final = 5e-4  # smaller components are not drawn
 RELATIVE_CHANGE: Final = 0.1  # of each hardware figure
 MAX_NAME_CHARACTERS: Final = 24  # of a network tier beside an axis
 MAX_OPERATIONS_LABELLED: Final = 8  # in a roofline
 DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
-UNIT_COLOURS: Final = {"matrix": BLUE, "vector": ORANGE}
+UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
 MATRIX: Final = "accelerator.matrix_flops"
 BANDWIDTH: Final = "accelerator.hbm_bandwidth"
-POINT: Final[dict[str, Any]] = {"linestyle": "", "marker": ".", "color": GREY, "markersize": 3}
+POINT: Final[dict[str, Any]] = {"linestyle": "", "marker": ".", "color": style.GREY, "markersize": 3}
 TORNADO_BARS: Final[tuple[tuple[float, str, dict[str, Any]], ...]] = (  # place, meaning, look
     (0.2, "plan fixed", {}),
     (-0.2, "plan re-optimised", {"hatch": "/////", "alpha": 0.75}),
 )
 
 
-@styled
+@style.styled
 def memory_waterfall(est: Estimate) -> Figure:
     """Draw the memory of the fullest rank of one plan as a waterfall of components, against capacity."""
     require_one_plan(est, "memory waterfall")
-    memory = {name: float(in_unit(name, value)) for name, value in est.memory.items() if value > 0}
-    total = float(in_unit("memory_bytes", est.memory_bytes))
-    figure, (ax,) = panels(1, width=max(COLUMN, 0.64 * (len(memory) + 1)))
+    memory = {name: float(style.in_unit(name, value)) for name, value in est.memory.items() if value > 0}
+    total = float(style.in_unit("memory_bytes", est.memory_bytes))
+    figure, (ax,) = style.panels(1, width=max(style.COLUMN, 0.64 * (len(memory) + 1)))
     for place, (name, size, under) in enumerate(_with_offsets(memory)):
-        ax.bar(place, size, bottom=under, width=0.7, **component_style(name))
-        ax.plot([place + 0.35, place + 0.65], [under + size] * 2, color=GREY, linewidth=0.6)
-        note(ax, f"{size:.1f}", (place, under + size), (0, 2.5), ha="center", bbox=WHITE_BOX)
-    ax.bar(len(memory), total, color=GREY, width=0.7)
-    note(ax, f"{total:.1f}", (len(memory), total), (0, 2.5), ha="center", bbox=WHITE_BOX)
+        ax.bar(place, size, bottom=under, width=0.7, **style.component_style(name))
+        ax.plot([place + 0.35, place + 0.65], [under + size] * 2, color=style.GREY, linewidth=0.6)
+        style.note(ax, f"{size:.1f}", (place, under + size), (0, 2.5), ha="center", bbox=style.WHITE_BOX)
+    ax.bar(len(memory), total, color=style.GREY, width=0.7)
+    style.note(ax, f"{total:.1f}", (len(memory), total), (0, 2.5), ha="center", bbox=style.WHITE_BOX)
     _draw_capacity(ax, est)
     figure.legend(loc="outside lower center")
     ax.set_xticks(range(len(memory) + 1), [*memory, "total"])
-    ax.set_ylabel(label("memory_bytes"))
-    ax.set_title(f"{est.model.title} on {est.system.name}\n{est.plan}", fontsize=SMALL)
+    ax.set_ylabel(style.label("memory_bytes"))
+    ax.set_title(f"{est.model.title} on {est.system.name}\n{est.plan}", fontsize=style.SMALL)
     return figure
 
 
-@styled
+@style.styled
 def stage_memory(est: Estimate) -> Figure:
     """Draw the memory of every pipeline stage of one plan by component, against capacity."""
     require_one_plan(est, "memory of stages")
     stages = [stage["memory_by_component_bytes"] for stage in est.devices()]
-    memory = {name: np.array([float(in_unit(name, stage[name])) for stage in stages]) for name in stages[0]}
+    memory = {
+        name: np.array([float(style.in_unit(name, stage[name])) for stage in stages]) for name in stages[0]
+    }
     memory = {name: sizes for name, sizes in memory.items() if sizes.any()}
-    figure, (ax,) = panels(1, width=min(PAGE, COLUMN + 0.12 * len(stages)), height=3.2)
-    stacked_bars(ax, memory, width=0.75)
+    figure, (ax,) = style.panels(1, width=min(style.PAGE, style.COLUMN + 0.12 * len(stages)), height=3.2)
+    style.stacked_bars(ax, memory, width=0.75)
     _draw_capacity(ax, est)
     ax.set_xlabel("Pipeline stage, from the first")
-    ax.set_ylabel(label("memory_bytes"))
+    ax.set_ylabel(style.label("memory_bytes"))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles = [*ax.get_lines(), *component_legend([*memory][::-1])]
+    handles = [*ax.get_lines(), *style.component_legend([*memory][::-1])]
     figure.legend(handles=handles, loc="outside right center")
     return figure
 
 
-@styled
+@style.styled
 def time_waterfall(est: Estimate) -> Figure:
     """Draw the time of a step of one plan as a waterfall of components."""
     require_one_plan(est, "time waterfall")
     total = float(est.step_seconds)
     spent = {name: float(value) for name, value in est.breakdown.items() if value > MIN_SHARE_DRAWN * total}
     low, high = (total, total) if est.interval is None else (float(end) for end in est.interval)
-    figure, (ax,) = panels(1, width=COLUMN + 1.2, height=0.7 + 0.24 * len(spent))
+    figure, (ax,) = style.panels(1, width=style.COLUMN + 1.2, height=0.7 + 0.24 * len(spent))
     for place, (name, size, before) in enumerate(_with_offsets(spent)):
-        ax.barh(place, size, left=before, height=0.7, **component_style(name))
-        ax.plot([before + size] * 2, [place + 0.35, place + 0.65], color=GREY, linewidth=0.6)
-        note(ax, f"{seconds(size)}, {size / total:.1%}", (before + size, place), (3, 0), va="center")
-    ax.barh(len(spent), total, color=GREY, height=0.7)
-    note(ax, seconds(total), (high, len(spent)), (5, 0), va="center")
+        ax.barh(place, size, left=before, height=0.7, **style.component_style(name))
+        ax.plot([before + size] * 2, [place + 0.35, place + 0.65], color=style.GREY, linewidth=0.6)
+        style.note(ax, f"{seconds(size)}, {size / total:.1%}", (before + size, place), (3, 0), va="center")
+    ax.barh(len(spent), total, color=style.GREY, height=0.7)
+    style.note(ax, seconds(total), (high, len(spent)), (5, 0), va="center")
     if est.interval is not None:
         ends = [[total - low], [high - total]]
-        ax.errorbar(total, len(spent), xerr=ends, color=BLACK, elinewidth=0.8, capsize=2)
+        ax.errorbar(total, len(spent), xerr=ends, color=style.BLACK, elinewidth=0.8, capsize=2)
     ax.set_yticks(range(len(spent) + 1), [*map(component_name, spent), "step"])
     ax.invert_yaxis()
     ax.set_xlim(0, max(total * 1.25, high * 1.15))
-    ax.set_xlabel(label("step_seconds"))
+    ax.set_xlabel(style.label("step_seconds"))
     return figure
 
 
@@ -132,16 +113,16 @@ def _with_offsets(parts: Mapping[str, float]) -> Iterator[tuple[str, float, floa
 
 def _draw_capacity(ax: Axes, est: Estimate) -> None:
     """Draw a line at the accelerator's memory capacity, and fit the axis to it."""
-    capacity = float(in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
-    total = float(in_unit("memory_bytes", est.memory_bytes))
-    unit = unit_of("memory_bytes")[0]
+    capacity = float(style.in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
+    total = float(style.in_unit("memory_bytes", est.memory_bytes))
+    unit = style.unit_of("memory_bytes")[0]
     shortfall = "" if est.fits else f": {total - capacity:.1f} {unit} too little"
-    colour, text = BLACK if est.fits else VERMILION, f"capacity {capacity:.1f} {unit}{shortfall}"
+    colour, text = style.BLACK if est.fits else style.VERMILION, f"capacity {capacity:.1f} {unit}{shortfall}"
     ax.axhline(capacity, color=colour, linestyle="--", linewidth=0.9, label=text)
     ax.set_ylim(0, max(capacity, total) * 1.12)
 
 
-@styled
+@style.styled
 def roofline(est: Estimate) -> Figure:
     """Draw the operations of one plan's layer under the roofline; the longest are named, area is time.
 
@@ -156,8 +137,8 @@ def roofline(est: Estimate) -> Figure:
 
     matrix, seconds = column("matrix_flops"), column("compute_seconds") + column("memory_seconds")
     flops = matrix + column("vector_flops")
-    intensity, achieved = flops / column("bytes"), in_unit(MATRIX, flops / seconds)
-    figure, (ax,) = panels(1, width=COLUMN + 1.2, height=3.4)
+    intensity, achieved = flops / column("bytes"), style.in_unit(MATRIX, flops / seconds)
+    figure, (ax,) = style.panels(1, width=style.COLUMN + 1.2, height=3.4)
     area, colours = 8 + 120 * seconds / seconds.max(), np.where(matrix > 0, *UNIT_COLOURS.values())
     ways = np.array([way for _, way in passes])
     for way, marker in DIRECTION_MARKERS.items():
@@ -166,8 +147,8 @@ def roofline(est: Estimate) -> Figure:
         ax.scatter(intensity[rows], achieved[rows], area[rows], colours[rows], **look)
     _draw_roofs(ax, est.system.accelerator, intensity, achieved)
     ax.set_xlabel("Arithmetic intensity [FLOP/byte]")
-    ax.set_ylabel(f"Achieved [{unit_of(MATRIX)[0]}]")
-    ax.set_title(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=SMALL)
+    ax.set_ylabel(f"Achieved [{style.unit_of(MATRIX)[0]}]")
+    ax.set_title(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=style.SMALL)
     handles = [
         Line2D([], [], color=colour, marker=marker, linestyle="", label=f"{unit}, {way}")
         for (unit, colour), (way, marker) in product(UNIT_COLOURS.items(), DIRECTION_MARKERS.items())
@@ -178,7 +159,7 @@ def roofline(est: Estimate) -> Figure:
     for i in np.argsort(-seconds, kind="stable").tolist():
         longest.setdefault(passes[i][0]["operation"], i)
     named = dict(list(longest.items())[:MAX_OPERATIONS_LABELLED])
-    label_points(ax, [(intensity[i], achieved[i]) for i in named.values()], list(named))
+    style.label_points(ax, [(intensity[i], achieved[i]) for i in named.values()], list(named))
     return figure
 
 
@@ -190,29 +171,29 @@ def _draw_roofs(ax: Axes, chip: Accelerator, intensity: Floats, achieved: Floats
     roofs = (("matrix", matrix, low, "-"), ("vector", vector, vector / bandwidth, "--"))
     for name, peak, start, dash in roofs:
         x = np.array([start, peak / bandwidth, high])
-        y = in_unit(MATRIX, np.minimum(x * bandwidth, peak))
-        ax.plot(x, y, color=BLACK, linestyle=dash, linewidth=0.9)
-        text = f"{name} units\n{y[-1]:,.0f} {unit_of(MATRIX)[0]}"
-        note(ax, text, (high, y[-1]), (3, 0), va="center")
-    ax.set(xlim=(low, high), ylim=(achieved.min() / 3, in_unit(MATRIX, matrix) * 3))
-    log_axes(ax)
-    text = f"HBM, {in_unit(BANDWIDTH, bandwidth):,.0f} {unit_of(BANDWIDTH)[0]}"
-    at = (low * 1.4, in_unit(MATRIX, low * 1.4 * bandwidth))
-    note(ax, text, at, (-3, 3), rotation=45, rotation_mode="anchor", transform_rotates_text=True)
+        y = style.in_unit(MATRIX, np.minimum(x * bandwidth, peak))
+        ax.plot(x, y, color=style.BLACK, linestyle=dash, linewidth=0.9)
+        text = f"{name} units\n{y[-1]:,.0f} {style.unit_of(MATRIX)[0]}"
+        style.note(ax, text, (high, y[-1]), (3, 0), va="center")
+    ax.set(xlim=(low, high), ylim=(achieved.min() / 3, style.in_unit(MATRIX, matrix) * 3))
+    style.log_axes(ax)
+    text = f"HBM, {style.in_unit(BANDWIDTH, bandwidth):,.0f} {style.unit_of(BANDWIDTH)[0]}"
+    at = (low * 1.4, style.in_unit(MATRIX, low * 1.4 * bandwidth))
+    style.note(ax, text, at, (-3, 3), rotation=45, rotation_mode="anchor", transform_rotates_text=True)
 
 
-@styled
+@style.styled
 def pareto(result: Found) -> Figure:
     """Draw time against memory of all layouts that fit, with the Pareto front and the fastest plan.
 
     A point is a layout with its best placement.
     """
-    figure, (ax,) = panels(1, width=COLUMN + 1.0, height=3.2)
-    capacity = float(in_unit("memory_bytes", result.system.accelerator.hbm_bytes))
+    figure, (ax,) = style.panels(1, width=style.COLUMN + 1.0, height=3.2)
+    capacity = float(style.in_unit("memory_bytes", result.system.accelerator.hbm_bytes))
     for outcome in result.outcomes:
-        memory = in_unit("memory_bytes", outcome.memory)
+        memory = style.in_unit("memory_bytes", outcome.memory)
         ax.plot(memory, outcome.least_seconds, **POINT, alpha=0.5, markeredgewidth=0, rasterized=True)
-    ax.axvline(capacity, color=BLACK, linestyle="--", linewidth=0.9, label="capacity")
+    ax.axvline(capacity, color=style.BLACK, linestyle="--", linewidth=0.9, label="capacity")
     if result.best is None:
         text = f"none of {result.candidates:,} candidates fits"
         ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", fontsize=7)
@@ -220,28 +201,27 @@ def pareto(result: Found) -> Figure:
         ax.set_yticks([])
     else:
         front = [
-            (float(in_unit("memory_bytes", est.memory_bytes)), float(est.step_seconds))
+            (float(style.in_unit("memory_bytes", est.memory_bytes)), float(est.step_seconds))
             for _, est in result.pareto()
         ]
         front_label = f"Pareto front, {len(front)} plans"
-        ax.plot(*zip(*front, strict=True), "o-", color=BLUE, drawstyle="steps-pre", label=front_label)
-        star: dict[str, Any] = {"color": VERMILION, "markersize": 9, "markeredgecolor": "white"}
+        ax.plot(*zip(*front, strict=True), "o-", color=style.BLUE, drawstyle="steps-pre", label=front_label)
+        star: dict[str, Any] = {"color": style.VERMILION, "markersize": 9, "markeredgecolor": "white"}
         ax.plot(*front[0], "*", **star, label=str(result.best[0]))
-        log_axes(ax, "y")
+        style.log_axes(ax, "y")
     ax.plot([], [], **POINT, label=f"{result.feasible:,} of {result.candidates:,} candidates fit")
-    ax.set_xlabel(label("memory_bytes"))
-    ax.set_ylabel(label("step_seconds"))
+    ax.set_xlabel(style.label("memory_bytes"))
+    ax.set_ylabel(style.label("step_seconds"))
     ax.set_title(_title(result))
     figure.legend(loc="outside lower center", ncols=1)
     return figure
 
 
 def _title(result: Found) -> str:
-    """Return model, number of GPUs and system of a search."""
     return f"{result.model.title} on {result.gpus:,} × {result.system.name}"
 
 
-@styled
+@style.styled
 def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     """Draw the change of step time for each hardware figure 10 % less and more, plan fixed and re-optimised.
 
@@ -255,9 +235,9 @@ def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     largest_change = np.abs(changes).max(axis=(0, 2))
     left_out = min(np.sum(largest_change < 100 * least), len(largest_change) - 1)
     order = np.argsort(largest_change, kind="stable")[left_out:]
-    figure, (ax,) = panels(1, width=5.2, height=0.9 + 0.27 * len(order))
+    figure, (ax,) = style.panels(1, width=5.2, height=0.9 + 0.27 * len(order))
     for (shift, meaning, look), row in zip(TORNADO_BARS, changes[:, order], strict=True):
-        for change, colour, sign in zip(row.T, (ORANGE, BLUE), "−+", strict=True):
+        for change, colour, sign in zip(row.T, (style.ORANGE, style.BLUE), "−+", strict=True):
             bar_label = f"{sign}{100 * RELATIVE_CHANGE:.0f} %, {meaning}"
             _draw_bars(
                 ax,
@@ -267,10 +247,10 @@ def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
                 label=bar_label,
                 **look,
             )
-    ax.axvline(0, color=BLACK, linewidth=0.6)
+    ax.axvline(0, color=style.BLACK, linewidth=0.6)
     ax.set_yticks(range(len(order)), [_figure_title(result.system, paths[i]) for i in order])
     left_out_text = f"\n{left_out} more: below {least:.2%}" if left_out else ""
-    ax.set_xlabel(f"{label('step_seconds', '')},\nchange [%]{left_out_text}")
+    ax.set_xlabel(f"{style.label('step_seconds', '')},\nchange [%]{left_out_text}")
     ax.grid(True, axis="x")
     figure.suptitle(f"{_title(result)}\n{result.best[0]}", fontsize=7)
     figure.legend(loc="outside lower center", ncols=2)
@@ -281,7 +261,7 @@ def _draw_bars(ax: Axes, places: Floats, change: Floats, **look: Any) -> None:
     """Draw bars of a tornado; infinite ones are labelled as not fitting."""
     ax.barh(places, np.where(np.isinf(change), 0, change), 0.38, edgecolor="white", linewidth=0, **look)
     for place in places[np.isinf(change)]:
-        ax.text(0, place, " does not fit", fontsize=SMALL, va="center", color=look["color"])
+        ax.text(0, place, " does not fit", fontsize=style.SMALL, va="center", color=look["color"])
 
 
 def _changed_seconds(result: Found, paths: list[str]) -> Floats:
@@ -311,7 +291,7 @@ def _best_seconds(result: Found, machines: System, outcome: StrategyResult) -> F
 def _figure_title(system: System, path: str) -> str:
     """Return the name of a hardware figure, with its network tier if it has one."""
     part, _, number = path.rpartition(".")[0].partition(".")
-    name = label(path, "")
+    name = style.label(path, "")
     if part != "network":
         return name
     tier = system.tiers[int(number)].name

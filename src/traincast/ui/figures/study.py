@@ -21,31 +21,7 @@ from traincast.core.knobs import STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
 from traincast.core.system import System
-from traincast.ui.figures.style import (
-    BLACK,
-    COLOURS,
-    COLUMN,
-    DASHES,
-    GREY,
-    INFEASIBLE,
-    MARKERS,
-    PAGE,
-    SMALL,
-    WHITE_BOX,
-    component_legend,
-    hatched,
-    in_unit,
-    label,
-    log_axes,
-    note,
-    panels,
-    plain_ticks,
-    round_ticks,
-    small_ticks,
-    stacked_bars,
-    styled,
-    unit_of,
-)
+from traincast.ui.figures import style
 
 VALUE_COLUMNS: Final = {  # what scales → its column
     "training_days": "training_days",
@@ -85,7 +61,7 @@ def best_rows(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
     return rows
 
 
-@styled
+@style.styled
 def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
     """Draw length of training, or throughput of a GPU, against the number of GPUs (study 1 of the paper).
 
@@ -100,26 +76,26 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
         raise InputError("strong scaling", [f"no plan fits, or {column} is not known of any"])
     systems = {name: _split_name(name) for name in unique(rows, "system")}
     accelerators, domains = (list(dict.fromkeys(part)) for part in zip(*systems.values(), strict=True))
-    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(accelerators)}
-    markers = {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(domains)}
-    dashes = dict(zip(unique(rows, "strategy"), DASHES, strict=False))
+    colours = {name: style.COLOURS[i % len(style.COLOURS)] for i, name in enumerate(accelerators)}
+    markers = {name: style.MARKERS[i % len(style.MARKERS)] for i, name in enumerate(domains)}
+    dashes = dict(zip(unique(rows, "strategy"), style.DASHES, strict=False))
     models = unique(rows, "model")
-    figure, axes = panels(len(models), height=3.5)
+    figure, axes = style.panels(len(models), height=3.5)
     for ax, model in zip(axes, models, strict=True):
         model_rows = rows.filter(pl.col("model") == model)
-        size, title, y_label = in_unit(column, 1.0), model, label(column)
+        size, title, y_label = style.in_unit(column, 1.0), model, style.label(column)
         if value == "throughput":
-            (size, title), y_label = _normalisation(model_rows), f"{label(column, '')}, normalised"
+            (size, title), y_label = _normalisation(model_rows), f"{style.label(column, '')}, normalised"
         for (system, (chip, domain)), strategy in product(systems.items(), dashes):
             line = model_rows.filter(pl.col("system") == system, pl.col("strategy") == strategy).sort("gpus")
             look = {"color": colours[chip], "marker": markers[domain], "linestyle": dashes[strategy]}
             ax.plot(line["gpus"], line[column] * size, label=f"{system} {strategy}", alpha=0.85, **look)
-        log_axes(ax)
+        style.log_axes(ax)
         gpus = sorted(unique(model_rows, "gpus"))
         ticks = gpus[:: -(len(gpus) // -8)]
-        plain_ticks(ax.xaxis, ticks, ticks)
+        style.plain_ticks(ax.xaxis, ticks, ticks)
         ax.grid(True)
-        ax.set(title=title, xlabel=label("gpus"), ylabel=y_label)
+        ax.set(title=title, xlabel=style.label("gpus"), ylabel=y_label)
     _legend(figure, colours, markers, dashes)
     return figure
 
@@ -143,13 +119,13 @@ def _legend(
 ) -> None:
     """Draw the legend of colours, markers and line styles in three groups below the panels."""
     colours = [Line2D([], [], color=colour, label=name) for name, colour in chip_colours.items()]
-    marker_style: dict[str, Any] = {"color": BLACK, "linestyle": ""}
+    marker_style: dict[str, Any] = {"color": style.BLACK, "linestyle": ""}
     markers = [
         Line2D([], [], marker=marker, label=f"domain of {size}", **marker_style)
         for size, marker in domain_markers.items()
         if size
     ]
-    lines = [Line2D([], [], color=BLACK, linestyle=dash, label=name) for name, dash in dashes.items()]
+    lines = [Line2D([], [], color=style.BLACK, linestyle=dash, label=name) for name, dash in dashes.items()]
     groups = [group for group in (colours, markers, lines) if group]
     rows = max(map(len, groups))
     blank = Line2D([], [], linestyle="", label=" ")
@@ -157,7 +133,7 @@ def _legend(
     figure.legend(handles=handles, ncols=len(groups), loc="outside lower center")
 
 
-@styled
+@style.styled
 def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     """Draw the optimal plan, its memory and its time on each number of GPUs (arXiv 2410.00273, study 2).
 
@@ -169,23 +145,23 @@ def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
     if infeasible.all():
         raise InputError("optima", ["no plan fits"])
     knobs = [axis for axis in STRATEGIES[rows["strategy"][0]].axes if axis in rows.columns]
-    figure = Figure((PAGE, 5.6), layout="constrained")
+    figure = Figure((style.PAGE, 5.6), layout="constrained")
     heights = (0.28 * (len(knobs) + 4), 1.4, 2)
     grid, middle, bottom = axes = figure.subplots(3, 1, sharex=True, height_ratios=heights)
-    small_ticks(*axes)
+    style.small_ticks(*axes)
     _draw_configurations(grid, rows, knobs)
     _draw_memory(middle, rows, capacity)
     components = _draw_time_split(bottom, rows)
     for place, ax in product(np.flatnonzero(infeasible), axes):
-        ax.axvspan(place - 0.5, place + 0.5, zorder=0, **INFEASIBLE)
+        ax.axvspan(place - 0.5, place + 0.5, zorder=0, **style.INFEASIBLE)
     bottom.set_xticks(range(len(rows)), [f"{gpus:,}" for gpus in rows["gpus"]])
     bottom.set_xlim(-0.5, len(rows) - 0.5)
-    bottom.set_xlabel(label("gpus"))
+    bottom.set_xlabel(style.label("gpus"))
     job = f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}"
     grid.set_title(f"{job}, batch of {rows['gbs'][0]} sequences")
-    handles = component_legend(components)
+    handles = style.component_legend(components)
     if infeasible.any():
-        handles.append(Patch(label="does not fit", **INFEASIBLE))
+        handles.append(Patch(label="does not fit", **style.INFEASIBLE))
     figure.legend(handles=handles, ncols=4, loc="outside lower center")
     return figure
 
@@ -197,7 +173,7 @@ def _draw_configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None
     sizes = np.log2(counts.select(names).to_numpy().T.astype(float))
     extent = (-0.5, len(rows) - 0.5, len(names) - 0.5, -0.5)
     ax.imshow(sizes, cmap="Blues", vmin=0, vmax=24, aspect="auto", extent=extent, zorder=1)
-    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": SMALL}
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": style.SMALL}
     for place, row in enumerate(counts.iter_rows(named=True)):
         if row["step_seconds"] is None:
             continue
@@ -211,18 +187,17 @@ def _draw_configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None
 
 
 def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
-    """Draw the memory of the fullest rank against capacity."""
-    memory = in_unit("memory_bytes", rows["memory_bytes"].to_numpy())
-    ax.bar(range(len(rows)), memory, color=GREY, width=0.7)
-    ax.set_ylabel(f"Memory [{unit_of('memory_bytes')[0]}]")
+    memory = style.in_unit("memory_bytes", rows["memory_bytes"].to_numpy())
+    ax.bar(range(len(rows)), memory, color=style.GREY, width=0.7)
+    ax.set_ylabel(f"Memory [{style.unit_of('memory_bytes')[0]}]")
     if capacity is None:
         try:
             capacity = float(load_system(rows["system"][0]).accelerator.hbm_bytes)
         except InputError:  # a machine by hand
             return
-    limit: Any = in_unit("memory_bytes", capacity)
-    ax.axhline(limit, color=BLACK, linestyle="--", linewidth=0.8)
-    look: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "fontsize": SMALL}
+    limit: Any = style.in_unit("memory_bytes", capacity)
+    ax.axhline(limit, color=style.BLACK, linestyle="--", linewidth=0.8)
+    look: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "fontsize": style.SMALL}
     ax.text(1, limit, "capacity", va="bottom", ha="right", **look)
     ax.set_ylim(0, limit * 1.18)
 
@@ -231,14 +206,14 @@ def _draw_time_split(ax: Axes, rows: pl.DataFrame) -> list[str]:
     """Draw the shares of the step time as stacked bars. Returns the components that there are."""
     names = [name for name in TIME_COLUMNS if (rows[name].fill_null(0) > 0).any()]
     shares = {name: 100 * (rows[name] / rows["step_seconds"]).fill_null(0).to_numpy() for name in names}
-    stacked_bars(ax, shares, width=0.7)
+    style.stacked_bars(ax, shares, width=0.7)
     ax.set_ylim(0, 100)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_ylabel("Share of step time [%]")
     return names
 
 
-@styled
+@style.styled
 def contour(
     frame: pl.DataFrame,
     x: str,
@@ -262,18 +237,20 @@ def contour(
     _check_fields(rows, x, y, sizes)
     grids = [_fastest_grid(rows.filter(pl.col("gpus") == n), x, y, value) for n in sizes]
     levels = _contour_levels(np.concatenate([z.ravel() for _, _, z in grids]))
-    width = COLUMN + 1.2 if len(sizes) == 1 else PAGE * len(sizes) / 2
-    figure, axes = panels(len(sizes), width=width, height=3.4, sharey=True)
+    width = style.COLUMN + 1.2 if len(sizes) == 1 else style.PAGE * len(sizes) / 2
+    figure, axes = style.panels(len(sizes), width=width, height=3.4, sharey=True)
     filled = [_draw_panel(ax, grid, levels) for ax, grid in zip(axes, grids, strict=True)]
     for ax, n in zip(axes, sizes, strict=True):
         ax.set_title(f"{rows['model'][0]}, {n:,} GPUs")
-        ax.set_xlabel(label(x))
+        ax.set_xlabel(style.label(x))
         _mark_systems(ax, x, y, marks)
         _add_opposite_axis(ax, rows, x, y, "top")
     _add_opposite_axis(axes[-1], rows, y, x, "right")
-    axes[0].set_ylabel(label(y))
+    axes[0].set_ylabel(style.label(y))
     if drawn := [contours for contours in filled if contours is not None]:
-        bar = figure.colorbar(drawn[0], ax=axes, label=label(value), format="%g", ticks=levels, pad=0.02)
+        bar = figure.colorbar(
+            drawn[0], ax=axes, label=style.label(value), format="%g", ticks=levels, pad=0.02
+        )
         bar.ax.tick_params(labelsize=7)
     return figure
 
@@ -298,8 +275,8 @@ def _fastest_grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:
     xs, across = np.unique(fastest[x].to_numpy(), return_inverse=True)
     ys, up = np.unique(fastest[y].to_numpy(), return_inverse=True)
     z = np.full((len(ys), len(xs)), np.nan)
-    z[up, across] = in_unit(value, fastest[value].cast(pl.Float64).to_numpy())
-    return in_unit(x, xs), in_unit(y, ys), z
+    z[up, across] = style.in_unit(value, fastest[value].cast(pl.Float64).to_numpy())
+    return style.in_unit(x, xs), style.in_unit(y, ys), z
 
 
 def _contour_levels(values: Floats) -> Floats:
@@ -322,14 +299,19 @@ def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> ContourSet | None:
     xs, ys, z = grid
     ax.set(xlim=(xs[0], xs[-1]), ylim=(ys[0], ys[-1]))
     wide = [name for name, values in (("x", xs), ("y", ys)) if values[-1] > LOG_AXIS_RATIO * values[0]]
-    log_axes(ax, "".join(wide))
+    style.log_axes(ax, "".join(wide))
     empty = np.isnan(z)
     if empty.any():
-        hatched(ax)
+        style.hatched(ax)
         up, across = np.nonzero(empty)
         right, top = _share_of_axes(ax, np.column_stack((xs[across], ys[up]))).mean(axis=0).clip(0.16, 0.84)
-        look: dict[str, Any] = {"transform": ax.transAxes, "ha": "center", "va": "center", "bbox": WHITE_BOX}
-        ax.text(right, top, "does not fit", fontsize=SMALL, **look)
+        look: dict[str, Any] = {
+            "transform": ax.transAxes,
+            "ha": "center",
+            "va": "center",
+            "bbox": style.WHITE_BOX,
+        }
+        ax.text(right, top, "does not fit", fontsize=style.SMALL, **look)
     if empty.all():
         return None
     known = np.ma.masked_invalid(z)
@@ -348,7 +330,7 @@ def _share_of_axes(ax: Axes, points: Any) -> Floats:
 def _label_isolines(ax: Axes, lines: ContourSet) -> None:
     """Label isolines, away from the borders and from each other."""
     labelled = np.empty((0, 2))
-    for text in ax.clabel(lines, inline=False, fmt="%g", fontsize=SMALL, colors="black"):
+    for text in ax.clabel(lines, inline=False, fmt="%g", fontsize=style.SMALL, colors="black"):
         text.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.8)])
         place = _share_of_axes(ax, text.get_position())
         near = np.abs(labelled - place) < LABEL_DISTANCE
@@ -362,18 +344,18 @@ def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
     """Mark the machines that lie in the panel, by name."""
     for system in systems:
         figures = system.figures()
-        point = float(in_unit(x, figures[x])), float(in_unit(y, figures[y]))
+        point = float(style.in_unit(x, figures[x])), float(style.in_unit(y, figures[y]))
         right, up = _share_of_axes(ax, point)
         if max(abs(right - 0.5), abs(up - 0.5)) >= 0.5 + 1e-6:
             continue
         dot: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "markersize": 4.5}
         ax.plot(*point, "o", **dot, clip_on=False, zorder=5)
-        box = WHITE_BOX | {"alpha": 0.7, "pad": 0.8}
+        box = style.WHITE_BOX | {"alpha": 0.7, "pad": 0.8}
         side: dict[str, Any] = {"ha": "left", "va": "bottom" if up < 0.5 else "top"}
         if right >= 0.5:
             side["ha"] = "right"
         offset = (6 if right < 0.5 else -6, 0)
-        note(ax, system.accelerator.name, point, offset, bbox=box, zorder=5, **side)
+        style.note(ax, system.accelerator.name, point, offset, bbox=box, zorder=5, **side)
 
 
 def _add_opposite_axis(ax: Axes, rows: pl.DataFrame, path: str, other: str, side: str) -> None:
@@ -382,12 +364,12 @@ def _add_opposite_axis(ax: Axes, rows: pl.DataFrame, path: str, other: str, side
     if pair is None:
         return
     name, places, values = pair
-    ticks = round_ticks(values[0], values[-1])
+    ticks = style.round_ticks(values[0], values[-1])
     second = ax.secondary_xaxis("top") if side == "top" else ax.secondary_yaxis("right")
     axis = second.xaxis if side == "top" else second.yaxis
-    plain_ticks(axis, np.interp(ticks, values, places).tolist(), ticks)
+    style.plain_ticks(axis, np.interp(ticks, values, places).tolist(), ticks)
     second.tick_params(which="both", labelsize=7, width=0.6)
-    axis.set_label_text(label(name))
+    axis.set_label_text(style.label(name))
 
 
 def _field_varying_with(rows: pl.DataFrame, path: str, other: str) -> tuple[str, Floats, Floats] | None:
@@ -396,5 +378,9 @@ def _field_varying_with(rows: pl.DataFrame, path: str, other: str) -> tuple[str,
     for name in fields:
         pairs = rows.select(path, name).unique().sort(path)
         if len(pairs) == rows[path].n_unique() and (pairs[name].diff().drop_nulls() > 0).all():
-            return name, in_unit(path, pairs[path].to_numpy()), in_unit(name, pairs[name].to_numpy())
+            return (
+                name,
+                style.in_unit(path, pairs[path].to_numpy()),
+                style.in_unit(name, pairs[name].to_numpy()),
+            )
     return None

@@ -249,6 +249,5 @@ def label_points(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequenc
 
 
 def _points_along(line: Floats) -> Floats:
-    """Return points all along a polyline."""
     share = np.linspace(0, 1, 200)[:, None]
     return np.concatenate([a + share * (b - a) for a, b in pairwise(line)])

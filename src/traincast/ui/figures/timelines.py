@@ -12,28 +12,18 @@ from matplotlib.patches import Patch
 
 from traincast.analysis.trace import Trace
 from traincast.times.pipeline.simulation import SimulatedPass
-from traincast.ui.figures.style import (
-    BLACK,
-    BLUE,
-    COMPONENTS,
-    GREY,
-    ORANGE,
-    PAGE,
-    PURPLE,
-    SKY,
-    SMALL,
-    YELLOW,
-    small_ticks,
-    styled,
-)
+from traincast.ui.figures import style
 
 KINDS: Final = {
-    "F": ("forward", BLUE),
-    "BW": ("backward", ORANGE),
-    "B": ("gradient of inputs", YELLOW),
-    "W": ("gradient of weights", SKY),
+    "F": ("forward", style.BLUE),
+    "BW": ("backward", style.ORANGE),
+    "B": ("gradient of inputs", style.YELLOW),
+    "W": ("gradient of weights", style.SKY),
 }
-WAITS: Final = {"bubble": ("wait for other stages", "#e8e8e8"), "pp_comm": ("wait for a transfer", PURPLE)}
+WAITS: Final = {
+    "bubble": ("wait for other stages", "#e8e8e8"),
+    "pp_comm": ("wait for a transfer", style.PURPLE),
+}
 TITLES: Final = ("the whole step", "its beginning", "the end of its pipeline")
 MAX_WHITE_SHARE: Final = 0.6  # how much white the last chunk of a device has
 DIGIT_WIDTH: Final = 0.04  # width of a digit of a micro-batch's number [inch]
@@ -58,7 +48,7 @@ class Window(NamedTuple):
         return self.end - self.start
 
 
-@styled
+@style.styled
 def timeline(trace: Trace) -> Figure:
     """Draw the simulated step: passes by kind with micro-batch numbers, waits, and what follows the pipeline.
 
@@ -67,21 +57,23 @@ def timeline(trace: Trace) -> Figure:
     """
     windows, pp = _windows(trace), trace.timeline.pp
     row = float(np.clip(MAX_ROWS_HEIGHT / pp, *ROW_HEIGHTS))
-    figure = Figure((PAGE, 0.75 + len(windows) * (row * pp + 0.42)), layout="constrained")
+    figure = Figure((style.PAGE, 0.75 + len(windows) * (row * pp + 0.42)), layout="constrained")
     axes = figure.subplots(len(windows), 1, squeeze=False)[:, 0].tolist()
     for ax, window in zip(axes, windows, strict=True):
         _draw_panel(ax, trace, window, numbered=len(windows) == 1 or window is not windows[0])
     for ax, title in zip(axes, TITLES, strict=False):
-        ax.set_title(title if len(axes) > 1 else "", fontsize=SMALL, loc="left")
+        ax.set_title(title if len(axes) > 1 else "", fontsize=style.SMALL, loc="left")
     for window in windows[1:]:
-        axes[0].plot(window, [-0.75] * 2, color=BLACK, linewidth=1.5, solid_capstyle="butt", clip_on=False)
+        axes[0].plot(
+            window, [-0.75] * 2, color=style.BLACK, linewidth=1.5, solid_capstyle="butt", clip_on=False
+        )
     est = trace.estimate
     figure.suptitle(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=7)
     axes[-1].set_xlabel("Time [s]")
     figure.supylabel("Stage", fontsize=8)
     has_chunks = any(len({step_pass.chunk for step_pass in passes}) > 1 for passes in trace.by_device)
     chunks = "the lighter a pass, the later its chunk of the stage" if has_chunks else None
-    look: dict[str, Any] = {"ncols": 4, "columnspacing": 1.2, "title": chunks, "title_fontsize": SMALL}
+    look: dict[str, Any] = {"ncols": 4, "columnspacing": 1.2, "title": chunks, "title_fontsize": style.SMALL}
     figure.legend(handles=_legend(trace), loc="outside lower center", **look)
     return figure
 
@@ -98,7 +90,6 @@ def _windows(trace: Trace) -> list[Window]:
 
 
 def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
-    """Draw one part of the step."""
     bars: dict[tuple[Any, str], list[Span]] = {}  # of each colour and hatch
     for device, passes in enumerate(trace.by_device):
         chunks = sorted({step_pass.chunk for step_pass in passes})
@@ -123,7 +114,7 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
         _draw_bars(ax, colour, hatch, visible, edged=numbered)
     ax.set(xlim=window, ylim=(trace.timeline.pp - 0.5, -0.5))
     ax.set_yticks(range(0, trace.timeline.pp, 1 + (trace.timeline.pp - 1) // MAX_DEVICES_NAMED))
-    small_ticks(ax)
+    style.small_ticks(ax)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
 
@@ -145,7 +136,7 @@ def _draw_number(ax: Axes, step_pass: SimulatedPass, window: Window, colour: Any
     width = (end - start) / window.seconds * AXES_WIDTH
     if step_pass.end > step_pass.start and width >= DIGIT_WIDTH * len(str(step_pass.microbatch)):
         is_light = np.dot(to_rgb(colour), (0.3, 0.59, 0.11)) > 0.5
-        look: dict[str, Any] = {"fontsize": NUMBER_FONT_SIZE, "color": BLACK if is_light else "white"}
+        look: dict[str, Any] = {"fontsize": NUMBER_FONT_SIZE, "color": style.BLACK if is_light else "white"}
         place = ((start + end) / 2, step_pass.device)
         ax.text(*place, str(step_pass.microbatch), ha="center", va="center_baseline", **look)
 
@@ -157,16 +148,14 @@ def _lightened(colour: str, share: float) -> tuple[float, ...]:
 
 def _colour_and_hatch(component: str) -> tuple[Any, str]:
     """Return colour and hatch of what follows the pipeline."""
-    return COMPONENTS[component] if component else ("white", "////")
+    return style.COMPONENTS[component] if component else ("white", "////")
 
 
 def _edge_colour(colour: Any) -> str:
-    """Return the colour of edges and hatches."""
-    return GREY if colour == "white" else "white"
+    return style.GREY if colour == "white" else "white"
 
 
 def _legend(trace: Trace) -> list[Patch]:
-    """Return the legend of the kinds of passes and waits that are drawn."""
     drawn: set[str] = {step_pass.kind for step_pass in trace.timeline.passes}
     drawn |= {wait.component for waits in trace.waits for wait in waits}
     looks = KINDS | WAITS

@@ -49,7 +49,6 @@ def page(report: Report, source: str = "the bundled table of published runs") ->
 
 
 def _summary(report: Report) -> Tiles:
-    """Yield the key figures."""
     for total in report.totals:
         if total.mape is not None and total.bias is not None:
             remark = f"mean of {total.n:,} runs, bias {total.bias:+.1%}"
@@ -89,7 +88,6 @@ def largest_errors(report: Report, limit: int = MAX_RUNS_LISTED) -> Table:
 
 
 def _run_cells(run: Prediction) -> tuple[str, ...]:
-    """Return the cells of a run."""
     known = run.low is not None and run.high is not None
     memory = (run.measured_memory_bytes, run.predicted_memory_bytes)
     return (

@@ -43,7 +43,6 @@ def card(result: object) -> str | None:
 
 
 def _estimate(est: "Estimate") -> Card:
-    """Return time and memory of one plan."""
     from traincast.ui.html.plan_report import memory_table, step_text, time_table
     from traincast.ui.text.plans import title
 
@@ -55,7 +54,6 @@ def _estimate(est: "Estimate") -> Card:
 
 
 def _found(result: "Found") -> Card:
-    """Return the best plans of a search."""
     from traincast.ui.html.search_report import ranking
     from traincast.ui.text.plans import title
 
@@ -124,7 +122,6 @@ def _limits(limits: "Limits") -> Card:
 
 
 def _scaling(stage: "Scaling") -> Card:
-    """Return a table of a ZeRO stage on every number of GPUs."""
     header = ("GPUs", "iteration", "communication", "share", "efficiency", "memory")
     rows = [
         (
@@ -137,7 +134,6 @@ def _scaling(stage: "Scaling") -> Card:
 
 
 def _advice(advice: "Advice") -> Card:
-    """Return utilisation, batches and rules of thumb."""
     throughput_rows = [
         (
             *(throughput.convention, rate(throughput.model_flops_per_second, "FLOP/s")),
@@ -180,7 +176,6 @@ def _calibration(calibration: "Calibration") -> Card:
 
 
 def _count_text(value: float) -> str:
-    """Return a count as text."""
     return f"{value:,.0f}"
 
 

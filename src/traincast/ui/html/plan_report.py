@@ -78,7 +78,6 @@ def shortfall(est: Estimate, advice: bool = True) -> list[str]:
 
 
 def _summary(est: Estimate, measures: Metrics) -> Tiles:
-    """Yield name, value and remark of each key figure."""
     interval = (
         "" if est.interval is None else f"90%: {' to '.join(seconds(float(end)) for end in est.interval)}"
     )
@@ -203,7 +202,6 @@ def sensitivity_content(gains: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _operations(est: Estimate) -> dict[str, Any]:
-    """Return the operations of a layer, under the roofline and as a table."""
     from traincast.ui.figures import roofline
 
     passes = ("forward", "backward")

@@ -53,7 +53,6 @@ def page(
 
 
 def _question(result: Found) -> Pairs:
-    """Yield what was searched."""
     chip, model = result.system.accelerator, result.model
     machine = f"{count_of(result.gpus, 'GPU')} of {result.system.name}"
     memory = f"{chip.name} with {gib(float(chip.hbm_bytes))}"
@@ -181,7 +180,6 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
 
 
 def _rejected(result: Found) -> Table:
-    """Return a table of rejected candidates by reason."""
     rows = [(reason, f"{count:,}") for reason, count in result.rejected.items() if count]
     caption = "Candidates rejected, by the first rule broken, or by memory where all rules are met"
     return Table(caption, ("reason", "candidates"), rows)

@@ -67,7 +67,6 @@ def assumptions(assumed: Assumptions, system: System | None = None, remark: str 
 
 
 def _figure_table(subject: Model | System, sources: Mapping[str, str], caption: str) -> Table:
-    """Return a table of figures by their paths."""
     rows = [(path, _figure_text(subject, path), linked(source)) for path, source in sources.items()]
     return Table(caption, ("figure", "value", "source"), rows, ("source",))
 
@@ -85,7 +84,6 @@ def _figure_text(subject: Model | System, path: str) -> str:
 
 
 def _value_text(value: object) -> str:
-    """Return a value as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):

@@ -68,12 +68,10 @@ def _answer(rows: pl.DataFrame, fitting: pl.DataFrame) -> str:
 
 
 def _fastest(fitting: pl.DataFrame) -> dict[str, Any]:
-    """Return the row with the least step time."""
     return fitting.sort("step_seconds").row(0, named=True)
 
 
 def _summary(rows: pl.DataFrame, fitting: pl.DataFrame) -> Tiles:
-    """Yield the key figures."""
     yield "Points", f"{len(rows):,}", f"{len(rows) - len(fitting):,} where nothing fits"
     best = _fastest(fitting)
     yield "The fastest step", seconds(best["step_seconds"]), f"{best['gpus']:,} GPUs of {best['system']}"
@@ -89,7 +87,6 @@ def _summary(rows: pl.DataFrame, fitting: pl.DataFrame) -> Tiles:
 
 
 def _question(study: Mapping[str, Any], rows: pl.DataFrame) -> Pairs:
-    """Yield what was swept."""
     yield "Models", ", ".join(study["models"])
     yield "Systems", ", ".join(study["systems"])
     yield "GPUs", ", ".join(f"{n:,}" for n in study["gpus"])
@@ -190,13 +187,11 @@ def _identifying_columns(rows: pl.DataFrame) -> list[str]:
 
 
 def _column_title(path: str) -> str:
-    """Return a short title of a varied field."""
     part, _, name = path.rpartition(".")
     return name if part in ("accelerator", "model", "plan") else path
 
 
 def _value_text(path: str, value: float) -> str:
-    """Return a value of a varied field with its unit."""
     return quantity(value, COLUMNS[path].unit)
 
 
@@ -216,6 +211,5 @@ def _uncertainty(rows: pl.DataFrame) -> Iterator[str]:
 
 
 def _percent_range(shares: pl.Series) -> tuple[str, str]:
-    """Return the least and the largest share as whole percent."""
     values = shares.to_numpy()
     return f"{values.min():.0%}", f"{values.max():.0%}"

@@ -206,7 +206,6 @@ def measured_machine(machine: "MeasuredMachine") -> Parts:
 
 
 def _measured_figures(machine: "MeasuredMachine") -> Parts:
-    """Show every measured figure with its interval."""
     document = machine.document
     parts = {"accelerator": document["accelerator"]}
     parts |= {f"network: {tier['name']}": tier for tier in document["network"]}

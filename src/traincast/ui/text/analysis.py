@@ -55,7 +55,6 @@ def bytes_per_parameter(est: Estimate) -> Parts:
 
 
 def _throughput(result: Advice) -> Parts:
-    """Show FLOP/s and utilisation by convention."""
     predicted = result.est.step_seconds
     if result.step_seconds is None:
         yield heading(f"A step of {seconds(predicted)} (predicted), one GPU")
@@ -73,7 +72,6 @@ def _throughput(result: Advice) -> Parts:
 
 
 def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
-    """Show sizes of the model, and better sizes."""
     yield heading(
         f"Dimensions (good: multiples of {GOOD_MULTIPLE}, at least of {MIN_MULTIPLE}, on a rank too)"
     )
@@ -92,7 +90,6 @@ def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
 
 
 def _wasteful_products(products: list[Product], est: Estimate) -> Parts:
-    """Show matrix products that waste tiles and waves."""
     if not est.assumptions.kernels.tile:
         return
     if not products:
@@ -115,7 +112,6 @@ def _wasteful_products(products: list[Product], est: Estimate) -> Parts:
 
 
 def _batches(options: list[BatchSizeOption]) -> Parts:
-    """Show alternatives for micro-batch and gradient accumulation."""
     rows = [
         (
             *(str(option.mbs), f"{option.gbs:,}", f"{option.accumulation:,}"),
@@ -210,7 +206,6 @@ def limits(result: "Limits") -> Parts:
 
 
 def _cluster_table(result: "Limits") -> Table:
-    """Return a table of the best sharding on each number of accelerators."""
     clusters, rows = result.clusters, []
     columns = (
         clusters.gpus,
@@ -287,7 +282,6 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
 
 
 def _scaling_cells(row: "ScalingRow", request: "ScalingRequest") -> list[str]:
-    """Return the cells of one stage on one number of GPUs."""
     full = "!" if row.memory_bytes > request.system.accelerator.hbm_bytes else " "
     network = "" if row.network_efficiency is None else f"{row.network_efficiency:.3f}"
     cells = [str(row.zero), f"{row.gpus:,}", seconds(row.iteration_seconds), seconds(row.comm_seconds)]
@@ -299,7 +293,6 @@ def _scaling_cells(row: "ScalingRow", request: "ScalingRequest") -> list[str]:
 
 
 def _target_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> list[str]:
-    """Return sentences on the network that is enough for the target efficiency."""
     target, lines = f"{request.target:.0%}", []
     if request.efficiency is None:
         domain, now = request.system.fast_domain, rate(request.node_bandwidth, "B/s")

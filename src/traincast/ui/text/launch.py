@@ -74,7 +74,6 @@ def _changes(checked: Checked) -> Parts:
 
 
 def _setting_lines(checked: Checked, settings: Sequence[tuple[str, Any, Any]]) -> list[str]:
-    """Return the settings that differ, a line each."""
     return [_setting_line(setting) for setting in checked.spelled(tuple(settings))]
 
 
