@@ -57,12 +57,8 @@ def application(
         *(Route(f"/api/{kind}", partial(look_up, kind)) for kind in GET_QUESTIONS),
         *(Route(f"/api/{kind}", partial(answer, kind), methods=["POST"]) for kind in POST_QUESTIONS),
     ]
-    handlers: Any = {
-        HTTPException: _http_error,
-        InputError: _input_error,
-        Busy: _busy,
-        ClientDisconnect: _disconnected,
-    }
+    errors: tuple[type[Exception], ...] = (HTTPException, InputError, Busy, ClientDisconnect)
+    handlers: Any = dict.fromkeys(errors, _error_response)
     middleware = [Middleware(Guard, host=host), Middleware(RemoteGZip)]
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers, middleware=middleware)
 
@@ -172,19 +168,14 @@ def _response(status: int, body: bytes) -> Response:
     return Response(body, status, headers, JSON)
 
 
-async def _http_error(request: Request, error: HTTPException) -> Response:
-    return Response(failure(error.detail), error.status_code, error.headers, JSON)
-
-
-async def _input_error(request: Request, error: InputError) -> Response:
-    return _response(422, failure(str(error), error.problems))
-
-
-async def _busy(request: Request, error: Busy) -> Response:
-    message = f"the server is busy: too many searches wait; try again in {RETRY_SECONDS} s"
-    return _response(503, failure(message))
-
-
-async def _disconnected(request: Request, error: ClientDisconnect) -> Response:
-    """Return the response to a client that disconnected while sending."""
-    return _response(400, failure("the request was not sent to its end"))
+async def _error_response(request: Request, error: Exception) -> Response:
+    match error:
+        case HTTPException():  # the server does not serve this
+            return Response(failure(error.detail), error.status_code, error.headers, JSON)
+        case InputError():
+            return _response(422, failure(str(error), error.problems))
+        case Busy():
+            message = f"the server is busy: too many searches wait; try again in {RETRY_SECONDS} s"
+            return _response(503, failure(message))
+        case _:
+            return _response(400, failure("the request was not sent to its end"))

@@ -12,7 +12,15 @@ from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.rendering import Page, Table, Tiles, share_table
 from traincast.ui.html.sources import foundations
-from traincast.ui.text.plans import days, knob_text, knobs_of, probability_text, remarks, title
+from traincast.ui.text.plans import (
+    days,
+    knob_text,
+    knobs_of,
+    operation_rows,
+    probability_text,
+    remarks,
+    title,
+)
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
@@ -204,28 +212,11 @@ def sensitivity_content(gains: Mapping[str, float]) -> dict[str, Any]:
 def _operations(est: Estimate) -> dict[str, Any]:
     from traincast.ui.figures import roofline
 
-    passes = ("forward", "backward")
-    rows = [
-        (
-            row["operation"],
-            row["part"],
-            seconds(row["forward_seconds"]),
-            seconds(row["backward_seconds"] + row["again_seconds"]),
-            rate(
-                sum(row[f"{name}_{unit}_flops"] for name in passes for unit in ("matrix", "vector")), "FLOP"
-            ),
-            gib(row["forward_bytes"] + row["backward_bytes"]),
-            seconds(row["forward_comm_seconds"] + row["backward_comm_seconds"]),
-            gib(row["saved_bytes"]),
-        )
-        for row in est.operations()
-    ]
+    caption = "Operations of one micro-batch, once for each kind of layer"
     header = ("operation", "layer", "forward", "backward", "work", "traffic", "communication", "saved")
     return {
         "roofline": roofline(est),
-        "operations": Table(
-            "Operations of one micro-batch, once for each kind of layer", header, rows, ("layer",)
-        ),
+        "operations": Table(caption, header, list(operation_rows(est)), ("layer",)),
     }
 
 

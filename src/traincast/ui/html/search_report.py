@@ -1,26 +1,18 @@
 """HTML report on a search: the best plan, why the others lose, and what was rejected."""
 
-from collections.abc import Iterator
 from typing import Any, Final
 
 from traincast.core.units import count_of, gib, seconds, signed
 from traincast.planner.explain import Explanation
 from traincast.planner.misfit import compare, time_against_best
 from traincast.planner.search import Found
-from traincast.step.estimate import Answer, Estimate
+from traincast.step.estimate import Answer
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.plan_report import memory_content, plan_content, sensitivity_content, shortfall
 from traincast.ui.html.rendering import Page, Pairs, Table
 from traincast.ui.html.sources import foundations
-from traincast.ui.text.plans import (
-    fast_legend,
-    fast_members,
-    knob_text,
-    knobs_of,
-    probability_text,
-    remarks,
-    title,
-)
+from traincast.ui.text import plans as text
+from traincast.ui.text.plans import probability_text, remarks, title
 
 BEST_WORDS: Final = {"memory": "leanest"}
 PARETO_MEMORY_STEP: Final = 0.9  # memory of a listed plan relative to the one listed before, at most
@@ -103,26 +95,8 @@ def _best_plans(result: Found) -> dict[str, Any]:
 
 def ranking(plans: list[Answer]) -> Table:
     """Return a table of the best plans, one a row."""
-    names = knobs_of([plan for plan, _ in plans])
-    has_errors = plans[0][1].interval is not None
-    times = ("step", "90%", "memory", "fits") if has_errors else ("step", "memory")
-    rows = []
-    for rank, (plan, est) in enumerate(plans, 1):
-        knobs = [knob_text(plan, name) for name in names]
-        rows.append((rank, *_time_and_memory(est), plan.strategy, *knobs, fast_members(plan)))
-    legend = fast_legend([plan for plan, _ in plans], plans[0][1].system.fast_domain)
-    header = ("#", *times, "strategy", *names, "fast")
-    return Table(f"The best plans; {legend}", header, rows, ("strategy", "fast"))
-
-
-def _time_and_memory(est: Estimate) -> Iterator[str]:
-    """Yield time and memory of a plan, with interval and probability where errors are known."""
-    yield seconds(float(est.step_seconds))
-    if est.interval is not None:
-        yield f"±{float(est.interval[1]) / float(est.step_seconds) - 1:.0%}"
-    yield gib(float(est.memory_bytes))
-    if est.fits_probability is not None:
-        yield probability_text(est.fits_probability)
+    legend = text.fast_legend([plan for plan, _ in plans], plans[0][1].system.fast_domain)
+    return Table(f"The best plans; {legend}", *text.ranking(plans), ("strategy", "fast"))
 
 
 def _pareto_table(result: Found) -> Table:

@@ -101,24 +101,35 @@ def _gpu_hour_price(result: Found, measures: Metrics) -> float | None:
 
 
 def ranking_table(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
-    """Return a table of the best plans, one a row, with the knobs and choices that any of them uses.
-
-    `90%` is by how much a measured step may be off; `fast` is how many members of each axis' group share a
-    fast domain. With a price [$/h of a GPU] it shows the cost of a million tokens.
-    """
-    knobs = knobs_of([plan for plan, _ in plans])
-    times = ("step", "90%", "GiB", "fits") if plans[0][1].interval is not None else ("step", "memory")
-    names = ("#", *times, "strategy", *knobs, "fast", *(() if price is None else ("$/Mtoken",)))
-    rows = []
-    for rank, (plan, est) in enumerate(plans, 1):
-        cells = [str(rank), *_time_and_memory(est), plan.strategy, *(knob_text(plan, name) for name in knobs)]
-        cells.append(fast_members(plan))
-        if price is not None:
-            cells.append(f"{price / 3600 / est.tokens_per_second_per_gpu * 1e6:.3f}")
-        rows.append(cells)
+    """Return a table of the best plans; with a price [$/h of a GPU] it shows the cost of a million tokens."""
+    names, rows = ranking(plans)
+    if "90%" in names:
+        at = names.index("memory")
+        names[at] = "GiB"
+        for row in rows:
+            row[at] = row[at].removesuffix(" GiB")
+    if price is not None:
+        names.append("$/Mtoken")
+        for row, (_, est) in zip(rows, plans, strict=True):
+            row.append(f"{price / 3600 / est.tokens_per_second_per_gpu * 1e6:.3f}")
     choices = [i for i, name in enumerate(names) if name in CHOICES]
     left = [i for i, name in enumerate(names) if name in ("strategy", "fast", *CHOICES)]
     return table([SHORT_KNOBS.get(name, name) for name in names], rows, left=left, wrap=choices, gap=1)
+
+
+def ranking(plans: Sequence[tuple[Plan, Estimate]]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the best plans, with the knobs and choices that any of them uses.
+
+    `90%` is by how much a measured step may be off; `fast` is how many members of each axis' group share a
+    fast domain.
+    """
+    knobs = knobs_of([plan for plan, _ in plans])
+    times = ("step", "90%", "memory", "fits") if plans[0][1].interval is not None else ("step", "memory")
+    rows = []
+    for rank, (plan, est) in enumerate(plans, 1):
+        values = (knob_text(plan, name) for name in knobs)
+        rows.append([str(rank), *_time_and_memory(est), plan.strategy, *values, fast_members(plan)])
+    return ["#", *times, "strategy", *knobs, "fast"], rows
 
 
 def knobs_of(plans: Sequence[Plan]) -> list[str]:
@@ -134,7 +145,7 @@ def _time_and_memory(est: Estimate) -> tuple[str, ...]:
     if est.interval is None or est.fits_probability is None:
         return time, memory
     spread = f"±{est.interval[1] / est.step_seconds - 1:.0%}"
-    return time, spread, memory.removesuffix(" GiB"), probability_text(est.fits_probability)
+    return time, spread, memory, probability_text(est.fits_probability)
 
 
 def probability_text(share: Column) -> str:
@@ -276,7 +287,13 @@ def days(number: Column) -> str:
 
 def operations(est: Estimate) -> Parts:
     """Show FLOPs, bytes and seconds of every operation of a layer for one micro-batch."""
-    rows = []
+    yield heading("One layer, one micro-batch")
+    names = ("operation", "forward", "backward", "work", "traffic", "comm", "saved")
+    yield table(names, [(name, *cells) for name, _, *cells in operation_rows(est)], gap=1)
+
+
+def operation_rows(est: Estimate) -> Iterator[tuple[str, ...]]:
+    """Yield name and layer of every operation, its times, work, traffic, communication and saved bytes."""
     for row in est.operations():
         flops = row["forward_matrix_flops"] + row["forward_vector_flops"]
         flops += row["backward_matrix_flops"] + row["backward_vector_flops"]
@@ -284,6 +301,4 @@ def operations(est: Estimate) -> Parts:
         traffic = gib(row["forward_bytes"] + row["backward_bytes"])
         comm = seconds(row["forward_comm_seconds"] + row["backward_comm_seconds"])
         cells = (*map(seconds, times), rate(flops, "FLOP"), traffic, comm, gib(row["saved_bytes"]))
-        rows.append((row["operation"], *cells))
-    yield heading("One layer, one micro-batch")
-    yield table(("operation", "forward", "backward", "work", "traffic", "comm", "saved"), rows, gap=1)
+        yield row["operation"], row["part"], *cells
