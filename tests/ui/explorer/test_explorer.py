@@ -611,7 +611,7 @@ def test_serve_where_nobody_can_listen(arguments, said, capsys):
 
 def test_serve_without_its_extra(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "traincast.ui.explorer.server", raising=False)
+    monkeypatch.delitem(sys.modules, "traincast.ui.explorer.app", raising=False)
     with pytest.raises(SystemExit) as stop:
         main(["serve"])
     assert stop.value.code == 2

@@ -105,7 +105,7 @@ def serve(
     Example: traincast serve --port 8765
     """
     try:
-        from traincast.ui.explorer.server import listen, run
+        from traincast.ui.explorer.app import listen, run
     except ImportError as error:
         missing = f"the explorer needs {error.name}: pip install 'traincast[explorer]'"
         raise TraincastError(missing) from None

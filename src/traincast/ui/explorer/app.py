@@ -1,26 +1,32 @@
-"""The explorer as an ASGI application: the page, its files, and the API that the page calls."""
+"""The explorer's server: the page, its files, the API that the page calls, and what guards them."""
 
 import asyncio
 import csv
 import io
+import ipaddress
 import json
 import mimetypes
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+import uvicorn
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from traincast.core.errors import InputError
-from traincast.ui.explorer.middleware import JSON, Guard, RemoteGZip
+from traincast.core.errors import InputError, type_problems
+from traincast.ui.explorer.limits import REQUEST_BYTES
 from traincast.ui.explorer.question import State, parse_json, read_address
 from traincast.ui.explorer.worker import failure, json_bytes
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
@@ -32,6 +38,23 @@ FIRST_ANSWER_SECONDS: Final = 0.15  # the page does not wait longer for its firs
 RETRY_SECONDS: Final = 1
 STATIC: Final = Path(__file__).with_name("static")
 DEFAULT: Final = json.dumps(State().to_dict(), sort_keys=True)
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
+    "connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+JSON: Final = "application/json"
+LOCAL_CLIENTS: Final = ("127.0.0.1", "::1")
+TOO_LARGE: Final = f"a request is at most {REQUEST_BYTES >> 10} KiB"
+BACKLOG: Final = 512  # connections that the system may hold for us
 
 mimetypes.add_type("text/javascript", ".js")  # whatever the system says: the page is served with nosniff
 
@@ -179,3 +202,115 @@ async def _error_response(request: Request, error: Exception) -> Response:
             return _response(503, failure(message))
         case _:
             return _response(400, failure("the request was not sent to its end"))
+
+
+class Guard:
+    """Middleware that refuses foreign host names and bodies that are too large, and adds security headers.
+
+    A page of another site can have its own name resolve to this machine (DNS rebinding), and sends that name
+    as Host. Names of this machine and bare addresses are answered; TrustedHostMiddleware knows no addresses.
+    """
+
+    def __init__(self, app: ASGIApp, host: str):
+        self.app = app
+        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, or pass it on to the application."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "")
+        if not self.is_known_host(headers.get("host", "")):
+            app: ASGIApp = Response(failure("this server is not known by that name"), 403, media_type=JSON)
+        elif length.isascii() and length.isdecimal() and int(length) > REQUEST_BYTES:
+            app = Response(failure(TOO_LARGE), 413, media_type=JSON)
+        else:
+            app = self.app
+        await app(scope, _bounded(receive), send_with_headers)
+
+    def is_known_host(self, host: str) -> bool:
+        """Return whether a Host header names this machine."""
+        name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return name.lower() in self.names
+        return True
+
+
+def _bounded(receive: Receive) -> Receive:
+    """Return a receiver that stops bodies larger than the limit, also those that declare no length."""
+    size = 0
+
+    async def receive_bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > REQUEST_BYTES:
+            raise HTTPException(413, TOO_LARGE)
+        return message
+
+    return receive_bounded
+
+
+class RemoteGZip(GZipMiddleware):
+    """Compression of responses to other machines; on this one it costs more than it saves."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Compress the response of the application, unless the client is on this machine."""
+        is_local = (scope.get("client") or ("",))[0] in LOCAL_CLIENTS
+        await (self.app(scope, receive, send) if is_local else super().__call__(scope, receive, send))
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address or name of this machine; port 0 takes any that is free.
+
+    Raises InputError if that is not possible: no such address, a port in use, or one that needs more rights.
+    """
+    problems = type_problems("port", port, "a whole number", int)
+    if not problems and not 0 <= port < 1 << 16:
+        problems = [f"port = {port}: must be from 0 to 65535"]
+    if problems:
+        raise InputError("serve", problems)
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, address = addresses[0]
+        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        # Without this, bodies wait 40 ms for an acknowledgement.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError("serve", [f"cannot listen on {host}, port {port}: {reason}"]) from None
+
+
+def run(listening: socket.socket, host: str, announce: Callable[[], None]) -> None:
+    """Serve on a socket of `listen` until interrupted; `announce` is called once the server answers."""
+    config = uvicorn.Config(
+        application(host=host), log_level="warning", access_log=False, server_header=False,
+        timeout_keep_alive=30, timeout_graceful_shutdown=2, lifespan="on", ws="none",
+    )  # fmt: skip
+    server = _Server(config, announce)
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once all is closed
+        server.run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn server that calls back once it accepts requests."""
+
+    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]):
+        super().__init__(config)
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._announce()

@@ -12,15 +12,7 @@ from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.rendering import Page, Table, Tiles, share_table
 from traincast.ui.html.sources import foundations
-from traincast.ui.text.plans import (
-    days,
-    knob_text,
-    knobs_of,
-    operation_rows,
-    probability_text,
-    remarks,
-    title,
-)
+from traincast.ui.text import plans as text
 
 
 def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | None = None) -> Page:
@@ -32,8 +24,8 @@ def page(est: Estimate, measures: Metrics | None = None, remarks_: list[str] | N
     content = plan_content(est, metrics(est) if measures is None else measures)
     content |= sensitivity_content(sensitivity(est)) | _operations(est)
     content["shortfall"] = [] if est.fits else shortfall(est)
-    lines = remarks_ or remarks(est)
-    return Page("Estimate of a plan", title(est), lines, "plan.html.jinja", content, bool(est.fits))
+    lines = remarks_ or text.remarks(est)
+    return Page("Estimate of a plan", text.title(est), lines, "plan.html.jinja", content, bool(est.fits))
 
 
 def plan_content(est: Estimate, measures: Metrics) -> dict[str, Any]:
@@ -72,7 +64,7 @@ def _whole_run(measures: Metrics) -> str:
     if measures.days is None:
         return ""
     cost = "" if measures.cost is None else f" and {_money(float(measures.cost))}"
-    return f", the whole run {days(measures.days)}{cost}"
+    return f", the whole run {text.days(measures.days)}{cost}"
 
 
 def _money(value: float) -> str:
@@ -94,7 +86,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
     yield "Throughput of a GPU", f"{float(est.tokens_per_second_per_gpu):,.0f} token/s", all_gpus
     capacity = f"of {gib(float(est.system.accelerator.hbm_bytes))}"
     if est.fits_probability is not None:
-        capacity += f", {probability_text(est.fits_probability)} likely to fit"
+        capacity += f", {text.probability_text(est.fits_probability)} likely to fit"
     yield "Memory of a GPU", gib(float(est.memory_bytes)), capacity
     if measures.mfu is not None:
         flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
@@ -102,7 +94,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
         yield "Utilisation (MFU)", mfu, f"{flops} of a GPU, Megatron's convention"
     if measures.days is not None:
         gpu_hours = f"{rate(float(measures.gpu_hours or 0), '')} GPU-hours, failures aside"
-        yield "The whole run", days(measures.days), gpu_hours
+        yield "The whole run", text.days(measures.days), gpu_hours
     if measures.cost is not None and measures.gpu_hours:
         price = float(measures.cost) / float(measures.gpu_hours)
         yield "Its price", _money(float(measures.cost)), f"at ${price:,.2f} for a GPU and hour"
@@ -114,7 +106,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
 def _knobs(est: Estimate) -> Table:
     """Return a table of every knob that differs from its default."""
     plan, values = est.plan, est.to_dict()["plan"]
-    names = [name for name in knobs_of([plan]) if knob_text(plan, name)]
+    names = [name for name in text.knobs_of([plan]) if text.knob_text(plan, name)]
     names += ["precision", *(name for name in values if name.startswith("fast_") and values[name] > 1)]
     rows = [(name, str(values[name]), COLUMNS[name].meaning) for name in names]
     return Table(
@@ -175,7 +167,7 @@ def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
     job_metrics: tuple[tuple[str, Column | None, Callable[[float], str]], ...] = (
         ("throughput of all GPUs", measures.tokens_per_second, lambda value: f"{value:,.0f} token/s"),
         ("optimizer steps", measures.steps, lambda value: f"{value:,.0f}"),
-        ("length", measures.days, days),
+        ("length", measures.days, text.days),
         ("GPU-hours", measures.gpu_hours, lambda value: f"{value:,.0f}"),
         ("price", measures.cost, _money),
         ("electricity", measures.energy_kwh, lambda value: rate(value * 1000, "Wh")),
@@ -185,7 +177,7 @@ def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
         ("time between two", measures.checkpoint_interval, _long_duration),
         ("mean time between failures", measures.mtbf_seconds, _long_duration),
         ("share of the time that trains (goodput)", measures.goodput, lambda value: f"{value:.1%}"),
-        ("length with failures", measures.effective_days, days),
+        ("length with failures", measures.effective_days, text.days),
     )
     return ((name, form(float(value))) for name, value, form in job_metrics if value is not None)
 
@@ -216,7 +208,7 @@ def _operations(est: Estimate) -> dict[str, Any]:
     header = ("operation", "layer", "forward", "backward", "work", "traffic", "communication", "saved")
     return {
         "roofline": roofline(est),
-        "operations": Table(caption, header, list(operation_rows(est)), ("layer",)),
+        "operations": Table(caption, header, list(text.operation_rows(est)), ("layer",)),
     }
 
 
@@ -230,7 +222,7 @@ def _uncertainty(est: Estimate) -> dict[str, Any]:
     if est.interval is None:
         return content
     low, high = (seconds(float(end)) for end in est.interval)
-    probability = probability_text(est.fits_probability or 0)
+    probability = text.probability_text(est.fits_probability or 0)
     interval = [
         ("Time of a step", f"90% of measured times of such predictions lie within {low} and {high}"),
         ("Memory", f"the plan fits with a probability of {probability}"),
