@@ -1,6 +1,5 @@
 """Options that the commands share: model, system, batch, and the knobs of a plan."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -159,35 +158,22 @@ class PlanQuestion:
         self, model: str, usual: int | None = None, errors: ErrorCollector | None = None
     ) -> "Estimate":
         """Return the estimate, with a `usual` batch [sequences]; `errors` holds mistakes in other options."""
-        return estimate_of(self.run, model, self.system, vars(self.knobs), self.assumptions, usual, errors)
+        from traincast.core.plan import Plan
+        from traincast.step.arguments import check_assumptions, check_size
+        from traincast.step.estimate import estimate, usual_assumptions
+
+        errors = errors or ErrorCollector("estimate")
+        plan = errors.catch(Plan, **vars(self.knobs))
+        model_read, machine, gbs = self.run.read(errors, model, self.system, usual)
+        errors.catch(check_assumptions, self.assumptions, usual_assumptions(model_read))
+        if plan is not None:
+            errors.catch(check_size, machine, plan.gpus)
+        require = errors.require
+        batch, assumed = require(gbs), self.assumptions
+        return estimate(require(model_read), require(machine), require(plan), gbs=batch, assumptions=assumed)
 
 
 PlanArguments = Annotated[PlanQuestion, Parameter(name="*", group=QUESTION)]
-
-
-def estimate_of(
-    options: RunOptions,
-    model: str,
-    system: str,
-    knobs: Mapping[str, Any],
-    assumptions: str | None,
-    usual: int | None = None,
-    errors: ErrorCollector | None = None,
-) -> "Estimate":
-    """Return the estimate of a plan once all input is valid; `errors` holds mistakes in other options."""
-    from traincast.core.plan import Plan
-    from traincast.step.arguments import check_assumptions, check_size
-    from traincast.step.estimate import estimate, usual_assumptions
-
-    errors = errors or ErrorCollector("estimate")
-    plan = errors.catch(Plan, **knobs)
-    model_read, machine, gbs = options.read(errors, model, system, usual)
-    errors.catch(check_assumptions, assumptions, usual_assumptions(model_read))
-    if plan is not None:
-        errors.catch(check_size, machine, plan.gpus)
-    require = errors.require
-    batch = require(gbs)
-    return estimate(require(model_read), require(machine), require(plan), gbs=batch, assumptions=assumptions)
 
 
 def require_fit(est: "Estimate") -> None:

@@ -35,10 +35,11 @@ from traincast.ui.cli.options import (
     LockOptions,
     ModelName,
     PlanArguments,
+    PlanKnobs,
+    PlanQuestion,
     RunArguments,
     RunOptions,
     SystemName,
-    estimate_of,
     locked_values,
     require_fit,
 )
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from traincast.launch.format import Format
     from traincast.planner.explain import Explanation
     from traincast.planner.search import Found
-    from traincast.step.estimate import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
 _FRAMEWORK = "Search what this framework can run: megatron, torchtitan, deepspeed, paper, or any."
@@ -86,18 +86,13 @@ def plan(
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
     model_read, machine, gbs = options.read(errors, model, system)
-    choices: dict[str, Any] = {
-        "assumptions": assumptions,
-        "strategy": strategy,
-        "framework": framework,
-        "locks": locked_values(locks),
-    }
-    request = errors.require(
-        search_request(errors, model_read, machine, (gpus,), gbs, top=top, objective=objective, **choices)
-    )
+    request = search_request(
+        errors, model_read, machine, (gpus,), gbs, assumptions=assumptions, strategy=strategy,
+        framework=framework, locks=locked_values(locks), top=top, objective=objective,
+    )  # fmt: skip
     with progress("search") as report_progress:
         begin = time.perf_counter()
-        (result,) = request.answer(report_progress)
+        (result,) = errors.require(request).answer(report_progress)
         best = result.best
         elapsed = time.perf_counter() - begin
     explanation = result.explain()
@@ -235,10 +230,8 @@ def export(
     if output is not None:
         check_output(output, force, (FORMATS[to].ending,))
     locked = locked_values(locks)
-    if gpus is None:
-        subject: Estimate | Found = estimate_of(options, model, system, locked, assumptions)
-    else:
-        subject = _best(options, model, system, gpus, FORMATS[to], locked, assumptions)
+    given = PlanQuestion(system=system, knobs=PlanKnobs(**locked), run=options, assumptions=assumptions)
+    subject = given.estimate(model) if gpus is None else _best(given, model, gpus, FORMATS[to], locked)
     launch = launch_of(subject, to)
     assert launch.est is not None
     if subject.model.left_out:
@@ -258,31 +251,21 @@ def export(
     require_fit(launch.est)
 
 
-def _best(
-    options: RunOptions,
-    model: str,
-    system: str,
-    gpus: int,
-    form: "Format",
-    locked: dict[str, Any],
-    assumptions: str | None,
-) -> "Found":
+def _best(given: PlanQuestion, model: str, gpus: int, form: "Format", locked: dict[str, Any]) -> "Found":
     """Search the plans that a framework can run and its launch format can express."""
     from traincast.launch.check import expressible_space
     from traincast.planner.search import search_request
 
     errors = ErrorCollector("export")
-    model_read, machine, gbs = options.read(errors, model, system)
+    model_read, machine, gbs = given.run.read(errors, model, given.system)
     space: Any = form.framework
     framework_locks: dict[str, Any] = {}
     if model_read is not None:
-        space, framework_locks = expressible_space(form, model_read, locked | {"stack": assumptions})
-    choices: dict[str, Any] = {
-        "assumptions": assumptions,
-        "framework": space,
-        "locks": framework_locks | locked,
-    }
-    request = search_request(errors, model_read, machine, (gpus,), gbs, top=MAX_PLANS_TRIED, **choices)
+        space, framework_locks = expressible_space(form, model_read, locked | {"stack": given.assumptions})
+    request = search_request(
+        errors, model_read, machine, (gpus,), gbs, top=MAX_PLANS_TRIED,
+        assumptions=given.assumptions, framework=space, locks=framework_locks | locked,
+    )  # fmt: skip
     with progress("search") as report_progress:
         (result,) = errors.require(request).answer(report_progress)
     return result

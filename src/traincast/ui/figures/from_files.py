@@ -60,21 +60,19 @@ def draw_study(
     results = read(path)
     frame = results.frame
     for name, value in select.items():
-        if value is not None:
-            frame = _rows_with(path, frame, name, value)
+        if value is None:
+            continue
+        known = unique(frame, name)
+        if value not in known:
+            allowed = ", ".join(map(str, known))
+            raise InputError(str(path), [f"{name} = {value!r}: must be one of {allowed}"])
+        frame = frame.filter(pl.col(name) == value)
     if kind == "contour":
         x, y = x or _first_field(path, results, 0), y or _first_field(path, results, 1)
         return contour(frame, x, y, max(frame["gpus"]) if gpus is None else gpus)
     if kind == "optima":
         return optima(frame)
     return strong_scaling(frame, "throughput" if kind == "throughput" else "training_days")
-
-
-def _rows_with(path: Path, frame: pl.DataFrame, name: str, value: str | int) -> pl.DataFrame:
-    known = unique(frame, name)
-    if value not in known:
-        raise InputError(str(path), [f"{name} = {value!r}: must be one of {', '.join(map(str, known))}"])
-    return frame.filter(pl.col(name) == value)
 
 
 def _first_field(path: Path, results: Results, axis: int) -> str:

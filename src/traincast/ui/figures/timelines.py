@@ -95,7 +95,8 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
         chunks = sorted({step_pass.chunk for step_pass in passes})
         for step_pass in passes:
             share = chunks.index(step_pass.chunk) / max(len(chunks) - 1, 1)
-            colour = _lightened(KINDS[step_pass.kind][1], share)
+            full = to_rgb(KINDS[step_pass.kind][1])  # mixed with white, the more the later the chunk
+            colour = tuple(1 - (1 - part) * (1 - MAX_WHITE_SHARE * share) for part in full)
             bars.setdefault((colour, ""), []).append((device, step_pass.start, step_pass.end))
             if numbered:
                 _draw_number(ax, step_pass, window, colour)
@@ -139,11 +140,6 @@ def _draw_number(ax: Axes, step_pass: SimulatedPass, window: Window, colour: Any
         look: dict[str, Any] = {"fontsize": NUMBER_FONT_SIZE, "color": style.BLACK if is_light else "white"}
         place = ((start + end) / 2, step_pass.device)
         ax.text(*place, str(step_pass.microbatch), ha="center", va="center_baseline", **look)
-
-
-def _lightened(colour: str, share: float) -> tuple[float, ...]:
-    """Return a colour mixed with white."""
-    return tuple(1 - (1 - part) * (1 - MAX_WHITE_SHARE * share) for part in to_rgb(colour))
 
 
 def _colour_and_hatch(component: str) -> tuple[Any, str]:

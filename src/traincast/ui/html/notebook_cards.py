@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.core.units import count_of, gib, percent, rate, seconds, signed
+from traincast.core.units import count_of, gib, percent, rate, seconds
 from traincast.ui.html.rendering import Table, environment
 
 if TYPE_CHECKING:
@@ -134,6 +134,8 @@ def _scaling(stage: "Scaling") -> Card:
 
 
 def _advice(advice: "Advice") -> Card:
+    from traincast.ui.text.analysis import batch_rows
+
     throughput_rows = [
         (
             *(throughput.convention, rate(throughput.model_flops_per_second, "FLOP/s")),
@@ -141,19 +143,12 @@ def _advice(advice: "Advice") -> Card:
         )
         for throughput in advice.throughput
     ]
-    batch_rows = [
-        (
-            *(option.mbs, f"{option.gbs:,}", f"{option.accumulation:,}"),
-            *(signed(option.gain) if i else "as it is", gib(option.memory_bytes)),
-            "yes" if option.fits else "no",
-        )
-        for i, option in enumerate(advice.batches)
-    ]
+    batches = [(*row[:4], *row[6:]) for row in batch_rows(advice.batches)]
     batch_header = ("mbs", "global batch", "accumulation", "tokens/s", "memory", "fits")
     rules = [(rule.about, rule.rule, rule.here) for rule in advice.rules]
     tables = (
         Table("One GPU, by convention", ("convention", "FLOP/s", "MFU", "HFU"), throughput_rows),
-        Table("Micro-batches", batch_header, batch_rows),
+        Table("Micro-batches", batch_header, batches),
         Table("Rules of thumb, and this plan", ("about", "rule", "here"), rules, ("rule", "here")),
     )
     return Card("Advice", tables, str(advice.est.plan))

@@ -98,30 +98,14 @@ def linked(text: str) -> Markup:
 
 @dataclass(frozen=True)
 class Page:
-    """A report: one HTML file without scripts and external resources.
+    """A report: one HTML file without scripts and external resources."""
 
-    Parameters
-    ----------
-    kind : str
-        Kind of report, above the title.
-    title : str
-        Model, machine and number of GPUs, or what else the report is on.
-    remarks : sequence of str
-        Remarks below the title: batch, assumptions, calibration.
-    template : str
-        Template of the answer and of the sections below it.
-    content : mapping
-        Variables of the template.
-    fits : bool
-        Whether the plan fits; otherwise the answer is marked.
-    """
-
-    kind: str
-    title: str
-    remarks: Sequence[str]
-    template: str
-    content: Mapping[str, Any] = field(default_factory=dict)
-    fits: bool = True
+    kind: str  # of report, above the title
+    title: str  # model, machine and number of GPUs, or what else the report is on
+    remarks: Sequence[str]  # below the title: batch, assumptions, calibration
+    template: str  # of the answer and of the sections below it
+    content: Mapping[str, Any] = field(default_factory=dict)  # variables of the template
+    fits: bool = True  # whether the plan fits; otherwise the answer is marked
 
     def document(self, command: str | None = None) -> str:
         """Return the page as HTML; `command` is the command line that repeats it."""

@@ -44,13 +44,7 @@ def output_types() -> dict[str, type[Result]]:
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of an output; results that others hold stand under ``$defs``.
-
-    Raises
-    ------
-    InputError
-        If there is no such output.
-    """
+    """Return the JSON Schema of an output; results that others hold stand under ``$defs``."""
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
 

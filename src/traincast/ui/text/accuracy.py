@@ -152,7 +152,9 @@ def constant_rows(result: "Calibration") -> Iterator[tuple[str, str, str, str]]:
     """Yield name, value before, value after and interval of each constant that the data determine."""
     for constant in result.determined:
         numbers = (constant.before, constant.value, constant.low, constant.high)
-        before, value, low, high = (_constant_text(number, constant.parameter.unit) for number in numbers)
+        unit = constant.parameter.unit
+        texts = (quantity(number, unit) if unit else f"{number:.3g}" for number in numbers)
+        before, value, low, high = texts
         yield _constant_name(constant), before, value, f"{low} to {high}"
 
 
@@ -161,11 +163,6 @@ def _constant_name(constant: "FittedConstant") -> str:
     return (
         f"{constant.parameter.field} of {constant.of[0]}" if constant.parameter.of_software else constant.path
     )
-
-
-def _constant_text(value: float, unit: str) -> str:
-    """Return the value of a constant with its unit, if it has one."""
-    return quantity(value, unit) if unit else f"{value:.3g}"
 
 
 def measured_machine(machine: "MeasuredMachine") -> Parts:

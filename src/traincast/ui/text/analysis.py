@@ -111,8 +111,9 @@ def _wasteful_products(products: list[Product], est: Estimate) -> Parts:
     yield f"all {len(products)} together: {lost} of the arithmetic of products"
 
 
-def _batches(options: list[BatchSizeOption]) -> Parts:
-    rows = [
+def batch_rows(options: list[BatchSizeOption]) -> list[tuple[str, ...]]:
+    """Return micro-batch, gradient accumulation and what they give, a row for each alternative."""
+    return [
         (
             *(str(option.mbs), f"{option.gbs:,}", f"{option.accumulation:,}"),
             signed(option.gain) if i else "as it is",
@@ -121,9 +122,12 @@ def _batches(options: list[BatchSizeOption]) -> Parts:
         )
         for i, option in enumerate(options)
     ]
+
+
+def _batches(options: list[BatchSizeOption]) -> Parts:
     names = ("mbs", "global batch", "accumulation", "tokens/s", "bubble", "once a step", "memory", "fits")
     yield heading("Micro-batch and accumulation")
-    yield table(names, rows, left=())
+    yield table(names, batch_rows(options), left=())
     best, current = best_batch(options), options[0]
     at_batch = f"fits at a global batch of {current.gbs:,}"
     if best.mbs == current.mbs:
