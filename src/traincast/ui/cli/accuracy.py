@@ -8,22 +8,9 @@ from typing import Annotated
 
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.output_files import check_output
-from traincast.ui.cli.app import (
-    Force,
-    HtmlFile,
-    Json,
-    app,
-    check_html,
-    file_name,
-    option,
-    output_option,
-    print_files,
-    print_json,
-    progress,
-    question,
-    write_html,
-)
+from traincast.ui.cli.app import Force, HtmlFile, Json, app, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
+from traincast.ui.cli.output import check_html, file_name, print_files, print_json, progress, write_html
 
 _MACHINE_FILE = (
     "File of the machine, .yaml, for --system; tables of the timings are written next to it. With --step "
@@ -157,7 +144,7 @@ _GIVEN = "Values that logs and tables do not hold, such as model=llama-3-8b seq=
 @app.command
 def calibrate(
     *,
-    system: Annotated[str, question(_BASE_SYSTEM, metavar="SYSTEM", completer=names_of_systems)],
+    system: Annotated[str, question_option(_BASE_SYSTEM, metavar="SYSTEM", completer=names_of_systems)],
     runs: Annotated[
         FileList, several("Tables of runs, CSV files with the columns of the bundled one.")
     ] = None,

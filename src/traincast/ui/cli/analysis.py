@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
 from traincast.core.units import parse_count
-from traincast.ui.cli.app import (
-    Force,
-    Json,
-    app,
-    fail,
-    file_name,
-    option,
-    output_option,
-    print_files,
-    print_json,
-    progress,
-)
-from traincast.ui.cli.app import question as question_option
+from traincast.ui.cli.app import Force, Json, app, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
 from traincast.ui.cli.options import (
     Assumed,
@@ -30,6 +18,7 @@ from traincast.ui.cli.options import (
     require_fit,
     warn_of_misfit,
 )
+from traincast.ui.cli.output import fail, file_name, print_files, print_json, progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

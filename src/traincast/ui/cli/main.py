@@ -23,8 +23,9 @@ from cyclopts.exceptions import UnusedCliTokensError
 
 from traincast.core.errors import InputError, MissingExtra, TraincastError
 from traincast.ui.cli import accuracy, analysis, plan, reference, study
-from traincast.ui.cli.app import app, begin_reply, fail
+from traincast.ui.cli.app import app
 from traincast.ui.cli.help_pages import arrange
+from traincast.ui.cli.output import begin_reply, fail
 
 __all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study"]
 

@@ -8,8 +8,9 @@ from cyclopts import Parameter
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.knobs import KNOBS, PLACEMENTS, Knobs
 from traincast.core.units import parse_count
-from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question, warn
+from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_models, names_of_systems
+from traincast.ui.cli.output import warn
 
 if TYPE_CHECKING:
     from traincast.core.model import Model
@@ -23,9 +24,9 @@ _ASSUMED = (
     "What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published "
     "(its errata)."
 )
-ModelName = Annotated[str, question(_MODEL, metavar="MODEL", completer=names_of_models)]
-SystemName = Annotated[str, question(_SYSTEM, metavar="SYSTEM", completer=names_of_systems)]
-Assumed = Annotated[str | None, question(_ASSUMED, completer=names_of_assumptions)]
+ModelName = Annotated[str, question_option(_MODEL, metavar="MODEL", completer=names_of_models)]
+SystemName = Annotated[str, question_option(_SYSTEM, metavar="SYSTEM", completer=names_of_systems)]
+Assumed = Annotated[str | None, question_option(_ASSUMED, completer=names_of_assumptions)]
 _BATCH = option(
     "Global batch [sequences]; else the model's own, or 4M tokens.", name=["--global-batch", "--gbs"]
 )

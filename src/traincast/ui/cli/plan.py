@@ -11,17 +11,11 @@ from traincast.ui.cli.app import (
     HtmlFile,
     Json,
     app,
-    check_html,
-    file_name,
     option,
     output_option,
-    print_files,
-    print_json,
-    progress,
+    question_option,
     search_option,
-    write_html,
 )
-from traincast.ui.cli.app import question as question_option
 from traincast.ui.cli.completion import (
     names_of_formats,
     names_of_frameworks,
@@ -43,6 +37,7 @@ from traincast.ui.cli.options import (
     locked_values,
     require_fit,
 )
+from traincast.ui.cli.output import check_html, file_name, print_files, print_json, progress, write_html
 
 if TYPE_CHECKING:
     from traincast.launch.format import Format

@@ -3,8 +3,9 @@
 from typing import Annotated, Any, Literal
 
 from traincast.core.errors import TraincastError
-from traincast.ui.cli.app import Json, app, option, outlive_closed_pipes, print_json
+from traincast.ui.cli.app import Json, app, option
 from traincast.ui.cli.completion import names_of_entries, names_of_outputs
+from traincast.ui.cli.output import outlive_closed_pipes, print_json
 
 _NAME = "Name or file of the entry to show; without it, all names."
 _OUTPUT = "Command, or error for the object printed instead of an answer; without it, all names."

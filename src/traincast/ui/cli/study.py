@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_output
-from traincast.ui.cli.app import (
-    Force,
-    HtmlFile,
-    Json,
-    app,
+from traincast.ui.cli.app import Force, HtmlFile, Json, app, option, output_option
+from traincast.ui.cli.output import (
     check_html,
     fail,
     file_name,
-    option,
-    output_option,
     print_failure,
     print_files,
     print_json,

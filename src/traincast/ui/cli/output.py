@@ -1,0 +1,129 @@
+"""Output that the commands share: progress, JSON, reports, files and errors."""
+
+import json
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from traincast.core.errors import InputError
+
+if TYPE_CHECKING:
+    from traincast.core.result import Result
+    from traincast.ui.html.rendering import Page
+
+OPTION_OF: Final = {  # parameters of the library, as its messages name them
+    "force=True": "--force", "gbs": "--global-batch", "budget": "--budget", "runs": "--runs", "logs": "--log",
+    "nccl": "--nccl", "gemm": "--gemm", "model": "--model", "gpus": "--gpus",
+}  # fmt: skip
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Callable[..., None]]:
+    """Show a progress bar on a terminal; yields a callback: done, total, candidates decided."""
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
+
+    columns: tuple[str | ProgressColumn, ...] = (
+        *Progress.get_default_columns()[:3],
+        "{task.fields[rate]}",
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
+        task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
+
+        def update(done: float, total: float, candidates: int = 0) -> None:
+            nonlocal decided
+            decided += candidates
+            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
+            bar.update(task, completed=done, total=total, rate=rate)
+
+        yield update
+
+
+class _Reply:
+    """Arguments typed, and whether JSON is wanted and was printed: one object, also of errors."""
+
+    typed: tuple[str, ...] = ()
+    wanted = printed = False
+
+
+def begin_reply(arguments: Sequence[str]) -> None:
+    """Note the command line, and whether JSON is wanted, even if the rest of it cannot be parsed."""
+    _Reply.typed = tuple(arguments)
+    _Reply.wanted, _Reply.printed = "--json" in arguments, False
+
+
+def check_html(html: Path | None, force: bool) -> None:
+    """Refuse a report that cannot be written, before any work is done for it."""
+    if html is not None:
+        from traincast.core.output_files import check_output
+        from traincast.ui.html.write import require_libraries
+
+        check_output(html, force, (".html",))
+        require_libraries()
+
+
+def write_html(page: "Page", html: Path) -> None:
+    """Write a report, with the command line that repeats it."""
+    from traincast.ui.html.rendering import write_page
+
+    write_page(page, html, shlex.join(("traincast", *_Reply.typed)))
+
+
+def file_name(path: Path | None) -> str | None:
+    """Return a path as text, if there is one."""
+    return None if path is None else str(path)
+
+
+def print_files(*paths: Path | None) -> None:
+    """Print the paths of files that were written, a line each."""
+    for path in filter(None, paths):
+        print(path)
+
+
+def print_json(value: "Result | dict[str, Any]") -> None:
+    """Print one JSON object on standard output."""
+    values = value if isinstance(value, dict) else value.to_dict()
+    print(json.dumps(values, indent=2, allow_nan=False))
+    _Reply.printed = True
+
+
+def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
+    """Print an error on standard error, and as JSON where that is wanted, and exit with the code."""
+    print_failure(message, code, error)
+    sys.exit(code)
+
+
+def print_failure(message: str, code: int, error: Exception | None = None) -> None:
+    """Print an error without exiting."""
+    if _Reply.wanted and not _Reply.printed:
+        from traincast.ui.outputs.reference import ErrorOutput, Failure
+
+        subject, problems = None, [with_options(message)]
+        if isinstance(error, InputError):
+            subject, problems = error.subject, list(map(with_options, error.problems))
+        print_json(ErrorOutput(Failure(code, with_options(message), subject, problems)))
+    warn(message)
+
+
+def outlive_closed_pipes() -> None:
+    """Let closed pipes and sockets raise an error; else they end a command quietly, as `| head` should."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def with_options(message: str) -> str:
+    """Replace the library's parameters in a message by the options of the command line."""
+    for parameter, option in OPTION_OF.items():
+        message = message.replace(f"`{parameter}`", option)
+    return message
+
+
+def warn(message: str) -> None:
+    """Print one message on standard error."""
+    print(f"traincast: {with_options(message)}", file=sys.stderr, flush=True)
