@@ -75,6 +75,19 @@ def test_figures_of_a_third_tier_and_of_lower_precision_vary():
     assert study.points == 2
 
 
+def test_a_figure_that_a_file_leaves_out_can_vary(h200):
+    """nvlink of the paper's machines has no start-up of its own: a sweep gives it one."""
+    assert "network.0.launch" not in h200.figures()
+    assert "network.0.launch" in fields_of(h200)
+    assert "network.0.ports" not in fields_of(h200)
+    frame = tc.study(
+        models=["gpt3-175b"], systems=[h200], gpus=[64], strategies=["1d"], gbs=64,
+        vary=[{"network.0.launch": [1e-6, 1e-2]}], assumptions="calibrated",
+    ).frame  # fmt: skip
+    quick, slow = frame["step_seconds"]
+    assert quick < slow
+
+
 def test_an_explanation_of_a_system_of_three_tiers():
     result = tc.search(
         tc.load_model("gpt3-175b"), tc.load_system("dgx-h100"), gpus=512, gbs=512, strategy="1d"

@@ -51,6 +51,11 @@ class FigureSpec:
         """Largest value in a file, and of a fit."""
         return 1.0 if self.bound == "share" else float("inf")
 
+    @property
+    def lowest(self) -> float:
+        """Bound that no value is below."""
+        return 1.0 if self.bound in ("factor", "count") else 0.0
+
     def problems(self, name: str, value: Any) -> list[str]:
         """Return what is wrong with a value, one line or none. Symbols and numbers with units pass."""
         if type(value) is float and self.bound in ("positive", "zero", "share") and value > 0:

@@ -315,6 +315,15 @@ class System(ColumnsEqual):
         }
         return {path: value for path, value in values.items() if value is not None}
 
+    def specs(self) -> dict[str, FigureSpec]:
+        """Return the declaration of every figure that can be a column, known or not, by its path."""
+        return {
+            f"{path}.{name}": spec
+            for path, part in self.parts().items()
+            for name, spec in figure_specs(type(part)).items()
+            if spec.varies
+        }
+
     def with_figures(self, figures: Mapping[str, Any]) -> "System":
         """Return the system with some figures replaced, each under its path in a system file."""
         problems: list[str] = []

@@ -342,7 +342,7 @@ def _field_problems(path: str, values: Sequence[float], known: Collection[str]) 
 
 
 def fields_of(system: System) -> list[str]:
-    """Return the paths of the fields that can be varied."""
+    """Return the paths of the fields that can be varied, also those that the system's file leaves out."""
     sizes = [f"network.{i}.size" for i, tier in enumerate(system.tiers) if tier.size is not None]
     shapes = [f"model.{name}" for name in ("layers", "hidden", "heads", "ffn", "seq")]
-    return [path for path in (*system.figures(), *sizes, *shapes, "plan.vp") if path in COLUMNS]
+    return [path for path in (*system.specs(), *sizes, *shapes, "plan.vp") if path in COLUMNS]

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from traincast.catalog.load import model_names, system_names
-from traincast.catalog.schema.fields import Count, Entry, Share
+from traincast.catalog.schema.fields import Count, Entry, Factor, Share
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED, PRESETS
 from traincast.core.knobs import ALLOWED, CHOICES, STRATEGIES
@@ -104,6 +104,8 @@ def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
         scale, low, high = "linear", min(MIN_SHARE, value), 1.0
     elif issubclass(entry, Count):
         scale, low, high = "whole", 1.0, max(float(MAX_DOMAIN), value)
+    elif issubclass(entry, Factor):
+        scale, low, high = "log", 1.0, value * SLIDER_REACH
     elif value:
         scale, low, high = "log", value / SLIDER_REACH, value * SLIDER_REACH
     else:

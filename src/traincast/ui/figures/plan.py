@@ -269,10 +269,11 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
 
     The shape is (plan fixed or re-optimised, figure, less or more).
     """
-    figures = result.system.figures()
+    figures, specs = result.system.figures(), result.system.specs()
     columns = {path: np.full(2 * len(paths), float(figures[path])) for path in paths}
     for i, path in enumerate(paths):
         columns[path][2 * i : 2 * i + 2] *= (1 - RELATIVE_CHANGE, 1 + RELATIVE_CHANGE)
+        columns[path] = np.maximum(columns[path], specs[path].lowest)
     machines = result.system.with_figures(columns)
     plan = result.plans[0][0].columns()
     fixed = estimate(result.model, machines, plan, gbs=result.gbs, assumptions=result.assumptions)

@@ -341,9 +341,11 @@ def _label_isolines(ax: Axes, lines: ContourSet) -> None:
 
 
 def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
-    """Mark the machines that lie in the panel, by name."""
+    """Mark the machines that lie in the panel, by name; those without one of its figures have no place."""
     for system in systems:
         figures = system.figures()
+        if x not in figures or y not in figures:
+            continue
         point = float(style.in_unit(x, figures[x])), float(style.in_unit(y, figures[y]))
         right, up = _share_of_axes(ax, point)
         if max(abs(right - 0.5), abs(up - 0.5)) >= 0.5 + 1e-6:
