@@ -522,6 +522,11 @@ def test_mistakes_in_an_accelerator(
             [TIER | {"size": 8, "ports": 2}, TIER],
             "network.0.ports: does not belong here; the innermost tier's bandwidth is",
         ),
+        (
+            [TIER | {"size": 8, "taper": 2}, TIER],
+            "network.0.taper: does not belong here; the innermost tier has no switches below it",
+        ),
+        ([TIER | {"size": 8}, TIER | {"taper": 0.5}], "network.1.taper = 0.5: below 1, the least it can be"),
         (5, "network = 5: not a list; a network has two to 8 tiers"),
         ([TIER, TIER], "network.0.size: missing; write for instance size: 64"),
         ([TIER | {"size": "nvs"}, TIER], "network.0.size = 'nvs': not a number; write for instance 64"),

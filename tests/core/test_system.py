@@ -88,6 +88,21 @@ def test_a_figure_that_a_file_leaves_out_can_vary(h200):
     assert quick < slow
 
 
+def test_the_taper_of_a_network_varies_and_is_at_least_1(h200):
+    assert COLUMNS["network.1.taper"].meaning == (
+        "bandwidth offered to the second tier from below, relative to that upward (oversubscription)"
+    )
+    assert "network.0.taper" not in COLUMNS
+    cases = {
+        "models": ["gpt3-175b"], "systems": [h200], "gpus": [64], "strategies": ["1d"], "gbs": 64,
+    }  # fmt: skip
+    varied = tc.study(**cases, vary=[{"network.1.taper": [1.0, 4.0]}]).frame["step_seconds"]
+    halved = tc.study(**cases, vary=[{"network.1.bandwidth": [50e9, 12.5e9]}]).frame["step_seconds"]
+    assert varied.to_list() == halved.to_list()
+    with pytest.raises(tc.InputError, match=r"network\.1\.taper = .*: must be at least 1"):
+        h200.with_figures({"network.1.taper": 0.5})
+
+
 def test_an_explanation_of_a_system_of_three_tiers():
     result = tc.search(
         tc.load_model("gpt3-175b"), tc.load_system("dgx-h100"), gpus=512, gbs=512, strategy="1d"

@@ -239,6 +239,36 @@ def test_ports_a_group_cannot_use():
         assert (16 * g - 1) / (16 * g) * 2**33 / seconds == pytest.approx(bus, rel=0.02)
 
 
+@pytest.mark.parametrize("assumed", [CALIBRATED, PAPER], ids=["protocols", "paper"])
+@pytest.mark.parametrize("kind", [*KINDS, "all-to-all", "send"])
+def test_a_tier_of_taper_2_is_one_of_half_the_bandwidth(kind, assumed):
+    system, members = SYSTEMS["dgx-h100"], Group(64.0, (8.0, 8.0))
+    top = len(system.tiers) - 1
+
+    def seconds(V, **figures):
+        changed = system.with_figures({f"network.{top}.{name}": value for name, value in figures.items()})
+        return float(collective(kind, V, members, changed, assumed))
+
+    half = system.slow.bandwidth / 2
+    for V in (1e3, 1e6, 1e9, 1e12):
+        assert seconds(V, taper=2.0) == seconds(V, bandwidth=half)
+        assert seconds(V, taper=1.0) == seconds(V)
+    assert seconds(1e12, taper=2.0) > 1.2 * seconds(1e12)
+
+
+def test_a_ring_bound_by_a_tapered_tier_takes_twice_as_long():
+    """4 domains of 8 with 8 NICs of 25 GB/s x 0.8 each: W = 31/32 of 1 TB at 160 GB/s, or at 80."""
+    for taper, bandwidth in ((None, 160e9), (2.0, 80e9)):
+        system = tc.System(
+            name="fat tree",
+            accelerator=SYSTEMS["dgx-h100"].accelerator,
+            tiers=(FAST, replace(SLOW, taper=taper)),
+        )
+        hops = 28 * FAST.latency + 3 * SLOW.latency
+        seconds = collective("all-gather", 1e12, Group(32.0, (8.0,)), system, PAPER)
+        assert seconds == pytest.approx(31 / 32 * 1e12 / bandwidth + hops, rel=1e-12)
+
+
 def test_a_message_takes_the_faster_protocol():
     tier = replace(SYSTEMS["dgx-h100"].tiers[1], latency=5.6e-6, simple_latency=29.7e-6)
     wide = tier.bandwidth * tier.efficiency

@@ -199,6 +199,15 @@ class Tier(ColumnsEqual):
             "", "ports that a group cannot make use of on {tier}", "zero", outer_only=f"{_INNERMOST} no ports"
         ),
     ] = None
+    taper: Annotated[  # 2 for a fat tree of 2:1; 1 if left out
+        Known,
+        FigureSpec(
+            "",
+            "bandwidth offered to {tier} from below, relative to that upward (oversubscription)",
+            "factor",
+            outer_only=f"{_INNERMOST} no switches below it",
+        ),
+    ] = None
     # These two replace `efficiency` where data-parallel groups communicate at the same time, if known for a
     # cluster.
     dp_alone: Annotated[Known, _data_parallel("one member in a domain")] = None

@@ -34,9 +34,14 @@ from traincast.times.process_groups import Group, domains
 PEERS_PER_WORK: Final = 8.0  # messages of an all-to-all in one work item of NCCL (src/include/device.h)
 
 
+def _peak_bandwidth(tier: Tier) -> Column:
+    """Return the peak bandwidth that one port has across a tier: its own, divided by the taper [byte/s]."""
+    return tier.bandwidth if tier.taper is None else tier.bandwidth / tier.taper
+
+
 def achieved_bandwidth(tier: Tier) -> Column:
     """Return the bandwidth of one port that collectives achieve: peak times efficiency [byte/s]."""
-    return tier.bandwidth * tier.efficiency
+    return _peak_bandwidth(tier) * tier.efficiency
 
 
 def is_group(members: Column) -> Column:
@@ -264,7 +269,7 @@ def _outer_bandwidth(tier: Tier, within: Column, data_parallel: bool) -> Column:
     if data_parallel and (tier.dp_alone is not None or tier.dp_several is not None):
         single = share if tier.dp_alone is None else tier.dp_alone  # efficiency of one member in a domain
         share = single + ((share if tier.dp_several is None else tier.dp_several) - single) * is_group(within)
-    return tier.bandwidth * share * ports
+    return _peak_bandwidth(tier) * share * ports
 
 
 def all_to_all(
