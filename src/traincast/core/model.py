@@ -257,6 +257,11 @@ class Model:
         return self.heads if self.kv_heads is None else self.kv_heads
 
     @property
+    def projection_widths(self) -> tuple[int, int, int]:
+        """Columns of the projections to queries, keys and values, all heads together."""
+        return self.heads * self.head_width, self.groups * self.head_width, self.groups * self.value_width
+
+    @property
     def gated(self) -> bool:
         """Whether the MLP is gated, so that its first layer has twice the width."""
         return self.mlp in GATED
@@ -356,7 +361,7 @@ class Model:
         e, h, q, v = self.hidden, self.heads, self.head_width, self.value_width
         latent = self.latent
         if latent is None:
-            return e * (h * q + 2 * self.groups * q) + h * q * e
+            return e * sum(self.projection_widths) + h * q * e
         queries = e * h * q if latent.q_rank is None else e * latent.q_rank + latent.q_rank * h * q
         keys = e * (latent.kv_rank + latent.rope_dim) + latent.kv_rank * h * (latent.nope_dim + v)
         return queries + keys + h * v * e
@@ -366,7 +371,8 @@ class Model:
         if self.latent is not None:  # the latent vectors are normed
             return self.attention_matrices + (self.latent.q_rank or 0) + self.latent.kv_rank
         q, kv = self.heads * self.head_width, self.groups * self.head_width
-        bias = (q + 2 * kv if "qkv" in self.biases else 0) + (self.hidden if "proj" in self.biases else 0)
+        qkv_bias = sum(self.projection_widths) if "qkv" in self.biases else 0
+        bias = qkv_bias + (self.hidden if "proj" in self.biases else 0)
         norms = {None: 0, "head": 2 * self.head_width, "full": q + kv, "plain": 0}[self.qk_norm]
         return self.attention_matrices + bias + norms + (self.heads if self.sinks else 0)
 

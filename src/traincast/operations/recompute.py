@@ -42,11 +42,7 @@ def _selective_per_op(op: Operation, sharding: Sharding) -> Operation:
     between attention and MLP.
     """
     model, at, gated = sharding.model, sharding.heads(), sharding.model.gated
-    q, k, v = (
-        model.heads * model.head_width,
-        model.groups * model.head_width,
-        model.groups * model.value_width,
-    )
+    q, k, v = model.projection_widths
     recomputed: float = 1.0
     saved: Column = op.saved_bytes if op.saves_layer_input else 0 * op.saved_bytes
     match op.role:

@@ -142,9 +142,7 @@ class Sharding(ABC):
         at, plan, assumed = self.heads(local), self.plan, self.assumptions
         recompute = "attention" in plan.recomputed
         if plan.attention == "flash":
-            # The output projection saves its operand in low precision, and attention its result at 16 bits.
-            kept = 1 if self.sizes.kept != 1 else assumed.memory.saves_attention_output
-            comms, rounds = self._context_comms(at), self._ring_rounds()
+            kept, comms, rounds = self.saved_results, self._context_comms(at), self._ring_rounds()
             yield attention.flash(self.E, at, comms, rounds, kept, recompute, self.model.dropout)
         else:
             yield from attention.unfused(
@@ -157,6 +155,14 @@ class Sharding(ABC):
                 passes=(assumed.traffic.softmax_passes, assumed.traffic.unfused_softmax_passes),
                 launches=assumed.host.unfused_softmax_launches,
             )
+
+    @property
+    def saved_results(self) -> Column:
+        """Copies of its result that fused attention saves, beside the input of the output projection.
+
+        That is saved in low precision where the recipe says so, and the result of attention at 16 bits.
+        """
+        return 1 if self.sizes.kept != 1 else self.assumptions.memory.saves_attention_output
 
     def _ring_rounds(self) -> Column | None:
         """Return the rounds of ring attention beyond the first; None without a ring."""

@@ -108,7 +108,7 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
     """Yield the projection to queries, keys and values, with their norms and rotary positions."""
     model, q, T, tp = sharding.model, sharding.model.head_width, sharding.tokens, sharding.plan.tp
     kv = -(-model.groups // tp) * tp  # heads of keys and values, counted once per rank that has them
-    wide = model.heads * q + 2 * kv * q
+    wide = model.projection_widths[0] + 2 * kv * q
     qkv = sharding.column_parallel("attention.qkv", model.hidden, wide)
     yield replace(qkv, recomputed_with="norms", role="qkv")
     if "qkv" in model.biases:
