@@ -292,9 +292,11 @@ def test_image_model_file(write: Callable[..., Path]) -> None:
                 "head_dim": 8,
                 "biases": [],
                 "local": {"window": 4, "layers": [2]},
+                "attention_gate": True,
             }
         )
     )
+    assert model.attention_gate
     assert (model.patch, model.classes, model.head_width, model.biases) == (768, 10, 8, ())
     assert [kind.local for kind in model.pattern] == [False, True]
 

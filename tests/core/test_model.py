@@ -194,6 +194,10 @@ LATENT = Latent(kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16)
             "head_dim = 16: latent gives the widths of a head; keep one of the two",
         ),
         (
+            {"latent": LATENT, "attention_gate": True},
+            "attention_gate = True: not modelled with latent attention; keep one of the two",
+        ),
+        (
             {"positions": "learned", "max_positions": 64},
             "seq = 128: must be at most max_positions = 64, which are learned",
         ),

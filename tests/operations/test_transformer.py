@@ -272,3 +272,84 @@ def test_multi_token_prediction_and_ties(name, layers):
     if layers:
         inner = sum(op.weights for op in layer(model, Plans(), EXACT, model.pattern[-1]))
         assert sum(op.weights for op in operations["mtp"]) == inner + 2 * 7168**2 + 3 * 7168
+
+
+# Gate of attention's result (arXiv 2505.06708): 8 heads of width 128 at e = 1024, 4 heads of keys and values,
+# sequences of 512 tokens.
+GATED = tc.Model(
+    name="gated", layers=3, hidden=1024, heads=8, kv_heads=4, head_dim=128, ffn=4096, seq=512, mlp="swiglu",
+    norm="rmsnorm", qk_norm="head", biases=("qkv",), dropout=False, positions="rotary", vocab=32000,
+    causal=True, attention_gate=True,
+)  # fmt: skip
+UNGATED = replace(GATED, attention_gate=False)
+
+
+def of(model, name, plan=None, assumed=EXACT):
+    """An operation of the model's first layer by its name."""
+    (found,) = (op for op in layer(model, plan or Plans(), assumed) if op.name == name)
+    return found
+
+
+def test_a_gate_adds_as_many_columns_as_queries_have():
+    """A layer has 1024 x 1024 weights more, and 1024 biases."""
+    assert GATED.parameters - UNGATED.parameters == 3 * (1024 * 1024 + 1024)
+    assert GATED.attention_matrices == 1024 * (2 * 1024 + 2 * 512) + 1024 * 1024
+    held = parameters_on_rank(GATED, Plans(), False)
+    assert held == GATED.parameters
+    on_all_ranks, heads = replicated(GATED, 2)
+    half = parameters_on_rank(GATED, Plans(tp=2.0), False)
+    assert 2 * half == GATED.parameters + on_all_ranks + heads
+    assert forward_flops(GATED).layers - forward_flops(UNGATED).layers == 2 * 3 * 1024 * 1024
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4])
+def test_a_gate_by_hand(tp):
+    """512 x 1024/tp elements of 2 bytes: 3 are moved forward, 5 backward; g is saved, and o, which attention
+    does not save for itself with these assumptions."""
+    assert EXACT.memory.saves_attention_output == 0
+    plan, elements = Plans(tp=float(tp)), 512 * 1024 / tp
+    assumed = EXACT.with_values({"traffic.elementwise_passes": 1.0})
+    gate = of(GATED, "attention.gate", plan, assumed)
+    assert (gate.forward.nbytes, gate.backward.nbytes) == (2 * 3 * elements, 2 * 5 * elements)
+    assert (gate.forward.flops("vector"), gate.backward.flops("vector")) == (3 * elements, 5 * elements)
+    assert (gate.saved_bytes, gate.weights) == (2 * 2 * elements, 0)
+    twice = EXACT.with_values({"memory.saves_attention_output": 1})
+    assert of(GATED, "attention.gate", plan, twice).saved_bytes == 2 * elements
+    selective = Plans(tp=float(tp), recompute="selective")
+    assert of(GATED, "attention.gate", selective, twice).saved_bytes == 2 * 2 * elements
+    qkv = of(GATED, "attention.qkv", plan, assumed)
+    assert qkv.forward.flops("matrix") == 512 * (2 * 1024 - 1) * (2 * 1024 + 2 * 512) / tp
+    assert qkv.weights == 1024 * (2 * 1024 + 2 * 512) / tp
+
+
+def test_a_gate_stands_between_attention_and_its_projection_and_is_off_by_default():
+    names = [op.name for op in layer(GATED, Plans(), EXACT)]
+    at = names.index("attention.gate")
+    assert names[at - 1 : at + 2] == ["attention.flash", "attention.gate", "attention.proj"]
+    assert layer(UNGATED, Plans(), EXACT) == tuple(
+        of(UNGATED, name) if name in ("attention.qkv", "attention.qkv_bias") else of(GATED, name)
+        for name in names
+        if name != "attention.gate"
+    )
+
+
+def test_what_torchtitan_saves_of_a_gate():
+    """Of the products it saves that of the queries, and so g, 512 x 1024 elements; the keys' is made again:
+    512 of 3072 columns."""
+    plan = Plans(recompute="per-op")
+    qkv, gate = (of(GATED, name, plan) for name in ("attention.qkv", "attention.gate"))
+    assert (qkv.saved_bytes, gate.saved_bytes) == (2 * 512 * 1024, 0)
+    assert (qkv.recompute, gate.recompute) == (512 / 3072, 1.0)
+    assert of(UNGATED, "attention.qkv", plan).saved_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "cut", [{"tp": 4.0}, {"cp": 4.0, "cp_kind": "ring"}, {"cp": 4.0, "ulysses": 2.0, "cp_kind": "hybrid"}]
+)
+def test_ranks_share_the_work_of_a_gate(cut):
+    whole, part = of(GATED, "attention.gate"), of(GATED, "attention.gate", Plans(**cut))
+    for way in ("forward", "backward"):
+        assert 4 * getattr(part, way).flops("vector") == getattr(whole, way).flops("vector")
+        assert 4 * getattr(part, way).nbytes == getattr(whole, way).nbytes
+    assert 4 * part.saved_bytes == whole.saved_bytes
+    assert 4 * products(GATED, Plans(**cut)) == pytest.approx(products(GATED, Plans()), rel=2e-3)

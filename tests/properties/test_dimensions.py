@@ -101,8 +101,9 @@ def stepped(model, plan, system, assumed):
     return step(costs, plan, stages(model, plan), 4096, system, assumed)
 
 
-def test_counts(gpt, plan, assumed):
-    for op in layer(gpt, plan, assumed):
+@pytest.mark.parametrize("gated", [False, True])
+def test_counts(gpt, plan, assumed, gated):
+    for op in layer(replace(gpt, attention_gate=gated), plan, assumed):
         for work in (op.forward, op.backward, op.whole_backward):
             assert isinstance(work.flops("matrix") + work.flops("vector"), float)  # a number of FLOP, no unit
             assert work.nbytes.units == BYTE

@@ -97,6 +97,9 @@ class Model:
         Linear layers that have a bias.
     sinks : bool
         Whether each head has a learned attention sink (GPT-OSS).
+    attention_gate : bool
+        Whether a gate, the sigmoid of a projection of the input, multiplies each element of each head's
+        result (Qwen3-Next, arXiv 2505.06708).
     dropout : bool
         Whether the model has dropout.
     inner_dropout : bool
@@ -150,6 +153,7 @@ class Model:
     qk_norm: QkNorm | None = None
     biases: tuple[Biased, ...] = ("proj", "mlp")
     sinks: bool = False
+    attention_gate: bool = False
     dropout: bool = True
     inner_dropout: bool = True
     positions: Positions = "none"
@@ -205,6 +209,8 @@ class Model:
             problems.append(
                 f"head_dim = {self.head_dim}: latent gives the widths of a head; keep one of the two"
             )
+        if self.attention_gate and self.latent is not None:
+            problems.append("attention_gate = True: not modelled with latent attention; keep one of the two")
         if self.kv_heads is not None and self.heads % self.kv_heads:
             problems.append(f"kv_heads = {self.kv_heads}: must divide heads = {self.heads}")
         if self.positions == "learned" and self.max_positions is not None and self.max_positions < self.seq:
@@ -258,8 +264,9 @@ class Model:
 
     @property
     def projection_widths(self) -> tuple[int, int, int]:
-        """Columns of the projections to queries, keys and values, all heads together."""
-        return self.heads * self.head_width, self.groups * self.head_width, self.groups * self.value_width
+        """Columns of the projections to queries (with their gate), keys and values, all heads together."""
+        queries = (1 + self.attention_gate) * self.heads * self.head_width
+        return queries, self.groups * self.head_width, self.groups * self.value_width
 
     @property
     def gated(self) -> bool:

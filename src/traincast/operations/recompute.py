@@ -48,6 +48,9 @@ def _selective_per_op(op: Operation, sharding: Sharding) -> Operation:
     match op.role:
         case "qkv":
             recomputed = k / (q + k + v)
+            # Core attention saves the queries; a gate beside them is a result of the same product.
+            gate = sharding.local(q - model.heads * model.head_width)
+            saved = sharding.E * sharding.tokens * gate
         case "core attention":  # all but the keys are saved
             recomputed = 0.0
             saved = op.saved_bytes - sharding.E * at.rows[1] * at.q / at.l * at.lq

@@ -98,6 +98,8 @@ def attention(sharding: Sharding, local: bool = False) -> Iterator[Operation]:
         yield op
     if model.sinks:
         yield weights_without_work("attention.sinks", sharding.E, sharding.local(model.heads))
+    if model.attention_gate:
+        yield _attention_gate(sharding)
     projection = sharding.row_parallel("attention.proj", model.heads * model.value_width, model.hidden)
     yield replace(projection, role="output projection")
     if "proj" in model.biases:
@@ -121,6 +123,20 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
     if model.positions == "rotary":
         inputs = sharding.E * rotated * float(sharding.assumptions.memory.saves_elementwise)
         yield replace(moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated), saved_bytes=inputs)
+
+
+def _attention_gate(sharding: Sharding) -> Operation:
+    """Return the gate of attention's result, y = o σ(g), head by head and element by element.
+
+    g are columns of the queries' projection (arXiv 2505.06708). Forward reads o and g and writes y; backward
+    reads them and dy, and writes do and dg. Saved are g, and o where fused attention does not save it itself.
+    """
+    model, plan = sharding.model, sharding.plan
+    elements = sharding.tokens * sharding.local(model.heads * model.value_width)
+    attention_saves = plan.attention == "flash" and "attention" not in plan.recomputed
+    saved = 2 - (sharding.saved_results if attention_saves else 0)
+    gate = moved("attention.gate", sharding.E, 3 * elements, 5 * elements)
+    return replace(gate, saved_bytes=saved * sharding.E * elements)
 
 
 def _latent(sharding: Sharding, config: Latent) -> Iterator[Operation]:

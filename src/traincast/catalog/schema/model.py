@@ -100,6 +100,7 @@ class ModelFile(File):
     qk_norm: QkNorm | None = None
     biases: tuple[Biased, ...] | None = None
     sinks: StrictBool | None = None
+    attention_gate: StrictBool | None = None
     dropout: StrictBool | None = None
     inner_dropout: StrictBool | None = None
     positions: Positions | None = None
