@@ -13,7 +13,7 @@ from traincast.accuracy.fit.fit import Fitted, FittedConstant, fit
 from traincast.accuracy.fit.fitted_yaml import system_with, write_system
 from traincast.accuracy.fit.measured_files import Files, Measured, read
 from traincast.accuracy.fit.parameters import Parameter, accelerator_name
-from traincast.accuracy.fit.residuals import Evidence, collectives, products
+from traincast.accuracy.fit.residuals import Benchmarks
 from traincast.catalog.load import figures
 from traincast.catalog.software_stacks import (
     DEFAULT_STACK,
@@ -229,11 +229,8 @@ def fitted_to(system: str | Path, measured: Measured) -> Calibration:
     """Return a system (by name or file) fitted to measurements on it."""
     machine = measured.system
     parameters = parameters_of(machine, system, (run.stack for run in measured.runs))
-    benchmarks: list[Evidence] = []
-    if measured.collectives:
-        benchmarks.append(collectives(machine, measured.collectives, parameters))
-    if measured.products:
-        benchmarks.append(products(machine, measured.products, parameters))
+    kinds = (measured.collectives, measured.products)
+    benchmarks = [Benchmarks(machine, timings, parameters) for timings in kinds if timings]
     fitted = fit(parameters, measured.runs, benchmarks=benchmarks, equal=True)
     held_out = fitted.left_out() if len(measured.runs) >= MIN_RUNS_FOR_LEAVE_ONE_OUT else None
     return Calibration(system, measured, fitted, held_out)

@@ -130,8 +130,9 @@ def _measured(system: System, files: Sequence[Rows]) -> Measured:
             runs += [run for run in table_runs if isinstance(run, Run)]
             reasons += [reason for reason in table_runs if isinstance(reason, str) and reason not in reasons]
         else:
-            reasons += _other_accelerators(rows.rows, system)
-            used = [row for row in rows.rows if not _on_other_accelerator(row, system)]
+            others = dict.fromkeys(row.gpu for row in rows.rows if _is_other_accelerator(row.gpu, system))
+            reasons += [f"ran on {gpu}, and {system.name} has {accelerator_name(system)}" for gpu in others]
+            used = [row for row in rows.rows if row.gpu not in others]
             products += [row for row in used if isinstance(row, Gemm)]
             collectives += [
                 row for row in used if isinstance(row, Collective) and row.op in KINDS and row.ranks > 1
@@ -154,13 +155,7 @@ def _runs(rows: TrainingRows, system: System) -> Iterator[Run | str]:
             yield replace(run, system=system)
 
 
-def _on_other_accelerator(row: Collective | Gemm, system: System) -> bool:
-    """Return whether a measurement is known to be of another kind of accelerator."""
-    names = accelerator_called(row.gpu), accelerator_called(system.accelerator.name)
+def _is_other_accelerator(gpu: str, system: System) -> bool:
+    """Return whether a name is known to be that of another kind of accelerator."""
+    names = accelerator_called(gpu), accelerator_called(system.accelerator.name)
     return len({name.split("-")[0] for name in names if name}) > 1
-
-
-def _other_accelerators(rows: Sequence[Collective | Gemm], system: System) -> list[str]:
-    """Return a sentence for each other kind of accelerator that was measured."""
-    names = dict.fromkeys(row.gpu for row in rows if _on_other_accelerator(row, system))
-    return [f"ran on {name}, and {system.name} has {accelerator_name(system)}" for name in names]

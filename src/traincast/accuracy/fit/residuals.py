@@ -1,7 +1,7 @@
 """Measurements as residuals of parameters: training runs, and timed collectives and matrix products."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -153,37 +153,43 @@ def _seconds(batch: RunBatch, setting: Setting) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
-    """Benchmarks on one system: times, shape (rows,) [s], and the formula that predicts them under a setting.
+class Benchmarks:
+    """Timed collectives, or timed matrix products, on a system as residuals of parameters."""
 
-    `touching` are the indices of the parameters that the times depend on, `noise` is the expected relative
-    error of a time.
-    """
-
+    system: System
+    timings: Sequence[Collective] | Sequence[Gemm]
     parameters: tuple[Parameter, ...]
-    measured: Floats
-    predicted: Callable[[Setting], Floats]
-    touching: tuple[int, ...]
-    noise: float
-    groups: Sequence[Hashable]
 
-    @property
+    @cached_property
     def data(self) -> Data:
-        """Weights and noise: a group of n rows has the weight n^0.65."""
-        sizes = Counter(self.groups)
-        weights = np.array([sizes[group] ** GROUP_WEIGHT_EXPONENT for group in self.groups])
-        return Data(weights, np.full(len(weights), self.noise), self.groups)
+        """Weights and noise: n rows of one operation or type have the weight n^0.65."""
+        groups = [row.op if isinstance(row, Collective) else row.dtype for row in self.timings]
+        sizes = Counter(groups)
+        weights = np.array([sizes[group] ** GROUP_WEIGHT_EXPONENT for group in groups])
+        noise = NOISE["collective" if isinstance(self.timings[0], Collective) else "product"]
+        return Data(weights, np.full(len(weights), noise), groups)
+
+    def predicted(self, setting: Setting) -> Floats:
+        """Predict the times under a setting of the parameters, shape (rows,) [s]."""
+        system, assumed = setting.system(self.system), setting.assumed(DEFAULT_STACK, self.system)
+        if collectives := [row for row in self.timings if isinstance(row, Collective)]:
+            return collective_seconds(system, assumed, collectives)
+        products = [row for row in self.timings if isinstance(row, Gemm)]
+        return product_seconds(system.accelerator, assumed, products)
 
     def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
         """Return log(predicted over measured), shape (rows,), and derivatives, shape (rows, parameters)."""
+        measured = np.array([row.time_us * 1e-6 for row in self.timings])
         values = [parameter.value(x) for parameter, x in zip(self.parameters, theta, strict=True)]
         base = self.predicted(Setting(self.parameters, tuple(values)))
-        slopes = np.zeros((len(self.measured), len(theta)))
-        for i in self.touching:
-            nudged = tuple(value * (1 + NUDGE * (i == j)) for j, value in enumerate(values))
-            change = np.log(self.predicted(Setting(self.parameters, nudged)) / base)
-            slopes[:, i] = change / np.log1p(NUDGE) * self.parameters[i].sigma
-        return np.log(base / self.measured), slopes
+        slopes = np.zeros((len(measured), len(theta)))
+        home = "network" if isinstance(self.timings[0], Collective) else "accelerator"
+        for i in touching_system(self.parameters, self.system):
+            if self.parameters[i].home == home:
+                nudged = tuple(value * (1 + NUDGE * (i == j)) for j, value in enumerate(values))
+                change = np.log(self.predicted(Setting(self.parameters, nudged)) / base)
+                slopes[:, i] = change / np.log1p(NUDGE) * self.parameters[i].sigma
+        return np.log(base / measured), slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,28 +253,3 @@ def product_seconds(gpu: Accelerator, assumed: Assumptions, timings: Sequence[Ge
 
 def _rows_by_name(names: Sequence[str]) -> dict[str, list[int]]:
     return {name: [i for i, other in enumerate(names) if other == name] for name in dict.fromkeys(names)}
-
-
-def collectives(system: System, timings: Sequence[Collective], parameters: tuple[Parameter, ...]) -> Samples:
-    """Return timed collectives as residuals."""
-
-    def predicted(setting: Setting) -> Floats:
-        return collective_seconds(setting.system(system), setting.assumed(DEFAULT_STACK, system), timings)
-
-    touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "network")
-    measured = np.array([row.time_us * 1e-6 for row in timings])
-    groups = [("collective", row.op) for row in timings]
-    return Samples(parameters, measured, predicted, touching, NOISE["collective"], groups)
-
-
-def products(system: System, timings: Sequence[Gemm], parameters: tuple[Parameter, ...]) -> Samples:
-    """Return timed matrix products as residuals."""
-
-    def predicted(setting: Setting) -> Floats:
-        gpu = setting.system(system).accelerator
-        return product_seconds(gpu, setting.assumed(DEFAULT_STACK, system), timings)
-
-    touching = tuple(i for i in touching_system(parameters, system) if parameters[i].home == "accelerator")
-    measured = np.array([row.time_us * 1e-6 for row in timings])
-    groups = [("product", row.dtype) for row in timings]
-    return Samples(parameters, measured, predicted, touching, NOISE["product"], groups)
