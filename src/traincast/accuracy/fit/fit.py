@@ -75,9 +75,8 @@ class Fitted:
         benchmarks = [None] * (len(self.solution.residuals) - len(names))  # are never left out
         residuals = np.full(len(self.measured.runs), np.nan)
         limits = bounds(self.parameters)
-        for name, theta in left_out(
-            self.solution, self.evidence.data, limits, [*names, *benchmarks], progress
-        ).items():
+        fits = left_out(self.solution, self.evidence.data, limits, [*names, *benchmarks], progress)
+        for name, theta in fits.items():
             rows = [i for i, group in enumerate(names) if group == name]
             predicted = self.measured.predict(_values(self.parameters, theta), rows)
             residuals[rows] = np.log(predicted[rows] / self.measured.measured[rows])

@@ -82,13 +82,11 @@ def write_system(path: Path, document: Mapping[str, Any]) -> None:
     """Write a system file atomically, one line for each entry."""
 
     def with_flow_entries(item: Any) -> Any:
-        if isinstance(item, Mapping):
-            return (
-                _flow(item)
-                if "value" in item
-                else {key: with_flow_entries(value) for key, value in item.items()}
-            )
-        return [with_flow_entries(value) for value in item] if isinstance(item, list) else item
+        if isinstance(item, list):
+            return [with_flow_entries(value) for value in item]
+        if not isinstance(item, Mapping):
+            return item
+        return _flow(item) if "value" in item else {k: with_flow_entries(v) for k, v in item.items()}
 
     with atomic_output(path) as partial:
         partial.write_text(text_of(with_flow_entries(document)), encoding="utf-8")

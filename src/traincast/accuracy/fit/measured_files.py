@@ -102,14 +102,11 @@ def _check_given(given: Mapping[str, Any], kinds: Sequence[Kind]) -> None:
 
 def _check_config(config: str | Path, contents: Sequence[Rows | None]) -> None:
     """Refuse a configuration without a training log; a file that could not be read (None) may be one."""
-    is_log = [
-        rows is None or (isinstance(rows, TrainingRows) and "steps_measured" in rows.rows[0])
-        for rows in contents
-    ]
-    if not any(is_log):
-        raise InputError(
-            "calibrate", [f"config = {str(config)!r}: configures runs with a training log; none is given"]
-        )
+    for rows in contents:
+        if rows is None or (isinstance(rows, TrainingRows) and "steps_measured" in rows.rows[0]):
+            return
+    problem = f"config = {str(config)!r}: configures runs with a training log; none is given"
+    raise InputError("calibrate", [problem])
 
 
 def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> Rows:

@@ -40,9 +40,8 @@ class Parameter:
     def __post_init__(self) -> None:
         problems = []
         if self.home not in FIGURES:
-            raise InputError(
-                f"parameter of {self.home}", [f"{self.home}: must be one of {', '.join(FIGURES)}"]
-            )
+            problem = f"{self.home}: must be one of {', '.join(FIGURES)}"
+            raise InputError(f"parameter of {self.home}", [problem])
         if self.prior > 0 and self.sigma > 0:
             object.__setattr__(self, "low", self.low or self.prior * exp(-BOUND_SIGMAS * self.sigma))
             object.__setattr__(self, "high", self.high or self.prior * exp(BOUND_SIGMAS * self.sigma))
@@ -136,9 +135,7 @@ def touching_stack(parameters: tuple[Parameter, ...], stack: str) -> tuple[int, 
     indices = []
     for i, item in enumerate(parameters):
         if item.of_software:
-            setting = (
-                name for name, figures in chain if (name, item.field) in fitted or item.field in figures
-            )
+            setting = (name for name, own in chain if (name, item.field) in fitted or item.field in own)
             owner = next(setting, None)
             if owner in item.of if item.home == "stack" else owner is None:
                 indices.append(i)

@@ -37,9 +37,8 @@ def columns(log: Log) -> dict[str, Any]:
 
     micro, steps = whole("train_micro_batch_size_per_gpu"), whole("gradient_accumulation_steps")
     gbs = whole("train_batch_size")
-    dp = whole_number(listed.get("world_size")) or (
-        gbs // (micro * steps) if gbs and micro and steps else None
-    )
+    dp = whole_number(listed.get("world_size"))
+    dp = dp or (gbs // (micro * steps) if gbs and micro and steps else None)
     tp = whole_number(section(config, "tensor_parallel").get("autotp_size")) or 1
     stage = str(listed.get("zero_optimization_stage", section(config, "zero_optimization").get("stage")))
     known = bool(config or listed)

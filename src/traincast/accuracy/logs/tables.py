@@ -144,12 +144,9 @@ def _dtype(name: str) -> str | None:
 
 def _product_us(cells: Mapping[str, str], flop: float) -> float | None:
     """Return the time, as measured or from the throughput [µs]."""
-    for name, factor in TO_US.items():
+    for name, factor in (TO_US | TO_FLOPS).items():
         if (value := number(cells.get(name, ""))) and value > 0:
-            return value * factor
-    for name, factor in TO_FLOPS.items():
-        if (value := number(cells.get(name, ""))) and value > 0:
-            return flop / (value * factor) * 1e6
+            return value * factor if name in TO_US else flop / (value * factor) * 1e6
     return None
 
 

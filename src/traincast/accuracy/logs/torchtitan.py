@@ -148,10 +148,8 @@ def _dense(name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
 
     hidden, heads, ffn = whole("dim"), whole("n_heads"), whole("hidden_dim")
     if not ffn and hidden:  # 2/3 of four times the hidden size, times a factor, rounded up to a multiple
-        factor, multiple = (
-            number(arguments.get("ffn_dim_multiplier", "")),
-            whole("multiple_of") or FFN_MULTIPLE,
-        )
+        factor = number(arguments.get("ffn_dim_multiplier", ""))
+        multiple = whole("multiple_of") or FFN_MULTIPLE
         ffn = multiple * math.ceil(int((factor or 1.0) * int(8 * hidden / 3)) / multiple)
     return {
         "model": name, "layers": whole("n_layers"), "hidden": hidden, "heads": heads, "mlp": "swiglu",

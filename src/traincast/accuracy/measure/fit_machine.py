@@ -299,11 +299,8 @@ def _fit_launch_overhead(fit: Figures) -> None:
     fit.kernel_seconds = per_operation.get("kernel", min(per_operation.values()))
     if fit.host:
         forward = per_operation.get("forward", fit.kernel_seconds)
-        fit.software = {
-            "kernels.launch_seconds": forward,
-            "host.dispatch_seconds": 0.0,
-            "collectives.launch_share": 1.0,
-        }
+        fit.software = {"kernels.launch_seconds": forward}
+        fit.software |= {"host.dispatch_seconds": 0.0, "collectives.launch_share": 1.0}
         fit.taken |= dict.fromkeys(("host.dispatch_seconds", "collectives.launch_share"), NOTHING_AHEAD)
     else:
         fit.software = {"kernels.launch_seconds": fit.kernel_seconds}
@@ -331,9 +328,8 @@ def _fit_memory(fit: Figures) -> None:
         rows = [row for row in plain if row.task.nbytes >= MIN_UNCACHED_BYTES] or rows
         if "vector_flops" not in fit.known:
             fit.accelerator["vector_flops"] = fit.accelerator["matrix_flops"] / MATRIX_TO_VECTOR_RATE
-            fit.taken["vector_flops"] = (
-                f"{MATRIX_TO_VECTOR_RATE} times less than the matrix units: 4 on a V100, 7.4 on an H100"
-            )
+            ratio = f"{MATRIX_TO_VECTOR_RATE} times less than the matrix units"
+            fit.taken["vector_flops"] = f"{ratio}: 4 on a V100, 7.4 on an H100"
     best, _ = min((fit.fit(rows, start, bounds) for start in starts), key=lambda fitted: fitted[1])
     fit.update(best)
 
@@ -364,11 +360,8 @@ def _fit_attention(fit: Figures) -> None:
     bounds = dict.fromkeys((*start, "attention.causal_skipping"), SHARE_BOUNDS)
     bounds |= {"attention.softmax": (0.1, 1e3), "attention.launch_seconds": SECONDS_BOUNDS}
     if fit.host:
-        start |= {
-            "attention.causal_skipping": 0.5,
-            "attention.softmax": 20.0,
-            "attention.launch_seconds": 1e-5,
-        }
+        start |= {"attention.causal_skipping": 0.5, "attention.softmax": 20.0}
+        start["attention.launch_seconds"] = 1e-5
         fit.software |= {"attention.start": 0.0, "attention.tail": 0.0}
         fit.taken |= dict.fromkeys(("attention.start", "attention.tail"), EVEN_THREADS)
     fit.update(fit.fit(fit.of("attention"), start, bounds)[0])

@@ -73,9 +73,8 @@ def rendezvous_address(rank: Rank, variables: Mapping[str, str] = os.environ) ->
         return first_host(variables["SLURM_STEP_NODELIST"]), int(port)
     if rank.local_size == rank.size:
         return "127.0.0.1", int(port)
-    raise InputError(
-        "MASTER_ADDR", [f"missing; set it to the host of rank 0, which {rank.launcher} does not tell"]
-    )
+    problem = f"missing; set it to the host of rank 0, which {rank.launcher} does not tell"
+    raise InputError("MASTER_ADDR", [problem])
 
 
 def first_host(nodes: str) -> str:

@@ -1,6 +1,7 @@
 """Content of a measured system file: figures with unit, source, basis and interval."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, get_args
 
 from traincast.accuracy.measure.fit_machine import Figures, Values
@@ -38,9 +39,7 @@ def document(name: str, fits: Sequence[Figures], day: str) -> dict[str, Any]:
     source = f"measured with torch {about['torch']} on {about['device']}, {day}"
     ranks, nodes = int(about["ranks"]), int(about["nodes"])
 
-    def entries(part: type, values_of_fits: Sequence[Values]) -> dict[str, Any]:
-        return _entries(part, values_of_fits, source, fit)
-
+    entries = partial(_entries, source=source, fit=fit)
     known_name = accelerator_called(str(about["device"]))
     accelerator: dict[str, Any] = {"name": accelerator_label(about), "source": source}
     if known_name:
@@ -49,9 +48,8 @@ def document(name: str, fits: Sequence[Figures], day: str) -> dict[str, Any]:
     accelerator |= entries(AcceleratorPart, [memory | each.accelerator for each in fits])
     accelerator["processors"] = {"value": int(about["processors"]), "source": source, "basis": "measured"}
     tiers = [entries(MiddleTier, [each.tiers[i] for each in fits]) for i in range(len(fit.tiers))]
-    inner = (
-        tiers[0] if tiers else {key: {"value": value} | ONE_RANK for key, value in UNKNOWN_NETWORK.items()}
-    )
+    unknown = {key: {"value": value} | ONE_RANK for key, value in UNKNOWN_NETWORK.items()}
+    inner = tiers[0] if tiers else unknown
     outer = tiers[1] if len(tiers) > 1 else {key: entry | ACROSS_NODES for key, entry in inner.items()}
     inside = f"{about['backend']} inside a node" if about["backend"] else "inside a node"
     software = entries(object, [each.software for each in fits])

@@ -121,9 +121,8 @@ def tasks(
         candidates += [Task("attention", op, dtypes[0], sizes) for op in ops]
     for power in SIZE_POWERS["memory", device]:
         candidates += [Task("memory", op, dtypes[0], (1 << power,)) for op in ARRAYS_MOVED]
-    candidates += [
-        Task("dispatch", op, dtypes[0], (SMALL_OPERATIONS,)) for op in ("kernel", "forward", "backward")
-    ]
+    for op in ("kernel", "forward", "backward"):
+        candidates.append(Task("dispatch", op, dtypes[0], (SMALL_OPERATIONS,)))
     for power in SIZE_POWERS.get(("copies", device), ()):
         candidates += [Task("copies", op, "fp32", (1 << power,)) for op in ("to device", "to host")]
     scopes: tuple[Scope, ...] = ("all", "node") if 1 < nodes < ranks else ("all",)

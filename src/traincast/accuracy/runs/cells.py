@@ -57,12 +57,10 @@ class Cells:
     def choose(self, section: str) -> Any:
         """Return what the first rule that applies gives; None without."""
         for rule in patterns()[section]:
-            conditions = {
-                columns: pattern for columns, pattern in rule.items() if columns not in ("is", "assumed")
-            }
             if all(
                 re.search(pattern, self.joined(columns), re.IGNORECASE)
-                for columns, pattern in conditions.items()
+                for columns, pattern in rule.items()
+                if columns not in ("is", "assumed")
             ):
                 if "assumed" in rule:
                     self.assume(rule["assumed"])

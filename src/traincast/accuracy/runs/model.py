@@ -112,17 +112,13 @@ def note_unmodelled(cells: Cells) -> None:
         full = re.match(known["trains_all"], trained, re.IGNORECASE) is not None
     else:
         full = _states(cells, known["full"], PHRASE_COLUMNS) or _states(cells, "full", ("model",))
-    columns = (
-        ("model", "trained") if full else [name for name in cells.row if name and name not in CODE_COLUMNS]
-    )
-    adapted = (
-        kind["reason"]
-        for kind in known["fine_tuning"]
-        if _states(
-            cells, kind["phrases"].replace("{parts}", kind.get("parts", "")), columns, kind.get("not_after")
-        )
-    )
-    reasons = [reason for reason in (next(adapted, None),) if reason]
+    texts = [name for name in cells.row if name and name not in CODE_COLUMNS]
+    reasons = []
+    for kind in known["fine_tuning"]:
+        words = kind["phrases"].replace("{parts}", kind.get("parts", ""))
+        if _states(cells, words, ("model", "trained") if full else texts, kind.get("not_after")):
+            reasons.append(kind["reason"])
+            break
     for kind in known["subjects"]:
         named = "names" in kind and _states(cells, kind["names"], ("model",))
         if named or _states(cells, kind["phrases"], PHRASE_COLUMNS):

@@ -33,6 +33,7 @@ from traincast.core.units import GIB
 from traincast.step.memory import Reported
 
 FILES: Final = (".yaml", ".yml", ".json")  # suffixes of system files
+system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
 NEEDED_COLUMNS = "id layers hidden heads seq mlp gpu gpus precision tp pp gbs step_seconds"
 NEEDED: Final = tuple(NEEDED_COLUMNS.split())
@@ -90,12 +91,6 @@ def machine(cells: Cells) -> System | None:
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     cells.problem(f"accelerator {name!r} is not known{hint}" if name else "accelerator is not known")
     return None
-
-
-@lru_cache
-def system_of(name: str) -> System:
-    """Return a system of the catalogue, read once for all rows."""
-    return load_system(name)
 
 
 @lru_cache
@@ -167,14 +162,8 @@ def rows(path: str | Path) -> list[dict[str, str]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(str(path), [f"cannot be read as a table of runs ({reason})"]) from None
-    problems = repeated(header)
-    if not problems:
-        problems = (
-            [f"column {name}: missing" for name in NEEDED if name not in header]
-            if table
-            else ["holds no run"]
-        )
-    if problems:
+    missing = [f"column {name}: missing" for name in NEEDED if name not in header]
+    if problems := repeated(header) or (missing if table else ["holds no run"]):
         raise InputError(str(path), problems)
     return [_numbered_row(row, number, Path(path).parent) for number, row in enumerate(table, start=2)]
 
