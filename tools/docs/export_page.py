@@ -106,8 +106,8 @@ def page() -> str:
     """Return the page."""
     first_formats: dict[str, Format] = {}  # of a framework; its others have the same settings
     for format_ in FORMATS.values():
-        first_formats.setdefault(str(format_.framework), format_)
-    formats = (_format(format_, first_formats[str(format_.framework)]) for format_ in FORMATS.values())
+        first_formats.setdefault(format_.framework, format_)
+    formats = (_format(format_, first_formats[format_.framework]) for format_ in FORMATS.values())
     return INTRO.replace("{refusals}", _refusals()) + "\n" + "\n".join(formats)
 
 

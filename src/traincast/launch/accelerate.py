@@ -5,19 +5,7 @@ from typing import Final
 from traincast.launch.canonical import Facts
 from traincast.launch.settings import Settings, not_allowed
 from traincast.launch.table import Values
-from traincast.planner.framework_spaces import Framework
 
-SPACE: Final = Framework(
-    "accelerate",
-    "Accelerate: FSDP2 and HSDP with tensor parallelism and context parallelism, no pipeline",
-    ("1d", "context", "ring"),
-    {"recompute": ("none", "full"), "zero": (2, 3)},
-    experts=False,
-    hybrid=True,
-    interleaved=False,
-    pipeline_zero=0,
-    assumptions="torchtitan-2025",
-)
 DEGREES: Final = "parallelism_config.parallelism_config_"
 REPLICATE, SHARD = f"{DEGREES}dp_replicate_size", f"{DEGREES}dp_shard_size"
 RESHARD: Final = "fsdp_config.fsdp_reshard_after_forward"

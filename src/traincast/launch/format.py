@@ -12,8 +12,7 @@ from traincast.launch.canonical import Facts, launch_facts, model_facts, model_f
 from traincast.launch.settings import Settings
 from traincast.launch.table import Table, Values
 from traincast.planner.framework_refusals import Refusal, accepted, refused
-from traincast.planner.framework_spaces import Framework
-from traincast.planner.framework_spaces import framework as known_framework
+from traincast.planner.framework_spaces import FRAMEWORKS, LAUNCH_SPACES, Framework
 
 CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
 REPLICA_AXES: Final = (
@@ -45,7 +44,7 @@ class Format:
     """File format in which a framework takes its settings."""
 
     name: str  # as an argument
-    framework: str | Framework  # the space of plans that is searched for it
+    framework: str  # whose space of plans is searched for it, in `FRAMEWORKS` or `LAUNCH_SPACES`
     table: Table
     read: Callable[[str], Settings]  # from text
     write: Callable[[Writing], str]
@@ -74,7 +73,7 @@ class Format:
     @property
     def space(self) -> Framework:
         """The space of plans that is searched for it."""
-        return known_framework(self.framework)
+        return (FRAMEWORKS | LAUNCH_SPACES)[self.framework]
 
     def stack_of(self, settings: Settings) -> str:
         """Return the name of the software stack that predicts a launch with these settings."""

@@ -135,10 +135,10 @@ FORMATS: Final[Mapping[str, Format]] = {
             model=False,
             assumptions=deepspeed.assumptions,
         ),
-        Format("nanotron", nanotron.SPACE, _NANOTRON, read_yaml, _with_fixed(write_yaml, _NANOTRON)),
+        Format("nanotron", "nanotron", _NANOTRON, read_yaml, _with_fixed(write_yaml, _NANOTRON)),
         Format(
             "accelerate",
-            accelerate.SPACE,
+            "accelerate",
             _ACCELERATE,
             read_yaml,
             _with_fixed(write_yaml, _ACCELERATE),

@@ -5,17 +5,7 @@ from typing import Any, Final
 from traincast.launch.canonical import Facts
 from traincast.launch.settings import Settings
 from traincast.launch.table import Values
-from traincast.planner.framework_spaces import Framework
 
-SPACE: Final = Framework(
-    "nanotron",
-    "nanotron: ring attention, 1F1B pipelines, ZeRO-1",
-    ("1d", "ring"),
-    {"recompute": ("none", "full"), "zero": (0, 1), "schedule": ("1f1b",), "tp_overlap": (False, True)},
-    interleaved=False,
-    uneven=True,
-    assumptions="nanotron-2025",
-)
 DP, EP = "parallelism.dp", "parallelism.expert_parallel_size"
 EXPERTS: Final = "model.model_config.moe_config."
 RECOMPUTED: Final = {  # recompute -> setting

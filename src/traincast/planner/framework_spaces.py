@@ -327,6 +327,35 @@ FRAMEWORKS: Final = {
         ),
     )
 }
+LAUNCH_SPACES: Final = {  # of launch formats whose framework is not offered by name
+    framework.name: framework
+    for framework in (
+        Framework(
+            "nanotron",
+            "nanotron: ring attention, 1F1B pipelines, ZeRO-1",
+            ("1d", "ring"),
+            {
+                "recompute": ("none", "full"),
+                "zero": (0, 1),
+                "schedule": ("1f1b",),
+                "tp_overlap": (False, True),
+            },
+            interleaved=False,
+            assumptions="nanotron-2025",
+        ),
+        Framework(
+            "accelerate",
+            "Accelerate: FSDP2 and HSDP with tensor parallelism and context parallelism, no pipeline",
+            ("1d", "context", "ring"),
+            {"recompute": ("none", "full"), "zero": (2, 3)},
+            experts=False,
+            hybrid=True,
+            interleaved=False,
+            pipeline_zero=0,
+            assumptions="torchtitan-2025",
+        ),
+    )
+}
 
 
 def framework(name: str | Framework) -> Framework:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from traincast.catalog.load import model_names, system_names
+from traincast.core.knobs import STRATEGIES
+from traincast.planner.framework_spaces import FRAMEWORKS
 
 ASK = """
 source "$1"; shift
@@ -97,3 +99,11 @@ def test_scripts_for_other_shells(shell, run, tmp_path):
         path = Path(tmp_path / "script")
         path.write_text(script)
         subprocess.run([shell, "-n", str(path)], check=True)
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_help_texts_list_every_framework_and_strategy(run, shell):
+    frameworks, strategies = ", ".join(FRAMEWORKS), ", ".join(STRATEGIES)
+    help_page = " ".join(run("plan --help").out.split())
+    script = run(f"completion {shell}").out
+    assert all(names in help_page and names in script for names in (frameworks, strategies))

@@ -1,13 +1,15 @@
-"""Shell completion of catalogue names, computed when the tab key is pressed."""
+"""Names that help pages list and shells complete, computed when they are asked for."""
 
+import re
 from collections.abc import Callable, Iterable
 from glob import escape, glob
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
 
 ENDINGS = (".yaml", ".yml", ".json")
+LISTED: Final = re.compile(r"\{(frameworks|strategies)\}")  # in a help text, which names them all
 
 
 def _names(kind: str) -> Iterable[str]:
@@ -26,6 +28,10 @@ def _names(kind: str) -> Iterable[str]:
             from traincast.planner.framework_spaces import FRAMEWORKS
 
             return FRAMEWORKS
+        case "strategies":
+            from traincast.core.knobs import STRATEGIES
+
+            return STRATEGIES
         case "formats":
             from traincast.launch.formats import FORMATS
 
@@ -35,6 +41,11 @@ def _names(kind: str) -> Iterable[str]:
     return output_types()
 
 
+def with_names(text: str) -> str:
+    """Return a help text with the names of frameworks or strategies in place of the word in braces."""
+    return LISTED.sub(lambda kind: ", ".join(_names(kind[1])), text)
+
+
 def _completer(
     *kinds: str, also: Iterable[str] = (), files: bool = False
 ) -> "Callable[[CompletionContext], list[str]]":
@@ -42,8 +53,8 @@ def _completer(
 
     def complete(context: "CompletionContext") -> list[str]:
         paths = glob(f"{escape(context.incomplete)}*") if files else []
-        names = [name for kind in kinds for name in _names(kind)]
-        return [*also, *names, *(path for path in paths if path.endswith(ENDINGS))]
+        known = [name for kind in kinds for name in _names(kind)]
+        return [*also, *known, *(path for path in paths if path.endswith(ENDINGS))]
 
     return complete
 
@@ -57,10 +68,8 @@ names_of_entries = _completer("models", "systems", "accelerators", "stacks", fil
 
 def names_of_strategies(context: "CompletionContext") -> list[str]:
     """Return the strategies, appended to those already typed."""
-    from traincast.core.knobs import STRATEGIES
-
     written = context.incomplete.rpartition(",")
-    return ["".join((*written[:2], name)) for name in STRATEGIES]
+    return ["".join((*written[:2], name)) for name in _names("strategies")]
 
 
 def names_of_choices(context: "CompletionContext") -> list[str]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cyclopts import App, Group
 
+from traincast.ui.cli.completion import with_names
+
 if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
@@ -173,7 +175,7 @@ def _label(entry: "HelpEntry") -> str:
 
 def _entry_text(entry: "HelpEntry") -> str:
     """Return the description of an entry, with choices and default where the description lacks them."""
-    about, choices = _plain_text(entry.description), entry.choices or ()
+    about, choices = with_names(_plain_text(entry.description)), entry.choices or ()
     inline = len("|".join(choices)) <= MAX_INLINE_CHOICE_CHARACTERS
     named = set(re.findall(r"[\w-]+", about)) >= set(choices)
     rest = [] if inline or named else [", ".join(choices)]

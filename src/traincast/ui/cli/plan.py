@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from traincast.planner.search import Found
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
-_FRAMEWORK = "Search what this framework can run: megatron, torchtitan, deepspeed, paper, or any."
-_STRATEGY = "Ways to cut a layer: 1d, summa, context, ring, ulysses, hybrid, several with commas."
+_FRAMEWORK = "Search what this framework can run: {frameworks}."
+_STRATEGY = "Ways to cut a layer, several with commas: {strategies}."
 Objective = Literal["time", "throughput", "cost", "memory"]
 
 
@@ -253,7 +253,7 @@ def _best(given: PlanQuestion, model: str, gpus: int, form: "Format", locked: di
 
     errors = ErrorCollector("export")
     model_read, machine, gbs = given.run.read(errors, model, given.system)
-    space: Any = form.framework
+    space = form.space
     framework_locks: dict[str, Any] = {}
     if model_read is not None:
         space, framework_locks = expressible_space(form, model_read, locked | {"stack": given.assumptions})

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from traincast.core.errors import TraincastError
 from traincast.ui.cli.app import Json, app, option
-from traincast.ui.cli.completion import names_of_entries, names_of_outputs
+from traincast.ui.cli.completion import names_of_entries, names_of_outputs, with_names
 from traincast.ui.cli.output import outlive_closed_pipes, print_json
 
 _NAME = "Name or file of the entry to show; without it, all names."
@@ -78,7 +78,7 @@ def completion(
 
     Example: traincast completion bash > traincast.bash
     """
-    script = app.generate_completion(shell=shell)
+    script = with_names(app.generate_completion(shell=shell))
     if shell == "bash":  # complete file names where no name matches
         script = script.replace("\ncomplete -F ", "\ncomplete -o bashdefault -o default -F ")
     if json:
