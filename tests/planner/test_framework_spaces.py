@@ -67,7 +67,9 @@ def test_frameworks_name_choices_that_exist(name):
 
 
 @pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "moe"])
-@pytest.mark.parametrize(("name", "gpus"), [("megatron", 8), ("torchtitan", 4), ("deepspeed", 8)])
+@pytest.mark.parametrize(
+    ("name", "gpus"), [("megatron", 8), ("torchtitan", 4), ("deepspeed", 8), ("nanotron", 8)]
+)
 def test_the_best_of_a_search_is_the_best_of_its_candidates_one_by_one(name, gpus, model):
     found = tc.search(model, H100, gpus=gpus, gbs=16, framework=name, locks={"mbs": 1})
     best = float("inf")
@@ -212,7 +214,7 @@ def test_every_lock_that_cannot_be_is_told_at_once():
         )
     text = str(told.value)
     assert all(word in text for word in ("tp = 0", "zero = 7", "'wibble'", "recompute = 'full+none'"))
-    with pytest.raises(tc.InputError, match="known: any, deepspeed, megatron, paper, torchtitan"):
+    with pytest.raises(tc.InputError, match="known: any, deepspeed, megatron, nanotron, paper, torchtitan"):
         framework("jax")
     with pytest.raises(tc.InputError, match="the locks leave nothing"):
         tc.search(DENSE, H100, gpus=8, gbs=16, framework="megatron", locks={"ep": 2})
@@ -223,6 +225,28 @@ def test_deepspeed_runs_no_zero_2_in_a_pipeline():
     for columns in plans_of(found):
         if columns.zero > 1:
             assert set(map(int, columns.pp)) == {1}
+
+
+def test_nanotron_gives_every_tensor_rank_a_head_of_keys_and_values():
+    """`assert num_key_value_heads >= tp` in src/nanotron/config/config.py; the model has 4 for 8 heads."""
+    degrees = {
+        name: {
+            int(tp)
+            for columns in plans_of(tc.search(DENSE, H100, gpus=8, gbs=16, framework=name))
+            for tp in columns.tp
+        }
+        for name in ("deepspeed", "nanotron")
+    }
+    assert degrees == {"deepspeed": {1, 2, 4, 8}, "nanotron": {1, 2, 4}}
+
+
+def test_nanotron_says_what_it_holds_constant():
+    found = tc.search(DENSE, H100, gpus=16, gbs=32, framework="nanotron", locks={"mbs": 1, "pp": 2})
+    assert {outcome.space.batch.given["schedule"] for outcome in found.outcomes} == {"1f1b"}
+    held = {knob.knob: (knob.value, knob.other) for knob in found.explain().held}
+    assert held["schedule"] == ("1f1b", "gpipe")
+    afab = tc.search(DENSE, H100, gpus=16, gbs=32, framework="nanotron", locks={"pp": 2, "schedule": "gpipe"})
+    assert {plan.schedule for plan, _ in afab.plans} == {"gpipe"}
 
 
 def test_objectives():
@@ -260,14 +284,18 @@ LOCKS = dict.fromkeys(("tp", "tp2", "cp", "pp", "ep", "etp", "ulysses", "replica
 
 
 RULED_OUT = {  # no batch of the framework has such a lock
-    *((name, knob) for name in ("megatron", "torchtitan", "deepspeed") for knob in ("panels", "tp2")),
+    *(
+        (name, knob)
+        for name in ("megatron", "torchtitan", "deepspeed", "nanotron")
+        for knob in ("panels", "tp2")
+    ),
     *(("paper", knob) for knob in ("ep", "etp", "ulysses")),
-    ("torchtitan", "ulysses"),
+    *((name, "ulysses") for name in ("torchtitan", "nanotron")),
 }
 
 
 @pytest.mark.parametrize("knob", LOCKS)
-@pytest.mark.parametrize("name", ["megatron", "torchtitan", "deepspeed", "paper"])
+@pytest.mark.parametrize("name", ["megatron", "torchtitan", "deepspeed", "nanotron", "paper"])
 def test_a_lock_holds_in_every_plan_or_nothing_is_left(name, knob):
     locks = {knob: LOCKS[knob]}
     if (name, knob) in RULED_OUT:
@@ -425,7 +453,13 @@ def test_where_nothing_fits_the_nearest_miss_says_what_was_held():
 
 
 @pytest.mark.parametrize(
-    ("name", "knob"), [("deepspeed", "tp_overlap"), ("deepspeed", "ep_overlap"), ("torchtitan", "ep_overlap")]
+    ("name", "knob"),
+    [
+        ("deepspeed", "tp_overlap"),
+        ("deepspeed", "ep_overlap"),
+        ("torchtitan", "ep_overlap"),
+        ("nanotron", "ep_overlap"),
+    ],
 )
 def test_overlap_that_a_framework_has_no_setting_for_is_refused(name, knob):
     with pytest.raises(

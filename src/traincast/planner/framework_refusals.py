@@ -43,6 +43,7 @@ class Refusal:
 MEGATRON: Final = "Megatron-Core 0.16.1, megatron/core/transformer/transformer_config.py"
 TORCHTITAN: Final = "torchtitan 0.3.0, torchtitan/config/configs.py"
 DEEPSPEED: Final = "DeepSpeed 0.19.8, deepspeed/runtime/config.py"
+NANOTRON: Final = "huggingface/nanotron 00708b8, src/nanotron"
 ON: Final = frozenset({True})
 REFUSALS: Final = (
     Refusal(
@@ -69,6 +70,14 @@ REFUSALS: Final = (
         "overlap of tensor-parallel communication needs sequence parallelism",
         "Megatron-Core 0.16.1, megatron/training/arguments.py",
     ),
+    Refusal(
+        "nanotron",
+        "tp_overlap",
+        ON,
+        {"sp": False},
+        "asynchronous communication of row-parallel layers needs tp_mode REDUCE_SCATTER",
+        f"{NANOTRON}/parallel/tensor_parallel/functional.py",
+    ),
     *(
         Refusal(
             framework, choice, ON, {}, f"{owner} has no setting that overlaps {kind} communication", source
@@ -77,6 +86,7 @@ REFUSALS: Final = (
             ("torchtitan", "ep_overlap", "torchtitan", "expert", TORCHTITAN),
             ("deepspeed", "tp_overlap", "DeepSpeed's configuration", "tensor-parallel", DEEPSPEED),
             ("deepspeed", "ep_overlap", "DeepSpeed's configuration", "expert", DEEPSPEED),
+            ("nanotron", "ep_overlap", "nanotron", "expert", f"{NANOTRON}/config"),
         )
     ),
     Refusal(

@@ -221,6 +221,12 @@ OVERLAP_NEEDS_CHUNKS: Final = Rule(
     _interleaves_where_piped,
     search_only=True,
 )
+WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/config/config.py
+    "nanotron needs a head of keys and values on every tensor rank",
+    ("tp", "groups"),
+    lambda model, plan, gbs: plan.tp <= model.groups,
+    search_only=True,
+)
 
 
 def lean(model: Model) -> str:
@@ -301,6 +307,21 @@ FRAMEWORKS: Final = {
             unsearched={"offload": ("optimizer", "optimizer+weights"), "grad_dtype": ("16-bit",)},
         ),
         Framework(
+            "nanotron",
+            "nanotron: ring attention, 1F1B pipelines, ZeRO-1",
+            ("1d", "ring"),
+            {
+                "recompute": ("none", "full"),
+                "zero": (0, 1),
+                "schedule": ("1f1b",),
+                "tp_overlap": (False, True),
+            },
+            interleaved=False,
+            assumptions="nanotron-2025",
+            unsearched={"schedule": ("gpipe",), "grad_dtype": ("16-bit",), "sp": (False,)},
+            rules=(WHOLE_KV_HEADS,),
+        ),
+        Framework(
             "any",
             "what any of them runs, put together freely: 1F1B and zero-bubble schedules, ZeRO stages, every"
             " placement",
@@ -330,19 +351,6 @@ FRAMEWORKS: Final = {
 LAUNCH_SPACES: Final = {  # of launch formats whose framework is not offered by name
     framework.name: framework
     for framework in (
-        Framework(
-            "nanotron",
-            "nanotron: ring attention, 1F1B pipelines, ZeRO-1",
-            ("1d", "ring"),
-            {
-                "recompute": ("none", "full"),
-                "zero": (0, 1),
-                "schedule": ("1f1b",),
-                "tp_overlap": (False, True),
-            },
-            interleaved=False,
-            assumptions="nanotron-2025",
-        ),
         Framework(
             "accelerate",
             "Accelerate: FSDP2 and HSDP with tensor parallelism and context parallelism, no pipeline",

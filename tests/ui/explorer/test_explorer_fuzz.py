@@ -86,7 +86,7 @@ LIKELY = {
     "gpus": sizes,
     "global_batch": st.one_of(sizes, st.integers(1, 4096)),
     "seq": st.sampled_from([1, 7, 512, 8192, 1 << 20]),
-    "framework": st.sampled_from(["megatron", "torchtitan", "deepspeed", "paper", "any"]),
+    "framework": st.sampled_from(["megatron", "torchtitan", "deepspeed", "nanotron", "paper", "any"]),
     "strategy": st.lists(
         st.sampled_from(["1d", "summa", "context", "ring", "ulysses", "hybrid", "2d"]), max_size=3
     ),
