@@ -8,7 +8,7 @@ from typing import Annotated
 
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.output_files import check_output
-from traincast.ui.cli.app import Force, HtmlFile, Json, app, option, output_option, question_option
+from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 from traincast.ui.cli.output import check_html, file_name, print_files, print_json, progress, write_html
 
@@ -29,7 +29,7 @@ _SHAPES = (
 _CALIBRATED = "With --step: where the machine calibrated to half of the shapes is written, .yaml."
 
 
-@app.command
+@command("Measure and validate", "measure")
 def measure(
     *,
     output: Annotated[Path | None, output_option(_MACHINE_FILE)] = None,
@@ -141,7 +141,7 @@ _PRODUCTS = "Tables of matrix products, CSV files with m, n, k and a time or TFL
 _GIVEN = "Values that logs and tables do not hold, such as model=llama-3-8b seq=4096."
 
 
-@app.command
+@command("Measure and validate", "calibration")
 def calibrate(
     *,
     system: Annotated[str, question_option(_BASE_SYSTEM, metavar="SYSTEM", completer=names_of_systems)],
@@ -198,7 +198,7 @@ _ASSUMED = "What is assumed: calibrated (each run with its own software stack), 
 _FIGURE = "Figure of predicted against measured times, and of what errors correlate with: .svg, .pdf or .png."
 
 
-@app.command
+@command("Measure and validate", "validation", "scoreboard")
 def validate(
     *,
     runs: Annotated[Path | None, option(_RUNS)] = None,

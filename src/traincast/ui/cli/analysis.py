@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
 from traincast.core.units import parse_count
-from traincast.ui.cli.app import Force, Json, app, option, output_option, question_option
+from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
 from traincast.ui.cli.options import (
     Assumed,
@@ -27,7 +27,7 @@ _STEP_SECONDS = "Measured time of a step [s], for FLOP/s and MFU; the predicted 
 _NETWORK_SHARE = "Share of the step that may wait for bandwidth between nodes."
 
 
-@app.command
+@command("Ask about a run", "advise")
 def advise(
     model: ModelName,
     /,
@@ -65,7 +65,7 @@ _STAGES = "Only these stages in the output, such as 0,1,6-7."
 _PASSES = "Only passes of these micro-batches in the output, such as 0-15."
 
 
-@app.command
+@command("Ask about a run", "trace")
 def trace(
     model: ModelName,
     /,
@@ -138,7 +138,7 @@ _LAYER_BATCH = "Batch of the layer in tokens; k, M and G count in 1024."
 _GROWTH = "Exponent of training compute by which batches of training runs grow; else 1/6."
 
 
-@app.command
+@command("Companion models", "limits")
 def limits(
     *,
     accelerator: Annotated[str | None, option(_ACCELERATOR, completer=names_of_accelerators)] = None,
@@ -236,7 +236,7 @@ _COMM_SHARE = "Measured share of communication on the fewest GPUs."
 _TARGET = "Efficiency for which to say what network is enough, such as 0.9."
 
 
-@app.command
+@command("Companion models", "scaling")
 def scaling(
     *,
     model: ModelName,
@@ -293,7 +293,7 @@ def _efficiency_curve(text: str) -> dict[int, float]:
 _PAPER_FIGURES = "Draw the paper's figures into this folder as well, as SVG."
 
 
-@app.command
+@command("Companion models", "errata", "gallery")
 def reproduce(
     paper: Annotated[str, option("arXiv number of the paper: 2410.00273.")],
     /,

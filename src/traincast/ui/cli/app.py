@@ -1,9 +1,9 @@
 """The app, and the kinds of options that its commands share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, NamedTuple, get_args
 
 from cyclopts import App, Group, Parameter, Token, convert
 
@@ -34,6 +34,39 @@ app = App(
     group_parameters=OPTIONS,
     suppress_keyboard_interrupt=False,
 )
+
+
+class Place(NamedTuple):
+    """Place of a command on the help pages."""
+
+    module: str  # that defines it
+    name: str
+    pages: tuple[str, ...]  # of docs/, to read on
+
+
+# Places of the commands by section of traincast --help, in the order of the sections.
+PLACED: Final[dict[str, list[Place]]] = {
+    title: []
+    for title in (
+        "Ask about a run",
+        "Take a plan to a framework",
+        "Sweep",
+        "Measure and validate",
+        "Explore in a browser",
+        "Companion models",
+        "Reference",
+    )
+}
+
+
+def command(section: str, *pages: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds a command to the app, in a section of `PLACED`, with pages to read on."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        PLACED[section].append(Place(function.__module__, function.__name__, pages))
+        return app.command(function)
+
+    return add
 
 
 def option(text: str, **more: Any) -> Parameter:

@@ -2,43 +2,21 @@
 
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from cyclopts import App, Group
 
+from traincast.ui.cli.app import PLACED
 from traincast.ui.cli.completion import with_names
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
     from rich.console import Console, ConsoleOptions
 
-SECTIONS: Final[
-    Mapping[str, Mapping[str, tuple[str, ...]]]
-] = {  # of traincast --help: commands, and the pages of docs/ to read on
-    "Ask about a run": {
-        "plan": ("tutorial", "training", "nomenclature"),
-        "estimate": ("tutorial", "metrics", "nomenclature"),
-        "memory": ("training", "nomenclature"),
-        "advise": ("advise",),
-        "trace": ("trace",),
-    },
-    "Take a plan to a framework": {"export": ("export",), "check": ("export",)},
-    "Sweep": {"study": ("studies",), "merge": ("studies",), "plot": ("studies", "gallery")},
-    "Measure and validate": {
-        "measure": ("measure",),
-        "calibrate": ("calibration",),
-        "validate": ("validation", "scoreboard"),
-    },
-    "Explore in a browser": {"serve": ("explorer",)},
-    "Companion models": {"limits": ("limits",), "scaling": ("scaling",), "reproduce": ("errata", "gallery")},
-    "Reference": {
-        "catalog": ("catalogue", "machines", "models"),
-        "schema": ("json",),
-        "completion": ("commands",),
-    },
-}
-PAGES: Final = {name: pages for commands in SECTIONS.values() for name, pages in commands.items()}
+SECTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {}  # of traincast --help, as `arrange` orders them
+PAGES: Final[dict[str, tuple[str, ...]]] = {}  # of docs/, to read on, by command
 EXIT_CODES: Final = "0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted"
 EXAMPLE_LINE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
 INDENT: Final = "  "
@@ -48,13 +26,17 @@ VALUE_NAMES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "
 MAX_INLINE_CHOICE_CHARACTERS: Final = 12  # shorter lists of choices stand in place of the value's name
 
 
-def arrange(app: App) -> None:
-    """Put every command into its section, and its example at the end of its help."""
+def arrange(app: App, modules: Sequence[ModuleType]) -> None:
+    """Put every command into its section, in the order of modules, and its example at the end of its help."""
+    order = [module.__name__ for module in modules]
+    for title, placed in PLACED.items():
+        placed.sort(key=lambda place: order.index(place.module))
+        SECTIONS[title] = {place.name: place.pages for place in placed}
+        PAGES.update(SECTIONS[title])
     for place, (title, names) in enumerate(SECTIONS.items()):
         group = Group(title, sort_key=place)
         for name in names:
-            if name in app:
-                app[name].group, app[name].sort_key = group, list(PAGES).index(name)
+            app[name].group, app[name].sort_key = group, list(PAGES).index(name)
     for name in app:
         if not name.startswith("-"):
             command = app[name]

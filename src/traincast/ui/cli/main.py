@@ -30,7 +30,7 @@ from traincast.ui.cli.output import begin_reply, fail
 __all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study"]
 
 KIND_NAMES: Final = {int: "a whole number", float: "a number"}
-arrange(app)
+arrange(app, (plan, analysis, study, accuracy, reference))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

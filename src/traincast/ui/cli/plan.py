@@ -10,7 +10,7 @@ from traincast.ui.cli.app import (
     Force,
     HtmlFile,
     Json,
-    app,
+    command,
     option,
     output_option,
     question_option,
@@ -50,7 +50,7 @@ _STRATEGY = "Ways to cut a layer, several with commas: {strategies}."
 Objective = Literal["time", "throughput", "cost", "memory"]
 
 
-@app.command
+@command("Ask about a run", "tutorial", "training", "nomenclature")
 def plan(
     model: ModelName,
     /,
@@ -94,9 +94,9 @@ def plan(
     if html is not None:
         _report_search(result, explanation, options, html)
     if json:
-        from traincast.ui.outputs.plans import SearchOutput
+        from traincast.ui.outputs.plans import PlanOutput
 
-        print_json(SearchOutput(result.record(**options.metrics_arguments()), file_name(html)))
+        print_json(PlanOutput(result.record(**options.metrics_arguments()), file_name(html)))
     elif best is not None:
         from traincast.ui.text import plans as text
         from traincast.ui.text.tables import show
@@ -119,7 +119,7 @@ def _report_search(result: "Found", explanation: "Explanation", options: RunOpti
     write_html(search_report.page(result, explanation, measures, notes), html)
 
 
-@app.command
+@command("Ask about a run", "tutorial", "metrics", "nomenclature")
 def estimate(
     model: ModelName,
     /,
@@ -159,7 +159,7 @@ def estimate(
     require_fit(est)
 
 
-@app.command
+@command("Ask about a run", "training", "nomenclature")
 def memory(model: ModelName, /, *, question: PlanArguments, json: Json = False) -> None:
     """Show the memory of every stage of the pipeline by component, and what to change where it does not fit.
 
@@ -194,7 +194,7 @@ _LAUNCH_FORMAT = "Format of the file, instead of detecting it from its content."
 _ACCEPT = "Answer even if settings that matter for time or memory are not read; they are listed."
 
 
-@app.command
+@command("Take a plan to a framework", "export")
 def export(
     model: ModelName,
     /,
@@ -266,7 +266,7 @@ def _best(given: PlanQuestion, model: str, gpus: int, form: "Format", locked: di
     return result
 
 
-@app.command
+@command("Take a plan to a framework", "export")
 def check(
     file: Annotated[Path, option(_LAUNCH_FILE)],
     /,

@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Literal
 
 from traincast.core.errors import TraincastError
-from traincast.ui.cli.app import Json, app, option
+from traincast.ui.cli.app import Json, app, command, option
 from traincast.ui.cli.completion import names_of_entries, names_of_outputs, with_names
 from traincast.ui.cli.output import outlive_closed_pipes, print_json
 
@@ -11,7 +11,7 @@ _NAME = "Name or file of the entry to show; without it, all names."
 _OUTPUT = "Command, or error for the object printed instead of an answer; without it, all names."
 
 
-@app.command
+@command("Reference", "catalogue", "machines", "models")
 def catalog(
     name: Annotated[str | None, option(_NAME, completer=names_of_entries)] = None, /, *, json: Json = False
 ) -> None:
@@ -46,7 +46,7 @@ def catalog(
     show((title_line(name), table(("figure", "value", "source"), cells, left=(0, 2), wrap=columns)))
 
 
-@app.command
+@command("Reference", "json")
 def schema(
     name: Annotated[str | None, option(_OUTPUT, completer=names_of_outputs)] = None, /, *, json: Json = False
 ) -> None:
@@ -64,7 +64,7 @@ def schema(
         print("\n".join(outputs.output_types()))
 
 
-@app.command
+@command("Reference", "commands")
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], option("Shell to write it for.")],
     /,
@@ -92,7 +92,7 @@ def completion(
 _HOST = "Address to listen on; the default is reached from this machine only."
 
 
-@app.command
+@command("Explore in a browser", "explorer")
 def serve(
     *,
     host: Annotated[str, option(_HOST)] = "127.0.0.1",

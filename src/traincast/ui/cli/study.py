@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_output
-from traincast.ui.cli.app import Force, HtmlFile, Json, app, option, output_option
+from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option
 from traincast.ui.cli.output import (
     check_html,
     fail,
@@ -30,7 +30,7 @@ _SHARD = "Run the k-th of n parts, as k/n; traincast merge puts them together."
 _FORCE = "Overwrite what is written, and drop parts of another study."
 
 
-@app.command
+@command("Sweep", "studies")
 def study(
     file: Annotated[Path, option("The study, a YAML or JSON file.")],
     /,
@@ -77,7 +77,7 @@ def study(
     _report_outcome(definition, output, written, time.perf_counter() - started, html, json)
 
 
-@app.command
+@command("Sweep", "studies")
 def merge(
     file: Annotated[Path, option("The study whose shards are merged.")],
     /,
@@ -132,7 +132,7 @@ FigureKind = Literal[
 _KIND = "What to draw; the last four are of a plan, the others of a study."
 
 
-@app.command
+@command("Sweep", "studies", "gallery")
 def plot(
     file: Annotated[Path, option("Table of a study, or a search as plan --json prints it.")],
     /,

@@ -1,7 +1,7 @@
 """What every command prints with `--json`: a `Result` for each, and its JSON Schema, made by pydantic.
 
-A new command adds its result to a module here and a line to `output_types`; tests hold what it prints
-against the schema.
+A new command adds its result to a module here, named after it: `plan` prints a `PlanOutput`. Tests hold what
+it prints against the schema.
 """
 
 from functools import cache
@@ -10,6 +10,7 @@ from typing import Any, Final
 from traincast.core.errors import unknown_name_error
 from traincast.core.result import Result
 
+SUFFIX: Final = "Output"  # of the name of a type, after the command that prints it
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -19,27 +20,10 @@ def output_types() -> dict[str, type[Result]]:
     from traincast.ui.outputs import accuracy, analyses, launches, plans, reference
 
     return {
-        "plan": plans.SearchOutput,
-        "estimate": plans.EstimateOutput,
-        "memory": plans.MemoryOutput,
-        "trace": analyses.TraceOutput,
-        "advise": analyses.AdviseOutput,
-        "export": launches.ExportOutput,
-        "check": launches.CheckOutput,
-        "limits": analyses.LimitsOutput,
-        "scaling": analyses.ScalingOutput,
-        "validate": accuracy.ValidateOutput,
-        "calibrate": accuracy.CalibrateOutput,
-        "measure": accuracy.MeasureOutput,
-        "catalog": reference.CatalogOutput,
-        "reproduce": analyses.ReproduceOutput,
-        "study": reference.StudyOutput,
-        "merge": reference.StudyOutput,
-        "plot": reference.PlotOutput,
-        "serve": reference.ServeOutput,
-        "schema": reference.SchemaOutput,
-        "completion": reference.CompletionOutput,
-        "error": reference.ErrorOutput,
+        name.removesuffix(SUFFIX).lower(): kind
+        for module in (plans, analyses, launches, accuracy, reference)
+        for name, kind in vars(module).items()
+        if name.endswith(SUFFIX)
     }
 
 

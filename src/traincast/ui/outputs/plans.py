@@ -40,7 +40,7 @@ class MemoryOutput(AboutPlan):
 
 
 @dataclass(frozen=True)
-class SearchOutput(Result):
+class PlanOutput(Result):
     """The best plans, and why the others lose."""
 
     search: Annotated[SearchRecord, INLINE]

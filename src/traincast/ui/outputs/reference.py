@@ -43,6 +43,9 @@ class StudyOutput(Result):
     html: HtmlReport = None
 
 
+MergeOutput = StudyOutput
+
+
 @dataclass(frozen=True)
 class PlotOutput(Result):
     """A figure."""
