@@ -1,4 +1,4 @@
-"""Commands of analyses: `advise`, `trace`, `limits`, `scaling`, `reproduce`."""
+"""Commands of analyses: `advise`, `trace`, `flops`, `limits`, `scaling`, `reproduce`."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -22,6 +22,9 @@ from traincast.ui.cli.output import fail, file_name, print_files, print_json, pr
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from traincast.analysis.flops_by_part import FlopsByPart
+    from traincast.ui.text.tables import Parts
 
 _STEP_SECONDS = "Measured time of a step [s], for FLOP/s and MFU; the predicted one without it."
 _NETWORK_SHARE = "Share of the step that may wait for bandwidth between nodes."
@@ -126,6 +129,63 @@ def _ranges(name: str, text: str | None) -> tuple[int, ...]:
             raise InputError(name, [f"{text!r}: write numbers and ranges with commas, such as 0,1,6-7"])
         numbers += range(first, last + 1)
     return tuple(numbers)
+
+
+@command("Ask about a run", "metrics")
+def flops(
+    model: ModelName,
+    /,
+    *,
+    seq: Annotated[int | None, question_option("Sequence length [tokens]; else the model's own.")] = None,
+    json: Json = False,
+) -> None:
+    """Count the FLOPs of a model by part and convention, its parameters, and the intensity of its matmuls.
+
+    Example: traincast flops mixtral-8x7b --seq 8192
+    """
+    from traincast.analysis.flops_by_part import flops_by_part
+
+    result = flops_by_part(model, seq)
+    if json:
+        print_json(result)
+        return
+    from traincast.ui.text.tables import show
+
+    show(_flops_text(result))
+
+
+def _flops_text(result: "FlopsByPart") -> "Parts":
+    """Show FLOPs by part, of the whole model, and the intensity of matmuls."""
+    from traincast.core.units import rate
+    from traincast.ui.text.tables import heading, note, paragraphs, table, title_line
+
+    names = [row.convention for row in result.totals]
+    yield title_line(f"{result.name}, sequences of {result.seq:,} tokens")
+    yield f"parameters: {rate(result.parameters, '')}, {rate(result.active_parameters, '')} of them active"
+    yield heading("Forward pass of a token [GFLOP]")
+    cells = []
+    for part in result.parts:
+        weights, active = rate(part.parameters, ""), rate(part.active_parameters, "")
+        cells.append((part.part, weights, active, *(f"{part.forward_flops[n] / 1e9:,.3f}" for n in names)))
+    yield table(("part", "weights", "active", *names), cells, gap=1)
+    yield heading("Both passes of the whole model [GFLOP]")
+    rows = {
+        "forward, of a token": [row.forward / 1e9 for row in result.totals],
+        "backward": [row.backward / 1e9 for row in result.totals],
+        "both": [row.token / 1e9 for row in result.totals],
+        "both, of a sequence [TFLOP]": [row.sequence / 1e12 for row in result.totals],
+        "MLP or experts / attention": [row.mlp_to_attention for row in result.totals],
+    }
+    totals = [(name, *(f"{value:,.4g}" for value in values)) for name, values in rows.items()]
+    yield table(("", *names), totals)
+    yield from paragraphs(*(f"{row.convention}: {row.about}" for row in result.totals))
+    yield heading("Arithmetic intensity of a layer's matmuls [FLOP/byte]")
+    matmuls = [
+        (row.layer, row.operation, f"{row.forward_intensity:,.0f}", f"{row.backward_intensity:,.0f}")
+        for row in result.matmuls
+    ]
+    yield table(("layer", "operation", "forward", "backward"), matmuls, left=(0, 1))
+    yield note("one sequence on one accelerator, with calibrated assumptions")
 
 
 _ACCELERATOR = "Accelerator of the catalogue, such as h100-sxm-80."

@@ -1,9 +1,10 @@
-"""What `trace`, `advise`, `limits`, `scaling` and `reproduce` print with `--json`."""
+"""What `trace`, `advise`, `flops`, `limits`, `scaling` and `reproduce` print with `--json`."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from traincast.analysis.advise import Advice
+from traincast.analysis.flops_by_part import FlopsByPart
 from traincast.analysis.paper_results import Reproduction
 from traincast.analysis.trace import Trace
 from traincast.analysis.training_limits import Limits
@@ -36,6 +37,7 @@ class LimitsOutput(Result):
     figures: Annotated[list[str], Doc("figures that were drawn")]
 
 
+FlopsOutput = FlopsByPart
 ScalingOutput = ScalingRecord
 
 

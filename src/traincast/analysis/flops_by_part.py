@@ -1,0 +1,223 @@
+"""FLOPs and parameters of a model by part, and arithmetic intensity of its matmuls, from its operations.
+
+One rank holds the whole model and computes one sequence; every figure is a sum over its operations. Products
+are counted as the conventions of `traincast.step.model_flops` do, with 2 FLOP for a multiplication and an
+addition, and backward as twice the forward pass.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, NamedTuple
+
+from traincast.catalog.load import load_model
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.model import Model
+from traincast.core.model_blocks import Kind
+from traincast.core.plan import Plans
+from traincast.core.result import KEY, Doc, Result
+from traincast.operations import embedding_and_head
+from traincast.operations.mlp import experts, mlp
+from traincast.operations.operation import Gemm, Operation, PassCount, total
+from traincast.operations.sharding import Sharding, sharding_of
+from traincast.operations.transformer import attention, layer
+from traincast.step.model_flops import CONVENTIONS
+
+PROJECTIONS: Final = "attention projections"
+SCORES: Final = "attention scores"
+MLPS: Final = ("MLP", "experts", "shared experts")
+MTP: Final = "multi-token prediction"
+ROUTER: Final = "router"  # whose products Megatron-LM does not count
+OUTSIDE: Final = ("embedding", "head", MTP)  # of the layers
+
+
+@dataclass(frozen=True)
+class PartFlops(Result):
+    """A part of a model, over all its layers."""
+
+    part: Annotated[str, Doc("name of the part")]
+    parameters: Annotated[float, Doc("weights")]
+    active_parameters: Annotated[float, Doc("weights that a token meets")]
+    forward_flops: Annotated[
+        Mapping[str, float], Doc("forward pass of a token, by convention; backward is twice it", "FLOP")
+    ]
+
+
+@dataclass(frozen=True)
+class ConventionFlops(Result):
+    """FLOPs of the whole model as a convention counts them."""
+
+    convention: Annotated[str, Doc("name of the convention")]
+    about: Annotated[str, Doc("what it counts")]
+    seq: int
+    forward: Annotated[float, Doc("forward pass of a token", "FLOP")]
+    mlp_to_attention: Annotated[float, Doc("FLOPs of MLPs and experts over those of attention")]
+
+    @property
+    def backward(self) -> Annotated[float, KEY]:
+        """Backward pass of a token [FLOP]."""
+        return 2 * self.forward
+
+    @property
+    def token(self) -> Annotated[float, KEY]:
+        """Both passes of a token [FLOP]."""
+        return 3 * self.forward
+
+    @property
+    def sequence(self) -> Annotated[float, KEY]:
+        """Both passes of a sequence [FLOP]."""
+        return self.token * self.seq
+
+
+@dataclass(frozen=True)
+class Matmul(Result):
+    """A product of a layer: arithmetic and memory traffic of one sequence on one accelerator."""
+
+    layer: Annotated[str, Doc("kind of layer")]
+    operation: Annotated[str, Doc("name of the operation")]
+    forward_intensity: Annotated[float, Doc("arithmetic intensity of the forward pass", "FLOP/byte")]
+    backward_intensity: Annotated[float, Doc("arithmetic intensity of the backward pass", "FLOP/byte")]
+
+
+@dataclass(frozen=True)
+class FlopsByPart(Result):
+    """FLOPs, parameters and arithmetic intensity of a model."""
+
+    model: Model
+    parts: Annotated[list[PartFlops], Doc("every part of the model")]
+    totals: Annotated[list[ConventionFlops], Doc("the whole model, by convention")]
+    matmuls: Annotated[list[Matmul], Doc("products of each kind of layer, one sequence on one accelerator")]
+
+    @property
+    def name(self) -> Annotated[str, KEY]:
+        """Name of the model."""
+        return self.model.name
+
+    @property
+    def seq(self) -> Annotated[int, KEY]:
+        """Length of a sequence [token]."""
+        return self.model.seq
+
+    @property
+    def parameters(self) -> Annotated[int, KEY]:
+        """Weights, multi-token prediction left out."""
+        return self.model.parameters
+
+    @property
+    def active_parameters(self) -> Annotated[int, KEY]:
+        """Weights that a token meets, multi-token prediction left out."""
+        return self.model.active_parameters
+
+
+class _Count(NamedTuple):
+    """Weights of a part, those that a token meets, and the products of a sequence's forward pass [FLOP]."""
+
+    weights: Any = 0.0
+    active: Any = 0.0
+    products: Any = 0.0
+
+    def plus(self, other: "_Count", times: int = 1) -> "_Count":
+        """Return the sum with the other count, taken several times."""
+        return _Count(*(mine + times * theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def flops_by_part(model: str | Model, seq: int | None = None) -> FlopsByPart:
+    """Count FLOPs and parameters of a model by part.
+
+    `model` may be a name of the catalogue or a file; `seq` replaces its sequence length [tokens].
+    """
+    if isinstance(model, str):
+        read = load_model(model, seq=seq)
+    else:
+        read = model if seq is None else replace(model, seq=seq)
+    masked, full = _parts(read, skipped=1.0), _parts(read, skipped=0.0)
+    rows = [_part(name, masked[name], full[name], read.seq) for name in masked]
+    totals = []
+    for name, convention in CONVENTIONS.items():
+        by_part = {row.part: row.forward_flops[name] for row in rows}
+        ratio = sum(by_part.get(part, 0.0) for part in MLPS) / (by_part[PROJECTIONS] + by_part[SCORES])
+        totals.append(ConventionFlops(name, convention.about, read.seq, sum(by_part.values()), ratio))
+    return FlopsByPart(read, rows, totals, list(_matmuls(read)))
+
+
+def _part(name: str, masked: _Count, full: _Count, seq: int) -> PartFlops:
+    """Return a part as every convention counts it; `full` is without a mask."""
+    published = 0.0 if name == MTP else 2.0 * full.active  # multi-token prediction is in no published N
+    scores = full.products if name == SCORES else 0.0
+    forward = {
+        "megatron": 0.0 if name == ROUTER else masked.products / seq,
+        "megatron-full": 0.0 if name == ROUTER else full.products / seq,
+        "palm": published + scores / seq,
+        "6n": 0.0 if name in OUTSIDE else published,
+    }
+    return PartFlops(name, float(full.weights), float(full.active), {k: float(v) for k, v in forward.items()})
+
+
+def _parts(model: Model, skipped: float) -> dict[str, _Count]:
+    """Count every part of a model; attention leaves out a share `skipped` of the scores that are masked."""
+    assumed = calibrated().with_values({"memory.vocab_multiple": 1, "attention.causal_skipping": skipped})
+    sharding = sharding_of(model, Plans(), assumed)
+    result: dict[str, _Count] = {}
+    for kind, n in Counter(model.pattern).items():
+        for part, count in _layer_parts(sharding, kind).items():
+            result[part] = result.get(part, _Count()).plus(count, n)
+    if model.vocab is not None or model.patch is not None:
+        result["embedding"] = _count(embedding_and_head.embedding(sharding), model)
+        result["head"] = _count(embedding_and_head.head(sharding), model)
+    if model.mtp:
+        ends = (*embedding_and_head.mtp(sharding), *embedding_and_head.head(sharding, shared=True))
+        module = _count(ends, model)
+        for part, count in _layer_parts(sharding, model.last_kind).items():
+            module = module.plus(count._replace(products=0.0) if part == ROUTER else count)
+        result[MTP] = _Count().plus(module, model.mtp)
+    return result
+
+
+def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
+    """Count the parts of one layer of a kind."""
+    model, result = sharding.model, {}
+    core = list(attention(sharding, kind.local))
+    result[PROJECTIONS] = _count((op for op in core if op.weights), model)
+    result[SCORES] = _count((op for op in core if not op.weights), model)
+    config = model.experts if kind.moe else None
+    if config is None:
+        result["MLP"] = _count(mlp(sharding, model.ffn), model)
+    else:
+        inner = list(experts(sharding, config))
+        routed = len(list(experts(sharding, replace(config, shared_ffn=0))))  # shared experts come last
+        result[ROUTER] = _count((op for op in inner[:routed] if not op.experts), model)
+        result["experts"] = _count((op for op in inner[:routed] if op.experts), model)
+        if config.shared_ffn:
+            result["shared experts"] = _count(inner[routed:], model)
+    whole = _count(layer(model, sharding.plan, sharding.assumptions, kind), model)
+    for count in result.values():
+        whole = whole.plus(count, -1)
+    return result | {"norms": whole._replace(products=0.0)}
+
+
+def _count(operations: Iterable[Operation], model: Model) -> _Count:
+    """Count operations of one sequence: weights, those that a token meets, and products."""
+    share = 1.0 if model.experts is None else model.experts.topk / model.experts.experts
+    result = _Count()
+    for op in operations:
+        products = total(2 * gemm.batch * gemm.m * gemm.k * gemm.n for gemm in _gemms(op.forward))
+        result = result.plus(_Count(op.weights, op.weights * (share if op.experts else 1.0), products))
+    return result
+
+
+def _gemms(work: PassCount) -> list[Gemm]:
+    """Return the matmuls of a pass."""
+    return [kernel for kernel in work.kernels if isinstance(kernel, Gemm)]
+
+
+def _matmuls(model: Model) -> Iterator[Matmul]:
+    """Yield the matmuls of each kind of layer."""
+    for kind in model.kinds:
+        for op in layer(model, Plans(), calibrated(), kind):
+            passes = [op.forward, op.whole_backward]
+            if _gemms(op.forward):
+                flops = (total(gemm.flops for gemm in _gemms(work)) for work in passes)
+                forward, backward = (
+                    float(count / work.nbytes) for count, work in zip(flops, passes, strict=True)
+                )
+                yield Matmul(str(kind), op.name, forward, backward)
