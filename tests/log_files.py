@@ -20,8 +20,8 @@ def written(folder, name, text):
 
 def row(path, **given):
     """The row of a log."""
-    found = read(path, **given)
-    assert isinstance(found, TrainingRows)
-    assert len(found.rows) == 1
-    assert set(found.rows[0]) == set(TRAINING)
-    return found.rows[0]
+    reading = read(path, **given)
+    assert isinstance(reading, TrainingRows)
+    assert len(reading.rows) == 1
+    assert set(reading.rows[0]) == set(TRAINING)
+    return reading.rows[0]

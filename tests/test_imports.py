@@ -19,15 +19,15 @@ FACE = ("traincast", "traincast.__main__")  # may import everything
 
 def imported(module):
     """Modules that a module imports, wherever it does so."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}: imports are written in full"
             full = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in MODULES else node.module for name in full}
-    return {name for name in found if name.split(".")[0] == "traincast"} - {module}
+            modules |= {name if name in MODULES else node.module for name in full}
+    return {name for name in modules if name.split(".")[0] == "traincast"} - {module}
 
 
 IMPORTS = {module: imported(module) for module in MODULES if module not in FACE}
@@ -38,7 +38,9 @@ def floors():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]
-    layers = next(one["layers"] for one in contracts if one["name"] == "Nothing imports upward")
+    layers = next(
+        contract["layers"] for contract in contracts if contract["name"] == "Nothing imports upward"
+    )
     return {name.strip(): floor for floor, names in enumerate(reversed(layers)) for name in names.split("|")}
 
 

@@ -52,7 +52,7 @@ def test_a_search_names_the_argument_that_is_wrong(message):
         tc.search(**good | SEARCHES[message])
 
 
-def test_a_search_tells_all_that_is_wrong_at_once():
+def test_a_search_reports_all_mistakes_at_once():
     with pytest.raises(tc.InputError) as caught:
         tc.search(
             "lama-3-8b",
@@ -98,7 +98,7 @@ def test_an_estimate_names_the_argument_that_is_wrong(message, wrong):
         tc.estimate(**{"model": MODEL, "system": SYSTEM, "plan": PLAN, "gbs": 8} | wrong)
 
 
-def test_an_estimate_tells_all_that_is_wrong_at_once():
+def test_an_estimate_reports_all_mistakes_at_once():
     with pytest.raises(
         tc.InputError, match=r"(?s)plan = 3.*unknown model.*system = None.*gbs = 0.*assumptions = 3"
     ):
@@ -125,7 +125,7 @@ def test_only_names_and_paths_are_loaded(load, name):
 
 @pytest.mark.parametrize("load", [tc.load_model, tc.load_system])
 @pytest.mark.parametrize("name", ["notes.md", "config.toml", "config.json.txt"])
-def test_a_file_of_another_kind_is_told_what_it_must_be(load, name):
+def test_a_file_of_the_wrong_kind_names_the_expected_kind(load, name):
     with pytest.raises(tc.InputError, match=r"is no (model|system) file: wanted is a \.yaml"):
         load(name)
 
@@ -138,9 +138,9 @@ def test_a_job_is_no_larger_than_its_machine():
         tc.estimate(MODEL, small, PLAN, gbs=8)
 
 
-def test_progress_is_told_batch_by_batch():
-    heard = []
-    found = tc.search(MODEL, SYSTEM, gpus=8, gbs=8, progress=lambda *said: heard.append(said))
-    assert [done for done, _, _ in heard] == list(range(1, len(heard) + 1))
-    assert {total for _, total, _ in heard} == {len(heard)} == {len(found.outcomes)}
-    assert sum(candidates for _, _, candidates in heard) == found.candidates
+def test_progress_is_reported_for_each_batch():
+    reports = []
+    found = tc.search(MODEL, SYSTEM, gpus=8, gbs=8, progress=lambda *said: reports.append(said))
+    assert [done for done, _, _ in reports] == list(range(1, len(reports) + 1))
+    assert {total for _, total, _ in reports} == {len(reports)} == {len(found.outcomes)}
+    assert sum(candidates for _, _, candidates in reports) == found.candidates

@@ -26,33 +26,37 @@ def changed(row_id, **cells):
 
 def test_every_bundled_row_is_predicted_or_says_why():
     assert len(REPORT.predictions) == len(TABLE) == 1981
-    assert [one.id for one in REPORT.predictions] == [row["id"] for row in TABLE]
-    for one in REPORT.predictions:
-        assert (one.skipped is None) == (one.predicted_step_seconds is not None)
-        if one.skipped is None:
-            assert 0 < one.predicted_step_seconds < math.inf
-    assert sum(one.skipped is None for one in REPORT.predictions) > 1890
+    assert [prediction.id for prediction in REPORT.predictions] == [row["id"] for row in TABLE]
+    for prediction in REPORT.predictions:
+        assert (prediction.skipped is None) == (prediction.predicted_step_seconds is not None)
+        if prediction.skipped is None:
+            assert 0 < prediction.predicted_step_seconds < math.inf
+    assert sum(prediction.skipped is None for prediction in REPORT.predictions) > 1890
 
 
-def test_rows_that_measure_memory_alone(tmp_path):
+def test_rows_with_memory_only(tmp_path):
     """nanotron publishes memory and a rate, which is left out here."""
-    own = [row | {"mfu_published": ""} for row in TABLE if row["id"].startswith("nanotron")]
-    report = validate(write(tmp_path / "runs.csv", own))
-    assert len(own) == 9
-    for one in report.predictions:
-        assert one.measured_step_seconds is None
-        assert one.measured_memory_bytes == float(BY_ID[one.id]["memory_gb_published"]) * 2**30
+    rows = [row | {"mfu_published": ""} for row in TABLE if row["id"].startswith("nanotron")]
+    report = validate(write(tmp_path / "runs.csv", rows))
+    assert len(rows) == 9
+    for prediction in report.predictions:
+        assert prediction.measured_step_seconds is None
+        assert prediction.measured_memory_bytes == float(BY_ID[prediction.id]["memory_gb_published"]) * 2**30
     (summary,) = report.summaries
-    assert summary.memory == pytest.approx(sum(abs(one.memory_error) for one in report.predictions) / 9)
+    assert summary.memory == pytest.approx(
+        sum(abs(prediction.memory_error) for prediction in report.predictions) / 9
+    )
     assert math.isnan(Prediction("x", skipped="why").memory_error)
 
 
 def test_a_plan_that_breaks_a_rule_is_skipped_alone(tmp_path):
     """18 chunks are more than the layers of one of three rows that are estimated side by side."""
-    own = [changed("korth-008", id=f"own-{i}", layers=layers) for i, layers in enumerate(("64", "128", "32"))]
-    found = validate(write(tmp_path / "runs.csv", own)).predictions
-    assert [one.skipped is None for one in found] == [True, True, False]
-    assert "more model chunks than layers" in found[2].skipped
+    rows = [
+        changed("korth-008", id=f"own-{i}", layers=layers) for i, layers in enumerate(("64", "128", "32"))
+    ]
+    predictions = validate(write(tmp_path / "runs.csv", rows)).predictions
+    assert [prediction.skipped is None for prediction in predictions] == [True, True, False]
+    assert "more model chunks than layers" in predictions[2].skipped
 
 
 def write(path, table):
@@ -65,13 +69,15 @@ def write(path, table):
 
 def test_rows_side_by_side_are_rows_alone(tmp_path):
     some = [row for row, run in readable(TABLE) if not isinstance(run, str)][::60]
-    together = {one.id: one for one in REPORT.predictions}
-    for one in validate(write(tmp_path / "runs.csv", some)).predictions:
-        assert one.predicted_step_seconds == pytest.approx(together[one.id].predicted_step_seconds, rel=1e-12)
-        run = read(BY_ID[one.id])
+    together = {prediction.id: prediction for prediction in REPORT.predictions}
+    for prediction in validate(write(tmp_path / "runs.csv", some)).predictions:
+        assert prediction.predicted_step_seconds == pytest.approx(
+            together[prediction.id].predicted_step_seconds, rel=1e-12
+        )
+        run = read(BY_ID[prediction.id])
         est = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=run.stack)
-        assert one.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
-        assert one.predicted_memory_bytes == pytest.approx(
+        assert prediction.predicted_step_seconds == pytest.approx(est.step_seconds, rel=1e-12)
+        assert prediction.predicted_memory_bytes == pytest.approx(
             memory_as_reported(est.memory, run.reported), rel=1e-12
         )
 
@@ -81,17 +87,20 @@ def test_summaries_are_of_their_rows():
         name = summary.source.removesuffix("/moe")
         moe = summary.source.endswith("/moe")
         done = [
-            one
-            for one in REPORT.predictions
-            if one.measured_step_seconds
-            and one.id.rsplit("-", 1)[0] == name
-            and bool(BY_ID[one.id]["experts"]) == moe
+            prediction
+            for prediction in REPORT.predictions
+            if prediction.measured_step_seconds
+            and prediction.id.rsplit("-", 1)[0] == name
+            and bool(BY_ID[prediction.id]["experts"]) == moe
         ]
         assert summary.n == len(done)
         if not done:
             assert summary.mape is summary.worst is summary.regret is None
             continue
-        errors = [one.predicted_step_seconds / read(BY_ID[one.id]).step_seconds - 1 for one in done]
+        errors = [
+            prediction.predicted_step_seconds / read(BY_ID[prediction.id]).step_seconds - 1
+            for prediction in done
+        ]
         assert summary.mape == pytest.approx(sum(map(abs, errors)) / len(errors), rel=1e-9)
         assert summary.bias == pytest.approx(sum(errors) / len(errors), rel=1e-9)
         assert summary.worst == pytest.approx(max(map(abs, errors)), rel=1e-9)
@@ -100,7 +109,11 @@ def test_summaries_are_of_their_rows():
 def test_regret_of_a_group_by_hand(tmp_path):
     """Three plans of one model, batch and number of GPUs; the one predicted fastest takes half as long again
     as the others."""
-    predicted = {one.id: one.predicted_step_seconds for one in REPORT.predictions if one.skipped is None}
+    predicted = {
+        prediction.id: prediction.predicted_step_seconds
+        for prediction in REPORT.predictions
+        if prediction.skipped is None
+    }
     first = BY_ID["vtrain-m-001"]
     alike = [
         row
@@ -109,11 +122,11 @@ def test_regret_of_a_group_by_hand(tmp_path):
     ][:3]
     assert len({(row["tp"], row["pp"], row["mbs"]) for row in alike}) == 3
     fastest = min(alike, key=lambda row: predicted[row["id"]])
-    own = [row | {"step_seconds": "3.0" if row is fastest else "2.0"} for row in alike]
-    (summary,) = validate(write(tmp_path / "runs.csv", own)).summaries
+    rows = [row | {"step_seconds": "3.0" if row is fastest else "2.0"} for row in alike]
+    (summary,) = validate(write(tmp_path / "runs.csv", rows)).summaries
     assert summary.regret == pytest.approx(0.5)
-    own = [row | {"step_seconds": str(2 * predicted[row["id"]])} for row in alike]
-    (summary,) = validate(write(tmp_path / "runs.csv", own)).summaries
+    rows = [row | {"step_seconds": str(2 * predicted[row["id"]])} for row in alike]
+    (summary,) = validate(write(tmp_path / "runs.csv", rows)).summaries
     assert (summary.regret, summary.spearman) == (0, pytest.approx(1))
     assert summary.mape == pytest.approx(0.5)
 
@@ -136,23 +149,25 @@ def test_a_table_that_cannot_be_read(tmp_path):
     with pytest.raises(tc.InputError, match="holds no run"):
         validate(tmp_path / "empty.csv")
     (tmp_path / "short.csv").write_text("id,layers\nx,1\n")
-    with pytest.raises(tc.InputError) as told:
+    with pytest.raises(tc.InputError) as error:
         validate(tmp_path / "short.csv")
-    assert all(name in str(told.value) for name in set(NEEDED) - {"id", "layers"})
+    assert all(name in str(error.value) for name in set(NEEDED) - {"id", "layers"})
 
 
 def test_the_command(tmp_path, capsys):
-    own = write(tmp_path / "runs.csv", [BY_ID["korth-008"], changed("korth-008", id="korth-x", gpu="abacus")])
-    main(["validate", "--runs", str(own), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    first, second = told["rows"]
+    table = write(
+        tmp_path / "runs.csv", [BY_ID["korth-008"], changed("korth-008", id="korth-x", gpu="abacus")]
+    )
+    main(["validate", "--runs", str(table), "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    first, second = printed["rows"]
     assert set(first) == {
         "id", "measured_step_seconds", "predicted_step_seconds", "low", "high", "measured_memory_bytes", "predicted_memory_bytes",  # noqa: E501
         "skipped",
     }  # fmt: skip
     assert (first["id"], second["skipped"]) == ("korth-008", "accelerator 'abacus' is not known")
-    assert told["summary"]["korth"]["n"] == 1
-    main(["validate", "--runs", str(own)])
+    assert printed["summary"]["korth"]["n"] == 1
+    main(["validate", "--runs", str(table)])
     out = capsys.readouterr().out
     assert "1 of 2 measured runs predicted" in out
     assert "korth-x: accelerator 'abacus' is not known" in out
@@ -170,16 +185,16 @@ def test_the_command(tmp_path, capsys):
     ],
 )
 def test_a_row_that_cannot_be_is_listed_and_counts_nowhere(tmp_path, capsys, cells, reason):
-    own = [changed("korth-008", id=f"own-{i}", trained="all") for i in range(7)]
-    whole = validate(own[:3] + own[4:])
-    own[3] |= cells  # the fifth row of the file, whose first is the header
-    path = write(tmp_path / "runs.csv", own)
+    rows = [changed("korth-008", id=f"own-{i}", trained="all") for i in range(7)]
+    whole = validate(rows[:3] + rows[4:])
+    rows[3] |= cells  # the fifth row of the file, whose first is the header
+    path = write(tmp_path / "runs.csv", rows)
     report = validate(path)
     assert report.predictions[3] == Prediction("own-3", skipped=reason)
     assert (report.summaries[0].n, report.summaries[0].mape) == (6, pytest.approx(whole.summaries[0].mape))
     main(["validate", "--runs", str(path), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["rows"][3]["skipped"], sum(told["skipped"].values())) == (reason, 1)
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["rows"][3]["skipped"], sum(printed["skipped"].values())) == (reason, 1)
     main(["validate", "--runs", str(path)])
     out = " ".join(capsys.readouterr().out.split())
     assert "6 of 7 measured runs predicted" in out
@@ -189,11 +204,11 @@ def test_a_row_that_cannot_be_is_listed_and_counts_nowhere(tmp_path, capsys, cel
 def test_a_time_that_needs_more_than_the_dense_peak_is_skipped_alone(tmp_path):
     """Published: 71.49 s are 56.3 % of the peak (arXiv 2205.05198, table 5): 40.2 s, less half of attention
     where it is causal."""
-    own = [
+    rows = [
         changed("korth-008", id=f"own-{i}", step_seconds=value)
         for i, value in enumerate(("71.49", "30", "41"))
     ]
-    first, second, third = validate(write(tmp_path / "runs.csv", own)).predictions
+    first, second, third = validate(write(tmp_path / "runs.csv", rows)).predictions
     assert (first.skipped, third.skipped) == (None, None)
     least = re.fullmatch(
         r"step_seconds = 30: the model's FLOPs take (.+) s at the dense peak", second.skipped
@@ -202,19 +217,19 @@ def test_a_time_that_needs_more_than_the_dense_peak_is_skipped_alone(tmp_path):
 
 
 def test_rows_without_a_name_and_with_that_of_another(tmp_path):
-    own = [
+    rows = [
         changed("korth-008", id=""),
         changed("korth-008", id="", gbs="0"),
         changed("korth-008", id="own-1"),
     ]
-    found = validate(write(tmp_path / "runs.csv", own)).predictions
-    assert [(one.id, one.skipped) for one in found] == [
+    predictions = validate(write(tmp_path / "runs.csv", rows)).predictions
+    assert [(prediction.id, prediction.skipped) for prediction in predictions] == [
         ("row 2", None),
         ("row 3", "gbs = 0: must be at least 1"),
         ("own-1", None),
     ]
     with pytest.raises(tc.InputError, match="id = 'own-1': names several runs"):
-        validate(write(tmp_path / "twice.csv", [own[2], own[2]]))
+        validate(write(tmp_path / "twice.csv", [rows[2], rows[2]]))
 
 
 def test_a_column_that_stands_there_twice(tmp_path):

@@ -36,8 +36,8 @@ def gpt():
 
 @pytest.mark.parametrize(("precision", "optimizer", "gradients", "training", "inference"), RECIPES)
 def test_bytes_per_parameter(precision, optimizer, gradients, training, inference):
-    kept = per_parameter(precision, optimizer, gradients)
-    assert (kept.training, kept.inference) == (training, inference)
+    row = per_parameter(precision, optimizer, gradients)
+    assert (row.training, row.inference) == (training, inference)
 
 
 def test_11_billion_parameters_take_198_gb():
@@ -52,7 +52,7 @@ def test_unknown_recipes_are_refused(wrong):
 
 @settings(deadline=None, max_examples=20)
 @given(st.sampled_from(RECIPES), st.sampled_from([0, 1]))
-def test_a_recipe_is_what_the_memory_model_keeps_of_every_parameter(recipe, zero):
+def test_bytes_per_parameter_match_the_memory_model(recipe, zero):
     precision, optimizer, gradients, training, _ = recipe
     plan = tc.Plan(precision=precision, optimizer_kind=optimizer, grad_dtype=gradients, zero=zero)
     est = tc.estimate("gpt-125m", "dgx-a100", plan, gbs=4, assumptions="paper")
@@ -65,34 +65,34 @@ def measured(recompute):
     """The run Bekman takes as an example: 52 B parameters, batch of 1024, 64 GPUs of 312 TFLOP/s."""
     plan = tc.Plan(tp=8, pp=8, recompute=recompute)
     est = tc.estimate(A52B, "dgx-a100", plan, gbs=1024, assumptions="calibrated")
-    return est, {one.convention: one for one in throughput(est, 127.0)}
+    return est, {rate.convention: rate for rate in throughput(est, 127.0)}
 
 
 def test_measured_step_by_the_formula_of_thumb():
     """Params in billions × 4 × 2 × seq × gbs / (step × GPUs × 1e3) TFLOP/s, 3 in place of 4 without
     checkpointing.
     """
-    est, found = measured("full")
+    est, rates = measured("full")
     billions = est.model.parameters / 1e9
     assert billions == pytest.approx(52, rel=0.01)
-    one = found["bekman"]
-    assert one.hardware_flops_per_second == pytest.approx(
+    rate = rates["bekman"]
+    assert rate.hardware_flops_per_second == pytest.approx(
         billions * 4 * 2 * 2048 * 1024 / (127 * 64 * 1e3) * 1e12, rel=1e-12
     )
-    assert one.model_flops_per_second == pytest.approx(0.75 * one.hardware_flops_per_second, rel=1e-12)
-    assert one.hfu == pytest.approx(one.hardware_flops_per_second / 312e12, rel=1e-12)  # A100
-    exactly_52 = one.hardware_flops_per_second * 52 / billions
+    assert rate.model_flops_per_second == pytest.approx(0.75 * rate.hardware_flops_per_second, rel=1e-12)
+    assert rate.hfu == pytest.approx(rate.hardware_flops_per_second / 312e12, rel=1e-12)  # A100
+    exactly_52 = rate.hardware_flops_per_second * 52 / billions
     assert exactly_52 == pytest.approx(107.33e12, rel=1e-4)  # 52·8·2048·1024 / (127·64·1000)
 
 
 def test_measured_step_by_the_exact_form():
     """96·B·s·l·h²·(1 + s/(6h) + V/(16·l·h)) with recomputation (arXiv 2104.04473, equation 3)."""
-    _, found = measured("full")
+    _, rates = measured("full")
     b, s, l, h, v = 1024, 2048, 64, 8192, 50304
     exact = 96 * b * s * l * h**2 * (1 + s / (6 * h) + v / (16 * l * h))
-    one = found["megatron-full"]
-    assert one.hardware_flops_per_second == pytest.approx(exact / 127 / 64, rel=1e-12)
-    assert one.hfu == pytest.approx(exact / 127 / 64 / 312e12, rel=1e-12)
+    rate = rates["megatron-full"]
+    assert rate.hardware_flops_per_second == pytest.approx(exact / 127 / 64, rel=1e-12)
+    assert rate.hfu == pytest.approx(exact / 127 / 64 / 312e12, rel=1e-12)
     _, without = measured("none")
     assert without["bekman"].hardware_flops_per_second == without["bekman"].model_flops_per_second
 
@@ -111,10 +111,10 @@ def test_formula_of_thumb_counts_the_parameters_a_token_meets():
 def test_the_offending_dimensions_are_named():
     """GPT 1.3B of Cheng et al. has 24 heads of 86: no multiple of 8, and 2064 is no multiple of 64."""
     est = tc.estimate("gpt-1.3b", "dgx-a100", tc.Plan(tp=2, dp=32), gbs=512, assumptions="calibrated")
-    found = {one.name: one for one in dimensions(est)}
-    assert (found["head width"].value, found["head width"].multiple) == (86, 2)
-    assert found["head width"].better.value == 88
-    hidden = found["hidden"]
+    advice = {dimension.name: dimension for dimension in dimensions(est)}
+    assert (advice["head width"].value, advice["head width"].multiple) == (86, 2)
+    assert advice["head width"].better.value == 88
+    hidden = advice["hidden"]
     assert (hidden.multiple, hidden.shard, hidden.better.value) == (
         8,
         1032,
@@ -122,12 +122,12 @@ def test_the_offending_dimensions_are_named():
     )  # GPT-3 XL of arXiv 2005.14165 is 2048 wide
     assert hidden.better.even > 0.01
     other = replace(est.model, hidden=2048, heads=32)
-    again = tc.estimate(other, est.system, est.plan, gbs=512, assumptions="calibrated")
-    assert hidden.better.step_seconds == pytest.approx(again.step_seconds / est.step_seconds - 1, rel=1e-9)
+    changed = tc.estimate(other, est.system, est.plan, gbs=512, assumptions="calibrated")
+    assert hidden.better.step_seconds == pytest.approx(changed.step_seconds / est.step_seconds - 1, rel=1e-9)
 
 
 def test_good_dimensions_are_left_alone(gpt):
-    assert [(one.name, one.multiple, one.better) for one in dimensions(gpt)] == [
+    assert [(dimension.name, dimension.multiple, dimension.better) for dimension in dimensions(gpt)] == [
         ("hidden", 64, None),
         ("ffn", 64, None),
         ("head width", 64, None),
@@ -137,11 +137,11 @@ def test_good_dimensions_are_left_alone(gpt):
 def test_a_vocabulary_is_padded_and_experts_are_sized():
     odd = replace(tc.load_model("mixtral-8x7b", seq=4096), vocab=32003)
     est = tc.estimate(odd, "dgx-h100", tc.Plan(tp=2, ep=8, dp=8), gbs=16, assumptions="calibrated")
-    found = {one.name: one for one in dimensions(est)}
-    assert set(found) == {"hidden", "expert ffn", "head width", "vocabulary"}
-    assert found["vocabulary"].multiple == 1
-    assert found["vocabulary"].better.value % 16 == 0
-    assert found["vocabulary"].better.gain == pytest.approx(
+    advice = {dimension.name: dimension for dimension in dimensions(est)}
+    assert set(advice) == {"hidden", "expert ffn", "head width", "vocabulary"}
+    assert advice["vocabulary"].multiple == 1
+    assert advice["vocabulary"].better.value % 16 == 0
+    assert advice["vocabulary"].better.gain == pytest.approx(
         0, abs=1e-9
     )  # the framework pads it anyway (Megatron-LM)
 
@@ -151,7 +151,7 @@ def test_a_vocabulary_is_padded_and_experts_are_sized():
 def test_better_sizes_divide_better_and_lie_near(eighths, tp):
     model = tc.Model(name="m", layers=4, hidden=1024, heads=16, ffn=eighths * 4, seq=1024)
     est = tc.estimate(model, "dgx-a100", tc.Plan(tp=tp), gbs=4, assumptions="calibrated")
-    (ffn,) = (one for one in dimensions(est) if one.name == "ffn")
+    (ffn,) = (dimension for dimension in dimensions(est) if dimension.name == "ffn")
     if ffn.better is None:
         assert ffn.multiple == 64
     else:
@@ -175,7 +175,7 @@ def test_waste_of_a_product_by_hand():
     assert first.tiles == 0
     lost = est.assumptions.kernels.wave_loss * (8 / (16 * 48 / 108) - 1)
     assert first.waves == pytest.approx(lost / (1 + lost), rel=1e-12)
-    assert [one.share for one in wasteful(est)] == sorted((one.share for one in wasteful(est)), reverse=True)
+    assert [row.share for row in wasteful(est)] == sorted((row.share for row in wasteful(est)), reverse=True)
 
 
 def test_the_paper_knows_no_tiles():
@@ -186,31 +186,31 @@ def test_the_paper_knows_no_tiles():
 def test_batches_are_estimates(gpt):
     rows = batches(gpt)
     assert rows[0].gain == pytest.approx(0, abs=1e-12)
-    assert {one.mbs for one in rows} == {1, 2, 4, 8}
-    for one in rows:
-        again = tc.estimate(
-            gpt.model, gpt.system, replace(gpt.plan, mbs=one.mbs), gbs=one.gbs, assumptions="calibrated"
+    assert {row.mbs for row in rows} == {1, 2, 4, 8}
+    for row in rows:
+        changed = tc.estimate(
+            gpt.model, gpt.system, replace(gpt.plan, mbs=row.mbs), gbs=row.gbs, assumptions="calibrated"
         )
-        assert one.gain == pytest.approx(
-            one.gbs / again.step_seconds * gpt.step_seconds / gpt.gbs - 1, rel=1e-9, abs=1e-12
+        assert row.gain == pytest.approx(
+            row.gbs / changed.step_seconds * gpt.step_seconds / gpt.gbs - 1, rel=1e-9, abs=1e-12
         )
-        assert one.memory_bytes == pytest.approx(again.memory_bytes, rel=1e-12)
-        assert one.accumulation * one.mbs * gpt.plan.dp == one.gbs
+        assert row.memory_bytes == pytest.approx(changed.memory_bytes, rel=1e-12)
+        assert row.accumulation * row.mbs * gpt.plan.dp == row.gbs
     best = best_batch(rows)
     assert best.fits
-    assert best.gain == max(one.gain for one in rows if one.fits and one.gbs == gpt.gbs)
+    assert best.gain == max(row.gain for row in rows if row.fits and row.gbs == gpt.gbs)
 
 
 def test_more_accumulation_shrinks_the_bubble(gpt):
-    more = sorted((one for one in batches(gpt) if one.mbs == 1), key=lambda one: one.gbs)
-    assert [one.bubble for one in more] == sorted((one.bubble for one in more), reverse=True)
+    more = sorted((row for row in batches(gpt) if row.mbs == 1), key=lambda row: row.gbs)
+    assert [row.bubble for row in more] == sorted((row.bubble for row in more), reverse=True)
 
 
 def test_batches_that_rules_forbid_are_left_out():
     est = tc.estimate(
         "gpt-125m", "dgx-a100", tc.Plan(dp=8), gbs=24, assumptions="calibrated"
     )  # 3 sequences of a replica
-    assert {(one.mbs, one.gbs) for one in batches(est)} == {(1, 24), (1, 48), (1, 96)}
+    assert {(row.mbs, row.gbs) for row in batches(est)} == {(1, 24), (1, 48), (1, 96)}
 
 
 @settings(deadline=None, max_examples=20)
@@ -218,13 +218,13 @@ def test_batches_that_rules_forbid_are_left_out():
 def test_the_bandwidth_needed_is_the_least(share, degrees):
     tp, pp, dp = degrees
     est = tc.estimate("gpt-6.7b", "dgx-a100", tc.Plan(tp=tp, pp=pp, dp=dp), gbs=256, assumptions="calibrated")
-    found = network(est, share)
-    factor = found.needed_per_node / found.per_node
+    advice = network(est, share)
+    factor = advice.needed_per_node / advice.per_node
     assert waiting(est, np.array([factor]))[0] <= share
     if factor:
         assert waiting(est, np.array([0.998 * factor]))[0] > share
-    assert (found.share <= share) == (factor <= 1)
-    assert found.needed_per_node == pytest.approx(8 * found.needed_per_gpu, rel=1e-12)
+    assert (advice.share <= share) == (factor <= 1)
+    assert advice.needed_per_node == pytest.approx(8 * advice.needed_per_gpu, rel=1e-12)
 
 
 def test_more_bandwidth_leaves_less_to_wait_for(gpt):
@@ -233,8 +233,8 @@ def test_more_bandwidth_leaves_less_to_wait_for(gpt):
     slower = gpt.system.with_figures(
         {f"network.{i}.bandwidth": gpt.system.tiers[i].bandwidth / 10 for i in (1, 2)}
     )
-    again = tc.estimate(gpt.model, slower, gpt.plan, gbs=gpt.gbs, assumptions="calibrated")
-    assert waiting(gpt, np.array([0.1]))[0] == pytest.approx(network(again).share, rel=1e-6)
+    slowed = tc.estimate(gpt.model, slower, gpt.plan, gbs=gpt.gbs, assumptions="calibrated")
+    assert waiting(gpt, np.array([0.1]))[0] == pytest.approx(network(slowed).share, rel=1e-6)
 
 
 def test_a_plan_inside_of_a_node_needs_no_network():
@@ -260,8 +260,8 @@ def test_advice_is_on_one_plan():
         tc.advise("gpt3-175b")
 
 
-def test_rules_of_thumb_stand_beside_exact_figures(gpt):
-    rules = {one.about: one for one in tc.advise(gpt).rules}
+def test_rules_of_thumb_come_with_exact_figures(gpt):
+    rules = {rule.about: rule for rule in tc.advise(gpt).rules}
     states = rules["model states of a rank"]
     assert states.high == pytest.approx(18 * gpt.model.parameters / 64, rel=1e-12)
     assert states.low <= states.exact <= states.high
@@ -273,4 +273,4 @@ def test_rules_of_thumb_stand_beside_exact_figures(gpt):
         <= rules["context, libraries"].exact
         <= rules["context, libraries"].high
     )
-    assert all(one.source for one in rules.values())
+    assert all(rule.source for rule in rules.values())

@@ -78,18 +78,18 @@ def test_totals_are_those_of_the_estimate(est):
     """All but the two components that are simulated are met on the slowest device, and every device spends
     the whole step.
     """
-    found = tc.trace(est)
+    trace = tc.trace(est)
     scale = {"rel": 1e-9, "abs": 1e-9 * est.step_seconds}
-    assert set(found.remainder) == {"bubble", "pp_comm"}
+    assert set(trace.remainder) == {"bubble", "pp_comm"}
     for component, seconds in est.breakdown.items():
-        if component not in found.remainder:
-            assert found.totals[component] == pytest.approx(seconds, **scale), component
-    assert max(map(abs, found.remainder.values())) <= sum(
-        map(sum, map(found.passes.seconds, found.passes.spent))
+        if component not in trace.remainder:
+            assert trace.totals[component] == pytest.approx(seconds, **scale), component
+    assert max(map(abs, trace.remainder.values())) <= sum(
+        map(sum, map(trace.passes.seconds, trace.passes.spent))
     )
-    assert found.simulated_seconds + sum(found.remainder.values()) == pytest.approx(est.step_seconds, **scale)
+    assert trace.simulated_seconds + sum(trace.remainder.values()) == pytest.approx(est.step_seconds, **scale)
     for device in range(est.plan.pp):
-        assert sum(found.totals_of(device).values()) == pytest.approx(found.simulated_seconds, **scale)
+        assert sum(trace.totals_of(device).values()) == pytest.approx(trace.simulated_seconds, **scale)
 
 
 @settings(max_examples=40)
@@ -97,22 +97,25 @@ def test_totals_are_those_of_the_estimate(est):
 def test_equal_stages_have_no_remainder(est):
     """Where docs/schedules.md says that closed forms are exact: layers that divide, and no vocabulary;
     transfers of any length, but interleaved of at most half a chunk's pass."""
-    found = tc.trace(est)
-    assume(est.plan.vp == 1 or found.passes.overlapped_transfer < min(found.passes.seconds("F")) / 2)
+    trace = tc.trace(est)
+    assume(est.plan.vp == 1 or trace.passes.overlapped_transfer < min(trace.passes.seconds("F")) / 2)
     assume(128 % (est.plan.pp * est.plan.vp) == 0)
-    assert found.remainder == pytest.approx({"bubble": 0, "pp_comm": 0}, abs=1e-9 * est.step_seconds)
+    assert trace.remainder == pytest.approx({"bubble": 0, "pp_comm": 0}, abs=1e-9 * est.step_seconds)
 
 
 @settings(max_examples=40)
 @given(estimates())
 def test_every_micro_batch_passes_every_chunk_forward_and_backward(est):
-    found = tc.trace(est)
+    trace = tc.trace(est)
     passed = Counter(
-        (way, one.chunk, one.microbatch) for own in found.by_device for one in own for way in one.kind
+        (way, event.chunk, event.microbatch)
+        for passes in trace.by_device
+        for event in passes
+        for way in event.kind
     )
-    expected = product("FBW", range(est.plan.pp * est.plan.vp), range(found.microbatches))
+    expected = product("FBW", range(est.plan.pp * est.plan.vp), range(trace.microbatches))
     assert passed == Counter(expected)
-    assert found.microbatches == est.gbs / est.plan.dp / est.plan.mbs
+    assert trace.microbatches == est.gbs / est.plan.dp / est.plan.mbs
 
 
 @settings(max_examples=40)
@@ -121,18 +124,18 @@ def test_a_page_can_draw_what_the_dictionary_holds(est):
     """Passes and waits follow each other without gap or overlap, to the end of the pipeline, and `after` to
     that of the step.
     """
-    told = json.loads(json.dumps(tc.trace(est).to_dict()))
-    tolerance = 3e-6 * told["step_seconds"]  # rounded to a millionth
-    for device in told["devices"]:
+    printed = json.loads(json.dumps(tc.trace(est).to_dict()))
+    tolerance = 3e-6 * printed["step_seconds"]  # rounded to a millionth
+    for device in printed["devices"]:
         spans = [(start, seconds) for _, start, seconds in device["waits"]]
         for kind, chunk, _, start in device["passes"]:
-            spans.append((start, sum(told["chunks"][chunk]["passes"][told["kinds"][kind]].values())))
-        spans += [(device["begin"] + one["start"], one["seconds"]) for one in told["after"]]
+            spans.append((start, sum(printed["chunks"][chunk]["passes"][printed["kinds"][kind]].values())))
+        spans += [(device["begin"] + part["start"], part["seconds"]) for part in printed["after"]]
         spans.sort()
         assert spans[0][0] == pytest.approx(device["begin"], abs=tolerance)
         for (start, seconds), (following, _) in pairwise(spans):
             assert following == pytest.approx(start + seconds, abs=tolerance)
-        end = max(told["step_seconds"], told["simulated_seconds"])
+        end = max(printed["step_seconds"], printed["simulated_seconds"])
         assert sum(spans[-1]) - device["begin"] == pytest.approx(end, abs=tolerance)
 
 
@@ -151,41 +154,43 @@ def test_by_hand():
     """
     plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1)
     est = tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=8)
-    found = tc.trace(est)
-    F, B = found.passes.seconds("F")[0], found.passes.seconds("BW")[0]
-    first, second = found.by_device
-    assert [(one.kind, one.microbatch) for one in first] == [("F", 0), ("F", 1), ("BW", 0), ("BW", 1)]
-    assert [(one.kind, one.microbatch) for one in second] == [("F", 0), ("BW", 0), ("F", 1), ("BW", 1)]
-    assert [one.start for one in first] == pytest.approx([0, F, 2 * F + B, 3 * F + 2 * B], **EXACT)
-    assert [one.start for one in second] == pytest.approx([F, 2 * F, 2 * F + B, 3 * F + B], **EXACT)
-    waited = [(wait.component, wait.seconds) for wait in found.waits[0]]
+    trace = tc.trace(est)
+    F, B = trace.passes.seconds("F")[0], trace.passes.seconds("BW")[0]
+    first, second = trace.by_device
+    assert [(event.kind, event.microbatch) for event in first] == [("F", 0), ("F", 1), ("BW", 0), ("BW", 1)]
+    assert [(event.kind, event.microbatch) for event in second] == [("F", 0), ("BW", 0), ("F", 1), ("BW", 1)]
+    assert [event.start for event in first] == pytest.approx([0, F, 2 * F + B, 3 * F + 2 * B], **EXACT)
+    assert [event.start for event in second] == pytest.approx([F, 2 * F, 2 * F + B, 3 * F + B], **EXACT)
+    waited = [(wait.component, wait.seconds) for wait in trace.waits[0]]
     assert waited == [("bubble", pytest.approx(B, **EXACT)), ("bubble", pytest.approx(F, **EXACT))]
 
 
-def test_passes_that_run_as_one_are_told_one_after_the_other():
+def test_fused_passes_are_listed_in_sequence():
     """DualPipe's F with a BW: both have the length of their own."""
     plan = Plan(tp=4, pp=4, dp=2, schedule="dualpipe")
-    found = tc.trace(tc.estimate(MODELS["llama-3-8b"], "dgx-h100", plan, gbs=32))
-    assert sum(map(len, found.by_device)) == len(found.timeline.passes)
-    assert len({(one.device, one.start) for one in found.timeline.passes}) < len(found.timeline.passes), (
-        "some run as one"
-    )
-    for own in found.by_device:
-        for first, second in pairwise(own):
+    trace = tc.trace(tc.estimate(MODELS["llama-3-8b"], "dgx-h100", plan, gbs=32))
+    assert sum(map(len, trace.by_device)) == len(trace.timeline.passes)
+    assert len({(event.device, event.start) for event in trace.timeline.passes}) < len(
+        trace.timeline.passes
+    ), "some run as one"
+    for passes in trace.by_device:
+        for first, second in pairwise(passes):
             assert first.end <= second.start
-        for one in own:
-            assert one.end - one.start == pytest.approx(found.passes.seconds(one.kind)[one.chunk], **EXACT)
+        for event in passes:
+            assert event.end - event.start == pytest.approx(
+                trace.passes.seconds(event.kind)[event.chunk], **EXACT
+            )
 
 
-def test_transfers_beside_the_work():
+def test_overlapped_transfers():
     """1F1B of two stages and three micro-batches waits for 2(p - 1) + 2(nm - 1 - ceil((nm - 1)/p)) = 4 hops
     (docs/schedules.md).
     """
     stack = replace(PAPER, name="custom").with_values({"overlap.pp_exposed": 0})
     plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1)
-    found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=12, assumptions=stack))
-    assert found.totals["pp_comm"] == pytest.approx(4 * found.passes.overlapped_transfer, **EXACT)
-    assert found.passes.overlapped_transfer > 0
+    trace = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=12, assumptions=stack))
+    assert trace.totals["pp_comm"] == pytest.approx(4 * trace.passes.overlapped_transfer, **EXACT)
+    assert trace.passes.overlapped_transfer > 0
 
 
 @pytest.mark.parametrize(
@@ -196,7 +201,7 @@ def test_data_parallel_traffic_is_waited_for_or_hides(knobs):
     contention.
     """
     plan = Plan(tp=8, pp=2, dp=4, fast_tp=8, fast_pp=1, fast_dp=1, **knobs)
-    found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=64))
+    trace = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=64))
     bare = tc.estimate(
         "gpt3-1t",
         "h200-nvs8",
@@ -204,26 +209,26 @@ def test_data_parallel_traffic_is_waited_for_or_hides(knobs):
         gbs=64,
         assumptions=replace(PAPER, name="custom").with_values({"overlap.dp_window": 0}),
     )
-    assert 0 < found.totals["dp_comm"] < bare.breakdown["dp_comm"]
-    for hidden in found.passes.traffic:
-        assert sum(hidden) + found.totals["dp_comm"] == pytest.approx(bare.breakdown["dp_comm"], rel=1e-9)
+    assert 0 < trace.totals["dp_comm"] < bare.breakdown["dp_comm"]
+    for hidden in trace.passes.traffic:
+        assert sum(hidden) + trace.totals["dp_comm"] == pytest.approx(bare.breakdown["dp_comm"], rel=1e-9)
 
 
 def test_a_stage_without_layers():
     """It passes micro-batches on, and waits; the form is an upper bound for 1F1B (docs/schedules.md)."""
     plan = Plan(tp=8, pp=3, dp=2, layout="0,128,0")
-    found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=16))
-    assert found.device == 1
-    assert [found.totals_of(stage)["compute"] > 0 for stage in range(3)] == [False, True, False]
-    assert 0 < found.step_seconds - found.simulated_seconds < 1e-4 * found.step_seconds
+    trace = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=16))
+    assert trace.device == 1
+    assert [trace.totals_of(stage)["compute"] > 0 for stage in range(3)] == [False, True, False]
+    assert 0 < trace.step_seconds - trace.simulated_seconds < 1e-4 * trace.step_seconds
 
 
 def test_without_a_barrier_every_device_has_its_own_step():
     """ZB-H2 at F = B = W would start every stage F later than the one before, and end it so."""
     plan = Plan(tp=8, pp=4, dp=4, schedule="zb-h2", fast_tp=8, fast_pp=1, fast_dp=1)
-    found = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=64))
-    assert np.diff(found.begin) == pytest.approx([found.passes.seconds("F")[0]] * 3, **EXACT)
-    assert [own[0].start for own in found.by_device] == list(found.begin)
+    trace = tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", plan, gbs=64))
+    assert np.diff(trace.begin) == pytest.approx([trace.passes.seconds("F")[0]] * 3, **EXACT)
+    assert [passes[0].start for passes in trace.by_device] == list(trace.begin)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +245,6 @@ def test_without_a_barrier_every_device_has_its_own_step():
         ),
     ],
 )
-def test_what_cannot_be_traced_is_refused(est, reason):
+def test_untraceable_estimates_are_refused(est, reason):
     with pytest.raises(InputError, match=reason):
         tc.trace(est)

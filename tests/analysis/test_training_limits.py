@@ -63,21 +63,21 @@ def devices(draw):
 
 def test_the_check_value_of_the_source():
     """Epoch AI's notebook for this device and layer; the three times and which of them is the largest."""
-    found = micro_batch(H100, CHECK)
-    assert found.total == pytest.approx(3.2554072481051035e-05, rel=1e-12)
-    assert found.flop == found.total
-    assert found.memory == pytest.approx(2.2757727923627685e-05, rel=1e-12)
-    assert found.network == pytest.approx(2.5864874666666665e-05, rel=1e-12)
+    limit = micro_batch(H100, CHECK)
+    assert limit.total == pytest.approx(3.2554072481051035e-05, rel=1e-12)
+    assert limit.flop == limit.total
+    assert limit.memory == pytest.approx(2.2757727923627685e-05, rel=1e-12)
+    assert limit.network == pytest.approx(2.5864874666666665e-05, rel=1e-12)
 
 
 def test_the_end_of_a_batch_by_hand():
     """2048 x 2048 weights of 2 bytes over 32 replicas, three times what a device does not hold: 900 GB/s of
     network bind.
     """
-    found = end_of_batch(H100, CHECK)
-    assert found.total == pytest.approx(3 * 31 / 32 * 2048**2 * 2 / 900e9, rel=1e-12)
-    assert found.memory == pytest.approx(3 * 31 / 32 * 2048**2 * 2 / (0.8 * 3352e9), rel=1e-12)
-    assert found.flop == 0
+    limit = end_of_batch(H100, CHECK)
+    assert limit.total == pytest.approx(3 * 31 / 32 * 2048**2 * 2 / 900e9, rel=1e-12)
+    assert limit.memory == pytest.approx(3 * 31 / 32 * 2048**2 * 2 / (0.8 * 3352e9), rel=1e-12)
+    assert limit.flop == 0
 
 
 @given(works(), devices())
@@ -103,7 +103,7 @@ def test_a_better_device_is_never_slower(work, device, figure, times):
 
 
 @given(works(), devices())
-def test_degrees_of_one_move_nothing(work, device):
+def test_degree_1_moves_nothing(work, device):
     """Alone, a device sends nothing, and there are no gradients to reduce."""
     alone = replace(work, tp_in=1.0, tp_out=1.0, dp=1.0)
     assert micro_batch(device, alone).network == 0
@@ -112,7 +112,7 @@ def test_degrees_of_one_move_nothing(work, device):
 
 
 @given(works(), devices())
-def test_the_time_is_told_once_under_what_binds(work, device):
+def test_the_time_is_counted_once_under_the_binding_limit(work, device):
     parts = np.array(seconds_by_bound(device, work))
     assert (parts >= 0).all()
     assert parts.sum() == pytest.approx(layer_seconds(device, work), rel=1e-12)
@@ -131,7 +131,7 @@ def test_seconds_come_out_of_bytes_and_flops():
         3.2554072481051035e-05, rel=1e-12
     )
     assert layer_seconds(device, work).check("[time]")
-    assert all(one.check("[time]") for one in seconds_by_bound(device, work))
+    assert all(seconds_of_bound.check("[time]") for seconds_of_bound in seconds_by_bound(device, work))
     assert utilisation(device, work).to("").magnitude == pytest.approx(utilisation(H100, CHECK), rel=1e-12)
 
 
@@ -144,22 +144,22 @@ def test_shardings_are_all_there_are(gpus):
 
 
 def test_the_best_sharding_is_the_fastest_of_all():
-    found = best_shardings(H100, 16384, 81920, 2048**2, [48, 10240, 65536])
+    best = best_shardings(H100, 16384, 81920, 2048**2, [48, 10240, 65536])
     for i, gpus in enumerate((48, 10240, 65536)):
         tp_in, tp_out, dp = shardings(gpus)
         times = layer_seconds(H100, replace(CHECK, tokens=2048**2, tp_in=tp_in, tp_out=tp_out, dp=dp))
-        assert found.seconds[i] == min(times)
-        assert found.tp_in[i] * found.tp_out[i] * found.dp[i] == gpus
-        assert sum(one[i] for one in found.spent) == pytest.approx(1)
-    assert (np.diff(found.utilisation) < 0).all()
+        assert best.seconds[i] == min(times)
+        assert best.tp_in[i] * best.tp_out[i] * best.dp[i] == gpus
+        assert sum(row[i] for row in best.spent) == pytest.approx(1)
+    assert (np.diff(best.utilisation) < 0).all()
 
 
 def test_a_layer_is_cut_no_finer_than_weights_and_tokens():
     """2 x 2 weights and 2 tokens: 8 devices at the most."""
-    found = best_shardings(H100, 2, 2, 2, [8, 16])
-    assert (found.tp_in[0], found.tp_out[0], found.dp[0]) == (2, 2, 2)
-    assert np.isnan(found.seconds[1])
-    assert found.binds[1] is None
+    shardings = best_shardings(H100, 2, 2, 2, [8, 16])
+    assert (shardings.tp_in[0], shardings.tp_out[0], shardings.dp[0]) == (2, 2, 2)
+    assert np.isnan(shardings.seconds[1])
+    assert shardings.binds[1] is None
 
 
 def test_the_network_of_an_accelerator_is_that_of_its_fastest_domain():
@@ -178,8 +178,8 @@ def test_the_network_of_an_accelerator_is_that_of_its_fastest_domain():
 
 @pytest.mark.parametrize("name", accelerator_names())
 def test_every_accelerator_of_the_catalogue(name):
-    found = tc.limits(name, network=500e9, gpus=[64])
-    assert 0 < found.clusters.utilisation[0] <= 0.8
+    limits = tc.limits(name, network=500e9, gpus=[64])
+    assert 0 < limits.clusters.utilisation[0] <= 0.8
 
 
 def test_runs_finish_in_time_on_the_fewest_accelerators():
@@ -210,11 +210,11 @@ def test_batches_grow_from_the_largest_known():
     assert batch_tokens(np.array([64 * known]))[0] == pytest.approx(2 * tokens)
 
 
-def test_all_mistakes_are_told_at_once():
+def test_all_mistakes_are_reported_at_once():
     with pytest.raises(tc.InputError) as error:
         tc.limits("h100", layer=(0, 5), tokens=1.5, gpus=[0], days=-1.0, batch_growth=2.0, network=-1.0)
     text = str(error.value)
-    for told in (
+    for problem in (
         "layer[0] = 0",
         "tokens = 1.5",
         "gpus = 0",
@@ -223,25 +223,25 @@ def test_all_mistakes_are_told_at_once():
         "network = -1.0",
         "'h100'",
     ):
-        assert told in text
+        assert problem in text
     with pytest.raises(tc.InputError, match="give one of them"):
         tc.limits("h100-sxm-80", system="dgx-h100")
     with pytest.raises(tc.InputError, match="give network"):
         tc.limits("h100-pcie-80")
 
 
-def test_figures_show_what_is_found(tmp_path):
-    found = tc.limits("h100-sxm-80", network=100e9)
+def test_figures_show_the_limits(tmp_path):
+    limits = tc.limits("h100-sxm-80", network=100e9)
     for draw in (figures.utilisation_by_cluster, figures.utilisation_by_compute):
-        figure = draw(found)
+        figure = draw(limits)
         (ax,) = figure.axes
         assert ax.get_ylabel() == "Utilisation of the dense peak"
         figures.save(figure, tmp_path / "figure.svg")
         assert (tmp_path / "figure.svg").stat().st_size > 5000
-    line = figures.utilisation_by_cluster(found).axes[0].lines[0]
-    assert list(line.get_ydata()) == list(found.clusters.utilisation)
-    words = " ".join(text.get_text() for text in figures.utilisation_by_compute(found).axes[0].texts)
-    for word, at in (("halves", found.halves), ("collapses", found.collapses)):
+    line = figures.utilisation_by_cluster(limits).axes[0].lines[0]
+    assert list(line.get_ydata()) == list(limits.clusters.utilisation)
+    words = " ".join(text.get_text() for text in figures.utilisation_by_compute(limits).axes[0].texts)
+    for word, at in (("halves", limits.halves), ("collapses", limits.collapses)):
         exponent = int(np.floor(np.log10(at)))
         superscript = "".join("⁰¹²³⁴⁵⁶⁷⁸⁹"[int(digit)] for digit in str(exponent))
         assert f"{word}\n{at / 10**exponent:.0f}×10{superscript}" in words

@@ -102,8 +102,8 @@ def test_times_are_the_main_models_all_reduce():
     where = Group(np.array([8.0, 512.0]), (np.array([4.0, 4.0]),))
     for stage, messages in ((1, 26), (3, 40)):
         whole = messages * collective("all-reduce", 2 * P13 / messages, where, POLARIS, CALIBRATED)
-        found = zero_formulas.network_seconds(stage, P13, 40, where.members, POLARIS, CALIBRATED)
-        assert found == pytest.approx(1.5 * whole, rel=1e-14)
+        seconds = zero_formulas.network_seconds(stage, P13, 40, where.members, POLARIS, CALIBRATED)
+        assert seconds == pytest.approx(1.5 * whole, rel=1e-14)
         by_formula = zero_formulas.all_reduce_seconds(P13, 4 * P13 / whole[0], whole[0] / whole[1])
         assert by_formula == pytest.approx(whole[1], rel=1e-14)
 
@@ -112,10 +112,10 @@ def test_reduce_to_the_owner_by_hand():
     """Without protocols: 512 reduces pass 2 P over 17.5 GB/s, each with 384 hops of 2.5 us and 127 of 5 us;
     then the all-gather.
     """
-    found = zero_formulas.network_seconds(2, P13, 40, 512.0, POLARIS, PAPER)
+    seconds = zero_formulas.network_seconds(2, P13, 40, 512.0, POLARIS, PAPER)
     reduces = 2 * P13 / 17.5e9 + 512 * (384 * 2.5e-6 + 127 * 5e-6)
     all_reduce = 2 * 511 / 512 * 2 * P13 / 17.5e9 + 26 * (384 * 2.5e-6 + 127 * 5e-6)
-    assert found == pytest.approx(reduces + all_reduce / 2, rel=1e-12)
+    assert seconds == pytest.approx(reduces + all_reduce / 2, rel=1e-12)
 
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
@@ -143,7 +143,7 @@ def test_domains_are_filled_evenly(gpus, near):
     first, last = POLARIS.tiers
     three = replace(POLARIS, tiers=(replace(first, size=8), replace(last, name="pod", size=64), last))
     members, within = zero_formulas._group(np.array(float(gpus)), three)
-    assert (float(members), tuple(float(one) for one in within)) == (gpus, near)
+    assert (float(members), tuple(float(members) for members in within)) == (gpus, near)
 
 
 @given(SHARES, SHARES, SHARES)
@@ -164,52 +164,53 @@ def test_the_efficiency_that_is_enough_reaches_the_target(share, target):
 def test_a_faster_network_is_never_slower(stage, n, factor):
     faster = POLARIS.with_figures({"network.1.bandwidth": POLARIS.slow.bandwidth * factor})
     before, after = (
-        zero_formulas.network_seconds(stage, P13, 40, float(n), one, CALIBRATED) for one in (POLARIS, faster)
+        zero_formulas.network_seconds(stage, P13, 40, float(n), system, CALIBRATED)
+        for system in (POLARIS, faster)
     )
     assert after <= before
 
 
 def test_efficiency_is_the_speedup_of_its_shares():
-    for one in stages("gpt-13b", "polaris", [8, 64, 512]):
-        share = one.comm_share[0]
-        assert one.efficiency == pytest.approx(
-            zero_formulas.speedup(1 - share, share, one.network_efficiency), rel=1e-12
+    for stage in stages("gpt-13b", "polaris", [8, 64, 512]):
+        share = stage.comm_share[0]
+        assert stage.efficiency == pytest.approx(
+            zero_formulas.speedup(1 - share, share, stage.network_efficiency), rel=1e-12
         )
 
 
 def test_a_measured_share_and_a_measured_curve_take_the_place_of_the_network():
-    (one,) = stages("gpt-13b", "polaris", [64, 8], [3], comm_share=0.6902, efficiency={64: 0.8}, target=0.9)
-    assert one.gpus.tolist() == [8, 64]
-    assert one.comm_share[0] == pytest.approx(0.6902)
-    assert one.efficiency[1] == pytest.approx(1 / (0.3098 + 0.6902 / 0.8))
-    assert one.needed_efficiency == pytest.approx(0.6902 / (1 / 0.9 - 0.3098))
-    assert one.bandwidth is None  # a curve says nothing of bandwidths
+    (stage,) = stages("gpt-13b", "polaris", [64, 8], [3], comm_share=0.6902, efficiency={64: 0.8}, target=0.9)
+    assert stage.gpus.tolist() == [8, 64]
+    assert stage.comm_share[0] == pytest.approx(0.6902)
+    assert stage.efficiency[1] == pytest.approx(1 / (0.3098 + 0.6902 / 0.8))
+    assert stage.needed_efficiency == pytest.approx(0.6902 / (1 / 0.9 - 0.3098))
+    assert stage.bandwidth is None  # a curve says nothing of bandwidths
 
 
 @pytest.mark.parametrize("share", [None, 0.3])
 def test_the_bandwidth_that_is_enough_meets_the_target(share):
     """The same case on a system with that bandwidth takes as long as the target allows."""
-    asked, found = tc.scaling("gpt-13b", "polaris", [8, 512], [1, 3], mbs=8, target=0.8, comm_share=share)
-    for one in found:
-        factor = one.bandwidth[1] / asked.node_bandwidth
+    asked, result = tc.scaling("gpt-13b", "polaris", [8, 512], [1, 3], mbs=8, target=0.8, comm_share=share)
+    for stage in result:
+        factor = stage.bandwidth[1] / asked.node_bandwidth
         faster = POLARIS.with_figures({"network.1.bandwidth": POLARIS.slow.bandwidth * factor})
         now, then = (
-            zero_formulas.network_seconds(one.zero, P13, 40, 512.0, system, CALIBRATED)
+            zero_formulas.network_seconds(stage.zero, P13, 40, 512.0, system, CALIBRATED)
             for system in (POLARIS, faster)
         )
-        seconds = one.compute + one.comm[1] * float(then / now)
-        assert seconds == pytest.approx(one.seconds[0] / 0.8, rel=1e-6)
+        seconds = stage.compute + stage.comm[1] * float(then / now)
+        assert seconds == pytest.approx(stage.seconds[0] / 0.8, rel=1e-6)
 
 
 def test_where_no_network_is_used_and_where_none_is_enough():
-    (one,) = stages("gpt-13b", "polaris", [1, 4, 64], [3], mbs=8, target=0.93)
-    assert one.bandwidth[:2].tolist() == [0, 0]  # inside a node
+    (stage,) = stages("gpt-13b", "polaris", [1, 4, 64], [3], mbs=8, target=0.93)
+    assert stage.bandwidth[:2].tolist() == [0, 0]  # inside a node
     assert np.isnan(
         stages("gpt-13b", "polaris", [8, 512], [2], target=0.9)[0].bandwidth[1]
     )  # latency of 512 reduces
-    assert np.isnan(one.network_efficiency).all()
-    assert one.needed_efficiency is None
-    assert one.rows()[2].network_efficiency is None
+    assert np.isnan(stage.network_efficiency).all()
+    assert stage.needed_efficiency is None
+    assert stage.rows()[2].network_efficiency is None
 
 
 def test_dispatch_lengthens_compute_only():
@@ -226,10 +227,10 @@ def test_findings_that_are_met():
     """
     for name in ("gpt-1.3b", "gpt-6.7b", "gpt-13b"):
         for mbs in (1, 4, 8):
-            kept = [one.efficiency[1] for one in stages(name, "polaris", [8, 512], mbs=mbs)]
-            assert kept[0] == pytest.approx(0.89, abs=0.04)
-            assert kept[1] < kept[2] - 0.2
-            assert 0.79 < kept[2] < kept[0]
+            efficiencies = [stage.efficiency[1] for stage in stages(name, "polaris", [8, 512], mbs=mbs)]
+            assert efficiencies[0] == pytest.approx(0.89, abs=0.04)
+            assert efficiencies[1] < efficiencies[2] - 0.2
+            assert 0.79 < efficiencies[2] < efficiencies[0]
     assert stages("gpt-1.3b", "polaris", [8, 512], [3])[0].efficiency[1] == pytest.approx(0.80, abs=0.01)
 
 

@@ -19,8 +19,8 @@ def test_the_answer_is_the_librarys(opened):
     low, high = est.interval
     assert f"{low:.3g} to {high:.3g} s" in page.locator("#headline").inner_text()
     complete(page)
-    sure = found().within_3_percent[0]
-    assert f"the first with {100 * sure:.2g}" in page.locator("#sure").inner_text()
+    probability = found().within_3_percent[0]
+    assert f"the first with {100 * probability:.2g}" in page.locator("#sure").inner_text()
 
 
 def test_another_model(opened):
@@ -154,7 +154,7 @@ def test_nothing_fits(opened):
     assert page.get_by_label("GPUs", exact=True).input_value() == str(gpus)
 
 
-def test_problems_stand_beside_their_fields(opened):
+def test_problems_appear_next_to_their_fields(opened):
     page = opened(SMALL, refused=True)
     page.get_by_label("GPUs", exact=True).fill("0")
     error = page.locator("[data-field=gpus] .error")
@@ -168,7 +168,7 @@ def test_problems_stand_beside_their_fields(opened):
     assert page.locator("#trouble").inner_text() == ""
 
 
-def test_a_wrong_address_is_told(opened):
+def test_a_wrong_address_is_reported(opened):
     page = opened("?model=llama-3-9b&system=dgx-h100&gpus=64", refused=True)
     page.locator("[data-field=model] .error", has_text="llama-3-9b").wait_for()
     assert "last answer" not in page.locator("#trouble").inner_text()  # there is none
@@ -188,7 +188,7 @@ def test_a_refused_search_is_not_announced_as_under_way(opened):
     assert page.locator("#status").inner_text() == ""
 
 
-def test_a_busy_server_is_asked_again(opened):
+def test_requests_to_a_busy_server_are_repeated(opened):
     page = opened(SMALL, refused=True)
     before, refusals = step(page), []
 

@@ -47,7 +47,7 @@ def test_two_plans_side_by_side(opened):
     ]
 
 
-def test_a_pinned_plan_of_another_size_is_told_apart(opened):
+def test_a_pinned_plan_of_another_size_is_marked(opened):
     page = opened(f"{SMALL}&pin=dp-64&pin=tp-2+dp-16")
     heads = page.locator("#compare .heads > div")
     heads.nth(1).locator(".error").wait_for()

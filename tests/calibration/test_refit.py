@@ -36,19 +36,19 @@ RUNS = {run.id: run for run in bundled_runs() if run.step_seconds}
 
 def test_what_is_fitted_is_little_and_has_reasons():
     constants = published.parameters()
-    assert all(one.meaning for one in constants)
+    assert all(constant.meaning for constant in constants)
     assert len(constants) < 120
-    stacks = Counter(name for one in constants if one.home == "stack" for name in one.of)
+    stacks = Counter(name for constant in constants if constant.home == "stack" for name in constant.of)
     assert max(stacks.values()) <= 6
 
 
-def test_nothing_is_fitted_to_published_runs_beside_the_fit(tmp_path):
+def test_all_constants_fitted_to_published_runs_are_listed(tmp_path):
     """Else a run left out would be predicted with constants that have seen it."""
     assert published.unlisted() == []
     (tmp_path / "nothing.yaml").write_text("generations: {}\n")
     missing = published.unlisted(tmp_path / "nothing.yaml")
     assert len(missing) > 10
-    homes = {one.split(":")[1].split(".")[0] for one in missing}
+    homes = {name.split(":")[1].split(".")[0] for name in missing}
     assert homes <= {"accelerator", "network", "stack", "universal"}
 
 
@@ -76,8 +76,10 @@ def test_lists_that_are_refused(tmp_path, lines, wrong):
 
 def test_the_catalogue_is_read_where_constants_live():
     values = {
-        one.name: published.in_catalogue(replace(one, of=one.of[:1]) if one.of else one)
-        for one in (
+        parameter.name: published.in_catalogue(
+            replace(parameter, of=parameter.of[:1]) if parameter.of else parameter
+        )
+        for parameter in (
             Parameter(path="accelerator.matrix_sustained", of=("a100-sxm-80",), prior=0.8, sigma=0.1),
             Parameter(path="network.1.bandwidth", of=("jean-zay-a100",), prior=1e10, sigma=0.1),
             Parameter(path="stack.traffic.loss_bytes", of=("nemo-2024",), prior=1.0, sigma=0.1),
@@ -156,7 +158,7 @@ def test_no_source_gets_worse_without_a_word():
     assert not wrong, "say why in changelog.d/, then `make scoreboard`"
 
 
-def test_growth_is_told_apart_from_noise(tmp_path):
+def test_growth_is_distinguished_from_noise(tmp_path):
     before = {"mpt": {"n": 10, "mape": 4.0}, "zb": {"n": 5, "mape": 3.0}, "papers": {"n": 7, "mape": 9.0}}
     now = {
         "mpt": {"n": 10, "mape": 4.6},
@@ -173,14 +175,14 @@ def test_growth_is_told_apart_from_noise(tmp_path):
         "A term.\n\naccuracy: mpt +0.6: it was hidden before\naccuracy: papers -2 rows: refused\n"
     )
     (tmp_path / "README.md").write_text("accuracy: zb +9: an example is no explanation\n")
-    told = scoreboard.explained(tmp_path)
-    assert told == {("mpt", "mape"): 0.6, ("papers", "n"): 2.0}
-    assert scoreboard.worse(before, now, told) == {}
-    assert set(scoreboard.worse(before, now | {"mpt": {"n": 10, "mape": 4.7}}, told)) == {"mpt"}
+    reasons = scoreboard.explained(tmp_path)
+    assert reasons == {("mpt", "mape"): 0.6, ("papers", "n"): 2.0}
+    assert scoreboard.worse(before, now, reasons) == {}
+    assert set(scoreboard.worse(before, now | {"mpt": {"n": 10, "mape": 4.7}}, reasons)) == {"mpt"}
     assert set(scoreboard.worse(before, {}, {})) == {"mpt", "zb", "papers"}
 
 
-def test_the_scores_kept_are_readable():
-    kept = json.loads(scoreboard.FILE.read_text())
-    assert {"mpt", "zb", "vtrain-m", "simumax/moe"} < set(kept)
-    assert all(score["n"] > 0 and score["mape"] > 0 for score in kept.values())
+def test_stored_scores_are_readable():
+    scores = json.loads(scoreboard.FILE.read_text())
+    assert {"mpt", "zb", "vtrain-m", "simumax/moe"} < set(scores)
+    assert all(score["n"] > 0 and score["mape"] > 0 for score in scores.values())

@@ -27,24 +27,24 @@ def made(name, measured, predicted, **parts):
 def test_the_best_of_three_by_hand():
     """Ranked first are the plans measured 3.0, 2.0, 2.5; the best of all took 1.0 and is ranked fourth."""
     some = [made(f"x-{i}", measured, 1.0 + i) for i, measured in enumerate((3.0, 2.0, 2.5, 1.0))]
-    of = {one.id: Subject(False, "s", "a", i) for i, one in enumerate(some)}
-    found = summary("x", some, of)
-    assert (found.groups, found.regret, found.best_of_three) == (1, 2.0, 1.0)
-    assert (found.worst_regret, found.worst_of_three) == (2.0, 1.0)
+    of = {prediction.id: Subject(False, "s", "a", i) for i, prediction in enumerate(some)}
+    row = summary("x", some, of)
+    assert (row.groups, row.regret, row.best_of_three) == (1, 2.0, 1.0)
+    assert (row.worst_regret, row.worst_of_three) == (2.0, 1.0)
     assert summary("x", some[:2], of).regret is None
 
 
 def test_composed_rows_count_as_what_they_are_composed_of():
-    """2,060 rows with an error of 10 % count as 206 beside 103 rows with 40 %: the mean is 20 %, and half has
+    """2,060 rows with an error of 10 % count as 206 next to 103 rows with 40 %: the mean is 20 %, and half has
     at most 10 %."""
     composed = [made(f"vtrain-s-{i}", 1.0, 1.1) for i in range(2060)]
     others = [made(f"mpt-{i}", 1.0, 1.4) for i in range(103)]
-    found = summary("dense", composed + others, {one.id: DENSE for one in composed + others})
-    assert found.weight == pytest.approx(309)
-    assert found.mape == pytest.approx(0.2)
-    assert found.median == pytest.approx(0.1)
-    assert found.n == 2163
-    few = summary("dense", composed[:3], {one.id: DENSE for one in composed})
+    row = summary("dense", composed + others, {prediction.id: DENSE for prediction in composed + others})
+    assert row.weight == pytest.approx(309)
+    assert row.mape == pytest.approx(0.2)
+    assert row.median == pytest.approx(0.1)
+    assert row.n == 2163
+    few = summary("dense", composed[:3], {prediction.id: DENSE for prediction in composed})
     assert few.weight == 3  # fewer rows than numbers count one each
 
 
@@ -52,10 +52,10 @@ def test_totals_are_of_all_rows_of_a_kind():
     report = board().report
     dense, moe = report.totals
     assert (dense.source, moe.source) == ("dense", "moe")
-    assert dense.n + moe.n == sum(one.n for one in report.summaries)
+    assert dense.n + moe.n == sum(row.n for row in report.summaries)
     assert dense.weight == pytest.approx(dense.n - 1020 + INDEPENDENT["vtrain-s"])
-    experts = [one for one in report.summaries if one.source.endswith("/moe")]
-    assert moe.mape == pytest.approx(sum(one.mape * one.n for one in experts) / moe.n)
+    experts = [row for row in report.summaries if row.source.endswith("/moe")]
+    assert moe.mape == pytest.approx(sum(row.mape * row.n for row in experts) / moe.n)
 
 
 def test_reasons_are_summed_up_without_numbers():
@@ -65,8 +65,8 @@ def test_reasons_are_summed_up_without_numbers():
         "plan: breaks a rule (tp = 3; dp = 2)",
         "plan: breaks a rule (tp = 4)",
     ]
-    told = reasons([Prediction("x", skipped=row) for row in rows] + [Prediction("y", 1.0, 1.0)])
-    assert told == {"gbs is not known": 2, "tp is not known": 1, "plan: breaks a rule": 2}
+    counts = reasons([Prediction("x", skipped=row) for row in rows] + [Prediction("y", 1.0, 1.0)])
+    assert counts == {"gbs is not known": 2, "tp is not known": 1, "plan: breaks a rule": 2}
 
 
 def test_a_budget_finds_the_part_that_is_wrong():
@@ -84,39 +84,44 @@ def test_a_budget_finds_the_part_that_is_wrong():
         )
         for i, (a, b, c) in enumerate(parts)
     ]
-    (found,) = budgets(some)
-    assert (found.source, found.n) == ("x", 40)
-    assert found.bias == pytest.approx(np.mean([one.error for one in some]))
-    assert found.causes["dp_comm"] == pytest.approx(
+    (budget,) = budgets(some)
+    assert (budget.source, budget.n) == ("x", 40)
+    assert budget.bias == pytest.approx(np.mean([prediction.error for prediction in some]))
+    assert budget.causes["dp_comm"] == pytest.approx(
         parts[:, 1].mean() / parts.sum(axis=1).mean() * 2 / 3, rel=0.25
     )
-    assert abs(found.causes["compute"]) + abs(found.causes["bubble"]) < found.causes["dp_comm"] / 3
-    assert found.unexplained < 0.03
+    assert abs(budget.causes["compute"]) + abs(budget.causes["bubble"]) < budget.causes["dp_comm"] / 3
+    assert budget.unexplained < 0.03
 
 
 def test_parts_add_up_to_the_step():
-    own = validate(parts=True)
-    done = [one for one in own.predictions if one.skipped is None]
-    for one in done[::50]:
-        assert sum(one.parts.values()) == pytest.approx(one.predicted_step_seconds, rel=1e-9)
-    assert {one.source for one in budgets(own.predictions, own.moe)} == {
-        one.source for one in own.summaries if one.n
+    report = validate(parts=True)
+    done = [prediction for prediction in report.predictions if prediction.skipped is None]
+    for prediction in done[::50]:
+        assert sum(prediction.parts.values()) == pytest.approx(prediction.predicted_step_seconds, rel=1e-9)
+    assert {budget.source for budget in budgets(report.predictions, report.moe)} == {
+        row.source for row in report.summaries if row.n
     }
-    assert [one.predicted_step_seconds for one in done] == pytest.approx(
-        [one.predicted_step_seconds for one in board().report.predictions if one.skipped is None], rel=1e-12
+    assert [prediction.predicted_step_seconds for prediction in done] == pytest.approx(
+        [
+            prediction.predicted_step_seconds
+            for prediction in board().report.predictions
+            if prediction.skipped is None
+        ],
+        rel=1e-12,
     )
-    figure = accuracy_figure(own)
+    figure = accuracy_figure(report)
     left, right = figure.axes
-    assert len(right.get_yticks()) == len(budgets(own.predictions, own.moe))
+    assert len(right.get_yticks()) == len(budgets(report.predictions, report.moe))
     assert sum(len(line.get_xdata()) for line in left.lines[1:]) == len(
-        [one for one in done if one.measured_step_seconds]
+        [prediction for prediction in done if prediction.measured_step_seconds]
     )
 
 
 def test_families():
     assert family_of("mbridge/moe") == family_of("dgxc")
     assert family_of("my-cluster") == "my-cluster"
-    known = {one.source for one in board().report.summaries}
+    known = {row.source for row in board().report.summaries}
     assert all(
         family_of(source) != source.removesuffix("/moe") for source in known - {"papers", "papers/moe"}
     )
@@ -129,27 +134,27 @@ def test_nothing_to_draw():
 
 @pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
 def test_the_command_draws(tmp_path, capsys, ending):
-    own = "tests/data/my_runs.csv"
+    table = "tests/data/my_runs.csv"
     path = tmp_path / f"parity{ending}"
-    main(["validate", "--runs", own, "--output", str(path)])
+    main(["validate", "--runs", table, "--output", str(path)])
     assert capsys.readouterr().out.rstrip().endswith(path.name)
     assert path.stat().st_size > 1000
     with pytest.raises(SystemExit):
-        main(["validate", "--runs", own, "--output", str(path)])
+        main(["validate", "--runs", table, "--output", str(path)])
     assert "already exists" in capsys.readouterr().err
-    main(["validate", "--runs", own, "--output", str(path), "--force", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["figure"] == str(path)
-    assert set(told) == {"assumptions", "rows", "summary", "totals", "coverage", "skipped", "figure"}
-    assert all("parts" not in row for row in told["rows"])
+    main(["validate", "--runs", table, "--output", str(path), "--force", "--json"])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["figure"] == str(path)
+    assert set(printed) == {"assumptions", "rows", "summary", "totals", "coverage", "skipped", "figure"}
+    assert all("parts" not in row for row in printed["rows"])
 
 
 def test_residuals_become_predictions():
     known = next(name for name, y in board().residuals.items() if name.startswith("korth"))
     planted = Board(board().report, {known: {"fitted": 0.0, "left_out": math.log(1.25)}})
-    found = planted.of(("korth",), "left_out")
-    assert (found.n, found.mape, found.bias) == (1, pytest.approx(0.25), pytest.approx(0.25))
-    (now,) = [one for one in board().report.predictions if one.id == known]
+    row = planted.of(("korth",), "left_out")
+    assert (row.n, row.mape, row.bias) == (1, pytest.approx(0.25), pytest.approx(0.25))
+    (now,) = [prediction for prediction in board().report.predictions if prediction.id == known]
     assert planted.moved() == pytest.approx(abs(math.log(1 + now.error)))
     assert planted.by_source()["dense"].mape == pytest.approx(0.25)
 
@@ -162,7 +167,7 @@ def test_every_goal_can_be_judged():
     assert set(board().residuals) <= set(runs)
     dense, moe = board().by_stack(moe=False), board().by_stack(moe=True)
     assert {run.stack for run in runs.values()} >= {*dense, *moe}
-    assert sum(one.n for one in (*dense.values(), *moe.values())) == len(board().residuals)
+    assert sum(row.n for row in (*dense.values(), *moe.values())) == len(board().residuals)
 
 
 def test_left_out_groups_are_no_better_than_fitted_ones_on_the_whole():
@@ -177,14 +182,14 @@ def test_left_out_groups_are_no_better_than_fitted_ones_on_the_whole():
 def test_benchmarks_of_kernels_and_collectives():
     kernels = kernel_errors()
     assert {"product", "grouped", "attention forward", "attention backward", "memory"} == set(kernels)
-    one = kernels["product"][0]
-    sizes = one.benchmark.sizes
-    assert flops(one) == 2 * sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"]
+    kernel = kernels["product"][0]
+    sizes = kernel.benchmark.sizes
+    assert flops(kernel) == 2 * sizes["batch"] * sizes["m"] * sizes["n"] * sizes["k"]
     assert list(perlmutter()) == [1, 2, 4, 8, 16, 32, 64, 128]
     assert sum(map(len, perlmutter().values())) == 779  # as docs/collectives.md counts them
 
 
-def test_intervals_hold_what_was_left_out():
+def test_intervals_cover_left_out_runs():
     """90 % intervals that know nothing of a run's group: neither far too narrow nor so wide that all lies in
     them."""
     for share in covered():

@@ -130,7 +130,7 @@ WITHOUT = "tower without its vision tower ("
         ),  # fields that are left out take the defaults of the type
     ],
 )
-def test_what_is_beside_the_text_model_is_left_out(
+def test_parts_other_than_the_text_model_are_left_out(
     load: Callable[..., Model], parts: dict[str, Any], left_out: str
 ) -> None:
     assert load({"model_type": "mistral3", "text_config": TEXT} | parts).left_out == left_out

@@ -88,9 +88,9 @@ def test_a_small_model_takes_as_long_as_its_host_needs_to_issue_it():
     )
     issued = 0
     for part, n in est.stages.model_parts.items():
-        for one in est.timed[part]:
-            issued += n * (bool(one.operation.forward.kernels) + bool(one.operation.backward.kernels))
-            issued += n * (one.operation.weight is not None)
+        for time in est.timed[part]:
+            issued += n * (bool(time.operation.forward.kernels) + bool(time.operation.backward.kernels))
+            issued += n * (time.operation.weight is not None)
     assert bound > 10 * free
     assert 8 * issued * 1e-3 == pytest.approx(bound, rel=0.05)  # 8 micro-batches
     assert parts["host"] == pytest.approx(bound, rel=0.1)

@@ -245,7 +245,7 @@ def test_strategy_gpus_and_placed(plan):
     assert plan.placed == all(getattr(plan, place) is not None for place in PLACES)
 
 
-def test_equal_plans_are_one_in_a_set():
+def test_equal_plans_are_deduplicated_in_a_set():
     assert len({Plan(tp=2), Plan(tp=2), Plan(tp=2, fast_tp=1), Plan(tp=2, fast_tp=2)}) == 3
 
 

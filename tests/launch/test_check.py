@@ -158,7 +158,7 @@ def test_the_best_plan_has_nothing_to_change(tmp_path, run):
     assert "none is faster" in out
 
 
-def test_what_does_not_fit_ends_with_1_and_the_nearest_change(tmp_path, run):
+def test_a_plan_that_does_not_fit_exits_with_1_and_names_the_nearest_change(tmp_path, run):
     path = written(tmp_path, tc.Plan(dp=8, zero=1), gbs=64)
     code, out, err = run(f"check {path} --system dgx-h100 --json")
     answer = json.loads(out)
@@ -270,7 +270,7 @@ def test_experts_of_every_other_layer():
         ("ParallelismConfig(", "malformed Python"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_told_all_at_once(text, message, tmp_path, run):
+def test_all_unreadable_settings_are_reported_at_once(text, message, tmp_path, run):
     path = tmp_path / "file"
     path.write_text(text)
     framework = {
@@ -300,7 +300,7 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=st.lists(WORDS, max_size=25), form=st.sampled_from([None, *FORMATS]))
-def test_nothing_that_is_read_ends_in_a_traceback(parts, form, tmp_path):
+def test_no_input_causes_a_traceback(parts, form, tmp_path):
     path = tmp_path / "file"
     path.write_text("".join(parts), encoding="utf-8")
     with contextlib.suppress(tc.TraincastError):  # clear messages are fine; anything else is not
@@ -334,7 +334,7 @@ def test_a_script_of_branches_and_comments():
     assert checked.reading.settings["split"] == "99,1,0"
 
 
-def test_what_hangs_on_a_condition_is_said():
+def test_conditional_settings_are_reported():
     """Of a script with a `case` the last branch is taken; every setting for which that matters is named."""
     checked = tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
     assert (

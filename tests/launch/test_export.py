@@ -28,7 +28,7 @@ def read_back(form, text, model):
 @settings(max_examples=60)
 @pytest.mark.parametrize("to", sorted(FORMATS))
 @given(data=st.data())
-def test_what_is_read_is_what_was_written_or_it_was_said(to, data):
+def test_exported_plans_read_back_or_report_differences(to, data):
     """Of the text of any plan and model every fact comes back, or is among what is not expressed."""
     model = data.draw(models())
     plan = data.draw(plans(model))
@@ -65,7 +65,7 @@ def test_a_script_is_one_that_bash_can_read(tmp_path):
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
 
 
-def test_what_cannot_be_said_is_said_in_the_file():
+def test_inexpressible_settings_are_noted_in_the_file():
     est = tc.estimate(
         "gpt3-1t", "h200-nvs8", tc.Plan(tp=4, tp2=2, tp_kind="summa", panels=8, dp=8, pp=16), gbs=64
     )

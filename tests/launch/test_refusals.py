@@ -1,4 +1,4 @@
-"""What a framework refuses beside other settings is neither advised nor written."""
+"""Combinations of settings that a framework refuses are neither advised nor written."""
 
 import json
 import tomllib
@@ -113,7 +113,7 @@ def test_a_launch_that_its_framework_refuses_is_said_to_be_refused(tmp_path):
     assert not any(change.est.plan.tp_overlap for change in checked.tried)
 
 
-def test_what_is_refused_is_not_written():
+def test_refused_plans_are_not_written():
     plan = tc.Plan(tp=2, dp=4, precision="fp8", recompute="attention+norms")
     written = launch(FORMATS["megatron"], tc.load_model("llama-3-8b"), plan, 64, MACHINE)
     assert "--recompute-modules core_attn\n" in written.text

@@ -249,7 +249,7 @@ def test_training_of_other_models_is_refused_in_one_sentence(text, form, title, 
     assert "problems" not in err
 
 
-def test_what_a_comment_names_is_not_what_is_run(reading):
+def test_commands_in_comments_are_ignored(reading):
     assert (
         reading("# like pretrain_t5.py, with pipe-parallel-size: 2 and pos-emb: rotary\n" + MEGATRON).facts[
             "tp"
@@ -458,7 +458,7 @@ def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path):
         (ACCELERATE.format("debug: false\n", "  fsdp_backward_prefetch: BACKWARD_PRE\n"), "accelerate"),
     ],
 )
-def test_what_is_usual_does_not_stop(text, form, reading):
+def test_usual_settings_are_accepted(text, form, reading):
     result = reading(text, form)
     assert (result.unread, result.not_understood) == ((), ())
     result.check_unread()
@@ -475,7 +475,7 @@ def test_lists_of_settings_do_not_overlap(name):
 
 
 @pytest.mark.parametrize("to", sorted(FORMATS))
-def test_what_export_writes_is_understood(to, tmp_path):
+def test_exported_files_can_be_read(to, tmp_path):
     model = "mixtral-8x7b" if FORMATS[to].model and not to.startswith("torchtitan") else "llama-3-8b"
     plan = tc.Plan(tp=2, dp=8, ep=4 if model == "mixtral-8x7b" else 1, zero=3 if to == "accelerate" else 1)
     path = tmp_path / f"run{FORMATS[to].ending}"

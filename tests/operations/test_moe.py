@@ -1,4 +1,4 @@
-"""What mixtures of experts pay beside their products: exchanges, overlapped or not, biases, counts of tokens,
+"""Costs of mixtures of experts besides their products: exchanges, overlapped or not, biases, counts of tokens,
 8-bit attention.
 """
 
@@ -43,7 +43,7 @@ def exchanged(ep_overlap, assumed=None):
 
 
 def test_an_overlapped_exchange_pays_a_share():
-    """8 micro-batches: the first forward and the last backward pass of a rank have none beside them."""
+    """8 micro-batches: the first forward and the last backward pass of a rank have none to overlap."""
     exposed, now = exchanged(False)[1]["ep_comm"], exchanged(True, assumed={"overlap.ep_overlapped": 0.3})[1]
     assert now["ep_comm"] == pytest.approx(0.3 * exposed, rel=1e-12), "the rest is shorter than the work"
     assert now["bubble"] == pytest.approx(0.7 * exposed / 8, rel=1e-12)
@@ -60,7 +60,7 @@ seconds_of = st.floats(0.0, 1.0).map(lambda value: round(value, 6))
 
 
 @given(st.lists(st.tuples(seconds_of, seconds_of), min_size=2, max_size=6), st.floats(0.0, 1.0))
-def test_what_an_exchange_waits_for(passes, share):
+def test_exposed_time_of_an_expert_exchange(passes, share):
     """max(x - w, share x) of exchange x and other work w, forward and backward together."""
     timed = tuple(
         TimedOperation(IDLE, PassSeconds(w / 2, w / 4, w / 4, x), PassSeconds(w, 0.0, 0.0, 2 * x), 0.0, None)

@@ -246,7 +246,7 @@ def test_a_window_and_a_causal_mask():
         ("gemma-2-9b", "full", set()),  # a norm follows the block, which needs its result
     ],
 )
-def test_the_last_product_is_not_made_again(name, recompute, left_out):
+def test_the_last_product_is_not_recomputed(name, recompute, left_out):
     """PyTorch's checkpoints stop early (set_checkpoint_early_stop), XLA removes dead code; what is kept stays
     the same.
     """

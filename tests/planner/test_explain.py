@@ -90,7 +90,7 @@ def test_misses_are_those_of_all_candidates(capacity):
         assert pair is None or not pair[1].fits
 
 
-def test_capacities_tell_the_misses_apart():
+def test_capacities_distinguish_the_nearest_misses():
     """The capacities above are such that each of the three is there, and a plan of its own."""
     said = tc.search(MODEL, system(capacity_of(0.02)), gpus=GPUS, gbs=GBS).explain()
     assert len({said.miss[0], said.faster[0], said.unlimited[0]}) == 3
@@ -125,9 +125,9 @@ def test_each_degree_has_its_best_plan_or_its_least_memory(capacity, strategies)
     assert [row.degree for row in said.degrees] == sorted(by_degree)
     for row in said.degrees:
         of_degree = by_degree[row.degree]
-        fits = [one for one in of_degree if one[1] <= capacity]
+        fits = [pair for pair in of_degree if pair[1] <= capacity]
         assert plan_of(row.best) == (min(fits)[4] if fits else None), row.degree
-        assert row.least_memory == min(one[1] for one in of_degree)
+        assert row.least_memory == min(pair[1] for pair in of_degree)
         if row.best is not None:
             assert row.best[1].step_seconds == min(fits)[0]
 
@@ -184,7 +184,7 @@ def test_no_tp_is_both_tried_and_excluded(gpus, gbs):
 
 
 @CAPACITIES
-def test_sensitivity_is_the_plan_estimated_again(capacity):
+def test_sensitivity_matches_an_estimate_of_the_changed_system(capacity):
     machine = system(capacity)
     said = tc.search(MODEL, machine, gpus=GPUS, gbs=GBS).explain()
     plan, est = said.plans[0]
@@ -198,15 +198,17 @@ def test_sensitivity_is_the_plan_estimated_again(capacity):
     }
     assert set(said.sensitivity) == set(better)
     for figure, other in better.items():
-        again = tc.estimate(MODEL, other, plan, gbs=GBS).step_seconds
-        assert said.sensitivity[figure] == pytest.approx(again / est.step_seconds - 1, abs=1e-12), figure
+        changed_seconds = tc.estimate(MODEL, other, plan, gbs=GBS).step_seconds
+        assert said.sensitivity[figure] == pytest.approx(changed_seconds / est.step_seconds - 1, abs=1e-12), (
+            figure
+        )
         assert (
             -1 / 11 - 1e-12 <= said.sensitivity[figure] <= 0
         )  # 10 % better saves at most 1 − 1/1.1 of the time
     assert said.sensitivity["matrix FLOP/s"] < -0.001
 
 
-def test_sensitivity_tells_tiers_of_the_same_name_apart():
+def test_sensitivity_distinguishes_tiers_of_the_same_name():
     """Both tiers may be called the same, as where one file calls both "links": there are five figures
     nonetheless.
     """
@@ -310,7 +312,7 @@ def test_no_plan_meets_the_rules(strategy):
 # Text and data ----------------------------------------------------------------------------------------------
 
 
-def test_text_names_what_was_found():
+def test_text_names_the_best_plan():
     said = tc.search(MODEL, system(TIGHT), gpus=GPUS, gbs=GBS).explain()
     lines, text = said.lines(), str(said)
     assert str(said.miss[0]) not in "\n".join(lines[-6:])  # it does not fit, and is slower

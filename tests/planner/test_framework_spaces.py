@@ -57,9 +57,9 @@ def test_default_is_the_papers_space_for_its_models_and_strategies_else_megatron
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_frameworks_name_choices_that_exist(name):
-    one = FRAMEWORKS[name]
-    assert set(one.strategies) <= set(STRATEGIES)
-    for choice, values in one.choices.items():
+    framework = FRAMEWORKS[name]
+    assert set(framework.strategies) <= set(STRATEGIES)
+    for choice, values in framework.choices.items():
         words = (
             [part for value in values for part in str(value).split("+")] if choice == "recompute" else values
         )
@@ -160,13 +160,15 @@ def test_megatrons_candidates_are_those_of_plain_loops():
     found = tc.search(
         DENSE, H100, gpus=16, gbs=32, framework="megatron", strategy="1d", locks={"recompute": "none"}
     )
-    degrees = [zip(one.tp, one.pp, one.dp, one.mbs, one.vp, strict=True) for one in plans_of(found)]
+    degrees = [
+        zip(plans.tp, plans.pp, plans.dp, plans.mbs, plans.vp, strict=True) for plans in plans_of(found)
+    ]
     rows = [tuple(map(int, row)) for batch in degrees for row in batch]
     assert sorted(rows) == sorted(by_loops(DENSE, 16, 32, False))
     assert len(set(rows)) == len(rows)
 
 
-def test_locks_leave_one_value():
+def test_locks_leave_a_single_value():
     found = tc.search(
         MOE,
         H100,
@@ -207,12 +209,12 @@ def test_a_locked_degree_keeps_all_that_subdivides_it(name, strategy, knob):
     assert sum(part.candidates for part in parts) == whole.candidates
 
 
-def test_every_lock_that_cannot_be_is_told_at_once():
-    with pytest.raises(tc.InputError) as told:
+def test_all_invalid_locks_are_reported_at_once():
+    with pytest.raises(tc.InputError) as error:
         tc.search(
             DENSE, H100, gpus=8, gbs=16, locks={"tp": 0, "zero": 7, "wibble": 1, "recompute": "full+none"}
         )
-    text = str(told.value)
+    text = str(error.value)
     assert all(word in text for word in ("tp = 0", "zero = 7", "'wibble'", "recompute = 'full+none'"))
     with pytest.raises(tc.InputError, match="known: any, deepspeed, megatron, nanotron, paper, torchtitan"):
         framework("jax")
@@ -269,12 +271,12 @@ def test_a_job_on_nvl72_uses_a_part_of_every_domain():
 
 
 def test_batches_of_one_shape_share_their_space():
-    one, other = (
+    first, other = (
         CandidateBatch("1d", (("recompute", "none"),)),
         CandidateBatch("1d", (("recompute", "full"),)),
     )
-    assert one.shape == other.shape
-    assert CandidateBatch("1d", (("schedule", "gpipe"),)).shape != one.shape
+    assert first.shape == other.shape
+    assert CandidateBatch("1d", (("schedule", "gpipe"),)).shape != first.shape
 
 
 LOCKS = dict.fromkeys(("tp", "tp2", "cp", "pp", "ep", "etp", "ulysses", "replicas", "mbs", "panels"), 2) | {
@@ -308,7 +310,7 @@ def test_a_lock_holds_in_every_plan_or_nothing_is_left(name, knob):
 
 
 @pytest.mark.parametrize("kind", ["all-gather", "ring", "ulysses", "hybrid"])
-def test_a_kind_of_context_parallelism_may_be_one_the_framework_does_not_search(kind):
+def test_a_lock_may_choose_context_parallelism_that_is_not_searched(kind):
     found = tc.search(DENSE, H100, gpus=16, gbs=32, framework="megatron", locks={"cp_kind": kind, "cp": 4})
     assert {plan.cp_kind for plan, _ in found.plans} == {kind}
     assert {plan.cp for plan, _ in found.plans} == {4}
@@ -334,7 +336,7 @@ def test_tensor_parallel_communication_is_overlapped_wherever_the_group_lies_in_
 
 
 @pytest.mark.parametrize("name", ["torchtitan", "megatron", "any"])
-def test_overlap_parts_the_candidates_and_leaves_none_out(name):
+def test_overlap_partitions_the_candidates(name):
     """Searched with overlap and held without it: the same candidates, each counted once, the same reasons to
     reject.
     """
@@ -422,7 +424,7 @@ def test_knobs_that_are_not_searched_are_named_with_what_they_would_change():
     )
 
 
-def test_what_was_locked_is_not_named_as_held():
+def test_locked_knobs_are_not_named_as_held():
     found = tc.search(
         DENSE,
         H100,

@@ -174,17 +174,19 @@ def test_several_strategies_are_single_searches_merged(strategies):
         tc.search(MODEL, machine, gpus=GPUS, gbs=GBS, strategy=name, top=30, framework="paper")
         for name in strategies
     ]
-    ranked = [(which, rank, *pair) for which, one in enumerate(alone) for rank, pair in enumerate(one.plans)]
+    ranked = [
+        (which, rank, *pair) for which, result in enumerate(alone) for rank, pair in enumerate(result.plans)
+    ]
     merged = sorted(
         (est.step_seconds, est.memory_bytes, which, rank, plan) for which, rank, plan, est in ranked
     )
     assert [plan for plan, _ in together.plans] == [row[-1] for row in merged[:30]]
     assert together.strategies == strategies
-    assert together.candidates == sum(one.candidates for one in alone)
-    assert together.feasible == sum(one.feasible for one in alone)
-    reasons = {reason for one in alone for reason in one.rejected}
+    assert together.candidates == sum(result.candidates for result in alone)
+    assert together.feasible == sum(result.feasible for result in alone)
+    reasons = {reason for result in alone for reason in result.rejected}
     assert together.rejected == {
-        reason: sum(one.rejected.get(reason, 0) for one in alone) for reason in reasons
+        reason: sum(result.rejected.get(reason, 0) for result in alone) for reason in reasons
     }
 
 
@@ -210,21 +212,21 @@ def test_ways_to_name_strategies(strategy):
 
 
 def test_the_models_own_batch():
-    own = replace(MODEL, global_batch=GBS)
-    found = tc.search(own, ROOMY, gpus=GPUS)
+    model = replace(MODEL, global_batch=GBS)
+    found = tc.search(model, ROOMY, gpus=GPUS)
     assert found.gbs == GBS
     assert [plan for plan, _ in found.plans] == [
         row[4] for row in sorted(EVERY)[:10]
     ]  # 10 is the documented default
-    assert tc.search(own, ROOMY, gpus=GPUS, gbs=12).gbs == 12
+    assert tc.search(model, ROOMY, gpus=GPUS, gbs=12).gbs == 12
 
 
 def test_assumptions_by_name_and_by_value():
     """Assumptions reach the search: it finds the best of what `estimate` says under them."""
     by_name = tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, assumptions="paper-published")
     assert by_name.assumptions.name == "paper-published"
-    own = tc.Assumptions(name="slow launches").with_values({"kernels.launch_seconds": 2e-3})
-    for found in (by_name, tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, assumptions=own)):
+    assumed = tc.Assumptions(name="slow launches").with_values({"kernels.launch_seconds": 2e-3})
+    for found in (by_name, tc.search(MODEL, ROOMY, gpus=GPUS, gbs=GBS, assumptions=assumed)):
         least = min(
             tc.estimate(MODEL, ROOMY, row[4], gbs=GBS, assumptions=found.assumptions).step_seconds
             for row in EVERY
@@ -241,7 +243,7 @@ def test_top_larger_than_what_fits_gives_all_that_fits():
 
 
 @pytest.mark.parametrize(("machine", "gpus"), [(system(1e6), GPUS), (ROOMY, 6)], ids=["memory", "rules"])
-def test_where_nothing_is_found_there_are_no_plans_and_no_error(machine, gpus):
+def test_an_empty_search_has_no_plans_and_raises_nothing(machine, gpus):
     found = tc.search(MODEL, machine, gpus=gpus, gbs=GBS)
     assert found.plans == []
     assert found.best is None
@@ -288,10 +290,12 @@ def test_rejected_is_in_the_order_rules_are_asked(strategies):
     """As documented; also where a strategy meets a rule that those before it never break (1-D never cuts the
     sequence).
     """
-    found = list(tc.search(replace(MODEL, seq=1000), ROOMY, gpus=16, gbs=GBS, strategy=strategies).rejected)
-    asked = [broken for broken in reasons() if broken in found]
+    rejected = list(
+        tc.search(replace(MODEL, seq=1000), ROOMY, gpus=16, gbs=GBS, strategy=strategies).rejected
+    )
+    asked = [broken for broken in reasons() if broken in rejected]
     assert "the sequence on a rank is below 128 tokens" in asked
-    assert [reason for reason in found if reason in asked] == asked
+    assert [reason for reason in rejected if reason in asked] == asked
 
 
 # Bad arguments ----------------------------------------------------------------------------------------------

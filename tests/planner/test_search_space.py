@@ -87,7 +87,7 @@ def exchanging(strategy, m2):
 def by_loops(model, n, domain, gbs, strategy, uneven=False):
     """Candidates as (tp, [tp2 or cp,] pp, dp, ulysses, mbs, panels, fast shares as the degrees)."""
     e, h, l, L = model.hidden, model.heads, model.seq, model.layers
-    found = []
+    shares = []
     for m1 in range(1, n + 1):
         if n % m1 or h % m1 or e % m1:
             continue
@@ -114,8 +114,8 @@ def by_loops(model, n, domain, gbs, strategy, uneven=False):
                     if gbs // dp % b or b * l % (m2 if strategy == "summa" else tp):
                         continue
                     for nb in panel_counts(e, m1, m2) if strategy == "summa" else [1]:
-                        found += [(*degrees, u, b, nb, *t) for t in fast_shares(degrees, domain)]
-    return found
+                        shares += [(*degrees, u, b, nb, *t) for t in fast_shares(degrees, domain)]
+    return shares
 
 
 # What the library enumerates --------------------------------------------------------------------------------
@@ -202,14 +202,14 @@ def test_a_sequence_below_128_tokens_has_candidates_for_1d_only(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_several_gpu_counts_are_as_one_at_a_time(strategy):
+def test_several_gpu_counts_equal_separate_searches(strategy):
     model = MODELS["heads 12, seq 1000"]
     space = enumerate_space(model, GPUS, 4, 96, CandidateBatch(strategy))
-    ends = np.concatenate(([0], np.cumsum(space.counts)))
+    bounds = np.concatenate(([0], np.cumsum(space.counts)))
     together = enumerated(space)
     for job, n in enumerate(GPUS):
         alone = enumerate_space(model, (n,), 4, 96, CandidateBatch(strategy))
-        begin, end = ends[space.starts[job]], ends[space.starts[job + 1]]
+        begin, end = bounds[space.starts[job]], bounds[space.starts[job + 1]]
         assert together[begin:end] == enumerated(alone), n
         assert {reason: int(counts[job]) for reason, counts in space.rejected.items() if counts[job]} == {
             reason: int(counts[0]) for reason, counts in alone.rejected.items()
@@ -232,7 +232,7 @@ def test_candidates_of_some_layouts_and_their_shards(strategy):
     assert (np.diff(which) >= 0).all()
     layout = every_other[which]
     plans = space.plans(layout, fill)
-    one_by_one = [row for one in every_other for row in rows(space.plans(*_one(space, one)), strategy)]
+    one_by_one = [row for index in every_other for row in rows(space.plans(*_one(space, index)), strategy)]
     assert rows(plans, strategy) == one_by_one
 
     shards = Shards.of(space, every_other)
@@ -241,10 +241,10 @@ def test_candidates_of_some_layouts_and_their_shards(strategy):
         zip(*np.broadcast_arrays(*(getattr(shards.plans, knob) for knob in shard_knobs)), strict=True)
     )
     assert len(set(distinct)) == len(distinct)  # what repeats is computed once
-    own = [getattr(plans, knob) * np.ones(len(fill)) for knob in shard_knobs]
-    found = shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
-    assert [distinct[i] for i in found] == list(zip(*own, strict=True))
-    assert set(found.tolist()) == set(range(len(distinct)))  # and nothing else is computed
+    columns = [getattr(plans, knob) * np.ones(len(fill)) for knob in shard_knobs]
+    shard_rows = shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
+    assert [distinct[i] for i in shard_rows] == list(zip(*columns, strict=True))
+    assert set(shard_rows.tolist()) == set(range(len(distinct)))  # and nothing else is computed
     assert len(fill) > 50
 
 
@@ -437,9 +437,9 @@ def test_divisors_are_all_of_them_ascending(n):
 @pytest.mark.parametrize("n", [1, 2**20, 3 * 2**18, 999_983, 999_983**2])
 def test_divisors_of_large_numbers_multiply_to_pairs(n):
     """The d-th smallest times the d-th largest is n; a prime (999,983) has two, its square three."""
-    found = divisors(n)
-    assert (found * found[::-1] == n).all()
-    assert len(found) == {1: 1, 2**20: 21, 3 * 2**18: 38, 999_983: 2, 999_983**2: 3}[n]
+    result = divisors(n)
+    assert (result * result[::-1] == n).all()
+    assert len(result) == {1: 1, 2**20: 21, 3 * 2**18: 38, 999_983: 2, 999_983**2: 3}[n]
 
 
 @given(st.integers(1, 120), st.integers(1, 4))
@@ -487,11 +487,11 @@ PLACED = [
 def test_placements_fill_the_fast_domains_in_every_way(plan, domain):
     axes = STRATEGIES[plan.strategy].axes
     degrees = [getattr(plan, axis) for axis in axes]
-    found = placements(plan, domain)
-    assert [row[-len(axes) :] for row in rows(found, plan.strategy)] == sorted(fast_shares(degrees, domain))
-    own = [getattr(plan, knob) for knob in (*axes, "ulysses", "mbs", "panels")]
-    assert all(list(row[: len(own)]) == own for row in rows(found, plan.strategy))
-    assert found.choices() == plan.choices()
+    placed = placements(plan, domain)
+    assert [row[-len(axes) :] for row in rows(placed, plan.strategy)] == sorted(fast_shares(degrees, domain))
+    columns = [getattr(plan, knob) for knob in (*axes, "ulysses", "mbs", "panels")]
+    assert all(list(row[: len(columns)]) == columns for row in rows(placed, plan.strategy))
+    assert placed.choices() == plan.choices()
 
 
 @pytest.mark.parametrize(("plan", "domain"), [(Plan(tp=3, dp=4), 8), (Plan(tp=3, dp=3), 6), (Plan(dp=9), 8)])

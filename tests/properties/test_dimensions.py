@@ -62,7 +62,7 @@ def system():
             latency=tier.latency * SECOND,
             **{name: getattr(tier, name) * unit for name, unit in PROTOCOLS.items()},
         )
-        for tier in told(plain).tiers
+        for tier in with_protocols(plain).tiers
     ]
     return replace(plain, accelerator=chip, tiers=tuple(tiers))
 
@@ -70,9 +70,8 @@ def system():
 PROTOCOLS = {"launch": SECOND, "simple_latency": SECOND, "ll_bandwidth": BYTE / SECOND}
 
 
-def told(system):
-    """A system that says of its protocols what is taken where a file says nothing of them, so that it can be
-    given units."""
+def with_protocols(system):
+    """Return the system with the default protocol figures written out, so that they can be given units."""
     fast, slow = system.tiers
     inside = {
         "launch": CALIBRATED.collectives.launch_inside,
@@ -107,15 +106,15 @@ def test_counts(gpt, plan, assumed, gated):
         for work in (op.forward, op.backward, op.whole_backward):
             assert isinstance(work.flops("matrix") + work.flops("vector"), float)  # a number of FLOP, no unit
             assert work.nbytes.units == BYTE
-            assert all(one.nbytes.units == BYTE for one in work.collectives)
+            assert all(collective.nbytes.units == BYTE for collective in work.collectives)
         assert isinstance(op.weights, float | int)  # a number of parameters, no unit
         assert op.saved_bytes == 0 or op.saved_bytes.units == BYTE
 
 
 def test_times_and_memory(gpt, plan, assumed, system):
     operations = layer(gpt, plan, assumed)
-    for one in time_part(operations, plan, system, assumed):
-        assert all((one.forward.total.check("[time]"), one.backward.total.check("[time]")))
+    for timed in time_part(operations, plan, system, assumed):
+        assert all((timed.forward.total.check("[time]"), timed.backward.total.check("[time]")))
     time = stepped(gpt, plan, system, assumed)
     for field in fields(time):
         value = getattr(time, field.name)
@@ -183,7 +182,7 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
     plain = replace(plain, accelerator=replace(plain.accelerator, host_bandwidth=50e9, fp8_flops=2e15))
     degrees = {"tp": 2.0, "fast_tp": 2.0, "pp": 2.0, "dp": 8.0, "fast_dp": 2.0}
     plan = with_load(Plans(**degrees | choices), model)
-    found = []
+    totals = []
     for machine, assumptions in ((with_host, assumed), (plain, bare)):
         whole = parts(model, plan, assumptions)
         costs = {
@@ -191,10 +190,10 @@ def test_a_modern_model_with_all_its_parts(name, choices, system):
         }
         held = {part: Footprint.of(ops, plan) for part, ops in whole.items()}
         where = stages(model, plan)
-        found.append(
+        totals.append(
             (step(costs, plan, where, 256, machine, assumptions), memory(held, plan, where, 256, assumptions))
         )
-    (time, bytes_held), (time_bare, bytes_bare) = found
+    (time, bytes_held), (time_bare, bytes_bare) = totals
     assert time.seconds.check("[time]")
     assert time.seconds.to(SECOND).magnitude == pytest.approx(time_bare.seconds, rel=1e-12)
     for component, value in bytes_held.items():

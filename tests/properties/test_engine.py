@@ -52,15 +52,15 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case, others):
         knob: np.append(np.broadcast_to(column, len(others)), float(getattr(plan, knob) or 1))
         for knob, column in batch.numbers().items()
     }
-    one = tc.estimate(GPT, system, plan, gbs=BATCH, assumptions=assumed)
+    est = tc.estimate(GPT, system, plan, gbs=BATCH, assumptions=assumed)
     many = tc.estimate(
         GPT, system, Plans(**columns, **STRATEGIES[plan.strategy].choices), gbs=BATCH, assumptions=assumed
     )
-    assert many.step_seconds[-1] == one.step_seconds  # to the last bit
-    assert many.memory_bytes[-1] == one.memory_bytes
+    assert many.step_seconds[-1] == est.step_seconds  # to the last bit
+    assert many.memory_bytes[-1] == est.memory_bytes
     assert {
         name: np.broadcast_to(value, len(others) + 1)[-1] for name, value in many.breakdown.items()
-    } == one.breakdown
+    } == est.breakdown
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
@@ -100,14 +100,14 @@ def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
 def test_memory_grows_with_the_micro_batch(case):
     system, assumed, plan = case
     plans = [replace(plan, mbs=mbs) for mbs in (1, 2, 4, 8, 16) if BATCH % (plan.dp * mbs) == 0]
-    saved = [Footprint.of(layer(GPT, one.columns(), assumed), one.columns()).saved for one in plans]
+    saved = [Footprint.of(layer(GPT, plan.columns(), assumed), plan.columns()).saved for plan in plans]
     assert saved == sorted(saved)
     assert len(set(saved)) == len(saved)
     # With at least as many micro-batches as stages, all stages are in flight, and memory grows as well.
     held = [
-        tc.estimate(GPT, system, one, gbs=BATCH, assumptions=assumed).memory_bytes
-        for one in _valid(plans)
-        if BATCH // one.dp // one.mbs >= one.pp
+        tc.estimate(GPT, system, plan, gbs=BATCH, assumptions=assumed).memory_bytes
+        for plan in _valid(plans)
+        if BATCH // plan.dp // plan.mbs >= plan.pp
     ]
     assert held == sorted(held)
 
@@ -122,13 +122,13 @@ def test_a_single_gpu_communicates_nothing(strategy):
     choices = STRATEGIES[strategy].choices
     plan = Plans(mbs=1.0, panels=4.0 if strategy == "summa" else 1.0, **choices)
     timed = time_part(layer(GPT, plan, PAPER), plan, SYSTEMS["h200-nvs8"], PAPER)
-    assert all(one.forward.comm == 0 and one.backward.comm == 0 for one in timed)
+    assert all(time.forward.comm == 0 and time.backward.comm == 0 for time in timed)
     est = tc.estimate(GPT, SYSTEMS["h200-nvs8"], tc.Plan(**choices), gbs=1)
     assert (est.breakdown["dp_comm"], est.breakdown["pp_comm"], est.breakdown["bubble"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("axis", "component"), [("dp", "dp_comm"), ("pp", "pp_comm"), ("pp", "bubble")])
-def test_a_degree_of_one_removes_exactly_its_terms(axis, component):
+def test_degree_1_removes_exactly_its_terms(axis, component):
     with_it = tc.estimate(GPT, SYSTEMS["h200-nvs8"], tc.Plan(tp=8, pp=4, dp=4, fast_tp=8), gbs=64)
     without = tc.estimate(
         GPT, SYSTEMS["h200-nvs8"], replace(tc.Plan(tp=8, pp=4, dp=4, fast_tp=8), **{axis: 1}), gbs=64
@@ -208,7 +208,7 @@ def searched(machine, gpus, strategy):
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-def test_machines_as_columns_equal_machines_one_by_one(strategy):
+def test_machines_as_columns_equal_single_machines(strategy):
     """Capacity, bandwidths and rates as columns give what a search on each machine gives, to the last bit."""
     base, draw = SYSTEMS["h200-nvs8"], np.random.default_rng(0)
     paths = (

@@ -42,32 +42,34 @@ def knobs(draw, model, system, choices):
     def power(most):
         return 2 ** draw(st.integers(0, most))
 
-    found = {
+    degrees = {
         "tp": power(3),
         "cp": power(2) if choices["cp_kind"] != "none" else 1,
         "dp": power(4),
         "pp": power(2),
         "mbs": power(1),
     }
-    stage = found["tp"] * found["cp"] * found["dp"]
+    stage = degrees["tp"] * degrees["cp"] * degrees["dp"]
     if model.experts:
-        found["etp"] = min(power(1), found["tp"])
-        found["ep"] = min(power(3), stage // found["etp"])
+        degrees["etp"] = min(power(1), degrees["tp"])
+        degrees["ep"] = min(power(3), stage // degrees["etp"])
     if choices["cp_kind"] in ("ulysses", "hybrid"):
-        found["ulysses"] = found["cp"] if choices["cp_kind"] == "ulysses" else min(power(1), found["cp"])
+        degrees["ulysses"] = (
+            degrees["cp"] if choices["cp_kind"] == "ulysses" else min(power(1), degrees["cp"])
+        )
     if choices["zero"]:
-        found["replicas"] = min(power(2), found["dp"] * found["cp"])
-    if choices["schedule"] == "1f1b" and found["pp"] > 1:
-        found["vp"] = power(1)
+        degrees["replicas"] = min(power(2), degrees["dp"] * degrees["cp"])
+    if choices["schedule"] == "1f1b" and degrees["pp"] > 1:
+        degrees["vp"] = power(1)
     if choices["recompute"] == "full":
-        found["recompute_every"] = power(1)
+        degrees["recompute_every"] = power(1)
     room = 8 if system.fast_domain >= 8 else system.fast_domain
     for axis in ("tp", "cp", "dp", "pp") if choices["order"] == "tp-cp-dp-pp" else ("tp", "cp", "pp", "dp"):
-        found[f"fast_{axis}"] = int(np.gcd(found[axis], room))
-        room //= found[f"fast_{axis}"]
-    plan = Plans(**{name: float(value) for name, value in found.items()}, **choices)
+        degrees[f"fast_{axis}"] = int(np.gcd(degrees[axis], room))
+        room //= degrees[f"fast_{axis}"]
+    plan = Plans(**{name: float(value) for name, value in degrees.items()}, **choices)
     assume(not broken_rules(model, plan, BATCH, system.fast_domain))
-    return found
+    return degrees
 
 
 @st.composite
@@ -95,15 +97,15 @@ def test_a_plan_alone_equals_its_row_in_a_batch(case):
     columns = {name: np.array([float(row.get(name, 1)) for row in rows]) for name in names}
     many = tc.estimate(model, system, Plans(**columns, **choices), gbs=BATCH, assumptions="calibrated")
     for i, numbers in enumerate(rows):
-        one = run(model, system, choices, numbers)
-        assert np.broadcast_to(many.step_seconds, len(rows))[i] == one.step_seconds  # to the last bit
-        assert np.broadcast_to(many.memory_bytes, len(rows))[i] == one.memory_bytes
+        est = run(model, system, choices, numbers)
+        assert np.broadcast_to(many.step_seconds, len(rows))[i] == est.step_seconds  # to the last bit
+        assert np.broadcast_to(many.memory_bytes, len(rows))[i] == est.memory_bytes
         assert {
             name: np.broadcast_to(value, len(rows))[i] for name, value in many.breakdown.items()
-        } == one.breakdown
+        } == est.breakdown
         assert {
             name: np.broadcast_to(value, len(rows))[i] for name, value in many.memory.items()
-        } == one.memory
+        } == est.memory
 
 
 @settings(max_examples=50)
@@ -144,7 +146,7 @@ def test_better_hardware_never_makes_a_plan_slower(case, figure, factor):
             "host": "host_bandwidth",
         }[figure]
         better = replace(system, accelerator=replace(gpu, **{name: getattr(gpu, name) * factor}))
-    before, after = (run(model, one, choices, numbers).step_seconds for one in (system, better))
+    before, after = (run(model, machine, choices, numbers).step_seconds for machine in (system, better))
     assert after <= before * (1 + 1e-9)
 
 
@@ -164,7 +166,7 @@ def test_sharding_states_never_takes_more_memory(case):
 def test_uneven_experts_cost_time_and_memory_only_where_they_are_spread(case, factor):
     model, system, choices, (numbers,) = case
     assume(model.experts is not None)
-    even, uneven = (run(one, system, choices, numbers) for one in (model, model.with_load(factor)))
+    even, uneven = (run(variant, system, choices, numbers) for variant in (model, model.with_load(factor)))
     if numbers["ep"] == 1 or factor == 1:
         assert (uneven.step_seconds, uneven.memory_bytes) == (even.step_seconds, even.memory_bytes)
     else:

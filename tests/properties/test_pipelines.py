@@ -81,7 +81,7 @@ def test_schedules_of_two_chunks_take_at_most_the_closed_form(name, data):
 
 @settings(max_examples=60)
 @given(st.data())
-def test_what_is_automatic_takes_little_more_than_the_least(data):
+def test_automatic_schedules_are_close_to_the_lower_bound(data):
     """The closed form of ZB-2p is a bound from below; the slack was measured on 3,000 random plans."""
     numbers, times = data.draw(pipelines("zb-2p")), data.draw(F_B_W)
     for barrier, seconds in both_ways(uniform("zb-2p", *numbers, times)):
@@ -157,7 +157,7 @@ def test_deferred_weight_gradients(name, data):
     pp, microbatches, _ = data.draw(pipelines(name))
     timeline = uniform(name, pp, microbatches, 1, data.draw(F_B_W))
     for stage in range(pp):
-        kinds = [one.kind for one in timeline.passes if one.device == stage]
+        kinds = [event.kind for event in timeline.passes if event.device == stage]
         waiting = np.cumsum([(kind == "B") - (kind == "W") for kind in kinds])
         before_w = max(waiting[[kind == "F" for kind in kinds]], default=0)  # when the next F adds to them
         assert before_w <= SCHEDULES[name].deferred(pp, stage, microbatches)
@@ -284,15 +284,15 @@ def test_columns_equal_numbers(name):
         *(rule.holds(pp, nm, v) for rule in schedule.requirements),
     )
     for row in range(3):
-        one = float(pp[row]), float(nm[row]), float(v[row])
+        scalars = float(pp[row]), float(nm[row]), float(v[row])
         times = float(F[row]), float(B[row]), float(W[row])
         numbers = (
-            schedule.lost(Passes(*times), one[0], one[2]),
-            schedule.lost(Passes(*times), one[0], one[2], barrier=True),
-            schedule.in_flight(one[0], 1.0, one[1], one[2]),
-            schedule.deferred(one[0], 1.0, one[1]),
-            schedule.exposed_transfers(*one),
-            *(rule.holds(*one) for rule in schedule.requirements),
+            schedule.lost(Passes(*times), scalars[0], scalars[2]),
+            schedule.lost(Passes(*times), scalars[0], scalars[2], barrier=True),
+            schedule.in_flight(scalars[0], 1.0, scalars[1], scalars[2]),
+            schedule.deferred(scalars[0], 1.0, scalars[1]),
+            schedule.exposed_transfers(*scalars),
+            *(rule.holds(*scalars) for rule in schedule.requirements),
         )
         assert [np.broadcast_to(column, 3)[row] for column in columns] == list(numbers)
 
@@ -332,7 +332,7 @@ def test_a_timeline_is_complete_and_possible(name, data):
         ("1f1b", 1, 4, 0, "whole number"),
     ],
 )
-def test_what_cannot_run_is_refused(name, v, pp, microbatches, reason):
+def test_impossible_schedules_are_refused(name, v, pp, microbatches, reason):
     with pytest.raises(InputError, match=reason):
         uniform(name, pp, microbatches, v, (1.0, 1.0, 1.0))
 

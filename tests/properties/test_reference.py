@@ -151,7 +151,7 @@ def reference_layer(c):
         back = gemm(b * hl * lq, lk, q) + gemm(b * hl * lk, lq, q)  # dQ, dK
         back += X * (3 * b * hl * lq * lk + b * hl * lq * (lk - 1)) + X * d
         back += gemm(b * hl * lq, q, lk) + gemm(b * hl * lk, lq, q)  # dA, dV
-        back += gemm(b * hl * lq, q, lk) + X * (s + d)  # made again
+        back += gemm(b * hl * lq, q, lk) + X * (s + d)  # recomputed
         saved = E * (4 * uq + 2 * r)
         gather, scatter = ("all-gather", 2 * E * uk, over2), ("reduce-scatter", 2 * E * uk, over2)
         forward = way(c, matrix, there, E * (2 * uq + 2 * uk + r), [gather])
@@ -240,7 +240,7 @@ NO_BYTES = dict.fromkeys(("logits", "gathered", "buffers", "workspace", "reserve
 def reference_step(c, ops):
     """Seconds of one step and bytes of one rank, both by component."""
     parts = [part for op in ops.values() for part in (op.forward, op.backward)]
-    again = sum(op.again.t for op in ops.values() if op.again)
+    recomputed_seconds = sum(op.again.t for op in ops.values() if op.again)
     t_f = sum(op.forward.t for op in ops.values())
     t_b = sum(op.backward.t + (op.again.t if op.again else 0) for op in ops.values())
     W, saved, message = (
@@ -284,7 +284,7 @@ def reference_step(c, ops):
         "pp_comm": pp_comm,
         "bubble": bubble,
     }
-    seconds["recomputation"] = again * nm * nl
+    seconds["recomputation"] = recomputed_seconds * nm * nl
     held = {"weights": W * nl, "gradients": gradients * W * nl, "optimizer": optimizer * W * nl / n}
     return t, seconds | NO_SECONDS, held | {"activations": saved * nl * min(c.pp, nm)} | NO_BYTES
 
@@ -426,14 +426,14 @@ def test_the_model_is_the_paper(c):
     ops, est = reference_layer(c), estimated(c)
     t, seconds, held = reference_step(c, ops)
     (timed,) = est.timed.values()
-    assert [one.operation.name for one in timed] == list(ops)
-    for one, (name, want) in zip(timed, ops.items(), strict=True):
-        assert (one.operation.weights * c.E, one.operation.saved_bytes) == close((want.W, want.saved)), name
-        assert (one.recompute is None) == (want.again is None), name
+    assert [time.operation.name for time in timed] == list(ops)
+    for time, (name, want) in zip(timed, ops.items(), strict=True):
+        assert (time.operation.weights * c.E, time.operation.saved_bytes) == close((want.W, want.saved)), name
+        assert (time.recompute is None) == (want.again is None), name
         for got, way in (
-            (one.forward, want.forward),
-            (one.backward, want.backward),
-            (one.recompute, want.again),
+            (time.forward, want.forward),
+            (time.backward, want.backward),
+            (time.recompute, want.again),
         ):
             if way is not None:
                 assert got.total == close(way.t), name

@@ -35,8 +35,8 @@ def run_of(row):
     pp, local = int(row["pp"]), int(row["gbs"]) // int(row["dp"])
     run = read(row if row["mbs"] else row | {"mbs": str(local // pp), "vp": row["vp"] or "2"})
     plan = run.plan
-    told = row["id"].startswith(("zb", "titan")) or "pp-partition" in row["notes"]
-    if told and pp > 1 and (run.model.layers + 2) % (pp * plan.vp) == 0:
+    layout_known = row["id"].startswith(("zb", "titan")) or "pp-partition" in row["notes"]
+    if layout_known and pp > 1 and (run.model.layers + 2) % (pp * plan.vp) == 0:
         plan = replace(plan, layout=ends_as_layers(run.model.layers, pp * plan.vp))
     every = placements(plan, run.system.domain(plan.gpus), ordered=True)
     return replace(run, plan=plan if every is None else every.row(0))
@@ -49,14 +49,14 @@ def estimated(run):
 @pytest.fixture(scope="module")
 def errors():
     """Predicted over measured less 1, by source and row."""
-    found = defaultdict(dict)
+    by_source = defaultdict(dict)
     for row in TABLE:
         if row["memory_gb_published"] and not row["id"].startswith("misc"):
             run = run_of(row)
-            found[row["id"].rsplit("-", 1)[0]][row["id"]] = (
+            by_source[row["id"].rsplit("-", 1)[0]][row["id"]] = (
                 memory_as_reported(estimated(run).memory, run.reported) / run.memory_bytes - 1
             )
-    return found
+    return by_source
 
 
 @pytest.mark.parametrize(
@@ -70,30 +70,30 @@ def errors():
     ],
 )
 def test_memory_of_published_runs(errors, source, n, mean, worst):
-    found = errors[source].values()
-    assert len(found) == n
-    assert sum(map(abs, found)) / n < mean
-    assert max(map(abs, found)) < worst
+    of_source = errors[source].values()
+    assert len(of_source) == n
+    assert sum(map(abs, of_source)) / n < mean
+    assert max(map(abs, of_source)) < worst
 
 
 def test_runs_of_bloom_that_do_not_contradict_their_neighbours(errors):
-    rest = [error for one, error in errors["bloom"].items() if one not in CONTRADICT]
+    rest = [error for name, error in errors["bloom"].items() if name not in CONTRADICT]
     assert sum(map(abs, rest)) / len(rest) < 0.028
     assert max(map(abs, rest)) < 0.065
 
 
 def test_torchtitan_without_a_pipeline(errors):
     """Eager and compiled, bf16 and fp8, 8 and 128 GPUs, 8k to 262k tokens."""
-    dense = [error for one, error in errors["titan"].items() if int(one[-3:]) <= 10]
+    dense = [error for name, error in errors["titan"].items() if int(name[-3:]) <= 10]
     assert (len(dense), max(map(abs, dense)) < 0.045) == (10, True)
 
 
-def test_what_two_runs_differ_in(errors):
+def test_memory_saved_between_two_runs(errors):
     """ZeRO-3 over 128 instead of 8 ranks saves 16 bytes of 15/128 of 8.03e9 parameters; measured
     are 15 GiB."""
     few, many = (
-        estimated(run_of(next(row for row in TABLE if row["id"] == one)))
-        for one in ("titan-002", "titan-005")
+        estimated(run_of(next(row for row in TABLE if row["id"] == name)))
+        for name in ("titan-002", "titan-005")
     )
     states = ("weights", "gradients", "optimizer")
     saved = sum(few.memory[name] - many.memory[name] for name in states) / 2**30
@@ -111,7 +111,7 @@ UNKNOWN = (
 )  # what XLA keeps; recipes that no row tells, with gradients in 16 bits or fp32
 
 
-def test_what_ran_fits():
+def test_published_runs_fit_in_memory():
     """Published runs fitted their machines: nearly all are predicted to, with all that a device
     has in use."""
     shares = []

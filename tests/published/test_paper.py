@@ -74,25 +74,25 @@ def timed(case):
     gpu = system.accelerator
     operations = time_part(layer(model, plan, assumed), plan, system, assumed)
     return (
-        {one.operation.name: one for one in operations},
+        {timed.operation.name: timed for timed in operations},
         gpu.matrix_flops / gpu.vector_flops,
         assumed.memory.element_bytes,
     )
 
 
-def figures(one, ratio, element_bytes):
+def figures(timed, ratio, element_bytes):
     """An operation's figures under the names of the golden file.
 
     The file counts the vector work of fused attention in matrix FLOPs, and the time of recomputation only in
     t_bwd_s.
     """
-    op, weight = one.operation, ratio if one.operation.name == "attention.flash" else 1.0
-    again = one.recompute.total if one.recompute else 0.0
+    op, weight = timed.operation, ratio if timed.operation.name == "attention.flash" else 1.0
+    recomputation = timed.recompute.total if timed.recompute else 0.0
     held = op.weights * element_bytes
     result = {"weight_bytes": held, "weight_grad_bytes": held, "activation_bytes": op.saved_bytes}
     for way, work, time, extra in (
-        ("fwd", op.forward, one.forward, 0.0),
-        ("bwd", op.whole_backward, one.backward, again),
+        ("fwd", op.forward, timed.forward, 0.0),
+        ("bwd", op.whole_backward, timed.backward, recomputation),
     ):
         result |= {
             f"flops_{way}": work.flops("matrix") + weight * work.flops("vector"),

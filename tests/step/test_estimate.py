@@ -35,7 +35,7 @@ MACHINE = tc.System(
 PLAN = tc.Plan(tp=2, pp=3, dp=4, mbs=2, fast_tp=2, fast_dp=2, fast_pp=1)
 
 
-def test_layers_made_again_without_their_last_product_take_less():
+def test_recomputation_without_the_last_product_is_faster():
     """A forward pass of fc2, of a layer: 2 * tokens * 4096 * 14336 FLOP less, and the addition to the
     residual stream."""
     model, system = tc.load_model("llama-3-8b"), tc.load_system("dgx-h100")
@@ -81,16 +81,16 @@ def test_products_of_integers_have_a_peak_of_their_own():
         tc.estimate(model, gpu, plans[1], gbs=8)
 
 
-def test_only_inputs_of_layers_made_again_are_offloaded():
-    """Of a layer that is made again in full the input goes to the host and back: 8192 tokens of 4096 wide at
+def test_only_inputs_of_recomputed_layers_are_offloaded():
+    """Of a fully recomputed layer the input goes to the host and back: 8192 tokens of 4096 wide at
     16 bits, 1 GB/s."""
     model = tc.load_model("llama-3-8b")
     system = tc.load_system("dgx-h100").with_figures({"accelerator.host_bandwidth": 1e9})
     plan = tc.Plan(dp=8, zero=3, recompute="full")
-    moved, kept = (
+    moved, resident = (
         tc.estimate(model, system, replace(plan, offload=what), gbs=8) for what in ("activations", "none")
     )
-    parts = {row["operation"]: row for row in kept.operations() if row["part"] == "dense"}
+    parts = {row["operation"]: row for row in resident.operations() if row["part"] == "dense"}
     forward = sum(row["forward_seconds"] for row in parts.values())
     backward = sum(row["backward_seconds"] + (row["again_seconds"] or 0) for row in parts.values())
     copied = 8192 * 4096 * 2 / 1e9
@@ -178,10 +178,10 @@ def test_operations_add_up_to_the_estimate(plan):
     rows = est.operations()
     repeats = GBS // plan.dp // plan.mbs * MODEL.layers // plan.pp
     for component, part in {"compute": "compute", "exposed_memory": "memory", "tp_comm": "comm"}.items():
-        told = sum(row[f"forward_{part}_seconds"] + row[f"backward_{part}_seconds"] for row in rows)
-        assert told * repeats == pytest.approx(est.breakdown[component], rel=1e-12, abs=1e-18)
-    told = sum(row["again_seconds"] for row in rows)  # the core of attention runs forward twice
-    assert told * repeats == pytest.approx(est.breakdown["recomputation"], rel=1e-12, abs=1e-18)
+        row_seconds = sum(row[f"forward_{part}_seconds"] + row[f"backward_{part}_seconds"] for row in rows)
+        assert row_seconds * repeats == pytest.approx(est.breakdown[component], rel=1e-12, abs=1e-18)
+    row_seconds = sum(row["again_seconds"] for row in rows)  # the core of attention runs forward twice
+    assert row_seconds * repeats == pytest.approx(est.breakdown["recomputation"], rel=1e-12, abs=1e-18)
     for row in rows:
         for name in ("forward", "backward") if row["operation"] != "attention.exchange" else ():
             parts = [row[f"{name}_{part}_seconds"] for part in ("compute", "memory", "comm")]
@@ -236,18 +236,18 @@ def test_operations_are_those_of_the_paper_in_order():
     assert fc1["saved_bytes"] == 2 * 2 * 1024 * 1536
 
 
-def test_only_selective_recomputation_runs_the_core_of_attention_again():
+def test_only_selective_recomputation_repeats_the_attention_core():
     plain = replace(PLAN, attention="unfused")
-    again = replace(plain, recompute="selective")
+    selective = replace(plain, recompute="selective")
     assert {row["again_seconds"] for row in estimate(plain).operations()} == {0.0}
-    repeated = [row["operation"] for row in estimate(again).operations() if row["again_seconds"]]
+    repeated = [row["operation"] for row in estimate(selective).operations() if row["again_seconds"]]
     assert repeated == [
         "attention.logits",
         "attention.softmax",
         "attention.dropout",
     ]  # spec: these add their forward time
-    assert estimate(again).step_seconds > estimate(plain).step_seconds
-    assert estimate(again).memory_bytes < estimate(plain).memory_bytes
+    assert estimate(selective).step_seconds > estimate(plain).step_seconds
+    assert estimate(selective).memory_bytes < estimate(plain).memory_bytes
 
 
 def test_throughput_days_and_whether_it_fits():
@@ -353,20 +353,20 @@ def test_a_plan_without_placement_gets_the_fastest(plan, domain):
     assert every
     est = estimate(plan, system=machine)
     assert est.plan in every
-    assert est.step_seconds == min(estimate(one, system=machine).step_seconds for one in every)
+    assert est.step_seconds == min(estimate(plan, system=machine).step_seconds for plan in every)
 
 
-def test_placement_matters_and_is_kept_when_given():
+def test_a_given_placement_is_used():
     """Both placements of tp 2 × pp 3 × dp 4 over domains of 4 differ in time; each is taken as given."""
     open_plan = replace(PLAN, fast_tp=None, fast_dp=None)
     every = every_placement(open_plan, 4)
-    assert {(one.fast_tp, one.fast_pp, one.fast_dp) for one in every} == {
+    assert {(plan.fast_tp, plan.fast_pp, plan.fast_dp) for plan in every} == {
         (1, 1, 4),
         (2, 1, 2),
     }  # 3 stages share nothing with 4
-    times = [estimate(one).step_seconds for one in every]
+    times = [estimate(plan).step_seconds for plan in every]
     assert len(set(times)) == 2
-    assert [estimate(one).plan for one in every] == every
+    assert [estimate(plan).plan for plan in every] == every
     assert estimate(open_plan).step_seconds == min(times)
 
 
@@ -374,7 +374,7 @@ def test_a_placement_given_in_part_is_completed():
     """What is said is kept, and what is not fills the rest of the domains of 4."""
     open_plan = replace(PLAN, fast_tp=None, fast_dp=None)
     for part in ({"fast_dp": 4}, {"fast_dp": 2}, {"fast_tp": 2}, {"fast_tp": 1}):
-        fitting = [one for one in every_placement(open_plan, 4) if part.items() <= vars(one).items()]
+        fitting = [plan for plan in every_placement(open_plan, 4) if part.items() <= vars(plan).items()]
         assert estimate(replace(open_plan, **part)).plan in fitting
     with pytest.raises(tc.InputError, match=r"no placement of .* fills fast domains of 4"):
         estimate(replace(open_plan, fast_dp=1))  # 2 tensor ranks and 3 stages do not make 4
@@ -492,12 +492,12 @@ def test_a_batch_that_is_no_positive_whole_number(gbs):
     assert repr(gbs) in str(caught.value)
 
 
-def test_the_batch_is_asked_for_or_the_models_own():
+def test_the_batch_is_required_unless_the_model_has_a_default():
     with pytest.raises(tc.InputError, match="small has no global batch of its own"):
         estimate(PLAN, gbs=None)
-    own = replace(MODEL, global_batch=48)
-    assert estimate(PLAN, model=own, gbs=None).gbs == 48
-    assert estimate(PLAN, model=own).gbs == 24
+    model = replace(MODEL, global_batch=48)
+    assert estimate(PLAN, model=model, gbs=None).gbs == 48
+    assert estimate(PLAN, model=model).gbs == 24
 
 
 def test_unknown_assumptions():
@@ -516,7 +516,7 @@ def columns_of(plans):
     """Plans of one strategy as columns."""
     return replace(
         plans[0].columns(),
-        **{knob: np.array([float(getattr(one, knob) or 1) for one in plans]) for knob in KNOBS},
+        **{knob: np.array([float(getattr(plan, knob) or 1) for plan in plans]) for knob in KNOBS},
     )
 
 
@@ -524,12 +524,12 @@ def test_columns_give_columns_row_by_row():
     plans = [PLAN, replace(PLAN, mbs=6), tc.Plan(tp=4, fast_tp=4), tc.Plan(pp=6, fast_pp=3), tc.Plan()]
     many = estimate(columns_of(plans))
     for i, plan in enumerate(plans):
-        one = estimate(columns_of([plan]).row(0))  # placed, so that none is chosen
-        assert many.step_seconds[i] == one.step_seconds
-        assert many.memory_bytes[i] == one.memory_bytes
-        assert many.fits[i] == one.fits
-        assert many.tokens_per_second_per_gpu[i] == one.tokens_per_second_per_gpu
-        assert {name: column[i] for name, column in many.breakdown.items()} == one.breakdown
+        est = estimate(columns_of([plan]).row(0))  # placed, so that none is chosen
+        assert many.step_seconds[i] == est.step_seconds
+        assert many.memory_bytes[i] == est.memory_bytes
+        assert many.fits[i] == est.fits
+        assert many.tokens_per_second_per_gpu[i] == est.tokens_per_second_per_gpu
+        assert {name: column[i] for name, column in many.breakdown.items()} == est.breakdown
 
 
 def test_columns_of_shapes_that_broadcast():
@@ -537,8 +537,8 @@ def test_columns_of_shapes_that_broadcast():
     table = estimate(tc.Plans(tp=np.array([[1.0], [2.0], [4.0]]), dp=np.array([1.0, 2.0])))
     assert table.step_seconds.shape == table.memory_bytes.shape == (3, 2)
     for (i, tp), (j, dp) in product(enumerate([1, 2, 4]), enumerate([1, 2])):
-        one = estimate(tc.Plan(tp=tp, dp=dp, fast_tp=1, fast_dp=1))
-        assert (table.step_seconds[i, j], table.memory_bytes[i, j]) == (one.step_seconds, one.memory_bytes)
+        est = estimate(tc.Plan(tp=tp, dp=dp, fast_tp=1, fast_dp=1))
+        assert (table.step_seconds[i, j], table.memory_bytes[i, j]) == (est.step_seconds, est.memory_bytes)
 
 
 def test_columns_with_bad_rows_say_how_many_break_which_rule():

@@ -38,7 +38,7 @@ def test_bytes_of_a_parameter():
     assert bytes_per_parameter(PRECISIONS["bf16"], OPTIMIZERS["adam"]) == 14
     assert bytes_per_parameter(PRECISIONS["fp32"], OPTIMIZERS["adam"]) == 12
     assert bytes_per_parameter(PRECISIONS["bf16-pure"], OPTIMIZERS["adam-bf16"]) == 6
-    assert bytes_per_parameter(PRECISIONS["fp8"], OPTIMIZERS["adam"]) == 14  # casts are made again
+    assert bytes_per_parameter(PRECISIONS["fp8"], OPTIMIZERS["adam"]) == 14  # casts are recomputed
 
 
 @pytest.mark.parametrize(("mtbf", "minutes"), [(24 * HOUR, 117), (6 * HOUR, 57), (15 * MINUTE, 9.1)])
@@ -86,7 +86,7 @@ def test_without_failures_only_writing_is_lost_and_hopeless_runs_do_not_overflow
     assert goodput(1e6, 10.0, 300.0, 1.0) == 0
 
 
-def test_columns_are_what_numbers_are():
+def test_columns_equal_single_numbers():
     mtbf = np.array([1e4, 1e5, 1e6])
     share = goodput(young_interval(60.0, mtbf), 60.0, 300.0, mtbf)
     assert share.tolist() == [goodput(young_interval(60.0, m), 60.0, 300.0, m) for m in mtbf.tolist()]

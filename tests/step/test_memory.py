@@ -54,22 +54,22 @@ def test_activations_of_a_gpt(knobs, expected):
     The GPT of arXiv 2410.00273 has a dropout behind the activation that Megatron's has not: 4h elements with
     a mask of one byte.
     """
-    found = saved(GPT, attention="unfused", mbs=float(b), **knobs).saved / (s * b * h)
-    assert found == pytest.approx(expected, rel=1e-12)
+    bytes_per_element = saved(GPT, attention="unfused", mbs=float(b), **knobs).saved / (s * b * h)
+    assert bytes_per_element == pytest.approx(expected, rel=1e-12)
     more = saved(replace(GPT, inner_dropout=True), attention="unfused", mbs=float(b), **knobs).saved / (
         s * b * h
     )
     assert more == pytest.approx(expected + 4 / knobs.get("tp", 1), rel=1e-12)
 
 
-def test_gathered_inputs_are_what_the_published_model_keeps_more():
+def test_the_published_model_saves_gathered_inputs():
     """arXiv 2410.00273 keeps the inputs of qkv and fc1 gathered: 2 x 2 s b h instead of 4 s b h/t
     (2205.05198, section 4.2.2)."""
-    kept = [
-        saved(GPT, assumed=one, attention="unfused", mbs=float(b), tp=4.0).saved
-        for one in (PAPER, CALIBRATED)
+    saved_bytes = [
+        saved(GPT, assumed=assumed, attention="unfused", mbs=float(b), tp=4.0).saved
+        for assumed in (PAPER, CALIBRATED)
     ]
-    assert kept[0] - kept[1] == (4 - 4 / 4) * s * b * h
+    assert saved_bytes[0] - saved_bytes[1] == (4 - 4 / 4) * s * b * h
 
 
 @pytest.mark.parametrize(("tp", "every"), [(1, 1), (4, 1), (4, 2), (4, 3)])
@@ -109,17 +109,23 @@ def latent(model):
     for 256a instead of 128a the result of kv_up, of which the values are a view (2·128a), but no statistics
     (4a).
     """
-    one, heads = model.latent, model.heads
-    width = one.nope_dim + one.rope_dim
+    latent, heads = model.latent, model.heads
+    width = latent.nope_dim + latent.rope_dim
     ours = (
-        2 * (2 * model.hidden + 2 * one.q_rank + 2 * one.kv_rank + heads * (2 * width + 2 * one.value_dim))
+        2
+        * (
+            2 * model.hidden
+            + 2 * latent.q_rank
+            + 2 * latent.kv_rank
+            + heads * (2 * width + 2 * latent.value_dim)
+        )
         + 4 * heads
     )
     measured = 2 * (
-        2 * model.hidden + 2 * one.q_rank + heads * (2 * width + one.nope_dim + 2 * one.value_dim)
+        2 * model.hidden + 2 * latent.q_rank + heads * (2 * width + latent.nope_dim + 2 * latent.value_dim)
     )
-    measured += 2 * (2 * one.kv_rank + one.rope_dim)
-    assert measured - ours == 2 * one.rope_dim + 2 * one.nope_dim * heads - 4 * heads
+    measured += 2 * (2 * latent.kv_rank + latent.rope_dim)
+    assert measured - ours == 2 * latent.rope_dim + 2 * latent.nope_dim * heads - 4 * heads
     return ours
 
 
@@ -132,12 +138,12 @@ def test_activations_of_deepseek():
     """
     model = tc.load_model("deepseek-v3")
     dense, moe = model.kinds
-    one, e = model.experts, model.hidden
+    experts, e = model.experts, model.hidden
     assert saved(model, dense).saved / model.seq == latent(model) + 4 * e + 6 * model.ffn
-    sent = one.topk * 2 * e
+    sent = experts.topk * 2 * e
     assert (
         saved(model, moe).saved / model.seq
-        == latent(model) + 4 * e + 6 * one.shared_ffn + one.topk * 6 * one.ffn + sent
+        == latent(model) + 4 * e + 6 * experts.shared_ffn + experts.topk * 6 * experts.ffn + sent
     )
 
 
@@ -171,7 +177,7 @@ def test_activations_of_experts():
         ),  # the norms' results, keys, gate or up, the activation's result
     ],
 )
-def test_what_modules_made_again_do_not_keep(recompute, dropped):
+def test_recomputed_modules_save_less(recompute, dropped):
     """Llama 3 8B, bytes of a token."""
     model = tc.load_model("llama-3-8b")
     assert (saved(model).saved - saved(model, recompute=recompute).saved) / model.seq == dropped
@@ -186,27 +192,27 @@ def test_every_second_product_by_hand():
     """
     model = tc.load_model("llama-3-8b")
     plan = Plans(recompute="per-op")
-    found = layer(model, plan, CALIBRATED)
+    operations = layer(model, plan, CALIBRATED)
     assert (
         saved(model, recompute="per-op").saved / model.seq
         == 2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32
     )
-    again = sum(op.recompute * op.forward.flops("matrix") for op in found if op.weight is not None) / (
-        2 * model.seq
-    )
-    assert again == pytest.approx(4096 * (1024 + 4096 + 14336), rel=1e-3)  # k, o, w3
-    assert all(op.recompute == 1 for op in found if op.weight is None and op.name != "attention.flash")
-    assert next(op for op in found if op.name == "attention.flash").recompute == 0
+    recomputed = sum(
+        op.recompute * op.forward.flops("matrix") for op in operations if op.weight is not None
+    ) / (2 * model.seq)
+    assert recomputed == pytest.approx(4096 * (1024 + 4096 + 14336), rel=1e-3)  # k, o, w3
+    assert all(op.recompute == 1 for op in operations if op.weight is None and op.name != "attention.flash")
+    assert next(op for op in operations if op.name == "attention.flash").recompute == 0
 
 
 def test_every_second_product_of_an_mlp_without_gate():
     """q, v and fc1's result, the layer's input, and attention's result with its statistics; masks of dropout
     are made again."""
-    kept = 2 * (1024 + 1024 + 4096 + 1024 + 1024) + 2 * 2 * 16
-    assert saved(GPT, recompute="per-op").saved / s == kept
+    saved_bytes = 2 * (1024 + 1024 + 4096 + 1024 + 1024) + 2 * 2 * 16
+    assert saved(GPT, recompute="per-op").saved / s == saved_bytes
 
 
-def test_what_software_keeps():
+def test_saved_tensors_of_software_stacks():
     """Activated gate, queries and keys before their positions; operands of fp8 products in 16 bits, where
     they are cast again."""
     model = tc.load_model("llama-3-8b")
@@ -214,15 +220,15 @@ def test_what_software_keeps():
     assert (saved(model, assumed=eager).saved - saved(model).saved) / model.seq == 2 * 14336 + 2 * (
         4096 + 1024
     )
-    again = CALIBRATED.with_values({"memory.saves_casts": False})
-    assert saved(model, assumed=again, precision="fp8").saved == saved(model).saved
-    kept = (
+    assumed = CALIBRATED.with_values({"memory.saves_casts": False})
+    assert saved(model, assumed=assumed, precision="fp8").saved == saved(model).saved
+    saved_bytes = (
         4096 + 4096 + 4096 + 14336
     )  # inputs of qkv, fc1, proj (beside attention's own copy) and fc2, a byte each
-    assert (saved(model).saved - saved(model, precision="fp8").saved) / model.seq == kept - 2 * 4096
+    assert (saved(model).saved - saved(model, precision="fp8").saved) / model.seq == saved_bytes - 2 * 4096
 
 
-def test_experts_made_again_keep_the_input_of_the_block():
+def test_recomputed_experts_save_the_input_of_the_block():
     """All that Mixtral's experts keep goes: rows sent, results of fc1 and of the activation."""
     model = tc.load_model("mixtral-8x7b")
     assert (saved(model).saved - saved(model, recompute="experts").saved) / model.seq == 2 * (
@@ -255,14 +261,14 @@ def test_bytes_of_a_parameter(precision):
         MOMENTS.items(), ("16-bit", "fp32"), range(4), (1, 4)
     ):
         plan = Plans(dp=8.0, cp=2.0, replicas=float(replicas), zero=zero, precision=precision)
-        found = states(
+        parts = states(
             held, replace(plan, optimizer_kind=optimizer, grad_dtype=grad), {"part": 2.0}, CALIBRATED
         )
         n = 16 / replicas
         gradient = 4 if grad == "fp32" or precision == "fp32" else 2
         table = {"weights": (weight, 3), "gradients": (gradient, 2), "optimizer": (master + moments, 1)}
         for what, (each, from_stage) in table.items():
-            assert found[what] == pytest.approx(2e9 * each / (n if zero >= from_stage else 1), rel=2e-3)
+            assert parts[what] == pytest.approx(2e9 * each / (n if zero >= from_stage else 1), rel=2e-3)
 
 
 def held_by(zero=1, precision="bf16", parts=None, assumed=None):
@@ -270,8 +276,8 @@ def held_by(zero=1, precision="bf16", parts=None, assumed=None):
     assumed = CALIBRATED.with_values(assumed or {})
     plan = Plans(dp=8.0, zero=zero, precision=precision).ready(assumed)
     part = Footprint(1e9, 0.0, 0.0, 0.0, 0.0)
-    found = states({"dense": part, "head": part}, plan, parts or {"dense": 1.0}, assumed)
-    return {name: value / 1e9 for name, value in found.items()}
+    result = states({"dense": part, "head": part}, plan, parts or {"dense": 1.0}, assumed)
+    return {name: value / 1e9 for name, value in result.items()}
 
 
 def test_states_of_other_software():
@@ -291,7 +297,7 @@ def test_states_of_other_software():
     assert held_by(zero=2, assumed=deepspeed)["gradients"] == 4 / 8
     assert (
         sum(held_by(zero=3).values()) == 18 / 8
-    )  # DeepSpeed: a shard of 16-bit weights beside the master copy
+    )  # DeepSpeed: a shard of 16-bit weights next to the master copy
     assert sum(held_by(zero=3, assumed={"memory.stores_sharded_copy": False}).values()) == 16 / 8  # FSDP
 
 
@@ -308,10 +314,10 @@ def test_weights_in_low_precision():
         == held_by(precision="nvfp4")["weights"]
     )
     assert held_by(precision="fp8", assumed={"memory.saves_casts": False})["weights"] == 2
-    ends = held_by(
+    at_ends = held_by(
         precision="fp8", assumed={"memory.stores_16bit_weights": False}, parts={"dense": 1.0, "head": 1.0}
     )
-    assert ends["weights"] == 2 + 2  # the vocabulary's matrix is not multiplied in 8 bits
+    assert at_ends["weights"] == 2 + 2  # the vocabulary's matrix is not multiplied in 8 bits
 
 
 @pytest.mark.parametrize(
@@ -328,17 +334,17 @@ def test_weights_in_low_precision():
 )
 def test_published_bytes_of_a_parameter(precision, optimizer, grad, expected):
     plan = Plans(zero=0, precision=precision, optimizer_kind=optimizer, grad_dtype=grad)
-    found = states({"part": Footprint(11e9, 0.0, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, CALIBRATED)
-    assert sum(found.values()) == 11e9 * expected
+    result = states({"part": Footprint(11e9, 0.0, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, CALIBRATED)
+    assert sum(result.values()) == 11e9 * expected
 
 
 @pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
 def test_zero_as_published(zero, gigabytes):
     """7.5 B parameters on 64 ranks (arXiv 1910.02054, figure 1)."""
-    found = states(
+    result = states(
         {"part": Footprint(7.5e9, 0.0, 0.0, 0.0, 0.0)}, Plans(dp=64.0, zero=zero), {"part": 1.0}, CALIBRATED
     )
-    assert sum(found.values()) / 1e9 == pytest.approx(gigabytes, abs=0.05)
+    assert sum(result.values()) / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -349,8 +355,8 @@ def test_states_of_experts_are_cut_over_those_that_hold_the_same(knobs, holders,
     """64 ranks of a stage (tp 4, dp 16); an expert is on 64/(ep etp) of them, and replicas (HSDP) keep a copy
     each."""
     plan = Plans(tp=4.0, dp=16.0, zero=1, replicas=float(replicas), grad_dtype="fp32", **knobs)
-    found = states({"part": Footprint(0.0, 1e9, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, CALIBRATED)
-    assert found == {"weights": 2e9, "gradients": 4e9, "optimizer": 12e9 / max(holders / replicas, 1)}
+    result = states({"part": Footprint(0.0, 1e9, 0.0, 0.0, 0.0)}, plan, {"part": 1.0}, CALIBRATED)
+    assert result == {"weights": 2e9, "gradients": 4e9, "optimizer": 12e9 / max(holders / replicas, 1)}
 
 
 def device_by_device(model, gbs=64, **knobs):
@@ -381,7 +387,7 @@ def test_activations_in_flight():
     assert both["weights"] == 2 * (6 * 10 + 14)
 
 
-def test_logits_are_gone_when_a_layer_is_made_again():
+def test_logits_are_freed_before_a_layer_is_recomputed():
     """The head's peak and the live layer are not there at once: the larger of the two counts."""
     model = replace(tc.load_model("llama-3-8b"), layers=14)
     for live, expected in ((40.0, 0.0), (130.0, 30.0)):
@@ -436,14 +442,14 @@ def test_deepseek_v3_fits_as_it_was_trained():
     assert 0.9 < est.memory_bytes / est.system.accelerator.hbm_bytes <= 1
 
 
-def test_up_projections_made_again_leave_the_narrow_vectors():
+def test_recomputed_up_projections_save_the_latent_vectors():
     """Queries, keys and values of latent attention: 128 heads of 192, 192 and 128 numbers in 16 bits for
     every token."""
     model, system = tc.load_model("deepseek-v3"), tc.load_system("dgx-h100")
     plans = (tc.Plan(dp=8, ep=8, recompute=kind) for kind in ("none", "mla_up_proj"))
-    kept, again = (tc.estimate(model, system, plan, gbs=64).memory for plan in plans)
+    saved_memory, recomputed_memory = (tc.estimate(model, system, plan, gbs=64).memory for plan in plans)
     per_layer = 2 * model.seq * 128 * (192 + 192 + 128)
     assert (
-        kept["activations"] - again["activations"] == 61 * per_layer + per_layer
+        saved_memory["activations"] - recomputed_memory["activations"] == 61 * per_layer + per_layer
     )  # and of multi-token prediction
-    assert again["workspace"] >= per_layer
+    assert recomputed_memory["workspace"] >= per_layer

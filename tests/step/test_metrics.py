@@ -1,4 +1,4 @@
-"""Metrics of an estimate: hand values, what is told to be missing, and columns."""
+"""Metrics of an estimate: hand values, missing figures, and columns."""
 
 from dataclasses import fields, replace
 
@@ -48,32 +48,32 @@ def est():
 
 
 def test_throughput_and_utilisation(est):
-    found = tc.metrics(est)
+    metrics = tc.metrics(est)
     rate = 64 * 2048 / est.step_seconds
-    assert found.tokens_per_second == pytest.approx(rate)
+    assert metrics.tokens_per_second == pytest.approx(rate)
     assert (
-        found.tokens_per_second_per_gpu
+        metrics.tokens_per_second_per_gpu
         == pytest.approx(rate / 16)
         == pytest.approx(est.tokens_per_second_per_gpu)
     )
     for convention in CONVENTIONS:
         flops = model_flops_per_token(MODEL, convention) * rate / 16
-        assert found.flops_per_second_per_gpu[convention] == pytest.approx(flops)
-        assert found.mfu[convention] == pytest.approx(flops / 312e12)
-        assert found.hfu[convention] == pytest.approx(found.mfu[convention])  # nothing is computed again
+        assert metrics.flops_per_second_per_gpu[convention] == pytest.approx(flops)
+        assert metrics.mfu[convention] == pytest.approx(flops / 312e12)
+        assert metrics.hfu[convention] == pytest.approx(metrics.mfu[convention])  # nothing is recomputed
 
 
 def test_money_energy_and_carbon(est):
     """1e12 tokens are 7,629,394.53 steps of 64 × 2048; 16 GPUs at 2 $/h; 800 W × 1.25 = 1 kW per GPU; 0.4 kg
     per kWh."""
-    found = tc.metrics(est, tokens=TOKENS)
+    metrics = tc.metrics(est, tokens=TOKENS)
     hours = 7_629_394.53125 * est.step_seconds / 3600
-    assert found.steps == 7_629_394.53125
-    assert found.days == pytest.approx(hours / 24)
-    assert found.gpu_hours == pytest.approx(16 * hours)
-    assert found.cost == pytest.approx(32 * hours)
-    assert found.energy_kwh == pytest.approx(16 * hours)
-    assert found.carbon_kg == pytest.approx(6.4 * hours)
+    assert metrics.steps == 7_629_394.53125
+    assert metrics.days == pytest.approx(hours / 24)
+    assert metrics.gpu_hours == pytest.approx(16 * hours)
+    assert metrics.cost == pytest.approx(32 * hours)
+    assert metrics.energy_kwh == pytest.approx(16 * hours)
+    assert metrics.carbon_kg == pytest.approx(6.4 * hours)
     assert tc.metrics(est, tokens=TOKENS, price=3.0).cost == pytest.approx(48 * hours)
     alone = replace(est, system=replace(MACHINE, node_power=None))
     assert tc.metrics(alone, tokens=TOKENS).energy_kwh == pytest.approx(8 * hours)  # 400 W × 1.25
@@ -81,20 +81,20 @@ def test_money_energy_and_carbon(est):
 
 def test_goodput(est):
     """50,000 h / 16 between failures; 14 bytes per parameter at 16 × 100 MB/s."""
-    found = tc.metrics(est, tokens=TOKENS, restart_seconds=600)
+    metrics = tc.metrics(est, tokens=TOKENS, restart_seconds=600)
     m = 50_000 * 3600 / 16
     c = 14 * MODEL.parameters / 1.6e9
     tau = (2 * c * m) ** 0.5
-    assert found.mtbf_seconds == m
-    assert found.checkpoint_bytes == 14 * MODEL.parameters
-    assert found.checkpoint_seconds == pytest.approx(c)
-    assert found.checkpoint_interval == pytest.approx(tau)
-    assert found.goodput == pytest.approx(tau / m / (np.exp(600 / m) * (np.exp((tau + c) / m) - 1)))
-    assert found.effective_days == pytest.approx(found.days / found.goodput)
-    assert found.missing == {}
-    own = tc.metrics(est, restart_seconds=600, checkpoint_seconds=5.0, checkpoint_interval=1800.0)
-    assert (own.checkpoint_seconds, own.checkpoint_interval) == (5.0, 1800.0)
-    assert own.goodput > 0.99
+    assert metrics.mtbf_seconds == m
+    assert metrics.checkpoint_bytes == 14 * MODEL.parameters
+    assert metrics.checkpoint_seconds == pytest.approx(c)
+    assert metrics.checkpoint_interval == pytest.approx(tau)
+    assert metrics.goodput == pytest.approx(tau / m / (np.exp(600 / m) * (np.exp((tau + c) / m) - 1)))
+    assert metrics.effective_days == pytest.approx(metrics.days / metrics.goodput)
+    assert metrics.missing == {}
+    given = tc.metrics(est, restart_seconds=600, checkpoint_seconds=5.0, checkpoint_interval=1800.0)
+    assert (given.checkpoint_seconds, given.checkpoint_interval) == (5.0, 1800.0)
+    assert given.goodput > 0.99
 
 
 def test_the_length_of_a_run_is_the_models_where_it_has_one(est):
@@ -102,17 +102,20 @@ def test_the_length_of_a_run_is_the_models_where_it_has_one(est):
     assert tc.metrics(known).days == pytest.approx(known.training_days)
 
 
-def test_what_is_not_known_is_none_and_named(est):
-    found = tc.metrics(replace(est, system=BARE))
-    unknown = {one.name for one in fields(Metrics) if getattr(found, one.name) is None}
-    assert unknown == set(found.missing)
+def test_unknown_metrics_are_none_and_named(est):
+    metrics = tc.metrics(replace(est, system=BARE))
+    unknown = {field.name for field in fields(Metrics) if getattr(metrics, field.name) is None}
+    assert unknown == set(metrics.missing)
     assert unknown == {name for name, _, _ in FORMULAS} - {"tokens_per_second"}
-    assert found.missing["cost"] == ("tokens (or the model's training_sequences)", "price (or the system's)")
-    assert found.missing["carbon_kg"][1:] == (
+    assert metrics.missing["cost"] == (
+        "tokens (or the model's training_sequences)",
+        "price (or the system's)",
+    )
+    assert metrics.missing["carbon_kg"][1:] == (
         "the system's node_power (or accelerator.power)",
         "the system's carbon",
     )
-    assert found.missing["goodput"] == (
+    assert metrics.missing["goodput"] == (
         "the system's storage_bandwidth (or checkpoint_seconds)",
         "the system's failure_hours",
         "restart_seconds",
@@ -124,52 +127,52 @@ def test_utilisation_is_of_the_peak_at_the_runs_precision(est):
     assert tc.metrics(replace(est, plan=replace(PLAN, precision="fp8"))).mfu["megatron"] == pytest.approx(
         half / 2
     )
-    found = tc.metrics(replace(est, plan=replace(PLAN, precision="nvfp4")))
-    assert found.mfu is None
-    assert found.missing["mfu"] == found.missing["hfu"] == ("the accelerator's fp4 peak",)
+    metrics = tc.metrics(replace(est, plan=replace(PLAN, precision="nvfp4")))
+    assert metrics.mfu is None
+    assert metrics.missing["mfu"] == metrics.missing["hfu"] == ("the accelerator's fp4 peak",)
     with pytest.raises(tc.InputError, match="unknown precision 'bf17'"):
         tc.metrics(replace(est, plan=replace(PLAN.columns(), precision="bf17")))
 
 
-def test_hardware_utilisation_counts_what_is_computed_again(est):
-    for again in ("selective", "full"):
-        found = tc.metrics(replace(est, plan=replace(PLAN, recompute=again)))
-        ratio = hardware_flops_per_token(MODEL, again) / model_flops_per_token(MODEL)
-        assert found.hfu["megatron"] / found.mfu["megatron"] == pytest.approx(ratio)
+def test_hardware_utilisation_counts_recomputation(est):
+    for recompute in ("selective", "full"):
+        metrics = tc.metrics(replace(est, plan=replace(PLAN, recompute=recompute)))
+        ratio = hardware_flops_per_token(MODEL, recompute) / model_flops_per_token(MODEL)
+        assert metrics.hfu["megatron"] / metrics.mfu["megatron"] == pytest.approx(ratio)
     for nothing in ("norms", "norms+activation"):  # no product among them
         assert tc.metrics(replace(est, plan=replace(PLAN, recompute=nothing))).hfu == tc.metrics(est).mfu
     for choices in ({"recompute": "mlp"}, {"recompute": "full", "recompute_every": 2}):
-        found = tc.metrics(replace(est, plan=replace(PLAN, **choices)))
-        assert found.hfu is None
-        assert found.missing["hfu"] == (f"FLOPs of recompute {choices['recompute']}",)
+        metrics = tc.metrics(replace(est, plan=replace(PLAN, **choices)))
+        assert metrics.hfu is None
+        assert metrics.missing["hfu"] == (f"FLOPs of recompute {choices['recompute']}",)
 
 
-def test_checkpoints_are_of_what_precision_and_optimizer_keep(est):
+def test_checkpoint_size_follows_precision_and_optimizer(est):
     """Bytes per parameter: weights, master copy and states, without gradients."""
-    kept = {
+    checkpoint_bytes = {
         ("bf16", "adam"): 2 + 4 + 8,
         ("bf16-pure", "adam-bf16"): 2 + 4,
         ("bf16", "sgd"): 2 + 4 + 4,
         ("fp32", "adam"): 4 + 8,
     }
-    for (precision, optimizer), each in kept.items():
+    for (precision, optimizer), each in checkpoint_bytes.items():
         plan = replace(PLAN, precision=precision, optimizer_kind=optimizer)
         assert tc.metrics(replace(est, plan=plan)).checkpoint_bytes == each * MODEL.parameters, plan
         assert tc.metrics(replace(est, plan=plan.columns())).checkpoint_bytes == each * MODEL.parameters, plan
 
 
-def test_columns_are_what_single_plans_are():
+def test_columns_equal_single_plans():
     plans = tc.Plans(
         tp=np.array([2.0, 4.0]), dp=np.array([8.0, 4.0]), mbs=2.0, fast_tp=np.array([2.0, 4.0]), fast_dp=2.0
     )
-    found = tc.metrics(tc.estimate(MODEL, MACHINE, plans, gbs=64), tokens=TOKENS, restart_seconds=600)
+    metrics = tc.metrics(tc.estimate(MODEL, MACHINE, plans, gbs=64), tokens=TOKENS, restart_seconds=600)
     for i in range(2):
-        one = tc.metrics(
+        alone = tc.metrics(
             tc.estimate(MODEL, MACHINE, plans.row(i), gbs=64), tokens=TOKENS, restart_seconds=600
         )
         for name in ("tokens_per_second", "days", "cost", "energy_kwh", "goodput", "effective_days"):
-            assert np.broadcast_to(getattr(found, name), 2)[i] == pytest.approx(getattr(one, name)), name
-        assert found.mfu["palm"][i] == pytest.approx(one.mfu["palm"])
+            assert np.broadcast_to(getattr(metrics, name), 2)[i] == pytest.approx(getattr(alone, name)), name
+        assert metrics.mfu["palm"][i] == pytest.approx(alone.mfu["palm"])
 
 
 def test_figures_that_cannot_be_are_refused(est):

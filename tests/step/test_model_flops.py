@@ -170,7 +170,7 @@ def test_windows_count_where_the_mask_does(chunked, every):
     )
 
 
-def test_a_model_without_vocabulary_has_no_ends_and_images_have_theirs():
+def test_flops_of_embedding_and_head():
     bare = tc.Model(name="bare", layers=2, hidden=64, heads=2, ffn=256, seq=16)
     assert forward_flops(bare).ends == 0
     image = replace(bare, patch=48, classes=10)
@@ -270,11 +270,11 @@ def test_published_rates_are_found_from_step_times(row):
     """To 0.1 %. Rates are those published, or where a source errs, those recomputed in the collection's
     verification table."""
     model, convention, recompute, tokens_per_second, teraflops = RUNS[row]
-    found = hardware_flops_per_token(model, recompute, convention) * tokens_per_second
-    assert found == pytest.approx(teraflops * 1e12, rel=1e-3)
+    flops_per_second = hardware_flops_per_token(model, recompute, convention) * tokens_per_second
+    assert flops_per_second == pytest.approx(teraflops * 1e12, rel=1e-3)
 
 
-def test_where_a_source_errs_its_error_is_found():
+def test_errors_of_sources_are_reproduced():
     """dgxc-227 publishes 55.47 %: its formula took 16 heads of keys and values where the model has 8."""
     doubled = model_flops_per_token(replace(LLAMA_405B, kv_heads=16), "megatron-full")
     assert doubled * (256 * 8192 / 19.78 / 512) / 989e12 == pytest.approx(0.5547, rel=1e-3)
@@ -284,7 +284,7 @@ def test_published_hardware_utilisation_of_selective_recomputation_counts_it_thr
     """arXiv 2205.05198, table 5: 52.8 % (175B), 57.0 % (1T) follow from 72BLsh²(1 + s/3h + V/12hL): 12Bs²hL
     more than the model's.
 
-    Attention computed again once is 4Bs²hL more: 51.8 % and 56.5 %.
+    Attention recomputed once is 4Bs²hL more: 51.8 % and 56.5 %.
     """
     for row, published, once in (("korth-004", 0.528, 0.518), ("korth-008", 0.570, 0.565)):
         model, _, _, rate, _ = RUNS[row]

@@ -42,14 +42,14 @@ def traffic(operations, over, way="forward"):
     """Bytes that ranks of a group pass on for each of their n - 1 partners: an all-reduce passes twice."""
     passes = [getattr(op, way).collectives for op in operations]
     return sum(
-        one.nbytes * (2 if one.kind == "all-reduce" else 1)
+        comm.nbytes * (2 if comm.kind == "all-reduce" else 1)
         for comms in passes
-        for one in comms
-        if one.over == over
+        for comm in comms
+        if comm.over == over
     )
 
 
-def test_a_degree_of_one_costs_nothing():
+def test_degree_1_costs_nothing():
     alone = run(gbs=8)
     for component in ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "bubble", "offload_comm", "recomputation"):
         assert alone.breakdown[component] == 0, component
@@ -70,14 +70,14 @@ def test_sequence_parallelism_moves_the_same_bytes():
     """A reduce-scatter and an all-gather in place of an all-reduce (arXiv 2205.05198, section 4.2.2); 4
     all-reduces of a layer."""
     with_sp, without = (layer(LLAMA, Plans(tp=4.0, sp=sp), CALIBRATED) for sp in (True, False))
-    one = 2 * LLAMA.seq * LLAMA.hidden  # bytes of an activation
-    assert traffic(with_sp, "tp") == traffic(without, "tp") == 2 * 2 * one
-    assert traffic(without, "tp", "backward") == 2 * 2 * one
+    activation_bytes = 2 * LLAMA.seq * LLAMA.hidden  # bytes of an activation
+    assert traffic(with_sp, "tp") == traffic(without, "tp") == 2 * 2 * activation_bytes
+    assert traffic(without, "tp", "backward") == 2 * 2 * activation_bytes
     # inputs of column-parallel layers are not kept gathered: two all-gathers more (arXiv 2205.05198, section
     # 4.2.2)
-    assert traffic(with_sp, "tp", "backward") == (2 * 2 + 2) * one
+    assert traffic(with_sp, "tp", "backward") == (2 * 2 + 2) * activation_bytes
     gathered = layer(LLAMA, Plans(tp=4.0), CALIBRATED.with_values({"memory.saves_gathered": True}))
-    assert traffic(gathered, "tp", "backward") == 2 * 2 * one
+    assert traffic(gathered, "tp", "backward") == 2 * 2 * activation_bytes
 
 
 def test_tensor_traffic_of_latent_attention():
@@ -141,11 +141,11 @@ def test_zero_traffic():
 def test_zero_traffic_of_experts(knobs, expected):
     system = replace(SLOW, tiers=(replace(SLOW.tiers[0], size=16), *SLOW.tiers[1:]))
     cost = {"moe": PartCosts(0.0, 0.0, 0.0, weights=5e8, expert_weights=5e8, message=0.0, saved=0.0)}
-    plan, one = (
+    plan, layout = (
         Plans(dp=16.0, fast_dp=16.0, grad_dtype="16-bit", **knobs),
         Stages((0.0,), ({"moe": 1.0},), ({"moe": 1.0},), {"moe": 1.0}),
     )
-    seconds = data_parallel(cost, one, Placement(plan, system.tiers), 1.0, system, EXPOSED)
+    seconds = data_parallel(cost, layout, Placement(plan, system.tiers), 1.0, system, EXPOSED)
     assert seconds * system.tiers[0].bandwidth * system.tiers[0].efficiency == pytest.approx(
         1e9 * expected, rel=1e-12
     )
@@ -169,7 +169,7 @@ def test_context_traffic(cp):
     )  # queries, keys and values there, the result back
 
 
-def test_a_ring_hides_what_an_all_gather_shows():
+def test_a_ring_overlaps_what_an_all_gather_exposes():
     """In one node: what is passed round hides behind attention; both move the same bytes."""
     for cp in (2, 4, 8):
         ring, gather = (
@@ -216,11 +216,11 @@ def test_imbalance_multiplies_work_and_memory_of_experts(factor):
     uneven = MIXTRAL.with_load(factor)
     for ep, load in ((1.0, 1.0), (4.0, factor)):
         plans = (Plans(dp=8.0, ep=ep), with_load(Plans(dp=8.0, ep=ep), uneven))
-        even, found = (
+        even, loaded = (
             {op.name: op for op in layer(model, plan, CALIBRATED)}
             for model, plan in zip((MIXTRAL, uneven), plans, strict=True)
         )
-        for name, op in found.items():
+        for name, op in loaded.items():
             grown = load if name in ("experts.fc1", "experts.swiglu", "experts.fc2") else 1
             assert op.saved_bytes == pytest.approx(grown * even[name].saved_bytes, rel=1e-12), name
             assert op.forward.flops("matrix") == pytest.approx(
@@ -251,31 +251,31 @@ def test_masks_save_time():
 @pytest.mark.parametrize("recompute", ["selective", "activation", "norms", "mlp", "norms+activation", "full"])
 @pytest.mark.parametrize("tp", [1, 8])
 def test_recomputation_trades_time_for_memory(recompute, tp):
-    plain, again = (run(tp=tp, dp=8 // tp, recompute=choice) for choice in ("none", recompute))
-    assert again.memory_bytes < plain.memory_bytes
-    assert again.step_seconds > plain.step_seconds
-    assert again.step_seconds - plain.step_seconds == pytest.approx(
-        again.breakdown["recomputation"], rel=1e-2
+    plain, recomputed = (run(tp=tp, dp=8 // tp, recompute=choice) for choice in ("none", recompute))
+    assert recomputed.memory_bytes < plain.memory_bytes
+    assert recomputed.step_seconds > plain.step_seconds
+    assert recomputed.step_seconds - plain.step_seconds == pytest.approx(
+        recomputed.breakdown["recomputation"], rel=1e-2
     )
 
 
-def test_experts_are_made_again():
-    plain, again = (run(MIXTRAL, dp=8, ep=8, recompute=choice) for choice in ("none", "experts"))
-    assert again.memory_bytes < plain.memory_bytes
-    assert again.step_seconds > plain.step_seconds
+def test_recomputed_experts_save_memory_and_cost_time():
+    plain, recomputed = (run(MIXTRAL, dp=8, ep=8, recompute=choice) for choice in ("none", "experts"))
+    assert recomputed.memory_bytes < plain.memory_bytes
+    assert recomputed.step_seconds > plain.step_seconds
 
 
-def test_norms_made_again_are_not_gathered_again():
-    """The layer behind gathers its input in backward in any case; what is made again is local."""
-    again = run(tp=8, recompute="norms")
-    (norm,) = (row for row in again.operations() if row["operation"] == "mlp.norm")
+def test_recomputed_norms_are_not_gathered_again():
+    """The layer behind gathers its input in backward in any case; what is recomputed is local."""
+    recomputed = run(tp=8, recompute="norms")
+    (norm,) = (row for row in recomputed.operations() if row["operation"] == "mlp.norm")
     assert norm["again_seconds"] == pytest.approx(
         norm["forward_seconds"] - norm["forward_comm_seconds"], rel=1e-9
     )
     assert norm["forward_comm_seconds"] > 0
 
 
-def test_full_recomputation_leaves_out_the_ends():
+def test_full_recomputation_leaves_out_embedding_and_head():
     """Layers once more, but not embedding and head (arXiv 2104.04473, equation 3)."""
     full, layers = run(dp=8, recompute="full"), {"dense"}
     assert {row["part"] for row in full.operations() if row["again_seconds"]} == layers
@@ -286,14 +286,13 @@ def test_full_recomputation_leaves_out_the_ends():
 def test_recomputing_some_layers_lies_between():
     """Every n-th layer: 1/n of the time, 1/n of what is saved of memory."""
     plain, full, *some = (
-        run(dp=8, **one) for one in ({}, *({"recompute": "full", "recompute_every": n} for n in (1, 2, 4)))
+        run(dp=8, **knobs)
+        for knobs in ({}, *({"recompute": "full", "recompute_every": n} for n in (1, 2, 4)))
     )
-    for n, found in zip((2, 4), some, strict=True):
-        assert found.breakdown["recomputation"] == pytest.approx(
-            full.breakdown["recomputation"] / n, rel=1e-12
-        )
+    for n, est in zip((2, 4), some, strict=True):
+        assert est.breakdown["recomputation"] == pytest.approx(full.breakdown["recomputation"] / n, rel=1e-12)
         less = plain.memory["activations"] - full.memory["activations"]
-        assert found.memory["activations"] == pytest.approx(plain.memory["activations"] - less / n, rel=1e-12)
+        assert est.memory["activations"] == pytest.approx(plain.memory["activations"] - less / n, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -339,10 +338,10 @@ def test_the_optimizer_by_hand():
     8.03 B parameters over 8 ranks: 2 x 12 + 2 x 4 + 2 bytes each.
     """
     model = replace(LLAMA, vocab=128 * 1024)
-    found = run(model, dp=8, grad_dtype="fp32").breakdown["optimizer_step"]
-    assert found == pytest.approx(model.parameters / 8 * 34 / DGX.accelerator.hbm_bandwidth, rel=1e-12)
+    seconds = run(model, dp=8, grad_dtype="fp32").breakdown["optimizer_step"]
+    assert seconds == pytest.approx(model.parameters / 8 * 34 / DGX.accelerator.hbm_bandwidth, rel=1e-12)
     assert run(model, dp=8, grad_dtype="fp32", zero=0).breakdown["optimizer_step"] == pytest.approx(
-        8 * found, rel=1e-12
+        8 * seconds, rel=1e-12
     )
 
 
@@ -355,8 +354,8 @@ def test_muon_by_hand():
     work = sum(5 * (4 * m**2 * n + 2 * m**3) for m, n in matrices) / 8
     gpu = DGX.accelerator
     moved = model.parameters / 8 * (2 * (4 + 4) + 2 * 4 + 2)  # master copy and one momentum, as for Adam
-    found = run(model, dp=8, grad_dtype="fp32", optimizer_kind="muon").breakdown["optimizer_step"]
-    assert found == pytest.approx(
+    seconds = run(model, dp=8, grad_dtype="fp32", optimizer_kind="muon").breakdown["optimizer_step"]
+    assert seconds == pytest.approx(
         work / (CALIBRATED.kernels.matrix_efficiency * gpu.matrix_flops) + moved / gpu.hbm_bandwidth,
         rel=1e-12,
     )

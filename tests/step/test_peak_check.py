@@ -55,38 +55,38 @@ def test_a_predicted_time_is_never_refused():
     ],
 )
 def test_the_mistake_that_was_made_is_the_likely_one(est, mistake, said):
-    """The number that is told is the time that was measured."""
-    told = refusal(est, mistake(est.step_seconds))
-    found = re.search(r"most likely (.*)\?.*takes ([\d.]+) s \(MFU ([\d.]+)%\)", told)
-    assert found[1].startswith(said)
-    assert float(found[2]) == pytest.approx(est.step_seconds, rel=1e-3)
-    assert float(found[3]) / 100 == pytest.approx(least(est) / est.step_seconds, rel=2e-2)
+    """The number in the message is the measured time."""
+    message = refusal(est, mistake(est.step_seconds))
+    match = re.search(r"most likely (.*)\?.*takes ([\d.]+) s \(MFU ([\d.]+)%\)", message)
+    assert match[1].startswith(said)
+    assert float(match[2]) == pytest.approx(est.step_seconds, rel=1e-3)
+    assert float(match[3]) / 100 == pytest.approx(least(est) / est.step_seconds, rel=2e-2)
 
 
 def test_a_batch_in_tokens_is_seen(est):
     wrong = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(dp=GPUS), gbs=512 * 8192)
-    told = refusal(wrong, est.step_seconds)
-    assert "most likely a global batch in tokens? 4,194,304 of them are 512 sequences of 8,192" in told
+    message = refusal(wrong, est.step_seconds)
+    assert "most likely a global batch in tokens? 4,194,304 of them are 512 sequences of 8,192" in message
 
 
-def test_the_peak_of_another_precision_is_told(est):
+def test_a_time_above_the_peak_names_another_precision(est):
     assert "run in fp8? Its peak is 1.979 PFLOP/s" in refusal(est, least(est) / 1.5)
     assert "run in fp8" not in refusal(est, least(est) / 3)  # which is too fast for that, too
 
 
 def test_gpus_and_batch_are_bounded(est):
-    told = refusal(est, least(est) / 2.5)
-    assert "more GPUs than the 64 of the plan: at least 160" in told
-    assert "a smaller global batch than 512 sequences: at most 204" in told  # 512 / 2.5
+    message = refusal(est, least(est) / 2.5)
+    assert "more GPUs than the 64 of the plan: at least 160" in message
+    assert "a smaller global batch than 512 sequences: at most 204" in message  # 512 / 2.5
 
 
 def test_recomputation_that_cannot_have_run():
-    """With the layers computed again, 4/3 of the FLOPs less the head: too much, where the model's alone are
+    """With the layers recomputed, 4/3 of the FLOPs less the head: too much, where the model's alone are
     not."""
     est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(dp=GPUS, recompute="full"), gbs=512)
-    told = refusal(est, least(est) * 1.1)
-    assert "(HFU, megatron)" in told
-    assert "run without the recomputation of the plan? (HFU 90.9%)" in told
+    message = refusal(est, least(est) * 1.1)
+    assert "(HFU, megatron)" in message
+    assert "run without the recomputation of the plan? (HFU 90.9%)" in message
 
 
 def test_a_column_is_refused_by_its_worst_row(est):

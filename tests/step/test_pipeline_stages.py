@@ -64,7 +64,7 @@ def test_layers_a_head_weighs(name, layers):
     assert end_layers(tc.load_model(name)) == layers
 
 
-def test_ends():
+def test_embedding_and_head_are_on_the_outer_stages():
     first, middle, last = devices(replace(LLAMA, layers=13), 3, 1)  # 15 with the head
     assert first.stored_parts == {"dense": 5, "embedding": 1}
     assert middle.stored_parts == {"dense": 5}
@@ -75,16 +75,16 @@ def test_ends():
     }  # arXiv 2410.00273 counts no ends
 
 
-def test_tied_weights_are_held_twice_only_where_the_ends_part():
+def test_tied_weights_are_held_twice_only_on_separate_stages():
     tied = replace(LLAMA, tied=True)
     assert devices(tied, 1, 1)[0].stored_parts == {"dense": 32, "embedding": 1, "head": 1}
-    assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 1)] == [0, 0, 0, 1]
-    assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 2)] == [0, 0, 0, 1]
+    assert [device.stored_parts.get("tied", 0) for device in devices(tied, 4, 1)] == [0, 0, 0, 1]
+    assert [device.stored_parts.get("tied", 0) for device in devices(tied, 4, 2)] == [0, 0, 0, 1]
     # zb-v lays both ends on the first device (arXiv 2401.10241, section 6), dualpipe on the first and the
     # last
-    assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 2, "zb-v")] == [0, 0, 0, 0]
-    assert [one.stored_parts.get("tied", 0) for one in devices(tied, 4, 1, "dualpipe")] == [0, 0, 0, 0]
-    assert all("tied" not in one.stored_parts for one in devices(LLAMA, 4, 1))
+    assert [device.stored_parts.get("tied", 0) for device in devices(tied, 4, 2, "zb-v")] == [0, 0, 0, 0]
+    assert [device.stored_parts.get("tied", 0) for device in devices(tied, 4, 1, "dualpipe")] == [0, 0, 0, 0]
+    assert all("tied" not in device.stored_parts for device in devices(LLAMA, 4, 1))
 
 
 def test_multi_token_prediction_needs_the_embedding():
@@ -95,22 +95,22 @@ def test_multi_token_prediction_needs_the_embedding():
     model = tc.load_model("deepseek-v3")
     last = devices(model, 16, 1)[-1]
     assert last.stored_parts == {"moe": 1, "head": 1, "mtp": 1, "tied": 1}
-    ends = devices(model, 16, 1, "dualpipe")[0]
-    assert ends.stored_parts == {"dense": 3, "moe": 2, "embedding": 1, "head": 1, "mtp": 1}
+    outermost = devices(model, 16, 1, "dualpipe")[0]
+    assert outermost.stored_parts == {"dense": 3, "moe": 2, "embedding": 1, "head": 1, "mtp": 1}
 
 
 def test_interleaved_and_folded_chunks():
     """8 chunks of 4 devices: 1F1B deals them round, zb-v lays them there and back; ends where they fall."""
     model, cut = replace(LLAMA, layers=15), (2, 2, 2, 2, 2, 2, 2, 1)
     assert split(15, 8, end_layers(model)) == cut
-    dealt = [one.stored_parts["dense"] for one in devices(model, 4, 2)]
+    dealt = [device.stored_parts["dense"] for device in devices(model, 4, 2)]
     assert dealt == [cut[i] + cut[i + 4] for i in range(4)]
     folded = devices(model, 4, 2, "zb-v")
-    assert [one.stored_parts["dense"] for one in folded] == [cut[i] + cut[7 - i] for i in range(4)]
+    assert [device.stored_parts["dense"] for device in folded] == [cut[i] + cut[7 - i] for i in range(4)]
     assert folded[0].stored_parts == {"dense": 3, "embedding": 1, "head": 1}
 
 
-def test_both_ways():
+def test_devices_of_bidirectional_schedules():
     """DualPipe: twice the weights, and of each way's work the half of the micro-batches (arXiv 2412.19437,
     table 2)."""
     model = replace(LLAMA, layers=10)  # 3, 3, 3, 1: 12 with the head
@@ -131,15 +131,15 @@ def test_kinds_of_layers_where_they_stand():
     assert gemma[1].stored_parts == {"local dense": 9, "dense": 10, "head": 1, "tied": 1}
 
 
-def test_a_layout_of_ones_own():
+def test_a_custom_layout():
     model = replace(LLAMA, layers=10)
-    assert [one.stored_parts.get("dense", 0) for one in devices(model, 4, 1, layout="1,4,5,0")] == [
+    assert [device.stored_parts.get("dense", 0) for device in devices(model, 4, 1, layout="1,4,5,0")] == [
         1,
         4,
         5,
         0,
     ]
-    assert [one.stored_parts["dense"] for one in devices(model, 2, 2, layout="1,2,3,4")] == [4, 6]
+    assert [device.stored_parts["dense"] for device in devices(model, 2, 2, layout="1,2,3,4")] == [4, 6]
     for wrong in ("5,5", "1,4,5,1", "1,4,5,0,0", "5*3"):
         with pytest.raises(tc.InputError, match="4 numbers of layers that add up to 10"):
             devices(model, 4, 1, layout=wrong)
@@ -165,7 +165,7 @@ MODELS = ("llama-3-8b", "deepseek-v3", "gemma-2-9b", "llama-4-maverick", "mixtra
     st.sampled_from(sorted(SCHEDULES)),
     st.sampled_from([1, 2, 4, 6, 8, 16]),
 )
-def test_few_devices_tell_for_all(data, name, schedule, pp):
+def test_distinct_devices_represent_all(data, name, schedule, pp):
     """Whatever parts cost, the slowest of the telling devices is the slowest of all, and so is the fullest in
     every schedule."""
     model = tc.load_model(name)
@@ -173,8 +173,8 @@ def test_few_devices_tell_for_all(data, name, schedule, pp):
         pp = 2
     v = SCHEDULES[schedule].virtual_stages or data.draw(st.sampled_from([1, 2] if pp > 1 else [1]))
     every, telling = devices(model, pp, v, schedule), distinct_devices(model, pp, v, schedule, ())
-    assert all(one in every for one in telling)
-    parts = sorted(set().union(*(one.stored_parts for one in every)))
+    assert all(device in every for device in telling)
+    parts = sorted(set().union(*(device.stored_parts for device in every)))
     cost = dict(
         zip(
             parts,
@@ -184,12 +184,12 @@ def test_few_devices_tell_for_all(data, name, schedule, pp):
     )
     flight = SCHEDULES[schedule].in_flight
 
-    def work(one):
-        return sum(n * cost[part] for part, n in one.executed_parts.items())
+    def work(device):
+        return sum(n * cost[part] for part, n in device.executed_parts.items())
 
-    def full(one, nm=64):
-        return sum(n * cost[part] for part, n in one.stored_parts.items()) + work(one) * flight(
-            pp, one.position, nm, v
+    def full(device, nm=64):
+        return sum(n * cost[part] for part, n in device.stored_parts.items()) + work(device) * flight(
+            pp, device.position, nm, v
         )
 
     assert max(map(work, telling)) == pytest.approx(max(map(work, every)), rel=1e-12)
@@ -200,31 +200,31 @@ def test_few_devices_tell_for_all(data, name, schedule, pp):
 def test_devices_together_hold_the_model(name, pp, v):
     model = tc.load_model(name)
     v = 1 if pp == 1 else v
-    held = sum((Counter(dict(one.stored_parts)) for one in devices(model, pp, v)), Counter())
+    held = sum((Counter(dict(device.stored_parts)) for device in devices(model, pp, v)), Counter())
     assert {part: n for part, n in held.items() if part in set(map(str, model.kinds))} == Counter(
         map(str, model.pattern)
     )
     assert (held["embedding"], held["head"]) == (1, 1)
 
 
-def test_columns_of_plans_are_as_one_at_a_time():
+def test_columns_of_plans_equal_single_plans():
     model, pps = tc.load_model("deepseek-v3"), (1.0, 2.0, 4.0, 8.0, 16.0)
     many = stages(model, Plans(pp=np.array(pps)))
     for row, pp in enumerate(pps):
-        one = stages(model, Plans(pp=pp))
+        single = stages(model, Plans(pp=pp))
 
-        def counted(found, row):
+        def counted(dealt, row):
             return [
                 sorted(
                     (part, float(np.broadcast_to(n, len(pps))[row]))
                     for part, n in device.items()
                     if np.any(n)
                 )
-                for device in found.stored_parts
+                for device in dealt.stored_parts
             ]
 
         mine = [[(part, n) for part, n in device if n] for device in counted(many, row)]
-        alone = [[(part, n) for part, n in device if n] for device in counted(one, 0)]
+        alone = [[(part, n) for part, n in device if n] for device in counted(single, 0)]
         assert all(device in mine for device in alone)
         assert all(device in alone for device in mine)
 

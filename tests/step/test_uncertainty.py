@@ -64,30 +64,32 @@ def test_coverage_of_runs_whose_group_nothing_was_fitted_to():
     assert len(inside) == len(timed) > 1800
     groups = DATA.groups[timed]
     of_runs = np.array([inside[i] for i in timed.tolist()])
-    of_groups = [of_runs[groups == one].mean() for one in set(groups.tolist())]
+    of_groups = [of_runs[groups == group].mean() for group in set(groups.tolist())]
     assert 0.85 <= of_runs.mean() <= 0.95
     assert 0.85 <= np.mean(of_groups) <= 0.95
 
 
 def test_the_catalogue_holds_what_the_left_out_runs_say():
     """As far as predictions have not changed much since; else run calibration/refit.py."""
-    found = document(DATA, estimate_errors(DATA), "today")
-    time = {name: one["value"] for name, one in found["time"].items() if name != "reach"}  # one of a few
+    errors = document(DATA, estimate_errors(DATA), "today")
+    time = {name: entry["value"] for name, entry in errors["time"].items() if name != "reach"}  # one of a few
     assert time == pytest.approx({name: getattr(KNOWN, name) for name in time}, rel=0.2, abs=0.05)
-    stacks = {name: one["value"] for name, one in found["stacks"].items() if name in KNOWN.stacks}
+    stacks = {name: entry["value"] for name, entry in errors["stacks"].items() if name in KNOWN.stacks}
     assert len(stacks) > 20
     assert stacks == pytest.approx({name: KNOWN.stacks[name] for name in stacks}, rel=0.3)
-    assert set(found["accelerators"]) == KNOWN.accelerators
-    assert found["memory"]["ninety"]["value"] == pytest.approx(KNOWN.memory, rel=0.2)
+    assert set(errors["accelerators"]) == KNOWN.accelerators
+    assert errors["memory"]["ninety"]["value"] == pytest.approx(KNOWN.memory, rel=0.2)
 
 
-def test_rankings_are_as_sure_as_they_are_right():
+def test_ranking_probabilities_are_calibrated():
     """Over groups of plans that were measured side by side, constants of the predictions fitted
     without them."""
-    weight, sure, right = rankings(DATA, KNOWN).T
-    assert len(sure) > 100
-    assert np.average(sure, weights=weight) == pytest.approx(np.average(right, weights=weight), abs=0.12)
-    bold = sure > 0.7  # as docs/uncertainty.md says
+    weight, probability, right = rankings(DATA, KNOWN).T
+    assert len(probability) > 100
+    assert np.average(probability, weights=weight) == pytest.approx(
+        np.average(right, weights=weight), abs=0.12
+    )
+    bold = probability > 0.7  # as docs/uncertainty.md says
     assert right[bold].mean() > max(right[~bold].mean(), 0.5)
 
 
@@ -95,32 +97,32 @@ def test_pairs_differ_in_their_plans_alone():
     pairs = DATA.pairs
     assert len(pairs.first) > 500
     for i, j in zip(pairs.first[::50].tolist(), pairs.second[::50].tolist(), strict=True):
-        one, other = DATA.runs[i], DATA.runs[j]
-        assert (one.gbs, one.system.name, one.plan.gpus, one.stack) == (
+        first, other = DATA.runs[i], DATA.runs[j]
+        assert (first.gbs, first.system.name, first.plan.gpus, first.stack) == (
             other.gbs,
             other.system.name,
             other.plan.gpus,
             other.stack,
         )
-        assert one.plan != other.plan
+        assert first.plan != other.plan
 
 
-def test_what_communication_makes_uncertain_is_found_again():
+def test_planted_errors_of_communication_are_recovered():
     """Communication of each group off by one factor, drawn with a standard deviation of 50 %, and every run
     by 4 %; seed 3."""
     rng = np.random.default_rng(3)
     share = np.array([case.shares["communication"] for case in DATA.cases])
     drawn = rng.normal(0, 0.5, DATA.groups.max() + 1)[DATA.groups] * share + rng.normal(0, 0.04, len(share))
-    found = estimate_errors(replace(DATA, left_out=np.where(np.isnan(DATA.left_out), np.nan, drawn)))
+    errors = estimate_errors(replace(DATA, left_out=np.where(np.isnan(DATA.left_out), np.nan, drawn)))
     reach = (
-        found.quantile / NORMAL_90_PERCENT
+        errors.quantile / NORMAL_90_PERCENT
     )  # the likelihood, made for heavy tails, takes normal errors for smaller ones, the quantile does not
-    assert found.communication * reach == pytest.approx(0.5, rel=0.25)
-    assert math.hypot(found.common, found.own) * reach == pytest.approx(0.04, rel=0.25)
-    assert max(found.bubble, found.host, found.experts) < 0.1
+    assert errors.communication * reach == pytest.approx(0.5, rel=0.25)
+    assert math.hypot(errors.common, errors.own) * reach == pytest.approx(0.04, rel=0.25)
+    assert max(errors.bubble, errors.host, errors.experts) < 0.1
 
 
-def test_a_table_that_is_none(tmp_path):
+def test_malformed_tables_are_refused(tmp_path):
     path = tmp_path / "left_out.csv"
     path.write_text("id,group\na,b\n")
     with pytest.raises(InputError, match="cannot be read as a table of left-out residuals"):
@@ -140,7 +142,7 @@ def test_an_interval_holds_its_prediction(seconds, **spent):
 
 
 @given(size=st.sampled_from(["gpus", "hidden", "layers", "seq"]), factor=factors, moe=st.booleans())
-def test_intervals_widen_off_what_was_measured(size, factor, moe):
+def test_intervals_widen_outside_measured_ranges(size, factor, moe):
     inside = replace(USUAL, moe=moe, sizes={name: span.most for name, span in USUAL.spans(KNOWN).items()})
     inside = replace(inside, sizes={name: span.most for name, span in inside.spans(KNOWN).items()})
     beyond = replace(inside, sizes=inside.sizes | {size: inside.sizes[size] * factor})
@@ -150,7 +152,7 @@ def test_intervals_widen_off_what_was_measured(size, factor, moe):
     assert deviation(inside, KNOWN) < deviation(beyond, KNOWN) < deviation(farther, KNOWN)
 
 
-def test_what_is_not_known_from_runs_is_less_certain_and_told():
+def test_unmeasured_hardware_and_software_widen_intervals_and_are_named():
     software, chip = replace(USUAL, stack="mine"), replace(USUAL, accelerator="H1000")
     assert outside_measured_range(USUAL) == []
     assert outside_measured_range(software) == ["software without a measured run: mine"]
@@ -166,9 +168,10 @@ def test_what_is_not_known_from_runs_is_less_certain_and_told():
 
 
 @given(name=st.sampled_from(list(COMPONENTS)), small=shares, more=shares)
-def test_a_step_of_what_is_uncertain_is_less_certain(name, small, more):
+def test_larger_shares_of_uncertain_parts_widen_the_interval(name, small, more):
     little, much = (
-        deviation(replace(USUAL, shares=USUAL.shares | {name: one}), KNOWN) for one in (small, small + more)
+        deviation(replace(USUAL, shares=USUAL.shares | {name: shares}), KNOWN)
+        for shares in (small, small + more)
     )
     assert little <= much
     assert deviation(
@@ -203,20 +206,20 @@ def test_an_estimate_and_its_row_among_others():
 
 def test_calibrated_is_the_usual_stack():
     named, stack = (
-        tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=one)
-        for one in ("calibrated", resolve("calibrated"))
+        tc.estimate("llama-3-70b", "dgx-h100", PLAN, gbs=512, assumptions=assumed)
+        for assumed in ("calibrated", resolve("calibrated"))
     )
     assert named.outside == stack.outside == []
     assert named.interval == stack.interval
-    own = tc.estimate(
+    renamed = tc.estimate(
         "llama-3-70b",
         "dgx-h100",
         PLAN,
         gbs=512,
         assumptions=replace(load_stack("megatron-core-2025"), name="mine"),
     )
-    assert own.outside == ["software without a measured run: mine"]
-    assert own.interval[1] > stack.interval[1]
+    assert renamed.outside == ["software without a measured run: mine"]
+    assert renamed.interval[1] > stack.interval[1]
 
 
 def test_paper_has_no_intervals(capsys):
@@ -240,7 +243,7 @@ def test_probability_that_a_plan_fits(nbytes, capacity, more):
     assert some + fits_probability(capacity, nbytes, "torchtitan-2025") == pytest.approx(1)
 
 
-def test_memory_at_the_ends_of_its_interval():
+def test_memory_at_the_bounds_of_its_interval():
     """By definition 5 % of errors are beyond each end of the interval of memory."""
     for stack, ninety in KNOWN.memory_stacks.items():
         assert fits_probability(1.0, math.exp(ninety), stack) == pytest.approx(0.95)
@@ -249,13 +252,13 @@ def test_memory_at_the_ends_of_its_interval():
 
 def test_coverage_of_memory():
     """Each group in turn is left out of the estimate of the errors of memory: 90 % lie within."""
-    told = np.flatnonzero(~np.isnan(DATA.memory))
+    known = np.flatnonzero(~np.isnan(DATA.memory))
     inside = []
-    for group in set(DATA.groups[told].tolist()):
+    for group in set(DATA.groups[known].tolist()):
         others, stacks = memory_errors(DATA, DATA.groups != group)
-        rows = [i for i in told.tolist() if DATA.groups[i] == group]
+        rows = [i for i in known.tolist() if DATA.groups[i] == group]
         ninety = [stacks.get(DATA.cases[i].stack, math.hypot(others, KNOWN.memory_new_stack)) for i in rows]
-        inside += [abs(DATA.memory[i]) <= one for i, one in zip(rows, ninety, strict=True)]
+        inside += [abs(DATA.memory[i]) <= limit for i, limit in zip(rows, ninety, strict=True)]
     assert len(inside) > 90
     assert 0.85 <= np.mean(inside) <= 0.97
 
@@ -274,9 +277,9 @@ def test_the_first_of_a_ranking():
     assert 1 > tied[0] > tied[1] > tied[2] > 1 / 6
     assert first_within(np.ones(6), spent(6), plan_coordinates(plans[:1] * 6)) == 1.0  # one plan, six times
     assert tied[0] == first_within(np.ones(2), spent(2), plan_coordinates(plans[:2]))  # the same every time
-    told = spent(2) | {"communication": np.array([0.0, 0.6])}
+    different = spent(2) | {"communication": np.array([0.0, 0.6])}
     assert (
-        first_within(np.ones(2), told, plan_coordinates(plans[:2])) < tied[0]
+        first_within(np.ones(2), different, plan_coordinates(plans[:2])) < tied[0]
     )  # what they are made of differs
     assert (
         draw_near_best(np.array([1.0, 1.2]), spent(2), plan_coordinates(plans[:2])).any(axis=1).all()
@@ -290,7 +293,7 @@ def test_distance_of_plans():
     assert plan_distance(first, first) == 0
 
 
-def test_a_search_says_how_sure_it_is():
+def test_a_search_states_the_probability_of_its_best_plan():
     found = tc.search("llama-3-8b", "dgx-h100", gpus=32, gbs=128, top=5)
     first, any_of = found.within_3_percent
     assert 0 < first < any_of < 1
@@ -311,20 +314,20 @@ def test_a_search_says_how_sure_it_is():
     assert one.within_3_percent[1] > 0.9
 
 
-def test_validation_tells_intervals():
+def test_validation_states_intervals():
     report, paper = validate(RUNS), validate(RUNS, assumptions="paper")
-    rows = [one for one in report.predictions if one.skipped is None]
+    rows = [prediction for prediction in report.predictions if prediction.skipped is None]
     assert len(rows) > 1
-    assert all(one.low < one.predicted_step_seconds < one.high for one in rows)
-    assert report.coverage == sum(one.low <= one.measured_step_seconds <= one.high for one in rows) / len(
-        rows
-    )
-    assert all(one.low is None for one in paper.predictions)
+    assert all(prediction.low < prediction.predicted_step_seconds < prediction.high for prediction in rows)
+    assert report.coverage == sum(
+        prediction.low <= prediction.measured_step_seconds <= prediction.high for prediction in rows
+    ) / len(rows)
+    assert all(prediction.low is None for prediction in paper.predictions)
     assert paper.coverage is None
 
 
-def test_an_accelerator_that_is_varied_is_none_that_was_measured():
-    own, capacity, varied = (
+def test_a_varied_accelerator_counts_as_unmeasured():
+    unchanged, capacity, varied = (
         tc.estimate("llama-3-70b", system, plans, gbs=512)
         for plans in [tc.Plans(tp=4.0, pp=4.0, dp=8.0, vp=5.0, fast_tp=4.0)]
         for base in [tc.load_system("dgx-h100")]
@@ -334,16 +337,16 @@ def test_an_accelerator_that_is_varied_is_none_that_was_measured():
             base.with_figures({"accelerator.matrix_flops": np.array([989.4e12, 2e15])}),
         )
     )
-    assert capacity.interval[1] == pytest.approx(float(own.interval[1]))
+    assert capacity.interval[1] == pytest.approx(float(unchanged.interval[1]))
     assert capacity.fits_probability[0] < capacity.fits_probability[1]
     assert deviation(varied.case, KNOWN)[0] == pytest.approx(
-        math.hypot(float(deviation(own.case, KNOWN)), KNOWN.new_accelerator)
+        math.hypot(float(deviation(unchanged.case, KNOWN)), KNOWN.new_accelerator)
     )
 
 
-def test_studies_tell_intervals():
+def test_studies_state_intervals():
     pytest.importorskip("polars")
-    told = tc.study(
+    table = tc.study(
         models=["llama-3-8b"],
         systems=["dgx-h100"],
         gpus=[16],
@@ -351,9 +354,9 @@ def test_studies_tell_intervals():
         gbs=64,
         assumptions="calibrated",
     ).frame
-    assert (told["step_seconds_low"] < told["step_seconds"]).all()
-    assert (told["step_seconds_high"] > told["step_seconds"]).all()
-    assert told["fits_probability"].is_between(0.5, 1).all()
+    assert (table["step_seconds_low"] < table["step_seconds"]).all()
+    assert (table["step_seconds_high"] > table["step_seconds"]).all()
+    assert table["fits_probability"].is_between(0.5, 1).all()
     assert (
         "step_seconds_low"
         not in tc.study(

@@ -200,7 +200,7 @@ def test_a_mesh_leaves_links_unused_by_small_groups():
 
 
 @pytest.mark.parametrize("assumed", [BENCHMARK, PAPER], ids=["protocols", "paper"])
-def test_what_the_paper_assumes_is_a_line(assumed):
+def test_paper_assumptions_are_alpha_beta(assumed):
     curve = collective_curve("all-reduce", Group(64.0, (8.0, 64.0)), SYSTEMS["dgx-h100"], assumed)
     assert isinstance(curve, AlphaBeta) == (assumed is PAPER)
 
@@ -291,7 +291,7 @@ def groups(draw):
 
 
 @given(groups(), st.sampled_from(KINDS), st.floats(1.0, 1e10), st.floats(1.0, 100.0))
-def test_more_takes_longer_and_a_group_of_one_nothing(case, kind, V, factor):
+def test_time_grows_with_size_and_a_single_rank_takes_none(case, kind, V, factor):
     system, members = case
     seconds, seconds_of_more = (
         float(collective(kind, size, members, system, CALIBRATED)) for size in (V, V * factor)
@@ -378,7 +378,7 @@ def test_latency_that_hides_takes_nothing_from_the_layers(stream, expected):
     )
 
 
-def test_what_streams_is_no_more_than_all_of_it():
+def test_streaming_time_of_an_all_gather():
     """An all-gather of 1 GB over 64 nodes of 8: a 512th less than 1 GB over the slowest link, and hops
     besides."""
     curve = collective_curve("all-gather", Group(512.0, (8.0, 8.0)), SYSTEMS["dgx-h100"], CALIBRATED)

@@ -118,7 +118,7 @@ def test_memory_bandwidth(predictions):
     assert mape(rows) < 0.03
 
 
-def test_half_a_wave_more_costs_half_of_what_waits(a100):
+def test_a_partial_wave_costs_half_of_its_idle_time(a100):
     """108 multiprocessors: 108 tiles are one wave; 162 take two, of which half waits, and half of that is
     lost."""
     one_wave, half = (Gemm(128.0 * tiles, 4096.0, 128.0) for tiles in (108, 162))
@@ -168,7 +168,7 @@ def test_a_faster_accelerator_is_never_slower(figure, kernel):
     assert times == sorted(times, reverse=True)
 
 
-def test_a_launch_stands_beside_memory_traffic(a100):
+def test_launch_overhead_adds_to_memory_traffic(a100):
     """Elementwise kernels take the launch and their bytes at the achieved bandwidth, 0.85 of 2,039 GB/s."""
     work = norm("norm", 2.0, 4096.0, 8192.0).forward
     assert pass_seconds(work, a100, CALIBRATED, BF16) == pytest.approx(
@@ -189,7 +189,7 @@ def test_output_traffic_is_exposed(a100):
 
 
 def test_products_of_experts_do_not_hide_their_traffic(a100):
-    """0.9 of it stands beside the arithmetic, instead of 0.6 of operands and 0.55 of results."""
+    """0.9 of it overlaps the arithmetic, instead of 0.6 of operands and 0.55 of results."""
     single, many = (
         pass_seconds(product(1024.0, 4096.0, 4096.0, 8.0, layout), a100, ROUND, BF16)
         for layout in ("one", "grouped")
@@ -224,7 +224,7 @@ def test_a_softmax_that_is_not_fused(a100):
     [("a100-sxm-80", "fa2", "fa2"), ("a100-sxm-80", "fa3", "fa2"), ("a100-sxm-80", "cudnn", "fa2"), ("h100-sxm-80", "fa3", "fa3"),  # noqa: E501
      ("b200-180", "cudnn", "cudnn"), ("b200-180", "fa3", "fa2"), ("v100-sxm-32", "fa2", "fa1"), ("h100-sxm-80", "fa1", "fa1")],  # noqa: E501
 )  # fmt: skip
-def test_kernels_of_attention_fall_back_to_what_there_is(accelerator, kernel, known):
+def test_attention_kernels_fall_back_to_known_rates(accelerator, kernel, known):
     gpu = load_accelerator(accelerator)
     assert gpu.fused_attention(kernel, 0.1) == getattr(gpu, f"attention_{known}")
 

@@ -50,18 +50,18 @@ PARAMETERS = (
 SOME = [run for run in RUNS if run.id.split("-")[0] in ("korth", "zb", "vtrain", "nemo")][::12]
 
 
-def test_derivatives_are_those_of_one_change_at_a_time():
+def test_derivatives_match_changes_of_single_parameters():
     evidence = MeasuredRuns(RUNS[::12], PARAMETERS)
-    priors = [one.prior for one in PARAMETERS]
+    priors = [parameter.prior for parameter in PARAMETERS]
     base = evidence.predict(priors)
     _, slopes = evidence.residuals(np.zeros(len(PARAMETERS)))
-    for i, one in enumerate(PARAMETERS):
+    for i, parameter in enumerate(PARAMETERS):
         moved = evidence.predict([value * (1.001 if i == j else 1) for j, value in enumerate(priors)])
-        expected = np.nan_to_num(np.log(moved / base) / np.log(1.001) * one.sigma)
+        expected = np.nan_to_num(np.log(moved / base) / np.log(1.001) * parameter.sigma)
         assert slopes[:, i] == pytest.approx(expected, abs=1e-9)
 
 
-def test_nearly_equal_assumptions_are_one_evaluation():
+def test_nearly_equal_assumptions_share_an_evaluation():
     """Formulas ask of a column whether any of its numbers is not 0."""
     assert nonzero(np.array([[0.5], [0.0]]))
     assert not nonzero(np.zeros((2, 1)))
@@ -87,14 +87,14 @@ def test_planted_values_are_found_within_their_intervals():
         replace(run, step_seconds=float(t * np.exp(e))) for run, t, e in zip(SOME, truth, noise, strict=True)
     ]
     done = fit(PARAMETERS, seen)
-    for one, constant in zip(planted, done.constants, strict=True):
-        assert not constant.determined or constant.low <= one <= constant.high
-        assert not constant.determined or constant.value == pytest.approx(one, rel=0.15)
+    for value, constant in zip(planted, done.constants, strict=True):
+        assert not constant.determined or constant.low <= value <= constant.high
+        assert not constant.determined or constant.value == pytest.approx(value, rel=0.15)
     assert done.solution.determined.tolist()[:2] == [True, True]
     assert np.abs(done.solution.residuals).mean() < 0.025 < np.abs(done.before).mean()
 
 
-def test_what_no_run_touches_is_not_determined_and_keeps_its_prior():
+def test_parameters_without_runs_are_undetermined_and_keep_their_prior():
     done = fit(PARAMETERS, SOME[::8])
     assert not done.solution.determined[-1]
     assert done.constants[-1].value == pytest.approx(0.8)
@@ -112,11 +112,13 @@ def test_groups_left_out_are_predicted_without_them():
     sources = [run.id.split("-")[0] for run in slow]
     held_out = done.left_out(sources)
     for source in ("korth", "zb"):  # a true refit without the source says the same
-        again = fit(PARAMETERS[:1], [run for run, one in zip(slow, sources, strict=True) if one != source])
-        own = [i for i, one in enumerate(sources) if one == source]
-        values = [constant.value for constant in again.constants]
-        expected = MeasuredRuns(slow, PARAMETERS[:1]).predict(values)[own] / done.measured.measured[own]
-        assert held_out[own] == pytest.approx(np.log(expected), abs=0.01, nan_ok=True)
+        refitted = fit(
+            PARAMETERS[:1], [run for run, name in zip(slow, sources, strict=True) if name != source]
+        )
+        rows = [i for i, name in enumerate(sources) if name == source]
+        values = [constant.value for constant in refitted.constants]
+        expected = MeasuredRuns(slow, PARAMETERS[:1]).predict(values)[rows] / done.measured.measured[rows]
+        assert held_out[rows] == pytest.approx(np.log(expected), abs=0.01, nan_ok=True)
 
 
 @settings(max_examples=30, deadline=None)
@@ -129,10 +131,10 @@ def test_a_plane_is_solved(
     y0 = -slopes @ np.array(truth)
     data = Data(np.full(40, 1.0), np.full(40, 1000.0), list(range(40)))  # so wide that soft l1 is a square
     bounds = (np.full(3, -9.0), np.full(3, 9.0))
-    found = solve(lambda theta: (y0 + slopes @ theta, slopes), data, np.zeros(3), bounds)
+    solution = solve(lambda theta: (y0 + slopes @ theta, slopes), data, np.zeros(3), bounds)
     exact = np.linalg.solve(slopes.T @ slopes / 1e6 + np.eye(3), -slopes.T @ y0 / 1e6)
-    assert found.theta == pytest.approx(exact, abs=1e-6)
-    assert not found.determined.any()
+    assert solution.theta == pytest.approx(exact, abs=1e-6)
+    assert not solution.determined.any()
 
 
 def test_a_value_of_a_stack_holds_for_those_based_on_it_unless_they_say_otherwise():
@@ -143,10 +145,10 @@ def test_a_value_of_a_stack_holds_for_those_based_on_it_unless_they_say_otherwis
     assert touching_stack((parent,), "calibrated") == (0,)  # stands for it
     assert touching_stack((parent,), "composer-fsdp-2023") == ()
     assert touching_stack((parent, everywhere), "composer-fsdp-2023") == (1,)
-    own = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2024",), prior=0.5, sigma=0.1)
-    assert touching_stack((parent, own), "megatron-core-2024") == (1,)
+    child = Parameter(path="stack.overlap.tp_exposed", of=("megatron-core-2024",), prior=0.5, sigma=0.1)
+    assert touching_stack((parent, child), "megatron-core-2024") == (1,)
     assert (
-        Setting((parent, own), (0.9, 0.5))
+        Setting((parent, child), (0.9, 0.5))
         .assumed("megatron-core-2024", tc.load_system("dgx-h100"))
         .overlap.tp_exposed
         == 0.5
@@ -215,8 +217,8 @@ def test_fitted_values_go_into_the_catalogue(tmp_path):
         written[1].read_text().splitlines(),
     )
     assert sum(a != b for a, b in zip(before, after, strict=True)) == 1
-    found = next(one for one in figures(written[1]) if one.path == "network.1.latency")
-    assert (found.value, found.low, found.high, found.basis) == (4.2e-6, 4e-6, 5e-6, "fitted")
+    latency = next(figure for figure in figures(written[1]) if figure.path == "network.1.latency")
+    assert (latency.value, latency.low, latency.high, latency.basis) == (4.2e-6, 4e-6, 5e-6, "fitted")
 
 
 def test_an_interval_holds_its_value():
@@ -251,11 +253,11 @@ def own_runs(tmp_path, n, slower):
 
 
 def test_three_runs_help(tmp_path):
-    found = calibrate("dgx-h100", runs=[own_runs(tmp_path, 3, 1.15)])
-    assert found.errors["before"] == pytest.approx(1 - 1 / 1.15, abs=1e-6)
-    assert found.errors["after"] < 0.5 * found.errors["before"]
-    assert found.errors["held out"] is None
-    assert "network.2.latency" in {one.path for one in found.undetermined}
+    result = calibrate("dgx-h100", runs=[own_runs(tmp_path, 3, 1.15)])
+    assert result.errors["before"] == pytest.approx(1 - 1 / 1.15, abs=1e-6)
+    assert result.errors["after"] < 0.5 * result.errors["before"]
+    assert result.errors["held out"] is None
+    assert "network.2.latency" in {constant.path for constant in result.undetermined}
 
 
 def test_a_calibrated_system_is_a_system_file(tmp_path, capsys):
@@ -269,15 +271,17 @@ def test_a_calibrated_system_is_a_system_file(tmp_path, capsys):
         str(MINE / "gemm.csv"),
     ]
     main(["calibrate", "--system", "dgx-h100", *given, "--output", str(out), "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert (told["runs"], told["collectives"]) == (7, 18)
-    assert told["errors"]["after"] < told["errors"]["held out"] < told["errors"]["before"]
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["runs"], printed["collectives"]) == (7, 18)
+    assert printed["errors"]["after"] < printed["errors"]["held out"] < printed["errors"]["before"]
     mine = tc.load_system(out)
-    share = next(one for one in told["constants"] if one["path"] == "accelerator.matrix_sustained")
+    share = next(
+        constant for constant in printed["constants"] if constant["path"] == "accelerator.matrix_sustained"
+    )
     assert mine.accelerator.matrix_sustained == pytest.approx(share["value"], rel=1e-3)
     assert share["low"] < share["value"] < share["high"]
-    again = calibrate(out, runs=[MINE / "runs.csv"])  # its figures and intervals are what is believed now
-    assert again.errors["before"] == pytest.approx(told["errors"]["after"], abs=0.005)
+    second = calibrate(out, runs=[MINE / "runs.csv"])  # its figures and intervals are what is believed now
+    assert second.errors["before"] == pytest.approx(printed["errors"]["after"], abs=0.005)
 
 
 def test_software_found_on_a_system_holds_for_its_stack_only(tmp_path):
@@ -323,7 +327,7 @@ def test_a_calibration_never_overwrites_and_says_what_is_wrong(tmp_path, capsys)
     assert not (tmp_path / "b.yaml").exists()
 
 
-def test_everything_wrong_with_what_is_given_is_told_at_once(tmp_path, capsys):
+def test_all_problems_of_given_values_are_reported_at_once(tmp_path, capsys):
     files = {
         "empty.csv": "",
         "short.csv": "id,source,layers,hidden,heads\nx,y,1,2,3\n",
@@ -399,17 +403,20 @@ def unsaid(tmp_path):
     return ["--nccl", str(tmp_path / "out.txt"), "--gemm", str(tmp_path / "products.csv")]
 
 
-def test_what_is_given_reaches_collectives_and_products(tmp_path, capsys, unsaid):
+def test_given_values_reach_collectives_and_products(tmp_path, capsys, unsaid):
     given = ["--given", "op=allreduce", "nodes=2", "gpus_per_node=8", "dtype=bf16", "recompute=full"]
     files = [*unsaid, "--runs", str(MINE / "runs.csv")]
     main(
         ["calibrate", "--system", "dgx-h100", *files, *given, "--output", str(tmp_path / "my.yaml"), "--json"]
     )
-    told = json.loads(capsys.readouterr().out)
-    assert [told[name] for name in ("runs", "collectives", "products")] == [7, 3, 2]
+    printed = json.loads(capsys.readouterr().out)
+    assert [printed[name] for name in ("runs", "collectives", "products")] == [7, 3, 2]
     where = {"op": "allreduce", "nodes": 2, "gpus_per_node": 8}
     measured = calibrate("dgx-h100", nccl=[tmp_path / "out.txt"], **where).measured
-    assert [(one.op, one.nodes, one.ranks, one.size_bytes, one.time_us) for one in measured.collectives] == [
+    assert [
+        (collective.op, collective.nodes, collective.ranks, collective.size_bytes, collective.time_us)
+        for collective in measured.collectives
+    ] == [
         ("allreduce", 2, 16, 8388608, 211.4),
         ("allreduce", 2, 16, 33554432, 402.7),
         ("allreduce", 2, 16, 134217728, 1021.8),
@@ -417,11 +424,14 @@ def test_what_is_given_reaches_collectives_and_products(tmp_path, capsys, unsaid
     table = tmp_path / "table.csv"  # which says it all but for one cell
     table.write_text("op,nodes,gpus_per_node,size_bytes,time_us\nallgather,,8,8388608,211\n")
     both = calibrate("dgx-h100", nccl=[tmp_path / "out.txt", table], **where).measured.collectives
-    assert [(one.op, one.nodes) for one in both][2:] == [("allreduce", 2), ("allgather", 2)]
+    assert [(collective.op, collective.nodes) for collective in both][2:] == [
+        ("allreduce", 2),
+        ("allgather", 2),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("given", "told", "not_told"),
+    ("given", "expected", "unexpected"),
     [
         (["nodes=2", "dtype=bf16"], ["give op=", "give gpus_per_node="], ["give nodes=", "dtype"]),
         (
@@ -443,7 +453,9 @@ def test_what_is_given_reaches_collectives_and_products(tmp_path, capsys, unsaid
         (["dtype=bf16", "dtype=fp8"], ["dtype: given 2 times; give one"], ["give dtype"]),
     ],
 )
-def test_what_is_given_is_never_asked_for(tmp_path, capsys, unsaid, given, told, not_told):
+def test_messages_do_not_request_values_that_were_given(
+    tmp_path, capsys, unsaid, given, expected, unexpected
+):
     with pytest.raises(SystemExit) as stop:
         main(
             [
@@ -459,8 +471,8 @@ def test_what_is_given_is_never_asked_for(tmp_path, capsys, unsaid, given, told,
         )
     said = capsys.readouterr().err
     assert stop.value.code == 2
-    assert [one for one in told if one not in said] == []
-    assert [one for one in not_told if one in said] == []
+    assert [text for text in expected if text not in said] == []
+    assert [text for text in unexpected if text in said] == []
 
 
 def test_few_data_and_data_of_other_machines(tmp_path, capsys):

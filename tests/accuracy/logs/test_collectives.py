@@ -12,10 +12,10 @@ from traincast.accuracy.logs.nccl_tests import operation
 
 
 def test_nccl_example():
-    found = read(CLUSTER / "all_reduce.txt")
-    assert isinstance(found, CollectiveRows)
-    assert len(found.rows) == 18
-    first, last = found.rows[0], found.rows[-1]
+    reading = read(CLUSTER / "all_reduce.txt")
+    assert isinstance(reading, CollectiveRows)
+    assert len(reading.rows) == 18
+    first, last = reading.rows[0], reading.rows[-1]
     assert (first.op, first.nodes, first.gpus_per_node, first.ranks, first.size_bytes) == (
         "allreduce",
         2,
@@ -42,12 +42,12 @@ LINE = (
 
 
 def of_nccl(folder, text, name="out.txt", **kw):
-    found = read(written(folder, name, text), **kw)
-    assert isinstance(found, CollectiveRows)
-    return found
+    reading = read(written(folder, name, text), **kw)
+    assert isinstance(reading, CollectiveRows)
+    return reading
 
 
-def test_the_operation_comes_from_the_output_the_name_or_what_is_given(tmp_path):
+def test_the_operation_comes_from_the_output_the_file_name_or_a_given_value(tmp_path):
     assert of_nccl(tmp_path, RANKS + HEADER + LINE, "2x4-reduce_scatter.txt").rows[0].op == "reducescatter"
     assert (
         of_nccl(tmp_path, "# Collective test starting: alltoall_perf\n" + RANKS + HEADER + LINE).rows[0].op
@@ -74,17 +74,17 @@ def test_names_of_operations(name, op):
 
 
 def test_where_it_ran(tmp_path):
-    one = of_nccl(tmp_path, RANKS + HEADER + LINE, "all_reduce.txt").rows[0]
-    assert (one.nodes, one.gpus_per_node, one.ranks, one.time_us, one.gpu) == (
+    row = of_nccl(tmp_path, RANKS + HEADER + LINE, "all_reduce.txt").rows[0]
+    assert (row.nodes, row.gpus_per_node, row.ranks, row.time_us, row.gpu) == (
         2,
         4,
         8,
         88.1,
         "NVIDIA A100-SXM4-40GB",
     )
-    with pytest.raises(tc.InputError) as told:
+    with pytest.raises(tc.InputError) as error:
         of_nccl(tmp_path, HEADER + LINE)
-    assert [problem.split(":")[0] for problem in told.value.problems] == ["op", "nodes", "gpus_per_node"]
+    assert [problem.split(":")[0] for problem in error.value.problems] == ["op", "nodes", "gpus_per_node"]
     assert of_nccl(tmp_path, HEADER + LINE, op="allreduce", nodes=4, gpus_per_node=8).rows[0].ranks == 32
 
 
@@ -93,27 +93,27 @@ def test_groups_side_by_side(tmp_path):
     split = "".join(
         line.replace("Group  0", f"Group  {at % 4}") + "\n" for at, line in enumerate(RANKS.splitlines())
     )
-    one = of_nccl(tmp_path, split + HEADER + LINE, "all_reduce.txt").rows[0]
-    assert (one.nodes, one.gpus_per_node, one.ranks) == (2, 1, 2)
+    row = of_nccl(tmp_path, split + HEADER + LINE, "all_reduce.txt").rows[0]
+    assert (row.nodes, row.gpus_per_node, row.ranks) == (2, 1, 2)
 
 
-def test_what_is_left_out_of_a_table(tmp_path):
+def test_left_out_rows_of_a_table_have_reasons(tmp_path):
     wrong = LINE.replace("20.83      0", "20.83      7")
     nothing = LINE.replace("1048576", "      0", 1)
     torn = "[1,0]<stdout>:" + LINE.rstrip() + "\n"
-    found = of_nccl(
+    reading = of_nccl(
         tmp_path, RANKS + HEADER + LINE + wrong + nothing + torn + LINE[:60] + "\n", "all_reduce.txt"
     )
-    assert len(found.rows) == 2
-    assert found.left_out == ("line 11: wrong results", "line 12: of no byte", "line 14: cut off")
+    assert len(reading.rows) == 2
+    assert reading.left_out == ("line 11: wrong results", "line 12: of no byte", "line 14: cut off")
 
 
 def test_tables_without_a_root_or_with_more_columns(tmp_path):
     old = HEADER.replace("    root ", " ").replace("#wrong", " error")
-    found = of_nccl(
+    reading = of_nccl(
         tmp_path, RANKS + old + LINE.replace("      -1 ", " ").replace("      0", "  4e-07"), "all_reduce.txt"
     )
-    assert (found.rows[0].time_us, found.left_out) == (88.1, ())
+    assert (reading.rows[0].time_us, reading.left_out) == (88.1, ())
     host = HEADER.replace(" time ", " cputime ")
     with pytest.raises(tc.InputError, match="time of the host"):
         of_nccl(tmp_path, RANKS + host + LINE, "all_reduce.txt")
@@ -121,12 +121,12 @@ def test_tables_without_a_root_or_with_more_columns(tmp_path):
 
 def test_ranks_that_nodes_share_unevenly(tmp_path):
     uneven = "".join(line + "\n" for line in RANKS.splitlines()[:-1])
-    one = of_nccl(tmp_path, uneven + HEADER + LINE, "all_reduce.txt").rows[0]
-    assert (one.nodes, one.gpus_per_node, one.ranks) == (2, 4, 7)
-    one = of_nccl(tmp_path, RANKS + HEADER + LINE, "all_reduce.txt", nodes=4).rows[
+    row = of_nccl(tmp_path, uneven + HEADER + LINE, "all_reduce.txt").rows[0]
+    assert (row.nodes, row.gpus_per_node, row.ranks) == (2, 4, 7)
+    row = of_nccl(tmp_path, RANKS + HEADER + LINE, "all_reduce.txt", nodes=4).rows[
         0
     ]  # containers that share a host's name
-    assert (one.nodes, one.gpus_per_node, one.ranks) == (4, 2, 8)
+    assert (row.nodes, row.gpus_per_node, row.ranks) == (4, 2, 8)
 
 
 def test_several_tests_in_one_file(tmp_path):
@@ -141,7 +141,7 @@ def test_several_tests_in_one_file(tmp_path):
         + HEADER
         + LINE
     )
-    assert [(one.op, one.ranks) for one in of_nccl(tmp_path, text).rows] == [
+    assert [(row.op, row.ranks) for row in of_nccl(tmp_path, text).rows] == [
         ("allreduce", 8),
         ("allgather", 8),
     ]
@@ -163,17 +163,19 @@ def nccl_json(**changed):
         "out_of_place": {"time": 30.5, "alg_bw": 0.03, "bus_bw": 0.06, "nwrong": 0.0},
         "in_place": {"time": 29.5, "alg_bw": 0.03, "bus_bw": 0.06, "nwrong": None},
     }  # fmt: skip
-    told = {
+    document = {
         "version": 2,
         "args": ["/opt/nccl-tests/build/all_reduce_perf", "-b", "1K"],
         "nccl_version": 22805,
     }
-    return told | {"config": {"nthreads": 1, "ngpus": 1, "devices": devices}, "results": [result]} | changed
+    return (
+        document | {"config": {"nthreads": 1, "ngpus": 1, "devices": devices}, "results": [result]} | changed
+    )
 
 
 def test_json_of_nccl_tests(tmp_path):
-    one = of_nccl(tmp_path, json.dumps(nccl_json())).rows[0]
-    assert (one.op, one.nodes, one.gpus_per_node, one.ranks, one.size_bytes, one.time_us) == (
+    row = of_nccl(tmp_path, json.dumps(nccl_json())).rows[0]
+    assert (row.op, row.nodes, row.gpus_per_node, row.ranks, row.size_bytes, row.time_us) == (
         "allreduce",
         2,
         8,
@@ -187,9 +189,9 @@ def test_json_of_nccl_tests(tmp_path):
     )  # one process of eight GPUs lists the first of them
     base = nccl_json()["results"][0]
     some = [base | {"out_of_place": None}, base | {"in_place": {"nwrong": 3}}, 7, base | {"size": 0}]
-    found = of_nccl(tmp_path, json.dumps(nccl_json(results=some)))
-    assert [one.time_us for one in found.rows] == [29.5]
-    assert found.left_out == ("result 2: wrong results", "result 3: no mapping", "result 4: of no byte")
+    reading = of_nccl(tmp_path, json.dumps(nccl_json(results=some)))
+    assert [row.time_us for row in reading.rows] == [29.5]
+    assert reading.left_out == ("result 2: wrong results", "result 3: no mapping", "result 4: of no byte")
 
 
 @pytest.mark.parametrize(
@@ -211,9 +213,9 @@ def test_a_table_of_collectives(tmp_path):
         "mine.csv",
         "op,nodes,gpus_per_node,ranks,size_bytes,time_us\nallreduce,2.0,8.0,16.0,1024.0,30.5\nallreduce,,8,16,1,1\n",
     )
-    found = read(path)
-    assert (found.rows[0].op, found.rows[0].ranks, found.rows[0].time_us) == ("allreduce", 16, 30.5)
-    assert len(found.left_out) == 1
+    reading = read(path)
+    assert (reading.rows[0].op, reading.rows[0].ranks, reading.rows[0].time_us) == ("allreduce", 16, 30.5)
+    assert len(reading.left_out) == 1
 
 
 def test_collectives_out_of_their_bandwidth(tmp_path):
@@ -227,8 +229,8 @@ def test_collectives_out_of_their_bandwidth(tmp_path):
         "p2p,2,1,1e9,,100",
         "allreduce,2,8,1e9,0,",
     ]
-    found = read(written(tmp_path, "mine.csv", header + "\n".join(lines_here)))
-    assert [one.time_us for one in found.rows] == pytest.approx([1e4, 1e4, 1e4])
-    assert [one.split(":")[0] for one in found.left_out] == ["line 5", "line 6"]
+    reading = read(written(tmp_path, "mine.csv", header + "\n".join(lines_here)))
+    assert [row.time_us for row in reading.rows] == pytest.approx([1e4, 1e4, 1e4])
+    assert [reason.split(":")[0] for reason in reading.left_out] == ["line 5", "line 6"]
     with pytest.raises(tc.InputError, match="tp: not used"):
         read(tmp_path / "mine.csv", tp=8)

@@ -18,21 +18,21 @@ GIVEN = {
 
 
 def test_deepspeed_example():
-    found = row(CLUSTER / "deepspeed.log", **GIVEN)
+    cells = row(CLUSTER / "deepspeed.log", **GIVEN)
     expected = {
         "stack": "deepspeed-2025", "model": "llama-3-8b", "hidden": "4096", "gpus": "16", "dp": "16",
         "tp": "1", "pp": "1", "zero": "3", "mbs": "2", "gbs": "128", "seq": "4096", "precision": "bf16",
         "recompute": "full", "memory_gb_published": "57.92", "memory_kind": "allocated",
     }  # fmt: skip
-    assert {name: found[name] for name in expected} == expected
+    assert {name: cells[name] for name in expected} == expected
     rates = [
         float(line.split("CurrSamplesPerSec=")[1].split(",")[0])
         for line in example("deepspeed.log").splitlines()
         if "Curr" in line
     ]
-    assert min(rates[3:]) <= 128 / float(found["step_seconds"]) <= max(rates[3:])
+    assert min(rates[3:]) <= 128 / float(cells["step_seconds"]) <= max(rates[3:])
     same = row(CLUSTER / "deepspeed.log", config=CLUSTER / "ds_config.json", **GIVEN)
-    assert same == found
+    assert same == cells
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_deepspeed_example():
 def test_other_lines_of_deepspeed(tmp_path, line, seconds):
     text = "".join(line.format(i=10 * i) + "\n" for i in range(1, 9))
     config = CLUSTER / "ds_config.json"
-    found = row(written(tmp_path, "ds.log", text), config=config, gpus=16, gbs=128, pp=1, **GIVEN)
-    assert (found["step_seconds"], found["zero"], found["mbs"], found["precision"]) == (
+    cells = row(written(tmp_path, "ds.log", text), config=config, gpus=16, gbs=128, pp=1, **GIVEN)
+    assert (cells["step_seconds"], cells["zero"], cells["mbs"], cells["precision"]) == (
         seconds,
         "3",
         "2",
@@ -97,9 +97,9 @@ def test_precision_of_deepspeed(tmp_path, config, listed, precision):
 
 
 def test_deepspeed_does_not_know_the_model(tmp_path):
-    with pytest.raises(tc.InputError) as told:
+    with pytest.raises(tc.InputError) as error:
         read(CLUSTER / "deepspeed.log")
-    assert [problem.split(":")[0] for problem in told.value.problems] == [
+    assert [problem.split(":")[0] for problem in error.value.problems] == [
         "layers",
         "hidden",
         "heads",

@@ -12,7 +12,7 @@ from traincast.accuracy.runs import run
 def test_megatron_example():
     """Arguments read off the file by eye; the median of 17 iterations by the reader's own rule,
     counted here."""
-    found = row(CLUSTER / "megatron.log", gpu="h100-sxm-80")
+    cells = row(CLUSTER / "megatron.log", gpu="h100-sxm-80")
     expected = {
         "stack": "Megatron-Core", "layers": "80", "hidden": "8192", "ffn": "28672", "heads": "64",
         "kv_heads": "8", "vocab": "129024", "seq": "8192", "mlp": "swiglu", "gpus": "256", "tp": "8",
@@ -21,15 +21,15 @@ def test_megatron_example():
         "flash_attention": "True", "experts": "", "mla": "False", "memory_gb_published": "62.5",
         "memory_kind": "allocated",
     }  # fmt: skip
-    assert {name: found[name] for name in expected} == expected
+    assert {name: cells[name] for name in expected} == expected
     text = example("megatron.log")
     times = sorted(
         float(line.split("(ms): ")[1].split()[0]) for line in text.splitlines() if "elapsed" in line
     )[:-2]
-    assert float(found["step_seconds"]) == pytest.approx(times[len(times) // 2] / 1000, rel=0.005)
-    assert found["steps_measured"] == "17"
-    assert 0 < float(found["step_spread"]) < 0.02
-    assert "3 of 20 iterations: warm-up" in found["notes"]
+    assert float(cells["step_seconds"]) == pytest.approx(times[len(times) // 2] / 1000, rel=0.005)
+    assert cells["steps_measured"] == "17"
+    assert 0 < float(cells["step_spread"]) < 0.02
+    assert "3 of 20 iterations: warm-up" in cells["notes"]
 
 
 ARGUMENTS = {
@@ -63,8 +63,8 @@ def of_megatron(folder, text, **kw):
 
 
 def test_warm_up_is_skipped_and_the_median_taken(tmp_path):
-    found = of_megatron(tmp_path, megatron())
-    assert (found["step_seconds"], found["steps_measured"]) == ("2", "4")
+    cells = of_megatron(tmp_path, megatron())
+    assert (cells["step_seconds"], cells["steps_measured"]) == ("2", "4")
     assert of_megatron(tmp_path, megatron(), warm_up=0)["step_seconds"] == "2.2"
     short = of_megatron(tmp_path, megatron(times=(9,)))
     assert (short["step_seconds"], short["step_spread"], short["steps_measured"]) == ("9", "0", "1")
@@ -114,15 +114,15 @@ def test_query_groups_count_only_where_attention_is_grouped(tmp_path):
     ],
 )  # fmt: skip
 def test_arguments_of_megatron(tmp_path, changed, expected):
-    found = of_megatron(tmp_path, megatron(**changed))
-    assert {name: found[name] for name in expected} == expected
+    cells = of_megatron(tmp_path, megatron(**changed))
+    assert {name: cells[name] for name in expected} == expected
 
 
 def test_the_last_run_of_a_log_counts(tmp_path):
     text = megatron(times=(8,) * 9) + megatron(times=(3,) * 9, tensor_model_parallel_size=4)
-    found = of_megatron(tmp_path, text)
-    assert (found["step_seconds"], found["tp"]) == ("3", "4")
-    assert "1 earlier run in the same file" in found["notes"]
+    cells = of_megatron(tmp_path, text)
+    assert (cells["step_seconds"], cells["tp"]) == ("3", "4")
+    assert "1 earlier run in the same file" in cells["notes"]
     crashed = of_megatron(tmp_path, text + megatron(times=(), tensor_model_parallel_size=8))
     assert (crashed["step_seconds"], crashed["tp"]) == ("3", "4")
     assert "a later run without a finished iteration" in crashed["notes"]
@@ -139,9 +139,11 @@ def test_ranks_between_each_other(tmp_path):
     theirs = megatron(prefix="[default7]:", num_layers=99).splitlines()
     head = [line for line in mine if "elapsed" not in line]
     noise = ["[default3]:NCCL INFO  num_layers: 7", "Traceback is no word of ours"]
-    text = [line for one in head for line in (one, *noise)] + [line for line in theirs if "elapsed" in line]
-    found = of_megatron(tmp_path, "\n".join(text) + "\n")
-    assert (found["layers"], found["step_seconds"]) == ("24", "2")
+    text = [line for setting in head for line in (setting, *noise)] + [
+        line for line in theirs if "elapsed" in line
+    ]
+    cells = of_megatron(tmp_path, "\n".join(text) + "\n")
+    assert (cells["layers"], cells["step_seconds"]) == ("24", "2")
 
 
 def test_a_batch_that_ramps_up(tmp_path):
@@ -152,9 +154,9 @@ def test_a_batch_that_ramps_up(tmp_path):
         + ramp
         + [line for line in late if "elapsed" in line][5:]
     )
-    found = of_megatron(tmp_path, "\n".join(text) + "\n", gbs=64)
-    assert (found["step_seconds"], found["steps_measured"]) == ("2", "3")
-    assert "5 iterations of another global batch than 64" in found["notes"]
+    cells = of_megatron(tmp_path, "\n".join(text) + "\n", gbs=64)
+    assert (cells["step_seconds"], cells["steps_measured"]) == ("2", "3")
+    assert "5 iterations of another global batch than 64" in cells["notes"]
 
 
 @pytest.mark.parametrize("change", [lambda text: text.replace("\n", "\r\n"), lambda text: "\ufeff" + text])
@@ -175,20 +177,20 @@ def test_a_number_that_is_cut_off_does_not_count(tmp_path):
     assert of_megatron(tmp_path, cut)["steps_measured"] == "3"
 
 
-def test_all_that_is_missing_is_told_at_once(tmp_path):
+def test_all_missing_settings_are_reported_at_once(tmp_path):
     bare = "".join(line + "\n" for line in megatron().splitlines() if "elapsed" in line)
-    with pytest.raises(tc.InputError) as told:
+    with pytest.raises(tc.InputError) as error:
         read(written(tmp_path, "run.log", bare))
-    assert [problem.split(":")[0] for problem in told.value.problems] == [
+    assert [problem.split(":")[0] for problem in error.value.problems] == [
         "layers", "hidden", "heads", "mlp", "seq", "gpu", "gpus", "precision", "tp", "pp", "mbs", "zero",
         "recompute",
     ]  # fmt: skip
-    assert "a100-sxm-80" in str(told.value)
+    assert "a100-sxm-80" in str(error.value)
     with pytest.raises(tc.InputError, match="gups: no column of a run; did you mean gpus"):
         read(written(tmp_path, "run.log", bare), gups=8)
 
 
-def test_what_is_given_goes_before_what_the_log_says(tmp_path):
+def test_given_values_take_precedence_over_the_log(tmp_path):
     assert of_megatron(tmp_path, megatron(), gpus=32)["dp"] == "8"
 
 
@@ -231,16 +233,16 @@ STEPS = "".join(
 
 @pytest.mark.parametrize(("progress", "stack"), [(LINES, "NeMo"), (BAR, "NeMo"), (STEPS, "Megatron-Bridge")])
 def test_nemo_and_bridge(tmp_path, progress, stack):
-    found = row(written(tmp_path, "nemo.log", NEMO + progress), gpu="h100-sxm-80", gpus=16)
+    cells = row(written(tmp_path, "nemo.log", NEMO + progress), gpu="h100-sxm-80", gpus=16)
     expected = {
         "stack": stack, "layers": "32", "kv_heads": "8", "mlp": "swiglu", "vocab": "128256", "tp": "2",
         "dp": "8", "zero": "1", "recompute": "none", "gbs": "128", "mbs": "1", "precision": "bf16",
         "step_seconds": "14.6", "steps_measured": "3",
     }  # fmt: skip
-    assert {name: found[name] for name in expected} == expected
+    assert {name: cells[name] for name in expected} == expected
 
 
-def test_what_bridge_dumps_and_says_of_memory(tmp_path):
+def test_configuration_dump_and_memory_report_of_bridge(tmp_path):
     """Lists and functions stand below their names; memory is in 10^9 bytes: 64.42 of them are 60.0 GiB."""
     dump = NEMO.replace(
         "  recompute_granularity: null",
@@ -254,22 +256,22 @@ def test_what_bridge_dumps_and_says_of_memory(tmp_path):
         "[Rank 0] (after 2 iterations) memory (GB) | mem-allocated-gigabytes: 40.1 "
         "| mem-max-allocated-gigabytes: 64.42\n"
     )
-    found = row(written(tmp_path, "bridge.log", dump + memory + STEPS), gpu="h100-sxm-80", gpus=16)
-    assert (found["recompute_detail"], found["mlp"], found["seq"]) == (
+    cells = row(written(tmp_path, "bridge.log", dump + memory + STEPS), gpu="h100-sxm-80", gpus=16)
+    assert (cells["recompute_detail"], cells["mlp"], cells["seq"]) == (
         "selective:layernorm+moe_act",
         "geglu",
         "8192",
     )
-    assert float(found["memory_gb_published"]) == pytest.approx(60.0, abs=0.01)
+    assert float(cells["memory_gb_published"]) == pytest.approx(60.0, abs=0.01)
 
 
-def test_a_configuration_beside_the_log(tmp_path):
+def test_a_separate_configuration_file(tmp_path):
     config = written(tmp_path, "config.yaml", NEMO[NEMO.index("model:") :])
     apart = row(written(tmp_path, "nemo.log", LINES), config=config, gpu="h100-sxm-80", gpus=16)
     assert apart == row(written(tmp_path, "nemo.log", NEMO + LINES), gpu="h100-sxm-80", gpus=16)
 
 
-def test_what_is_computed_again_of_some_layers_only(tmp_path):
+def test_recomputation_of_some_layers_only(tmp_path):
     some = megatron(recompute_method="block", recompute_num_layers=4)
     with pytest.raises(
         tc.InputError,

@@ -8,17 +8,17 @@ from traincast.accuracy.logs import GemmRows, read
 
 
 def test_gemm_example():
-    found = read(CLUSTER / "gemm.csv")
-    assert isinstance(found, GemmRows)
-    assert len(found.rows) == 18
-    one = found.rows[8]
-    assert (one.m, one.n, one.k, one.batch, one.dtype, one.time_us) == (512, 4096, 14336, 8, "bf16", 722.0)
+    reading = read(CLUSTER / "gemm.csv")
+    assert isinstance(reading, GemmRows)
+    assert len(reading.rows) == 18
+    row = reading.rows[8]
+    assert (row.m, row.n, row.k, row.batch, row.dtype, row.time_us) == (512, 4096, 14336, 8, "bf16", 722.0)
 
 
 def of_gemm(folder, text, **kw):
-    found = read(written(folder, "gemm.csv", text), **kw)
-    assert isinstance(found, GemmRows)
-    return found
+    reading = read(written(folder, "gemm.csv", text), **kw)
+    assert isinstance(reading, GemmRows)
+    return reading
 
 
 @pytest.mark.parametrize(
@@ -36,27 +36,30 @@ def of_gemm(folder, text, **kw):
 )
 def test_headers_of_products(tmp_path, text):
     """2 × 1024 × 2048 × 4096 operations in 100 µs are 171.8 TFLOP/s."""
-    (one,) = of_gemm(tmp_path, text).rows
-    assert (one.m, one.n, one.k, one.batch, one.dtype) == (1024, 2048, 4096, 1, "bf16")
-    assert one.time_us == pytest.approx(100)
+    (row,) = of_gemm(tmp_path, text).rows
+    assert (row.m, row.n, row.k, row.batch, row.dtype) == (1024, 2048, 4096, 1, "bf16")
+    assert row.time_us == pytest.approx(100)
 
 
-def test_what_is_left_out_of_products(tmp_path):
+def test_left_out_rows_of_products_have_reasons(tmp_path):
     text = "m,n,k,dtype,time_us\n8,8,8,bf16,1\n8,8,x,bf16,1\n8,8,8,int4,1\n8,8,8,bf16,\n"
     text += "8192,8192,8192,bf16,1.1\n\n"
-    found = of_gemm(tmp_path, text)
-    assert len(found.rows) == 1
-    assert [one.split(":")[0] for one in found.left_out] == ["line 3", "line 4", "line 5", "line 6"]
-    assert "another unit?" in found.left_out[3]
+    reading = of_gemm(tmp_path, text)
+    assert len(reading.rows) == 1
+    assert [reason.split(":")[0] for reason in reading.left_out] == ["line 3", "line 4", "line 5", "line 6"]
+    assert "another unit?" in reading.left_out[3]
 
 
-def test_what_is_no_product(tmp_path):
-    found = of_gemm(tmp_path, "kind,m,n,k,dtype,us\ngemm fwd,8,8,8,bf16,1\nattention fwd,8,8,8,bf16,1\n")
-    assert (len(found.rows), found.left_out) == (1, ("line 3: kind = 'attention fwd' is no matrix product",))
+def test_other_kinds_than_products_are_left_out(tmp_path):
+    reading = of_gemm(tmp_path, "kind,m,n,k,dtype,us\ngemm fwd,8,8,8,bf16,1\nattention fwd,8,8,8,bf16,1\n")
+    assert (len(reading.rows), reading.left_out) == (
+        1,
+        ("line 3: kind = 'attention fwd' is no matrix product",),
+    )
 
 
 def test_products_without_a_type_or_time(tmp_path):
     assert of_gemm(tmp_path, "m,n,k,us\n8,8,8,1\n", dtype="fp8").rows[0].dtype == "fp8"
-    with pytest.raises(tc.InputError) as told:
+    with pytest.raises(tc.InputError) as error:
         of_gemm(tmp_path, "m,n,k\n8,8,8\n")
-    assert [problem.split(":")[0] for problem in told.value.problems] == ["time", "dtype"]
+    assert [problem.split(":")[0] for problem in error.value.problems] == ["time", "dtype"]

@@ -28,12 +28,12 @@ GIVEN = {  # what the examples' files leave open
 
 def test_every_example_run_can_be_predicted():
     runs = [
-        one
+        row
         for name in ("runs.csv", "megatron.log", "torchtitan.log", "deepspeed.log")
-        for one in read(CLUSTER / name, **GIVEN[name]).rows
+        for row in read(CLUSTER / name, **GIVEN[name]).rows
     ]
-    for one in runs:
-        run = measurements.read(one)
+    for cells in runs:
+        run = measurements.read(cells)
         assert run.system.name == tc.load_system("dgx-h100").name
         est = tc.estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=run.stack)
         assert (
@@ -43,23 +43,23 @@ def test_every_example_run_can_be_predicted():
 
 def test_the_example_says_that_it_is_invented():
     assert "Every figure in this folder is invented" in example("README.md")
-    assert {one["notes"] for one in read(CLUSTER / "runs.csv").rows} == {"invented"}
+    assert {row["notes"] for row in read(CLUSTER / "runs.csv").rows} == {"invented"}
 
 
 def test_my_runs_holds_rows_that_are_skipped_with_a_reason():
     report = tc.validate(ROOT / "tests" / "data" / "my_runs.csv")
-    told = {one.id: one.skipped for one in report.predictions}
-    assert [name for name, reason in told.items() if reason is None] == [
+    skipped = {prediction.id: prediction.skipped for prediction in report.predictions}
+    assert [name for name, reason in skipped.items() if reason is None] == [
         "mine-1",
         "mine-2",
         "mine-3",
         "mine-4",
     ]
-    assert "gbs is not known" in told["mine-5"]
-    assert "abacus-1" in told["mine-6"]
-    found = read(ROOT / "tests" / "data" / "my_runs.csv")
-    assert [one["id"] for one in found.rows] == ["mine-1", "mine-2", "mine-3", "mine-4"]
-    assert found.left_out == tuple(f"{name}: {told[name]}" for name in ("mine-5", "mine-6"))
+    assert "gbs is not known" in skipped["mine-5"]
+    assert "abacus-1" in skipped["mine-6"]
+    reading = read(ROOT / "tests" / "data" / "my_runs.csv")
+    assert [row["id"] for row in reading.rows] == ["mine-1", "mine-2", "mine-3", "mine-4"]
+    assert reading.left_out == tuple(f"{name}: {skipped[name]}" for name in ("mine-5", "mine-6"))
     assert read(ROOT / "tests" / "data" / "my_runs.csv", gbs=64).rows[4]["gbs"] == "64"
 
 
@@ -70,24 +70,24 @@ def test_a_row_whose_number_is_not_finite_is_left_out(tmp_path, number_of_it):
         .read_text(encoding="utf-8")
         .replace(",128256,", f",{number_of_it},", 1)
     )
-    found = read(written(tmp_path, "runs.csv", table))
-    assert found.left_out[0] == f"mine-1: row 2: vocab = '{number_of_it}' is no finite number"
+    reading = read(written(tmp_path, "runs.csv", table))
+    assert reading.left_out[0] == f"mine-1: row 2: vocab = '{number_of_it}' is no finite number"
 
 
 @pytest.mark.parametrize("name", ["tp", "pp", "cp", "ep", "vp", "gpus", "gpus_per_node"])
 def test_a_degree_of_nothing_is_left_out(tmp_path, name):
     path = ROOT / "tests" / "data" / "my_runs.csv"
-    table = [one | {name: "0", "zero": "hsdp"} for one in measurements.rows(path)]
-    for one in table[:4]:
+    table = [row | {name: "0", "zero": "hsdp"} for row in measurements.rows(path)]
+    for row in table[:4]:
         with pytest.raises(Unreadable, match=f"{name} = 0: must be at least 1"):
-            measurements.read(one)
+            measurements.read(row)
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "  \n", "hello\nworld\n", "{}", "[1]", "a,b,c\n1,2,3\n", "\0" * 64, b"\xff\xfe\xff", b"\xfe\xffa"],
 )
-def test_what_is_none_of_it(tmp_path, content):
+def test_unrecognised_files_are_refused(tmp_path, content):
     with pytest.raises(tc.InputError):
         read(written(tmp_path, "x.log", content))
 
@@ -98,7 +98,7 @@ def test_files_that_are_not_there(tmp_path):
             read(path)
 
 
-def test_what_is_given_must_have_a_meaning(tmp_path):
+def test_unused_given_values_are_refused(tmp_path):
     with pytest.raises(tc.InputError, match="tp: not used by this kind of file"):
         read(CLUSTER / "all_reduce.txt", tp=8)
 
@@ -121,10 +121,10 @@ def test_a_file_that_is_cut_or_damaged_is_read_or_refused(tmp_path_factory, name
         cut[at : at + 1] = mark
     path = written(tmp_path_factory.mktemp("cut"), name, "".join(cut))
     with contextlib.suppress(tc.InputError):
-        found = read(path, **GIVEN[name])
-        assert found.rows
-        if isinstance(found, TrainingRows) and name != "runs.csv":
-            assert all(0 < float(one["step_seconds"]) < float("inf") for one in found.rows)
+        reading = read(path, **GIVEN[name])
+        assert reading.rows
+        if isinstance(reading, TrainingRows) and name != "runs.csv":
+            assert all(0 < float(row["step_seconds"]) < float("inf") for row in reading.rows)
 
 
 @settings(max_examples=60)

@@ -25,7 +25,7 @@ def test_numbers_of_any_locale(text, value):
 
 
 def test_whole_numbers():
-    assert [whole_number(one) for one in ("8", 8, "8.0", 8.5, "0", "-1", None, True, "1e300", "x")] == [
+    assert [whole_number(value) for value in ("8", 8, "8.0", 8.5, "0", "-1", None, True, "1e300", "x")] == [
         8,
         8,
         8,
@@ -63,7 +63,7 @@ def test_accelerators_by_what_they_call_themselves(name, known):
 
 
 def test_accelerators_that_are_named_can_be_read():
-    table = next(one for one in published() if one["id"] == "korth-008")
+    table = next(row for row in published() if row["id"] == "korth-008")
     for name in accelerators():
         assert run.read(table | {"gpu": name}).system
     assert set(accelerator_names()) >= set(accelerators())

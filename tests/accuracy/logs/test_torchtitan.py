@@ -11,22 +11,22 @@ from traincast.accuracy.runs import run
 
 
 def test_torchtitan_example():
-    found = row(CLUSTER / "torchtitan.log")
+    cells = row(CLUSTER / "torchtitan.log")
     expected = {
         "stack": "torchtitan", "model": "llama-3-8b", "layers": "32", "ffn": "14336", "gpu": "h100-sxm-80",
         "gpus": "16", "dp": "16", "tp": "1", "pp": "1", "zero": "3", "mbs": "2", "gbs": "32", "seq": "8192",
         "precision": "bf16", "recompute": "selective", "recompute_detail": "selective (per-op SAC)",
         "memory_gb_published": "60.88", "memory_kind": "reserved", "steps_measured": "8",
     }  # fmt: skip
-    assert {name: found[name] for name in expected} == expected
-    rate = float(found["tokens_per_s_per_gpu"])
-    assert float(found["step_seconds"]) == pytest.approx(
+    assert {name: cells[name] for name in expected} == expected
+    rate = float(cells["tokens_per_s_per_gpu"])
+    assert float(cells["step_seconds"]) == pytest.approx(
         32 * 8192 / 16 / rate, rel=1e-5
     )  # tps is of one device
 
 
 def test_torchtitan_of_another_age(tmp_path):
-    """A mesh by its names, the model by its class, no settings in the log but a file beside it."""
+    """A mesh by its names, the model by its class, no settings in the log, but in a file next to it."""
     text = """
 [rank0]:2025-01-01 - root - INFO - Starting job: x
 [rank0]:2025-01-01 - root - INFO - CUDA capacity: NVIDIA H100 with 95.00GiB memory
@@ -45,13 +45,13 @@ sequence length 4096, total steps 9
         "run.toml",
         '[training]\ntensor_parallel_degree = 2\n[activation_checkpoint]\nmode = "full"\n',
     )
-    found = row(written(tmp_path, "titan.log", text), config=config)
+    cells = row(written(tmp_path, "titan.log", text), config=config)
     expected = {
         "layers": "32", "ffn": "14336", "gpu": "h100-96-hbm2e-500w", "gpus": "8", "tp": "2", "dp": "4",
         "zero": "3", "mbs": "2", "gbs": "8", "seq": "4096", "recompute": "full",
         "tokens_per_s_per_gpu": "6006.5",
     }  # fmt: skip
-    assert {name: found[name] for name in expected} == expected
+    assert {name: cells[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ sequence length 4096, total steps 9
 )
 def test_settings_of_torchtitan(tmp_path, change, expected):
     assert change[0] in example("torchtitan.log")
-    found = row(written(tmp_path, "titan.log", example("torchtitan.log").replace(*change)))
-    assert {name: found[name] for name in expected} == expected
+    cells = row(written(tmp_path, "titan.log", example("torchtitan.log").replace(*change)))
+    assert {name: cells[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(("each", "vp"), [("", "2"), (', "pipeline_parallel_layers_per_stage": 4', "4")])
@@ -94,8 +94,8 @@ def test_interleaved_stages_of_torchtitan(tmp_path, each, vp):
         "pp=1, dp_replicate=1, dp_shard=16", "pp=2, dp_replicate=1, dp_shard=8"
     )
     schedule = f'"pipeline_parallel_schedule": "Interleaved1F1B"{each}, "tensor_parallel_degree": 1'
-    found = row(written(tmp_path, "titan.log", text.replace('"tensor_parallel_degree": 1', schedule)))
-    assert (found["pp"], found["vp"]) == ("2", vp)
+    cells = row(written(tmp_path, "titan.log", text.replace('"tensor_parallel_degree": 1', schedule)))
+    assert (cells["pp"], cells["vp"]) == ("2", vp)
 
 
 def test_validation_is_no_step(tmp_path):
@@ -120,7 +120,7 @@ def test_models_that_torchtitan_names_are_in_the_catalogue():
     assert set(MODELS.values()) <= set(tc.model_names())
 
 
-def test_what_is_computed_again_of_some_layers_only(tmp_path):
+def test_recomputation_of_some_layers_only(tmp_path):
     text = example("torchtitan.log").replace('"selective_ac_option": "op"', '"selective_ac_option": "2"')
     with pytest.raises(tc.InputError, match="recompute: full, on one of 2 layers"):
         read(written(tmp_path, "titan.log", text))

@@ -115,7 +115,7 @@ def test_first_host_of_a_list_of_slurm(nodes, first):
 
 
 @needs_torch
-def test_every_rank_gets_the_request_and_one_that_fails_ends_the_others_and_says_why(monkeypatch):
+def test_every_rank_gets_the_request_and_a_failing_rank_stops_the_others(monkeypatch):
     """Rank 0 sends what it gets and waits for long, the other fails."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
     messages = []
@@ -145,7 +145,7 @@ def spend(every, seconds, cost=0.3):
     return done, clock.now
 
 
-def test_a_budget_is_kept_and_every_family_gets_its_share():
+def test_a_time_budget_holds_and_is_shared_by_all_families():
     done, end = spend(EVERY, 120)
     assert 0.98 * 120 <= end <= 120
     families = {task.family for task in EVERY}

@@ -183,7 +183,7 @@ def test_experts_of_rows():
             "mbridge-107",
             "megatron-bridge-2025",
             "dgx-h100",
-        ),  # container 26.04, no dispatcher told: NCCL's all-to-all
+        ),  # container 26.04, no dispatcher stated: NCCL's all-to-all
         (
             "mbridge-037",
             "megatron-bridge-26.02",
@@ -228,7 +228,7 @@ def test_exchanges_that_runs_overlap(row_id, overlapped):
     ("row_id", "recompute", "attention"),
     [("dgxc-292", "mla_up_proj", "flash"), ("dgxc-294", "attention", "unfused")],
 )
-def test_recipes_say_what_rows_do_not(row_id, recompute, attention):
+def test_recipes_complete_rows(row_id, recompute, attention):
     """NVIDIA's launcher of DeepSeek-V3 recomputes mla_up_proj on H100, core_attn on GB200; the rows do not
     say."""
     run = READ[row_id]
@@ -236,7 +236,7 @@ def test_recipes_say_what_rows_do_not(row_id, recompute, attention):
     assert "recompute" in run.assumed
 
 
-def test_names_of_the_catalogue_hold_in_a_table_of_ones_own():
+def test_names_of_the_catalogue_work_in_a_users_table():
     run = read(
         changed(
             "korth-008",
@@ -275,8 +275,8 @@ def test_names_of_the_catalogue_hold_in_a_table_of_ones_own():
     ],
 )
 def test_stages_as_the_run_had_them(layers, chunks, notes, stack, lengths):
-    found = layout(Cells({"notes": notes}), layers, chunks, stack)
-    assert list(layers_of_chunks(found)) == lengths
+    stages = layout(Cells({"notes": notes}), layers, chunks, stack)
+    assert list(layers_of_chunks(stages)) == lengths
 
 
 def test_layouts_in_letters():
@@ -294,12 +294,12 @@ def test_layouts_in_letters():
         ("titan-018", 1, "local batch 8"),
     ],
 )
-def test_micro_batches_that_are_not_told(row_id, mbs, why):
+def test_unstated_micro_batch_sizes(row_id, mbs, why):
     assert READ[row_id].plan.mbs == mbs, why
     assert "mbs" in READ[row_id].assumed
 
 
-def test_recomputation_that_is_not_told_is_what_memory_needs():
+def test_unstated_recomputation_is_the_least_that_fits():
     small = READ["mbridge-218"]  # 8B on 8 B200
     assert small.plan.recompute == "none"
     assert "recompute" in small.assumed
@@ -309,12 +309,12 @@ def test_recomputation_that_is_not_told_is_what_memory_needs():
     assert large.plan.recompute == "selective"
     larger = read(changed("mpt-001", recompute="", recompute_detail=""))  # 70B, 8 sequences on a rank
     assert larger.plan.recompute == "full"
-    told = read(changed("jaxtb-002"))  # remat policy not stated in table (5B: save-dots, ...)
-    assert told.plan.recompute == "activation+attention+norms"
-    assert "recompute" in told.assumed
+    reading = read(changed("jaxtb-002"))  # remat policy not stated in table (5B: save-dots, ...)
+    assert reading.plan.recompute == "activation+attention+norms"
+    assert "recompute" in reading.assumed
 
 
-def test_what_a_row_tells_is_not_assumed():
+def test_stated_columns_are_not_assumed():
     assert READ["dgxc-227"].assumed == ()
     assert READ["vtrain-m-001"].assumed == ("vocab",)
     assert {name for run in READ.values() if isinstance(run, Run) for name in run.assumed} == {
@@ -463,10 +463,10 @@ RL = "is reinforcement learning or preference tuning: its steps generate or scor
         ({"trained": "DPO"}, RL),
     ],
 )
-def test_what_is_not_modelled_is_skipped_by_what_the_row_says(cells, reason):
-    with pytest.raises(Unreadable) as told:
+def test_unmodelled_features_named_in_a_row_are_skipped(cells, reason):
+    with pytest.raises(Unreadable) as error:
         read(changed("korth-008", **cells))
-    assert str(told.value) == reason
+    assert str(error.value) == reason
 
 
 @pytest.mark.parametrize(

@@ -119,17 +119,17 @@ def test_fields_that_change_the_space():
 def test_the_table_says_what_its_columns_mean_and_what_it_was_made_from(small, tmp_path):
     results = executors.run(small)
     results.write(tmp_path / "small.parquet")
-    again = read(tmp_path / "small.parquet")
-    assert again.frame.equals(results.frame)
-    assert again.metadata == results.metadata
-    assert set(again.metadata["columns"]) == set(results.frame.columns)
-    assert again.metadata["columns"]["accelerator.hbm_bandwidth"] == {
+    reread = read(tmp_path / "small.parquet")
+    assert reread.frame.equals(results.frame)
+    assert reread.metadata == results.metadata
+    assert set(reread.metadata["columns"]) == set(results.frame.columns)
+    assert reread.metadata["columns"]["accelerator.hbm_bandwidth"] == {
         "unit": "byte/s",
         "meaning": "memory bandwidth",
     }
-    assert again.metadata["traincast"] == tc.__version__
-    assert set(again.metadata["inputs"]) == {"gpt3-175b", "h200-nvs8"}
-    assert again.metadata["study"]["assumptions"]["name"] == "paper"
+    assert reread.metadata["traincast"] == tc.__version__
+    assert set(reread.metadata["inputs"]) == {"gpt3-175b", "h200-nvs8"}
+    assert reread.metadata["study"]["assumptions"]["name"] == "paper"
 
 
 @pytest.mark.parametrize("ending", ["csv", "json"])
@@ -200,11 +200,11 @@ def test_shards_may_start_at_once(small, tmp_path):
     for attempt in range(20):
         path = tmp_path / f"{attempt}.parquet"
         with ThreadPoolExecutor(8) as pool:
-            found = list(pool.map(lambda _, path=path: executors.Parts.of(small, path), range(8)))
-        assert len({parts.folder for parts in found}) == 1
+            results = list(pool.map(lambda _, path=path: executors.Parts.of(small, path), range(8)))
+        assert len({parts.folder for parts in results}) == 1
 
 
-def test_a_damaged_part_is_made_again(small, tmp_path, pieces):
+def test_a_damaged_part_is_recomputed(small, tmp_path, pieces):
     expected, path = run_to(small, tmp_path / "whole.parquet"), tmp_path / "part.parquet"
     executors.run_to(small, path, shard=executors.Shard(1, 2))
     parts = sorted(Path(f"{path}.parts").glob("*.parquet"))
@@ -213,7 +213,7 @@ def test_a_damaged_part_is_made_again(small, tmp_path, pieces):
     assert run_to(small, path) == expected
 
 
-def test_a_folder_of_others_is_left_alone(small, tmp_path):
+def test_foreign_folders_are_left_alone(small, tmp_path):
     path, folder = tmp_path / "out.parquet", tmp_path / "out.parquet.parts"
     folder.mkdir()
     (folder / "notes.txt").write_text("precious")
@@ -223,7 +223,7 @@ def test_a_folder_of_others_is_left_alone(small, tmp_path):
     executors.run_to(small, path, shard=executors.Shard(1, 2))
     (folder / "notes.txt").write_text("precious")
     executors.run_to(small, path)
-    assert [one.name for one in folder.iterdir()] == ["notes.txt"]
+    assert [file.name for file in folder.iterdir()] == ["notes.txt"]
 
 
 def test_outputs_are_checked_before_any_work(small, tmp_path):
@@ -352,7 +352,7 @@ def test_ways_to_write_values(tmp_path):
     assert study.vary[1]["network.0.latency"] == (1e-6, 2.5e-6)
 
 
-def test_all_mistakes_of_a_study_are_told_at_once(tmp_path):
+def test_all_mistakes_of_a_study_are_reported_at_once(tmp_path):
     path = tmp_path / "study.json"
     wrong = {
         "models": ["gpt3-1x"],
@@ -455,7 +455,7 @@ def test_control_c_leaves_a_resumable_study(tmp_path, how):
     assert not out.exists()
 
 
-def test_what_a_study_assumes_where_nothing_is_said():
+def test_default_assumptions_of_a_study():
     """An idealised machine for the paper's models; for others what their usual framework makes of one."""
     paper, llama = (
         define(models=["gpt3-1t"], systems=["h200-nvs8"], gpus=[1024]),
@@ -464,7 +464,7 @@ def test_what_a_study_assumes_where_nothing_is_said():
     both = define(
         models=["gpt3-1t", "llama-3-8b"], systems=["dgx-h100"], gpus=[1024], strategies=["1d"], gbs=1024
     )
-    assert [one.assumptions.name for one in (paper, llama, both)] == [
+    assert [study.assumptions.name for study in (paper, llama, both)] == [
         "paper",
         "megatron-core-2025",
         "calibrated",
@@ -488,12 +488,12 @@ def test_varied_figures_without_a_unit_are_refused_at_once():
         tc.study(
             models=["gpt3-175b"], systems=["h200-nvs8"], gpus=[64], strategies=["1d"], gbs=64, vary=[given]
         )
-    for told in (
+    for problem in (
         "hbm_bytes = '192': has no unit",
         "'80 GB/s': unit 'GB/s' measures byte/s",
         "model.seq = '2k': must be a number",
     ):
-        assert told in str(caught.value)
+        assert problem in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def inner_and_outer(assumed=PLAIN):
 
 
 def test_the_slowest_link_is_between_nodes():
-    """16 stages on 2 nodes: 14 links in nodes and one between them; a stage beside it has one of each."""
+    """16 stages on 2 nodes: 14 links in nodes and one between them; a stage next to it has one of each."""
     near, far = inner_and_outer()
     stages = Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1])
     assert transfer(MESSAGE, stages, DGX, PLAIN) == pytest.approx((14 * near + far) / 15)
@@ -84,19 +84,21 @@ def run(assumed, model=GPT, **knobs):
     )
 
 
-def test_transfers_hold_up_stages_or_run_beside_them():
+def test_transfers_are_exposed_or_overlapped():
     """Held up, a step pays for two of every micro-batch, and in the bubble; beside the work, for those it
     waits for."""
-    held, beside, half = (run(PLAIN.with_values({"overlap.pp_exposed": share})) for share in (1.0, 0.0, 0.5))
+    held, overlapped, half = (
+        run(PLAIN.with_values({"overlap.pp_exposed": share})) for share in (1.0, 0.0, 0.5)
+    )
     hop = slowest_stage_link(
         GPT.seq * GPT.hidden * 2.0, Group(16.0, (8.0, 16.0)[: len(DGX.tiers) - 1]), DGX, PLAIN
     )
     assert held.breakdown["pp_comm"] == pytest.approx(2 * 64 * hop)
-    assert beside.breakdown["pp_comm"] < half.breakdown["pp_comm"] < held.breakdown["pp_comm"]
-    assert beside.step_seconds < half.step_seconds < held.step_seconds
+    assert overlapped.breakdown["pp_comm"] < half.breakdown["pp_comm"] < held.breakdown["pp_comm"]
+    assert overlapped.step_seconds < half.step_seconds < held.step_seconds
 
 
-def test_what_stages_have_to_spare_hides_round_trips():
+def test_slack_of_stages_hides_round_trips():
     """A head that makes the last stage the slowest leaves the others time; without one, all stages are waited
     for."""
     assumed = PLAIN.with_values({"overlap.pp_exposed": 0, "host.straggling": 0, "host.step_seconds": 0})
@@ -105,7 +107,7 @@ def test_what_stages_have_to_spare_hides_round_trips():
     assert heavy.breakdown["pp_comm"] < 0.5 * light.breakdown["pp_comm"]
 
 
-def test_what_the_host_does_for_a_micro_batch():
+def test_host_time_per_micro_batch():
     """Far slower than the accelerator, it sets the pace: a step takes so much longer for every
     micro-batch."""
     model = replace(tc.load_model("gpt3-175b"), layers=2, hidden=256, ffn=1024, heads=4)
@@ -165,7 +167,7 @@ def test_products_of_older_libraries_are_slower():
     assert 1.05 * usual < older < 1.25 * usual * (1 + 1e-9)
 
 
-def test_the_paper_has_none_of_it():
+def test_paper_assumptions_have_no_host_time_or_overlap():
     assert (
         PAPER.overlap.pp_exposed,
         PAPER.collectives.transfers_scattered,

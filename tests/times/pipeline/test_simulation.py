@@ -12,9 +12,9 @@ def drawn(timeline, unit=1.0):
     dot waits."""
     rows = [["."] * round(timeline.seconds / unit) for _ in range(timeline.pp)]
     letters = {"F": "0123456789", "B": "abcdefghij", "BW": "abcdefghij", "W": "ABCDEFGHIJ"}
-    for one in timeline.passes:
-        for cell in range(round(one.start / unit), round(one.end / unit)):
-            rows[one.device][cell] = letters[one.kind][one.microbatch]
+    for task in timeline.passes:
+        for cell in range(round(task.start / unit), round(task.end / unit)):
+            rows[task.device][cell] = letters[task.kind][task.microbatch]
     return ["".join(row) for row in rows]
 
 

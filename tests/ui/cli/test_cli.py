@@ -96,7 +96,7 @@ def test_output_is_as_it_was_approved(name, run):
     assert timeless(out) == timeless(approved)
 
 
-def test_a_calibrated_plan_says_how_sure_it_is(run):
+def test_a_calibrated_plan_states_its_interval(run):
     _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 3")
     assert re.search(r"^# +step +90% +GiB fits strategy", out, re.MULTILINE)
     assert len(re.findall(r"^[123] +\S+ m?s ±\d+% +[\d.]+ +>?\d+%", out, re.MULTILINE)) == 3
@@ -156,7 +156,7 @@ def test_commands_assume_the_same_of_a_model(model, options, run):
     assert len({json.dumps(answer["estimate"]) for answer in answers}) == 1
 
 
-def test_what_is_assumed_by_default_is_reported(run):
+def test_default_assumptions_are_reported(run):
     for command in ("memory", "advise", "estimate"):
         command_line = f"{command} gpt3-175b --system dgx-a100 --tp 8 --pp 8 --dp 4"
         assert "paper is the default for a model without a vocabulary" in run(command_line)[1]
@@ -164,7 +164,7 @@ def test_what_is_assumed_by_default_is_reported(run):
 
 
 def test_advice_says_what_to_change(run):
-    """What fails to divide, what does not fit, and the network that is not enough are all told."""
+    """Advice names dimensions that do not divide, memory that does not fit, and too slow a network."""
     code, out, err = run("advise gpt-1.3b --system dgx-a100 --tp 2 --dp 32 --gbs 512")
     assert (code, err) == (0, "")
     assert "32 heads of 64" in out
@@ -240,7 +240,7 @@ def test_utilisation_above_all_is_explained(run):
         ("memory llama-3-8b --dp 8", 16),  # what fills a pipeline
     ],
 )
-def test_without_a_batch_of_the_model_the_usual_one_is_taken(command, expected, run):
+def test_models_without_a_batch_use_the_default_batch(command, expected, run):
     _, out, _ = run(f"{command} --system dgx-h100")
     assert f"step: {expected:,} sequence" in out
     assert "has no global batch of its own" in out
@@ -248,7 +248,7 @@ def test_without_a_batch_of_the_model_the_usual_one_is_taken(command, expected, 
     assert "has no global batch of its own" not in out
 
 
-def test_one_is_not_many(run):
+def test_a_single_result_is_in_the_singular(run):
     _, out, _ = run("estimate gpt-125m --system dgx-h100 --gbs 1")
     assert "on 1 GPU of dgx-h100" in out
     assert "1 sequence of" in out
@@ -397,7 +397,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("command", sorted(WRONG))
-def test_wrong_input_gets_one_clear_message_and_exit_code_2(command, run):
+def test_wrong_input_gets_a_single_message_and_exit_code_2(command, run):
     code, out, err = run(command)
     assert code == 2
     assert out == ""

@@ -28,14 +28,14 @@ def refused(answer, *parts):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_not_known_is_refused(name, run, folder):
+def test_unknown_names_are_refused(name, run, folder):
     example = calls(name)[0]
     refused(run(f"{example} --wibble 3"), "--wibble")
     refused(run(f"{example} one too many"), "one")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_missing_is_named(name, run):
+def test_missing_arguments_are_named(name, run):
     arguments = app[name].assemble_argument_collection()
     needed = [argument.name for argument in arguments if argument.required and argument.name != "*"]
     if needed:
@@ -81,7 +81,7 @@ def test_a_folder_is_no_place_for_a_file(run, folder):
 
 @pytest.mark.skipif(not hasattr(signal, "SIGPIPE"), reason="needs pipes that break")
 @pytest.mark.parametrize("command", ["--help", "completion bash", "catalog --json"])
-def test_a_reader_that_has_seen_enough_ends_the_program_quietly(command):
+def test_a_closed_pipe_ends_the_program_quietly(command):
     arguments = [sys.executable, "-m", "traincast", *command.split()]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()

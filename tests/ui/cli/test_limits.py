@@ -32,7 +32,7 @@ def test_acceptance(run, tmp_path):
     assert all(str(path) in out for path in drawn)
 
 
-def test_json_holds_what_was_asked(run):
+def test_json_holds_the_request(run):
     options = [
         "--layer",
         "4096 x 16384",
@@ -113,7 +113,7 @@ def test_all_that_is_wrong_is_reported_at_once(run, tmp_path):
         (["--system", "dgx-h10"], "did you mean dgx-h100"),
     ],
 )
-def test_what_is_refused(options, expected, run):
+def test_invalid_arguments_are_refused(options, expected, run):
     code, out, err = run(*options)
     assert (code, out) == (2, "")
     assert expected in err

@@ -1,4 +1,4 @@
-"""What is wrong with a command line is told in words, all of it at once, with the page of help to look at."""
+"""Messages describe all mistakes in a command line at once, and name the help page."""
 
 import pytest
 
@@ -29,7 +29,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("command", WRONG)
-def test_what_is_wrong_is_said_in_words(command, run):
+def test_mistakes_are_described_in_words(command, run):
     subject = command.split()[0] if command.split()[0] in ("plan", "completion") else "command line"
     problems = WRONG[command]
     code, _, err = run(command)

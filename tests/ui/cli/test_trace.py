@@ -51,7 +51,7 @@ def test_files_are_not_overwritten_unless_asked_for(run, folder):
         ("--pp 3", "pp"),
     ],
 )
-def test_what_cannot_be_traced_is_refused(run, folder, more, expected):
+def test_untraceable_estimates_are_refused(run, folder, more, expected):
     code, out, err = run(f"{PLAN} {more}")
     assert (code, out) == (2, "")
     assert expected in err

@@ -142,7 +142,7 @@ def test_figures_change_the_machine(client):
     assert answer["state"]["figures"]["network.1.bandwidth"] == 1e11
 
 
-def test_changed_accelerator_is_one_nobody_ran_on(client):
+def test_a_changed_accelerator_counts_as_unmeasured(client):
     measured = asked(client, "search", **SMALL)["plans"][0]
     changed = asked(client, "search", **SMALL, figures={"accelerator.vector_flops": 1.338e14 * (1 + 1e-9)})[
         "plans"
@@ -318,7 +318,7 @@ def test_table_as_csv(client):
     assert client.get("/api/plans.csv?gpus=0").status_code == 422
 
 
-def test_everything_that_can_be_chosen_is_told(client):
+def test_all_choices_are_listed(client):
     answer = client.get("/api/catalog").json()
     assert set(answer["models"]) == set(tc.model_names())
     assert set(answer["systems"]) == set(tc.system_names())
@@ -344,7 +344,7 @@ def test_no_file_is_opened(client, name):
         assert wrong["message"].startswith("unknown")
 
 
-def test_all_mistakes_are_told_as_on_the_command_line(client):
+def test_all_mistakes_are_reported_as_on_the_command_line(client):
     wrong = refused(
         client,
         "search",
@@ -380,7 +380,7 @@ def test_all_mistakes_are_told_as_on_the_command_line(client):
         (b" " * (256 * 1024 + 1), "application/json", 413),
     ],
 )
-def test_what_is_no_request(client, body, kind, status):
+def test_malformed_requests_are_refused(client, body, kind, status):
     response = client.post("/api/search", content=body, headers={"content-type": kind})
     assert response.status_code == status
     assert response.json()["error"]["problems"]
@@ -418,7 +418,7 @@ def test_every_answer_has_a_strict_policy(client):
         ("POST", "/", 405),
     ],
 )
-def test_what_is_not_there(client, method, path, status):
+def test_unknown_addresses_are_not_found(client, method, path, status):
     response = client.request(method, path)
     assert response.status_code == status
     assert response.json()["error"]["message"]
@@ -440,7 +440,7 @@ def test_this_machine_gets_no_compressed_files(static):
         assert "content-encoding" not in client.get("/static/a/b.js").headers
 
 
-def test_what_takes_too_long_is_cut_off(static):
+def test_long_questions_time_out(static):
     app = application(lambda: Pool(workers=1, seconds=0.5), static=static)
     with TestClient(app, base_url="http://localhost") as client:
         wrong = refused(client, "search", **LARGE)
@@ -491,7 +491,7 @@ def test_a_slider_does_not_wait_behind_explanations():
     assert "search" in asyncio.run(order())[:2]
 
 
-def test_answers_are_kept():
+def test_answers_are_cached():
     async def twice():
         pool = Pool(workers=1)
         first = await pool.answer("model", "{}")
@@ -502,17 +502,17 @@ def test_answers_are_kept():
     assert first == second
 
 
-def test_what_is_kept_is_bounded_with_its_questions(monkeypatch):
+def test_the_cache_is_bounded_including_its_questions(monkeypatch):
     """Short answers to long questions: of four with 1 KB each only the last has room."""
     monkeypatch.setattr("traincast.ui.explorer.worker_pool.CACHE_BYTES", 1500)
 
     async def sizes():
         pool = Pool(workers=0)
-        found = []
+        cache_sizes = []
         for name in "abcd":
             pool._remember(("model", name * 1000), (200, b"{}"))
-            found.append((len(pool._cache), pool._cached_bytes))
-        return found
+            cache_sizes.append((len(pool._cache), pool._cached_bytes))
+        return cache_sizes
 
     assert asyncio.run(sizes()) == [(1, 1002)] * 4
 
@@ -541,7 +541,7 @@ def test_a_model_of_a_thousand_million_layers_is_refused(client):
     assert "layers = 1,000,000,000: must be at most" in refused(client, "model", model=model)["message"]
 
 
-def test_what_nobody_waits_for_is_not_begun():
+def test_abandoned_questions_are_not_started():
     async def left():
         return True
 

@@ -69,12 +69,12 @@ def found():
 @pytest.fixture(scope="module")
 def every(scaling, swept, found):
     """One figure of each kind."""
-    one = scaling.filter(pl.col("system") == "roomy-nvs4", pl.col("strategy") == "summa")
+    rows = scaling.filter(pl.col("system") == "roomy-nvs4", pl.col("strategy") == "summa")
     est = found.best[1]
     return {
         "days": figures.strong_scaling(scaling),
         "throughput": figures.strong_scaling(scaling, "throughput"),
-        "optima": figures.optima(one, capacity=2e10),
+        "optima": figures.optima(rows, capacity=2e10),
         "design": figures.design_space(MODEL, machine(), 16, 64, tc.Plan(tp=2)),
         "contour": figures.contour(swept, HBM, BANDWIDTH, (4, 16), marks=[machine()]),
         "roofline": figures.roofline(est),
@@ -91,7 +91,7 @@ def words(figure):
 
 def line(ax, name):
     """Data of a line by its label."""
-    return next(one for one in ax.lines if one.get_label() == name).get_xydata()
+    return next(line for line in ax.lines if line.get_label() == name).get_xydata()
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,10 @@ def test_strong_scaling_draws_the_table(scaling, every):
         assert drawn < len(scaling), "some point does not fit"
 
 
-def test_strong_scaling_tells_lines_apart(every):
-    looks = {(one.get_color(), one.get_marker(), one.get_linestyle()) for one in every["days"].axes[0].lines}
+def test_strong_scaling_draws_distinct_lines(every):
+    looks = {
+        (line.get_color(), line.get_marker(), line.get_linestyle()) for line in every["days"].axes[0].lines
+    }
     assert len(looks) == len(every["days"].axes[0].lines) == 6
     assert {"chip", "roomy", "domain of 4", "1d", "summa", "context"} <= set(words(every["days"]))
 
@@ -174,8 +176,8 @@ def test_colours_are_distinct(sight):
     seen = [
         (BLINDNESS[sight] @ np.power(to_rgb(colour), 2.2)).clip(0, 1) ** (1 / 2.2) for colour in style.COLOURS
     ]
-    assert min(np.linalg.norm(one - other) for one, other in combinations(seen, 2)) > 0.14
-    assert min(np.linalg.norm(one - other) for one, other in combinations(seen[:3], 2)) > 0.25, (
+    assert min(np.linalg.norm(first - other) for first, other in combinations(seen, 2)) > 0.14
+    assert min(np.linalg.norm(first - other) for first, other in combinations(seen[:3], 2)) > 0.25, (
         "most figures need no more"
     )
 
@@ -212,8 +214,8 @@ def test_optima_draw_the_table(scaling, every):
 
 
 def test_optima_without_a_capacity(scaling):
-    one = scaling.filter(pl.col("system") == "chip-nvs4", pl.col("strategy") == "1d")
-    figure = figures.optima(one)
+    rows = scaling.filter(pl.col("system") == "chip-nvs4", pl.col("strategy") == "1d")
+    figure = figures.optima(rows)
     assert not figure.axes[1].lines, "a machine by hand is not in the catalogue"
     assert "does not fit" in words(figure), "nothing fits on one GPU"
 
@@ -301,7 +303,7 @@ def test_roofline_labels_do_not_overlap(every):
     ]
     assert len(notes) == 8
     boxes = [mpl.text.Text.get_window_extent(note) for note in notes]
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert not any(box.overlaps(other) for box, other in combinations(boxes, 2))
 
 
 def test_memory_waterfall_adds_up(found, every):
@@ -350,13 +352,13 @@ def test_tornado_changes_each_figure(found, every):
         for column, factor in enumerate((0.9, 1.1)):
             other = system.with_figures({path: system.figures()[path] * factor})
             fixed = tc.estimate(MODEL, other, found.best[0]).step_seconds / found.least_seconds - 1
-            again = tc.search(MODEL, other, gpus=16).least_seconds / found.least_seconds - 1
+            reoptimised = tc.search(MODEL, other, gpus=16).least_seconds / found.least_seconds - 1
             assert ax.containers[column][place].get_width() == pytest.approx(100 * fixed, abs=1e-9)
-            assert ax.containers[2 + column][place].get_width() == pytest.approx(100 * again, abs=1e-9)
-            assert again <= fixed + 1e-12, "re-optimised is never slower"
+            assert ax.containers[2 + column][place].get_width() == pytest.approx(100 * reoptimised, abs=1e-9)
+            assert reoptimised <= fixed + 1e-12, "re-optimised is never slower"
 
 
-def test_tornado_leaves_out_what_changes_nothing(found):
+def test_tornado_leaves_out_figures_without_effect(found):
     every = figures.tornado(found, 0.0).axes[0]
     some = figures.tornado(found).axes[0]
     names = [[tick.get_text() for tick in ax.get_yticklabels()] for ax in (every, some)]
@@ -379,8 +381,8 @@ def test_save_gives_the_same_bytes(tmp_path, scaling, every, ending):
     figures.save(every["days"], tmp_path / f"a.{ending}")
     figures.save(every["days"], tmp_path / f"b.{ending}")
     figures.save(figures.strong_scaling(scaling), tmp_path / f"c.{ending}")
-    one, again, anew = ((tmp_path / f"{name}.{ending}").read_bytes() for name in "abc")
-    assert one == again == anew
+    first, second, anew = ((tmp_path / f"{name}.{ending}").read_bytes() for name in "abc")
+    assert first == second == anew
     assert len(list(tmp_path.iterdir())) == 3
 
 

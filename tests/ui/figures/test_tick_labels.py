@@ -156,7 +156,7 @@ def test_tick_labels_can_be_read(name):
     assert list(problems(FIGURES[name]())) == []
 
 
-def test_an_axis_of_matplotlib_alone_is_found_out():
+def test_labels_of_matplotlib_alone_are_detected():
     """What the check is for: matplotlib's own labels of a logarithmic axis are markup."""
     with _style():
         from matplotlib.figure import Figure
@@ -171,7 +171,7 @@ def test_an_axis_of_matplotlib_alone_is_found_out():
     ("value", "text"),
     [(16384, "16,384"), (0.5, "0.5"), (1e24, "10²⁴"), (3e-7, "3×10⁻⁷"), (4194304, "4.1943×10⁶")],
 )
-def test_numbers_beside_an_axis(value, text):
+def test_tick_labels_of_an_axis(value, text):
     assert power(value, 5) == text
 
 

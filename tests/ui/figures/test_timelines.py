@@ -18,16 +18,16 @@ def traced(gbs, system="dgx-h100", assumptions=None, **knobs):
 
 def spans(ax):
     """Bars of each row: start and end."""
-    found = {}
+    rows = {}
     for bars in ax.findobj(PolyCollection):
         for path in bars.get_paths():
             (low, under), (high, over) = path.vertices.min(axis=0), path.vertices.max(axis=0)
-            found.setdefault(round((under + over) / 2), []).append((low, high))
-    return {row: sorted(one) for row, one in found.items()}
+            rows.setdefault(round((under + over) / 2), []).append((low, high))
+    return {row: sorted(intervals) for row, intervals in rows.items()}
 
 
 @pytest.mark.parametrize(
-    "found",
+    "trace",
     [
         traced(16, pp=4),
         traced(32, pp=4, schedule="zb-h1"),
@@ -37,35 +37,35 @@ def spans(ax):
     ],
     ids=["1f1b", "split", "no barrier", "two ways", "one stage"],
 )
-def test_every_row_is_filled_from_the_start_of_its_step_to_its_end(found):
-    (ax,) = figures.timeline(found).axes
+def test_every_row_is_filled_from_the_start_of_its_step_to_its_end(trace):
+    (ax,) = figures.timeline(trace).axes
     for device, bars in spans(ax).items():
-        assert bars[0][0] == pytest.approx(found.begin[device])
+        assert bars[0][0] == pytest.approx(trace.begin[device])
         assert [start for start, _ in bars[1:]] == pytest.approx([end for _, end in bars[:-1]], abs=1e-9)
-        assert bars[-1][1] - bars[0][0] == pytest.approx(max(found.step_seconds, found.simulated_seconds))
+        assert bars[-1][1] - bars[0][0] == pytest.approx(max(trace.step_seconds, trace.simulated_seconds))
     assert ax.get_ylim()[0] > ax.get_ylim()[1], "the first stage on top"
 
 
 def test_passes_have_the_numbers_of_their_micro_batches():
-    found = traced(16, pp=4)
-    (ax,) = figures.timeline(found).axes
+    trace = traced(16, pp=4)
+    (ax,) = figures.timeline(trace).axes
     written = sorted(
         (round(text.get_position()[1]), text.get_position()[0], int(text.get_text())) for text in ax.texts
     )
     assert [(device, number) for device, _, number in written] == [
-        (one.device, one.microbatch) for own in found.by_device for one in own
+        (event.device, event.microbatch) for passes in trace.by_device for event in passes
     ]
 
 
 def test_a_long_step_is_drawn_in_parts():
     """Without numbers, which have no room, then its beginning and the end of its pipeline with them."""
-    found = traced(256, pp=4, vp=2)
-    whole, beginning, end = figures.timeline(found).axes
+    trace = traced(256, pp=4, vp=2)
+    whole, beginning, end = figures.timeline(trace).axes
     assert not whole.texts
     assert {text.get_text() for text in beginning.texts} >= {"0", "1"}
-    assert str(found.microbatches - 1) in {text.get_text() for text in end.texts}
+    assert str(trace.microbatches - 1) in {text.get_text() for text in end.texts}
     assert beginning.get_xlim()[0] == 0
-    assert end.get_xlim()[1] >= found.pipeline_seconds
+    assert end.get_xlim()[1] >= trace.pipeline_seconds
     assert np.ptp(beginning.get_xlim()) == pytest.approx(np.ptp(end.get_xlim()))
 
 

@@ -248,14 +248,14 @@ def test_an_interrupted_grid_is_continued(tmp_path, monkeypatch):
     play(ABOUT, some)
     with pytest.raises(KeyboardInterrupt):
         measure_steps(job)
-    assert [one["id"] for one in rows(partial_path(job.output))] == [one.id for one in some[:2]]
+    assert [row["id"] for row in rows(partial_path(job.output))] == [case.id for case in some[:2]]
     play(ABOUT, some[2:])
-    assert [one["id"] for one in measure_steps(job, lambda *done: seen.append(done))] == [
-        one.id for one in some
+    assert [row["id"] for row in measure_steps(job, lambda *done: seen.append(done))] == [
+        case.id for case in some
     ]
     assert seen == [(1, 9)]
     play(ABOUT | {"torch": "3"}, some[:1])
-    assert [one["id"] for one in measure_steps(job)] == [some[0].id]
+    assert [row["id"] for row in measure_steps(job)] == [some[0].id]
     job_name = "traincast.accuracy.measure.training.timed_steps:train_as_rank"
     assert requests == [(job_name, earlier, 2, 3) for earlier in (0, 2, 3)]
 
@@ -330,18 +330,20 @@ def test_real_steps_of_small_shapes(tmp_path, capsys):
             "--json",
         ]
     )
-    told = json.loads(capsys.readouterr().out)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["mine.yaml", "steps.csv"]
-    wanted = [one.id for one in training_cases("cpu", 2, parse_shapes(shapes))]
-    assert [one["id"] for one in told["steps"]["rows"]] == wanted
-    for one in told["steps"]["rows"]:
-        seconds = [one[f"{which}_step_seconds"] for which in ("measured", "predicted", "calibrated")]
-        assert all(0 < value < 10 for value in seconds), one
-    assert {one["half"] for one in told["steps"]["rows"]} == {"fitted", "left out"}
+    printed = json.loads(capsys.readouterr().out)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["mine.yaml", "steps.csv"]
+    wanted = [case.id for case in training_cases("cpu", 2, parse_shapes(shapes))]
+    assert [row["id"] for row in printed["steps"]["rows"]] == wanted
+    for row in printed["steps"]["rows"]:
+        seconds = [row[f"{which}_step_seconds"] for which in ("measured", "predicted", "calibrated")]
+        assert all(0 < value < 10 for value in seconds), row
+    assert {row["half"] for row in printed["steps"]["rows"]} == {"fitted", "left out"}
     for name in ("before", "fitted", "left_out"):
-        assert math.isfinite(told["steps"]["errors"][name]["mape"])
-    assert {one.id for one in tc.validate(table).predictions if one.skipped is None} == set(wanted)
+        assert math.isfinite(printed["steps"]["errors"][name]["mape"])
+    assert {
+        prediction.id for prediction in tc.validate(table).predictions if prediction.skipped is None
+    } == set(wanted)
     assert tc.calibrate(MACHINE, runs=[table]).errors["before"] == pytest.approx(
-        told["steps"]["errors"]["before"]["mape"]
+        printed["steps"]["errors"]["before"]["mape"]
     )
     assert load_system(mine).name == "mine"
