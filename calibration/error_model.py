@@ -73,7 +73,7 @@ def estimate_errors(data: Residuals, without: int | None = None, start: Errors |
     return (
         known
         if start is not None
-        else _with_sure_rankings(data, replace(known, new_stack=_new_stack(data, variances, known)))
+        else _calibrate_rankings(data, replace(known, new_stack=_new_stack(data, variances, known)))
     )
 
 
@@ -115,7 +115,7 @@ def rankings(data: Residuals, known: Errors) -> Floats:
     return np.array(rows).reshape(-1, 3)
 
 
-def _with_sure_rankings(data: Residuals, known: Errors) -> Errors:
+def _calibrate_rankings(data: Residuals, known: Errors) -> Errors:
     """Scale the differences between plans until predicted probabilities of rankings match their hit rate."""
     low, high = 0.5, 2.0
     for _ in range(HALVINGS):

@@ -178,7 +178,7 @@ def _heads(
     b, kv = float(row["batch"] or detail.get("batch", 1)), float(detail.get("kv_head_num", h))
     causal = 0.0 if "non-causal" in row["shape_detail"] else 1.0
     sizes = {"b": b, "h": h, "kv": kv, "s": s, "q": q, "v": v, "causal": causal}
-    products_over_forward = 2.5 if kind.endswith("backward") else 1.0  # five products instead of two
+    products_over_forward = 2.5 if kind == "attention backward" else 1.0  # five products instead of two
     return sizes, products_over_forward * 2 * b * h * s * s * (q + v), f"{kind}-{q:g}"
 
 
@@ -225,7 +225,7 @@ def _seconds(
     """Return the times of kernels of one kind [s]."""
     if kind == "memory":
         return sizes["nbytes"] / memory_rate(gpu, assumed)
-    if kind.startswith("attention"):
+    if kind in ("attention forward", "attention backward"):
         at = Heads(
             sizes["b"], sizes["h"], sizes["kv"], sizes["s"], sizes["s"], sizes["q"], sizes["v"], _share(sizes)
         )
@@ -233,7 +233,7 @@ def _seconds(
             "cudnn" if sizes["causal"].any() else "fa2"
         )  # as the sources of the table ran them
         op = flash(assumed.memory.element_bytes, at, ((), ()), dropped=False)
-        work = op.backward if kind.endswith("backward") else op.forward
+        work = op.backward if kind == "attention backward" else op.forward
         return pass_seconds(work, gpu, assumed.with_values({"attention.kernel": kernel}), PRECISIONS["bf16"])
     layout: Layout = "grouped" if kind == "grouped" else "one"
     m, k, n, b = (sizes[size] for size in ("m", "k", "n", "batch"))

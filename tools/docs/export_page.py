@@ -112,7 +112,7 @@ def page() -> str:
 
 
 def _refusals() -> str:
-    """Return the table of settings that frameworks refuse beside others."""
+    """Return the table of combinations of settings that frameworks refuse."""
     rows = (
         f"| {refusal.framework} | `{refusal.choice}` | {', '.join(sorted(map(_word, refusal.values)))} |"
         f" "

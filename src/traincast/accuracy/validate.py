@@ -99,7 +99,7 @@ def _refusal(run: Run, plan: Plan) -> str:
         estimate(run.model, run.system, plan, gbs=run.gbs)
     except InputError as error:
         return " ".join(str(error).split())
-    return "cannot be estimated beside others"
+    return "cannot be estimated together with other runs"
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,1 +1,1 @@
-"""What people and scripts see: command line, text, HTML, figures, the explorer, JSON schemas."""
+"""User interfaces: command line, text, HTML, figures, the explorer, JSON schemas."""

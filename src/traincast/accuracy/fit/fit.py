@@ -9,7 +9,7 @@ import numpy as np
 
 from traincast.accuracy.fit.least_squares import Solution, left_out, solve
 from traincast.accuracy.fit.parameters import Parameter
-from traincast.accuracy.fit.residuals import Evidence, MeasuredRuns, Together, bundled_runs
+from traincast.accuracy.fit.residuals import CombinedEvidence, Evidence, MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result
@@ -110,7 +110,7 @@ def fit(
     once more. `progress` is called with a line of text after every step.
     """
     measured = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
-    evidence = Together((measured, *benchmarks)) if benchmarks else measured
+    evidence = CombinedEvidence((measured, *benchmarks)) if benchmarks else measured
     data, limits, start = evidence.data, bounds(parameters), np.zeros(len(parameters))
 
     def model(theta: Floats) -> tuple[Floats, Floats]:

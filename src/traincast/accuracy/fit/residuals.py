@@ -193,7 +193,7 @@ class Benchmarks:
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
+class CombinedEvidence:
     """Concatenation of several kinds of measurements."""
 
     parts: Sequence[Evidence]

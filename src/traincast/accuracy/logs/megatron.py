@@ -38,7 +38,7 @@ DEFAULT_TOPK: Final = 2
 
 
 def columns(log: Log) -> dict[str, Any]:
-    """Return columns from the settings in the log and beside it, and from what else it states."""
+    """Return columns from the settings in the log or its configuration file, and from its other lines."""
     arguments = settings.flat(log.config) | settings.listed(_arguments(log.header))
     if "distributed_fused_adam" in log.text or "distributed_fused_adam" in str(log.config):
         arguments["use_distributed_optimizer"] = True  # named so by NeMo

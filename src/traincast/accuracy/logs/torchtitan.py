@@ -29,7 +29,7 @@ FFN_MULTIPLE: Final = 256  # that Llama's MLP width is rounded up to, where not 
 
 
 def columns(log: Log) -> dict[str, Any]:
-    """Return columns from the settings in the log or beside it, and from what else it states."""
+    """Return columns from the settings in the log or its configuration file, and from its other lines."""
     config = dict(log.config) or settings.block(log.header, CONFIG_DUMP)
     result = _plan(config, log) | {"stack": "torchtitan", "notes": _compiled(config), "gpu": _gpu(log.header)}
     result |= _model(config, log) | _batch(config, log.header, result)

@@ -82,7 +82,7 @@ class LastRun:
 
 @dataclass(frozen=True)
 class Log:
-    """A log with its last run; `config` is a configuration beside it, `given` are the caller's columns.
+    """A log with its last run; `config` is its configuration file, `given` are the caller's columns.
 
     `header` has the lines before and between progress lines: those of no rank first, then rank by rank.
     """

@@ -105,7 +105,7 @@ def measure(
     Parameters
     ----------
     output : str or Path
-        The system file, .yaml; tables of the timings are written beside it.
+        The system file, .yaml; tables of the timings are written next to it.
     budget : float
         Time for everything [s].
     ranks : int, optional

@@ -1,4 +1,4 @@
-"""Timed tasks: rows with samples, a journal that survives interruption, CSV tables beside a system file."""
+"""Timed tasks: rows with samples, a journal that survives interruption, CSV tables next to a system file."""
 
 import csv
 import json
@@ -127,7 +127,7 @@ def table_paths(path: Path) -> dict[str, Path]:
 
 
 def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> list[Path]:
-    """Write the tables that have rows beside a system file: products, collectives, and all other kernels."""
+    """Write the tables that have rows next to a system file: products, collectives, and all other kernels."""
     machine = {"gpu": about["device"]} | {name: about[name] for name in ("torch", "threads", "host")}
     written = []
     for name, table in table_paths(path).items():

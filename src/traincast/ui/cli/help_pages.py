@@ -112,7 +112,7 @@ class Manual:
             _print_wrapped(console, " ".join(paragraph.split()))
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
-        """Print a group of commands or of options: labels in bold, texts in a column beside them."""
+        """Print a group of commands or of options: labels in bold, texts in a column next to them."""
         from rich.text import Text
 
         if panel.entries:

@@ -24,7 +24,7 @@ from traincast.ui.explorer.question import (
 from traincast.ui.explorer.snippets import KNOBS, copy_texts, knobs_of
 
 DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down
-MAX_GPUS: Final = 1 << 17  # of a system without a size of its own
+MAX_GPUS: Final = 1 << 17  # of a system without a fixed size
 SCALING_FIELDS: Final = (
     "step_seconds",
     "step_seconds_low",

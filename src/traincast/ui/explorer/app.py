@@ -186,7 +186,7 @@ def _canonical_text(content: Mapping[str, Any]) -> str:
 
 
 def _response(status: int, body: bytes) -> Response:
-    """Return a JSON response; a client that may try again is told when."""
+    """Return a JSON response; while the server is busy it says when to try again."""
     headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
     return Response(body, status, headers, JSON)
 

@@ -18,7 +18,7 @@ SLOW: Final = ("explain", "scaling", "timeline")
 START_SECONDS: Final = 60.0  # time limit for the imports of a new process
 CACHE_BYTES: Final = 32 << 20  # size of the cached answers with their requests
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
-NOT_WANTED: Final = (503, failure("nobody waited for the answer any more"))
+NOT_WANTED: Final = (503, failure("the request was abandoned"))
 KILLED: Final = (503, failure("the search was ended by the system; it may have needed too much memory"))
 
 

@@ -26,7 +26,7 @@ POINT: Final[dict[str, Any]] = {
 def accuracy(
     measured: Floats, predicted: Floats, families: Sequence[str], moe: Bools, budgets: Budgets, title: str
 ) -> Figure:
-    """Draw predicted against measured step times [s], beside the parts of the step that errors go with.
+    """Draw predicted against measured step times [s], and the parts of the step that errors correlate with.
 
     Points are coloured by family, and have another marker where the model has experts. A budget is a source,
     its rows, points of its mean error by part of the step, and the mean error that no part explains.

@@ -25,7 +25,7 @@ from traincast.ui.figures import style
 
 MIN_SHARE_DRAWN: Final = 5e-4  # smaller components are not drawn
 RELATIVE_CHANGE: Final = 0.1  # of each hardware figure
-MAX_NAME_CHARACTERS: Final = 24  # of a network tier beside an axis
+MAX_NAME_CHARACTERS: Final = 24  # of a network tier next to an axis
 MAX_OPERATIONS_LABELLED: Final = 8  # in a roofline
 DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
 UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
@@ -133,16 +133,16 @@ def roofline(est: Estimate) -> Figure:
     passes = [(row, way) for row in operations for way in DIRECTION_MARKERS if row[f"{way}_bytes"] > 0]
 
     def column(name: str) -> Floats:
-        return np.array([row[f"{way}_{name}"] for row, way in passes])
+        return np.array([row[f"{direction}_{name}"] for row, direction in passes])
 
     matrix, seconds = column("matrix_flops"), column("compute_seconds") + column("memory_seconds")
     flops = matrix + column("vector_flops")
     intensity, achieved = flops / column("bytes"), style.in_unit(MATRIX, flops / seconds)
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.2, height=3.4)
     area, colours = 8 + 120 * seconds / seconds.max(), np.where(matrix > 0, *UNIT_COLOURS.values())
-    ways = np.array([way for _, way in passes])
-    for way, marker in DIRECTION_MARKERS.items():
-        rows = ways == way
+    directions = np.array([direction for _, direction in passes])
+    for direction, marker in DIRECTION_MARKERS.items():
+        rows = directions == direction
         look: dict[str, Any] = {"marker": marker, "alpha": 0.75, "linewidths": 0, "zorder": 3}
         ax.scatter(intensity[rows], achieved[rows], area[rows], colours[rows], **look)
     _draw_roofs(ax, est.system.accelerator, intensity, achieved)

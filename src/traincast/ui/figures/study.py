@@ -193,7 +193,7 @@ def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
     if capacity is None:
         try:
             capacity = float(load_system(rows["system"][0]).accelerator.hbm_bytes)
-        except InputError:  # a machine by hand
+        except InputError:  # a machine outside the catalogue
             return
     limit: Any = style.in_unit("memory_bytes", capacity)
     ax.axhline(limit, color=style.BLACK, linestyle="--", linewidth=0.8)

@@ -32,7 +32,7 @@ class Card:
     plan: str = ""
     remark: str = ""
     notes: Sequence[str] = ()
-    beside: bool = False
+    side_by_side: bool = False
 
 
 def card(result: object) -> str | None:
@@ -50,10 +50,10 @@ def _estimate(est: "Estimate") -> Card:
     fits = "fits in" if est.fits else "does not fit in"
     remark = f"A step takes {step_text(est)}; {gib(float(est.memory_bytes))} of memory {fits} {capacity}."
     tables = (time_table(est, "Time of a step"), memory_table(est))
-    return Card(title(est), tables, str(est.plan), remark, beside=True)
+    return Card(title(est), tables, str(est.plan), remark, side_by_side=True)
 
 
-def _found(result: "Found") -> Card:
+def _search(result: "Found") -> Card:
     from traincast.ui.html.search_report import ranking
     from traincast.ui.text.plans import title
 
@@ -93,7 +93,7 @@ def _metrics(measures: "Metrics") -> Card | None:
         "Metrics",
         metric_tables(measures),
         notes=[f"not known: {text}" for text in unknown_metrics(measures)],
-        beside=True,
+        side_by_side=True,
     )
 
 
@@ -176,7 +176,7 @@ def _count_text(value: float) -> str:
 
 CARDS: Final[Mapping[str, Callable[[Any], Card | None]]] = {
     "Estimate": _estimate,
-    "Found": _found,
+    "Found": _search,
     "Results": _results,
     "Report": _report,
     "Metrics": _metrics,

@@ -58,7 +58,7 @@ def assumptions(assumed: Assumptions, system: System | None = None, remark: str 
     applied = assumed if system is None else with_fitted_values(system, assumed)
     origins = _origins(applied, system)
     rows = [
-        (path, _value_text(value), _meaning(path), linked(origins.get(path, "given by hand")))
+        (path, _value_text(value), _meaning(path), linked(origins.get(path, "set by the user")))
         for path, value in applied.values().items()
     ]
     header = ("assumption", "value", "meaning", "source")

@@ -20,7 +20,7 @@ from traincast.ui.text.plans import days
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-IDENTIFYING_COLUMNS: Final = ("model", "system", "strategy", "gbs")  # beside GPUs and varied fields
+IDENTIFYING_COLUMNS: Final = ("model", "system", "strategy", "gbs")  # besides GPUs and varied fields
 TABLE_KNOBS: Final = ("tp", "tp2", "cp", "pp", "vp", "dp", "mbs", "panels")
 
 

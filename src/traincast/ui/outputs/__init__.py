@@ -1,4 +1,4 @@
-"""What every command prints with `--json`: a `Result` for each, and its JSON Schema, made by pydantic.
+"""JSON outputs of the commands: a `Result` for each, and its JSON Schema, made by pydantic.
 
 A new command adds its result to a module here, named after it: `plan` prints a `PlanOutput`. Tests hold what
 it prints against the schema.
@@ -28,7 +28,7 @@ def output_types() -> dict[str, type[Result]]:
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of an output; results that others hold stand under ``$defs``."""
+    """Return the JSON Schema of an output; nested results are under ``$defs``."""
     from pydantic import TypeAdapter
     from pydantic.json_schema import GenerateJsonSchema
 

@@ -96,7 +96,7 @@ def error_explanations(report: "Report") -> list[str]:
 
 
 def accuracy_figure(report: "Report") -> "Figure":
-    """Draw predicted against measured step times, beside the parts of the step that errors go with.
+    """Draw predicted against measured step times, and the parts of the step that errors correlate with.
 
     The predictions have to know their parts (``validate(..., parts=True)``).
     """

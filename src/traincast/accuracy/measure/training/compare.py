@@ -124,7 +124,7 @@ class StepComparisonRecord(Result):
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """Job of timed training steps within a budget [s]; unfinished rows are kept beside the table `output`.
+    """Job of timed training steps within a budget [s]; unfinished rows are saved next to the table `output`.
 
     `ranks` and `threads` are as for `traincast.measure`; `shapes` are trained in place of the default ones.
     """
@@ -155,7 +155,7 @@ class TrainingJob:
 def measure_steps(
     job: TrainingJob, progress: Callable[[int, int], Any] = lambda done, of: None
 ) -> tuple[dict[str, str], ...]:
-    """Run a job, and keep rows as they are measured, so that it can be continued.
+    """Run a job, and save each measured row, so that an interrupted job can be continued.
 
     Returns the rows of a table of runs, none on ranks other than the first. `progress` is called with the
     number of visits done and their maximum.

@@ -6,7 +6,7 @@ const SVG = "http://www.w3.org/2000/svg";
     left out. */
 export const h = (name, ...content) => element(name, content, (tag) => document.createElement(tag));
 
-/** An SVG element, likewise. */
+/** An SVG element, with the same arguments as `h`. */
 export const s = (name, ...content) => element(name, content, (tag) => document.createElementNS(SVG, tag));
 
 function element(name, [first, ...rest], create) {

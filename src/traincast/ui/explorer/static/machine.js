@@ -4,7 +4,7 @@ import { button, byId, h } from "./dom.js";
 import { number, quantity, shownIn } from "./format.js";
 
 const STEPS = 400;
-const WIDE = matchMedia("(min-width: 60rem)"); // where the sliders are beside the answer
+const WIDE = matchMedia("(min-width: 60rem)"); // where the sliders are next to the answer
 const MAIN = {
   "accelerator.matrix_flops": "Matrix units, 16 bits",
   "accelerator.hbm_bandwidth": "Memory bandwidth",

@@ -15,7 +15,7 @@ export class Refused extends Error {
   }
 }
 
-/** Ask; resolves to null where a later request took its place. `onBusy` hears that the server is busy. */
+/** Ask; resolves to null where a later request took its place. `onBusy` is called when the server is busy. */
 export async function ask(path, body, { name = path, onBusy = () => {} } = {}) {
   pending.get(name)?.abort();
   const abort = new AbortController();

@@ -48,14 +48,14 @@ export function draw({ plan, components }, width) {
 
 function total({ step_seconds: time, step_seconds_low: low, step_seconds_high: high }, top, x) {
   const [left, right, middle] = [x(0), x(time), top + ROW / 2 - 2];
-  const ends = high && [low, high].map((end) => `M${x(end)},${middle - 5}v10`).join("");
+  const bounds = high && [low, high].map((end) => `M${x(end)},${middle - 5}v10`).join("");
   const bold = { y: top + 15, "font-weight": 650 };
   return s(
     "g",
     s("line.rule", { x1: left, x2: right, y1: top - 4, y2: top - 4 }),
     s("text", { x: left - 10, "text-anchor": "end", ...bold }, "step"),
     s("rect.whole", { x: left, y: middle - BAR / 2, width: right - left, height: BAR }),
-    high ? s("path.whisker", { d: `M${x(low)},${middle}H${x(high)}${ends}` }) : null,
+    high ? s("path.whisker", { d: `M${x(low)},${middle}H${x(high)}${bounds}` }) : null,
     s("text", { x: Math.max(x(high ?? 0), right) + 6, ...bold }, seconds(time)),
   );
 }

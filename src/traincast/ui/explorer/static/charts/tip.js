@@ -1,4 +1,4 @@
-// A box with the meaning of a place in a figure, beside it.
+// A tooltip: a box next to the pointer that explains a place in a figure.
 
 import { h } from "../dom.js";
 
