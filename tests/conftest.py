@@ -1,4 +1,4 @@
-"""What many tests share."""
+"""Shared fixtures."""
 
 import csv
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Pages of HTML, read and held to what every report promises."""
+"""Parsed HTML pages, checked for what every report promises."""
 
 import re
 from html.parser import HTMLParser

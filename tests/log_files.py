@@ -1,4 +1,4 @@
-"""What tests of readers share: the example files, files written on the spot, and the row of a log."""
+"""Helpers of tests of log readers: example files, written files, and the row of a log."""
 
 from pathlib import Path
 

@@ -1,5 +1,4 @@
-"""Every import of the package points down: at the top of modules, in functions, for type checkers, and by
-name."""
+"""Every import points down: at the top of modules, in functions, for type checkers, and by name."""
 
 import ast
 import tomllib
@@ -34,7 +33,7 @@ IMPORTS = {module: imported(module) for module in MODULES if module not in FACE}
 
 
 def floors():
-    """The floor of every package, from the contract that the linter holds."""
+    """Layer of every package, from the import contract."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
         "contracts"
     ]

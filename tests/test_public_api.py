@@ -1,5 +1,4 @@
-"""Arguments of the Python API: names stand for what they name, and everything else is refused with what is
-allowed."""
+"""Arguments of the Python API: names resolve, and invalid ones are refused with the allowed ones."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Predictions of tables of measured runs, and how errors are summed up."""
+"""Predictions of tables of measured runs, and summaries of their errors."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Chrome traces: valid, without overlap, and with the sums of the trace they are of."""
+"""Chrome traces: valid, without overlap, and with the sums of their trace."""
 
 import json
 from collections import defaultdict

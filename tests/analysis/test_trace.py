@@ -1,4 +1,4 @@
-"""The step of a plan as it runs, against its estimate and against what a schedule demands."""
+"""The simulated step of a plan, against its estimate and against the rules of its schedule."""
 
 import json
 from collections import Counter
@@ -36,7 +36,7 @@ EXACT = {"rel": 1e-9, "abs": 1e-12}
 
 @st.composite
 def estimates(draw, schedules=SCHEDULES, models=tuple(MODELS), stacks=STACKS):
-    """An estimate of a plan that breaks no rule."""
+    """Draw an estimate of a valid plan."""
     schedule, model = draw(st.sampled_from(schedules)), MODELS[draw(st.sampled_from(models))]
     pp = draw(
         st.sampled_from(

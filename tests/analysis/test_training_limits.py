@@ -1,5 +1,4 @@
-"""Limits of moving data: the source's check value, what the formulas must hold to, and what follows for
-clusters and runs."""
+"""Limits of data movement: the source's check value, properties of the formulas, clusters and runs."""
 
 from dataclasses import replace
 
@@ -36,7 +35,7 @@ RATE = st.floats(1e9, 1e16)
 
 @st.composite
 def works(draw):
-    """A layer cut in any way."""
+    """Draw a sharded layer."""
     names = {
         "d_in": WIDTHS,
         "d_out": WIDTHS,
@@ -51,7 +50,7 @@ def works(draw):
 
 @st.composite
 def devices(draw):
-    """A device with any figures."""
+    """Draw a device."""
     return MovementDevice(
         name="any",
         flops8=draw(RATE),

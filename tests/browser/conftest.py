@@ -53,7 +53,7 @@ def browser(programme):
 
 @pytest.fixture(scope="session")
 def server(programme) -> Iterator[str]:
-    """Address of a server of its own."""
+    """Address of a server for the whole session."""
     pytest.importorskip("uvicorn", reason="the explorer's server is not installed")
     command = [sys.executable, "-m", "traincast", "serve", "--port", "0"]
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Asking in the explorer, in a real browser. Expected numbers are the library's own, asked in Python."""
+"""Questions to the explorer in a real browser; expected numbers are computed by the library in Python."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two plans side by side, and what can be taken along: commands, Python, the table, figures."""
+"""Two plans side by side, and exports: commands, Python, the table, figures."""
 
 import json
 import re

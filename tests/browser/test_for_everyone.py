@@ -1,4 +1,4 @@
-"""With a keyboard alone, read aloud, in the dark, on a phone."""
+"""Accessibility: keyboard only, screen reader, dark theme, phone."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""The refit of the catalogue to published runs: what it reads, what it writes, and the gate on the errors of
-every source."""
+"""Refit of the catalogue to published runs: inputs, outputs, and the gate on the errors of every source."""
 
 import csv
 import json

@@ -1,5 +1,4 @@
-"""Scores in all, error budgets, the figure of predicted against measured, and the scoreboard of runs left
-out."""
+"""Total scores, error budgets, the parity figure, and the scoreboard of left-out runs."""
 
 import json
 import math
@@ -35,8 +34,7 @@ def test_the_best_of_three_by_hand():
 
 
 def test_composed_rows_count_as_what_they_are_composed_of():
-    """2,060 rows with an error of 10 % count as 206 next to 103 rows with 40 %: the mean is 20 %, and half has
-    at most 10 %."""
+    """2,060 rows with 10 % error count as 206; with 103 rows of 40 % the mean is 20 %, the median 10 %."""
     composed = [made(f"vtrain-s-{i}", 1.0, 1.1) for i in range(2060)]
     others = [made(f"mpt-{i}", 1.0, 1.4) for i in range(103)]
     row = summary("dense", composed + others, {prediction.id: DENSE for prediction in composed + others})

@@ -1,6 +1,4 @@
-"""Software stacks, and the terms that only they switch on: the host's pace, waits for slow ranks, windows,
-broadcasts.
-"""
+"""Software stacks and their terms: host pace, waits for slow ranks, sliding windows, broadcasts."""
 
 import json
 from dataclasses import asdict, replace

@@ -1,6 +1,4 @@
-"""Errors and core values: what cannot be is refused in words, errors survive pickling, values compare, hash
-and copy.
-"""
+"""Errors and core values: clear refusals; errors survive pickling; values compare, hash and copy."""
 
 import copy
 import pickle

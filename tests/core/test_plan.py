@@ -1,4 +1,4 @@
-"""Plans: refused ones, their text, and their columns."""
+"""Plans: contradictions, text, and columns."""
 
 from dataclasses import asdict, fields, replace
 

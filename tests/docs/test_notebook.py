@@ -1,4 +1,4 @@
-"""The tutorial notebook runs, and shows what is kept in it."""
+"""The tutorial notebook runs, and reproduces its stored outputs."""
 
 import importlib.util
 import re

@@ -1,4 +1,4 @@
-"""Pictures of the documentation are there for those who read it in the repository."""
+"""Pictures of the documentation exist in the repository."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Launch scripts and configurations as people write them: what is read, predicted, and advised."""
+"""Realistic launch scripts and configurations: settings read, predictions, and advice."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What is written for a framework says everything, or says what it does not."""
+"""Exported launches express a plan completely, or name what they do not express."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What is written for torchtitan is what torchtitan 0.3.0 takes; where it is installed, it says so itself."""
+"""Exports for torchtitan fit torchtitan 0.3.0, and are checked by it where it is installed."""
 
 import ast
 import json

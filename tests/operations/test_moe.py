@@ -1,6 +1,4 @@
-"""Costs of mixtures of experts besides their products: exchanges, overlapped or not, biases, counts of tokens,
-8-bit attention.
-"""
+"""Costs of mixtures of experts besides their products: exchanges, biases, token counts, 8-bit attention."""
 
 from dataclasses import replace
 

@@ -1,5 +1,4 @@
-"""The explanation of a search: every claim checked against estimates of all candidates, or against another
-search."""
+"""Explanation of a search: claims are checked against estimates of all candidates or another search."""
 
 import json
 import math
@@ -19,7 +18,7 @@ GPUS = 8
 
 
 def system(hbm_bytes, domain=4, inner="links", outer="network"):
-    """A machine by hand; the memory is what tests vary."""
+    """A system with the given memory."""
     return tc.System(
         name="by hand",
         accelerator=tc.Accelerator(

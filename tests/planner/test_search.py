@@ -1,4 +1,4 @@
-"""Search against what it abbreviates: the estimate of every candidate, one by one."""
+"""Search against brute force: the estimate of every candidate."""
 
 import json
 import pickle
@@ -25,7 +25,7 @@ PAPER = FRAMEWORKS["paper"].strategies
 
 
 def system(hbm_bytes, domain=4, **chip):
-    """A machine by hand; the memory is what tests vary."""
+    """A system with the given memory."""
     figures = {"matrix_flops": 100e12, "vector_flops": 10e12, "hbm_bandwidth": 1e12} | chip
     return tc.System(
         name="by hand",
@@ -147,7 +147,7 @@ def test_other_job_sizes_against_brute_force(gpus):
 
 
 def shown(found):
-    """All a search says, but for what it was asked."""
+    """Everything a search reports, except the request."""
     return (
         found.table(),
         found.candidates,

@@ -1,4 +1,4 @@
-"""The formulas on quantities with units: bytes stay bytes, and times come out in seconds."""
+"""Dimensional analysis of the formulas: bytes stay bytes, and times are seconds."""
 
 from dataclasses import fields, replace
 

@@ -178,7 +178,7 @@ def test_uneven_experts_cost_time_and_memory_only_where_they_are_spread(case, fa
 
 
 def agree(found, top):
-    """What a search found of each batch of candidates is what the estimate says of each plan."""
+    """Check that each plan of a search equals its estimate."""
     for outcome in found.outcomes:
         ranked = rank([outcome], top)
         for i, (seconds, memory) in enumerate(zip(ranked.seconds, ranked.memory, strict=True)):

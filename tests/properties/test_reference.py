@@ -354,7 +354,7 @@ def cases(draw):
 
 
 def estimated(c):
-    """What traincast makes of a case; no rule is asked, the formulas hold for every shape."""
+    """Estimate of a case by the package; rules are not checked, as the formulas hold for every shape."""
     model = Model(name="odd", layers=c.L, hidden=c.e, heads=c.h, ffn=c.f, seq=c.l)
     gpu = Accelerator(
         name="chip", matrix_flops=c.matrix, vector_flops=c.vector, hbm_bandwidth=c.hbm, hbm_bytes=1e9

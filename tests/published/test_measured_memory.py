@@ -101,8 +101,8 @@ def test_memory_saved_between_two_runs(errors):
     assert saved == pytest.approx(77 - 62, rel=0.07)
 
 
-# Runs that are read otherwise than they ran: HSDP over more than a node, activations offloaded, some layers
-# made again.
+# Runs whose plan is only approximated: HSDP over more than a node, offloaded activations, some layers
+# recomputed.
 MISREAD = ("FSDP 128", "Megatron-FSDP", "offload", "some blocks")
 UNKNOWN = (
     "MaxText",

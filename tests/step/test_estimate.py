@@ -1,4 +1,4 @@
-"""The estimate of a plan: that its parts add up, where a placement comes from, and what is refused."""
+"""Estimate of a plan: parts add up, placements are chosen or given, invalid plans are refused."""
 
 import json
 import pickle

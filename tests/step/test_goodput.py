@@ -1,4 +1,4 @@
-"""Checkpoints and failures: hand values, Daly's published optima, and what must hold for any figures."""
+"""Checkpoints and failures: hand values, Daly's published optima, and properties."""
 
 import numpy as np
 import pytest

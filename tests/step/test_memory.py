@@ -207,7 +207,7 @@ def test_every_second_product_by_hand():
 
 def test_every_second_product_of_an_mlp_without_gate():
     """q, v and fc1's result, the layer's input, and attention's result with its statistics; masks of dropout
-    are made again."""
+    are recomputed."""
     saved_bytes = 2 * (1024 + 1024 + 4096 + 1024 + 1024) + 2 * 2 * 16
     assert saved(GPT, recompute="per-op").saved / s == saved_bytes
 

@@ -1,5 +1,4 @@
-"""What each way to cut the work costs and saves: traffic counted by hand, limits, and what modules and hosts
-trade for memory."""
+"""Traffic, limits and savings of every parallelism, recomputation and offload, counted by hand."""
 
 from dataclasses import replace
 

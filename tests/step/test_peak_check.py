@@ -1,4 +1,4 @@
-"""Measured times in which the work cannot have been done are refused, and the likely mistake is named."""
+"""Measured times below the peak's are refused, and the likely mistake is named."""
 
 import re
 
@@ -23,7 +23,7 @@ def least(est, peak=989.4e12):
 
 
 def refusal(est, time, **given):
-    """What is said of a time."""
+    """Return the message on a measured time."""
     with pytest.raises(tc.InputError) as caught:
         tc.metrics(est, step_seconds=time, **given)
     return str(caught.value)

@@ -1,4 +1,4 @@
-"""Which parts of a model a device of the pipeline holds."""
+"""Parts of a model on each device of the pipeline."""
 
 from collections import Counter
 from dataclasses import replace

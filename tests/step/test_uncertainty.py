@@ -1,4 +1,4 @@
-"""Intervals, the probability that a plan fits, and how sure a ranking is."""
+"""Intervals, the probability that a plan fits, and the probability of rankings."""
 
 import json
 import math

@@ -1,5 +1,4 @@
-"""Where groups are on networks of several tiers, by counting ranks; and what their collectives take there, by
-hand."""
+"""Process groups on networks of several tiers, by counting ranks; times of their collectives by hand."""
 
 from dataclasses import replace
 

@@ -1,5 +1,4 @@
-"""Fits of constants to measurements: planted values are found again, and what data do not
-determine is said."""
+"""Fits of constants to measurements: planted values are recovered, undetermined ones are reported."""
 
 import csv
 import json
@@ -237,8 +236,7 @@ def test_an_interval_holds_its_value():
 
 
 def own_runs(tmp_path, n, slower):
-    """Runs of the example with step times that traincast predicts, so much slower: a cluster known to the
-    last digit."""
+    """Runs of the example whose step times are the predicted ones times a factor."""
     with (MINE / "runs.csv").open() as file:
         rows = list(csv.DictReader(file))[:n]
     evidence = MeasuredRuns([replace(run, system=tc.load_system("dgx-h100")) for run in map(read, rows)], ())

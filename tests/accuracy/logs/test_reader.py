@@ -1,4 +1,4 @@
-"""The front door: examples, tables of runs, and files that are none of what is known, cut or damaged."""
+"""Reader of all formats: examples, tables of runs, and files that are unknown, cut or damaged."""
 
 import contextlib
 from pathlib import Path

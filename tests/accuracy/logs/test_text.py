@@ -1,4 +1,4 @@
-"""Numbers and lines as logs write them, and what accelerators call themselves."""
+"""Numbers and lines of logs, and names of accelerators."""
 
 import pytest
 

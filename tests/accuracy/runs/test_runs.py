@@ -1,5 +1,4 @@
-"""Rows of measured runs: what is read of them, what is filled in, and why some are skipped. Rows were read
-off the table by eye."""
+"""Rows of measured runs: stated and filled-in columns, and reasons to skip; rows were checked by eye."""
 
 import math
 

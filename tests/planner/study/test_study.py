@@ -1,5 +1,4 @@
-"""Studies: the same as single searches at every point, the same bytes however they are run, and nothing
-lost when interrupted."""
+"""Studies equal single searches, give the same bytes on every executor, and survive interruptions."""
 
 import json
 import os

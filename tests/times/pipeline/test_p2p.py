@@ -1,4 +1,4 @@
-"""What a pipeline passes on, and what hosts and skew cost: by hand, and limits."""
+"""Pipeline transfers, host time and skew: by hand, and limits."""
 
 from dataclasses import replace
 
@@ -85,8 +85,7 @@ def run(assumed, model=GPT, **knobs):
 
 
 def test_transfers_are_exposed_or_overlapped():
-    """Held up, a step pays for two of every micro-batch, and in the bubble; beside the work, for those it
-    waits for."""
+    """Exposed, a step pays for two transfers of every micro-batch; overlapped, only for exposed ones."""
     held, overlapped, half = (
         run(PLAIN.with_values({"overlap.pp_exposed": share})) for share in (1.0, 0.0, 0.5)
     )

@@ -1,4 +1,4 @@
-"""Timelines small enough to draw by hand."""
+"""Simulated timelines that are small enough to draw by hand."""
 
 import pytest
 

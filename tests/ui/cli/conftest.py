@@ -1,4 +1,4 @@
-"""Commands run in this process, and a folder to run their examples in."""
+"""Fixtures that run commands in this process, in a folder for their examples."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 class Answer(NamedTuple):
-    """What a command answered."""
+    """Result of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it prints, what it refuses, and with which exit code."""
+"""The command line: output, refusals, and exit codes."""
 
 import json
 import os

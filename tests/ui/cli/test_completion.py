@@ -1,4 +1,4 @@
-"""Completion as a shell does it: scripts are read by the shell itself, which then asks the program."""
+"""Completion in a real shell, which reads the script and then asks the program."""
 
 import os
 import shutil

@@ -19,7 +19,7 @@ WRITING = [(name, option) for name in NAMES for option in ("output", "html") if 
 
 
 def refused(answer, *parts):
-    """That an answer is a refusal which names some parts, and is no traceback."""
+    """Check that a command refused its input, named some parts, and printed no traceback."""
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("traincast: ")
     assert "Traceback" not in answer.err
@@ -43,7 +43,7 @@ def test_missing_arguments_are_named(name, run):
 
 
 def written(name, option, value):
-    """An example of a command that writes to a place."""
+    """An example of a command, writing to a given path."""
     example = calls(name)[0]
     words = f"--{option} '{value}'"
     return (

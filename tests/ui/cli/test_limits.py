@@ -1,4 +1,4 @@
-"""`traincast limits` as a user meets it."""
+"""The command `traincast limits`."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Outputs for machines: every command with --json prints one object, as its published schema says."""
+"""JSON outputs: every command with --json prints one object that matches its published schema."""
 
 import json
 

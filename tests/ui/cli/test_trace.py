@@ -1,4 +1,4 @@
-"""`traincast trace` as a user meets it."""
+"""The command `traincast trace`."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""The explorer's server: the same answers as the library, and clear refusals of what cannot be answered."""
+"""The explorer's server: answers equal the library's, and invalid requests are refused clearly."""
 
 import asyncio
 import csv

@@ -1,4 +1,4 @@
-"""Whatever is sent to the explorer, it answers or says what is wrong; TRAINCAST_FUZZ=10000 sends more."""
+"""Random requests to the explorer get answers or clear errors; TRAINCAST_FUZZ=10000 sends more."""
 
 import json
 import os

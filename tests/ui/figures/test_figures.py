@@ -1,4 +1,4 @@
-"""Figures: what is drawn is what the table says, labels carry units, files are the same each time."""
+"""Figures: they draw the table, labels have units, files are reproducible."""
 
 from itertools import combinations, pairwise
 
@@ -26,7 +26,7 @@ GPUS = (1, 2, 4, 8, 16)
 
 
 def machine(hbm_bytes=6e9, name="chip-nvs4"):
-    """A machine by hand on which few GPUs are not enough."""
+    """A machine on which few GPUs are not enough."""
     return tc.System(
         name=name,
         accelerator=tc.Accelerator(
@@ -85,7 +85,7 @@ def every(scaling, swept, found):
 
 
 def words(figure):
-    """All that is written in a figure."""
+    """All texts of a figure."""
     return [text.get_text() for text in figure.findobj(mpl.text.Text)]
 
 

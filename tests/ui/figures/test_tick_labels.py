@@ -1,4 +1,4 @@
-"""Tick labels of every figure: plain words, apart from each other, and enough of them to read a value."""
+"""Tick labels of every figure: plain text, no overlap, and enough of them to read a value."""
 
 from itertools import pairwise
 
@@ -109,7 +109,7 @@ def test_every_figure_is_here():
 
 
 def shown(axis):
-    """Tick labels that are seen, and their boxes on the canvas."""
+    """Visible tick labels, and their boxes on the canvas."""
     low, high = sorted(axis.get_view_interval())
     slack = 1e-9 * (high - low)
     ticks = [
@@ -127,7 +127,7 @@ def shown(axis):
 
 
 def problems(figure):
-    """What keeps the tick labels of a figure from being read."""
+    """Reasons why tick labels of a figure cannot be read."""
     with _style():
         FigureCanvasAgg(figure).draw()
     for at, ax in enumerate(figure.axes):

@@ -1,4 +1,4 @@
-"""The figure of a step as it runs: what is drawn is what the trace holds."""
+"""Timeline figures draw exactly the passes of the trace."""
 
 import numpy as np
 import pytest

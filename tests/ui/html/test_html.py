@@ -1,4 +1,4 @@
-"""Pieces of HTML, and reports: whatever a name holds, the page stays what it is."""
+"""HTML reports and their elements: hostile names stay text."""
 
 import re
 import subprocess
