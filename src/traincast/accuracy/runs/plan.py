@@ -215,7 +215,7 @@ def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
         return _policy_in_notes(cells) or cells.choose("recompute_recipes")
     if not choice_problems("recompute", kind):  # modules as a plan names them
         return {"recompute": kind}
-    cells.problem(f"recompute {kind}: {detail or 'unknown kind, without details'}")
+    cells.problem(f"recompute {kind}: {detail or 'no kind that is known, without details'}")
     return {"recompute": "none"}
 
 
