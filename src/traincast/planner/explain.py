@@ -22,8 +22,8 @@ from traincast.planner.evaluation import (
     rejections,
 )
 from traincast.planner.framework_spaces import Framework
-from traincast.planner.misfit import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
 from traincast.planner.plan_changes import HeldKnob, held_knobs
+from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
 from traincast.planner.search_space import Space, enumerate_space
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors

@@ -1,4 +1,4 @@
-"""Memory of one rank, device by device of the pipeline, and where it is fullest.
+"""Memory of one rank on each device of the pipeline, and of the fullest rank.
 
 The model of arXiv 2410.00273 (one training step: memory) counts weights, gradients, distributed optimizer and
 activations in flight. Around it stand ZeRO's further stages (arXiv 1910.02054, section 5), recomputation and

@@ -1,4 +1,7 @@
-"""Validity of plans as named rules: each is a boolean column and the reason a user reads."""
+"""Validity of plans as named rules: each is a boolean column and the reason a user reads.
+
+Memory is no rule: `Estimate.fits` compares it with the accelerator's capacity.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -191,6 +191,6 @@ def warn_of_misfit(est: "Estimate") -> None:
 
 def _misfit_text(est: "Estimate") -> str:
     """Return how much memory a plan is short of, and what would make it fit."""
-    from traincast.planner.misfit import short_of
+    from traincast.planner.plan_sentences import short_of
 
     return f"the plan does not fit: {short_of(est, advice=True)}"

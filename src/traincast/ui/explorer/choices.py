@@ -12,7 +12,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
 from traincast.core.version import __version__
 from traincast.planner.framework_spaces import FRAMEWORKS
-from traincast.planner.misfit import label
+from traincast.planner.plan_sentences import label
 from traincast.planner.search import OBJECTIVES
 from traincast.step.arguments import usual_batch
 from traincast.step.model_flops import CONVENTIONS

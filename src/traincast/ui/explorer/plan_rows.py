@@ -10,7 +10,7 @@ from traincast.core.knobs import CHOICES, KNOBS
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.evaluation import fastest_plans
-from traincast.planner.misfit import short_of
+from traincast.planner.plan_sentences import short_of
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, estimate_columns
 from traincast.step.uncertainty import outside_measured_range

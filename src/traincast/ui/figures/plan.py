@@ -17,8 +17,8 @@ from traincast.core.system import Accelerator, System
 from traincast.core.units import seconds
 from traincast.planner.evaluation import StrategyResult, evaluate
 from traincast.planner.explain import space_of
-from traincast.planner.misfit import MIN_CHANGE_REPORTED
-from traincast.planner.misfit import label as component_name
+from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED
+from traincast.planner.plan_sentences import label as component_name
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, estimate, require_one_plan
 from traincast.ui.figures import style

@@ -7,7 +7,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Column
 from traincast.core.units import gib, rate, seconds, seconds_with_interval, signed
 from traincast.planner.explain import sensitivity
-from traincast.planner.misfit import MIN_CHANGE_REPORTED, short_of, whole_memory
+from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, short_of, whole_memory
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.rendering import Page, Table, Tiles, share_table

@@ -18,7 +18,7 @@ from traincast.core.output_files import atomic_output, check_output
 from traincast.core.quantities import Column
 from traincast.core.units import count_of, gib, percent
 from traincast.core.version import __version__
-from traincast.planner.misfit import label
+from traincast.planner.plan_sentences import label
 from traincast.ui.html.svg import drawing
 
 LINK_PATTERN: Final = re.compile(r"arXiv[: ](\d{4}\.\d{4,5})|https?://[^\s<>\"'()]*[^\s<>\"'().,;:]")

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from traincast.core.units import count_of, gib, seconds, signed
 from traincast.planner.explain import Explanation
-from traincast.planner.misfit import compare, time_against_best
+from traincast.planner.plan_sentences import compare, time_against_best
 from traincast.planner.search import Found
 from traincast.step.estimate import Answer
 from traincast.step.metrics import Metrics, metrics

@@ -12,7 +12,7 @@ from traincast.analysis.paper_results import Reproduction
 from traincast.analysis.per_parameter import BEKMAN, bytes_per_parameter_of
 from traincast.analysis.trace import Trace
 from traincast.core.units import count_of, gib, percent, rate, seconds, signed
-from traincast.planner.misfit import label
+from traincast.planner.plan_sentences import label
 from traincast.step.estimate import Estimate
 from traincast.ui.text.plans import memory_breakdown
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line

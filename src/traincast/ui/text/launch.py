@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from traincast.core.units import gib, percent, seconds, signed
 from traincast.launch.check import Checked, DifferingSetting
-from traincast.planner.misfit import short_of, time_against_best
+from traincast.planner.plan_sentences import short_of, time_against_best
 from traincast.ui.text.plans import breakdowns, header
 from traincast.ui.text.tables import Parts, heading, paragraphs, table
 

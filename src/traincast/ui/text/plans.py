@@ -12,7 +12,7 @@ from traincast.core.plan import Plan
 from traincast.core.quantities import Column
 from traincast.core.units import GIB, count_of, gib, rate, seconds, seconds_with_interval
 from traincast.planner.explain import Explanation
-from traincast.planner.misfit import label, whole_memory
+from traincast.planner.plan_sentences import label, whole_memory
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, usual_assumptions
 from traincast.step.metrics import Metrics

@@ -1,4 +1,4 @@
-"""Sentences on plans: by how much one exceeds memory, what would make it fit, how two plans compare."""
+"""Sentences about plans: how far one exceeds memory, what would make it fit, and how two plans compare."""
 
 from typing import Final
 
