@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import gcd
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
@@ -120,49 +120,60 @@ def dimensions(est: Estimate) -> list[Dimension]:
     nearest size is chosen that gains at least nine tenths of what the best candidate gains.
     """
     rows, untiled_seconds = [], _untiled_seconds(est, est.model)
-    for name, value, ranks, candidates in _dimensions_and_candidates(est.model, one_plan(est)):
+    for sized in _sized_dimensions(est.model, one_plan(est)):
+        value, ranks = sized.value, sized.ranks
         divides = gcd(value, GOOD_MULTIPLE) if value % ranks else gcd(value, value // ranks, GOOD_MULTIPLE)
-        gains = [_gain_of(est, untiled_seconds, name, *candidate) for candidate in candidates]
-        better = _best_option(name, [gain for gain in gains if gain is not None], value, divides)
-        rows.append(Dimension(name, value, value / ranks, divides, better))
+        gains = [_gain_of(est, untiled_seconds, sized, *candidate) for candidate in sized.candidates]
+        better = _best_option(sized, [gain for gain in gains if gain is not None], divides)
+        rows.append(Dimension(sized.name, value, value / ranks, divides, better))
     return rows
 
 
-def _best_option(name: str, tried: list[Better], value: int, multiple: int) -> Better | None:
+Candidate = tuple[int, str, Model]  # the size, other changes that come with it, and the changed model
+
+
+class _Sized(NamedTuple):
+    """A dimension of the model, and sizes to try in its place."""
+
+    name: str
+    value: int
+    ranks: int  # that shard it
+    candidates: list[Candidate]
+    by_flops: bool = False  # whether sizes are judged by model FLOP/s, not by tiles and waves alone
+    padding: bool = False  # whether a larger size is padding, so that model FLOPs stay
+
+
+def _best_option(sized: _Sized, tried: list[Better], multiple: int) -> Better | None:
     """Return the nearest size that gains about as much as the best, or a good multiple for a bad size.
 
     Widths of layers are judged by tiles and waves alone: a larger width always amortises other work better.
     """
-    by_flops = name in ("head width", "vocabulary")
-    gains = {option.value: option.gain if by_flops else option.even for option in tried}
+    gains = {option.value: option.gain if sized.by_flops else option.even for option in tried}
     best = max(gains.values(), default=0.0)
     if best < MIN_GAIN and multiple >= GOOD_MULTIPLE:
         return None
     good = [option for option in tried if gains[option.value] >= 0.9 * best] if best >= MIN_GAIN else tried
-    return min(good, key=lambda option: abs(option.value - value), default=None)
+    return min(good, key=lambda option: abs(option.value - sized.value), default=None)
 
 
-Candidate = tuple[int, str, Model]
-
-
-def _dimensions_and_candidates(model: Model, plan: Plan) -> Iterator[tuple[str, int, int, list[Candidate]]]:
-    """Yield name, size, ranks that shard it, and candidates of every dimension."""
+def _sized_dimensions(model: Model, plan: Plan) -> Iterator[_Sized]:
+    """Yield every dimension of the model."""
     tp, experts = plan.tp, model.experts
-    yield "hidden", model.hidden, tp, _widths(model, tp)
+    yield _Sized("hidden", model.hidden, tp, _widths(model, tp))
     if experts is None or experts.first_dense or experts.every > 1:
         variants = [(f, "", replace(model, ffn=f)) for f in _multiples_near(model.ffn, tp)]
-        yield "ffn", model.ffn, tp, variants
+        yield _Sized("ffn", model.ffn, tp, variants)
     if experts is not None:
         sized = [replace(experts, ffn=f) for f in _multiples_near(experts.ffn, plan.etp)]
         variants = [(other.ffn, "", replace(model, experts=other)) for other in sized]
-        yield "expert ffn", experts.ffn, plan.etp, variants
+        yield _Sized("expert ffn", experts.ffn, plan.etp, variants)
     if model.latent is None:
-        yield "head width", model.head_width, 1, _heads(model, tp)
+        yield _Sized("head width", model.head_width, 1, _heads(model, tp), by_flops=True)
     if model.vocab is not None:
         grains = [grain * tp for grain in (8, GOOD_MULTIPLE, 2 * GOOD_MULTIPLE)]
         padded = {-(-model.vocab // grain) * grain for grain in grains} - {model.vocab}
         variants = [(v, "padded", replace(model, vocab=v)) for v in sorted(padded)]
-        yield "vocabulary", model.vocab, tp, variants
+        yield _Sized("vocabulary", model.vocab, tp, variants, by_flops=True, padding=True)
 
 
 def _multiples_near(value: int, ranks: int) -> list[int]:
@@ -216,14 +227,16 @@ def _heads(model: Model, tp: int) -> list[Candidate]:
     return [(width, f"hidden {h:,}", replace(model, hidden=h)) for width, h in hidden.items()]
 
 
-def _gain_of(est: Estimate, untiled: float, name: str, value: int, note: str, model: Model) -> Better | None:
+def _gain_of(
+    est: Estimate, untiled: float, sized: _Sized, value: int, note: str, model: Model
+) -> Better | None:
     """Return the gain of a size; None where the plan cannot run with it."""
     try:
         variant = estimate(model, est.system, est.plan, gbs=est.gbs, assumptions=est.assumptions)
     except InputError:
         return None
     time = float(variant.step_seconds / est.step_seconds)
-    flops = 1.0 if name == "vocabulary" else model_flops_per_token(model) / model_flops_per_token(est.model)
+    flops = 1.0 if sized.padding else model_flops_per_token(model) / model_flops_per_token(est.model)
     even = _untiled_seconds(est, model) / untiled / time - 1 if est.assumptions.kernels.tile else 0.0
     return Better(value, note, flops / time - 1, even, time - 1, model.parameters / est.model.parameters - 1)
 

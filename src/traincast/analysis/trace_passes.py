@@ -24,6 +24,7 @@ Shares = Mapping[str, float]  # seconds by component of the breakdown
 WORK: Final = {  # field of PassSeconds → component
     "compute": "compute", "memory": "exposed_memory", "comm": "tp_comm", "exchange": "ep_comm",
 }  # fmt: skip
+COMMUNICATION: Final = frozenset({"tp_comm", "ep_comm"})  # components of `WORK` that communicate
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,6 @@ def _weight_gradient(backward: Shares, seconds: float) -> dict[str, float]:
     work_share = min(seconds / work, 1.0) if work else 0.0
     comm_share = min(max(seconds - work, 0.0) / comm, 1.0) if comm else 0.0
     return {
-        component: time * (comm_share if component.endswith("_comm") else work_share)
+        component: time * (comm_share if component in COMMUNICATION else work_share)
         for component, time in backward.items()
     }

@@ -215,9 +215,10 @@ class Strategy:
     """Way to shard a layer over GPUs; the plans of one batch share it."""
 
     name: str
-    second: str | None  # axis that shards a layer beside tp
+    second: str | None  # axis that shards a layer in addition to tp
     choices: Mapping[str, Any]  # that make up the strategy
     alias: str = ""  # in the paper's reference code
+    knobs: tuple[str, ...] = ()  # that only this strategy has, besides its axes
 
     @property
     def layer_axes(self) -> tuple[str, ...]:
@@ -234,11 +235,11 @@ STRATEGIES: Final = {
     strategy.name: strategy
     for strategy in (
         Strategy("1d", None, {"tp_kind": "1d", "cp_kind": "none"}, "1d"),
-        Strategy("summa", "tp2", {"tp_kind": "summa", "cp_kind": "none"}, "2d"),
+        Strategy("summa", "tp2", {"tp_kind": "summa", "cp_kind": "none"}, "2d", ("panels",)),
         Strategy("context", "cp", {"tp_kind": "1d", "cp_kind": "all-gather"}, "2d-seqp"),
         Strategy("ring", "cp", {"tp_kind": "1d", "cp_kind": "ring"}),
-        Strategy("ulysses", "cp", {"tp_kind": "1d", "cp_kind": "ulysses"}),
-        Strategy("hybrid", "cp", {"tp_kind": "1d", "cp_kind": "hybrid"}),
+        Strategy("ulysses", "cp", {"tp_kind": "1d", "cp_kind": "ulysses"}, knobs=("ulysses",)),
+        Strategy("hybrid", "cp", {"tp_kind": "1d", "cp_kind": "hybrid"}, knobs=("ulysses",)),
     )
 }
 ALIASES: Final = {strategy.alias: strategy.name for strategy in STRATEGIES.values() if strategy.alias}

@@ -1,6 +1,6 @@
 """Machines: accelerators and the network tiers between them. Their fields declare every hardware figure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
@@ -136,6 +136,7 @@ class Accelerator(ColumnsEqual):
         return self.host_bandwidth
 
 
+CAPACITY: Final = "accelerator.hbm_bytes"  # path of the memory capacity, on which no time depends
 _INNERMOST = "the innermost tier has"
 
 
@@ -364,6 +365,15 @@ class System(ColumnsEqual):
     def columns(self) -> dict[str, Any]:
         """Return the figures that are columns over machines, by path."""
         return {path: value for path, value in self.figures().items() if getattr(value, "ndim", 0)}
+
+
+# Paths of the figures that a time on an accelerator depends on.
+_ACCELERATOR_RATES: Final = {f"accelerator.{name}" for name in figure_specs(Accelerator)} - {CAPACITY}
+
+
+def changes_accelerator(paths: Iterable[str]) -> bool:
+    """Return whether any of these figures is one of the accelerator, its memory capacity aside."""
+    return not _ACCELERATOR_RATES.isdisjoint(paths)
 
 
 def _refuse(subject: str, problems: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
@@ -57,17 +56,21 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
     has_shared = config is not None and config.shared_ffn > 0
     operations = (
         *inner,
-        *_block_end(sharding, "mlp", gather=model.latent is None or model.latent.q_rank is None),
+        *_block_end(
+            sharding, "mlp", ends_layer=True, gather=model.latent is None or model.latent.q_rank is None
+        ),
         *attention(sharding, local),
-        *_block_end(sharding, "attention", gather=not moe or has_shared),
+        *_block_end(sharding, "attention", ends_layer=False, gather=not moe or has_shared),
     )
     return tuple(apply_recompute(_as_fused(op, assumptions), sharding) for op in operations)
 
 
-def _block_end(sharding: Sharding, block: Literal["mlp", "attention"], gather: bool) -> Iterator[Operation]:
-    """Yield what ends a block: dropout, the addition to the residual stream, and the norms."""
+def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool) -> Iterator[Operation]:
+    """Yield what ends a block: dropout, the addition to the residual stream, and the norms.
+
+    The last norm gathers tokens for the next block (if `gather`).
+    """
     model, (rows, width) = sharding.model, sharding.residual_shape
-    ends_layer = block == "mlp"
     if model.dropout:
         yield sharding.dropout("mlp.dropout" if ends_layer else "attention.out_dropout")
     if sharding.assumptions.traffic.residuals:  # two reads and a write; backward adds to the norm's gradient

@@ -17,7 +17,7 @@ from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
-from traincast.core.system import System
+from traincast.core.system import CAPACITY, System
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
 from traincast.planner.search_space import NO_PLACEMENT, Shards, Space
@@ -29,7 +29,6 @@ from traincast.step.validity import reasons
 from traincast.times.operation_time import OperationTimer
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
-CAPACITY: Final = "accelerator.hbm_bytes"
 BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
 CACHED_SPACES: Final = 8  # whose memory and candidates the next machine uses
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]

@@ -11,10 +11,9 @@ from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
-from traincast.core.system import System
+from traincast.core.system import CAPACITY, System
 from traincast.core.units import count_of, gib, percent, signed
 from traincast.planner.evaluation import (
-    CAPACITY,
     StrategyResult,
     evaluate,
     fastest,

@@ -184,9 +184,7 @@ def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateB
 
 def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
     """Return the knobs that a batch searches; the others are 1 in it."""
-    knobs = {*STRATEGIES[strategy].axes, "mbs", "vp"}
-    knobs |= {"ulysses"} if strategy in ("ulysses", "hybrid") else set()
-    knobs |= {"panels"} if STRATEGIES[strategy].second == "tp2" else set()
+    knobs = {*STRATEGIES[strategy].axes, *STRATEGIES[strategy].knobs, "mbs", "vp"}
     knobs |= {"ep", "etp"} if experts else set()
     return knobs | ({"replicas"} if hybrid else set())
 

@@ -245,7 +245,7 @@ def _fill_options(
             values, which = np.unique(column, return_inverse=True)
             placeable &= (values[:, None] % places[:, axis] == 0)[which]
     placeable = np.column_stack((placeable & ~inside[:, None], inside))
-    if batch.strategy == "summa":
+    if "panels" in STRATEGIES[batch.strategy].knobs:
         counts, wide = panels(hidden, degrees[:, 0], degrees[:, 1])
         return counts, wide & (counts == dict(batch.locks).get("panels", counts)), places, placeable
     no_panels = np.ones((len(degrees), 1), np.int64)
@@ -329,11 +329,11 @@ def _branch_inside(
         ranks = columns["tp"] * columns.get("cp", 1) * columns["dp"] // columns["ep"]
         etp = np.union1d(1, columns["tp"])
         branch("etp", etp, ((etp == 1) | (etp == columns["tp"][:, None])) & (ranks[:, None] % etp == 0))
-    if batch.strategy in ("ulysses", "hybrid"):
+    if "ulysses" in STRATEGIES[batch.strategy].knobs:
         values = _divisors_of(columns["cp"])
         cp = columns["cp"][:, None]
         hybrid = (cp % values == 0) & (values > 1) & (values < cp)
-        branch("ulysses", values, values == cp if batch.strategy == "ulysses" else hybrid)
+        branch("ulysses", values, values == cp if batch.given["cp_kind"] == "ulysses" else hybrid)
     if batch.hybrid:
         holders = columns["dp"] * columns.get("cp", 1)
         values = _divisors_of(columns["dp"])

@@ -19,7 +19,7 @@ from traincast.core.nomenclature import INTERVALS
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, plain
 from traincast.core.result import KEY, Doc, Result, number_keys
-from traincast.core.system import System
+from traincast.core.system import System, changes_accelerator
 from traincast.core.units import GIB
 from traincast.operations.operation import Operation, PassCount, total
 from traincast.operations.transformer import parts
@@ -123,8 +123,7 @@ class StepEstimate(Generic[Figure]):
     def case(self) -> ErrorCase:
         """What the error of its time depends on."""
         accelerator = self.system.accelerator.name
-        varied = (path for path in self.system.columns() if path != "accelerator.hbm_bytes")
-        if any(path.startswith("accelerator.") for path in varied):
+        if changes_accelerator(self.system.columns()):
             accelerator += ", varied"  # nobody ran on it
         breakdown: Mapping[str, Any] = self.breakdown
         gpus, stack = self.columns.gpus, self.assumptions.name

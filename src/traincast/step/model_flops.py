@@ -6,7 +6,9 @@ counts: no figure without its convention.
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from traincast.core.errors import unknown_name_error
@@ -21,33 +23,9 @@ class Convention:
     name: str  # name users give it
     about: str  # what it counts, in one line
     source: str  # who counts so
+    forward: Callable[[Model], "Forward"]  # FLOPs of one token's forward pass
 
 
-CONVENTIONS: Final = {
-    convention.name: convention
-    for convention in (
-        Convention(
-            "megatron",
-            "6 × the weights of matrix products a token meets, head included, + attention after the mask",
-            "Megatron-LM, num_floating_point_operations, since 2025",
-        ),
-        Convention(
-            "megatron-full",
-            "the same with attention in full; 72BLsh²(1 + s/6h + V/12hL) for a GPT",
-            "arXiv 2104.04473, appendix; arXiv 2205.05198, appendix A",
-        ),
-        Convention(
-            "palm",
-            "6 × all parameters a token can meet, embedding included, + 12LHQT: attention in full",
-            "arXiv 2204.02311, appendix B",
-        ),
-        Convention(
-            "6n",
-            "6 × the parameters of the layers a token meets, without embedding and head",
-            "arXiv 2001.08361, section 2.1",
-        ),
-    )
-}
 RECOMPUTE: Final = ("none", "selective", "full")  # kinds of recomputation that are counted
 
 
@@ -66,19 +44,7 @@ def forward_flops(model: Model, convention: str = "megatron") -> Forward:
     """
     if convention not in CONVENTIONS:
         raise unknown_name_error("convention", convention, CONVENTIONS)
-    layers = model.layer_parameters(active=True)
-    if convention == "6n":
-        return Forward(2.0 * layers, 0.0, 0.0)
-    if convention == "palm":  # multi-token prediction is in no published N
-        return Forward(
-            2.0 * layers, _attention(model, model.pattern, masked=False), 2.0 * model.end_parameters
-        )
-    passed = model.pattern + (model.last_kind,) * model.mtp
-    weights = sum(n * _layer_weights(model, kind) for kind, n in Counter(passed).items())
-    weights += model.mtp * 2 * model.hidden**2  # joins state and embedding
-    return Forward(
-        2.0 * weights, _attention(model, passed, masked=convention == "megatron"), 2.0 * _end_weights(model)
-    )
+    return CONVENTIONS[convention].forward(model)
 
 
 def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
@@ -168,3 +134,54 @@ def _end_weights(model: Model) -> float:
     head = 0 if model.vocab is None else model.vocab * e * (1 + model.mtp)
     image = 0.0 if model.patch is None else model.patch * e + (model.classes or 0) * e / model.seq
     return head + image
+
+
+def _of_products(model: Model, masked: bool) -> Forward:
+    """Count the products that a token meets, head included, and attention, `masked` or in full."""
+    passed = model.pattern + (model.last_kind,) * model.mtp
+    weights = sum(n * _layer_weights(model, kind) for kind, n in Counter(passed).items())
+    weights += model.mtp * 2 * model.hidden**2  # joins state and embedding
+    return Forward(2.0 * weights, _attention(model, passed, masked), 2.0 * _end_weights(model))
+
+
+def _of_parameters(model: Model) -> Forward:
+    """Count all parameters that a token meets, and attention in full; no published N has mtp modules."""
+    layers = model.layer_parameters(active=True)
+    attention = _attention(model, model.pattern, masked=False)
+    return Forward(2.0 * layers, attention, 2.0 * model.end_parameters)
+
+
+def _of_layer_parameters(model: Model) -> Forward:
+    """Count the parameters of the layers that a token meets."""
+    return Forward(2.0 * model.layer_parameters(active=True), 0.0, 0.0)
+
+
+CONVENTIONS: Final[Mapping[str, Convention]] = {
+    convention.name: convention
+    for convention in (
+        Convention(
+            "megatron",
+            "6 × the weights of matrix products a token meets, head included, + attention after the mask",
+            "Megatron-LM, num_floating_point_operations, since 2025",
+            partial(_of_products, masked=True),
+        ),
+        Convention(
+            "megatron-full",
+            "the same with attention in full; 72BLsh²(1 + s/6h + V/12hL) for a GPT",
+            "arXiv 2104.04473, appendix; arXiv 2205.05198, appendix A",
+            partial(_of_products, masked=False),
+        ),
+        Convention(
+            "palm",
+            "6 × all parameters a token can meet, embedding included, + 12LHQT: attention in full",
+            "arXiv 2204.02311, appendix B",
+            _of_parameters,
+        ),
+        Convention(
+            "6n",
+            "6 × the parameters of the layers a token meets, without embedding and head",
+            "arXiv 2001.08361, section 2.1",
+            _of_layer_parameters,
+        ),
+    )
+}

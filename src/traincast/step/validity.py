@@ -29,6 +29,7 @@ class Rule:
     # whether it is met, a boolean column, from model, plans and global batch
     holds: Callable[[Model, Plans, int], Any]
     search_only: bool = False  # whether it only narrows the search, and allows a plan given by hand
+    equal_stages: bool = False  # whether it holds only where stages must have equally many layers
 
 
 def _is_1d(plan: Plans) -> bool:
@@ -56,18 +57,6 @@ def _divides(knob: str, figure: str, noun: str) -> Rule:
     )
 
 
-EVEN: Final = Rule(
-    "pp does not divide the layers",
-    ("pp", "layers"),
-    lambda model, plan, gbs: model.layers % plan.pp == 0,
-    search_only=True,
-)
-EVEN_VIRTUAL: Final = Rule(
-    "the layers do not divide into virtual stages",
-    ("pp", "vp", "layers"),
-    lambda model, plan, gbs: (plan.vp == 1) | ((model.layers % (plan.pp * plan.vp) == 0) & (plan.pp > 1)),
-    search_only=True,
-)
 RULES: Final = (
     _divides("tp", "heads", "the attention heads"),
     Rule(
@@ -99,6 +88,20 @@ RULES: Final = (
         ("tp2", "cp", "seq"),
         lambda model, plan, gbs: _is_1d(plan) | (model.seq // plan.context >= MIN_SLICE),
         search_only=True,
+    ),
+    Rule(
+        "pp does not divide the layers",
+        ("pp", "layers"),
+        lambda model, plan, gbs: model.layers % plan.pp == 0,
+        search_only=True,
+        equal_stages=True,
+    ),
+    Rule(
+        "the layers do not divide into virtual stages",
+        ("pp", "vp", "layers"),
+        lambda model, plan, gbs: (plan.vp == 1) | ((model.layers % (plan.pp * plan.vp) == 0) & (plan.pp > 1)),
+        search_only=True,
+        equal_stages=True,
     ),
     Rule(
         "ep does not divide the experts (it is 1 without experts)",
@@ -191,11 +194,8 @@ RULES: Final = (
 
 
 def rules(uneven: bool, framework_rules: tuple[Rule, ...] = ()) -> tuple[Rule, ...]:
-    """Return the rules of a search, in the order they are checked."""
-    if uneven:
-        return (*RULES, *framework_rules)
-    early = next(i for i, rule in enumerate(RULES) if rule.about == ("ep", "etp"))
-    return (*RULES[:early], EVEN, EVEN_VIRTUAL, *RULES[early:], *framework_rules)
+    """Return the rules of a search in the order they are checked; with `uneven`, stages may differ."""
+    return (*(rule for rule in RULES if not (uneven and rule.equal_stages)), *framework_rules)
 
 
 def reasons() -> tuple[str, ...]:

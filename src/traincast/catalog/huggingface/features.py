@@ -162,9 +162,13 @@ def qwen_experts(c: Config) -> Keys:
     dense = c.numbers("mlp_only_layers")
     is_moe = [i not in dense and (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
     keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "mlp_only_layers")
-    if c.model_type == "qwen2_moe":
-        keys |= {"shared_ffn": c.figure("shared_expert_intermediate_size"), "shared_gate": True}
     return {"experts": keys} if any(is_moe) else {}
+
+
+def qwen2_experts(c: Config) -> Keys:
+    """Read the experts of Qwen 2, which have a shared expert with a gate as well."""
+    keys, width = qwen_experts(c), c.figure("shared_expert_intermediate_size")
+    return {"experts": keys["experts"] | {"shared_ffn": width, "shared_gate": True}} if keys else {}
 
 
 def deepseek_experts(c: Config) -> Keys:
@@ -271,7 +275,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
     feature.__name__: feature
     for feature in (
         trunk, text, grouped, gated, gemma_gated, plain, rotary, biased, qkv_biased, qwen_sliding, chunked,
-        experts, gpt_oss_experts, qwen_experts, deepseek_experts, llama4_experts, latent,
+        experts, gpt_oss_experts, qwen_experts, qwen2_experts, deepseek_experts, llama4_experts, latent,
         multi_token_prediction, llama4_qk_norm, learned, gpt2, image,
     )
 }  # fmt: skip

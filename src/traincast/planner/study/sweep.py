@@ -23,9 +23,9 @@ from traincast.core.knobs import KNOBS
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS, INTERVALS
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.core.system import System
+from traincast.core.system import CAPACITY, System, changes_accelerator
 from traincast.core.units import to_si
-from traincast.planner.evaluation import CAPACITY, RankedCandidates, StrategyResult, evaluate, rank
+from traincast.planner.evaluation import RankedCandidates, StrategyResult, evaluate, rank
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search import check_ranking, check_sizes, check_strategies
 from traincast.planner.search_space import enumerate_space
@@ -212,8 +212,8 @@ def varied(system: System, figures: Mapping[str, float]) -> System:
     if not figures:
         return system
     changed = with_shape(system, figures).with_figures(figures)
-    alike = all(path == CAPACITY or not path.startswith("accelerator.") for path in figures)
-    name = system.accelerator.name if alike else f"{system.accelerator.name}, varied"
+    name = system.accelerator.name
+    name = f"{name}, varied" if changes_accelerator(figures) else name
     return replace(changed, accelerator=replace(changed.accelerator, name=name))
 
 

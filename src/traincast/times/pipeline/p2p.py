@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum, minimum
+from traincast.core.knobs import STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.operations.operation import total
@@ -66,7 +67,7 @@ def stage_transfer(
     """
     plan, stages = placement.plan, placement.group("pp")
     direct = of(message, stages, system, assumed)
-    if not assumed.collectives.transfers_scattered or plan.sp or plan.strategy != "1d":
+    if not assumed.collectives.transfers_scattered or plan.sp or STRATEGIES[plan.strategy].second:
         return direct
     gather = collective("all-gather", message, placement.group("tp"), system, assumed)
     scattered = of(message / plan.tp, stages, system, assumed) + gather * is_group(plan.pp)

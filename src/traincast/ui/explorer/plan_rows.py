@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.knobs import CHOICES, KNOBS
+from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.evaluation import fastest_plans
@@ -108,7 +108,7 @@ def _points(result: Found, outcome_of: Ints, layout: Ints) -> dict[str, Any]:
         chosen, space = layout[rows], outcome.evaluation.space
         at = np.searchsorted(outcome.fitting, chosen)
         seconds[rows], memory[rows] = outcome.least_seconds[at], outcome.memory[at]
-        if space.strategy == "summa":  # the number of panels belongs to the placement
+        if "panels" in STRATEGIES[space.strategy].knobs:  # the number of panels belongs to the placement
             row_knobs = _knobs(fastest_plans(outcome, chosen), len(chosen), placed=True)
         else:
             plans = space.without_assumptions(space.layouts.take(chosen))
