@@ -15,7 +15,7 @@ from collections.abc import Callable
 STUDY = """
 import resource, sys, time
 from dataclasses import replace
-from traincast.analysis.paper_results import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS, STRATEGY
+from traincast.analysis.paper_results import ACCELERATORS, GLOBAL_BATCH, DOMAINS, GPUS, MODELS, STRATEGY
 from traincast.catalog.load import load_model, load_system
 from traincast.planner.search import search_each
 models = [load_model(name) for name in MODELS.values()]
@@ -28,7 +28,7 @@ for model in models:
     for strategy in STRATEGY.values():
         for system in systems:
             for result in search_each(
-                model, system, gpus=GPUS, gbs=BATCH, assumptions="paper", strategy=strategy, top=1
+                model, system, gpus=GPUS, gbs=GLOBAL_BATCH, assumptions="paper", strategy=strategy, top=1
             ):
                 candidates += result.candidates
                 feasible += result.feasible

@@ -169,11 +169,11 @@ def chrome_events(
         yield from _flow_events(trace, device, devices, batches)
 
 
-def _selected(what: str, indices: Collection[int], number: int) -> Collection[int]:
+def _selected(subject: str, indices: Collection[int], number: int) -> Collection[int]:
     """Return the selected indices, all if none is given; raise for those that do not exist."""
     wrong = [f"{index}: there are 0 to {number - 1}" for index in sorted(indices) if not 0 <= index < number]
     if wrong:
-        raise InputError(what, wrong)
+        raise InputError(subject, wrong)
     return set(indices) or range(number)
 
 
@@ -196,8 +196,8 @@ def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
     yield _metadata_event("process_sort_index", device, sort_index=device)
 
 
-def _metadata_event(what: str, device: int, thread: int = 1, **arguments: Any) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": device + 1, "tid": thread, "args": arguments}
+def _metadata_event(kind: str, device: int, thread: int = 1, **arguments: Any) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": device + 1, "tid": thread, "args": arguments}
 
 
 def _complete_events(trace: Trace, device: int, microbatches: Collection[int]) -> Iterator[dict[str, Any]]:

@@ -24,9 +24,9 @@ from traincast.step.estimate import estimate
 PAPER_ID: Final = "2410.00273"
 MODELS: Final = {"gpt3_1T": "gpt3-1t", "vit_era5": "vit-era5"}  # as the published files call them
 ACCELERATORS: Final = ("a100", "h200", "b200")
-DOMAINS: Final = (4, 8, 64)
+DOMAINS: Final = (4, 8, 64)  # accelerators of a fast domain
 GPUS: Final = tuple(4 << power for power in range(13))
-BATCH: Final = 4096
+GLOBAL_BATCH: Final = 4096  # [sequences]
 PUBLISHED: Final = PRESETS["paper-published"]
 COMPONENTS: Final = {  # published column → component of the step time
     "published_compute_s": "compute", "published_exposed_memory_s": "exposed_memory",
@@ -130,7 +130,7 @@ def _optima(model: Model, strategy: str) -> dict[Key, dict[str, Optimum]]:
     for domain, gpu in product(DOMAINS, ACCELERATORS):
         system = load_system(f"{gpu}-nvs{domain}")
         for variant, assumed in (("published", PUBLISHED), ("corrected", PAPER)):
-            request: dict[str, Any] = {"gpus": GPUS, "gbs": BATCH, "assumptions": assumed, "top": 1}
+            request: dict[str, Any] = {"gpus": GPUS, "gbs": GLOBAL_BATCH, "assumptions": assumed, "top": 1}
             for found in search_each(model, system, strategy=strategy, **request):
                 key = model.name, strategy, gpu, domain, found.gpus
                 optimum = Optimum(found.candidates, found.feasible, found.least_seconds)
@@ -195,7 +195,7 @@ def _configurations(strategy: str) -> Configurations:
         plans = _plans(STRATEGY[strategy], batch)
         where = load_model(MODELS[model]), load_system(f"{gpu}-nvs{nvs}")
         published, corrected, *others = (
-            estimate(*where, plans, gbs=BATCH, assumptions=assumed)
+            estimate(*where, plans, gbs=GLOBAL_BATCH, assumptions=assumed)
             for assumed in (PUBLISHED, PAPER, *errata.values())
         )
         recomputed = {

@@ -31,7 +31,7 @@ WORD_BYTES: Final = 2.0  # a word of 16 bits [byte]
 EXAMPLE_LAYER: Final = (16384, 5 * 16384)  # widths of the notebook's example
 EXAMPLE_TOKENS: Final = 2048**2  # batch of the notebook's example: 2048 sequences of 2048 tokens
 CLUSTERS: Final = tuple(4**k for k in range(1, 12))
-DAYS: Final = 365.25 / 4  # three months, as in arXiv 2411.01137
+DAYS: Final = 365.25 / 4  # [day] three months, as in arXiv 2411.01137
 TOKENS_PER_PARAMETER: Final = 20.0  # of a compute-optimal model (Chinchilla, arXiv 2203.15556)
 OUTPUT_OVER_INPUT: Final = 5.0  # output over input width of every layer, as in the notebook's example
 # Width over depth: 12288 / 96 = 128 of GPT-3, 16384 / 126 = 130 of Llama 3.1 405B.
@@ -231,26 +231,26 @@ def device_of(
     Without a published 8-bit rate, twice the 16-bit rate is taken.
     """
     errors, problems = ErrorCollector("limits"), list[str]()
-    chip, joined = accelerator if isinstance(accelerator, Accelerator) else None, None
+    chip, network_system = accelerator if isinstance(accelerator, Accelerator) else None, None
     if (accelerator is None) == (system is None):
         problems.append("accelerator and system: give one of them")
     elif system is not None:
-        joined = errors.catch(as_system, system)
-        chip = None if joined is None else joined.accelerator
+        network_system = errors.catch(as_system, system)
+        chip = None if network_system is None else network_system.accelerator
     elif chip is None:
         chip = errors.catch(load_accelerator, str(accelerator))
-        joined = _fastest_system(str(accelerator)) if network is None and chip is not None else None
+        network_system = _fastest_system(str(accelerator)) if network is None and chip is not None else None
     bandwidth: Any = None if network is None else errors.catch(_bandwidth, network)
-    if chip is not None and network is None and joined is None:
+    if chip is not None and network is None and network_system is None:
         unknown = f"no system of the catalogue says how {chip.name} is joined"
         problems.append(f"{unknown}: give network, such as 900 GB/s")
     if problems:
         errors.errors.append(InputError("limits", problems))
     chip = errors.require(chip)
     source = "given"
-    if bandwidth is None and joined is not None:
-        bandwidth = _fast_domain_bandwidth(joined)
-        source = f"{joined.fast.name} of {joined.name}, both directions"
+    if bandwidth is None and network_system is not None:
+        bandwidth = _fast_domain_bandwidth(network_system)
+        source = f"{network_system.fast.name} of {network_system.name}, both directions"
     return MovementDevice(
         name=chip.name,
         flops8=2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops,

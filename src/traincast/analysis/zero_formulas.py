@@ -18,8 +18,8 @@ from traincast.times.process_groups import Group
 ZERO: Final = (1, 2, 3)
 # k1, k2: shares of compute time in which kernels run, and of kernel time in which the transformer's run; the
 # source's example.
-KERNELS: Final = 0.83
-TRANSFORMER: Final = 1 - 0.265
+KERNEL_SHARE: Final = 0.83
+TRANSFORMER_SHARE: Final = 1 - 0.265
 # In one message of ZeRO-1 and 2: DeepSpeed's reduce_bucket_size and allgather_bucket_size.
 BUCKET_PARAMETERS: Final = 5e8
 
@@ -74,10 +74,13 @@ def all_reduce_seconds(P: Column, bandwidth: Column, eff: Column) -> Column:
     return 4 * P / (bandwidth * eff)
 
 
-def compute_seconds(flops: Column, rate: Column, k1: Column = KERNELS, k2: Column = TRANSFORMER) -> Column:
+def compute_seconds(
+    flops: Column, rate: Column, k1: Column = KERNEL_SHARE, k2: Column = TRANSFORMER_SHARE
+) -> Column:
     """Return t_compute = FLOPs/FLOPS/(k1 k2): transformer kernels, other kernels, and launch overhead [s].
 
-    `rate` is that of the transformer's kernels [FLOP/s]; k1 and k2 as for `KERNELS` and `TRANSFORMER`.
+    `rate` is that of the transformer's kernels [FLOP/s]; k1 and k2 are shares as `KERNEL_SHARE` and
+    `TRANSFORMER_SHARE`.
     """
     return flops / rate / (k1 * k2)
 

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.analysis.zero_formulas import (
-    KERNELS,
-    TRANSFORMER,
+    KERNEL_SHARE,
+    TRANSFORMER_SHARE,
     ZERO,
     activation_bytes,
     compute_seconds,
@@ -246,8 +246,8 @@ def scaling(
     mbs: int = 1,
     assumptions: str | Assumptions | None = None,
     *,
-    k1: float = KERNELS,
-    k2: float = TRANSFORMER,
+    k1: float = KERNEL_SHARE,
+    k2: float = TRANSFORMER_SHARE,
     efficiency: Mapping[int, float] | None = None,
     comm_share: float | None = None,
     target: float | None = None,

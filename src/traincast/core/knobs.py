@@ -28,7 +28,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modul
     "mla_up_proj": frozenset({"latent"}),
 }
 OFFLOADED: Final = ("optimizer", "activations", "weights")
-MAX_CHUNKS: Final = 1 << 16  # of a layout
+MAX_CHUNKS: Final = 1 << 16  # largest number of chunks that a layout may repeat
 Number = TypeVar("Number")
 Placement = TypeVar("Placement")
 

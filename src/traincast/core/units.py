@@ -25,7 +25,7 @@ EXAMPLES: Final = {
     "W": "700 W", "h": "50000 h", "$/h": "2.5 $/h", "g/kWh": "480 g/kWh",
 }  # fmt: skip
 _NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$")
-GIB: Final = 2.0**30
+GIB: Final = 2.0**30  # [byte]
 
 
 def parse(text: object, unit: str) -> float:

@@ -53,9 +53,16 @@ class Heads:
 
         Keys of a sequence that is cut come in pieces, two from each rank, which balances the causal mask.
         """
-        ways = self.l / self.lq
-        pieces_of_rank = 1 - (1 - ways) // ways  # 1 if the sequence is not cut, else 2
-        return Fused(self.rows[0], self.l, self.share, ways * pieces_of_rank, (self.q + self.v) / 2, backward)
+        sequence_shards = self.l / self.lq
+        pieces_of_rank = 1 - (1 - sequence_shards) // sequence_shards  # 1 if the sequence is not cut, else 2
+        return Fused(
+            self.rows[0],
+            self.l,
+            self.share,
+            sequence_shards * pieces_of_rank,
+            (self.q + self.v) / 2,
+            backward,
+        )
 
     @property
     def kv_elements(self) -> Column:
@@ -68,14 +75,14 @@ def flash(
     at: Heads,
     comms: tuple[Comms, Comms],
     rounds: Column | None = None,
-    kept: Column = 1,
+    saved_copies: Column = 1,
     recompute: bool = False,
     dropped: bool = True,
 ) -> Operation:
     """Return fused attention, one operation: scores stay on the chip and are recomputed in backward.
 
-    `comms` are those of the two passes, `rounds` those of ring attention, `kept` the copies of the result
-    that it saves; all of it is recomputed before backward with `recompute`.
+    `comms` are those of the two passes, `rounds` those of ring attention, `saved_copies` counts the copies of
+    the result that it saves. With `recompute` all of it is recomputed before backward.
     """
     r, rk = at.rows
     l, lq = at.l * at.share, at.lq * at.share  # keys of a query and queries of a key that are not skipped
@@ -88,7 +95,9 @@ def flash(
     dq, dk = Gemm(r, l, at.q), Gemm(keys, lq, at.q)  # dQ = dA K, dK = dA' Q
     da, dv = Gemm(r, at.v, l), Gemm(keys, lq, at.v)  # dA = dO V', dV = A' dO
     inputs = E * at.input_elements
-    saved = inputs + E * (kept * uo + 2 * r)  # with the result, and two numbers per row (arXiv 2410.00273)
+    saved = inputs + E * (
+        saved_copies * uo + 2 * r
+    )  # with the result, and two numbers per row (arXiv 2410.00273)
     moved = E * (uq + uo + uk + uv)
     forward, recomputed = (logits, softmax, *drop, attend), (logits, softmax, *drop)
     backward = (dq, dk, softmax_backward, *drop, da, dv, *recomputed)

@@ -27,7 +27,7 @@ class Sizes:
     casts: Column = 0  # casts to lower precision of an activation or a gradient for a product
     weight_casts: Column = 0  # of a weight
     low: bool = False  # whether products run at the rate of the precision recipe
-    kept: Column = 1  # an operand that is saved for backward, relative to E
+    saved_operand: Column = 1  # an operand that is saved for backward, relative to E
 
     def read(self, elements: Column) -> Column:
         """Return the traffic of reading operands of a product [byte]."""
@@ -51,7 +51,7 @@ def linear(
     forward: Comms = (),
     backward: Comms = (),
     copies: Column | None = None,
-    kept: Column | None = None,
+    saved_tokens: Column | None = None,
     cast: tuple[Column, Column] = (1, 1),
 ) -> Operation:
     """Return the linear layer y[T, o] = x[T, i] w[i, o] on local shapes; its input is saved.
@@ -68,7 +68,7 @@ def linear(
         Communication of each pass.
     copies : Column, optional
         Weight matrices that divide the tokens evenly (experts); one matrix if left out.
-    kept : Column, optional
+    saved_tokens : Column, optional
         Tokens whose input is saved for backward; all of them if left out.
     cast : pair of Column
         Share of the tokens of x and of dy that the rank casts to lower precision; the others arrive cast.
@@ -90,7 +90,7 @@ def linear(
         PassCount(product(rows, o, i), dx_traffic, backward, written=dx_bytes, cast=casts_back),  # dx = dy w'
         PassCount(product(i, rows, o), E.read(x + y) + dw_bytes, written=dw_bytes),  # dw = x' dy
         weights=w,
-        saved_bytes=E.kept * E.E * (T if kept is None else kept) * i,
+        saved_bytes=E.saved_operand * E.E * (T if saved_tokens is None else saved_tokens) * i,
     )
 
 
@@ -133,5 +133,5 @@ def summa_linear(
         PassCount(dx, nbytes + cast_back, (w_down, x_up), nb, written=y_bytes, cast=cast_back),
         PassCount(dw, E.read(x) + y_bytes + dw_bytes, (x_down, w_up), nb, written=dw_bytes),
         weights=c * (inputs // m2) * o,
-        saved_bytes=E.kept * E.E * T * (inputs // m1),
+        saved_bytes=E.saved_operand * E.E * T * (inputs // m1),
     )

@@ -94,7 +94,9 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
     routed = Routed(rows, config.experts / sharding.plan.ep)
     up = sharding.column_parallel("experts.fc1", e, wide, routed)
     down = sharding.row_parallel("experts.fc2", f, e, routed)
-    inner = down.saved_bytes / (sharding.sizes.kept * sharding.E)  # elements of the activation on the rank
+    inner = down.saved_bytes / (
+        sharding.sizes.saved_operand * sharding.E
+    )  # elements of the activation on the rank
     yield replace(up, experts=True, module="experts", recomputed_with="experts", role="up projection")
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc1_bias", sharding, routed, wide / sharding.plan.etp)

@@ -43,9 +43,10 @@ class Sharding(ABC):
         if not recipe.is_low:
             return self.plain_sizes
         casts, weight_casts = assumed.traffic.cast_passes, assumed.traffic.weight_cast_passes
-        kept, accumulated = recipe.operand if assumed.memory.saves_casts else 1, self.plain_sizes.accumulated
+        saved_operand = recipe.operand if assumed.memory.saves_casts else 1
+        accumulated = self.plain_sizes.accumulated
         casts, weight_casts = recipe.casts * casts, recipe.casts * weight_casts
-        return Sizes(self.E, recipe.operand, accumulated, casts, weight_casts, True, kept)
+        return Sizes(self.E, recipe.operand, accumulated, casts, weight_casts, True, saved_operand)
 
     @cached_property
     def plain_sizes(self) -> Sizes:
@@ -128,22 +129,22 @@ class Sharding(ABC):
     def heads(self, local: bool = False) -> Heads:
         """Return the shapes of core attention on the local heads, queries cut over the sequence."""
         model, plan = self.model, self.plan
-        head_ways = plan.tp * plan.ulysses
+        head_shards = plan.tp * plan.ulysses
         full = model.seq * model.seq
         skipped: Any = self.assumptions.attention.causal_skipping
         share: Any = 1 if not (model.causal or local) else 1 - skipped * (1 - model.attended(local) / full)
-        kv = -(-model.groups // head_ways)  # keys and values with fewer heads than ranks are replicated
+        kv = -(-model.groups // head_shards)  # keys and values with fewer heads than ranks are replicated
         lq = model.seq // plan.context * plan.ulysses
         q, v = model.head_width, model.value_width
-        return Heads(plan.mbs, model.heads // head_ways, kv, lq, model.seq, q, v, share)
+        return Heads(plan.mbs, model.heads // head_shards, kv, lq, model.seq, q, v, share)
 
     def attention(self, local: bool = False) -> Iterator[Operation]:
         """Yield core attention."""
         at, plan, assumed = self.heads(local), self.plan, self.assumptions
         recompute = "attention" in plan.recomputed
         if plan.attention == "flash":
-            kept, comms, rounds = self.saved_results, self._context_comms(at), self._ring_rounds()
-            yield attention.flash(self.E, at, comms, rounds, kept, recompute, self.model.dropout)
+            copies, comms, rounds = self.saved_results, self._context_comms(at), self._ring_rounds()
+            yield attention.flash(self.E, at, comms, rounds, copies, recompute, self.model.dropout)
         else:
             yield from attention.unfused(
                 self.E,
@@ -158,11 +159,11 @@ class Sharding(ABC):
 
     @property
     def saved_results(self) -> Column:
-        """Copies of its result that fused attention saves, beside the input of the output projection.
+        """Copies of its result that fused attention saves, besides the input of the output projection.
 
         That is saved in low precision where the recipe says so, and the result of attention at 16 bits.
         """
-        return 1 if self.sizes.kept != 1 else self.assumptions.memory.saves_attention_output
+        return 1 if self.sizes.saved_operand != 1 else self.assumptions.memory.saves_attention_output
 
     def _ring_rounds(self) -> Column | None:
         """Return the rounds of ring attention beyond the first; None without a ring."""
@@ -202,14 +203,14 @@ class OneD(Sharding):
     """
 
     @property
-    def _token_ways(self) -> Column:
-        """Return how many tensor ranks the tokens between blocks are cut over."""
+    def _token_shards(self) -> Column:
+        """Number of tensor ranks that the tokens between blocks are cut over."""
         return self.plan.tp if self.plan.sp else 1.0
 
     @cached_property
     def residual_shape(self) -> tuple[Column, Column]:
         """Return b (l/m2/m1) rows of full width."""
-        return self.plan.mbs * (self.model.seq // self.plan.context // self._token_ways), self.model.hidden
+        return self.plan.mbs * (self.model.seq // self.plan.context // self._token_shards), self.model.hidden
 
     def _scatter(self, width: Column) -> Comms:
         """Return the sum over tensor ranks of full tokens: reduce-scatter, or all-reduce without `sp`."""
@@ -230,12 +231,19 @@ class OneD(Sharding):
         """Return w[i, o/m1]; the input gradient is reduce-scattered."""
         if routed is not None:
             return linear(name, self.sizes, routed.rows, i, o // self.plan.etp, copies=routed.experts)
-        keeps = self.assumptions.memory.saves_gathered or not self.plan.sp
-        kept = self.tokens if keeps else self.tokens // self.plan.tp
-        second_gather = () if keeps else self._gather(i, operand=True)
+        saves_all = self.assumptions.memory.saves_gathered or not self.plan.sp
+        saved_tokens = self.tokens if saves_all else self.tokens // self.plan.tp
+        second_gather = () if saves_all else self._gather(i, operand=True)
         backward, cast = (*second_gather, *self._scatter(i)), (self._cast_share, 1)
         return linear(
-            name, self.sizes, self.tokens, i, o // self.plan.tp, backward=backward, kept=kept, cast=cast
+            name,
+            self.sizes,
+            self.tokens,
+            i,
+            o // self.plan.tp,
+            backward=backward,
+            saved_tokens=saved_tokens,
+            cast=cast,
         )
 
     def row_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
@@ -255,9 +263,17 @@ class OneD(Sharding):
 
     def projection(self, name: str, local: Column) -> Operation:
         """Return a column-parallel layer on gathered tokens."""
-        e, keeps = self.model.hidden, self.assumptions.memory.saves_gathered or not self.plan.sp
-        kept = self.tokens if keeps else self.residual_shape[0]
-        return linear(name, self.plain_sizes, self.tokens, e, local, backward=self._scatter(e), kept=kept)
+        e, saves_all = self.model.hidden, self.assumptions.memory.saves_gathered or not self.plan.sp
+        saved_tokens = self.tokens if saves_all else self.residual_shape[0]
+        return linear(
+            name,
+            self.plain_sizes,
+            self.tokens,
+            e,
+            local,
+            backward=self._scatter(e),
+            saved_tokens=saved_tokens,
+        )
 
     def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
         """Return the reduce-scatter of the embeddings and the all-gather of their gradient."""

@@ -29,8 +29,8 @@ from traincast.step.validity import reasons
 from traincast.times.operation_time import OperationTimer
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
-BLOCK: Final = 1 << 15  # times computed at once: columns of a block stay in the processor's cache
-CACHED_SPACES: Final = 8  # whose memory and candidates the next machine uses
+CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
+CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]
 
 
@@ -41,8 +41,8 @@ def layout_memory(space: Space, assumed: Assumptions) -> Floats:
     operations = parts(space.model, space.layers, assumed)
     footprints = {part: Footprint.of(of_part, space.layers) for part, of_part in operations.items()}
     used = np.empty(space.layer_row.shape)
-    for low in range(0, len(used), BLOCK):
-        rows = slice(low, low + BLOCK)
+    for low in range(0, len(used), CANDIDATES_PER_BLOCK):
+        rows = slice(low, low + CANDIDATES_PER_BLOCK)
         block = {part: footprint.take(space.layer_row[rows]) for part, footprint in footprints.items()}
         layouts, devices = space.layouts.take(rows), space.stages.take(rows)
         components = devices_memory(block, layouts, devices, space.gbs, assumed)
@@ -129,8 +129,8 @@ class Evaluation:
         space = self.space
         pair, fill = space.candidates(layout)
         seconds = np.empty(len(pair))
-        for low in range(0, len(pair), BLOCK):
-            rows = slice(low, low + BLOCK)
+        for low in range(0, len(pair), CANDIDATES_PER_BLOCK):
+            rows = slice(low, low + CANDIDATES_PER_BLOCK)
             layouts, machines = layout[pair[rows]], machine[pair[rows]]
             shard = self.shards.row[space.layer_row[layouts], space.fills.layer_placement[fill[rows]]]
             costs = _take(self.costs, (self.timing[machines], shard))
@@ -159,7 +159,7 @@ def evaluate(space: Space, system: System, assumed: Assumptions, above: float = 
         for part, operations in timed.operations.items()
     }
     least = np.empty((shape[0], len(timed.fitting)))
-    for block in timed.blocks(max(BLOCK // shape[0], 1)):
+    for block in timed.blocks(max(CANDIDATES_PER_BLOCK // shape[0], 1)):
         block_costs = _take(costs, (..., block.shard))
         time = step(block_costs, block.plans, block.stages, space.gbs, across, assumed)
         least[:, block.rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), block.starts, axis=1)

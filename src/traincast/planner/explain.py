@@ -32,7 +32,7 @@ Name = TypeVar("Name")
 Row: TypeAlias = tuple[
     float, float, int, int
 ]  # two figures, and the index of their outcome and of their layout
-MAX_SLOWDOWN_LISTED: Final = 2.0  # slower plans, as a share of the best time, share one line
+MAX_SLOWDOWN_LISTED: Final = 2.0  # of the best time; degrees slowed down by more share one line
 HARDWARE_NUDGE: Final = 1.1  # a hardware figure is tried 10 % better
 JOB_SIZES_TRIED: Final = 64  # numbers of GPUs tried below and above the search's
 MAX_JOB_GPUS: Final = 1 << 17  # largest job tried when searching for a size that fits

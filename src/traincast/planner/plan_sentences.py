@@ -10,7 +10,7 @@ from traincast.planner.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate
 
 MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
-MAX_CHANGES_LISTED: Final = 4
+MAX_CHANGES_LISTED: Final = 4  # changes that make a plan fit
 COMPONENT_NAMES: Final = {
     "exposed_memory": "exposed memory traffic",
     "tp_comm": "TP communication",

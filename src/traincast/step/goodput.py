@@ -11,7 +11,7 @@ import numpy as np
 from traincast.core.precision import Optimizer, Precision
 from traincast.core.quantities import Column, plain
 
-HALF: Final = 2.0  # a 16-bit number [byte]
+BYTES_OF_16_BITS: Final = 2.0
 
 
 def mtbf_seconds(failure_hours: Column, gpus: Column) -> Column:
@@ -24,7 +24,7 @@ def mtbf_seconds(failure_hours: Column, gpus: Column) -> Column:
 
 def bytes_per_parameter(precision: Precision, optimizer: Optimizer) -> float:
     """Size of a checkpoint per parameter: weight, master copy and optimizer states [byte]."""
-    return HALF * precision.width + precision.master + optimizer.state
+    return BYTES_OF_16_BITS * precision.width + precision.master + optimizer.state
 
 
 def checkpoint_seconds(nbytes: Column, storage_bandwidth: Column, gpus: Column) -> Column:

@@ -56,9 +56,9 @@ class PartCosts:
 Costs = Mapping[str, PartCosts]
 
 
-def sum_of(costs: Costs, counts: Counts, what: str) -> Column:
+def sum_of(costs: Costs, counts: Counts, figure: str) -> Column:
     """Return the sum of a figure over all parts of a device."""
-    return total(n * getattr(costs[part], what) for part, n in counts.items())
+    return total(n * getattr(costs[part], figure) for part, n in counts.items())
 
 
 def cost_part(timed: Timed, plan: Plans) -> PartCosts:

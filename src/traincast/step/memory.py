@@ -173,15 +173,15 @@ def _gathered(
     )
 
 
-def _sum(footprints: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
+def _sum(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:
     """Return the sum of a figure over all parts of a device."""
-    return total(n * getattr(footprints[part], what) for part, n in counts.items())
+    return total(n * getattr(footprints[part], figure) for part, n in counts.items())
 
 
-def _largest(footprints: Mapping[str, Footprint], counts: Counts, what: str) -> Column:
+def _largest(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:
     """Return the largest value of a figure among the parts of a device."""
     largest: Column = 0.0
     for part, n in counts.items():
-        value = minimum(n, 1) * getattr(footprints[part], what)
+        value = minimum(n, 1) * getattr(footprints[part], figure)
         largest = maximum(largest, value) if nonzero(largest) else value
     return largest

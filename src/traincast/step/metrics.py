@@ -194,10 +194,10 @@ def metrics(
     >>> import traincast as tc
     >>> plan = tc.Plan(tp=8, pp=16, dp=16, fast_tp=8)
     >>> est = tc.estimate(tc.load_model("gpt3-1t"), tc.load_system("h200-nvs8"), plan, gbs=4096)
-    >>> found = tc.metrics(est, tokens=1e12, price=3.0)
-    >>> round(found.mfu["megatron-full"], 3), round(found.days, 1), round(found.cost / 1e6, 1)
+    >>> result = tc.metrics(est, tokens=1e12, price=3.0)
+    >>> round(result.mfu["megatron-full"], 3), round(result.days, 1), round(result.cost / 1e6, 1)
     (0.615, 56.8, 8.4)
-    >>> found.missing["energy_kwh"]
+    >>> result.missing["energy_kwh"]
     ("the system's node_power (or accelerator.power)",)
     """
     given = {

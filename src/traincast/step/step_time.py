@@ -1,4 +1,4 @@
-"""THE page: costs of the parts of a model + plan + system + assumptions → time of a training step."""
+"""Time of a training step, from the costs of the parts of the model; a good first module to read."""
 
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -74,7 +74,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         offload, _ = largest(
             [offload_seconds(costs, device, plan, nm, system, assumed) for device in stages.executed_parts]
         )
-    host = nm * pace.late + assumed.host.step_seconds
+    host = nm * pace.host_wait + assumed.host.step_seconds
     time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, host)
     return (
         replace(time, stragglers=_straggling(plan, assumed) * (time.seconds - optimizer))
@@ -107,7 +107,7 @@ class _Pace(NamedTuple):
 
     slowest: Column  # which of the devices it is
     busy: Column  # forward and backward [s]
-    late: Column  # wait for its host [s]
+    host_wait: Column  # of the slowest device [s]
     others: Column  # forward and backward of the other stages, waits included [s]
 
 
@@ -135,7 +135,7 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
 
 def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
     """Return the exposed time of overlapped transfers; the slack of faster stages hides round trips [s]."""
-    spare = pace.busy + pace.late - pace.others / maximum(plan.pp - 1, 1)
+    spare = pace.busy + pace.host_wait - pace.others / maximum(plan.pp - 1, 1)
     trips = schedule.round_trips(plan.pp, nm, plan.vp)
     return hop * (schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips) + trips * exposed_time(
         2 * hop - spare

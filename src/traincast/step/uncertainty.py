@@ -25,7 +25,7 @@ from traincast.core.quantities import Bools, Column, Floats, plain
 
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
-DRAWS: Final = 4096
+DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
 COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "communication": ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm"),
@@ -70,28 +70,26 @@ class Span:
 class Errors:
     """Errors of predictions: standard deviations of the logarithm of predicted over measured."""
 
-    common: float  # of what runs of a model on a machine have in common, and of a plan's own
-    own: float
+    common: float  # error that runs of a model on a machine share
+    own: float  # error of a single plan
     experts: float  # what mixtures of experts add
     communication: float  # relative error of these components of a step
     bubble: float
     host: float
     stacks: Mapping[str, float]  # how uncertain predictions of a software stack are, relative to all
-    other_stacks: float  # that of software without runs, and what it adds
-    new_stack: float
+    other_stacks: float  # the same of software without runs
+    new_stack: float  # what such software adds
     accelerators: frozenset[str]  # accelerators with runs, by name
-    new_accelerator: float  # what others add
-    # what 90 % of errors are within, and of the differences between two plans, in standard deviations
-    quantile: float
-    apart: float
-    # how unlike two plans are (`plan_distance`) that share 1/e of the variance of their own errors
-    reach: float
+    new_accelerator: float  # what accelerators without runs add
+    quantile: float  # standard deviations that 90 % of errors are within
+    apart: float  # the same of the differences between two plans
+    reach: float  # `plan_distance` at which the errors of single plans are correlated by 1/e
     dense: Mapping[str, Span]  # sizes of measured runs, by kind of model
     moe: Mapping[str, Span]
     # what 90 % of the errors of memory are within, by software whose memory was measured
     memory_stacks: Mapping[str, float]
-    memory: float  # that of others, and what they add
-    memory_new_stack: float
+    memory: float  # the same of all measured software together
+    memory_new_stack: float  # what software without measured memory adds
 
 
 @cache
@@ -220,20 +218,20 @@ def plan_coordinates(plans: Sequence[Plan]) -> Floats:
     return np.hstack((np.array(degrees), np.array(kinds, np.float64)))
 
 
-def plan_distance(one: Floats, other: Floats) -> Floats:
+def plan_distance(first: Floats, second: Floats) -> Floats:
     """Return the distance of plans: 1 for each doubling of a degree and for each differing choice.
 
-    `one, other`: plans as `plan_coordinates` gives them, shape (..., degrees and choices).
+    `first, second`: plans as `plan_coordinates` gives them, shape (..., degrees and choices).
     """
-    off = np.abs(one - other)
-    chosen = np.arange(off.shape[-1]) >= len(DEGREES)
-    return np.asarray(np.where(chosen, off > 0, off).sum(axis=-1))
+    difference = np.abs(first - second)
+    is_choice = np.arange(difference.shape[-1]) >= len(DEGREES)
+    return np.asarray(np.where(is_choice, difference > 0, difference).sum(axis=-1))
 
 
 def draw_near_best(
     seconds: Floats,
     shares: Mapping[str, Floats],
-    cut: Floats,
+    coordinates: Floats,
     factor: float = 1.0,
     within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
@@ -241,31 +239,32 @@ def draw_near_best(
     """Draw which plans are within a share of the true best, with a fixed seed, shape (draws, plans).
 
     Only what differs between the plans counts: errors of components of which their steps have different
-    shares, and the plans' own.
+    shares, and errors of single plans.
 
     `seconds`: predicted times [s], shape (plans,); `shares`: share of each step spent on each of
-    `COMPONENTS`, shape (plans,); `cut`: the plans as `plan_coordinates` gives them, shape (plans, degrees and
-    choices).
+    `COMPONENTS`, shape (plans,); `coordinates`: the plans as `plan_coordinates` gives them, shape (plans,
+    degrees and choices).
     """
     known = known or errors()
     scale = factor * known.apart / NORMAL_90_PERCENT
     rng = np.random.default_rng(0)
-    off = np.zeros((DRAWS, len(seconds)))
+    log_error = np.zeros((DRAWS, len(seconds)))
     for name in COMPONENTS:
-        off += getattr(known, name) * scale * rng.standard_normal((DRAWS, 1)) * shares[name]
-    alike = np.exp(-plan_distance(cut[:, None], cut[None]) / known.reach) + 1e-9 * np.eye(len(cut))
-    off += known.own * scale * rng.standard_normal(off.shape) @ np.linalg.cholesky(alike).T
-    real = np.log(seconds) - off
-    return np.asarray(real <= real.min(axis=1, keepdims=True) + np.log1p(within))
+        log_error += getattr(known, name) * scale * rng.standard_normal((DRAWS, 1)) * shares[name]
+    distance = plan_distance(coordinates[:, None], coordinates[None])
+    correlation = np.exp(-distance / known.reach) + 1e-9 * np.eye(len(coordinates))
+    log_error += known.own * scale * rng.standard_normal(log_error.shape) @ np.linalg.cholesky(correlation).T
+    log_true = np.log(seconds) - log_error
+    return np.asarray(log_true <= log_true.min(axis=1, keepdims=True) + np.log1p(within))
 
 
 def first_within(
     seconds: Floats,
     shares: Mapping[str, Floats],
-    cut: Floats,
+    coordinates: Floats,
     factor: float = 1.0,
     within: float = NEAR_BEST_SLOWDOWN,
     known: Errors | None = None,
 ) -> float:
     """Return the probability that the top-ranked plan is near the true best."""
-    return float(np.mean(draw_near_best(seconds, shares, cut, factor, within, known)[:, 0]))
+    return float(np.mean(draw_near_best(seconds, shares, coordinates, factor, within, known)[:, 0]))

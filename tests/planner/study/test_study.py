@@ -53,7 +53,7 @@ def small():
 @pytest.fixture
 def pieces(monkeypatch):
     """Chunks of two machines, so that even a small study has many."""
-    monkeypatch.setattr(sys.modules["traincast.planner.study.sweep"], "MACHINES", 2)
+    monkeypatch.setattr(sys.modules["traincast.planner.study.sweep"], "MACHINES_PER_CHUNK", 2)
 
 
 def test_every_point_is_what_a_search_finds(small):

@@ -12,7 +12,7 @@ from traincast.core.errors import MAX_VALUES, close_to
 from traincast.core.quantities import figure_specs
 from traincast.core.system import Accelerator, System, Tier
 
-MAX_TIERS: Final = 8
+MAX_TIERS: Final = 8  # of a network
 
 
 class AcceleratorKeys(Part):

@@ -83,7 +83,7 @@ class Parts:
         """
         parts = cls(study, output.with_name(f"{output.name}.parts"))
         mark, content = parts.folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
-        if not mark.exists() and parts.strangers():
+        if not mark.exists() and parts.foreign_files():
             raise InputError(str(parts.folder), ["is in the way and holds other files: move it"])
         if mark.exists() and mark.read_text(encoding="utf-8") != content:
             if not force:
@@ -99,13 +99,13 @@ class Parts:
 
     def drop(self) -> None:
         """Remove the parts, and the folder if nothing else is in it."""
-        strangers = self.strangers()
-        for path in set(self.folder.iterdir()) - set(strangers):
+        foreign_files = self.foreign_files()
+        for path in set(self.folder.iterdir()) - set(foreign_files):
             path.unlink(missing_ok=True)
-        if not strangers:
+        if not foreign_files:
             self.folder.rmdir()
 
-    def strangers(self) -> list[Path]:
+    def foreign_files(self) -> list[Path]:
         """Return the files in the folder that are not of a study."""
         return [path for path in self.folder.glob("*") if not PART_NAMES.fullmatch(path.name)]
 

@@ -20,7 +20,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
 from traincast.core.version import __version__
-from traincast.planner.study.sweep import MACHINES, SIZES, Study, Table
+from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, Study, Table
 
 FORMATS: Final = (".parquet", ".csv", ".json")
 WHOLE_NUMBER_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
@@ -162,7 +162,7 @@ def _provenance(study: Study) -> dict[str, Any]:
 
 def fingerprint(study: Study) -> str:
     """Return a hash of all that a study's parts depend on."""
-    return _hash(_provenance(study) | {"chunks": [MACHINES, SIZES]})
+    return _hash(_provenance(study) | {"chunks": [MACHINES_PER_CHUNK, JOB_SIZES_PER_CHUNK]})
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse
 from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Study, define, listed
 
-MAX_SWEEP_VALUES: Final = 1_000_000  # of one field
+MAX_SWEEP_VALUES: Final = 1_000_000  # values of one field
 SERIES: Final = {  # ways to write values besides a list, and their arguments
     "linspace": "[first, last, how many]",
     "logspace": "[first, last, how many]",

@@ -34,8 +34,8 @@ from traincast.step.estimate import estimate, usual_assumptions
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
 Table = dict[str, NDArray[Any]]
-MACHINES: Final = 64  # machines in a chunk, which bounds its memory and is what an interruption can lose
-SIZES: Final = 16  # numbers of GPUs in a chunk
+MACHINES_PER_CHUNK: Final = 64  # bounds the memory of a chunk, and the work lost to an interruption
+JOB_SIZES_PER_CHUNK: Final = 16
 STRATEGIES_BY_DEFAULT: Final = ("1d", "summa", "context")
 
 
@@ -89,15 +89,17 @@ class Study:
             points = np.flatnonzero(group == shape)
             points = points[np.lexsort([values[points] for values in timing])] if timing else points
             shape_fields = {path: float(values[first_point]) for path, values in shaping.items()}
-            for low, size in product(range(0, len(points), MACHINES), range(0, len(self.gpus), SIZES)):
-                chunk_points = points[low : low + MACHINES]
+            for low, size in product(
+                range(0, len(points), MACHINES_PER_CHUNK), range(0, len(self.gpus), JOB_SIZES_PER_CHUNK)
+            ):
+                chunk_points = points[low : low + MACHINES_PER_CHUNK]
                 figures = {path: values[chunk_points] for path, values in columns.items()}
                 yield Chunk(
                     series=number,
                     points=chunk_points,
                     model=with_fields(model, shape_fields),
                     system=with_shape(system, shape_fields).with_figures(figures),
-                    gpus=self.gpus[size : size + SIZES],
+                    gpus=self.gpus[size : size + JOB_SIZES_PER_CHUNK],
                     gbs=gbs,
                     strategy=strategy,
                     vp=int(shape_fields.get("plan.vp", 1)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import polars as pl
 
-from traincast.analysis.paper_results import ACCELERATORS, BATCH, DOMAINS, GPUS, MODELS
+from traincast.analysis.paper_results import ACCELERATORS, DOMAINS, GLOBAL_BATCH, GPUS, MODELS
 from traincast.catalog.load import load_model, load_system
 from traincast.core.plan import Plan
 from traincast.planner.study.executors import run
@@ -40,9 +40,11 @@ def paper_studies() -> dict[str, Study]:
     }
     one_system: dict[str, Any] = {"models": [GPT], "systems": [SYSTEM], "strategies": ["1d"]}
     name = "strong-scaling"
-    studies = {name: define(models=list(MODELS.values()), systems=systems, gpus=GPUS, gbs=BATCH, name=name)}
+    studies = {
+        name: define(models=list(MODELS.values()), systems=systems, gpus=GPUS, gbs=GLOBAL_BATCH, name=name)
+    }
     for name, vary in sweeps.items():
-        studies[name] = define(**one_system, gpus=GPUS, gbs=BATCH, vary=vary, name=name)
+        studies[name] = define(**one_system, gpus=GPUS, gbs=GLOBAL_BATCH, vary=vary, name=name)
     return studies
 
 
@@ -75,7 +77,7 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
     for model, plans in DESIGN_PLANS.items():
         for plan in plans:
             stem = f"3-design-space-{model}-{plan.strategy}"
-            yield stem, plots.design_space(load_model(model), machine, DESIGN_GPUS, BATCH, plan)
+            yield stem, plots.design_space(load_model(model), machine, DESIGN_GPUS, GLOBAL_BATCH, plan)
     marks = [load_system(name) for name in GENERATIONS]
     yield "4-capacity-bandwidth", plots.contour(frames["capacity-bandwidth"], *HBM, CONTOUR_GPUS, marks=marks)
     yield (
