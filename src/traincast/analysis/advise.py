@@ -147,7 +147,7 @@ def advise(
 
 
 def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
-    """Yield rules on bytes, FLOPs and time; about, rule, here, low, high, exact."""
+    """Yield rules on bytes, FLOPs, time and bandwidth, each with the estimator's figure."""
     est, plan = advice.est, one_plan(advice.est)
     per_byte = per_parameter().training
     states = per_byte * est.model.parameters

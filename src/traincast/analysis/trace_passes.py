@@ -143,7 +143,7 @@ def _by_component(operations: Sequence[PassSeconds]) -> dict[str, float]:
 
 
 def _weight_gradient(backward: Shares, seconds: float) -> dict[str, float]:
-    """Return the share of a backward pass for weight gradients: compute and memory, then communication."""
+    """Return the time of weight gradients by component: compute and memory first, then communication [s]."""
     work = backward["compute"] + backward["exposed_memory"]
     comm = backward["tp_comm"] + backward["ep_comm"]
     work_share = min(seconds / work, 1.0) if work else 0.0

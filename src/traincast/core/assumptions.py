@@ -201,7 +201,7 @@ class Overlap:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUse:
-    """Sizes of elements, what is saved for backward, and memory beside the model's."""
+    """Sizes of elements, what is saved for backward, and memory that is not the model's."""
 
     element_bytes: float = _assumed(2.0, "size of a weight, gradient or activation element", "byte")
     mask_bytes: float = _assumed(1.0, "size of a dropout-mask element", "byte")
@@ -311,13 +311,12 @@ class Assumptions:
     overlap : Overlap
         Shares of communication that are exposed.
     memory : MemoryUse
-        Sizes of elements, what is saved for backward, and memory beside the model's.
+        Sizes of elements, what is saved for backward, and memory that is not the model's.
     host : Host
         Overheads of the host, and waits for the slowest rank.
     ordered_ranks : bool
         Whether a plan without a placement is placed in the order in which frameworks number ranks, instead of
-        the fastest
-        placement.
+        the fastest placement.
     errors_known : bool
         Whether prediction errors are known from measured runs, so that estimates have intervals
         (`traincast.step.uncertainty`).

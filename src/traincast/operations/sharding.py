@@ -209,7 +209,7 @@ class OneD(Sharding):
 
     @cached_property
     def residual_shape(self) -> tuple[Column, Column]:
-        """Return b (l/m2/m1) rows of full width."""
+        """Rows and width: b (l/m2/m1) rows of full width."""
         return self.plan.mbs * (self.model.seq // self.plan.context // self._token_shards), self.model.hidden
 
     def _scatter(self, width: Column) -> Comms:
@@ -224,7 +224,7 @@ class OneD(Sharding):
 
     @property
     def _cast_share(self) -> Column:
-        """Return the share of gathered tokens that a rank casts: its own part if casts come first."""
+        """Share of gathered tokens that a rank casts: its own part if casts come first."""
         return 1 / self.plan.tp if self.plan.sp and self.assumptions.collectives.gathers_operands else 1
 
     def column_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
@@ -314,7 +314,7 @@ class Summa(Sharding):
 
     @cached_property
     def residual_shape(self) -> tuple[Column, Column]:
-        """Return b (l/m2) rows of width e/m1."""
+        """Rows and width: b (l/m2) rows of width e/m1."""
         return self.tokens, self.model.hidden // self.plan.tp
 
     @property

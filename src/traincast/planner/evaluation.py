@@ -283,7 +283,7 @@ class RankedCandidates(NamedTuple):
 def rank(outcomes: Sequence[StrategyResult], top: int, by_memory: bool = False) -> RankedCandidates:
     """Return the best candidates of each outcome of one evaluation, by time or by memory.
 
-    A candidate among the best lies in one of the best layouts, so only their fills are timed again.
+    The best candidates lie in the best layouts, so only the fills of these are timed one by one.
     """
     evaluation = outcomes[0].evaluation
     layouts = [outcome.best_layouts(top, by_memory) for outcome in outcomes]

@@ -103,8 +103,11 @@ REFUSALS: Final = (
 def refused(framework: str, choices: Mapping[str, Any]) -> tuple[Refusal, ...]:
     """Return the refusals of a framework that apply to choices, and to `stack`, a software stack's name.
 
-    Examples -------- >>> [refusal.choice for refusal in refused("megatron", {"precision": "fp8", "recompute":
-    "attention+norms"})] ['recompute']
+    Examples
+    --------
+    >>> choices = {"precision": "fp8", "recompute": "attention+norms"}
+    >>> [refusal.choice for refusal in refused("megatron", choices)]
+    ['recompute']
     """
     return tuple(refusal for refusal in REFUSALS if refusal.framework == framework and refusal.holds(choices))
 

@@ -64,7 +64,9 @@ class Framework:
     uneven: bool = True  # whether stages may differ by a layer
     ordered: bool = True  # whether only the framework's own order of ranks is searched
     interleaved: bool = True  # whether virtual stages are searched
-    overlapping: bool = False  # whether degree 1 of the second axis is kept although it duplicates 1-D plans
+    overlapping: bool = (
+        False  # whether degree 1 of the second axis is searched although it duplicates 1-D plans
+    )
     pipeline_zero: int = 3  # highest stage of ZeRO it runs together with a pipeline
     assumptions: str = "calibrated"  # preset or software stack that suits it
     on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
@@ -168,7 +170,7 @@ class Framework:
 
 
 def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateBatch]:
-    """Let tensor-parallel groups inside a fast domain overlap, and others not, where `tp_overlap` is free."""
+    """Overlap tensor-parallel groups inside a fast domain only, where `tp_overlap` is searched."""
 
     def rest(batch: CandidateBatch) -> CandidateBatch:
         return replace(batch, choices=tuple(choice for choice in batch.choices if choice[0] != "tp_overlap"))

@@ -129,7 +129,7 @@ class Shards:
 
     @classmethod
     def of(cls, space: Space, layouts: Ints) -> "Shards":
-        """Return the shards of some rows of `space.layouts`: a row for each that a candidate has."""
+        """Return the shards that candidates of some rows of `space.layouts` have."""
         fills = space.fills
         used = np.zeros(int(np.size(space.layers.mbs)) * len(fills.count), np.bool_)
         used[space.layer_row[layouts] * len(fills.count) + space.degree[layouts]] = True

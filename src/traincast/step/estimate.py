@@ -426,14 +426,13 @@ def estimate(
         The machine, or its name or file as for `load_system`.
     plan : Plan or Plans
         The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: as frameworks
-        number ranks,
-        or the fastest that fills the fast domains, depending on the assumptions.
+        number ranks, or the fastest that fills the fast domains, depending on the assumptions.
     gbs : int, optional
         Global batch [sequences]; the model's own where it has one.
     assumptions : str or Assumptions, optional
         Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or
-        `Assumptions`; ``"paper"``
-        for models of the paper's kind, without a vocabulary, and ``"calibrated"`` for others if left out.
+        `Assumptions`. If left out, ``"paper"`` for models of the paper's kind, without a vocabulary, and
+        ``"calibrated"`` for others.
 
     Returns
     -------
@@ -444,8 +443,7 @@ def estimate(
     ------
     InputError
         If arguments cannot be used, all of them at once; or if the plan breaks a rule for this model, batch
-        or machine: every
-        broken rule is named.
+        or machine: every broken rule is named.
 
     Examples
     --------

@@ -15,7 +15,7 @@ BYTES_OF_16_BITS: Final = 2.0
 
 
 def mtbf_seconds(failure_hours: Column, gpus: Column) -> Column:
-    """Mean time between failures of a job, one of whose GPUs is enough to stop it [s].
+    """Return the mean time between failures of a job, which the failure of any GPU stops [s].
 
     `failure_hours`: mean time between failures of one accelerator and its share of the rest [h].
     """
@@ -23,12 +23,12 @@ def mtbf_seconds(failure_hours: Column, gpus: Column) -> Column:
 
 
 def bytes_per_parameter(precision: Precision, optimizer: Optimizer) -> float:
-    """Size of a checkpoint per parameter: weight, master copy and optimizer states [byte]."""
+    """Return the size of a checkpoint per parameter: weight, master copy and optimizer states [byte]."""
     return BYTES_OF_16_BITS * precision.width + precision.master + optimizer.state
 
 
 def checkpoint_seconds(nbytes: Column, storage_bandwidth: Column, gpus: Column) -> Column:
-    """Time to write a checkpoint, of which every accelerator writes its share [s].
+    """Return the time to write a checkpoint, of which every accelerator writes its share [s].
 
     `nbytes`: size of the checkpoint [byte]; `storage_bandwidth`: bandwidth to storage for one accelerator
     [byte/s].
@@ -37,7 +37,7 @@ def checkpoint_seconds(nbytes: Column, storage_bandwidth: Column, gpus: Column) 
 
 
 def young_interval(write: Column, mtbf: Column) -> Column:
-    """Best training time between checkpoints, to first order: √(2CM) (doi 10.1145/361147.361115) [s].
+    """Return the best time between checkpoints, to first order: √(2CM) (doi 10.1145/361147.361115) [s].
 
     `write`: time to write a checkpoint, C [s]; `mtbf`: mean time between failures of the job, M [s].
     """
@@ -45,7 +45,7 @@ def young_interval(write: Column, mtbf: Column) -> Column:
 
 
 def daly_interval(write: Column, mtbf: Column) -> Column:
-    """Best training time between checkpoints, to higher order (doi 10.1016/j.future.2004.11.016) [s].
+    """Return the best time between checkpoints, to higher order (doi 10.1016/j.future.2004.11.016) [s].
 
     `write`: time to write a checkpoint, C [s]; `mtbf`: mean time between failures of the job, M [s].
     """
@@ -55,7 +55,7 @@ def daly_interval(write: Column, mtbf: Column) -> Column:
 
 
 def goodput(interval: Column, write: Column, restart: Column, mtbf: Column) -> Column:
-    """Share of the time that trains: τ / (M e^(R/M) (e^((τ+C)/M) − 1)), Daly 2006's complete cost function.
+    """Return the share of the time that trains: τ / (M e^(R/M) (e^((τ+C)/M) − 1)) (Daly 2006).
 
     `interval`: training time between checkpoints, τ [s]; `write`: time to write a checkpoint, C [s];
     `restart`: time from a failure until training goes on, R [s]; `mtbf`: mean time between failures of the

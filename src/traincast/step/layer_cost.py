@@ -32,7 +32,7 @@ class PartCosts:
     expert_weights: Column
     # activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte]
     message: Column
-    saved: Column  # activations kept for backward, where they are offloaded [byte]
+    saved: Column  # activations saved for backward, where they are offloaded [byte]
     # arithmetic of one iteration of an optimizer that multiplies matrices by their squares, if it is one
     # [FLOP]
     squares: Column = 0.0
@@ -43,12 +43,12 @@ class PartCosts:
     hidden: Column = 0.0
 
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
-        """All columns in one `shape`, without a copy; a number stays one where it is 0."""
+        """Return all columns in one `shape`, without a copy; zeros stay plain numbers."""
         columns = (getattr(self, field.name) for field in fields(self))
         return PartCosts(*(np.broadcast_to(column, shape) if nonzero(column) else 0.0 for column in columns))
 
     def take(self, index: Any) -> "PartCosts":
-        """Rows of the columns, by a numpy index."""
+        """Return rows of the columns, by a numpy index."""
         columns = (getattr(self, field.name) for field in fields(self))
         return PartCosts(*(column[index] if np.ndim(column) else column for column in columns))
 

@@ -24,7 +24,7 @@ from traincast.times.pipeline.schedules import SCHEDULES
 
 VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
 Reported = Literal["allocated", "reserved", "device"]
-LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # components that a way of measuring leaves out
+LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # what a tool reports -> components it leaves out
     "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
     "reserved": ("buffers",),  # torch.cuda.max_memory_reserved
     "device": (),  # nvidia-smi
@@ -37,13 +37,13 @@ class Footprint:
 
     weights: Column  # parameters, those of experts apart
     expert_weights: Column
-    saved: Column  # activations that one micro-batch keeps for backward [byte]
+    saved: Column  # activations saved for backward by one micro-batch [byte]
     # activations that are recomputed in backward, all in memory at once while the part is at work [byte]
     live: Column
     peak: Column  # temporary memory of its largest operation [byte]
 
     def take(self, rows: Any) -> "Footprint":
-        """Rows of the columns, by a numpy index."""
+        """Return rows of the columns, by a numpy index."""
         columns = (getattr(self, field.name) for field in fields(self))
         return Footprint(*(column[rows] if np.ndim(column) else column for column in columns))
 
@@ -55,7 +55,7 @@ class Footprint:
         for op in operations:
             peak = maximum(peak, op.peak_bytes) if nonzero(op.peak_bytes) else peak
         live = 0 * saved + total(op.recomputed_bytes for op in operations)
-        # of every n-th layer only the input is kept (arXiv 2205.05198, section 4.3), not of the ends
+        # every n-th layer saves only its input (arXiv 2205.05198, section 4.3); embedding and head save all
         if "full" in plan.recomputed:
             recomputed = total(
                 op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input
@@ -121,7 +121,7 @@ def devices_memory(
 
 
 def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
-    """Memory of a rank as a way of measuring sees it [byte].
+    """Return the memory of a rank as a tool reports it [byte].
 
     `used`: memory by component [byte].
     """

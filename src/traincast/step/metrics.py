@@ -62,47 +62,47 @@ class Metrics(Result):
 
 
 def tokens_per_second(gbs: Column, seq: Column, step_seconds: Column) -> Column:
-    """Throughput of a job [token/s]."""
+    """Return the throughput of a job [token/s]."""
     return gbs * seq / step_seconds
 
 
 def utilisation(flops_per_token: Column, tokens_per_second_per_gpu: Column, peak: Column) -> Column:
-    """MFU or HFU (arXiv 2204.02311, appendix B), of a peak in FLOP/s."""
+    """Return MFU or HFU (arXiv 2204.02311, appendix B), of a peak in FLOP/s."""
     return flops_per_token * tokens_per_second_per_gpu / peak
 
 
 def training_steps(tokens: Column, gbs: Column, seq: Column) -> Column:
-    """Optimizer steps that see so many tokens, a part of one counted as a part."""
+    """Return the optimizer steps in which so many tokens are seen; the last may be a fraction."""
     return tokens / (gbs * seq)
 
 
 def training_days(steps: Column, step_seconds: Column) -> Column:
-    """Length of a run without failures [day]."""
+    """Return the length of a run without failures [day]."""
     return steps * step_seconds / 86_400
 
 
 def gpu_hours(days: Column, gpus: Column) -> Column:
-    """GPUs times hours [h]."""
+    """Return the GPU-hours of a run [h]."""
     return days * 24 * gpus
 
 
 def cost(gpu_hours: Column, price: Column) -> Column:
-    """Money [$] for GPU-hours [h] at a price [$/h]."""
+    """Return the cost [$] of GPU-hours [h] at a price [$/h]."""
     return gpu_hours * price
 
 
 def energy_kwh(gpu_hours: Column, power: Column, pue: Column) -> Column:
-    """Electricity [kWh] at a power per GPU [W] and a power usage effectiveness."""
+    """Return the electricity [kWh] at a power per GPU [W] and a power usage effectiveness."""
     return gpu_hours * power * pue / 1000
 
 
 def carbon_kg(energy_kwh: Column, carbon: Column) -> Column:
-    """Emissions [kgCO2e] of electricity [kWh] from a grid of so much carbon [gCO2e/kWh]."""
+    """Return the emissions [kgCO2e] of electricity [kWh] from a grid of so much carbon [gCO2e/kWh]."""
     return energy_kwh * carbon / 1000
 
 
 def effective_days(days: Column, goodput: Column) -> Column:
-    """Length of a run with failures [day]."""
+    """Return the length of a run with failures [day]."""
     return days / goodput
 
 
@@ -186,8 +186,7 @@ def metrics(
     ------
     InputError
         If what is given is no finite number above 0 (a price or restart may be 0), if a measured time would
-        need more than the
-        dense peak, or if the plan's precision or optimizer is unknown.
+        need more than the dense peak, or if the plan's precision or optimizer is unknown.
 
     Examples
     --------

@@ -48,7 +48,7 @@ class Stages:
     model_parts: Mapping[str, float]  # parts of the whole model
 
     def take(self, rows: Any) -> "Stages":
-        """Rows of the columns, by a numpy index."""
+        """Return rows of the columns, by a numpy index."""
 
         def taken(counts: Counts) -> Counts:
             return {

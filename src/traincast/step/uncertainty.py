@@ -55,7 +55,7 @@ SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
 
 @dataclass(frozen=True)
 class Span:
-    """Measured range of a size, and the drift of the error outside it, for each factor of e."""
+    """Measured range of a size, and growth of the error for each factor of e outside it."""
 
     least: float
     most: float

@@ -2,7 +2,7 @@
 
 A group has n members, g of them in each fast domain, so it spans n // g domains; larger domains hold more of
 them. Whether a tier is crossed is a factor of 0 or 1, so a tier that is not crossed costs nothing, and
-neither does a group of one. With `Assumptions.protocols` times are those of `traincast.times.nccl`, the
+neither does a group of one. With `Collectives.protocols` times are those of `traincast.times.nccl`, the
 fastest of a library's algorithms and protocols.
 """
 

@@ -32,7 +32,7 @@ class PassSeconds:
 
     @property
     def total(self) -> Column:
-        """Return the time on the accelerator [s]."""
+        """Time on the accelerator [s]."""
         return self.compute + self.memory + self.comm + self.exchange
 
     def times(self, n: Column) -> "PassSeconds":

@@ -125,7 +125,7 @@ def _near(plan: Plans, axis: Axis, n: Column, in_domain: dict[str, Column]) -> C
 
 
 def _largest_fitting_divisor(degree: Column, room: Column) -> Column:
-    """Return the largest divisor of a degree that fits into a room (as in `System.domain`)."""
+    """Return the largest divisor of a degree that is at most `room` (as in `System.domain`)."""
     n = maximum(degree, 1)
     parts = ceil(n / maximum(floor(room), 1))
     while nonzero(odd := n / parts != domains(n, parts)):
@@ -135,6 +135,6 @@ def _largest_fitting_divisor(degree: Column, room: Column) -> Column:
 
 
 def _common_divisor(degree: Column, room: Column) -> Column:
-    """Return the greatest common divisor of a degree and a room, 1 without room."""
+    """Return the greatest common divisor of a degree and `room`, or 1 where `room` is below 1."""
     places = maximum(floor(room), 1)
     return common_divisor(degree, places)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from traincast.catalog.documents import read
 from traincast.core.errors import WHOLE, is_whole
 
-NULLABLE: Final = frozenset(  # fields that may be null, beside those whose default is null
+NULLABLE: Final = frozenset(  # fields that may be null besides those whose default is null
     (
         "attention_chunk_size",
         "head_dim",

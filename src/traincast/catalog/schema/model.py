@@ -50,7 +50,7 @@ class LocalPart(ModelPart):
     @field_validator("layers")
     @classmethod
     def _one_pattern(cls, layers: tuple[Count, ...] | None, info: ValidationInfo) -> tuple[Count, ...] | None:
-        """Refuse `layers` beside `global_every`."""
+        """Refuse `layers` together with `global_every`."""
         if layers and info.data.get("global_every"):
             raise ValueError("global_every is given as well; keep one of the two")
         return layers
@@ -113,7 +113,7 @@ class ModelFile(File):
     @field_validator("training_tokens")
     @classmethod
     def _one_length(cls, tokens: Tokens | None, info: ValidationInfo) -> Tokens | None:
-        """Refuse `training_tokens` beside `training_sequences`."""
+        """Refuse `training_tokens` together with `training_sequences`."""
         if tokens and info.data.get("training_sequences"):
             raise ValueError("training_sequences is given as well; keep one of the two")
         return tokens

@@ -16,7 +16,7 @@ def _schema_type(annotation: Any) -> Any:
 
 
 class AssumptionsFile(File):
-    """Keys beside the paths of assumptions."""
+    """Keys of a file of assumptions besides their paths."""
 
     def changes(self) -> dict[str, Any]:
         """Return the assumptions that the file sets, by path."""
@@ -29,7 +29,7 @@ class AssumptionsFile(File):
 
 
 class StackFile(AssumptionsFile):
-    """Keys of the file of a software stack beside the paths of assumptions.
+    """Keys of the file of a software stack besides the paths of assumptions.
 
     `framework` is the matching search space, `year` the year of the software, `based_on` the stack whose
     values apply where the file has none.

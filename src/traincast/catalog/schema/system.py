@@ -16,7 +16,7 @@ MAX_TIERS: Final = 8  # of a network
 
 
 class AcceleratorKeys(Part):
-    """Keys of an accelerator beside its figures; `source` applies to figures without their own."""
+    """Keys of an accelerator besides its figures; `source` applies to figures without their own."""
 
     name: Text
     source: Text | None = None
@@ -105,7 +105,7 @@ SOFTWARE: Final = create_model("Software", __base__=SoftwarePart, **_NUMBERS)
 
 
 class SystemKeys(File):
-    """Keys of a system file beside the figures of the cluster."""
+    """Keys of a system file besides the figures of the cluster."""
 
     accelerator: AcceleratorPart
     network: tuple[TierPart, ...]

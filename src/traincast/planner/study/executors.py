@@ -1,6 +1,6 @@
 """Run a study's chunks on any `concurrent.futures.Executor`, and save finished chunks.
 
-Finished chunks are files beside the output until it is written, so an interrupted study resumes where it
+Finished chunks are files next to the output until it is written, so an interrupted study resumes where it
 stopped, and shards that ran separately (Slurm array jobs) are merged.
 """
 
@@ -42,7 +42,7 @@ MALLOC: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_
 PART_NAMES: Final = re.compile(r"study\.json|(\d{6}|block-\d{6})\.parquet|\..*\.\d+-\d+\.partial")
 ROWS_PER_BLOCK: Final = 200_000  # rows of a table that are put in order at once
 MAX_CHUNKS_SUBMITTED: Final = 256  # chunks given to an executor at once
-MAX_RESTARTS: Final = 3  # times that local workers are started again after one was killed
+MAX_RESTARTS: Final = 3  # of local workers after one was killed
 Progress = Callable[[int, int, int], None]  # chunks done, chunks in total, candidates of the last chunk
 
 
@@ -69,7 +69,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Parts:
-    """Finished chunks beside an output."""
+    """Files of finished chunks, in a folder next to the output."""
 
     study: Study
     folder: Path
@@ -202,7 +202,7 @@ def study(
         Assumptions, or the name of a preset or software stack; without them ``"paper"`` where all models are
         of the paper's kind, else a real framework's.
     top : int
-        Plans kept at each point.
+        Plans listed at each point.
     vary : sequence of mapping
         Axes, each a mapping of fields that vary together to their values, numbers in SI or text with a unit,
         such as ``{"accelerator.hbm_bytes": [80e9, "192 GB"]}``.

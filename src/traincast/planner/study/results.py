@@ -103,7 +103,7 @@ def read(path: str | Path) -> Results:
 
 
 def written(path: Path, study: Study) -> Results:
-    """Read the table of a study from its file; for CSV, the metadata are computed again."""
+    """Read the table of a study from its file; for CSV, the metadata are recomputed."""
     if path.suffix != ".csv":
         return read(path)
     frame = pl.read_csv(path, infer_schema_length=None)

@@ -91,7 +91,7 @@ class Schedule(ABC):
 
     @property
     def virtual_stages(self) -> int | None:
-        """Return the stages of a device; None where any number will do."""
+        """Stages of a device; None where any number will do."""
         return VIRTUAL_STAGES[self.name]
 
     def chunks_of(self, device: int, pp: int, v: int) -> Sequence[int]:
@@ -108,7 +108,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
-        """Return the bubble: the share of the other stages' time that a step waits for in fill and drain.
+        """Return the bubble in fill and drain, as a share of the other stages' time.
 
         A step takes nm max(T) + lost (sum of T over the stages - max(T)); for equal stages nm T + lost (pp -
         1) T. With a `barrier` the optimizer waits for all stages.
@@ -119,7 +119,7 @@ class Schedule(ABC):
         """Return the peak of activations in flight on a device, each from the start of F to the end of W."""
 
     def deferred(self, pp: Column, stage: Column, nm: Column) -> Column:
-        """Return how many of those in flight at the peak wait for W only.
+        """Return how many of the micro-batches in flight at the peak wait for W only.
 
         They hold what the weights' gradients need, M_W, instead of all saved activations, M_B (arXiv
         2401.10241, section 2.3).
@@ -166,7 +166,7 @@ class GPipe(Schedule):
         return nm + 0 * pp
 
     def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
-        """Return those of the first micro-batch forward and of the last backward, for any transfer time."""
+        """Return the transfers of the first forward and the last backward pass, however long."""
         return 2 * (pp - 1)
 
 
@@ -205,7 +205,7 @@ class OneForwardOneBackward(Schedule):
         return 1 / v
 
     def in_flight(self, pp: Column, stage: Column, nm: Column, v: Column) -> Column:
-        """pp - stage; interleaved (2 (pp - stage - 1) + (v - 1) pp + 1)/v (arXiv 2205.05198, 4.2.3)."""
+        """Return pp - stage; interleaved (2 (pp - stage - 1) + (v - 1) pp + 1)/v, arXiv 2205.05198, 4.2.3."""
         return minimum(pp - stage + is_group(v) * ((pp - 1 - 2 * stage) / v + stage), nm)
 
     def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
@@ -218,7 +218,7 @@ class OneForwardOneBackward(Schedule):
         return 2 * (pp * v - 1 + self.round_trips(pp, nm, v))
 
     def round_trips(self, pp: Column, nm: Column, v: Column) -> Column:
-        """Return nearly one for every micro-batch, unless interleaved."""
+        """Return nearly one round trip for every micro-batch; none if interleaved."""
         return (1 - is_group(v)) * (nm - 1 - ceil((nm - 1) / pp))
 
 
@@ -270,7 +270,7 @@ class ZeroBubbleH1(Schedule):
         return minimum(stage + 0 * pp, nm)
 
     def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
-        """Return twice those of fill and drain, for transfers up to W/2, W the shortest, and nm >= 2 pp."""
+        """Return twice the transfers of fill and drain: up to W/2 each, W the shortest pass, nm >= 2 pp."""
         return 4 * (pp - 1)
 
 
@@ -302,7 +302,7 @@ class ZeroBubbleH2(Schedule):
         return minimum(2 * stage + 0 * pp, nm)
 
     def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
-        """Return those of fill and drain: loops of twice the micro-batches hide the others."""
+        """Return the transfers of fill and drain; more micro-batches in flight hide the others."""
         return 2 * (pp - 1)
 
 

@@ -46,27 +46,27 @@ class Timeline:
 
     @property
     def seconds(self) -> float:
-        """Return the time from the start of the first pass to the end of the last [s]."""
+        """Time from the start of the first pass to the end of the last [s]."""
         return max(run.end for run in self.passes) - min(run.start for run in self.passes)
 
     @cached_property
     def started(self) -> Floats:
-        """Return the start of each device's first pass [s]."""
+        """Start of each device's first pass [s]."""
         return self._over_devices(np.minimum, np.inf, lambda run: run.start)
 
     @cached_property
     def ended(self) -> Floats:
-        """Return the end of each device's last pass [s]."""
+        """End of each device's last pass [s]."""
         return self._over_devices(np.maximum, -np.inf, lambda run: run.end)
 
     @property
     def period(self) -> float:
-        """Return the time per step if devices do not wait between steps: the longest occupation [s]."""
+        """Time per step if devices do not wait between steps: the longest occupation [s]."""
         return float(np.max(self.ended - self.started))
 
     @cached_property
     def busy(self) -> Floats:
-        """Return the time each device works [s]."""
+        """Time each device works [s]."""
         spans = {
             (run.device, run.start, run.end) for run in self.passes
         }  # a set: overlapped passes count once
@@ -77,12 +77,12 @@ class Timeline:
 
     @property
     def idle(self) -> Floats:
-        """Return the time each device waits within `seconds` [s]."""
+        """Time each device waits within `seconds` [s]."""
         return self.seconds - self.busy
 
     @cached_property
     def peak_in_flight(self) -> Floats:
-        """Return each device's peak of micro-batches in flight, from the start of F to the end of W."""
+        """Each device's peak of micro-batches in flight, from the start of F to the end of W."""
         in_flight, peak = np.zeros(self.pp), np.zeros(self.pp)
         for device, _, _, kind, _, _ in self.passes:  # F before BW if they overlap
             if kind == "F":
