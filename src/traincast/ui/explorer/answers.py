@@ -22,6 +22,7 @@ from traincast.ui.explorer.question import (
     read_state,
 )
 from traincast.ui.explorer.snippets import KNOBS, copy_texts, knobs_of
+from traincast.ui.explorer.worker import canonical_text
 
 DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down
 MAX_GPUS: Final = 1 << 17  # of a system without a fixed size
@@ -41,7 +42,7 @@ Request = Mapping[str, Any]
 def search(request: Request) -> dict[str, Any]:
     """Return the best plans, the design space and the rejected candidates."""
     begin = time.perf_counter()
-    case, result = _search_result(_canonical_text(request))
+    case, result = _search_result(canonical_text(request))
     return {
         "state": case.normal,
         "model": model_info(case.model),
@@ -60,7 +61,7 @@ def search(request: Request) -> dict[str, Any]:
 
 def explain(request: Request) -> dict[str, Any]:
     """Return why the best plan is the best, and with what probability."""
-    case, result = _search_result(_canonical_text(request))
+    case, result = _search_result(canonical_text(request))
     explanation = result.explain()
     first, listed = result.within_3_percent or (None, None)
     misses = {
@@ -112,7 +113,7 @@ def copy(request: Request) -> dict[str, Any]:
 
 def table(request: Request) -> list[dict[str, Any]]:
     """Return the best plans as flat rows."""
-    _, result = _search_result(_canonical_text(request))
+    _, result = _search_result(canonical_text(request))
     return result.table()
 
 
@@ -128,11 +129,6 @@ ANSWERS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "catalog": lambda _: catalog(),
     "table": table,
 }
-
-
-def _canonical_text(request: Request) -> str:
-    """Return a state as canonical JSON, used as cache key."""
-    return json.dumps(request, sort_keys=True)
 
 
 @lru_cache(maxsize=2)

@@ -7,7 +7,7 @@ import ipaddress
 import json
 import mimetypes
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from hashlib import sha256
@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from traincast.core.errors import InputError, type_problems
 from traincast.ui.explorer.limits import REQUEST_BYTES
 from traincast.ui.explorer.question import State, parse_json, read_address
-from traincast.ui.explorer.worker import failure, json_bytes
+from traincast.ui.explorer.worker import canonical_text, failure, json_bytes
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
 GET_QUESTIONS: Final = ("catalog", "model", "system")  # of the engine, by name
@@ -105,9 +105,9 @@ async def _first_content(request: Request) -> bytes:
     else:
         content["state"] = json_bytes(state.to_dict())
         questions = {
-            "answer": pool.answer("search", _canonical_text(state.to_dict())),
-            "system": pool.answer("system", _canonical_text({"system": state.system})),
-            "model": pool.answer("model", _canonical_text({"model": state.model, "seq": state.seq})),
+            "answer": pool.answer("search", canonical_text(state.to_dict())),
+            "system": pool.answer("system", canonical_text({"system": state.system})),
+            "model": pool.answer("model", canonical_text({"model": state.model, "seq": state.seq})),
         }
         answers = await asyncio.gather(*map(_answer_in_time, questions.values()))
         for name, (status, body) in zip(questions, answers, strict=True):
@@ -149,7 +149,7 @@ async def file(request: Request) -> Response:
 async def table(request: Request) -> Response:
     """Return the best plans for the address's state as CSV."""
     state = read_address(request.query_params.multi_items())
-    status, body = await request.app.state.pool.answer("table", _canonical_text(state.to_dict()))
+    status, body = await request.app.state.pool.answer("table", canonical_text(state.to_dict()))
     if status != 200:
         return _response(status, body)
     rows = json.loads(body)
@@ -164,7 +164,7 @@ async def table(request: Request) -> Response:
 async def look_up(kind: str, request: Request) -> Response:
     """Return catalogue data by name."""
     content = {} if kind == "catalog" else {kind: request.query_params.get("name")}
-    return _response(*await request.app.state.pool.answer(kind, _canonical_text(content)))
+    return _response(*await request.app.state.pool.answer(kind, canonical_text(content)))
 
 
 async def answer(kind: str, request: Request) -> Response:
@@ -178,11 +178,7 @@ async def answer(kind: str, request: Request) -> Response:
     if not isinstance(content, dict):
         raise HTTPException(400, "the request must be a JSON object: a state")
     pool: Pool = request.app.state.pool
-    return _response(*await pool.answer(kind, _canonical_text(content), request.is_disconnected))
-
-
-def _canonical_text(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, sort_keys=True)
+    return _response(*await pool.answer(kind, canonical_text(content), request.is_disconnected))
 
 
 def _response(status: int, body: bytes) -> Response:

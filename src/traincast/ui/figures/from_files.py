@@ -27,10 +27,8 @@ def draw_plan(path: Path, kind: str) -> Figure:
     """Draw the best plan of a search printed with ``traincast plan --json``, which is run again."""
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        model, system = (
-            load_model(document["model"], seq=document.get("seq")),
-            load_system(document["system"]),
-        )
+        model = load_model(document["model"], seq=document.get("seq"))
+        system = load_system(document["system"])
         names = ("gpus", "assumptions", "framework")
         arguments = {name: document[name] for name in names}
         arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}

@@ -80,7 +80,5 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
             yield stem, plots.design_space(load_model(model), machine, DESIGN_GPUS, GLOBAL_BATCH, plan)
     marks = [load_system(name) for name in GENERATIONS]
     yield "4-capacity-bandwidth", plots.contour(frames["capacity-bandwidth"], *HBM, CONTOUR_GPUS, marks=marks)
-    yield (
-        "5-flops-capacity",
-        plots.contour(frames["flops-capacity"], RATES[0], HBM[0], CONTOUR_GPUS, marks=marks),
-    )
+    fields = (RATES[0], HBM[0])
+    yield "5-flops-capacity", plots.contour(frames["flops-capacity"], *fields, CONTOUR_GPUS, marks=marks)

@@ -239,14 +239,8 @@ def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     for (shift, meaning, look), row in zip(TORNADO_BARS, changes[:, order], strict=True):
         for change, colour, sign in zip(row.T, (style.ORANGE, style.BLUE), "−+", strict=True):
             bar_label = f"{sign}{100 * RELATIVE_CHANGE:.0f} %, {meaning}"
-            _draw_bars(
-                ax,
-                shift + np.arange(len(order), dtype=np.float64),
-                change,
-                color=colour,
-                label=bar_label,
-                **look,
-            )
+            places = shift + np.arange(len(order), dtype=np.float64)
+            _draw_bars(ax, places, change, color=colour, label=bar_label, **look)
     ax.axvline(0, color=style.BLACK, linewidth=0.6)
     ax.set_yticks(range(len(order)), [_figure_title(result.system, paths[i]) for i in order])
     left_out_text = f"\n{left_out} more: below {least:.2%}" if left_out else ""

@@ -305,13 +305,8 @@ def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> ContourSet | None:
         style.hatched(ax)
         up, across = np.nonzero(empty)
         right, top = _share_of_axes(ax, np.column_stack((xs[across], ys[up]))).mean(axis=0).clip(0.16, 0.84)
-        look: dict[str, Any] = {
-            "transform": ax.transAxes,
-            "ha": "center",
-            "va": "center",
-            "bbox": style.WHITE_BOX,
-        }
-        ax.text(right, top, "does not fit", fontsize=style.SMALL, **look)
+        look: dict[str, Any] = {"ha": "center", "va": "center", "bbox": style.WHITE_BOX}
+        ax.text(right, top, "does not fit", fontsize=style.SMALL, transform=ax.transAxes, **look)
     if empty.all():
         return None
     known = np.ma.masked_invalid(z)
@@ -380,9 +375,6 @@ def _field_varying_with(rows: pl.DataFrame, path: str, other: str) -> tuple[str,
     for name in fields:
         pairs = rows.select(path, name).unique().sort(path)
         if len(pairs) == rows[path].n_unique() and (pairs[name].diff().drop_nulls() > 0).all():
-            return (
-                name,
-                style.in_unit(path, pairs[path].to_numpy()),
-                style.in_unit(name, pairs[name].to_numpy()),
-            )
+            places, values = (style.in_unit(field, pairs[field].to_numpy()) for field in (path, name))
+            return name, places, values
     return None

@@ -89,12 +89,8 @@ def _metrics(measures: "Metrics") -> Card | None:
 
     if np.ndim(measures.tokens_per_second):
         return None
-    return Card(
-        "Metrics",
-        metric_tables(measures),
-        notes=[f"not known: {text}" for text in unknown_metrics(measures)],
-        side_by_side=True,
-    )
+    notes = [f"not known: {text}" for text in unknown_metrics(measures)]
+    return Card("Metrics", metric_tables(measures), notes=notes, side_by_side=True)
 
 
 def _limits(limits: "Limits") -> Card:

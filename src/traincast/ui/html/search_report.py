@@ -132,10 +132,8 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
         plan, est = answer
         change, causes = "", "the best plan"
         if plan != best[0]:
-            change, causes = (
-                signed(float(est.step_seconds / best[1].step_seconds) - 1),
-                compare(answer, best)[1],
-            )
+            change = signed(float(est.step_seconds / best[1].step_seconds) - 1)
+            _, causes = compare(answer, best)
         return degree, seconds(float(est.step_seconds)), change, str(plan), causes
 
     rows = [row(entry.degree, entry.best, entry.least_memory) for entry in explanation.degrees]

@@ -35,6 +35,7 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
         else system_figures(source, f"machine-{i}")
         for i, source in enumerate(given)
     ]
+    caption = "SHA-256 of every model and system as it was used"
     content: dict[str, Any] = {
         "answer": _answer(rows, fitting),
         "summary": list(_summary(rows, fitting)) if len(fitting) else [],
@@ -43,12 +44,7 @@ def page(results: Results, given: tuple[Model | System, ...] = ()) -> Page:
         "points": _points(rows, study),
         "uncertainty": list(_uncertainty(rows)),
         "subjects": [*subjects, assumptions(from_dict(study["assumptions"]))],
-        "inputs": Table(
-            "SHA-256 of every model and system as it was used",
-            ("input", "hash"),
-            list(results.metadata["inputs"].items()),
-            ("hash",),
-        ),
+        "inputs": Table(caption, ("input", "hash"), list(results.metadata["inputs"].items()), ("hash",)),
     }
     decided = count_of(int(rows["candidates"].sum()), "candidate")
     remarks = [f"{decided} decided; assumptions: {study['assumptions']['name']}"]
@@ -78,12 +74,8 @@ def _summary(rows: pl.DataFrame, fitting: pl.DataFrame) -> Tiles:
     if best["training_days"] is not None:
         yield "Its whole run", days(best["training_days"]), best["model"]
     thrifty = fitting.sort("tokens_per_second_per_gpu", descending=True).row(0, named=True)
-    throughput = f"{thrifty['tokens_per_second_per_gpu']:,.0f} token/s"
-    yield (
-        "Most from a GPU",
-        throughput,
-        f"{thrifty['model']} on {thrifty['gpus']:,} GPUs of {thrifty['system']}",
-    )
+    job = f"{thrifty['model']} on {thrifty['gpus']:,} GPUs of {thrifty['system']}"
+    yield "Most from a GPU", f"{thrifty['tokens_per_second_per_gpu']:,.0f} token/s", job
 
 
 def _question(study: Mapping[str, Any], rows: pl.DataFrame) -> Pairs:

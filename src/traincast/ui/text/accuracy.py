@@ -239,14 +239,8 @@ def training_steps(comparison: "StepComparison") -> Parts:
             half, calibrated = after[prediction.id]
             cells += [*_prediction_cells(calibrated), half]
         rows.append(cells)
-    names = (
-        "step",
-        "measured",
-        "spread",
-        "predicted",
-        "error",
-        *(("calibrated", "error", "") if after else ()),
-    )
+    calibrated_names = ("calibrated", "error", "") if after else ()
+    names = ("step", "measured", "spread", "predicted", "error", *calibrated_names)
     yield table(names, rows, left=(0, 7), gap=1)
     shapes = [(summary.source, *summary_cells(summary)) for summary in comparison.before.summaries]
     yield table(("shape", *COLUMNS[1:]), shapes, gap=1)

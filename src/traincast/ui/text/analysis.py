@@ -211,14 +211,8 @@ def limits(result: "Limits") -> Parts:
 
 def _cluster_table(result: "Limits") -> Table:
     clusters, rows = result.clusters, []
-    columns = (
-        clusters.gpus,
-        clusters.tp_in,
-        clusters.tp_out,
-        clusters.dp,
-        clusters.seconds,
-        clusters.utilisation,
-    )
+    degree_columns = (clusters.gpus, clusters.tp_in, clusters.tp_out, clusters.dp)
+    columns = (*degree_columns, clusters.seconds, clusters.utilisation)
     for *degrees, time, used, flop, memory, network in zip(*columns, *clusters.spent, strict=True):
         if np.isnan(time):
             rows.append([f"{degrees[0]:,.0f}", "cannot be cut so"])

@@ -155,11 +155,8 @@ def probability_text(share: Column) -> str:
 
 def knob_text(plan: Plan, name: str) -> str:
     """Return a knob or choice of a plan as text; empty where it has its default value or does not apply."""
-    value, default, second = (
-        getattr(plan, name),
-        getattr(DEFAULT_PLAN, name),
-        STRATEGIES[plan.strategy].second,
-    )
+    value, default = getattr(plan, name), getattr(DEFAULT_PLAN, name)
+    second = STRATEGIES[plan.strategy].second
     shown = name in ALWAYS_SHOWN or value != default
     if name in ("tp2", "cp", "panels"):
         shown = second == ("tp2" if name == "panels" else name)

@@ -4,7 +4,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -47,13 +47,8 @@ def paragraphs(*lines: str) -> Iterator[str]:
     """Yield sentences wrapped to the width, further lines indented slightly deeper than the first."""
     for line in "\n".join(lines).splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
-        yield textwrap.fill(
-            line.strip(),
-            width(),
-            initial_indent=indent,
-            subsequent_indent=f"{indent}  ",
-            break_on_hyphens=False,
-        )
+        indents: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": f"{indent}  "}
+        yield textwrap.fill(line.strip(), width(), **indents, break_on_hyphens=False)
 
 
 def table(
