@@ -16,13 +16,13 @@ from traincast.ui.explorer.plan_rows import front, row_of, rows_of, sample
 from traincast.ui.explorer.question import (
     ExplorerCase,
     State,
+    canonical_text,
     check_state,
     model_of,
     nested_values,
     read_state,
 )
 from traincast.ui.explorer.snippets import KNOBS, copy_texts, knobs_of
-from traincast.ui.explorer.worker import canonical_text
 
 DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down
 MAX_GPUS: Final = 1 << 17  # of a system without a fixed size

@@ -27,8 +27,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from traincast.core.errors import InputError, type_problems
 from traincast.ui.explorer.limits import REQUEST_BYTES
-from traincast.ui.explorer.question import State, parse_json, read_address
-from traincast.ui.explorer.worker import canonical_text, failure, json_bytes
+from traincast.ui.explorer.question import State, canonical_text, parse_json, read_address
+from traincast.ui.explorer.worker import failure, json_bytes
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
 GET_QUESTIONS: Final = ("catalog", "model", "system")  # of the engine, by name

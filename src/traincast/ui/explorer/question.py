@@ -126,6 +126,11 @@ def parse_json(text: str | bytes) -> Any:
         raise InputError("JSON", [f"malformed: {error}"]) from None
 
 
+def canonical_text(request: Mapping[str, Any]) -> str:
+    """Return a request as canonical JSON, a key of caches."""
+    return json.dumps(request, sort_keys=True)
+
+
 @dataclass(frozen=True)
 class ExplorerCase:
     """A valid state with its model, its machine and its search request."""

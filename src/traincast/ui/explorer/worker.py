@@ -5,7 +5,6 @@ import json
 import math
 import signal
 import traceback
-from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -51,11 +50,6 @@ def respond(kind: str, text: str) -> tuple[int, bytes]:
         traceback.print_exc()
         message = f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}"
         return 500, failure(message)
-
-
-def canonical_text(request: Mapping[str, Any]) -> str:
-    """Return a request as canonical JSON, a key of caches."""
-    return json.dumps(request, sort_keys=True)
 
 
 def failure(message: str, problems: Any = None) -> bytes:
