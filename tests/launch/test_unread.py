@@ -668,6 +668,12 @@ def test_flags_that_say_it_in_another_way(flags, fact, value, reading):
     assert reading(f"{MEGATRON} {flags}").facts[fact] == value
 
 
+def test_the_gate_of_attention_is_read(reading):
+    result = reading(f"{MEGATRON} --attention-output-gate")
+    result.check_unread()
+    assert result.facts["attention_gate"]
+
+
 @pytest.mark.parametrize(
     ("text", "stack"),
     [
