@@ -20,7 +20,10 @@ help:  ## List the targets
 demo: .venv/.demo  ## Install, then plan GPT3-1T on 2048 H200 GPUs
 	$(BIN)/traincast plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 5
 
-test: .venv/.dev  ## Run the tests with coverage
+test: .venv/.dev  ## Run the tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+coverage: .venv/.dev  ## Run the tests and measure which lines they reach, which takes longer
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov
 
 lint: .venv/.dev  ## Check style, types, the layering of imports and the size of packages
