@@ -102,9 +102,9 @@ class Schedule(ABC):
         """Return the device that runs a chunk of the model for a micro-batch."""
         return chunk % pp
 
+    @abstractmethod
     def order(self, device: int, pp: int, nm: int, v: int) -> Order:
-        """Return the passes of a device in the order in which it runs them."""
-        raise NotImplementedError(f"{self.name} has no fixed order")
+        """Return the passes of a device in the order in which it runs them, where that is fixed."""
 
     @abstractmethod
     def lost(self, passes: Passes, pp: Column, v: Column, *, barrier: bool = False) -> Column:
@@ -542,7 +542,7 @@ class DualPipeV(VShape):
 
     def exposed_transfers(self, pp: Column, nm: Column, v: Column) -> Column:
         """Return the simulated count for F = B = W and transfers up to F/(8 pp)."""
-        return 2 * (pp - 2 + nm - floor(nm / pp))
+        return 2 * (pp - 2 + nm - floor((nm + pp - 2) / pp))
 
 
 SCHEDULES: Final[dict[str, Schedule]] = {
