@@ -264,7 +264,13 @@ def _implausible(row: Mapping[str, str], timing: Timing, seconds: float, system:
 
 def _predicted(timings: Sequence[Timing], ring: bool, assumed: Assumptions) -> Iterable[Timing]:
     """Yield timings of one system and kind with their predictions; `ring` disables reduction in switches."""
-    system = load_system(timings[0].system)
+    yield from predicted_on(load_system(timings[0].system), timings, ring, assumed)
+
+
+def predicted_on(
+    system: System, timings: Sequence[Timing], ring: bool, assumed: Assumptions
+) -> Iterable[Timing]:
+    """Yield timings of one kind with their predictions on a system."""
     if ring:
         system = replace(system, tiers=(replace(system.fast, switch_reduction=None), *system.tiers[1:]))
     g = np.array([float(timing.per_node) for timing in timings])

@@ -10,12 +10,15 @@ from math import log2, sqrt
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
 from collective_benchmarks import BANDS, check_collectives, rows
-from traincast.catalog.software_stacks import calibrated
+from nccl_intervals import intervals
+from traincast.catalog.load import figures
+from traincast.catalog.software_stacks import CALIBRATED_FILE, calibrated
 from traincast.core.assumptions import PAPER
 from traincast.core.errors import InputError
 from traincast.core.system import Tier
@@ -125,6 +128,22 @@ def test_rows_that_are_left_out_say_why(checked):
         timing.skipped is None for timing in checked.timings
     )
     assert len(checked.to_dict()["rows"]) == 1160
+
+
+def test_intervals_in_the_catalogue_are_those_of_the_timings():
+    """perlmutter.yaml and calibrated.yaml hold what calibration/nccl_intervals.py prints, rounded."""
+    catalogue = {figure.path: figure for figure in figures("perlmutter")}
+    named = {"nvlink": "network.0", "slingshot": "network.1"}
+    of_all = yaml.safe_load(CALIBRATED_FILE.read_text(encoding="utf-8"))
+    for name, fitted in intervals().items():
+        tier, _, figure = name.rpartition(".")
+        if tier:
+            entry = catalogue[f"{named[tier]}.{figure}"]
+            known = entry.value, entry.low, entry.high
+        else:
+            entry = of_all[f"collectives.{figure}"]
+            known = entry["value"], entry["low"], entry["high"]
+        assert known == pytest.approx(fitted, rel=0.03)
 
 
 def test_a_table_that_cannot_be_read(tmp_path):
