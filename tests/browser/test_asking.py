@@ -184,7 +184,7 @@ def test_a_refused_search_is_not_announced_as_under_way(opened):
     )
     page.get_by_label("System", exact=True).select_option("dgx-a100")
     page.locator("#trouble", has_text="status 422").wait_for()
-    page.wait_for_timeout(700)  # longer than it takes until a search under way is announced
+    page.wait_for_timeout(1200)  # longer than it takes until a search under way is announced
     assert page.locator("#status").inner_text() == ""
 
 
@@ -207,6 +207,30 @@ def test_requests_to_a_busy_server_are_repeated(opened):
     )
     assert len(refusals) == 3
     assert page.locator("#trouble").inner_text() == ""
+
+
+def test_a_long_search_shows_its_progress_and_can_be_cancelled(opened):
+    page = opened(SMALL)
+    before = step(page)
+    with page.expect_request("**/api/search"):
+        page.get_by_label("Framework", exact=True).select_option("any")
+    page.get_by_label("Model", exact=True).select_option("deepseek-v3")
+    page.get_by_label("GPUs", exact=True).fill("8192")
+    bar = page.get_by_role("progressbar", name="Search")
+    bar.wait_for()
+    page.locator("#searching", has_text=re.compile(r"[1-9]\d* of \d+ batches, [\d,]+ candidates")).wait_for()
+    assert 0 < bar.evaluate("bar => bar.position") < 1
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/search")):
+        page.get_by_role("button", name="Cancel", exact=True).click()
+    bar.wait_for(state="hidden")
+    assert "The search was cancelled." in page.locator("#trouble").inner_text()
+    assert step(page) == before  # the last answer stays
+    page.get_by_label("Model", exact=True).select_option("llama-3-8b")
+    page.get_by_label("Framework", exact=True).select_option("megatron")
+    page.get_by_label("GPUs", exact=True).fill("64")
+    page.wait_for_function("() => document.querySelector('#trouble').textContent === ''")
+    settled(page)
+    assert step(page) == before
 
 
 def test_the_latest_answer_wins(opened):

@@ -2,17 +2,22 @@
 never a traceback."""
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from functools import wraps
 from inspect import signature
+from io import StringIO
 
 import pytest
 
 from every_command import EXAMPLES, NAMES, calls
 from traincast.ui.cli.main import app
+from traincast.ui.cli.output import progress
 
 TAKEN = {name: signature(app[name].default_command).parameters for name in NAMES}
 WRITING = [(name, option) for name in NAMES for option in ("output", "html") if option in TAKEN[name]]
@@ -87,6 +92,58 @@ def test_a_closed_pipe_ends_the_program_quietly(command):
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() in {0, -signal.SIGPIPE}
+
+
+LONG = "plan deepseek-v3 --system dgx-h100 --gpus 8192 --global-batch 16384 --framework any"  # a minute
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_long_search_shows_its_progress_on_a_terminal_and_can_be_interrupted():
+    import pty
+
+    ours, terminal = pty.openpty()
+    arguments = [sys.executable, "-m", "traincast", *LONG.split()]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=terminal) as process:
+        os.close(terminal)
+        shown = b""
+        while b"M candidates/s" not in shown:
+            shown += os.read(ours, 1 << 16)
+        process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # the terminal ends with the process
+            while rest := os.read(ours, 1 << 16):
+                shown += rest
+        assert process.wait() == 130
+        assert process.stdout.read() == b""
+    os.close(ours)
+    assert re.search(rb"search .*\d+%", shown)
+    assert re.search(rb"traincast: search interrupted after \d+%\r\n$", shown)
+
+
+def test_no_progress_without_a_terminal():
+    arguments = [sys.executable, "-m", "traincast", *LONG.split()]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        time.sleep(6)
+        process.send_signal(signal.SIGINT)
+        assert re.fullmatch(rb"traincast: (search )?interrupted( after \d+%)?\n", process.stderr.read())
+        assert process.wait() == 130
+
+
+@pytest.mark.parametrize(("after", "is_shown"), [(60.0, False), (0.0, True)])
+def test_progress_is_shown_after_a_while(after, is_shown, monkeypatch):
+    monkeypatch.setattr("traincast.ui.cli.output.SHOWN_AFTER_SECONDS", after)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress("search") as report:
+        time.sleep(0.1)
+        report(1, 2, 1000)
+    assert ("search" in sys.stderr.getvalue()) == is_shown
+    assert is_shown or not sys.stderr.getvalue()
+
+
+class Terminal(StringIO):
+    """Standard error of a terminal."""
+
+    def isatty(self):
+        return True
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -542,21 +542,101 @@ def test_a_model_of_a_thousand_million_layers_is_refused(client):
 
 
 def test_abandoned_questions_are_not_started():
-    async def left():
-        return True
-
-    async def statuses():
+    async def kinds_answered():
         pool = Pool(workers=1)
         try:
-            return await asyncio.gather(
-                pool.answer("catalog", "{}"),
-                pool.answer("model", "{}", left),
-                pool.answer("system", "{}", left),
-            )
+            asked = [asyncio.create_task(pool.answer(kind, "{}")) for kind in ("catalog", "model", "system")]
+            await asyncio.sleep(0)
+            asked[1].cancel()
+            await asyncio.wait(asked)
+            return [kind for kind, _ in pool._cache]
         finally:
             pool.close()
 
-    assert [status for status, _ in asyncio.run(statuses())] == [200, 503, 503]
+    assert asyncio.run(kinds_answered()) == ["catalog", "system"]
+
+
+def test_an_abandoned_search_ends_after_a_batch():
+    """Of two who wait for a search of minutes, the second to leave ends it; its process goes on."""
+
+    async def abandon():
+        pool, large = Pool(workers=1, seconds=600), json.dumps(LARGE)
+        (worker,) = pool._all
+        try:
+            waiting = [asyncio.create_task(pool.answer("search", large)) for _ in range(2)]
+            while pool.progress("search", large)[0] < 1:
+                await asyncio.sleep(0.01)
+            waiting[0].cancel()
+            await asyncio.wait(waiting[:1])
+            done, total, candidates = pool.progress("search", large)
+            assert 0 < done < total
+            assert candidates > 1000
+            waiting[1].cancel()
+            await asyncio.wait(waiting)
+            assert pool.progress("search", large) == (0, 0, 0)
+            process = worker._process
+            assert (await pool.answer("model", "{}"))[0] == 200
+            assert worker._process is process
+            assert worker.status.total == 0
+        finally:
+            pool.close()
+
+    asyncio.run(abandon())
+
+
+def test_a_worker_that_died_idle_is_replaced():
+    async def kill_and_ask():
+        pool = Pool(workers=1)
+        try:
+            assert (await pool.answer("model", "{}"))[0] == 200
+            pool._all[0]._process.kill()
+            pool._all[0]._process.join()
+            return await pool.answer("system", "{}")
+        finally:
+            pool.close()
+
+    assert asyncio.run(kill_and_ask())[0] == 200
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        {"top": 3, "global_batch": 32, "gpus": 16, "model": "llama-3-8b", "locks": {}, "price": None},
+        {"gpus": 1.6e1, "global_batch": 3.2e1, "top": 3.0},
+        {"system": "dgx-h100", "framework": "megatron", "strategy": "1d,ring,ulysses", "seq": 8192},
+        {"strategy": ["1d", "ring", "ulysses"], "objective": "time", "figures": {}},
+    ],
+)
+def test_spellings_of_a_question_share_an_answer(client, spelling):
+    """The time that a search took tells one computed from one kept."""
+    assert asked(client, "search", **SMALL | spelling) == asked(client, "search", **SMALL)
+
+
+def test_figures_with_a_unit_and_in_si_share_an_answer(client):
+    first, second = (
+        asked(client, "search", **SMALL, figures={"network.1.bandwidth": value})
+        for value in ("800 Gb/s", 100_000_000_000)
+    )
+    assert first == second
+
+
+def test_a_client_that_leaves_ends_its_search(served):
+    _, announcement = served
+    body = json.dumps(LARGE)
+    head = "POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+    def batches():
+        return httpx.post(f"{announcement['url']}api/progress", json=LARGE).json()["total"]
+
+    with socket.create_connection(("127.0.0.1", announcement["port"])) as client:
+        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        while not batches():
+            time.sleep(0.05)
+    for _ in range(100):
+        if not batches():
+            break
+        time.sleep(0.05)
+    assert batches() == 0
 
 
 @pytest.fixture

@@ -58,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.stdout = None  # else the interpreter tries to flush it again at exit
         where = "" if error.filename is None else f"{error.filename}: "
         fail(f"cannot write: {where}{error.strerror}", 2, error)
-    except KeyboardInterrupt:
-        fail("interrupted", 130)
+    except KeyboardInterrupt as interruption:
+        fail(str(interruption) or "interrupted", 130)
 
 
 def _tolerate_closed_or_narrow_output() -> None:

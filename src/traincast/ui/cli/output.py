@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from traincast.core.errors import InputError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from traincast.core.result import Result
     from traincast.ui.html.rendering import Page
 
+SHOWN_AFTER_SECONDS: Final = 1.0  # of work: what is quicker shows no progress bar
 OPTION_OF: Final = {  # parameters of the library, as its messages name them
     "force=True": "--force", "gbs": "--global-batch", "budget": "--budget", "runs": "--runs", "logs": "--log",
     "nccl": "--nccl", "gemm": "--gemm", "model": "--model", "gpus": "--gpus",
@@ -24,7 +26,10 @@ OPTION_OF: Final = {  # parameters of the library, as its messages name them
 
 @contextmanager
 def progress(name: str) -> Iterator[Callable[..., None]]:
-    """Show a progress bar on a terminal; yields a callback: done, total, candidates decided."""
+    """Show a progress bar on a terminal after a second; yields a callback: done, total, candidates decided.
+
+    Raises KeyboardInterrupt with a sentence that says how far it was.
+    """
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
 
@@ -33,16 +38,28 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
         "{task.fields[rate]}",
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as bar:
-        task, begin, decided = bar.add_task(name, rate=""), time.perf_counter(), 0
+    bar = Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
+    task, begin, decided = bar.add_task(name, total=None, rate=""), time.perf_counter(), 0
+    far = ""
 
-        def update(done: float, total: float, candidates: int = 0) -> None:
-            nonlocal decided
-            decided += candidates
-            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
-            bar.update(task, completed=done, total=total, rate=rate)
+    def update(done: float, total: float, candidates: int = 0) -> None:
+        nonlocal decided, far
+        decided += candidates
+        far = f" after {done / total:.0%}" if total else ""
+        rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
+        bar.update(task, completed=done, total=total, rate=rate)
 
+    showing = Timer(SHOWN_AFTER_SECONDS, bar.start)
+    showing.daemon = True
+    showing.start()
+    try:
         yield update
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{name} interrupted{far}") from None
+    finally:
+        showing.cancel()
+        showing.join()  # a bar that is about to be shown is shown before it is stopped
+        bar.stop()
 
 
 class _Reply:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from traincast.analysis.trace import trace
 from traincast.core.errors import InputError, close_to, is_whole, type_problems
 from traincast.core.plan import Plan
-from traincast.planner.search import Found
+from traincast.planner.search import Found, Progress
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.ui.explorer.plan_rows import front, row_of, rows_of, sample
@@ -39,10 +39,10 @@ SCALING_FIELDS: Final = (
 Request = Mapping[str, Any]
 
 
-def search(request: Request) -> dict[str, Any]:
+def search(request: Request, progress: Progress) -> dict[str, Any]:
     """Return the best plans, the design space and the rejected candidates."""
     begin = time.perf_counter()
-    case, result = _search_result(canonical_text(request))
+    case, result = _search_result(canonical_text(request), progress)
     return {
         "state": case.normal,
         "model": model_info(case.model),
@@ -59,9 +59,9 @@ def search(request: Request) -> dict[str, Any]:
     }
 
 
-def explain(request: Request) -> dict[str, Any]:
+def explain(request: Request, progress: Progress) -> dict[str, Any]:
     """Return why the best plan is the best, and with what probability."""
-    case, result = _search_result(canonical_text(request))
+    case, result = _search_result(canonical_text(request), progress)
     explanation = result.explain()
     first, listed = result.within_3_percent or (None, None)
     misses = {
@@ -80,12 +80,12 @@ def plan(request: Request) -> dict[str, Any]:
     return row_of(case, est) | {"devices": est.devices(), "operations": est.operations()}
 
 
-def scaling(request: Request) -> dict[str, Any]:
+def scaling(request: Request, progress: Progress) -> dict[str, Any]:
     """Return the best plan on each of several numbers of GPUs at the same global batch (strong scaling)."""
     state, requested = _split_request(request, "sizes")
     case = check_state(state)
     sizes = _default_sizes(case) if requested is None else _checked_sizes(requested)
-    rows = [_scaling_row(result) for result in check_state(state, sizes).question.answer()]
+    rows = [_scaling_row(result) for result in check_state(state, sizes).question.answer(progress)]
     rates = [row["tokens_per_second_per_gpu"] for row in rows]
     first = next((rate for rate in rates if rate is not None), None)
     for row, rate in zip(rows, rates, strict=True):
@@ -111,31 +111,33 @@ def copy(request: Request) -> dict[str, Any]:
     return copy_texts(*_case_and_plan(request))
 
 
-def table(request: Request) -> list[dict[str, Any]]:
+def table(request: Request, progress: Progress) -> list[dict[str, Any]]:
     """Return the best plans as flat rows."""
-    _, result = _search_result(canonical_text(request))
+    _, result = _search_result(canonical_text(request), progress)
     return result.table()
 
 
-ANSWERS: Final[Mapping[str, Callable[[Request], Any]]] = {
+SEARCHES: Final[Mapping[str, Callable[[Request, Progress], Any]]] = {
     "search": search,
     "explain": explain,
-    "plan": plan,
     "scaling": scaling,
+    "table": table,
+}
+LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
+    "plan": plan,
     "timeline": timeline,
     "copy": copy,
     "model": lambda request: model_info(model_of(read_state(request))),
     "system": lambda request: system_info(read_state(request).system),
     "catalog": lambda _: catalog(),
-    "table": table,
 }
 
 
 @lru_cache(maxsize=2)
-def _search_result(text: str) -> tuple[ExplorerCase, Found]:
+def _search_result(text: str, progress: Progress) -> tuple[ExplorerCase, Found]:
     """Return the case and the search result of a state, cached since explanations follow searches."""
     case = check_state(read_state(json.loads(text)))
-    (result,) = case.question.answer()
+    (result,) = case.question.answer(progress)
     return case, result
 
 

@@ -27,17 +27,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from traincast.core.errors import InputError, type_problems
 from traincast.ui.explorer.limits import REQUEST_BYTES
-from traincast.ui.explorer.question import State, canonical_text, parse_json, read_address
+from traincast.ui.explorer.question import canonical_text, normal_text, parse_json, read_address
 from traincast.ui.explorer.worker import failure, json_bytes
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
 GET_QUESTIONS: Final = ("catalog", "model", "system")  # of the engine, by name
 POST_QUESTIONS: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")
+AS_WRITTEN: Final = (*GET_QUESTIONS, "copy")  # whose answers depend on how the question is written
 FIRST: Final = b'<script type="application/json" id="first">%s</script>'  # holds the page's first answer
 FIRST_ANSWER_SECONDS: Final = 0.15  # the page does not wait longer for its first answer
+JOIN_SECONDS: Final = 5.0  # in which the page asks again for what it did not wait for
 RETRY_SECONDS: Final = 1
 STATIC: Final = Path(__file__).with_name("static")
-DEFAULT: Final = json.dumps(State().to_dict(), sort_keys=True)
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; "
@@ -68,7 +69,7 @@ def application(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.pool, app.state.files = pool_of(), _read_files(static)
         try:
-            await app.state.pool.warm_up("search", DEFAULT)
+            await app.state.pool.warm_up("search", _text_of("search", {}))
             yield
         finally:
             app.state.pool.close()
@@ -79,6 +80,7 @@ def application(
         Route("/api/plans.csv", table),
         *(Route(f"/api/{kind}", partial(look_up, kind)) for kind in GET_QUESTIONS),
         *(Route(f"/api/{kind}", partial(answer, kind), methods=["POST"]) for kind in POST_QUESTIONS),
+        Route("/api/progress", progress, methods=["POST"]),
     ]
     errors: tuple[type[Exception], ...] = (HTTPException, InputError, Busy, ClientDisconnect)
     handlers: Any = dict.fromkeys(errors, _error_response)
@@ -105,7 +107,7 @@ async def _first_content(request: Request) -> bytes:
     else:
         content["state"] = json_bytes(state.to_dict())
         questions = {
-            "answer": pool.answer("search", canonical_text(state.to_dict())),
+            "answer": pool.answer("search", _text_of("search", state.to_dict())),
             "system": pool.answer("system", canonical_text({"system": state.system})),
             "model": pool.answer("model", canonical_text({"model": state.model, "seq": state.seq})),
         }
@@ -116,10 +118,12 @@ async def _first_content(request: Request) -> bytes:
 
 
 async def _answer_in_time(answer: Awaitable[StatusAndBody]) -> StatusAndBody:
-    """Return an answer, null if it takes long."""
+    """Return an answer, null if it takes long: it goes on for a while, and the page joins it."""
+    waiting = asyncio.ensure_future(answer)
     try:
-        return await asyncio.wait_for(answer, FIRST_ANSWER_SECONDS)
+        return await asyncio.wait_for(asyncio.shield(waiting), FIRST_ANSWER_SECONDS)
     except (TimeoutError, Busy):
+        asyncio.get_running_loop().call_later(JOIN_SECONDS, waiting.cancel)
         return 200, b"null"
 
 
@@ -149,7 +153,7 @@ async def file(request: Request) -> Response:
 async def table(request: Request) -> Response:
     """Return the best plans for the address's state as CSV."""
     state = read_address(request.query_params.multi_items())
-    status, body = await request.app.state.pool.answer("table", canonical_text(state.to_dict()))
+    status, body = await request.app.state.pool.answer("table", _text_of("table", state.to_dict()))
     if status != 200:
         return _response(status, body)
     rows = json.loads(body)
@@ -168,7 +172,35 @@ async def look_up(kind: str, request: Request) -> Response:
 
 
 async def answer(kind: str, request: Request) -> Response:
-    """Return the engine's answer to a question in JSON."""
+    """Return the engine's answer to a question in JSON; a client that leaves gives the question up."""
+    text, pool = _text_of(kind, await _content(request)), request.app.state.pool
+    waiting = asyncio.ensure_future(pool.answer(kind, text))
+    leaving = asyncio.ensure_future(request.receive())  # what follows the body: the end of the connection
+    try:
+        await asyncio.wait((waiting, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise ClientDisconnect
+        return _response(*waiting.result())
+    finally:
+        waiting.cancel()
+        leaving.cancel()
+
+
+async def progress(request: Request) -> Response:
+    """Return how far a search under way is."""
+    text = _text_of("search", await _content(request))
+    done, total, candidates = request.app.state.pool.progress("search", text)
+    return _response(200, json_bytes({"done": done, "total": total, "candidates": candidates}))
+
+
+def _text_of(kind: str, content: dict[str, Any]) -> str:
+    """Return a question as text, a key of the cache."""
+    text = canonical_text(content)
+    return text if kind in AS_WRITTEN else normal_text(text)
+
+
+async def _content(request: Request) -> dict[str, Any]:
+    """Return the content of a question in JSON."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
         raise HTTPException(415, f"Content-Type must be {JSON}")
     try:
@@ -177,8 +209,7 @@ async def answer(kind: str, request: Request) -> Response:
         raise HTTPException(400, str(error)) from None
     if not isinstance(content, dict):
         raise HTTPException(400, "the request must be a JSON object: a state")
-    pool: Pool = request.app.state.pool
-    return _response(*await pool.answer(kind, canonical_text(content), request.is_disconnected))
+    return content
 
 
 def _response(status: int, body: bytes) -> Response:

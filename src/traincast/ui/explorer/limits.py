@@ -3,7 +3,7 @@
 from typing import Final
 
 REQUEST_BYTES: Final = 256 << 10
-SECONDS: Final = 30.0  # that a worker may spend on a request
+SECONDS: Final = 120.0  # that a worker may spend on a request that somebody waits for
 MEMORY: Final = 6 << 30  # bytes of address space of a worker
 MAX_WAITING: Final = 256  # requests that may wait for a worker
 MOST_PLANS: Final = 50  # of a ranking

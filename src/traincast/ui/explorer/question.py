@@ -29,7 +29,10 @@ from traincast.ui.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
 LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be locked to one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
 PASTED: Final = "pasted-model"
+BESIDE_STATE: Final = ("plan", "sizes")  # fields of a request that are no fields of a state
+MAX_WHOLE: Final = 1e18  # beyond it a float is a mistake, not a count
 CACHED_FILES: Final = 64
+CACHED_QUESTIONS: Final = 256
 _catalogue_model = lru_cache(CACHED_FILES)(known_model)
 _catalogue_system = lru_cache(CACHED_FILES)(known_system)
 
@@ -63,12 +66,20 @@ FIELDS: Final = tuple(entry.name for entry in fields(State))
 
 
 def read_state(content: Mapping[str, Any]) -> State:
-    """Return a state from JSON; fields left out or null have their default."""
+    """Return a state from JSON; fields left out or null have their default, and 1e3 is 1000."""
     unknown = [name for name in content if name not in FIELDS]
     if unknown:
         problems = [f"{name}: no field of a state; {close_to(name, FIELDS)}" for name in unknown]
         raise InputError("state", problems)
-    return State(**{name: value for name, value in content.items() if value is not None})
+    return State(**{name: _plain(value) for name, value in content.items() if value is not None})
+
+
+def _plain(value: Any) -> Any:
+    """Return whole floats as int, also where they are values of an object."""
+    if isinstance(value, dict):
+        return {name: item if isinstance(item, dict) else _plain(item) for name, item in value.items()}
+    is_whole_float = isinstance(value, float) and value.is_integer() and abs(value) < MAX_WHOLE
+    return int(value) if is_whole_float else value
 
 
 def read_address(query: Iterable[tuple[str, str]]) -> State:
@@ -127,8 +138,22 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def canonical_text(request: Mapping[str, Any]) -> str:
-    """Return a request as canonical JSON, a key of caches."""
+    """Return a request as JSON with sorted keys."""
     return json.dumps(request, sort_keys=True)
+
+
+@lru_cache(CACHED_QUESTIONS)
+def normal_text(text: str) -> str:
+    """Return a request as JSON that is the same for every spelling of its question: a key of caches.
+
+    Defaults are filled in. What cannot be answered stays as it is, for the worker to refuse.
+    """
+    request = json.loads(text)
+    beside = {name: request.pop(name) for name in BESIDE_STATE if request.get(name) is not None}
+    try:
+        return canonical_text(check_state(read_state(request)).normal | beside)
+    except Exception:
+        return text
 
 
 @dataclass(frozen=True)
@@ -151,6 +176,7 @@ class ExplorerCase:
             "strategy": list(question.framework.strategies),
             "assumptions": question.assumptions.name,
             "figures": {path: _figure_at(self.system, path) for path in self.state.figures},
+            "tokens": _tokens(self.state),
         }
         return self.state.to_dict() | known
 
@@ -264,8 +290,7 @@ def _tokens(state: State) -> int | None:
     """Return the tokens of the whole run, if given."""
     if state.tokens is None:
         return None
-    is_count = isinstance(state.tokens, float) and 1 <= state.tokens < 1e18
-    return parse_count(f"{int(state.tokens) if is_count else state.tokens}"[:40], "tokens", 1000)
+    return parse_count(str(state.tokens)[:40], "tokens", 1000)
 
 
 def _check_types(state: State) -> None:

@@ -1,5 +1,6 @@
 """Worker process: receives requests, sends status and JSON bytes. It can be killed at any time."""
 
+import ctypes
 import gc
 import json
 import math
@@ -10,15 +11,37 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.planner.search import Progress
 from traincast.ui.explorer.limits import MEMORY
 
 READY: Final = "ready"
 ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
-def work(pipe: Connection) -> None:
+class SearchStatus(ctypes.Structure):
+    """Memory that worker and server share: how far a search is, and whether it is still wanted."""
+
+    _fields_ = (
+        ("done", ctypes.c_int64),  # batches of candidates
+        ("total", ctypes.c_int64),
+        ("candidates", ctypes.c_int64),
+        ("is_abandoned", ctypes.c_bool),
+    )
+
+
+class Abandoned(Exception):
+    """Nobody waits for the answer any more."""
+
+
+def work(pipe: Connection, status: SearchStatus) -> None:
     """Send READY, then answer requests until the pipe is closed."""
     from traincast.ui.explorer import answers  # noqa: F401  # import everything that answers need
+
+    def progress(done: int, total: int, candidates: int) -> None:
+        status.done, status.total = done, total
+        status.candidates += candidates
+        if status.is_abandoned:
+            raise Abandoned
 
     # An interrupt at the terminal reaches the server, which then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -30,18 +53,22 @@ def work(pipe: Connection) -> None:
             kind, text = pipe.recv()
         except EOFError:
             return
-        pipe.send(respond(kind, text))
+        pipe.send(respond(kind, text, progress))
         if not gc.get_freeze_count():
             gc.freeze()  # imports and data of the first answer stay: exempt from collection
 
 
-def respond(kind: str, text: str) -> tuple[int, bytes]:
-    """Return status and body of the answer to one request in JSON, of a kind in `ANSWERS`."""
+def respond(kind: str, text: str, progress: Progress) -> tuple[int, bytes]:
+    """Return status and body of the answer to one request in JSON, of a kind in `SEARCHES` or `LOOK_UPS`."""
     from traincast.core.errors import TraincastError
-    from traincast.ui.explorer.answers import ANSWERS
+    from traincast.ui.explorer.answers import LOOK_UPS, SEARCHES
 
     try:
-        return 200, json_bytes(ANSWERS[kind](json.loads(text)))
+        request = json.loads(text)
+        content = SEARCHES[kind](request, progress) if kind in SEARCHES else LOOK_UPS[kind](request)
+        return 200, json_bytes(content)
+    except Abandoned:
+        return 503, failure("the request was abandoned")
     except TraincastError as error:
         return 422, failure(str(error), getattr(error, "problems", None))
     except (MemoryError, OverflowError):

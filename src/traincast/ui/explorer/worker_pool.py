@@ -4,27 +4,19 @@ import asyncio
 import multiprocessing
 import os
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import Any, Final
 
 from traincast.ui.explorer.limits import MAX_WAITING, SECONDS
-from traincast.ui.explorer.worker import READY, failure, work
+from traincast.ui.explorer.worker import READY, SearchStatus, failure, work
 
 StatusAndBody = tuple[int, bytes]
-HasLeft = Callable[[], Awaitable[bool]]
 SLOW: Final = ("explain", "scaling", "timeline")
 START_SECONDS: Final = 60.0  # time limit for the imports of a new process
 CACHE_BYTES: Final = 32 << 20  # size of the cached answers with their requests
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
-NOT_WANTED: Final = (503, failure("the request was abandoned"))
-KILLED: Final = (503, failure("the search was ended by the system; it may have needed too much memory"))
-
-
-async def never_leaves() -> bool:
-    """Return False: a requester that never leaves."""
-    return False
+KILLED: Final = (422, failure("the search was ended by the system; it may have needed too much memory"))
 
 
 class Busy(Exception):
@@ -42,10 +34,19 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._pipe: Connection
         self._pipe, worker_end = context.Pipe()
-        self._process = context.Process(target=work, args=(worker_end,), daemon=True)
+        self.status: Any = context.RawValue(SearchStatus)
+        self._process = context.Process(target=work, args=(worker_end, self.status), daemon=True)
         self._process.start()
         self._is_ready = False
         worker_end.close()
+
+    def prepare(self) -> None:
+        """Replace a process that has ended, and forget the progress of the last request."""
+        if not self._process.is_alive():
+            self.end()
+            self._start()
+        self.status.done = self.status.total = self.status.candidates = 0
+        self.status.is_abandoned = False
 
     def ask(self, kind: str, text: str, seconds: float) -> StatusAndBody:
         """Return the answer; blocks, so it is called in a thread."""
@@ -74,16 +75,13 @@ class Worker:
 
 @dataclass(eq=False)
 class PoolJob:
-    """A request in the queue, and its requesters."""
+    """A request in the queue or with a worker, and how many wait for its answer."""
 
     kind: str
     text: str
     answered: "asyncio.Future[StatusAndBody]"
-    requesters: list[HasLeft] = field(default_factory=list)
-
-    async def is_wanted(self) -> bool:
-        """Return whether any requester still waits."""
-        return not all([await has_left() for has_left in self.requesters])
+    requesters: int = 0
+    worker: Worker | None = None
 
 
 class Pool:
@@ -109,10 +107,11 @@ class Pool:
         await asyncio.gather(*answers)
         await self.answer(kind, text)
 
-    async def answer(self, kind: str, text: str, has_left: HasLeft = never_leaves) -> StatusAndBody:
-        """Return status and body: cached, in progress, or computed now unless all requesters have left.
+    async def answer(self, kind: str, text: str) -> StatusAndBody:
+        """Return status and body: cached, in progress, or computed now.
 
-        Raises `Busy` if too many requests wait already.
+        Once everyone who waits for a request is cancelled, it is not begun, or its worker ends it after the
+        present batch of candidates. Raises `Busy` if too many requests wait already.
         """
         key = kind, text
         if key in self._cache:
@@ -123,10 +122,23 @@ class Pool:
                 raise Busy
             self._jobs[key] = PoolJob(kind, text, asyncio.get_running_loop().create_future())
             self._queue.append(self._jobs[key])
+            self._begin()
         job = self._jobs[key]
-        job.requesters.append(has_left)
-        self._begin()
-        return await asyncio.shield(job.answered)
+        job.requesters += 1
+        try:
+            return await asyncio.shield(job.answered)
+        finally:
+            job.requesters -= 1
+            if not job.requesters and not job.answered.done():
+                self._abandon(job)
+
+    def progress(self, kind: str, text: str) -> tuple[int, int, int]:
+        """Return batches of candidates done, batches in all, and candidates, of a request in progress."""
+        job = self._jobs.get((kind, text))
+        if job is None or job.worker is None:
+            return 0, 0, 0
+        status = job.worker.status
+        return status.done, status.total, status.candidates
 
     def _begin(self) -> None:
         """Give waiting requests to idle workers, preferably to one that had the same request before."""
@@ -142,23 +154,33 @@ class Pool:
             worker = min(able, key=lambda worker: (worker.last_text != job.text, worker is not first))
             self._idle.remove(worker)
             self._queue.remove(job)
+            job.worker = worker
+            worker.prepare()
             task = asyncio.create_task(self._work(worker, job))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _work(self, worker: Worker, job: PoolJob) -> None:
-        """Have a worker answer a request, unless nobody waits for it any more."""
-        answer = NOT_WANTED
+        """Have a worker answer a request."""
+        answer = KILLED
         try:
-            if await job.is_wanted():
-                answer = await asyncio.to_thread(worker.ask, job.kind, job.text, self.seconds)
+            answer = await asyncio.to_thread(worker.ask, job.kind, job.text, self.seconds)
         finally:
             self._idle.append(worker)
-            del self._jobs[job.kind, job.text]
+            if self._jobs.get((job.kind, job.text)) is job:
+                del self._jobs[job.kind, job.text]
             job.answered.set_result(answer)
         if answer[0] == 200:
             self._remember((job.kind, job.text), answer)
         self._begin()
+
+    def _abandon(self, job: PoolJob) -> None:
+        """Take a request that nobody waits for out of the queue, or have its worker end it."""
+        del self._jobs[job.kind, job.text]  # whoever asks the same from now on begins anew
+        if job.worker is None:
+            self._queue.remove(job)
+        else:
+            job.worker.status.is_abandoned = True
 
     def _remember(self, key: tuple[str, str], answer: StatusAndBody) -> None:
         """Cache an answer, and drop the oldest while the cache is too large."""

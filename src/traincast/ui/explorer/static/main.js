@@ -7,13 +7,15 @@ import * as timeChart from "./charts/time.js";
 import { button, byId, swap } from "./dom.js";
 import { Figure } from "./figure.js";
 import { quarterGibs } from "./format.js";
-import { ask, look, Refused } from "./server.js";
+import { ask, cancel, look, Refused } from "./server.js";
 import * as theme from "./theme.js";
 
 const SETTLED = 120; // milliseconds without a change after which the slower figures are asked for
 const STALE = 250; // milliseconds after which a search under way is given up for a newer one
-const ANNOUNCED = 600; // milliseconds after which a search under way is announced
-const MODULES = ["questions", "machine", "plans", "compare", "rejected", "take", "problems", "dialog"];
+const SLOWER = ["/api/explain", "/api/scaling", "/api/timeline"]; // questions that follow a search
+const MODULES = [
+  ...["questions", "machine", "plans", "compare", "rejected", "take", "problems", "dialog", "waiting"],
+];
 const CHARTS = ["space", "scaling", "sensitivity", "timeline"];
 
 const first = JSON.parse(byId("first").textContent || "null");
@@ -53,7 +55,7 @@ function renew() {
   now.turn += 1;
   setBusy(true);
   clearTimeout(timer);
-  timer = setTimeout(announce, ANNOUNCED, "Searching …");
+  cancel(...SLOWER);
   later.questions?.render(now.state, null, now.catalog);
   if (now.system) later.machine?.render(now.state, now.system);
   if (frame) return;
@@ -68,6 +70,7 @@ function renew() {
 async function search() {
   const { state, changed, turn } = now;
   searchBegin = performance.now();
+  later.waiting.begin(question(state), announce);
   try {
     const isKnown = state.system === now.system?.name;
     const [answer, system] = await Promise.all([
@@ -84,14 +87,17 @@ async function search() {
   } catch (error) {
     showRefusal(error);
   } finally {
-    if (turn === now.turn) setBusy(false);
+    if (turn === now.turn) {
+      setBusy(false);
+      later.waiting.end();
+    }
   }
 }
 
 function showRefusal(error) {
   if (!(error instanceof Refused)) throw error;
   clearTimeout(timer);
-  later.problems.show(error, now.answer !== null);
+  later.problems.show(error, now.answer !== null, renew);
   announce("");
 }
 
@@ -291,6 +297,10 @@ async function complete() {
   dialog.prepare(change);
   byId("share").addEventListener("click", () => take.copy(byId("share"), location.href));
   byId("reset").addEventListener("click", reset);
+  byId("cancel").addEventListener("click", () => {
+    cancel("search");
+    showRefusal(new Refused({ message: "The search was cancelled." }, 0));
+  });
   byId("figures-reset").addEventListener("click", () => change({ figures: {} }));
   byId("version").textContent = now.catalog.version;
   if (first.error) showRefusal(new Refused(first.error, 422));

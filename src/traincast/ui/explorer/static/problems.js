@@ -1,7 +1,7 @@
 // Problems of a question, each at the field it is about; the rest above the answer.
 
 import { FIELDS } from "./address.js";
-import { byId, h } from "./dom.js";
+import { button, byId, h } from "./dom.js";
 
 const OTHER_WORDS = { gbs: "global_batch", "global batch": "global_batch" };
 
@@ -20,14 +20,15 @@ export function wait(message) {
   byId("trouble").replaceChildren(h("p", `${message.replace(/[.]?$/, ".")} Trying again …`));
 }
 
-/** Show every problem where it belongs; `answered` is whether an earlier answer is still shown below. */
-export function show(refused, answered) {
+/** Show every problem where it belongs; `answered` is whether an earlier answer is still shown below, and
+    `again` asks again where the server did not answer. */
+export function show({ problems, fields, status }, answered, again) {
   clear();
-  const { problems, fields } = refused;
   const rest = problems.filter((line, i) => !showAtField(fields[i] ?? fieldOf(line), line, i));
-  const last = answered ? " Below is the last answer." : "";
-  const lines = rest.length ? rest : [`The question cannot be answered; see the marked fields.${last}`];
+  const lines = rest.length ? rest : ["The question cannot be answered; see the marked fields."];
+  if (answered) lines.push("Below is the last answer.");
   byId("trouble").replaceChildren(...lines.map((line) => h("p", line)));
+  if (!status) byId("trouble").append(button("Search again", () => (clear(), again())));
 }
 
 /** Show a line at its field; false if there is no such field. */

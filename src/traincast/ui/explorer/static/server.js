@@ -49,6 +49,9 @@ export async function look(path) {
   return content;
 }
 
+/** Give up what was asked under some names: it resolves to null, and the server ends its search. */
+export const cancel = (...names) => names.forEach((name) => pending.get(name)?.abort());
+
 function refusal(content, status) {
   return new Refused(content?.error ?? { message: `The server answered with status ${status}.` }, status);
 }
