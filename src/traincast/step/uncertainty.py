@@ -98,26 +98,25 @@ def errors() -> Errors:
     from importlib.resources import files
 
     from traincast.catalog.documents import read
-    from traincast.catalog.schema.messages import check
-    from traincast.catalog.schema.prediction_errors import ErrorsFile, SpansPart
 
-    file = check(ErrorsFile, read(files("traincast").joinpath("catalog", "errors.yaml")), "errors.yaml")
-
-    def spans(part: SpansPart) -> dict[str, Span]:
-        ranges = ((name, getattr(part, name)) for name in SIZES)
-        return {name: Span(size.least.value, size.most.value, size.drift.value) for name, size in ranges}
-
-    figures = {name: getattr(file.time, name).value for name in type(file.time).model_fields}
+    file = _numbers(read(files("traincast").joinpath("catalog", "errors.yaml")))
+    dense, moe = ({name: Span(**file[kind][name]) for name in SIZES} for kind in ("dense", "moe"))
+    memory = {"memory": "ninety", "memory_stacks": "stacks", "memory_new_stack": "new_stack"}
     return Errors(
-        **figures,
-        stacks={name: entry.value for name, entry in file.stacks.items()},
-        accelerators=frozenset(file.accelerators),
-        dense=spans(file.dense),
-        moe=spans(file.moe),
-        memory=file.memory.ninety.value,
-        memory_stacks={name: entry.value for name, entry in file.memory.stacks.items()},
-        memory_new_stack=file.memory.new_stack.value,
+        **file["time"],
+        dense=dense,
+        moe=moe,
+        **{name: file["memory"][key] for name, key in memory.items()},
+        stacks=file["stacks"],
+        accelerators=frozenset(file["accelerators"]),
     )
+
+
+def _numbers(item: Any) -> Any:
+    """Return a part of the file with each figure's number in place of the figure with its source."""
+    if not isinstance(item, dict):
+        return item
+    return float(item["value"]) if "value" in item else {key: _numbers(part) for key, part in item.items()}
 
 
 @dataclass(frozen=True)

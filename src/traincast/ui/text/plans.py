@@ -1,7 +1,7 @@
 """Terminal tables and bars of plans, estimates and searches."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -11,12 +11,14 @@ from traincast.core.knobs import CHOICES, STRATEGIES
 from traincast.core.plan import Plan
 from traincast.core.quantities import Column
 from traincast.core.units import GIB, count_of, gib, rate, seconds, seconds_with_interval
-from traincast.planner.explain import Explanation
 from traincast.planner.plan_sentences import label, whole_memory
-from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, usual_assumptions
 from traincast.step.metrics import Metrics
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
+
+if TYPE_CHECKING:
+    from traincast.planner.explain import Explanation
+    from traincast.planner.search import Found
 
 BAR_CHARACTERS: Final = 32  # length of a full bar
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
@@ -35,7 +37,7 @@ SHORT_COMPONENTS: Final = {  # column titles of memory components
 DEFAULT_PLAN: Final = Plan()
 
 
-def search(result: Found, explanation: Explanation, elapsed: float, measures: Metrics) -> Parts:
+def search(result: "Found", explanation: "Explanation", elapsed: float, measures: Metrics) -> Parts:
     """Show the best plans, the fastest in detail, and why the alternatives lose."""
     share = result.feasible / max(result.candidates, 1)
     yield f"search space: {result.framework.name}, {result.framework.about}"
@@ -63,19 +65,19 @@ def search(result: Found, explanation: Explanation, elapsed: float, measures: Me
     yield table(("", ""), rejected, left=(1,), wrap=(0, 1))
 
 
-def header(est: Found | Estimate, usual_batch: bool = False, timed: bool = True) -> Parts:
+def header(est: "Found | Estimate", usual_batch: bool = False, timed: bool = True) -> Parts:
     """Show the title of an answer and the remarks on it."""
     yield title_line(title(est))
     yield from remarks(est, usual_batch, timed)
 
 
-def title(est: Found | Estimate) -> str:
+def title(est: "Found | Estimate") -> str:
     """Return model, parameters, number of GPUs and system in a line."""
     model = f"{est.model.title} ({rate(est.model.parameters, ' parameters')})"
     return f"{model} on {count_of(est.job.gpus, 'GPU')} of {est.system.name}"
 
 
-def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True) -> list[str]:
+def remarks(est: "Found | Estimate", usual_batch: bool = False, timed: bool = True) -> list[str]:
     """Return remarks on batch, assumptions and calibration; `usual_batch` if model and user set no batch."""
     model = est.model
     tokens = rate(est.gbs * model.seq, " tokens")
@@ -93,7 +95,7 @@ def remarks(est: Found | Estimate, usual_batch: bool = False, timed: bool = True
     return lines
 
 
-def _gpu_hour_price(result: Found, measures: Metrics) -> float | None:
+def _gpu_hour_price(result: "Found", measures: Metrics) -> float | None:
     """Return the price of a GPU hour [$] where plans are ranked by cost and it is known."""
     if result.objective != "cost" or measures.cost is None or not measures.gpu_hours:
         return None
