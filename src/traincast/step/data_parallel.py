@@ -11,6 +11,7 @@ from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import Axis, CollectiveKind, total
 from traincast.step.layer_cost import Costs
+from traincast.step.offload import free_of_copies
 from traincast.step.pipeline_stages import Counts, Stages
 from traincast.times.collectives import Curve, collective_curve, is_group
 from traincast.times.overlap import largest, layer_by_layer
@@ -40,7 +41,8 @@ def data_parallel(
     micro-batch. Where the schedule is interleaved, a chunk of layers works through pp micro-batches before
     the next one does, so pp passes overlap it. ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers,
     once for forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's
-    shard is all-reduced over them, once in a step.
+    shard is all-reduced over them, once in a step. All of it hides behind what copies to and from the host
+    leave of the passes.
     """
     traffic = _traffic(costs, stages, placement, nm, system, assumed)
     serial = _broadcasts(placement, assumed)
@@ -117,9 +119,8 @@ def _traffic(
 ) -> _DataParallelTraffic:
     """Return the exchanges of every part that some device stores."""
     plan = placement.plan
-    used = {
-        part: costs[part] for part in dict.fromkeys(part for device in stages.stored_parts for part in device)
-    }
+    stored = dict.fromkeys(part for device in stages.stored_parts for part in device)
+    used = free_of_copies({part: costs[part] for part in stored}, plan, system, assumed)
     gather, scatter, between = _exchanges(used, placement, system, assumed)
     if plan.zero < 2:
         scatter = {part: scatter[part].then(between[part]) for part in used}

@@ -1,33 +1,56 @@
 """Copies of activations and weights to and from the host's memory."""
 
+from dataclasses import replace
+
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import minimum
 from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.core.system import System
-from traincast.step.layer_cost import Costs
+from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import Counts
 from traincast.times.overlap import exposed_time
 
 
 def offload_seconds(
-    costs: Costs, device: Counts, plan: Plans, nm: Column, system: System, assumed: Assumptions
+    costs: Costs, device: Counts, plan: Plans, system: System, assumed: Assumptions
 ) -> Column:
-    """Return the exposed time of copies of activations and weights to and from the host's memory [s]."""
-    link, offloaded = system.accelerator.host_link, words(plan.offload)
+    """Return the time of copies to and from the host that the passes of a micro-batch do not hide [s]."""
     seconds: Column = 0.0
     for part, n in device.items():
         cost = costs[part]
-        copied = 0 * cost.forward
-        if "activations" in offloaded:
-            copied = copied + cost.saved / link
-        if "weights" in offloaded:
-            copied = (
-                copied
-                + plan.recipe.width
-                * assumed.memory.element_bytes
-                * (cost.weights + cost.expert_weights)
-                / link
-            )
+        copied = _copied(cost, plan, system, assumed)
         seconds = seconds + n * (exposed_time(copied - cost.forward) + exposed_time(copied - cost.backward))
-    return nm * seconds
+    return seconds
+
+
+def free_of_copies(costs: Costs, plan: Plans, system: System, assumed: Assumptions) -> Costs:
+    """Return the costs with passes shortened by the copies that they hide; the rest hides other traffic.
+
+    Where the accelerator's PCIe link leads to its host and to its NIC, copies and traffic take turns. Where
+    they have links of their own, this is an upper bound.
+    """
+    if not {"activations", "weights"} & set(words(plan.offload)):
+        return costs
+    free = {}
+    for part, cost in costs.items():
+        copied = _copied(cost, plan, system, assumed)
+        free[part] = replace(
+            cost,
+            forward=cost.forward - minimum(copied, cost.forward),
+            backward=cost.backward - minimum(copied, cost.backward),
+        )
+    return free
+
+
+def _copied(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions) -> Column:
+    """Return the time of the copies of one pass of one micro-batch through a part, one direction [s]."""
+    link, offloaded = system.accelerator.host_link, words(plan.offload)
+    weights = plan.recipe.width * assumed.memory.element_bytes * (cost.weights + cost.expert_weights)
+    copied = 0 * cost.forward
+    if "activations" in offloaded:
+        copied = copied + cost.saved / link
+    if "weights" in offloaded:
+        copied = copied + weights / link
+    return copied

@@ -72,8 +72,9 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     offload: Column = 0.0
     if plan.offload != "none":
         offload, _ = largest(
-            [offload_seconds(costs, device, plan, nm, system, assumed) for device in stages.executed_parts]
+            [offload_seconds(costs, device, plan, system, assumed) for device in stages.executed_parts]
         )
+        offload = nm * exposed_time(offload - pace.host_wait)
     host = nm * pace.host_wait + assumed.host.step_seconds
     time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, host)
     return (
