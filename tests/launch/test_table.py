@@ -5,8 +5,9 @@ import types
 import pytest
 
 from traincast.launch import accelerate, deepspeed, megatron, nanotron, torchtitan
+from traincast.launch.format import load_format
 from traincast.launch.formats import FORMATS
-from traincast.launch.table import load_document, load_table
+from traincast.launch.table import load_document
 
 TABLES = {
     "accelerate": accelerate,
@@ -49,4 +50,4 @@ def test_every_conversion_stands_in_the_table(name):
 
 def test_a_row_without_its_functions_is_refused():
     with pytest.raises(AttributeError, match="has no read_"):
-        load_table("nanotron", types.ModuleType("empty"), "nanotron")
+        load_format("nanotron", "nanotron", types.ModuleType("empty"))

@@ -467,7 +467,7 @@ def test_usual_settings_are_accepted(text, form, reading):
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_lists_of_settings_do_not_overlap(name):
     """A name stands in one list; no row of the table, or its pattern, is said to be harmless or small."""
-    form, rules = FORMATS[name], FORMATS[name].table.unread
+    form, rules = FORMATS[name], FORMATS[name].unread
     names = {setting for effect in rules.matter for setting in effect.settings if "*" not in setting}
     assert not set(rules.small) & set(rules.harmless)
     assert not names & {*rules.small, *rules.harmless}

@@ -127,13 +127,13 @@ def _refusals() -> str:
 
 def _format(format_: Format, first: Format) -> str:
     """Return the section of a format: its table, what it cannot express, and what is not read."""
-    rows = (_cells(format_, row) for section in format_.table.rows.values() for row in section)
+    rows = (_cells(format_, row) for section in format_.rows.values() for row in section)
     lines = [
         "| fact | setting |",
         "| --- | --- |",
         *(f"| {facts} | {settings} |" for facts, settings in rows),
     ]
-    without = [f"| {_facts((name,))} | {why} |" for name, why in format_.table.why.items()]
+    without = [f"| {_facts((name,))} | {why} |" for name, why in format_.why.items()]
     not_expressed = ["", "Not, or not always, expressed:", "", "| fact | why |", "| --- | --- |", *without]
     unread = (
         ["", "Not read, though it matters:", "", *_unread(format_)]
@@ -145,7 +145,7 @@ def _format(format_: Format, first: Format) -> str:
             (
                 f"## {format_.title} (`--to {format_.name}`)",
                 "",
-                f"Names: {format_.table.source}.",
+                f"Names: {format_.source}.",
                 "",
                 *lines,
                 *not_expressed,
@@ -159,9 +159,7 @@ def _format(format_: Format, first: Format) -> str:
 def _unread(form: Format) -> Iterable[str]:
     """Yield the table of settings that matter and are not read."""
     yield from ("| setting | when | what it does |", "| --- | --- | --- |")
-    for row in (
-        row for row in form.table.unread.matter if not row.settings[0].startswith("deepspeed_config.")
-    ):
+    for row in (row for row in form.unread.matter if not row.settings[0].startswith("deepspeed_config.")):
         conditions = [
             f"is {' or '.join(map(str, row.at))}" if row.at else "",
             f"is not {' or '.join(map(str, row.neutral))}" if row.neutral else "",
@@ -177,8 +175,9 @@ def _cells(form: Format, row: Row) -> tuple[str, str]:
     spelled = form.spelled
     match row:
         case ValueRow():
-            older_names = f" (also {_names(form, row.older)})" if row.older else ""
-            text = f"`{spelled(row.setting)}`{older_names}" + (
+            setting, *older = row.settings
+            older_names = f" (also {_names(form, older)})" if older else ""
+            text = f"`{spelled(setting)}`{older_names}" + (
                 "" if row.default is None else f"; {row.default} where nothing is said"
             )
         case ChoiceRow():

@@ -59,7 +59,7 @@ class Checked:
     def bench(self) -> ChangeTester:
         """Estimator of changed settings."""
         form = self.reading.form
-        return ChangeTester(self.est, form, form.stack_of(self.reading.settings))
+        return ChangeTester(self.est, form, form.stack(self.reading.settings))
 
     @cached_property
     def tried(self) -> list[EstimatedChange]:
@@ -245,7 +245,7 @@ def check(
     machine = errors.catch(as_system, system)
     given_model = None if model is None else errors.catch(as_model, model)
     reading = errors.catch(read, path, FORMATS, framework)
-    stack = "calibrated" if reading is None else reading.form.stack_of(reading.settings)
+    stack = "calibrated" if reading is None else reading.form.stack(reading.settings)
     assumed = errors.catch(check_assumptions, assumptions, stack)
     completed = None
     if reading is not None:

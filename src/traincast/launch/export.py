@@ -13,6 +13,7 @@ from traincast.core.version import __version__
 from traincast.launch.canonical import launch_facts
 from traincast.launch.format import Format, Writing, not_expressed
 from traincast.launch.formats import FORMATS as FORMATS
+from traincast.planner.framework_refusals import accepted
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate
 
@@ -90,7 +91,7 @@ def launch(
 ) -> Launch:
     """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
     facts = launch_facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus), "stack": stack}
-    draft = Writing(facts, form.table.write(form.accepted(facts)), (), model.name)
+    draft = Writing(facts, form.sections(accepted(form.framework, facts)), model.name)
     unexpressed = not_expressed(form, form.read(form.write(draft)), facts, model)
     batch = f"{count_of(gbs, 'sequence')} of {model.seq:,} tokens"
     gpus = f"{count_of(plan.gpus, 'GPU')} of {system.name}"
@@ -98,7 +99,7 @@ def launch(
         f"{model.title} on {gpus} with {form.title}, by traincast {__version__}",
         f"plan: {plan}; a step: {batch}",
         *head,
-        f"names: {form.table.source}",
+        f"names: {form.source}",
     ]
     if unexpressed:
         lines += ["not expressed:", *(f"  {line}" for line in unexpressed.values())]

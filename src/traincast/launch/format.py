@@ -1,26 +1,26 @@
 """Formats of launches: each has a table of settings, and functions that turn settings into text and back."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
+from types import ModuleType
 from typing import Any, Final
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.launch.canonical import Facts, launch_facts, model_facts, model_from_facts, plan_from_facts
-from traincast.launch.settings import Settings
-from traincast.launch.table import Table, Values
-from traincast.planner.framework_refusals import Refusal, accepted, refused
+from traincast.launch.settings import Settings, dotted
+from traincast.launch.table import Row, Values, load_document, of_format, rows_of
+from traincast.launch.text_formats import TEXT_FORMATS
+from traincast.launch.unread_settings import UnreadRules, unread_rules
+from traincast.planner.framework_refusals import Refusal, refused
 from traincast.planner.framework_spaces import FRAMEWORKS, LAUNCH_SPACES, Framework
 
 CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
-REPLICA_AXES: Final = (
-    "tp",
-    "tp2",
-    "cp",
-    "pp",
-)  # whose degrees multiply to the accelerators of a data-parallel replica
+REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
 POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
 
 
@@ -30,71 +30,108 @@ class Writing:
 
     facts: Facts  # all of them, accelerators of a node as `per_node`, and the software stack as `stack`
     sections: Mapping[str, Values]  # settings
-    head: tuple[str, ...]  # comment lines on model, plan and prediction, and on what is not expressed
-    name: str  # of the model
+    name: str = ""  # of the model
+    head: tuple[str, ...] = ()  # comment lines on model, plan and prediction, and on what is not expressed
 
     @property
-    def all_settings(self) -> dict[str, Any]:
+    def all_settings(self) -> Settings:
         """Settings of all sections."""
-        return {name: value for section in self.sections.values() for name, value in section.items()}
+        return Settings(pair for section in self.sections.values() for pair in section.items())
 
 
 @dataclass(frozen=True)
 class Format:
-    """File format in which a framework takes its settings."""
+    """File format in which a framework takes its settings: a table, and functions from and to text."""
 
     name: str  # as an argument
     framework: str  # whose space of plans is searched for it, in `FRAMEWORKS` or `LAUNCH_SPACES`
-    table: Table
+    title: str  # its name in sentences
+    ending: str  # of the file name
+    sign: str  # pattern that each of its files matches
+    source: str  # of the names of settings
+    rows: Mapping[str, tuple[Row, ...]]  # by section
+    why: Mapping[str, str]  # facts that cannot always be expressed
+    unread: UnreadRules  # on settings that no row reads
     read: Callable[[str], Settings]  # from text
     write: Callable[[Writing], str]
     spelled: Callable[[str], str] = str  # a setting's name as the framework spells it
-    model: bool = True  # whether it describes the model
-    stack: Callable[[Settings], str] | None = None  # software stack, where that is not always the framework's
-    assumptions: Callable[[Settings], tuple[str, ...]] = (
-        lambda _: ()
-    )  # what is assumed with settings, as sentences
+    stack: Callable[[Settings], str] = lambda _: ""  # name of the software stack that predicts a launch
+    assumptions: Callable[[Settings], tuple[str, ...]] = lambda _: ()  # with settings, as sentences
 
     @property
-    def title(self) -> str:
-        """Its name in sentences."""
-        return self.table.title
+    def model(self) -> bool:
+        """Whether it describes the model."""
+        return "model" in self.rows
 
-    @property
-    def ending(self) -> str:
-        """Ending of the file name."""
-        return self.table.ending
-
-    @property
+    @cached_property
     def known(self) -> frozenset[str]:
-        """Names of all settings that a row of the table reads."""
-        return self.table.known
+        """Names of all settings that a row reads."""
+        return frozenset(name for rows in self.rows.values() for row in rows for name in row.settings)
 
     @property
     def space(self) -> Framework:
         """The space of plans that is searched for it."""
         return (FRAMEWORKS | LAUNCH_SPACES)[self.framework]
 
-    def stack_of(self, settings: Settings) -> str:
-        """Return the name of the software stack that predicts a launch with these settings."""
-        return self.space.assumptions if self.stack is None else self.stack(settings)
+    def names_of(self, fact: str) -> tuple[str, ...]:
+        """Return the settings of the row that converts one fact alone."""
+        rows = (row for rows in self.rows.values() for row in rows if row.facts == (fact,))
+        return next((row.settings for row in rows), ())
 
     def refused(self, facts: Facts) -> tuple[Refusal, ...]:
         """Return the combinations of facts that the framework refuses."""
-        return refused(self.space.name, facts)
+        return refused(self.framework, facts)
 
-    def accepted(self, facts: Facts) -> Facts:
-        """Return the facts without those that the framework refuses."""
-        return accepted(self.space.name, facts)
+    def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
+        """Return the settings of facts, by section."""
+        return {
+            section: {name: value for row in rows for name, value in row.write(facts).items()}
+            for section, rows in self.rows.items()
+        }
 
     def settings(self, facts: Facts) -> Settings:
         """Return the settings of facts, without sections."""
-        sections = self.table.write(facts).values()
-        return Settings({name: value for section in sections for name, value in section.items()})
+        return Writing(facts, self.sections(facts)).all_settings
 
     def facts(self, settings: Values, errors: ErrorCollector) -> Facts:
         """Return the facts of settings; invalid values are collected in `errors`."""
-        return self.table.read(Settings(settings), errors)
+        given, facts = Settings(settings), Facts()
+        for row in (row for rows in self.rows.values() for row in rows):
+            if not row.needs or given.is_on(row.needs):
+                facts |= errors.catch(row.read, given) or {}
+        return facts
+
+
+def load_format(name: str, framework: str, conversions: ModuleType, **functions: Any) -> Format:
+    """Return a format of a framework's table.
+
+    `conversions` has the functions of computed rows. It may have `stack` and `assumptions`, `WHY`, and
+    `required`, the settings that a program requires besides `fixed` of the table. `functions` are fields of
+    the format; without `read` and `write` its text is what the ending says.
+    """
+    document = load_document(framework)
+    required: Callable[[Writing], Values] = getattr(conversions, "required", lambda _: {})
+
+    def write(writing: Writing) -> str:
+        settings = writing.all_settings
+        further = {**dotted(document.get("fixed", {})), **required(writing)}
+        return TEXT_FORMATS[texts["ending"]].write(settings | further | settings, writing.head)
+
+    sections = {
+        section: tuple(rows_of(rows, name, conversions)) for section, rows in document["rows"].items()
+    }
+    why = {fact: of_format(text, name) for fact, text in document["why"].items()}
+    texts = {key: of_format(document[key], name) for key in ("title", "ending", "sign", "source")}
+    parts: dict[str, Any] = {
+        "rows": {section: rows for section, rows in sections.items() if rows},
+        "why": {**getattr(conversions, "WHY", {}), **{fact: text for fact, text in why.items() if text}},
+        "unread": unread_rules(document["unread"]),
+        "read": TEXT_FORMATS[texts["ending"]].read if texts["ending"] in TEXT_FORMATS else None,
+        "write": write,
+        "stack": getattr(conversions, "stack", lambda _: (FRAMEWORKS | LAUNCH_SPACES)[framework].assumptions),
+        "assumptions": getattr(conversions, "assumptions", lambda _: ()),
+    }
+    return Format(name, framework, **texts, **parts | functions)
 
 
 def complete_facts(facts: Facts) -> Facts:
@@ -134,10 +171,12 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
     try:
         read_back = launch_facts(*launch_from_facts(read_facts, model.name, None if described else model))
     except InputError:
-        read_back = _complete_if_possible(read_facts if described else model_facts(model) | read_facts)
+        read_back = read_facts if described else model_facts(model) | read_facts
+        with suppress(InputError):
+            read_back = complete_facts(read_back)
     reasons = {}
     if not described:
-        why = form.table.why.get("model", f"{form.title} does not describe it")
+        why = form.why.get("model", f"{form.title} does not describe it")
         reasons["model"] = f"model = {model.name}: {why}"
     for name in dict.fromkeys((*facts, *read_back)):
         if name not in CONTEXT_FACTS and facts.get(name) != read_back.get(name):
@@ -145,18 +184,10 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
     return reasons
 
 
-def _complete_if_possible(facts: Facts) -> Facts:
-    """Return completed facts, or the facts as they are where they cannot be completed."""
-    try:
-        return complete_facts(facts)
-    except InputError:
-        return facts
-
-
 def _reason(form: Format, name: str, facts: Facts) -> str:
     """Return a fact and why it is not expressed."""
     value = facts.get(name)
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
     refusals = (refusal.why for refusal in form.refused(facts) if refusal.choice == name)
-    why = form.table.why.get(name, f"{form.title} has no setting for it")
+    why = form.why.get(name, f"{form.title} has no setting for it")
     return f"{f'{name} = {text}' if name in facts else f'no {name}'}: {next(refusals, why)}"

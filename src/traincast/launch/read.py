@@ -48,7 +48,7 @@ class Reading:
     @cached_property
     def not_in_table(self) -> UnreadSettings:
         """Settings that no row of the table reads, by their effect."""
-        return self.form.table.unread.sorted(self.settings, self.form.known)
+        return self.form.unread.sorted(self.settings, self.form.known)
 
     @property
     def unread(self) -> tuple[tuple[str, str, str], ...]:
@@ -144,7 +144,7 @@ def detect_format(text: str, path: str, formats: Mapping[str, Format]) -> Format
     counts: dict[str, int] = {}
     malformed: dict[str, None] = {}
     for name, form in formats.items():
-        if re.search(form.table.sign, text):
+        if re.search(form.sign, text):
             try:
                 counts[name] = len(set(form.read(text)) & form.known)
             except InputError as error:

@@ -2,9 +2,9 @@
 
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from textwrap import wrap
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from traincast.catalog.documents import parsed
 from traincast.core.errors import InputError
@@ -12,6 +12,13 @@ from traincast.launch.settings import Settings, dotted, nested
 from traincast.launch.table import Values
 
 COMMENT_WIDTH: Final = 76
+
+
+class TextFormat(NamedTuple):
+    """Functions between text and settings; the writer is given comment lines for the top as well."""
+
+    read: Callable[[str], Settings]
+    write: Callable[[Values, Iterable[str]], str]
 
 
 def comments(lines: Iterable[str]) -> Iterator[str]:
@@ -22,33 +29,19 @@ def comments(lines: Iterable[str]) -> Iterator[str]:
             yield f"# {part}"
 
 
-def write_toml(settings: Values, head: Iterable[str]) -> str:
-    """Write TOML: a table for each section."""
-    lines = list(comments(head))
-    for section, values in nested(settings).items():
-        for title, table in _tables(section, values):
-            lines += ["", f"[{title}]", *(f"{name} = {_scalar(value)}" for name, value in table.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _tables(title: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield a section and those below it."""
-    plain = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
-    if plain:
-        yield title, plain
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _tables(f"{title}.{name}", value)
-
-
 def _scalar(value: Any) -> str:
     """Write a value, which is the same in TOML and YAML."""
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-def write_yaml(settings: Values, head: Iterable[str]) -> str:
-    """Write YAML: a mapping for each section."""
-    return "\n".join((*comments(head), *_yaml_lines(nested(settings)))) + "\n"
+def _toml_lines(table: Mapping[str, Any], title: str = "") -> Iterator[str]:
+    """Yield the lines of a table, its own values first, and of those below it."""
+    plain = {name: value for name, value in table.items() if not isinstance(value, Mapping)}
+    if plain:
+        yield from ("", f"[{title}]", *(f"{name} = {_scalar(value)}" for name, value in plain.items()))
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _toml_lines(value, f"{title}.{name}" if title else name)
 
 
 def _yaml_lines(document: Mapping[str, Any], indent: str = "") -> Iterator[str]:
@@ -61,12 +54,7 @@ def _yaml_lines(document: Mapping[str, Any], indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}: {_scalar(value)}"
 
 
-def write_json(settings: Values, head: Iterable[str]) -> str:
-    """Write JSON, which has no comments."""
-    return json.dumps(nested(settings), indent=2) + "\n"
-
-
-def read_toml(text: str) -> Settings:
+def _read_toml(text: str) -> Settings:
     """Read settings from TOML; raise an `InputError` if it is malformed."""
     try:
         return dotted(tomllib.loads(text))
@@ -74,11 +62,17 @@ def read_toml(text: str) -> Settings:
         raise InputError("TOML", [f"malformed TOML: {error}"]) from None
 
 
-def read_yaml(text: str) -> Settings:
-    """Read settings from YAML."""
-    return dotted(parsed(text, "yaml"))
-
-
-def read_json(text: str) -> Settings:
-    """Read settings from JSON."""
-    return dotted(parsed(text, "json"))
+TEXT_FORMATS: Final = {  # by ending
+    ".toml": TextFormat(
+        _read_toml,
+        lambda settings, head: "\n".join((*comments(head), *_toml_lines(nested(settings)))) + "\n",
+    ),
+    ".yaml": TextFormat(
+        lambda text: dotted(parsed(text, "yaml")),
+        lambda settings, head: "\n".join((*comments(head), *_yaml_lines(nested(settings)))) + "\n",
+    ),
+    ".json": TextFormat(  # has no comments
+        lambda text: dotted(parsed(text, "json")),
+        lambda settings, head: json.dumps(nested(settings), indent=2) + "\n",
+    ),
+}

@@ -9,12 +9,18 @@ from traincast.catalog.load import load_model
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.launch.canonical import Facts, model_facts
+from traincast.launch.format import Writing
 from traincast.launch.settings import Settings, not_allowed, whole_number
 from traincast.launch.table import Values, load_document
 
 FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = load_document("torchtitan")["flavours"]
 MODELS: Final = {  # (name, flavour) of torchtitan -> model of the catalogue
     (name, flavour): model for name, flavours in FLAVOURS.items() for flavour, model in flavours.items()
+}
+_KNOWN: Final = "; ".join(f"{name} {', '.join(flavours)}" for name, flavours in FLAVOURS.items())
+WHY: Final = {
+    "model": f"no flavour known ({_KNOWN}) has these sizes;"
+    " torchtitan stops unless one is registered by this name"
 }
 DEGREES: Final[Mapping[str, str]] = {  # column of a table of runs -> name of the degree's setting
     "tp": "tensor_parallel_degree",
@@ -51,13 +57,6 @@ EAGER: Final = "torchtitan-eager"
 def _size(settings: Settings, name: str, default: int = 1) -> int:
     """Return a setting as a whole number; the default where it is off or -1 (automatic)."""
     return default if str(settings.get(name)) == "-1" else settings.number(name, default=default)
-
-
-def why_no_flavour() -> str:
-    """Return why a model cannot be expressed: the flavours that are known."""
-    known = "; ".join(f"{name} {', '.join(flavours)}" for name, flavours in FLAVOURS.items())
-    stop = "torchtitan stops unless one is registered by this name"
-    return f"no flavour known ({known}) has these sizes; {stop}"
 
 
 @cache
@@ -288,3 +287,9 @@ def stack(settings: Settings) -> str:
 def default_settings(facts: Facts) -> Values:
     """Return settings that the prediction assumes, and a number of steps."""
     return {"compile.enable": facts.get("stack") != EAGER, "training.steps": 1000}
+
+
+def required(writing: Writing) -> Values:
+    """Return the model's name, and settings that the prediction assumes, for the TOML."""
+    names = {"model.name": writing.name, "model.flavor": writing.name}
+    return {**names, **default_settings(writing.facts)}

@@ -58,7 +58,7 @@ def write(writing: Writing) -> str:
     prefix = identifier(writing.name)
     compiled = default_settings(writing.facts)["compile.enable"]
     sections: dict[str, dict[str, Any]] = {}
-    for setting, value in ({"training.steps": 1000} | settings | {"compile.enable": compiled}).items():
+    for setting, value in {"training.steps": 1000, **settings, "compile.enable": compiled}.items():
         section, _, name = setting.partition(".")
         if section in CLASSES and name:
             sections.setdefault(section, {})[name] = value

@@ -1,7 +1,7 @@
 """Settings of a launch that no row of its table reads: which of them matter for time or memory."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -17,6 +17,7 @@ _WORDS: Final = """
     seqlen sequence shard sharding sparse sparsity stage stages tp vocab window zero
 """
 SUSPECT_WORDS: Final = frozenset(_WORDS.split())
+LISTS: Final = ("settings", "neutral", "at")  # keys of an effect whose value is several names or values
 WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name
 
 
@@ -117,6 +118,19 @@ class UnreadRules:
             yield from named
             return
         yield from (effect for effect in self.matter if _listed(name, effect.settings))
+
+
+def unread_rules(document: Mapping[str, Any]) -> UnreadRules:
+    """Return the rules of a table: the content of `unread`."""
+    lists = {key: document.get(key, "") for key in ("small", "harmless", "suspect")}
+    texts = {
+        key: " ".join(text.values()) if isinstance(text, Mapping) else text for key, text in lists.items()
+    }
+    matter = []
+    for effect in document["matter"]:
+        names = {key: tuple(text.split()) for key, text in effect.items() if key in LISTS}
+        matter.append(UnreadEffect(**{**effect, **names}))
+    return UnreadRules(tuple(matter), **{key: tuple(text.split()) for key, text in texts.items()})
 
 
 def _listed(name: str, patterns: tuple[str, ...]) -> bool:

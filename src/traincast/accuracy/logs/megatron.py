@@ -26,7 +26,7 @@ MEMORY: Final = re.compile(rf"memory \(([MG])B\).*?max[ -]allocated(?:-gigabytes
 GIB: Final = {"M": 1 / 1024, "G": 1e9 / 2**30}  # Megatron-LM counts MiB, Megatron-Bridge 10^9 bytes
 MAPPED_COLUMNS: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
 WHOLE_COLUMNS: Final = {  # column -> its names over time; the first that is set counts
-    **{column: FORMATS["megatron"].table.names_of(column) for column in MAPPED_COLUMNS},
+    **{column: FORMATS["megatron"].names_of(column) for column in MAPPED_COLUMNS},
     "vocab": ("padded_vocab_size", "vocab_size"),  # a log contains both
     "gpus": ("world_size",),
     "num_nodes": ("num_nodes",),
