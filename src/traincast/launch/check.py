@@ -12,45 +12,36 @@ from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.core.result import Doc, Result
+from traincast.core.result import INLINE, KEY, Doc, Result
 from traincast.core.system import System
 from traincast.launch.canonical import launch_facts
 from traincast.launch.format import Format
 from traincast.launch.formats import FORMATS
 from traincast.launch.read import Reading, complete_launch, read
-from traincast.launch.settings import value_text
-from traincast.launch.suggestions import ChangeTester, Difference, EstimatedChange, single_changes
+from traincast.launch.suggestions import (
+    ChangeTester,
+    Difference,
+    DifferingSetting,
+    EstimatedChange,
+    single_changes,
+)
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.search import Found, Progress, search
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate
 
-SHARED_CHOICES: Final = (
-    "precision",
-    "grad_dtype",
-    "optimizer_kind",
-    "attention",
-)  # kept by every plan of the search
+# Kept by every plan of the search.
+SHARED_CHOICES: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")
 TRIAL_BATCH: Final = 8  # sequences; of plans that are written and read back to see what a format can express
 
 
 @dataclass(frozen=True, repr=False)
-class Checked:
-    """Prediction of a launch, the best plan, and changes that help.
+class Checked(Result):
+    """Prediction of a launch, the best plan of its framework, and changes that help."""
 
-    Parameters
-    ----------
-    reading : Reading
-        The launch that was read.
-    est : Estimate
-        The prediction of the launch.
-    found : Found
-        The search for better plans of the framework: same GPUs, batch and precision.
-    """
-
-    reading: Reading
-    est: Estimate
-    found: Found
+    reading: Annotated[Reading, INLINE]  # the launch that was read
+    est: Annotated[Estimate, Doc("prediction of the launch", key="estimate")]
+    found: Found  # the search for better plans of the framework: same GPUs, batch and precision
 
     def __repr__(self) -> str:
         return f"<Checked {self.reading.path}: {self.est!r}>"
@@ -67,10 +58,26 @@ class Checked:
         return self.bench.try_all(single_changes(self.est.plan, self.est.model, self.found.framework))
 
     @property
-    def changes(self) -> list[EstimatedChange]:
-        """Single changes that fit and help, the fastest first; of several values of a setting the best.
+    def best(self) -> Annotated[Estimate | None, KEY]:
+        """Best plan of the framework on the same GPUs; None where none fits."""
+        return None if self.found.best is None else self.found.best[1]
 
-        Where the launch itself fits, a change helps if it is faster.
+    @property
+    def best_settings(self) -> Annotated[list[DifferingSetting], KEY]:
+        """Settings of the best plan that differ."""
+        return [] if self.best is None else self.spelled(self.bench.differing(self.best.plan))
+
+    @property
+    def gap(self) -> Annotated[float | None, Doc(key="longer_than_best")]:
+        """Relative difference of the step time from the best plan's."""
+        return None if self.best is None else float(self.est.step_seconds / self.best.step_seconds) - 1
+
+    @property
+    def changes(self) -> Annotated[list[EstimatedChange], KEY]:
+        """Changes of one setting that fit and help, the fastest first.
+
+        Of several values of a setting it is the best. Where the launch itself fits, a change helps if it is
+        faster.
         """
         best: dict[frozenset[str], EstimatedChange] = {}
         for change in self.tried:
@@ -79,8 +86,8 @@ class Checked:
         return list(best.values())
 
     @cached_property
-    def together(self) -> EstimatedChange | None:
-        """The best two or three changes together that fit, where they are faster than the best one."""
+    def together(self) -> Annotated[EstimatedChange | None, KEY]:
+        """Best two or three changes together, where they are better than one."""
         combination, changes = self.bench.best_combination(self.tried), self.changes
         if combination is None:
             return None
@@ -88,111 +95,9 @@ class Checked:
         helps = combination.step_seconds < best_single or not (self.est.fits or changes)
         return combination if helps else None
 
-    @property
-    def gap(self) -> float | None:
-        """Relative difference of its step time from that of the best plan; None where no plan fits."""
-        best = self.found.best
-        return None if best is None else float(self.est.step_seconds / best[1].step_seconds) - 1
-
-    def gain(self, change: EstimatedChange) -> float:
-        """Return the share of the step time that a change saves."""
-        return 1 - float(change.est.step_seconds / self.est.step_seconds)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return self.record().to_dict()
-
-    def record(self) -> "CheckRecord":
-        """Return everything with meaning and unit, as `traincast check --json` prints it."""
-        best, reading = self.found.best, self.reading
-        return CheckRecord(
-            file=reading.path,
-            format=reading.form.name,
-            read=list(reading.used),
-            unread=[UnreadSetting(*unread) for unread in reading.unread],
-            small=list(reading.small),
-            not_understood=list(reading.not_understood),
-            ignored=list(reading.ignored),
-            assumed=list(reading.assumed),
-            estimate=self.est,
-            best=None if best is None else best[1],
-            best_settings=[] if best is None else self.spelled(self.bench.differing(best[0])),
-            longer_than_best=self.gap,
-            changes=[self._change(change) for change in self.changes],
-            together=None if self.together is None else self._change(self.together),
-        )
-
-    def spelled(self, settings: Iterable[Difference]) -> "list[DifferingSetting]":
+    def spelled(self, settings: Iterable[Difference]) -> list[DifferingSetting]:
         """Return settings that differ, as the framework spells them."""
-        return [
-            DifferingSetting(
-                self.reading.form.spelled(name),
-                None if old is None else value_text(old),
-                None if new is None else value_text(new),
-            )
-            for name, old, new in settings
-        ]
-
-    def _change(self, change: EstimatedChange) -> "ChangeRecord":
-        """Return a change with meaning and unit."""
-        settings, memory = self.spelled(change.settings), float(change.est.memory_bytes)
-        return ChangeRecord(settings, self.gain(change), change.step_seconds, memory)
-
-
-@dataclass(frozen=True)
-class DifferingSetting(Result):
-    """A setting that differs, as the framework spells it; a switch that is set has the value on."""
-
-    setting: Annotated[str, Doc("name of the setting, as the framework spells it")]
-    old: Annotated[str | None, Doc("value now; null where it is not set, on where it has none", key="from")]
-    new: Annotated[str | None, Doc("value then, the same way", key="to")]
-
-
-@dataclass(frozen=True)
-class UnreadSetting(Result):
-    """A setting that matters and is not read."""
-
-    setting: Annotated[str, Doc("name of the setting, as the framework spells it")]
-    value: Annotated[str, Doc("its value; on where it has none")]
-    why: Annotated[str, Doc("why it matters")]
-
-
-@dataclass(frozen=True)
-class ChangeRecord(Result):
-    """Settings changed together."""
-
-    settings: Annotated[list[DifferingSetting], Doc("settings that differ")]
-    gain: Annotated[float, Doc("share of the step time that it saves")]
-    step_seconds: Annotated[float, Doc("step time then", "s")]
-    memory_bytes: Annotated[float, Doc("memory of the fullest rank then", "byte")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckRecord(Result):
-    """A launch compared with the best plan of its framework, with meaning and unit."""
-
-    file: Annotated[str, Doc("path of the file")]
-    format: Annotated[str, Doc("name of its format")]
-    read: Annotated[list[str], Doc("settings that the prediction uses")]
-    unread: Annotated[
-        list[UnreadSetting], Doc("settings that matter and are not read; none without `--accept-unread`")
-    ]
-    small: Annotated[list[str], Doc("settings of small effect, which is not predicted")]
-    not_understood: Annotated[list[str], Doc("unknown settings")]
-    ignored: Annotated[
-        list[str], Doc("settings that change no step: logs, data, checkpoints, learning rates")
-    ]
-    assumed: Annotated[list[str], Doc("what is assumed because the file does not say it")]
-    estimate: Annotated[Estimate, Doc("prediction of the launch")]
-    best: Annotated[Estimate | None, Doc("best plan of the framework on the same GPUs; null where none fits")]
-    best_settings: Annotated[list[DifferingSetting], Doc("settings of the best plan that differ")]
-    longer_than_best: Annotated[
-        float | None, Doc("relative difference of the step time from the best plan's")
-    ]
-    changes: Annotated[list[ChangeRecord], Doc("changes of one setting that fit and help, the fastest first")]
-    together: Annotated[
-        ChangeRecord | None, Doc("best two or three changes together, where they are better than one")
-    ]
+        return self.bench.spelled(settings)
 
 
 def check(

@@ -1,17 +1,18 @@
 """Reader of launch scripts and configurations of all formats: facts, and what had to be assumed."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from traincast.catalog.documents import catalogue, raw
 from traincast.catalog.load import load_model
 from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan
+from traincast.core.result import KEY, Doc, Result
 from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts
 from traincast.launch.format import Format, complete_facts
 from traincast.launch.read_bash import ambiguous_variables
@@ -31,19 +32,33 @@ VOCABULARY_SIZES: Final = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000} 
 
 
 @dataclass(frozen=True)
-class Reading:
+class UnreadSetting(Result):
+    """A setting that matters and is not read."""
+
+    setting: Annotated[str, Doc("name of the setting, as the framework spells it")]
+    value: Annotated[str, Doc("its value; on where it has none")]
+    why: Annotated[str, Doc("why it matters")]
+
+
+@dataclass(frozen=True)
+class Reading(Result):
     """Settings and facts of a launch file, and what had to be assumed, as sentences."""
 
-    path: str
+    path: Annotated[str, Doc("path of the file", key="file")]
     form: Format
     settings: Settings
     facts: Facts
-    assumed: tuple[str, ...] = ()
+    assumed: Annotated[tuple[str, ...], Doc("what is assumed because the file does not say it", place=1)] = ()
 
     @property
-    def used(self) -> tuple[str, ...]:
-        """Settings that the prediction depends on, as the framework spells them."""
-        return tuple(self.form.spelled(name) for name in self.settings if name in self.form.known)
+    def format(self) -> Annotated[str, KEY]:
+        """Name of its format."""
+        return self.form.name
+
+    @property
+    def used(self) -> Annotated[tuple[str, ...], Doc(key="read")]:
+        """Settings that the prediction uses."""
+        return self._spelled(name for name in self.settings if name in self.form.known)
 
     @cached_property
     def not_in_table(self) -> UnreadSettings:
@@ -51,33 +66,38 @@ class Reading:
         return self.form.unread.sorted(self.settings, self.form.known)
 
     @property
-    def unread(self) -> tuple[tuple[str, str, str], ...]:
-        """Settings that matter and are not predicted: spelling, value, and why they matter."""
+    def unread(self) -> Annotated[tuple[UnreadSetting, ...], KEY]:
+        """Settings that matter and are not read; none without `--accept-unread`."""
         return tuple(
-            (self.form.spelled(name), value_text(self.settings[name])[:MAX_SHOWN_CHARACTERS], why)
+            UnreadSetting(
+                self.form.spelled(name), value_text(self.settings[name])[:MAX_SHOWN_CHARACTERS], why
+            )
             for name, why in self.not_in_table.matter.items()
         )
 
     @property
-    def small(self) -> tuple[str, ...]:
-        """Settings of small effect, which is not predicted, as the framework spells them."""
-        return tuple(map(self.form.spelled, self.not_in_table.small))
+    def small(self) -> Annotated[tuple[str, ...], KEY]:
+        """Settings of small effect, which is not predicted."""
+        return self._spelled(self.not_in_table.small)
 
     @property
-    def not_understood(self) -> tuple[str, ...]:
-        """Unknown settings whose names do not suggest an effect, as the framework spells them."""
-        return tuple(map(self.form.spelled, self.not_in_table.unknown))
+    def not_understood(self) -> Annotated[tuple[str, ...], KEY]:
+        """Unknown settings."""
+        return self._spelled(self.not_in_table.unknown)
 
     @property
-    def ignored(self) -> tuple[str, ...]:
-        """Settings that change no step, or have a value for which the prediction holds."""
-        return tuple(map(self.form.spelled, self.not_in_table.harmless))
+    def ignored(self) -> Annotated[tuple[str, ...], KEY]:
+        """Settings that change no step: logs, data, checkpoints, learning rates."""
+        return self._spelled(self.not_in_table.harmless)
+
+    def _spelled(self, names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(map(self.form.spelled, names))
 
     def check_unread(self) -> None:
         """Raise an `InputError` with every setting that matters and is not read, its value, and why."""
         problems = [
-            f"{name}{f' = {value}' if value != 'on' else ''}: not read ({why})"
-            for name, value, why in self.unread
+            f"{each.setting}{f' = {each.value}' if each.value != 'on' else ''}: not read ({each.why})"
+            for each in self.unread
         ]
         if problems:
             problems[-1] += "; --accept-unread predicts without them"

@@ -3,14 +3,16 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from traincast.core.errors import InputError
 from traincast.core.knobs import VIRTUAL_STAGES, chunks
 from traincast.core.model import Model
 from traincast.core.plan import Plan
+from traincast.core.result import KEY, Doc, Result
 from traincast.launch.canonical import PLACEMENT_KNOBS, Facts, launch_facts
 from traincast.launch.format import Format, not_expressed
+from traincast.launch.settings import value_text
 from traincast.planner.framework_spaces import UNPIPELINED, Framework
 from traincast.step.estimate import Estimate, estimate
 
@@ -71,17 +73,42 @@ def _layout(plan: Plan, number: int, layers: int) -> str:
 
 
 @dataclass(frozen=True)
-class EstimatedChange:
-    """Change, the estimate of the changed plan, and the settings that differ."""
+class DifferingSetting(Result):
+    """A setting that differs, as the framework spells it; a switch that is set has the value on."""
 
+    setting: Annotated[str, Doc("name of the setting, as the framework spells it")]
+    old: Annotated[str | None, Doc("value now; null where it is not set, on where it has none", key="from")]
+    new: Annotated[str | None, Doc("value then, the same way", key="to")]
+
+
+@dataclass(frozen=True)
+class EstimatedChange(Result):
+    """Settings changed together, and the estimate of the changed plan."""
+
+    tester: "ChangeTester"
     change: SettingChange
     est: Estimate
     settings: tuple[Difference, ...]
 
     @property
-    def step_seconds(self) -> float:
-        """Step time of the changed plan [s]."""
+    def spelled(self) -> Annotated[list[DifferingSetting], Doc(key="settings")]:
+        """Settings that differ."""
+        return self.tester.spelled(self.settings)
+
+    @property
+    def gain(self) -> Annotated[float, KEY]:
+        """Share of the step time that it saves."""
+        return 1 - float(self.est.step_seconds / self.tester.est.step_seconds)
+
+    @property
+    def step_seconds(self) -> Annotated[float, KEY]:
+        """Step time then [s]."""
         return float(self.est.step_seconds)
+
+    @property
+    def memory_bytes(self) -> Annotated[float, KEY]:
+        """Memory of the fullest rank then [byte]."""
+        return float(self.est.memory_bytes)
 
 
 def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[SettingChange]:
@@ -129,26 +156,31 @@ class ChangeTester:
         names = dict.fromkeys((*old, *new))
         return tuple((name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name))
 
+    def spelled(self, settings: Iterable[Difference]) -> list[DifferingSetting]:
+        """Return settings that differ, as the framework spells them."""
+
+        def text(value: Any) -> str | None:
+            return None if value is None else value_text(value)
+
+        return [
+            DifferingSetting(self.form.spelled(name), text(old), text(new)) for name, old, new in settings
+        ]
+
     def try_change(self, change: SettingChange) -> EstimatedChange | None:
         """Estimate a change; None where it is invalid, or the framework refuses it or cannot express it."""
         plan = change.of(self.plan, self.est.model.layers)
         if plan is None or self.form.refused(self._facts(plan)):
             return None
         try:
-            est = estimate(
-                self.est.model,
-                self.est.system,
-                plan,
-                gbs=self.est.gbs,
-                assumptions=self.est.assumptions,
-            )
+            now = self.est
+            est = estimate(now.model, now.system, plan, gbs=now.gbs, assumptions=now.assumptions)
         except InputError:
             return None
         facts, settings = self._facts(plan), self.differing(plan)
         unexpressed = not_expressed(self.form, self.form.settings(facts), facts, self.est.model)
         if not settings or set(unexpressed) - self.unexpressed:
             return None
-        return EstimatedChange(change, est, settings)
+        return EstimatedChange(self, change, est, settings)
 
     def try_all(self, changes: Iterable[SettingChange | None]) -> list[EstimatedChange]:
         """Return the valid changes, the fastest first."""

@@ -298,11 +298,11 @@ def check(
             file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),
             report_progress, accept_unread,
         )  # fmt: skip
-        record = checked.record()
+        _ = checked.together  # compute now, while progress is shown
     if json:
         from traincast.ui.outputs.launches import CheckOutput
 
-        print_json(CheckOutput(checked.est.job, record))
+        print_json(CheckOutput(checked.est.job, checked))
     else:
         from traincast.ui.text.launch import launch
         from traincast.ui.text.tables import show

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from traincast.core.result import INLINE, Doc, Result
-from traincast.launch.check import CheckRecord
+from traincast.launch.check import Checked
 from traincast.step.estimate import Job
 from traincast.ui.outputs.plans import AboutPlan
 
@@ -27,4 +27,4 @@ class CheckOutput(Result):
     """A launch compared with the best plan of its framework."""
 
     job: Annotated[Job, INLINE]
-    check: Annotated[CheckRecord, INLINE]
+    check: Annotated[Checked, INLINE]

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from traincast.core.units import gib, percent, seconds, signed
-from traincast.launch.check import Checked, DifferingSetting
+from traincast.launch.check import Checked
+from traincast.launch.suggestions import DifferingSetting
 from traincast.planner.plan_sentences import short_of, time_against_best
 from traincast.ui.text.plans import breakdowns, header
 from traincast.ui.text.tables import Parts, heading, paragraphs, table
@@ -18,7 +19,10 @@ def launch(checked: Checked) -> Parts:
     est, reading = checked.est, checked.reading
     yield from header(est)
     yield f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read"
-    unread = [f"{name}{f' {value}' if value != 'on' else ''} ({why})" for name, value, why in reading.unread]
+    unread = [
+        f"{each.setting}{f' {each.value}' if each.value != 'on' else ''} ({each.why})"
+        for each in reading.unread
+    ]
     yield from _names("not read though it matters", unread, len(unread))
     yield from _names("not understood, may matter", reading.not_understood, len(reading.not_understood))
     yield from _names("of small effect, not predicted", reading.small)
@@ -60,7 +64,7 @@ def _changes(checked: Checked) -> Parts:
     together = [] if checked.together is None else [checked.together]
     rows = [
         (
-            *(percent(checked.gain(change)), seconds(change.est.step_seconds)),
+            *(percent(change.gain), seconds(change.est.step_seconds)),
             *(gib(change.est.memory_bytes), "\n".join(_setting_lines(checked, change.settings))),
         )
         for change in (*checked.changes[:MAX_CHANGES_LISTED], *together)
