@@ -95,7 +95,7 @@ def catalogue_as_fitted(constants: Sequence[Parameter], runs: Sequence[Run]) -> 
     theta = np.clip([constant.theta(in_catalogue(constant)) for constant in constants], *bounds(constants))
     y, slopes = evidence.residuals(theta)
     solution = solution_at(theta, y, slopes, evidence.data, np.ones(len(theta), bool))
-    return Fitted(tuple(constants), evidence, evidence, solution, y)
+    return Fitted(tuple(constants), evidence, evidence.data, solution, y)
 
 
 def table(fitted: Fitted) -> str:

@@ -58,6 +58,7 @@ EXTRA_OF: Final = {  # module -> the extra of traincast that brings it
     "jinja2": "html",
     "starlette": "explorer",
     "uvicorn": "explorer",
+    "dask": "dask",
     "distributed": "dask",
     "mpi4py": "mpi",
     "huggingface_hub": "hub",

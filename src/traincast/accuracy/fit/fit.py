@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from traincast.accuracy.fit.least_squares import Solution, left_out, solve
+from traincast.accuracy.fit.least_squares import Data, Solution, left_out, solve
 from traincast.accuracy.fit.parameters import Parameter
-from traincast.accuracy.fit.residuals import CombinedEvidence, Evidence, MeasuredRuns, bundled_runs
+from traincast.accuracy.fit.residuals import Benchmarks, MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result
@@ -46,11 +46,11 @@ def fitted_constant(
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Parameters fitted to runs (`measured`) and more evidence, the runs first; residuals `before`."""
+    """Parameters fitted to runs (`measured`) and benchmarks, the runs first; residuals `before`."""
 
     parameters: tuple[Parameter, ...]
     measured: MeasuredRuns
-    evidence: Evidence
+    data: Data  # of all residuals
     solution: Solution
     before: Floats
 
@@ -75,7 +75,7 @@ class Fitted:
         benchmarks = [None] * (len(self.solution.residuals) - len(names))  # are never left out
         residuals = np.full(len(self.measured.runs), np.nan)
         limits = bounds(self.parameters)
-        fits = left_out(self.solution, self.evidence.data, limits, [*names, *benchmarks], progress)
+        fits = left_out(self.solution, self.data, limits, [*names, *benchmarks], progress)
         for name, theta in fits.items():
             rows = [i for i, group in enumerate(names) if group == name]
             predicted = self.measured.predict(_values(self.parameters, theta), rows)
@@ -97,7 +97,7 @@ def fit(
     parameters: Sequence[Parameter],
     runs: Sequence[Run] | None = None,
     *,
-    benchmarks: Sequence[Evidence] = (),
+    benchmarks: Sequence[Benchmarks] = (),
     equal: bool = False,
     settle: bool = True,
     steps: int = 20,
@@ -110,18 +110,19 @@ def fit(
     once more. `progress` is called with a line of text after every step.
     """
     measured = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
-    evidence = CombinedEvidence((measured, *benchmarks)) if benchmarks else measured
-    data, limits, start = evidence.data, bounds(parameters), np.zeros(len(parameters))
+    parts: list[MeasuredRuns | Benchmarks] = [measured, *benchmarks]
+    data, limits = Data.joined([part.data for part in parts]), bounds(parameters)
 
     def model(theta: Floats) -> tuple[Floats, Floats]:
-        y, slopes = evidence.residuals(theta)
+        y, slopes = map(np.concatenate, zip(*(part.residuals(theta) for part in parts), strict=True))
         if progress:
             progress(f"mean error {100 * float(np.mean(np.abs(np.expm1(y[data.weights > 0])))):.2f} %")
         return y, slopes
 
-    before, _ = evidence.residuals(start)
+    start = np.zeros(len(parameters))
+    before = np.concatenate([part.residuals(start)[0] for part in parts])
     solution = solve(model, data, start, limits, steps)
     if settle and not solution.determined.all():
         refined = solve(model, data, solution.theta, limits, steps, solution.determined)
         solution = replace(refined, determined=solution.determined)
-    return Fitted(tuple(parameters), measured, evidence, solution, before)
+    return Fitted(tuple(parameters), measured, data, solution, before)

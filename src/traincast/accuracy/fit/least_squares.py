@@ -8,11 +8,11 @@ and a scale s, its expected noise.
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
-from traincast.core.errors import InputError
+from traincast.core.errors import MissingExtra
 from traincast.core.quantities import Bools, Floats
 
 DETERMINED: Final = 0.8  # a determined parameter's standard deviation after the fit over that before, at most
@@ -28,6 +28,12 @@ class Data:
     weights: Floats
     scales: Floats
     groups: Sequence[Hashable]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Join the data of several kinds of measurements."""
+        weights, scales = (np.concatenate([getattr(p, n) for p in parts]) for n in ("weights", "scales"))
+        return cls(weights, scales, [(i, name) for i, part in enumerate(parts) for name in part.groups])
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +69,7 @@ def solve(
         _, slopes = evaluated(theta)
         return np.vstack((slopes[rows] * fitted / data.scales[rows, None], np.eye(len(theta))))
 
-    fit = least_squares("calibrate")(
+    fit = least_squares()(
         residuals,
         np.clip(start * fitted, bounds[0] + 1e-9, bounds[1] - 1e-9),
         jac=derivatives,
@@ -82,13 +88,12 @@ def solution_at(theta: Floats, y: Floats, slopes: Floats, data: Data, free: Bool
     return Solution(theta, y, slopes, robust, curvature < DETERMINED, free)
 
 
-def least_squares(what: str) -> Any:
-    """Return the solver of scipy; an InputError names the command that needs it where it is missing."""
+def least_squares() -> Any:
+    """Return the solver of scipy; raise `MissingExtra` where it is not installed."""
     try:
         from scipy.optimize import least_squares as solver
-    except ImportError:
-        needed = "needs scipy; install traincast with its extra: pip install 'traincast[calibration]'"
-        raise InputError(what, [needed]) from None
+    except ImportError as error:
+        raise MissingExtra.of(error) or error from None
     return solver
 
 

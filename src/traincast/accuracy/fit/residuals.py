@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -62,17 +62,6 @@ def group_of(run: Run) -> tuple[str, str, str]:
     shape = run.model
     size = f"{shape.layers}x{shape.hidden}" if not shape.name or shape.name == run.id else shape.name
     return source_of(run.id, run.model.experts is not None), size, accelerator_name(run.system)
-
-
-class Evidence(Protocol):
-    """Measurements that parameters are fitted to."""
-
-    @property
-    def data(self) -> Data:
-        """Weights, noise and groups of the residuals."""
-
-    def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return log(predicted over measured), shape (rows,), and derivatives, shape (rows, parameters)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,28 +179,6 @@ class Benchmarks:
                 change = np.log(self.predicted(Setting(self.parameters, nudged)) / base)
                 slopes[:, i] = change / np.log1p(NUDGE) * self.parameters[i].sigma
         return np.log(base / measured), slopes
-
-
-@dataclass(frozen=True, eq=False)
-class CombinedEvidence:
-    """Concatenation of several kinds of measurements."""
-
-    parts: Sequence[Evidence]
-
-    @cached_property
-    def data(self) -> Data:
-        """Weights, noise and groups of all parts."""
-        parts = [part.data for part in self.parts]
-        return Data(
-            np.concatenate([data.weights for data in parts]),
-            np.concatenate([data.scales for data in parts]),
-            [(i, name) for i, data in enumerate(parts) for name in data.groups],
-        )
-
-    def residuals(self, theta: Floats) -> tuple[Floats, Floats]:
-        """Return the residuals of all parts and their derivatives."""
-        y, slopes = zip(*(part.residuals(theta) for part in self.parts), strict=True)
-        return np.concatenate(y), np.vstack(slopes)
 
 
 def pass_seconds(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: Precision) -> Column:

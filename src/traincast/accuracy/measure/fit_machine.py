@@ -200,7 +200,7 @@ def fit_constants(
     def values_of(logs: Floats) -> Values:
         return dict(zip(names, np.exp(logs).tolist(), strict=True))
 
-    solution = least_squares("measure")(
+    solution = least_squares()(
         lambda logs: np.log(predict(values_of(logs)) / measured) / RELATIVE_NOISE,
         initial, bounds=(low, high), loss="soft_l1", diff_step=LOG_STEP, x_scale="jac",
         max_nfev=MAX_EVALUATIONS, xtol=1e-6, ftol=1e-6,

@@ -12,14 +12,13 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.accuracy.fit.fitted_yaml import write_system
-from traincast.accuracy.fit.least_squares import least_squares
 from traincast.accuracy.measure.device_info import MachineDescription
 from traincast.accuracy.measure.fit_machine import KindError, errors_by_family, fit_machine
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.system_yaml import document
 from traincast.accuracy.measure.tables import Journal, Row, table_paths, write_tables
 from traincast.catalog.load import accelerator_called, load_accelerator
-from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
+from traincast.core.errors import ErrorCollector, InputError, MissingExtra, whole_number_problems
 from traincast.core.output_files import check_output
 from traincast.core.result import KEY, Doc, Result
 
@@ -171,11 +170,10 @@ def check_job(budget: float, ranks: int | None, threads: int | None) -> None:
         problems.append(f"ranks = {ranks}: {rank.launcher} has started {rank.size} already; leave it out")
     if find_spec("torch") is None:
         problems.append(TORCH_MISSING)
-    mistakes = ErrorCollector("measure")
+    if find_spec("scipy") is None:
+        problems.append(str(MissingExtra.of(ImportError(name="scipy"))))
     if problems:
-        mistakes.errors.append(InputError("measure", problems))
-    mistakes.catch(least_squares, "measure")
-    mistakes.raise_any()
+        raise InputError("measure", problems)
 
 
 def fit_and_write(

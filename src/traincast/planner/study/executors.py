@@ -21,7 +21,7 @@ from typing import Any, Final
 import polars as pl
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, MissingExtra
 from traincast.core.model import Model
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
@@ -322,10 +322,8 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
     try:
         from dask import config
         from distributed import Client, LocalCluster
-    except ImportError:
-        raise InputError(
-            "dask", ["dask.distributed is not installed: pip install 'traincast[dask]'"]
-        ) from None
+    except ImportError as error:
+        raise MissingExtra.of(error) or error from None
     cluster: Any = None
     open_cluster: Any = LocalCluster  # dask's functions have no types
     open_client: Any = Client

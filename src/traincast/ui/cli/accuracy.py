@@ -113,7 +113,7 @@ def _measure_steps(
         from traincast.ui.outputs.accuracy import MeasureOutput
 
         files = [str(path) for path in (table, calibrated) if path is not None]
-        print_json(MeasureOutput(comparison.record(), None, files))
+        print_json(MeasureOutput(comparison, None, files))
         return
     from traincast.ui.text.accuracy import training_steps
     from traincast.ui.text.tables import show

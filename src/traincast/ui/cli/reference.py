@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any, Literal
 
-from traincast.core.errors import TraincastError
 from traincast.ui.cli.app import Json, app, command, option
 from traincast.ui.cli.completion import names_of_entries, names_of_outputs, with_names
 from traincast.ui.cli.output import outlive_closed_pipes, print_json
@@ -105,11 +104,8 @@ def serve(
 
     Example: traincast serve --port 8765
     """
-    try:
-        from traincast.ui.explorer.app import listen, run
-    except ImportError as error:
-        missing = f"the explorer needs {error.name}: pip install 'traincast[explorer]'"
-        raise TraincastError(missing) from None
+    from traincast.ui.explorer.app import listen, run
+
     outlive_closed_pipes()  # a browser that hangs up ends nothing
     with listen(host, port) as socket:
         address = socket.getsockname()

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from traincast.accuracy.fit.calibrate import Calibration
 from traincast.accuracy.measure.measure import MeasuredMachine
-from traincast.accuracy.measure.training.compare import StepComparisonRecord
+from traincast.accuracy.measure.training.compare import StepComparison
 from traincast.accuracy.validate import Report
 from traincast.core.result import INLINE, Doc, Result
 from traincast.ui.outputs.reference import HtmlReport
@@ -33,7 +33,7 @@ class MeasureOutput(Result):
     """The machine as it was measured, or its training steps with `--step`."""
 
     steps: Annotated[
-        StepComparisonRecord | None, Doc("with `--step`: training steps and their predictions", optional=True)
+        StepComparison | None, Doc("with `--step`: training steps and their predictions", optional=True)
     ]
     machine: Annotated[MeasuredMachine | None, INLINE]
     files: Annotated[list[str], Doc("files written: the machine file, or the table of runs, first")]

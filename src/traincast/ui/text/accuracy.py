@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from traincast.accuracy.fit.fit import FittedConstant
     from traincast.accuracy.measure.measure import MeasuredMachine
     from traincast.accuracy.measure.training.compare import StepComparison
-    from traincast.accuracy.scores import ErrorSummary, Prediction
+    from traincast.accuracy.scores import ErrorSummary
     from traincast.accuracy.validate import Report
 
 LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
@@ -230,23 +230,24 @@ def _figure_text(name: str, value: object) -> str:
 
 def training_steps(comparison: "StepComparison") -> Parts:
     """Show every step, errors by shape, and total errors before and after calibration."""
-    yield title_line(f"{len(comparison.rows)} training steps measured: {comparison.rows[0]['source']}")
-    after, rows = comparison.calibrated, []
-    for row, prediction in zip(comparison.rows, comparison.before.predictions, strict=True):
-        cells = [prediction.id, quantity(float(row["step_seconds"]), "s"), f"{float(row['step_spread']):.0%}"]
-        cells += _prediction_cells(prediction)
-        if prediction.id in after:
-            half, calibrated = after[prediction.id]
-            cells += [*_prediction_cells(calibrated), half]
+    yield title_line(f"{len(comparison.table)} training steps measured: {comparison.source}")
+    rows = []
+    for row, step in zip(comparison.table, comparison.rows, strict=True):
+        measured = float(row["step_seconds"])
+        cells = [step.id, quantity(measured, "s"), f"{step.spread:.0%}"]
+        cells += _prediction_cells(step.predicted_step_seconds, measured, step.skipped)
+        if step.half:
+            calibrated = _prediction_cells(step.calibrated_step_seconds, measured, step.skipped)
+            cells += [*calibrated, step.half]
         rows.append(cells)
-    calibrated_names = ("calibrated", "error", "") if after else ()
+    calibrated_names = ("calibrated", "error", "") if comparison.calibration else ()
     names = ("step", "measured", "spread", "predicted", "error", *calibrated_names)
     yield table(names, rows, left=(0, 7), gap=1)
     shapes = [(summary.source, *summary_cells(summary)) for summary in comparison.before.summaries]
     yield table(("shape", *COLUMNS[1:]), shapes, gap=1)
     totals = [
         (MACHINE_TITLES[name], *summary_cells(summary))
-        for name, summary in comparison.errors.items()
+        for name, summary in vars(comparison.errors).items()
         if summary is not None
     ]
     yield table(("machine", *COLUMNS[1:]), totals, gap=1)
@@ -254,8 +255,8 @@ def training_steps(comparison: "StepComparison") -> Parts:
     yield from paragraphs(STEP_ERRORS)
 
 
-def _prediction_cells(prediction: "Prediction") -> tuple[str, str]:
+def _prediction_cells(predicted: float | None, measured: float, skipped: str | None) -> tuple[str, str]:
     """Return the cells of a prediction: its step time, or why it was skipped, and its error."""
-    if prediction.predicted_step_seconds is None:
-        return prediction.skipped or "", ""
-    return quantity(prediction.predicted_step_seconds, "s"), f"{prediction.error:+.1%}"
+    if predicted is None:
+        return skipped or "", ""
+    return quantity(predicted, "s"), f"{predicted / measured - 1:+.1%}"

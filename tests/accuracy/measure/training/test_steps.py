@@ -171,7 +171,7 @@ def test_the_documentation_states_the_errors_of_the_recorded_steps():
     """Its table, line by line: rows, mean error, bias, worst error, rank correlation, regret."""
     pytest.importorskip("scipy", reason="scipy is not installed")
     text = (Path(__file__).parents[4] / "docs" / "measure.md").read_text(encoding="utf-8")
-    errors = comparison().errors
+    errors = vars(comparison().errors)
     labels = {
         "before": "machine file alone",
         "fitted": "calibrated, shapes fitted",

@@ -16,12 +16,12 @@ from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.measure import check_job
 from traincast.accuracy.measure.training.timed_steps import Shape, faster_visit, same_machine
 from traincast.accuracy.runs.run import Run, readable, rows
-from traincast.accuracy.scores import ErrorSummary, Prediction, source_of
+from traincast.accuracy.scores import ErrorSummary, source_of
 from traincast.accuracy.validate import Report, validate
 from traincast.catalog.load import load_system
 from traincast.core.errors import ErrorCollector
 from traincast.core.output_files import atomic_output, check_output
-from traincast.core.result import Doc, Result
+from traincast.core.result import KEY, Doc, Result
 
 Rows = Sequence[Mapping[str, str]]
 DEFAULT_BUDGET_SECONDS: Final = 180.0
@@ -29,65 +29,6 @@ HALF_COUNT: Final = 2  # shapes are fitted and left out alternately
 
 
 @dataclass(frozen=True)
-class StepComparison:
-    """Comparison of measured steps with predictions."""
-
-    rows: tuple[Mapping[str, str], ...]  # measured steps, as rows of a table of runs
-    before: Report  # all rows, predicted with the system file from microbenchmarks
-    calibration: Calibration | None = None  # to every other shape; None with a single one, or without scipy
-    fitted: Report | None = None  # rows used for the calibration, predicted with the calibrated machine
-    left_out: Report | None = None  # all others, likewise
-
-    @property
-    def errors(self) -> dict[str, ErrorSummary | None]:
-        """Errors of all rows before calibration, and of each half after it."""
-        reports = {"before": self.before, "fitted": self.fitted, "left_out": self.left_out}
-        return {
-            name: next((total for total in report.totals if total.n), None) if report else None
-            for name, report in reports.items()
-        }
-
-    @property
-    def calibrated(self) -> dict[str, tuple[str, Prediction]]:
-        """Predictions after calibration by id, with "fitted" or "left out"."""
-        halves = {"fitted": self.fitted, "left out": self.left_out}
-        return {
-            prediction.id: (half, prediction)
-            for half, report in halves.items()
-            for prediction in (report.predictions if report else ())
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return rows with predictions, errors by shape and in total, and fitted constants as JSON values."""
-        return self.record().to_dict()
-
-    def record(self) -> "StepComparisonRecord":
-        """Return everything with meaning and unit, as `traincast measure --step --json` prints it."""
-        calibrated = self.calibrated
-        rows = []
-        for row, prediction in zip(self.rows, self.before.predictions, strict=True):
-            half, after = calibrated.get(prediction.id, (None, None))
-            rows.append(
-                StepRecord(
-                    id=prediction.id,
-                    measured_step_seconds=prediction.measured_step_seconds,
-                    spread=float(row["step_spread"]),
-                    predicted_step_seconds=prediction.predicted_step_seconds,
-                    calibrated_step_seconds=None if after is None else after.predicted_step_seconds,
-                    half=half,
-                    skipped=prediction.skipped,
-                )
-            )
-        return StepComparisonRecord(
-            source=self.rows[0]["source"] if self.rows else None,
-            rows=rows,
-            shapes=self.before.by_source,
-            errors=StepErrors(**self.errors),
-            constants=[] if self.calibration is None else list(self.calibration.constants),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class StepRecord(Result):
     """A training step, measured and predicted."""
 
@@ -111,15 +52,51 @@ class StepErrors(Result):
     left_out: Annotated[ErrorSummary | None, Doc("after calibration, of all other rows")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepComparisonRecord(Result):
-    """Training steps and their predictions, with meaning and unit."""
+@dataclass(frozen=True)
+class StepComparison(Result):
+    """Training steps and their predictions."""
 
-    source: Annotated[str | None, Doc("where and when they were measured")]
-    rows: Annotated[list[StepRecord], Doc("every step")]
-    shapes: Annotated[dict[str, ErrorSummary], Doc("errors by shape, before calibration")]
-    errors: Annotated[StepErrors, Doc("errors in total")]
-    constants: Annotated[list[FittedConstant], Doc("constants that the calibration fitted")]
+    table: tuple[Mapping[str, str], ...]  # measured steps, as rows of a table of runs
+    before: Report  # all rows, predicted with the system file from microbenchmarks
+    calibration: Calibration | None = None  # to every other shape; None with a single one, or without scipy
+    fitted: Report | None = None  # rows used for the calibration, predicted with the calibrated machine
+    left_out: Report | None = None  # all others, likewise
+
+    @property
+    def source(self) -> Annotated[str | None, KEY]:
+        """Where and when they were measured."""
+        return self.table[0]["source"] if self.table else None
+
+    @property
+    def rows(self) -> Annotated[list[StepRecord], KEY]:
+        """Every step."""
+        halves = (("fitted", self.fitted), ("left out", self.left_out))
+        after = {step.id: (half, step) for half, report in halves if report for step in report.predictions}
+        records = []
+        for row, step in zip(self.table, self.before.predictions, strict=True):
+            half, calibrated = after.get(step.id, (None, None))
+            times = (step.measured_step_seconds, float(row["step_spread"]), step.predicted_step_seconds)
+            seconds = calibrated.predicted_step_seconds if calibrated else None
+            records.append(StepRecord(step.id, *times, seconds, half, step.skipped))
+        return records
+
+    @property
+    def shapes(self) -> Annotated[dict[str, ErrorSummary], KEY]:
+        """Errors by shape, before calibration."""
+        return self.before.by_source
+
+    @property
+    def errors(self) -> Annotated[StepErrors, KEY]:
+        """Errors in total."""
+        reports = (self.before, self.fitted, self.left_out)
+        return StepErrors(
+            *(next((t for t in report.totals if t.n), None) if report else None for report in reports)
+        )
+
+    @property
+    def constants(self) -> Annotated[tuple[FittedConstant, ...], KEY]:
+        """Constants that the calibration fitted."""
+        return self.calibration.constants if self.calibration else ()
 
 
 @dataclass(frozen=True)
