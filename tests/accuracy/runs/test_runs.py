@@ -274,7 +274,7 @@ def test_names_of_the_catalogue_work_in_a_users_table():
     ],
 )
 def test_stages_as_the_run_had_them(layers, chunks, notes, stack, lengths):
-    stages = layout(Cells({"notes": notes}), layers, chunks, stack)
+    stages = layout(Cells({"notes": notes, "software": stack}), layers, chunks)
     assert list(layers_of_chunks(stages)) == lengths
 
 

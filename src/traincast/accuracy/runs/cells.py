@@ -11,6 +11,7 @@ from traincast.catalog.documents import read
 
 MAX_VALUES: Final = {"layers": 10_000, "pp": 10_000, "vp": 100}  # a list is made of these
 ROW: Final = "row"  # key of the row number in the file, where the header is 1
+SOFTWARE: Final = "software"  # key of the software stack of the catalogue that the row is predicted with
 
 
 class Unreadable(Exception):
@@ -23,16 +24,16 @@ def patterns() -> Any:
     return read(files(__package__) / "patterns.yaml")
 
 
-def follows(stack: str, convention: str) -> bool:
-    """Return whether a software stack follows a convention of patterns.yaml."""
-    return re.search(patterns()["conventions"][convention], stack) is not None
+def first_match(table: Mapping[str, Any], text: str) -> Any:
+    """Return the value of the first pattern of a table that a text matches; None without."""
+    return next((value for words, value in table.items() if re.search(words, text, re.IGNORECASE)), None)
 
 
 class Cells:
     """One row: its cells by name, the problems of reading it, and the columns whose content was assumed."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
-        self.row = row
+        self.row = dict(row)
         self.problems: list[str] = []
         self.assumed: list[str] = []
 

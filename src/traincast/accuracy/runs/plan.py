@@ -9,10 +9,10 @@ with a tolerance.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from traincast.accuracy.runs.cells import Cells, follows, patterns
+from traincast.accuracy.runs.cells import SOFTWARE, Cells, patterns
 from traincast.core.errors import InputError
 from traincast.core.knobs import choice_problems
 from traincast.core.model import Model
@@ -25,27 +25,14 @@ from traincast.step.estimate import estimate
 ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
 TEXT_KNOBS: Final = ("cp_kind", "schedule", "offload", "grad_dtype", "optimizer_kind")  # as columns
 SWITCHES: Final = ("tp_overlap", "ep_overlap")  # as columns
-EVERY_SOME_BLOCKS: Final = 2  # IBM's "some blocks": every second; 0.43 of the layers fits its published runs
 REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
 MEMORY_SLACK: Final = 1.1  # tolerance over the memory of the accelerator, the accuracy of the estimate
 MAX_MBS: Final = 1024  # [sequences]
 MAX_LAYOUT_LENGTH: Final = 100_000  # characters of a layout in letters, written out
 
 
-@dataclass(frozen=True, kw_only=True)
-class Degrees:
-    """Parallel degrees of a row: tensor, context, expert, pipeline, virtual stages and data."""
-
-    tp: int
-    cp: int
-    ep: int
-    pp: int
-    vp: int
-    dp: int
-
-
-def degrees(cells: Cells, layers: int) -> Degrees:
-    """Return the degrees of a row; a missing one that follows from the others is filled in."""
+def degrees(cells: Cells, layers: int) -> dict[str, int]:
+    """Return the parallel degrees of a row; a missing one that follows from the others is filled in."""
     problems_before = len(cells.problems)
     gpus = cells.positive("gpus")
     gpus_are_known = len(cells.problems) == problems_before
@@ -58,15 +45,15 @@ def degrees(cells: Cells, layers: int) -> Degrees:
         else:
             cells.problem("tp is not known")
             tp = 1
-    split = tp * pp * cp
+    split, known = tp * pp * cp, {"tp": tp, "cp": cp, "ep": ep, "pp": pp}
     if gpus % split or not gpus:
         if gpus_are_known:
             cells.problem(f"tp × pp × cp = {split} does not divide {gpus} GPUs")
-        return Degrees(tp=tp, cp=cp, ep=ep, pp=pp, vp=1, dp=1)
+        return known | {"vp": 1, "dp": 1}
     dp = cells.whole("dp", gpus // split)
     if dp * split != gpus:
         cells.problem(f"dp × tp × pp × cp = {dp * split}, not the {gpus} GPUs")
-    return Degrees(tp=tp, cp=cp, ep=ep, pp=pp, vp=_virtual_stages(cells, layers, pp), dp=dp)
+    return known | {"vp": _virtual_stages(cells, layers, pp), "dp": dp}
 
 
 def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
@@ -85,7 +72,7 @@ def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
     return next((v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0), 1)
 
 
-def plan(cells: Cells, model: dict[str, Any], stack: str) -> dict[str, Any]:
+def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of the row's `Plan`, valid only if no problem was noted.
 
     `recompute` and `mbs` are missing where the row does not state them; `model` are the arguments of its
@@ -96,27 +83,30 @@ def plan(cells: Cells, model: dict[str, Any], stack: str) -> dict[str, Any]:
     moe = experts is not None
     # experts are sharded over tp, Megatron-Core's default, which runs with narrow experts turn off
     wide_experts = experts is not None and experts.ffn > model["hidden"]
-    overlapped = follows(stack, "overlaps_exchange") or cells.states("overlaps_exchange")
-    sp = cut.tp == 1 or moe or _sequence_parallel(cells, stack)
+    tp, pp = cut["tp"], cut["pp"]
+    sp = tp == 1 or moe or cells.choose("sp")
+    tp_overlap = cells.choose("tp_overlap")
+    if tp_overlap is None:
+        tp_overlap = sp and not moe and cells.states("overlaps_tp")
     arguments: dict[str, Any] = {
-        **vars(cut),
-        "etp": cut.tp if wide_experts and cut.ep <= cut.cp * cut.dp else 1,
-        "cp_kind": "none" if cut.cp == 1 else cells.choose("cp_kind"),
+        **cut,
+        "etp": tp if wide_experts and cut["ep"] <= cut["cp"] * cut["dp"] else 1,
+        "cp_kind": "none" if cut["cp"] == 1 else cells.choose("cp_kind"),
         "sp": sp,
-        "attention": _attention(cells),
+        "attention": cells.choose("attention"),
         "precision": _precision(cells),
-        "layout": layout(cells, model["layers"], cut.pp * cut.vp, stack),
-        **_sharding(cells, cut, stack),
+        "layout": layout(cells, model["layers"], pp * cut["vp"]),
+        **_sharding(cells, cut),
         "schedule": cells.choose("schedule"),
-        "ep_overlap": cut.ep > 1 and bool(overlapped),
-        "tp_overlap": cut.tp > 1 and _overlaps_tp(cells, stack, sp and not moe),
+        "ep_overlap": cut["ep"] > 1 and bool(cells.choose("ep_overlap")),
+        "tp_overlap": tp > 1 and bool(tp_overlap),
     }
     for knob in ("grad_dtype", "optimizer_kind"):
         if chosen := cells.choose(knob):
             arguments[knob] = chosen
     if _offloads(cells, model["layers"]):
         arguments["offload"] = "activations"
-    arguments |= recomputed(cells, model["layers"] / cut.pp) or {}
+    arguments |= recomputed(cells, model["layers"] / pp) or {}
     if cells.text("mbs"):
         arguments["mbs"] = cells.positive("mbs")
     arguments |= {knob: cells.text(knob).lower() for knob in TEXT_KNOBS if cells.text(knob)}
@@ -132,31 +122,6 @@ def _offloads(cells: Cells, layers: int) -> bool:
     return bool(cells.states("offloaded"))
 
 
-def _attention(cells: Cells) -> str:
-    """Return the attention kernel; where it is not stated, GPTs have the unfused one of their time."""
-    stated = cells.text("flash_attention").lower()
-    if stated in ("true", "false"):
-        return "flash" if stated == "true" else "unfused"
-    return "unfused" if cells.text("mlp").lower() in ("gelu", "relu") else "flash"
-
-
-def _sequence_parallel(cells: Cells, stack: str) -> bool:
-    """Return whether sequence parallelism is on; where it is not stated, the default of the stack."""
-    if follows(stack, "shards_residual"):
-        return True
-    stated = cells.text("sp").lower()
-    if stated in ("true", "false"):
-        return stated == "true"
-    cells.assume("sp")
-    return follows(stack, "sequence_parallel")
-
-
-def _overlaps_tp(cells: Cells, stack: str, possible: bool) -> bool:
-    """Return whether tensor-parallel communication overlaps, by default where it is `possible`."""
-    stated = cells.choose("tp_overlap")
-    return possible and follows(stack, "overlaps_tp") if stated is None else bool(stated)
-
-
 def _precision(cells: Cells) -> str:
     stated = cells.text("precision").lower()
     recipe = cells.choose("precision") or (stated if stated in PRECISIONS else None)
@@ -165,7 +130,7 @@ def _precision(cells: Cells) -> str:
     return recipe or "bf16"
 
 
-def _sharding(cells: Cells, cut: Degrees, stack: str) -> dict[str, Any]:
+def _sharding(cells: Cells, cut: dict[str, int]) -> dict[str, Any]:
     stated = cells.text("zero").lower()
     if stated and stated not in ZERO:
         cells.problem(f"zero = {stated!r}")
@@ -173,16 +138,16 @@ def _sharding(cells: Cells, cut: Degrees, stack: str) -> dict[str, Any]:
         cells.assume("zero")
     zero = ZERO.get(stated, 3 if cells.states("sharded_weights") else 1)
     # gradients are kept whole until a step's last micro-batch
-    unsharded_gradients = cut.pp > 1 and (zero == ZERO["2"] or follows(stack, "gathers_once"))
+    unsharded_gradients = cut["pp"] > 1 and (zero == ZERO["2"] or cells.states("gathers_once"))
     if zero > 1 and (unsharded_gradients or cells.states("not_resharded")):
         zero = 1
-    replicas = _replicas(cells, cut) if zero else 1
-    return {"zero": zero, "replicas": replicas if replicas and cut.dp * cut.cp % replicas == 0 else 1}
+    ranks = cut["dp"] * cut["cp"]
+    replicas = _replicas(cells, ranks, cut["tp"]) if zero else 1
+    return {"zero": zero, "replicas": replicas if replicas and ranks % replicas == 0 else 1}
 
 
-def _replicas(cells: Cells, cut: Degrees) -> int:
+def _replicas(cells: Cells, ranks: int, tp: int) -> int:
     """Return the replicas of the shards among the ranks that share weights."""
-    ranks = cut.dp * cut.cp
     if (replicas := cells.stated_number("replicas")) is not None:
         return replicas
     if (shards := cells.stated_number("shards")) is not None:
@@ -192,7 +157,7 @@ def _replicas(cells: Cells, cut: Degrees) -> int:
     if cells.states("one_slice"):
         return 1
     if cells.text("zero").lower() == "hsdp" or cells.states("node_shards"):
-        return ranks * cut.tp // cells.positive("gpus_per_node", 8)
+        return ranks * tp // cells.positive("gpus_per_node", 8)
     return 1
 
 
@@ -203,48 +168,41 @@ def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
         return {"recompute": "none"}
     if kind == "selective" and cells.states("torchtitan") and detail in ("", kind):
         detail = "per-op"
-    if policy := _policy(detail):
-        modules, match = policy
-        return {"recompute": modules, "recompute_every": _recompute_every(match, layers_of_stage)}
+    if policy := _policy(detail, layers_of_stage):
+        return policy
     names = patterns()["recompute_modules"].items()
     if stated := {module for name, module in names if re.search(rf"\b{name}\b", detail, re.IGNORECASE)}:
         return {"recompute": "+".join(sorted(stated))}
-    if kind in ("selective", "full"):
-        return {"recompute": kind}
     if not kind:
-        return _policy_in_notes(cells) or cells.choose("recompute_recipes")
-    if not choice_problems("recompute", kind):  # modules as a plan names them
+        return _policy_in_notes(cells, layers_of_stage) or cells.choose("recompute_recipes")
+    if not choice_problems("recompute", kind):  # selective, full, or modules as a plan names them
         return {"recompute": kind}
     cells.problem(f"recompute {kind}: {detail or 'no kind that is known, without details'}")
     return {"recompute": "none"}
 
 
-def _policy(text: str) -> tuple[str, re.Match[str]] | None:
-    """Return what the first policy in a text recomputes, with its match; None without."""
-    for pattern, modules in patterns()["recompute_policies"].items():
+def _policy(text: str, layers_of_stage: float) -> dict[str, Any] | None:
+    """Return what the first policy in a text recomputes; None without."""
+    for pattern, policy in patterns()["recompute_policies"].items():
         if match := re.search(pattern, text, re.IGNORECASE):
-            return modules, match
+            stated: dict[str, Any] = dict(policy)
+            if match.re.groups:  # a number of layers of every stage
+                stated["recompute_every"] = max(round(layers_of_stage / max(int(match[1]), 1)), 1)
+            return stated
     return None
 
 
-def _recompute_every(match: re.Match[str], layers_of_stage: float) -> int:
-    if match.re.groups:  # a number of layers of every stage
-        return max(round(layers_of_stage / max(int(match[1]), 1)), 1)
-    return EVERY_SOME_BLOCKS if match[0].lower() == "some blocks" else 1
-
-
-def _policy_in_notes(cells: Cells) -> dict[str, Any] | None:
+def _policy_in_notes(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
     """Return the policy in notes by model size, as in "5B: save-dots, 175B: save qkv"; None without."""
     size = cells.states("model_size")
     policy = size and re.search(rf"\b{re.escape(size[0])}: ([^,;)]*)", cells.text("notes"))
     if not policy:
         return None
     cells.assume("recompute")
-    known = _policy(policy[1])
-    return {"recompute": known[0]} if known else None
+    return _policy(policy[1], layers_of_stage)
 
 
-def layout(cells: Cells, layers: int, chunks: int, stack: str) -> str:
+def layout(cells: Cells, layers: int, chunks: int) -> str:
     """Return the layers of every model chunk for `Plan.layout`; empty for the estimator's balance.
 
     The layout that a row gives; else an even one where layers divide, the head in addition on the last; else
@@ -254,7 +212,7 @@ def layout(cells: Cells, layers: int, chunks: int, stack: str) -> str:
         return stated
     if letters := cells.states("letter_layout"):
         return written_out(letters[1])
-    if chunks <= 1 or follows(stack, "balances_stages"):
+    if chunks <= 1 or cells.states("balances_stages"):
         return ""
     if layers % chunks == 0:
         return f"{layers // chunks}*{chunks}"
@@ -262,7 +220,7 @@ def layout(cells: Cells, layers: int, chunks: int, stack: str) -> str:
         each = (layers + 2) // chunks
         middle = f"{each}*{chunks - 2}," if chunks > 2 else ""
         return f"{each - 1},{middle}{each - 1}"
-    if follows(stack, "extra_layers_in_the_middle") and layers > chunks:
+    if cells.states("extra_layers_in_the_middle") and layers > chunks:
         return _extra_in_the_middle(layers, chunks)
     return ""
 
@@ -290,34 +248,32 @@ def _extra_in_the_middle(layers: int, chunks: int) -> str:
     return ",".join(map(str, lengths))
 
 
-def filled(
-    cells: Cells, arguments: dict[str, Any], model: Model, system: System, gbs: int, stack: str
-) -> Plan:
+def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System, gbs: int) -> Plan:
     """Return the plan, with `mbs` and `recompute` filled in (and noted) where `arguments` lack them."""
-    if follows(stack, "no_accumulation") and arguments["pp"] == 1:
+    if cells.states("no_accumulation") and arguments["pp"] == 1:
         # a row may state the batch per chip, which tp chips share
         arguments["mbs"] = max(gbs // arguments["dp"], 1)
     for name in ("mbs", "recompute"):
         if name not in arguments:
             cells.assume(name)
-    sizes = [arguments["mbs"]] if "mbs" in arguments else list(_micro_batches(arguments, gbs, stack))
+    sizes = [arguments["mbs"]] if "mbs" in arguments else list(_micro_batches(cells, arguments, gbs))
     kinds = [arguments["recompute"]] if "recompute" in arguments else list(_recompute_kinds(model))
     # no recompute with large micro-batches first, then more recompute with the smallest
     choices = [(kinds[0], size) for size in sizes] + [(kind, sizes[-1]) for kind in kinds[1:]]
     for kind, mbs in choices:
         every = {} if kind == "full" else {"recompute_every": 1}  # only full recompute may skip layers
         plan = Plan(**arguments | {"mbs": mbs, "recompute": kind} | every)
-        if len(choices) == 1 or _fits(plan, model, system, gbs, stack):
+        if len(choices) == 1 or _fits(plan, model, system, gbs, cells.text(SOFTWARE)):
             break
     return plan
 
 
-def _micro_batches(arguments: dict[str, Any], gbs: int, stack: str) -> Iterator[int]:
+def _micro_batches(cells: Cells, arguments: dict[str, Any], gbs: int) -> Iterator[int]:
     share = max(gbs // arguments["dp"], 1)
-    if follows(stack, "no_accumulation"):
+    if cells.states("no_accumulation"):
         yield share
     elif arguments["pp"] > 1:
-        micro_batches = arguments["pp"] if follows(stack, "a_microbatch_per_stage") else share
+        micro_batches = arguments["pp"] if cells.states("a_microbatch_per_stage") else share
         yield max(share // micro_batches, 1)
     else:
         power = 1 << (min(share, MAX_MBS).bit_length() - 1)

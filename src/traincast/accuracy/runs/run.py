@@ -7,7 +7,6 @@ read once, by calibration/normalise.py.
 
 import csv
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from traincast.accuracy.runs.cells import ROW, Cells, Unreadable, patterns
+from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, patterns
 from traincast.accuracy.runs.model import note_unmodelled, shape
 from traincast.accuracy.runs.plan import filled, plan
 from traincast.catalog.documents import catalogue
@@ -51,11 +50,8 @@ def software(cells: Cells) -> str:
     if name.lower() in stack_names():
         return name.lower()
     context = cells.joined("source notes") + (" | experts" if cells.text("experts") else "")
-    for framework, eras in patterns()["stacks"].items():
-        if re.search(framework, name, re.IGNORECASE):
-            for era, stack in eras.items():
-                if re.search(era, context, re.IGNORECASE):
-                    return str(stack)
+    if stack := first_match(first_match(patterns()["stacks"], name) or {}, context):
+        return str(stack)
     cells.assume("stack")
     return CALIBRATED
 
@@ -85,8 +81,7 @@ def machine(cells: Cells) -> System | None:
     if networks := patterns()["systems"].get(gpu):
         if not network or cells.states("network_not_stated"):
             cells.assume("interconnect")
-        matches = (system for words, system in networks.items() if re.search(words, network, re.IGNORECASE))
-        return system_of(next(matches))
+        return system_of(first_match(networks, network))
     close = get_close_matches(name, accelerators(), n=3, cutoff=0.4)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     cells.problem(f"accelerator {name!r} is not known{hint}" if name else "accelerator is not known")
@@ -209,7 +204,8 @@ def _run(cells: Cells) -> Run:
     note_unmodelled(cells)
     cells.done()  # no other cell could make it readable
     stack, system, sizes = software(cells), machine(cells), shape(cells)
-    arguments = plan(cells, sizes, stack)
+    cells.row[SOFTWARE] = stack
+    arguments = plan(cells, sizes)
     gbs, memory, kind = cells.positive("gbs"), cells.number("memory_gb_published"), memory_kind(cells)
     for name in RATES:
         cells.measured(name)
@@ -230,7 +226,7 @@ def _run(cells: Cells) -> Run:
         stack=stack,
         model=model,
         system=system,
-        plan=filled(cells, arguments, model, system, gbs, stack),
+        plan=filled(cells, arguments, model, system, gbs),
         gbs=gbs,
         step_seconds=measured,
         memory_bytes=None if memory is None else memory * GIB,  # frameworks report GiB and write GB
