@@ -347,6 +347,25 @@ def test_overlap_partitions_the_candidates(name):
     assert searched.least_seconds <= without.least_seconds
 
 
+def test_overlap_takes_no_batches_of_its_own_and_a_lock_keeps_groups_inside_a_domain():
+    free, held = (
+        tc.search(DENSE, H100, gpus=16, gbs=32, framework="megatron", locks=locks)
+        for locks in ({}, {"tp_overlap": True})
+    )
+    assert len(free.outcomes) == len(held.outcomes)
+    overlapped = [row for columns in plans_of(free) for row in _overlapped_rows(columns)]
+    assert sorted(overlapped) == sorted(
+        row for columns in plans_of(held) for row in _overlapped_rows(columns)
+    )
+    assert overlapped
+
+
+def _overlapped_rows(columns):
+    """Numbers and recompute of the plans that overlap tensor-parallel communication."""
+    rows = (columns.row(i) for i in range(len(columns.tp)))
+    return [(plan.strategy, plan.recompute, str(plan)) for plan in rows if plan.tp_overlap]
+
+
 @pytest.mark.parametrize(
     ("model", "gpus", "locks"),
     [

@@ -27,12 +27,14 @@ from traincast.core.knobs import (
     words,
 )
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS, Optimizer, Precision
-from traincast.core.quantities import NO_NUMBERS, Column, ColumnsEqual
+from traincast.core.quantities import NO_NUMBERS, Bools, Column, ColumnsEqual
 from traincast.core.result import closed_object, described
 
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 COLUMNS: Final = (*KNOBS, "load")
+TAKEN: Final = (*COLUMNS, "tp_overlap")  # what a row of columns takes one value of
 _columns_of = attrgetter(*COLUMNS)
+_taken_of = attrgetter(*TAKEN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +173,8 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
     """
 
     load: Column = 1.0  # of the fullest expert-parallel rank relative to the mean
+    # The one choice that may be a column: whether a tensor group is overlapped depends on its placement.
+    tp_overlap: bool | Bools = False  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         shapes = {}
@@ -263,15 +267,16 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         """Return some rows of the columns; knobs that are plain numbers stay as they are."""
         columns = {
             name: column
-            for name, column in zip(COLUMNS, _columns_of(self), strict=True)
+            for name, column in zip(TAKEN, _taken_of(self), strict=True)
             if isinstance(column, np.ndarray) and column.ndim
         }
         return replace(self, **{name: column[index] for name, column in columns.items()})
 
     def row(self, index: int) -> Plan:
         """Return one row as a plan."""
-        row = self.take(index).numbers()
-        return Plan(**{knob: int(value) for knob, value in row.items()} | self.choices())
+        row = self.take(index)
+        numbers = {knob: int(value) for knob, value in row.numbers().items()}
+        return Plan(**numbers | row.choices() | {"tp_overlap": bool(row.tp_overlap)})
 
 
 def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:

@@ -37,7 +37,8 @@ class CandidateBatch:
     ordered: bool = False  # whether ranks are placed in the framework's order only, instead of every way
     above: tuple[tuple[str, int], ...] = ()  # degrees that are searched only above a number
     locks: tuple[tuple[str, int], ...] = ()  # knobs locked to one value
-    tp_in_domain: bool | None = None  # only tensor groups of several ranks in one fast domain, or only others
+    # whether tensor-parallel communication is overlapped in groups inside a fast domain, and in no others
+    overlaps_in_domain: bool = False
     rules: tuple[Rule, ...] = ()  # conditions of the framework besides those of every search
 
     @property
@@ -48,7 +49,8 @@ class CandidateBatch:
     @property
     def shape(self) -> "CandidateBatch":
         """The batch with what shapes its space only: batches of one shape share it."""
-        return replace(self, choices=tuple(choice for choice in self.choices if choice[0] in SHAPING))
+        shaping = tuple(choice for choice in self.choices if choice[0] in SHAPING)
+        return replace(self, choices=shaping, overlaps_in_domain=False)
 
 
 @dataclass(frozen=True)
@@ -104,15 +106,21 @@ class Framework:
         if assumptions.overlap.tp_overlapped >= assumptions.overlap.tp_exposed:
             searched.pop("tp_overlap", None)
         searched |= {name: (value,) for name, value in fixed.items()}
+        overlapping = len(searched.get("tp_overlap", ())) > 1
+        if overlapping:  # of both halves one batch, which overlaps what it can
+            searched["tp_overlap"] = (False,)
         strategies = self._strategies(fixed)
         restricted = replace(self, strategies=tuple(strategies))
         stack = {"stack": assumptions.name}
         batches = []
         for strategy, values in product(strategies, product(*searched.values())):
             chosen = dict(zip(searched, values, strict=True))
-            if not refused(self.name, chosen | stack):
-                batch = restricted._batch(model, strategy, chosen, knobs, "zero" in fixed)
-                batches += [] if batch is None else [batch]
+            if refused(self.name, chosen | stack):
+                continue
+            batch = restricted._batch(model, strategy, chosen, knobs, "zero" in fixed)
+            if batch is not None:
+                overlaps = overlapping and not refused(self.name, chosen | stack | {"tp_overlap": True})
+                batches.append(replace(batch, overlaps_in_domain=overlaps))
         if not batches:
             problems = [
                 f"{refusal.choice} = {locks[refusal.choice]}: {refusal.why}; framework any has it"
@@ -120,7 +128,7 @@ class Framework:
             ]
             nothing = f"the locks leave nothing of what {self.name} can run; framework any has more"
             raise InputError("search", problems or [nothing])
-        return _overlapped_where_possible(batches)
+        return batches
 
     def _batch(
         self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool
@@ -167,21 +175,6 @@ class Framework:
             return all(fixed.get(choice, value) == value for choice, value in choices)
 
         return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
-
-
-def _overlapped_where_possible(batches: list[CandidateBatch]) -> list[CandidateBatch]:
-    """Overlap tensor-parallel groups inside a fast domain only, where `tp_overlap` is searched."""
-
-    def rest(batch: CandidateBatch) -> CandidateBatch:
-        return replace(batch, choices=tuple(choice for choice in batch.choices if choice[0] != "tp_overlap"))
-
-    overlaps: dict[CandidateBatch, set[bool]] = {}
-    for batch in batches:
-        overlaps.setdefault(rest(batch), set()).add(batch.given.get("tp_overlap", False))
-    return [
-        replace(batch, tp_in_domain=batch.given["tp_overlap"]) if len(overlaps[rest(batch)]) > 1 else batch
-        for batch in batches
-    ]
 
 
 def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:

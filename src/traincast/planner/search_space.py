@@ -117,7 +117,8 @@ class Space:
         """Return candidates as columns of shape (candidates,), from the layout and the fill of each."""
         axes = STRATEGIES[self.strategy].axes
         fast = {f"fast_{axis}": self.fills.fast[i][fill] for i, axis in enumerate(axes)}
-        return replace(self.layouts.take(layout), **fast, panels=self.fills.panels[fill])
+        plans = replace(self.layouts.take(layout), **fast, panels=self.fills.panels[fill])
+        return _overlapped(plans, self.batch)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +143,15 @@ class Shards:
         fill = table[row, placement]
         fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(_layer_axes(space.batch))}
         table[row, placement] = np.arange(len(row))
-        return cls(replace(space.layers.take(row), panels=fills.panels[fill], **fast), table)
+        plans = replace(space.layers.take(row), panels=fills.panels[fill], **fast)
+        return cls(_overlapped(plans, space.batch), table)
+
+
+def _overlapped(plans: Plans, batch: CandidateBatch) -> Plans:
+    """Overlap tensor-parallel communication of groups inside a fast domain, where the batch does."""
+    if not batch.overlaps_in_domain:
+        return plans
+    return replace(plans, tp_overlap=(plans.tp > 1) & (plans.fast_tp == plans.tp))
 
 
 @lru_cache(maxsize=16)
@@ -175,11 +184,10 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     degrees, job = degrees[searched], job[searched]
     plan, degree = _layouts(model, gbs, batch, degrees)
     counts, wide, places, placeable = _fill_options(model.hidden, domain, batch, degrees)
-    in_batch, placeable = _in_domain(batch, degrees, places, placeable)
     fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
     candidates = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
     # Not where the panels are locked to a number that a grid does not have.
-    valid = np.asarray(wide.any(axis=1) & in_batch)[degree]
+    valid: Bools = np.asarray(wide.any(axis=1))[degree]
     rejected: dict[str, Ints] = {}
 
     def reject(reason: str, holds: Bools) -> None:
@@ -245,27 +253,13 @@ def _fill_options(
             values, which = np.unique(column, return_inverse=True)
             placeable &= (values[:, None] % places[:, axis] == 0)[which]
     placeable = np.column_stack((placeable & ~inside[:, None], inside))
+    if batch.given.get("tp_overlap"):  # locked: overlap needs the group inside a fast domain
+        placeable[:, :-1] &= places[None, :, 0] == degrees[:, :1]
     if "panels" in STRATEGIES[batch.strategy].knobs:
         counts, wide = panels(hidden, degrees[:, 0], degrees[:, 1])
         return counts, wide & (counts == dict(batch.locks).get("panels", counts)), places, placeable
     no_panels = np.ones((len(degrees), 1), np.int64)
     return no_panels, no_panels > 0, places, placeable
-
-
-def _in_domain(batch: CandidateBatch, degrees: Ints, places: Ints, placeable: Bools) -> tuple[Bools, Bools]:
-    """Return which rows of degrees and which placements a batch has, by where tensor groups lie.
-
-    A row that cannot be placed at all belongs to the batch that does not ask for groups inside a domain,
-    which rejects it.
-    """
-    all_rows = np.ones(len(degrees), bool)
-    if batch.tp_in_domain is None:
-        return all_rows, placeable
-    tp = degrees[:, 0]
-    inside = np.column_stack((places[None, :, 0] == tp[:, None], all_rows)) & (tp > 1)[:, None]
-    in_batch = placeable & (inside == batch.tp_in_domain)
-    unplaceable = ~placeable.any(axis=1)
-    return np.asarray(in_batch.any(axis=1) | (unplaceable & (not batch.tp_in_domain))), in_batch
 
 
 def _fills(

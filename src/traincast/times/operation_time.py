@@ -125,7 +125,8 @@ class OperationTimer:
         ):  # a ring: each block is fetched while attention works on the previous one
             comm = exposed_time(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
         else:
-            comm = comm * (assumed.overlap.tp_overlapped if plan.tp_overlap else assumed.overlap.tp_exposed)
+            overlap = assumed.overlap
+            comm = comm * where(plan.tp_overlap, overlap.tp_overlapped, overlap.tp_exposed)
         exchange = total(self._collective(call) for call in work.collectives if call.over in EXPERT_AXES)
         exchange = (1 if plan.ep_overlap else assumed.overlap.ep_exposed) * exchange
         return PassSeconds(compute, memory, comm, exchange, self._dispatch(work))
