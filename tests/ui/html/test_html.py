@@ -167,7 +167,7 @@ def test_results_show_themselves_in_notebooks(results, found):
     for text, figure in shown.values():
         piece = Reader(text)
         assert piece.problems == []
-        assert any(figure in text for tag in ("td", "p", "li") for text in piece.said.get(tag, []))
+        assert any(figure in text for tag in ("td", "p", "li", "caption") for text in piece.said.get(tag, []))
         assert piece.of("div")[0] == {"class": "traincast"}
         assert all(line.startswith((".traincast", "}")) for line in piece.said["style"][0].splitlines())
         assert not re.search(r"https?:|<script", text)

@@ -120,9 +120,10 @@ def accuracy_figure(report: "Report") -> "Figure":
     return accuracy(measured, predicted, families, moe, causes, title)
 
 
-def calibration(result: "Calibration", output: Path) -> Parts:
+def calibration(result: "Calibration", output: Path | None = None) -> Parts:
     """Show constants before and after, errors, and what the data do not determine."""
-    yield title_line(f"{result.system}, calibrated to {result.measured.counts()}: {output}")
+    written = "" if output is None else f": {output}"
+    yield title_line(f"{result.system}, calibrated to {result.measured.counts()}{written}")
     any_determined = bool(result.determined)
     if any_determined:
         yield table(("constant", "before", "after", "90% interval"), constant_rows(result))

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 MIN_COLUMNS: Final = 80
+BOLD: Final = "bold"  # style of titles and headings
 Parts: TypeAlias = Iterator[RenderableType]  # what is printed, one below the other
 
 
@@ -30,7 +31,7 @@ def show(*parts: Iterable[RenderableType]) -> None:
 
 def title_line(text: str) -> Text:
     """Return a line in bold."""
-    return Text(text, style="bold")
+    return Text(text, style=BOLD)
 
 
 def heading(text: str) -> Text:
