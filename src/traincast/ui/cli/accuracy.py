@@ -8,6 +8,7 @@ from typing import Annotated
 
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.output_files import check_output
+from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 from traincast.ui.cli.output import check_html, file_name, print_files, print_json, progress, write_html
@@ -69,14 +70,9 @@ def measure(
     if measured is None:  # not the first rank, which alone reports
         return
     if json:
-        from traincast.ui.outputs.accuracy import MeasureOutput
-
-        print_json(MeasureOutput(None, measured, measured.file_names))
+        print_json(outputs.accuracy.MeasureOutput(None, measured, measured.file_names))
     else:
-        from traincast.ui.text.accuracy import measured_machine
-        from traincast.ui.text.tables import show
-
-        show(measured_machine(measured))
+        text.tables.show(text.accuracy.measured_machine(measured))
 
 
 def _measure_steps(
@@ -110,16 +106,11 @@ def _measure_steps(
     compare.partial_path(table).unlink(missing_ok=True)
     comparison = compare.compare_with_predictions(rows, file, calibrated)
     if json:
-        from traincast.ui.outputs.accuracy import MeasureOutput
-
         files = [str(path) for path in (table, calibrated) if path is not None]
-        print_json(MeasureOutput(comparison, None, files))
-        return
-    from traincast.ui.text.accuracy import training_steps
-    from traincast.ui.text.tables import show
-
-    show(training_steps(comparison))
-    print_files(table)
+        print_json(outputs.accuracy.MeasureOutput(comparison, None, files))
+    else:
+        text.tables.show(text.accuracy.training_steps(comparison))
+        print_files(table)
 
 
 def _machine_file(system: str | None) -> Path:
@@ -173,14 +164,9 @@ def calibrate(
     result = fitted_to(system, errors.require(measured))
     result.write(output, force)
     if json:
-        from traincast.ui.outputs.accuracy import CalibrateOutput
-
-        print_json(CalibrateOutput(result, str(output)))
+        print_json(outputs.accuracy.CalibrateOutput(result, str(output)))
     else:
-        from traincast.ui.text.accuracy import calibration
-        from traincast.ui.text.tables import show
-
-        show(calibration(result, output))
+        text.tables.show(text.accuracy.calibration(result, output))
 
 
 def _check_name_value_pairs(words: Sequence[str]) -> None:
@@ -224,20 +210,14 @@ def validate(
     report = validate(runs, assumptions, parts=output is not None or html is not None)
     if output is not None:
         from traincast.ui.figures import save
-        from traincast.ui.text.accuracy import accuracy_figure
 
-        save(accuracy_figure(report), output)
+        save(text.accuracy.accuracy_figure(report), output)
     if html is not None:
         from traincast.ui.html import accuracy_report
 
         write_html(accuracy_report.page(report, *([] if runs is None else [str(runs)])), html)
     if json:
-        from traincast.ui.outputs.accuracy import ValidateOutput
-
-        print_json(ValidateOutput(report, file_name(output), file_name(html)))
+        print_json(outputs.accuracy.ValidateOutput(report, file_name(output), file_name(html)))
     else:
-        from traincast.ui.text.accuracy import validation
-        from traincast.ui.text.tables import show
-
-        show(validation(report))
+        text.tables.show(text.accuracy.validation(report))
         print_files(output, html)

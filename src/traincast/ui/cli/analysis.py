@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
 from traincast.core.units import parse_count
+from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
 from traincast.ui.cli.options import (
@@ -51,15 +52,10 @@ def advise(
     est = question.estimate(model)
     advice = advise(est, step_seconds=step_seconds, network_share=network_share)
     if json:
-        from traincast.ui.outputs.analyses import AdviseOutput
-
-        print_json(AdviseOutput(est.job, est, advice))
+        print_json(outputs.analyses.AdviseOutput(est.job, est, advice))
     else:
-        from traincast.ui.text import analysis as text
-        from traincast.ui.text.plans import header
-        from traincast.ui.text.tables import show
-
-        show(header(est, question.run.leaves_batch(est.model)), text.advice(advice))
+        header = text.plans.header(est, question.run.leaves_batch(est.model))
+        text.tables.show(header, text.analysis.advice(advice))
     require_fit(est)
 
 
@@ -106,15 +102,11 @@ def trace(
 
         save(timeline(result), figure)
     if json:
-        from traincast.ui.outputs.analyses import TraceOutput
-
-        print_json(TraceOutput(est.job, est, result, file_name(output), file_name(figure)))
+        files = map(file_name, (output, figure))
+        print_json(outputs.analyses.TraceOutput(est.job, est, result, *files))
     else:
-        from traincast.ui.text import analysis as text
-        from traincast.ui.text.plans import header
-        from traincast.ui.text.tables import show
-
-        show(header(est, question.run.leaves_batch(est.model)), text.trace(result))
+        header = text.plans.header(est, question.run.leaves_batch(est.model))
+        text.tables.show(header, text.analysis.trace(result))
         print_files(output, figure)
     warn_of_misfit(est)
 
@@ -148,10 +140,8 @@ def flops(
     result = flops_by_part(model, seq)
     if json:
         print_json(result)
-        return
-    from traincast.ui.text.tables import show
-
-    show(_flops_text(result))
+    else:
+        text.tables.show(_flops_text(result))
 
 
 def _flops_text(result: "FlopsByPart") -> "Parts":
@@ -243,15 +233,10 @@ def limits(
         by_stem = {draw.__name__: draw(result) for draw in (utilisation_by_cluster, utilisation_by_compute)}
         drawn = _save_figures(by_stem.items(), figures)
     if json:
-        from traincast.ui.outputs.analyses import LimitsOutput
-
-        print_json(LimitsOutput(result, [str(path) for path in drawn]))
-        return
-    from traincast.ui.text import analysis as text
-    from traincast.ui.text.tables import show
-
-    show(text.limits(result))
-    print_files(*drawn)
+        print_json(outputs.analyses.LimitsOutput(result, [str(path) for path in drawn]))
+    else:
+        text.tables.show(text.analysis.limits(result))
+        print_files(*drawn)
 
 
 def _layer_widths(text: str) -> tuple[int, int]:
@@ -326,11 +311,8 @@ def scaling(
     )  # fmt: skip
     if json:
         print_json(request.record(stages))
-        return
-    from traincast.ui.text import analysis as text
-    from traincast.ui.text.tables import show
-
-    show(text.scaling(request, stages))
+    else:
+        text.tables.show(text.analysis.scaling(request, stages))
 
 
 def _whole_numbers(name: str, text: str) -> list[int]:
@@ -379,14 +361,9 @@ def reproduce(
         with progress("figures") as report_progress:
             drawn = _save_figures(paper_figures(), figures, lambda done: report_progress(done, 12))
     if json:
-        from traincast.ui.outputs.analyses import ReproduceOutput
-
-        print_json(ReproduceOutput(result, [str(path) for path in drawn]))
+        print_json(outputs.analyses.ReproduceOutput(result, [str(path) for path in drawn]))
     else:
-        from traincast.ui.text import analysis as text
-        from traincast.ui.text.tables import show
-
-        show(text.reproduction(result))
+        text.tables.show(text.analysis.reproduction(result))
         print_files(*drawn)
     if not result.agrees:
         fail("not every published figure is met", 1)

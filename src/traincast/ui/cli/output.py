@@ -12,6 +12,8 @@ from threading import Timer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from traincast.core.errors import InputError
+from traincast.core.output_files import check_output
+from traincast.ui import outputs
 
 if TYPE_CHECKING:
     from traincast.core.result import Result
@@ -78,7 +80,6 @@ def begin_reply(arguments: Sequence[str]) -> None:
 def check_html(html: Path | None, force: bool) -> None:
     """Refuse a report that cannot be written, before any work is done for it."""
     if html is not None:
-        from traincast.core.output_files import check_output
         from traincast.ui.html.write import require_libraries
 
         check_output(html, force, (".html",))
@@ -119,12 +120,14 @@ def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
 def print_failure(message: str, code: int, error: Exception | None = None) -> None:
     """Print an error without exiting."""
     if _Reply.wanted and not _Reply.printed:
-        from traincast.ui.outputs.reference import ErrorOutput, Failure
-
         subject, problems = None, [with_options(message)]
         if isinstance(error, InputError):
             subject, problems = error.subject, list(map(with_options, error.problems))
-        print_json(ErrorOutput(Failure(code, with_options(message), subject, problems)))
+        print_json(
+            outputs.reference.ErrorOutput(
+                outputs.reference.Failure(code, with_options(message), subject, problems)
+            )
+        )
     warn(message)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
+from traincast.ui import outputs, text
 from traincast.ui.cli.app import Json, app, command, option
 from traincast.ui.cli.completion import names_of_entries, names_of_outputs, with_names
 from traincast.ui.cli.output import outlive_closed_pipes, print_json
@@ -21,28 +22,29 @@ def catalog(
     from traincast.catalog.load import accelerator_names, figures, model_names, system_names
     from traincast.catalog.software_stacks import stack_names
     from traincast.core.units import quantity
-    from traincast.ui.outputs.reference import CatalogFigure, CatalogOutput
-    from traincast.ui.text.tables import heading, paragraphs, show, table, title_line
 
+    tables = text.tables
     if name is None:
         names: dict[str, Any] = {"models": model_names(), "systems": system_names()}
         names |= {"accelerators": accelerator_names(), "software_stacks": stack_names()}
         if json:
-            print_json(CatalogOutput(**names))
+            print_json(outputs.reference.CatalogOutput(**names))
             return
         for kind, known in names.items():
-            show((heading(kind.replace("_", " ").capitalize()),), paragraphs(", ".join(known)))
+            tables.show(
+                (tables.heading(kind.replace("_", " ").capitalize()),), tables.paragraphs(", ".join(known))
+            )
         return
     rows = [
-        CatalogFigure(figure.path, figure.value, figure.unit, figure.source, figure.basis)
+        outputs.reference.CatalogFigure(figure.path, figure.value, figure.unit, figure.source, figure.basis)
         for figure in figures(name)
     ]
     if json:
-        print_json(CatalogOutput(name=name, figures=rows))
+        print_json(outputs.reference.CatalogOutput(name=name, figures=rows))
         return
     cells = [(row.path, quantity(row.value, row.unit), f"{row.source} ({row.basis})") for row in rows]
-    columns = range(3)
-    show((title_line(name), table(("figure", "value", "source"), cells, left=(0, 2), wrap=columns)))
+    header = ("figure", "value", "source")
+    tables.show((tables.title_line(name), tables.table(header, cells, left=(0, 2), wrap=range(3))))
 
 
 @command("Reference", "json")
@@ -53,8 +55,6 @@ def schema(
 
     Example: traincast schema plan
     """
-    from traincast.ui import outputs
-
     if name is not None:
         print_json(outputs.schema(name))
     elif json:
@@ -81,9 +81,7 @@ def completion(
     if shell == "bash":  # complete file names where no name matches
         script = script.replace("\ncomplete -F ", "\ncomplete -o bashdefault -o default -F ")
     if json:
-        from traincast.ui.outputs.reference import CompletionOutput
-
-        print_json(CompletionOutput(shell, script))
+        print_json(outputs.reference.CompletionOutput(shell, script))
     else:
         print(script)
 
@@ -113,9 +111,7 @@ def serve(
 
         def announce() -> None:
             if json:
-                from traincast.ui.outputs.reference import ServeOutput
-
-                print_json(ServeOutput(url, address[0], address[1]))
+                print_json(outputs.reference.ServeOutput(url, address[0], address[1]))
             else:
                 print(f"traincast explorer: {url}   (Ctrl-C ends it)", flush=True)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_output
+from traincast.ui import outputs
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option
 from traincast.ui.cli.output import (
     check_html,
@@ -116,9 +117,9 @@ def _report_outcome(
 
         write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
     if as_json:
-        from traincast.ui.outputs.reference import StudyOutput
-
-        print_json(StudyOutput(study.name, str(output), rows, decided, elapsed, file_name(html)))
+        print_json(
+            outputs.reference.StudyOutput(study.name, str(output), rows, decided, elapsed, file_name(html))
+        )
     elif written:
         print(f"{study.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
         print_files(html)
@@ -164,8 +165,6 @@ def plot(
         figure = draw_study(file, kind, x, y, gpus, model=model, system=system, strategy=strategy, gbs=gbs)
     save(figure, output)
     if json:
-        from traincast.ui.outputs.reference import PlotOutput
-
-        print_json(PlotOutput(str(output), kind))
+        print_json(outputs.reference.PlotOutput(str(output), kind))
     else:
         print(output)

@@ -5,11 +5,18 @@ it prints against the schema.
 """
 
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import lazy_loader
 
 from traincast.core.errors import unknown_name_error
 from traincast.core.result import Result
 
+if TYPE_CHECKING:
+    from traincast.ui.outputs import accuracy, analyses, launches, plans, reference
+
+__all__ = ["plans", "analyses", "launches", "accuracy", "reference"]  # noqa: RUF022  in the order of `schema`
+__getattr__, _, _ = lazy_loader.attach(__name__, __all__)  # each is imported when it is first used
 SUFFIX: Final = "Output"  # of the name of a type, after the command that prints it
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -17,12 +24,10 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 @cache
 def output_types() -> dict[str, type[Result]]:
     """Return the type of what each command prints with `--json`, and of ``"error"``."""
-    from traincast.ui.outputs import accuracy, analyses, launches, plans, reference
-
     return {
         name.removesuffix(SUFFIX).lower(): kind
-        for module in (plans, analyses, launches, accuracy, reference)
-        for name, kind in vars(module).items()
+        for module in __all__
+        for name, kind in vars(__getattr__(module)).items()
         if name.endswith(SUFFIX)
     }
 

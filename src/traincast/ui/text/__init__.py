@@ -1,1 +1,11 @@
-"""Results as text for terminals."""
+"""Results as text for terminals; each module is imported when it is first used."""
+
+from typing import TYPE_CHECKING
+
+import lazy_loader
+
+if TYPE_CHECKING:
+    from traincast.ui.text import accuracy, analysis, launch, plans, tables
+
+__all__ = ["accuracy", "analysis", "launch", "plans", "tables"]
+__getattr__, _, _ = lazy_loader.attach(__name__, __all__)
