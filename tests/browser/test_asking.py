@@ -67,13 +67,13 @@ def test_a_slider_searches_again_while_the_old_drawing_stays(opened):
 
 def test_a_figure_can_be_typed_with_its_unit(opened):
     page = opened(SMALL)
-    figure = page.locator("[data-field='network.1.bandwidth'] .value")
+    figure = page.locator(".slider:has([id='figure-network.1.bandwidth']) .value")
     figure.fill("800 Gb/s")
     figure.press("Enter")
     settled(page)
     assert query(page)["network.1.bandwidth"] == "800 Gb/s"
     page.wait_for_function(
-        "() => document.querySelector(\"[data-field='network.1.bandwidth']\").classList.contains('changed')"
+        "() => document.getElementById('figure-network.1.bandwidth').parentElement.matches('.changed')"
     )
     assert not page.locator("#question .error").count()
 
@@ -157,7 +157,7 @@ def test_nothing_fits(opened):
 def test_problems_appear_next_to_their_fields(opened):
     page = opened(SMALL, refused=True)
     page.get_by_label("GPUs", exact=True).fill("0")
-    error = page.locator("[data-field=gpus] .error")
+    error = page.locator(".field:has(#gpus) .error")
     error.wait_for()
     field = page.get_by_label("GPUs", exact=True)
     assert field.get_attribute("aria-invalid") == "true"
@@ -170,7 +170,7 @@ def test_problems_appear_next_to_their_fields(opened):
 
 def test_a_wrong_address_is_reported(opened):
     page = opened("?model=llama-3-9b&system=dgx-h100&gpus=64", refused=True)
-    page.locator("[data-field=model] .error", has_text="llama-3-9b").wait_for()
+    page.locator(".field:has(#model) .error", has_text="llama-3-9b").wait_for()
     assert "last answer" not in page.locator("#trouble").inner_text()  # there is none
     page.get_by_label("Model", exact=True).select_option("llama-3-8b")
     page.locator(".step").wait_for()

@@ -27,7 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from traincast.core.errors import InputError, type_problems
 from traincast.ui.explorer.limits import REQUEST_BYTES
-from traincast.ui.explorer.question import canonical_text, normal_text, parse_json, read_address
+from traincast.ui.explorer.question import canonical_text, normal_text, parse_json, read_address, read_pins
 from traincast.ui.explorer.worker import failure, json_bytes
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
@@ -98,14 +98,14 @@ async def page(request: Request) -> Response:
 async def _first_content(request: Request) -> bytes:
     """Return what the page shows before its first request: choices, state of the address, and the answer."""
     pool: Pool = request.app.state.pool
-    content = dict.fromkeys(("catalog", "state", "model", "system", "answer", "error"), b"null")
+    query = request.query_params.multi_items()
+    state, problems = read_address(query)
+    content = dict.fromkeys(("model", "system", "answer", "error"), b"null")
     content["catalog"] = (await pool.answer("catalog", "{}"))[1]
-    try:
-        state = read_address(request.query_params.multi_items())
-    except InputError as error:
-        content["error"] = _error_of(failure(str(error), error.problems))
+    content |= {"state": json_bytes(state.to_dict()), "page": json_bytes(read_pins(query))}
+    if problems:
+        content["error"] = _error_of(failure(problems[0], problems))
     else:
-        content["state"] = json_bytes(state.to_dict())
         questions = {
             "answer": pool.answer("search", _text_of("search", state.to_dict())),
             "system": pool.answer("system", canonical_text({"system": state.system})),
@@ -152,7 +152,9 @@ async def file(request: Request) -> Response:
 
 async def table(request: Request) -> Response:
     """Return the best plans for the address's state as CSV."""
-    state = read_address(request.query_params.multi_items())
+    state, problems = read_address(request.query_params.multi_items())
+    if problems:
+        raise InputError("address", problems)
     status, body = await request.app.state.pool.answer("table", _text_of("table", state.to_dict()))
     if status != 200:
         return _response(status, body)

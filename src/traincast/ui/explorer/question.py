@@ -82,8 +82,8 @@ def _plain(value: Any) -> Any:
     return int(value) if is_whole_float else value
 
 
-def read_address(query: Iterable[tuple[str, str]]) -> State:
-    """Return a state from the query of an address: fields, locks and paths of figures by name."""
+def read_address(query: Iterable[tuple[str, str]]) -> tuple[State, list[str]]:
+    """Return a state from the query of an address (fields, locks and paths of figures), and what is wrong."""
     state_fields: dict[str, Any] = {}
     figures: dict[str, Any] = {}
     locks: dict[str, Any] = {}
@@ -97,10 +97,23 @@ def read_address(query: Iterable[tuple[str, str]]) -> State:
         elif key in ("figures", "locks") or (target is locks and key not in LOCKS):
             problems.append(f"{key}: no key of an address; {close_to(key, (*FIELDS, *LOCKS))}")
         else:
-            target[key] = _parsed_value(key, text)
-    if problems:
-        raise InputError("address", problems)
-    return read_state(state_fields | {"figures": figures, "locks": locks})
+            try:
+                target[key] = _parsed_value(key, text)
+            except InputError as error:
+                problems += error.problems
+    return read_state(state_fields | {"figures": figures, "locks": locks}), problems
+
+
+def read_pins(query: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return what only the page reads of an address: the pinned plans, and which plan it shows."""
+    page: dict[str, Any] = {"pins": [], "view": "best"}
+    for key, text in query:
+        if key == "view":
+            page["view"] = text
+        elif key == "pin":
+            parts = (part.partition("-") for part in text.split())
+            page["pins"].append({name: _parsed_value(name, value) for name, _, value in parts})
+    return page
 
 
 def _parsed_value(key: str, text: str) -> Any:

@@ -1,6 +1,6 @@
 // What every figure shares: a sentence, a drawing as wide as its place, a table of numbers, its SVG as a file.
 
-import { button, download, h, s, swap } from "./dom.js";
+import { button, byId, download, h, s, swap } from "./dom.js";
 
 const COPIED = [ // properties that a file takes from the style of the page
   ...["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity"],
@@ -14,13 +14,14 @@ const KEY_ROW = 18; // height of a row of the colour key in a file
 export class Figure {
   constructor(id, { draw, says, numbers }) {
     Object.assign(this, { id, draw, says, numbers, data: null, width: 0 });
-    this.root = document.getElementById(id);
-    this.plot = this.root.querySelector(".plot");
-    this.title = this.root.querySelector("h2").textContent;
-    const label = { class: "link save", "aria-label": `Download ${this.title} as SVG` };
-    this.root.querySelector("figcaption").append(button("SVG", () => this.save(), label));
+    this.root = byId(id);
+    const heading = this.root.querySelector("h2");
+    this.title = heading.textContent;
+    const label = { class: "link save", "aria-label": `SVG: download ${this.title}` };
+    const save = button("SVG", () => this.save(), label);
+    [this.plot, this.sentence] = [h("div.plot"), h("p.says")];
     this.details = h("details.numbers", { ontoggle: () => this.tabulate() }, h("summary", "As a table"));
-    this.root.append(this.details);
+    this.root.append(h("figcaption", heading, this.sentence, save), this.plot, this.details);
     new ResizeObserver(() => this.plot.clientWidth !== this.width && this.redraw()).observe(this.plot);
   }
 
@@ -41,7 +42,7 @@ export class Figure {
     this.width = this.plot.clientWidth;
     if (this.data === null || !this.width) return;
     const sentence = this.says(this.data);
-    this.root.querySelector(".says").textContent = sentence;
+    this.sentence.textContent = sentence;
     swap(this.plot, ...[this.draw(this.data, this.width)].flat());
     const drawing = this.plot.querySelector("svg");
     if (drawing && !drawing.hasAttribute("role")) drawing.setAttribute("role", "img");

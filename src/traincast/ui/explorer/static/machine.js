@@ -56,7 +56,7 @@ function slider(figure, set) {
   const reset = button("reset", () => set(figure, usual, true), { class: "undo", "aria-label": resetLabel });
   const name = MAIN[path] ?? meaning;
   const label = h("label", { for: id, title: figure.source ?? null }, name[0].toUpperCase() + name.slice(1));
-  const row = h("div.slider.field", { "data-field": path }, label, input, h("span.unit", unit), range, reset);
+  const row = h("div.slider.field", label, input, h("span.unit", unit), range, reset);
   row.show = (value) => {
     const isNumber = typeof value === "number";
     row.classList.toggle("changed", value !== usual);
@@ -75,7 +75,7 @@ function slider(figure, set) {
 /** Show the figures of a question. */
 export function render(state, system) {
   for (const { path, value } of system.figures)
-    document.querySelector(`[data-field="${path}"]`)?.show(state.figures[path] ?? value);
+    byId(`figure-${path}`)?.parentElement.show(state.figures[path] ?? value);
   // Disabled, not removed: a change of the layout would end a drag.
   byId("figures-reset").disabled = !Object.keys(state.figures).length;
 }

@@ -1,6 +1,6 @@
 // The explorer: a question in the form and in the address, its answer drawn. The latest answer wins.
 
-import { blank, question, read, samePlan, write } from "./address.js";
+import { blank, question, samePlan, write } from "./address.js";
 import { brief, certainty, headline, nearest, sentence } from "./answer.js";
 import * as memoryChart from "./charts/memory.js";
 import * as timeChart from "./charts/time.js";
@@ -23,7 +23,7 @@ const now = {
   catalog: first.catalog,
   model: first.model,
   system: first.system,
-  state: null,
+  state: blank({ ...first.state, ...first.page }),
   answer: null,
   pinned: [], // answers on the pinned plans
   turn: 0,
@@ -42,7 +42,7 @@ function change(patch, settled = true) {
   const before = address();
   now.state = blank({ ...now.state, ...(typeof patch === "function" ? patch(now.state) : patch) });
   now.changed = performance.now();
-  if (settled && address() !== location.search) history.pushState(null, "", address());
+  if (settled && address() !== location.search) history.pushState(now.state, "", address());
   if (address() !== before) renew();
 }
 
@@ -234,7 +234,7 @@ function togglePin(knobs) {
 function changeView(patch) {
   now.state = blank({ ...now.state, ...patch });
   if ("ab".indexOf(now.state.view) >= now.state.pins.length) now.state.view = "best";
-  history.pushState(null, "", address());
+  history.pushState(now.state, "", address());
   matchPins();
   drawPlan();
   drawRest();
@@ -312,14 +312,15 @@ function reset() {
   change({ ...empty, ...blank(now.catalog.default) });
 }
 
-window.addEventListener("popstate", () => {
-  now.state = read(location.search, now.catalog);
+window.addEventListener("popstate", ({ state }) => {
+  if (state === null) return history.replaceState(now.state, ""); // a jump within the page
+  now.state = state;
   matchPins();
-  renew();
+  return renew();
 });
 
 theme.prepare();
-now.state = read(location.search, now.catalog);
+history.replaceState(now.state, "");
 if (first.answer) draw(first.answer);
 await painted();
 performance.mark("painted");

@@ -1,8 +1,8 @@
 // Problems of a question, each at the field it is about; the rest above the answer.
 
-import { FIELDS } from "./address.js";
 import { button, byId, h } from "./dom.js";
 
+const WITHOUT_INPUT = ["tokens", "top", "price", "restart"]; // fields of the address alone
 const OTHER_WORDS = { gbs: "global_batch", "global batch": "global_batch" };
 
 /** Remove earlier problems. */
@@ -33,10 +33,9 @@ export function show({ problems, fields, status }, answered, again) {
 
 /** Show a line at its field; false if there is no such field. */
 function showAtField(name, line, i) {
-  const field = name && document.querySelector(`#question [data-field="${CSS.escape(name)}"]`);
-  if (!field) return false;
-  const input = field.querySelector("input, select");
-  const id = `error-${i}`;
+  const input = inputs().get(name);
+  if (!input) return false;
+  const [field, id] = [input.closest(".field"), `error-${i}`];
   field.append(h("p.error", { id }, line));
   input.setAttribute("aria-invalid", "true");
   input.setAttribute("aria-describedby", id);
@@ -44,11 +43,16 @@ function showAtField(name, line, i) {
   return true;
 }
 
+/** The inputs of the form by field: a field of the question, a figure's path, or a lock's name. */
+function inputs() {
+  const all = document.querySelectorAll("#question .field :is(input, select)[id]");
+  return new Map([...all].map((input) => [input.id.replace(/^(figure|lock)-/, ""), input]));
+}
+
 /** The field that a line is about, from its words. */
 function fieldOf(line) {
-  const names = [...document.querySelectorAll("#question [data-field]")].map((field) => field.dataset.field);
-  const all = new Set([...names, ...FIELDS, ...Object.keys(OTHER_WORDS)]);
-  const known = [...all].sort((a, b) => b.length - a.length); // the longest match counts
+  const all = [...inputs().keys(), ...WITHOUT_INPUT, ...Object.keys(OTHER_WORDS)];
+  const known = all.sort((a, b) => b.length - a.length); // the longest match counts
   const unknown = /^unknown (\w+)/.exec(line)?.[1];
   const name =
     known.find((word) => word === unknown) ??

@@ -65,7 +65,7 @@ function lockField(lock, set) {
   const id = `lock-${lock.name}`;
   const hint = h("span.hidden", `: ${lock.meaning}`);
   const label = h("label", { for: id, title: lock.meaning }, lock.name, hint);
-  return h("div.field", { "data-field": lock.name }, label, lockInput(lock, id, set));
+  return h("div.field", label, lockInput(lock, id, set));
 }
 
 /** A list of values; or an input, with suggestions where values may be joined. */
