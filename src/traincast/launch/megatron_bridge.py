@@ -11,7 +11,7 @@ from typing import Any, Final
 from traincast.launch import megatron
 from traincast.launch.layer_patterns import marked_layers
 from traincast.launch.read_bash import command_words
-from traincast.launch.settings import Settings
+from traincast.launch.settings import Settings, same_value
 from traincast.launch.table import Values
 from traincast.launch.unread_settings import UnreadRules
 
@@ -37,19 +37,28 @@ INVERTED: Final[Mapping[str, str]] = {
     "disable_bias_linear": "model.add_bias_linear",
     "untie_embeddings_and_output_weights": "model.share_embeddings_and_output_weights",
 }
-PRECISION: Final[Mapping[str, Values]] = {  # preset -> settings of Megatron-LM
-    "bf16_with_nvfp4_mixed": {"bf16": True, "fp4_format": "e2m1"},
-    "bf16_with_mxfp8_mixed": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
-    "bf16_with_fp8_subchannel_scaling_mixed": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "blockwise"},
-    "bf16_with_fp8_current_scaling_mixed": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
-    "bf16_with_fp8_delayed_scaling_mixed": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "delayed"},
-    "bf16_mixed": {"bf16": True},
-    "fp16_mixed": {"fp16": True},
-}
-PRECISION_SETTINGS: Final = {name for settings in PRECISION.values() for name in settings}
-ACTIVATIONS: Final[Mapping[str, Values]] = {
-    "swiglu": {"model.gated_linear_unit": True, "model.activation_func": "silu"},
-    "squared_relu": {"model.activation_func": "squared_relu"},
+COMBINED: Final[tuple[tuple[Values, Values], ...]] = (  # Megatron-LM's settings, overrides; the first counts
+    *(
+        ({"bf16": True, **settings}, {"mixed_precision": f"bf16_with_{preset}_mixed"})
+        for preset, settings in {
+            "nvfp4": {"fp4_format": "e2m1"},
+            "mxfp8": {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
+            "fp8_subchannel_scaling": {"fp8_format": "e4m3", "fp8_recipe": "blockwise"},
+            "fp8_current_scaling": {"fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
+            "fp8_delayed_scaling": {"fp8_format": "hybrid", "fp8_recipe": "delayed"},
+        }.items()
+    ),
+    ({"bf16": True}, {"mixed_precision": "bf16_mixed"}),
+    ({"fp16": True}, {"mixed_precision": "fp16_mixed"}),
+    ({"swiglu": True}, {"model.gated_linear_unit": True, "model.activation_func": "silu"}),
+    ({"swiglu": True}, {"model.gated_linear_unit": True, "model.activation_func": ""}),
+    ({"squared_relu": True}, {"model.activation_func": "squared_relu"}),
+    ({"grad_reduce_in_bf16": True}, {"ddp.grad_reduce_in_fp32": False}),
+)
+SPELLED: Final[Mapping[str, str]] = {
+    **NAMES,
+    **INVERTED,
+    **{name: [*others][-1] for parts, others in COMBINED for name in parts},
 }
 LAYER_PATTERNS: Final = ("moe_layer_freq", "window_attn_skip_freq")  # a list with a mark for each layer
 HARMLESS_SECTIONS: Final = (
@@ -75,29 +84,17 @@ def spelled(name: str) -> str:
     """Return Bridge's name of a Megatron-LM setting."""
     if "." in name or name == "recipe":
         return name
-    if name in PRECISION_SETTINGS:
-        return "mixed_precision"
-    if name in ACTIVATIONS:
-        return "model.activation_func"
-    if name == "grad_reduce_in_bf16":
-        return NAMES["accumulate_allreduce_grads_in_fp32"]
-    return INVERTED.get(name) or NAMES.get(name) or f"model.{name}"
+    return SPELLED.get(name) or f"model.{name}"
 
 
 def overrides(settings: Values) -> Values:
     """Return settings of Megatron-LM as overrides."""
     remaining = dict(settings)
     result: dict[str, Any] = {}
-    for preset, parts in PRECISION.items():
+    for parts, others in COMBINED:
         if parts.items() <= remaining.items():
-            result["mixed_precision"] = preset
+            result |= others
             remaining = {name: value for name, value in remaining.items() if name not in parts}
-            break
-    for name, activation in ACTIVATIONS.items():
-        if remaining.pop(name, False):
-            result |= activation
-    if remaining.pop("grad_reduce_in_bf16", False):
-        result["ddp.grad_reduce_in_fp32"] = False
     remaining.pop("group_query_attention", None)  # implied by the number of groups
     for name in LAYER_PATTERNS:
         if name in remaining:
@@ -123,25 +120,21 @@ def read(text: str) -> Settings:
 
 def _megatron_settings(values: dict[str, str]) -> Values:
     """Return overrides as settings of Megatron-LM."""
-    megatron_names = {name: plain for plain, name in NAMES.items()}
     settings: dict[str, Any] = {}
-    preset = values.pop("mixed_precision", "").replace("-", "_")
-    settings |= PRECISION.get(preset, {"mixed_precision": preset} if preset else {})
-    gated = values.pop("model.gated_linear_unit", "").lower() == "true"
-    activation = values.pop("model.activation_func", "")
-    if gated and activation in ("silu", ""):
-        settings["swiglu"] = True
-    elif activation == "squared_relu":
-        settings["squared_relu"] = True
-    reduce_flags = {"false": "grad_reduce_in_bf16", "true": "accumulate_allreduce_grads_in_fp32"}
-    if flag := reduce_flags.get(values.pop("ddp.grad_reduce_in_fp32", "").lower()):
-        settings[flag] = True
-    settings |= {
-        name: True for name, other in INVERTED.items() if values.pop(other, "true").lower() == "false"
-    }
-    values.pop("dataset.seq_length", None)
+    values["mixed_precision"] = values.get("mixed_precision", "").replace("-", "_")
+    inverted = (({name: True}, {other: False}) for name, other in INVERTED.items())
+    reduced = ({"accumulate_allreduce_grads_in_fp32": True}, {"ddp.grad_reduce_in_fp32": True})
+    read = {"dataset.seq_length", "mixed_precision"}
+    for parts, others in (*COMBINED, *inverted, reduced):
+        read |= others.keys()
+        if all(same_value(values.get(name, ""), value) for name, value in others.items()):
+            settings |= parts
+    if values["mixed_precision"] and not settings.keys() & {"bf16", "fp16"}:
+        settings["mixed_precision"] = values["mixed_precision"]
+    megatron_names = {name: plain for plain, name in NAMES.items()}
     for name, value in values.items():
-        settings[megatron_names.get(name) or name.removeprefix("model.")] = _parse_value(value)
+        if name not in read:
+            settings[megatron_names.get(name) or name.removeprefix("model.")] = _parse_value(value)
     for name in LAYER_PATTERNS:
         if isinstance(settings.get(name), tuple):
             settings[name] = f"[{','.join(settings[name])}]"
