@@ -26,9 +26,8 @@ class MovementDevice(Result):
     """An accelerator and its network as the model sees them; every figure may be a number or a column."""
 
     name: str
-    flops8: Annotated[
-        Column, Doc("dense peak on words of one byte", "FLOP byte/s")
-    ]  # halves with a doubled word
+    # Halves with a doubled word.
+    flops8: Annotated[Column, Doc("dense peak on words of one byte", "FLOP byte/s")]
     memory_bandwidth: Annotated[Column, Doc("peak memory bandwidth", "byte/s")]
     network_bandwidth: Annotated[Column, Doc("peak network bandwidth, both directions together", "byte/s")]
     sustained: Annotated[Column, Doc("share of the first two that is sustained")] = SUSTAINED

@@ -19,9 +19,8 @@ from traincast.step.placement import placements
 
 Facts: TypeAlias = dict[str, Any]
 
-MEANINGS: Final[
-    Mapping[str, str]
-] = {  # of facts that are not a knob or choice of a plan, nor a field of a model
+# Of facts that are not a knob or choice of a plan, nor a field of a model.
+MEANINGS: Final[Mapping[str, str]] = {
     "gpus": "accelerators of the job",
     "gbs": "global batch of one optimizer step [sequences]",
     "chunks": "layers of every model chunk, in order",
@@ -30,12 +29,8 @@ MEANINGS: Final[
     "local_layers": "layers with local attention, counted from 1",
 }
 MODEL_PARTS: Final[Mapping[str, type]] = {"latent": Latent, "local": Local, "experts": Experts}
-PATTERN_FIELDS: Final = (
-    "first_dense",
-    "every",
-    "global_every",
-    "layers",
-)  # of parts; given layer by layer instead
+# Of parts; given layer by layer instead.
+PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")
 OMITTED_MODEL_FIELDS: Final = (
     "name",
     "left_out",

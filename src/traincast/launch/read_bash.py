@@ -24,21 +24,18 @@ SUBSTITUTION: Final = re.compile(
     |\$(?P<plain>[A-Za-z_]\w*|\d)""",
     re.VERBOSE,
 )
-CASE_PATTERN: Final = re.compile(
-    r"^\(?[^\s()=]+\)\s+(?=[A-Za-z_]\w*\+?=|export )"
-)  # before a branch's commands
+# Before a branch's commands.
+CASE_PATTERN: Final = re.compile(r"^\(?[^\s()=]+\)\s+(?=[A-Za-z_]\w*\+?=|export )")
 BRANCHES: Final = {"if": 1, "case": 1, "fi": -1, "esac": -1}
 KEYWORDS: Final = re.compile(r"^(?:(?:then|else|do|\{|!|time|exec)\s+)+")  # a command may follow
 # A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
 VARIABLE: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"
-QUOTED: Final = (
-    r"""\\.|'[^']*'?|"(?:\\.|[^"\\])*"?"""  # or escaped; without its end, up to the end of the text
+# Or escaped; without its end, up to the end of the text.
+QUOTED: Final = r"""\\.|'[^']*'?|"(?:\\.|[^"\\])*"?"""
+COMMENT_PARTS: Final = re.compile(
+    rf"""\\\n|{QUOTED}|(?P<comment>(?<![^ \t\n;(])\#[^\n]*)|[^\\'"\#]+|.""", re.DOTALL
 )
-STATEMENT_PARTS: Final = re.compile(
-    rf"""\\\n|{QUOTED}|(?P<comment>(?<![^ \t\n;(])\#[^\n]*)|(?P<end>[\n;|&])|[()]|[^\\'"\#()\n;|&]+|.""",
-    re.DOTALL,
-)
-WORD_PARTS: Final = re.compile(rf"""{QUOTED}|[(){{}}]|\s+|[^\\'"(){{}}\s]+|.""", re.DOTALL)
+PARTS: Final = re.compile(rf"""{QUOTED}|[(){{}}\n;|&]|[^\S\n]+|[^\\'"(){{}};|&\s]+|.""", re.DOTALL)
 CONTINUED_LINE: Final = re.compile(r"(\\[^\n])|\\\n")
 QUOTED_PIECES: Final = re.compile(
     rf"'[^']*'|\"(?:{VARIABLE}|[^\"\\$]|\\.)*\"|(?:{VARIABLE}|[^'\"$])+|['\"]", re.DOTALL
@@ -67,9 +64,8 @@ class Script:
 
     values: dict[str, list[str]] = field(default_factory=dict)  # of variables and arrays
     commands: list[list[str]] = field(default_factory=list)  # words of every command
-    reassigned: set[str] = field(
-        default_factory=set
-    )  # variables set to different values, or under a condition
+    # Variables set to different values, or under a condition.
+    reassigned: set[str] = field(default_factory=set)
     depth: int = 0  # nesting depth of conditions at the statement
     first_only: str = ""  # a variable of which only the first, unconditional assignment counts
 
@@ -157,7 +153,7 @@ def read(text: str, first_only: str = "") -> Script:
     script = Script(first_only=first_only)
     for name, value in _directives(text).items():
         script.values |= {variable: [str(value)] for variable in SLURM_VARIABLES[name]}
-    for statement in _statements(text.replace("\r\n", "\n")):
+    for statement in _split(_without_comments(text.replace("\r\n", "\n")), "\n;|&".__contains__, "(", ")"):
         _read_statement(CASE_PATTERN.sub("", KEYWORDS.sub("", statement.strip())), script)
     return script
 
@@ -195,34 +191,33 @@ def _directives(text: str) -> Settings:
     return settings
 
 
-def _statements(text: str) -> Iterator[str]:
-    """Yield the statements of a script without comments; an array is one statement on any number of lines."""
-    statement, depth = "", 0
-    for part in STATEMENT_PARTS.finditer(text):
-        if part["comment"]:
-            continue
-        if part["end"] and not depth:
-            yield statement
-            statement = ""
-            continue
-        depth = max(depth + (part[0] == "(") - (part[0] == ")"), 0)
-        is_literal = part[0].startswith("'")
-        statement += part[0] if is_literal else CONTINUED_LINE.sub(lambda match: match[1] or " ", part[0])
-    yield statement
+def _without_comments(text: str) -> str:
+    """Return a script without comments and continued lines."""
+
+    def kept(part: re.Match[str]) -> str:
+        if part["comment"] or part[0][0] == "'":
+            return "" if part["comment"] else part[0]
+        return CONTINUED_LINE.sub(lambda match: match[1] or " ", part[0])
+
+    return COMMENT_PARTS.sub(kept, text)
+
+
+def _split(text: str, is_end: Callable[[str], bool], opening: str, closing: str) -> Iterator[str]:
+    """Yield what stands between ends; quotes and brackets keep it together."""
+    piece, depth = "", 0
+    for part in PARTS.findall(text):
+        if not depth and is_end(part):
+            yield piece
+            piece = ""
+        else:
+            depth = max(depth + (part in opening) - (part in closing), 0)
+            piece += part
+    yield piece
 
 
 def _words(statement: str) -> Iterator[str]:
     """Yield the words of a statement with their quotes; quotes, braces and brackets keep blanks together."""
-    word, depth = "", 0
-    for part in WORD_PARTS.findall(statement):
-        if not part.isspace() or depth:
-            depth = max(depth + (part in "({") - (part in ")}"), 0)
-            word += part
-        elif word:
-            yield word
-            word = ""
-    if word:
-        yield word
+    return filter(None, _split(statement, str.isspace, "({", ")}"))
 
 
 def expand_word(word: str, script: Script, split: bool = True) -> list[str]:

@@ -19,11 +19,8 @@ SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "CompileConfig": "compile",
 }
 CLASSES: Final = {section: title for title, section in SECTIONS.items()}
-RECOMPUTATION_CLASSES: Final = {
-    "full": "FullAC",
-    "selective": "SelectiveAC",
-    "none": "None",
-}  # by mode until 2026
+# By mode until 2026.
+RECOMPUTATION_CLASSES: Final = {"full": "FullAC", "selective": "SelectiveAC", "none": "None"}
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
 MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
 

@@ -1,7 +1,7 @@
 """Settings of a launch that no row of its table reads: which of them matter for time or memory."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -64,9 +64,8 @@ class UnreadRules:
     matter: tuple[UnreadEffect, ...] = ()  # effects that are not predicted: their settings are refused
     small: tuple[str, ...] = ()  # of small effect: reported
     harmless: tuple[str, ...] = ()  # change neither time nor memory of a step, or the prediction assumes them
-    suspect: tuple[
-        str, ...
-    ] = ()  # taken to matter where unlisted, as are names with a word of `SUSPECT_WORDS`
+    # Taken to matter where unlisted, as are names with a word of `SUSPECT_WORDS`.
+    suspect: tuple[str, ...] = ()
 
     def renamed(self, names_of: Callable[[str], tuple[str, ...]]) -> "UnreadRules":
         """Return these rules with other names of settings, by which a format spells them."""
@@ -86,38 +85,32 @@ class UnreadRules:
         """Sort the settings of a file by their effect; `known` ones are listed only where they matter."""
         result = UnreadSettings()
         for name, value in settings.items():
-            reason = self._reason(name, value, settings, name in known)
-            if reason:
-                result.matter[name] = reason
+            listed = name in self.small or name in self.harmless
+            named = [effect for effect in self.matter if name in effect.settings]
+            effects = named if named or listed or name in known else self._matching(name)
+            why = next((effect.why for effect in effects if effect.applies(value, settings)), "")
+            if why:
+                result.matter[name] = why
             elif name in known:
                 continue
-            elif any(self._effects(name)):  # at a value for which the prediction holds
+            elif effects:  # at a value for which the prediction holds
                 result.harmless.append(name)
             elif _listed(name, self.small):
                 result.small.append(name)
             elif _listed(name, self.harmless):
                 result.harmless.append(name)
+            elif self._is_suspect(name) and not is_off(value):
+                result.matter[name] = "not understood, may matter"
             else:
                 result.unknown.append(name)
         return result
 
-    def _reason(self, name: str, value: Any, settings: Settings, known: bool) -> str:
-        """Return why a setting matters; empty where it does not, or is not known to."""
-        effects = [effect for effect in self._effects(name) if not known or name in effect.settings]
-        if effects or known:
-            return next((effect.why for effect in effects if effect.applies(value, settings)), "")
-        if _listed(name, (*self.small, *self.harmless)) or is_off(value):
-            return ""
-        words = {word.lower() for word in WORD_SEPARATOR.split(name)}
-        return "not understood, may matter" if words & SUSPECT_WORDS or _listed(name, self.suspect) else ""
+    def _matching(self, name: str) -> list[UnreadEffect]:
+        return [effect for effect in self.matter if _listed(name, effect.settings)]
 
-    def _effects(self, name: str) -> Iterator[UnreadEffect]:
-        """Yield the effects of a setting: those that name it, else, if no list does, those that match it."""
-        named = [effect for effect in self.matter if name in effect.settings]
-        if named or name in (*self.small, *self.harmless):
-            yield from named
-            return
-        yield from (effect for effect in self.matter if _listed(name, effect.settings))
+    def _is_suspect(self, name: str) -> bool:
+        words = {word.lower() for word in WORD_SEPARATOR.split(name)}
+        return bool(words & SUSPECT_WORDS) or _listed(name, self.suspect)
 
 
 def unread_rules(document: Mapping[str, Any]) -> UnreadRules:

@@ -5,8 +5,7 @@ program has, since it may share many with a supported format.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -20,57 +19,9 @@ KEY: Final = re.compile(
 COMMENT: Final = re.compile(r"(?m)(?:^|\s)(?:#(?!SBATCH)|//).*$")
 
 
-@dataclass(frozen=True)
-class UnsupportedProgram:
-    """Program whose files are not supported: `least` of the `keys` that only its files have identify it."""
-
-    title: str
-    keys: tuple[str, ...]
-    least: int = 2
-
-    def fits(self, keys: Iterable[str]) -> bool:
-        """Return whether a file's keys are those of this program."""
-        names = set(keys)
-        return sum(any(fnmatchcase(name, key) for name in names) for key in self.keys) >= self.least
-
-
-@dataclass(frozen=True)
-class UnsupportedTraining:
-    """Training other than pre-training of decoder-only models."""
-
-    title: str  # in messages
-    settings: tuple[str, ...]  # names that only it has; * stands for anything
-    programs: str  # pattern of the programs that do it
-    values: Mapping[str, str] = field(default_factory=dict)  # patterns of values that only it has, by setting
-
-    def signs(
-        self, words: Iterable[str], settings: Mapping[str, Any], spelled: Callable[[str], str]
-    ) -> Iterator[str]:
-        """Yield the programs, settings and values that identify it."""
-        for word in words:
-            if match := re.search(self.programs, word):
-                yield match[0]
-        for name, value in settings.items():
-            if not is_off(value) and any(fnmatchcase(name, pattern) for pattern in self.settings):
-                yield spelled(name)
-            if name in self.values and re.search(self.values[name], _text(value), re.IGNORECASE):
-                yield f"{spelled(name)} {_text(value)[:60]}"
-
-
-_DOCUMENT: Final = load_document("unsupported")
-UNAMBIGUOUS_SETTINGS: Final = tuple(_DOCUMENT["unambiguous"].split())
-UNSUPPORTED_PROGRAMS: Final = tuple(
-    UnsupportedProgram(title, tuple(spec.split()))
-    if isinstance(spec, str)
-    else UnsupportedProgram(title, tuple(spec["keys"].split()), spec["least"])
-    for title, spec in _DOCUMENT["programs"].items()
-)
-UNSUPPORTED_TRAININGS: Final = tuple(
-    UnsupportedTraining(
-        title, tuple(spec["settings"].split()), "|".join(spec["programs"]), spec.get("values", {})
-    )
-    for title, spec in _DOCUMENT["trainings"].items()
-)
+TABLE: Final = load_document("unsupported")
+UNAMBIGUOUS_SETTINGS: Final = tuple(TABLE["unambiguous"].split())
+LEAST_KEYS: Final = 2  # that identify a program
 
 
 def keys_of(text: str) -> set[str]:
@@ -86,23 +37,34 @@ def keys_of(text: str) -> set[str]:
 
 def check_program(text: str, path: str) -> None:
     """Raise an `InputError` if a file is of an unsupported program."""
-    keys = keys_of(text)
-    for program in UNSUPPORTED_PROGRAMS:
-        if program.fits(keys):
-            raise InputError(path, [f"is a launch of {program.title}, which is not supported yet"])
+    names = keys_of(text)
+    for title, spec in TABLE["programs"].items():
+        keys, least = (spec, LEAST_KEYS) if isinstance(spec, str) else (spec["keys"], spec["least"])
+        if sum(any(fnmatchcase(name, key) for name in names) for key in keys.split()) >= least:
+            raise InputError(path, [f"is a launch of {title}, which is not supported yet"])
 
 
 def check_training_kind(
     words: Sequence[str], settings: Mapping[str, Any], path: str, spelled: Callable[[str], str] = str
 ) -> None:
     """Raise an `InputError` with its signs if a training is not pre-training of a decoder-only model."""
-    for kind in UNSUPPORTED_TRAININGS:
-        signs = list(dict.fromkeys(kind.signs(words, settings, spelled)))
-        if signs:
-            problem = f"is a launch of {kind.title}, which is not supported: {', '.join(signs[:3])}"
+    for title, kind in TABLE["trainings"].items():
+        if signs := list(dict.fromkeys(_signs(kind, words, settings, spelled))):
+            problem = f"is a launch of {title}, which is not supported: {', '.join(signs[:3])}"
             raise InputError(path, [problem])
 
 
-def _text(value: Any) -> str:
-    """Return a value as text."""
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+def _signs(
+    kind: Mapping[str, Any], words: Sequence[str], settings: Mapping[str, Any], spelled: Callable[[str], str]
+) -> Iterator[str]:
+    """Yield the programs, settings and values that identify a kind of training."""
+    programs, patterns, values = "|".join(kind["programs"]), kind["settings"].split(), kind.get("values", {})
+    for word in words:
+        if match := re.search(programs, word):
+            yield match[0]
+    for name, value in settings.items():
+        text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        if not is_off(value) and any(fnmatchcase(name, pattern) for pattern in patterns):
+            yield spelled(name)
+        if name in values and re.search(values[name], text, re.IGNORECASE):
+            yield f"{spelled(name)} {text[:60]}"

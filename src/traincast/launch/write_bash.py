@@ -73,10 +73,8 @@ def _megatron_script(template: str, writing: Writing) -> str:
     """Write a script with an array of arguments for each section of the settings."""
     zero, overlapped = writing.facts.get("zero", 0), writing.facts.get("dp_overlap", False)
     experts = EXPERT_FLAGS if "experts.experts" in writing.facts else {}
-    software = {
-        **({"overlap_param_gather": True} if zero == 1 and overlapped else {}),
-        **experts,
-    }  # no facts: the prediction assumes them
+    # No facts: the prediction assumes them.
+    software = {**({"overlap_param_gather": True} if zero == 1 and overlapped else {}), **experts}
     sections = {**writing.sections, "software": software, "data and schedule": RUN_SETTINGS}
     lines = ["MEGATRON=${MEGATRON:-.}  # a checkout of Megatron-LM"]
     lines += ["export CUDA_DEVICE_MAX_CONNECTIONS=1"] if zero <= 1 else []
