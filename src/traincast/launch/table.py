@@ -7,7 +7,8 @@ A table is a TOML file in `tables` (the standard library reads them in milliseco
 - `rows`: by section and fact (or facts, separated by blanks). The value of `setting` is the fact, or one of
   `words` for it; `write` has the settings of each value of the fact, and `read` further combinations; `by`
   names the functions of the framework's module that compute a row (`read_NAME`, and `write_NAME` where the
-  fact is not the value of the first setting). `always` holds facts that no setting changes.
+  row has no `write` and the fact is not the value of the first setting). `always` holds facts that no
+  setting changes.
 - `why`: facts that cannot always be expressed, and why.
 - `fixed`: further settings that are written because the program requires them.
 - `unread`: settings that no row reads, by their effect.
@@ -158,30 +159,42 @@ def _row(fact: str, spec: Mapping[str, Any], by: str | None, conversions: Module
     """Return a row of its specification, `by` functions with this name where it is computed."""
     if fact == "always":
         return ComputedRow(facts=tuple(spec), settings=(), read=lambda _: dict(spec), note="always")
-    facts, further = tuple(fact.split()), {key: spec[key] for key in ("needs", "source") if key in spec}
-    if spec.keys() & {"words", "write", "read"}:
-        words = {value: {spec["setting"]: word} for value, word in spec.get("words", {}).items()}
-        pairs = words or spec.get("write", {})
-        pairs = pairs.items() if isinstance(pairs, Mapping) else pairs
-        written = tuple((_fact_value(value), dotted(values)) for value, values in pairs)
-        read = [*spec.get("read", ()), *([(spec["default"], {})] if "default" in spec else ())]
-        understood = tuple((value, dotted(values)) for value, values in read)
-        names = dict.fromkeys(name for _, values in (*written, *understood) for name in values)
-        others = tuple(spec.get("others", "").split()) or (() if spec.get("strict") else None)
-        choices: dict[str, Any] = {"written": written, "understood": understood, "others": others}
-        return ChoiceRow(facts=facts, settings=tuple(names), **choices, **further)
-    if "settings" not in spec:
-        settings: tuple[str, ...] = (spec["setting"], *spec.get("older", "").split())
-        values = {key: spec[key] for key in ("default", "always", "least") if key in spec}
-        return ValueRow(facts=facts, settings=settings, **values, **further)
-    settings = tuple(spec["settings"].split())
-    found = {verb: getattr(conversions, f"{verb}_{by}", None) for verb in ("write", "read")}
-    functions = {verb: function for verb, function in found.items() if function is not None}
+    facts, names = tuple(fact.split()), tuple(spec.get("settings", "").split())
+    further = {key: spec[key] for key in ("needs", "source") if key in spec}
+    functions = {
+        verb: getattr(conversions, f"{verb}_{by}")
+        for verb in ("write", "read")
+        if hasattr(conversions, f"{verb}_{by}")
+    }
     if by and not functions:
         raise AttributeError(f"{conversions.__name__} has no read_{by} or write_{by}")
+    if spec.keys() & {"words", "write", "read"}:
+        choice = _choice_row(facts, spec, further)
+        if not by:
+            return choice
+        functions["write"] = choice.write
+    elif not names:
+        names = (spec["setting"], *spec.get("older", "").split())
+        values = {key: spec[key] for key in ("default", "always", "least") if key in spec}
+        return ValueRow(facts=facts, settings=names, **values, **further)
     if by and "write" not in functions:
-        functions["write"] = lambda known: {settings[0]: known[facts[0]]} if facts[0] in known else {}
-    return ComputedRow(facts=facts, settings=settings, note=spec.get("note", ""), **functions, **further)
+        functions["write"] = lambda known: {names[0]: known[facts[0]]} if facts[0] in known else {}
+    return ComputedRow(facts=facts, settings=names, note=spec.get("note", ""), **functions, **further)
+
+
+def _choice_row(facts: tuple[str, ...], spec: Mapping[str, Any], further: Mapping[str, str]) -> ChoiceRow:
+    """Return a row of a fact with a few values."""
+    words = {value: {spec["setting"]: word} for value, word in spec.get("words", {}).items()}
+    pairs = words or spec.get("write", {})
+    pairs = pairs.items() if isinstance(pairs, Mapping) else pairs
+    written = tuple((_fact_value(value), dotted(values)) for value, values in pairs)
+    read = [*spec.get("read", ()), *([(spec["default"], {})] if "default" in spec else ())]
+    understood = tuple((value, dotted(values)) for value, values in read)
+    settings = tuple(dict.fromkeys(name for _, values in (*written, *understood) for name in values))
+    others = tuple(spec.get("others", "").split()) or (() if spec.get("strict") else None)
+    return ChoiceRow(
+        facts=facts, settings=settings, written=written, understood=understood, others=others, **further
+    )
 
 
 def _fact_value(text: str) -> Any:

@@ -39,7 +39,6 @@ SCHEDULE_NAMES: Final[Mapping[str, ScheduleName]] = {  # of torchtitan -> schedu
     INTERLEAVED: "1f1b",
 }
 RESHARD_POLICIES: Final = {2: "never", 3: "always"}  # by ZeRO stage
-FLOAT8_RECIPES: Final = {"fp8-current": "tensorwise", "fp8-rowwise": "rowwise"}
 PARALLELISM: Final = "parallelism."
 REPLICATE, SHARD = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("replicate", "shard"))
 PP, CP = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("pp", "cp"))
@@ -206,25 +205,6 @@ def _listed_chunk_layers(modules: Any) -> tuple[int, ...]:
     return tuple(sum(str(name).startswith("layers.") for name in names) for names in modules)
 
 
-def write_precision(facts: Facts) -> Values:
-    """Write the precision as model converters."""
-    if recipe := FLOAT8_RECIPES.get(facts["precision"]):
-        converter, options = "quantize.linear.float8", {"recipe_name": recipe}
-    elif facts["precision"] == "mxfp8":
-        converter, options = "quantize.linear.mx", {"recipe_name": "mxfp8_cublas"}
-    else:
-        dtypes: dict[str, Values] = {
-            "bf16-pure": {"training.dtype": "bfloat16"},
-            "fp32": {"training.mixed_precision_param": "float32"},
-            "bf16": {"training.mixed_precision_param": "bfloat16"},
-        }
-        return dtypes.get(facts["precision"], {})
-    return {
-        "model.converters": [converter],
-        **{f"{converter}.{name}": value for name, value in options.items()},
-    }
-
-
 def read_precision(settings: Settings) -> Facts:
     """Read the precision from the model converters."""
     value = settings.get("model.converters", "")
@@ -264,11 +244,6 @@ def read_recompute(settings: Settings) -> Facts:
 def write_graphs(facts: Facts) -> Values:
     """Disable CUDA graphs where torchtitan has none: with a pipeline or expert parallelism."""
     return {"training.disable_cuda_graphs": True} if facts["pp"] > 1 or facts.get("ep", 1) > 1 else {}
-
-
-def write_sequence_parallel(facts: Facts) -> Values:
-    """Write that there is no sequence parallelism; by default there is."""
-    return {} if facts.get("sp", True) else {SEQUENCE_PARALLEL: False}
 
 
 def read_sequence_parallel(settings: Settings) -> Facts:
