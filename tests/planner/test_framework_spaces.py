@@ -12,6 +12,7 @@ import traincast as tc
 from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts
+from traincast.core.precision import ACCURACY, OPTIMIZERS, PRECISIONS
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
 from traincast.step.estimate import usual_assumptions
 
@@ -487,3 +488,43 @@ def test_overlap_that_a_framework_has_no_setting_for_is_refused(name, knob):
         tc.InputError, match=f"{knob} = True: .*has no setting that overlaps .*; framework any has it"
     ):
         tc.search(MOE, H100, gpus=16, gbs=64, framework=name, locks={knob: True})
+
+
+def test_recipes_are_searched_on_request_and_what_accuracy_they_may_cost_is_said():
+    asked = {"precision": ["bf16", "fp8-current"], "optimizer_kind": ("adam", "adam-8bit")}
+    found = tc.search(DENSE, H100, gpus=8, gbs=16, framework="megatron", locks=asked)
+    searched = {
+        (outcome.space.batch.given["precision"], outcome.space.batch.given["optimizer_kind"])
+        for outcome in found.outcomes
+    }
+    assert searched == set(product(*asked.values()))
+    alone = [
+        tc.search(
+            DENSE, H100, gpus=8, gbs=16, framework="megatron",
+            locks={"precision": precision, "optimizer_kind": optimizer},
+        ).least_seconds
+        for precision, optimizer in product(*asked.values())
+    ]  # fmt: skip
+    assert found.least_seconds == min(alone)
+    explanation = found.explain()
+    assert set(explanation.accuracy) == {"precision=fp8-current", "optimizer_kind=adam-8bit"}
+    assert all(
+        any(line.startswith(f"Accuracy with {recipe}: ") and "arXiv" in line for line in explanation.lines())
+        for recipe in explanation.accuracy
+    )
+    assert not {"precision", "optimizer_kind"} & {knob.knob for knob in explanation.held}
+
+
+def test_every_recipe_that_can_be_asked_for_says_what_accuracy_it_may_cost():
+    assert set(PRECISIONS) - set(ACCURACY["precision"]) == {"bf16", "fp32"}
+    assert set(OPTIMIZERS) - set(ACCURACY["optimizer_kind"]) == {"adam"}
+    assert all("(" in cost for costs in ACCURACY.values() for cost in costs.values())  # the source
+
+
+@pytest.mark.parametrize(
+    ("lock", "problem"),
+    [((), "precision: give at least one value"), (("bf16", "fp7"), "precision = 'fp7'")],
+)
+def test_a_list_of_recipes_is_checked(lock, problem):
+    with pytest.raises(tc.InputError, match=problem):
+        tc.search(DENSE, H100, gpus=8, gbs=16, locks={"precision": lock})

@@ -21,7 +21,7 @@ from traincast.planner.evaluation import (
     rejections,
 )
 from traincast.planner.framework_spaces import Framework
-from traincast.planner.plan_changes import HeldKnob, held_knobs
+from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
 from traincast.planner.search_space import Space, enumerate_space
 from traincast.step.estimate import Answer, Estimate, estimate
@@ -101,6 +101,11 @@ class Explanation(Result):
         ),
     ]
 
+    accuracy: Annotated[
+        dict[str, str],
+        Doc("what each recipe asked for may cost in accuracy, with the source, by choice and value", place=1),
+    ]
+
     @property
     def nearest_miss(self) -> Annotated[Estimate | None, KEY]:
         """The plan nearest to fitting that does not fit."""
@@ -141,8 +146,9 @@ class Explanation(Result):
         ]
 
     def held_constant(self) -> list[str]:
-        """A line on the knobs that were not searched; none where all were."""
-        return [f"Held constant, not searched: {', '.join(map(str, self.held))}."] if self.held else []
+        """Lines on the knobs that were not searched, if any, and on the accuracy of recipes asked for."""
+        held = [f"Held constant, not searched: {', '.join(map(str, self.held))}."] if self.held else []
+        return [*held, *(f"Accuracy with {recipe}: {cost}." for recipe, cost in self.accuracy.items())]
 
     @property
     def runner_up(self) -> Answer | None:
@@ -293,6 +299,7 @@ def explain(
         fits_from=_fits_from(outcomes) if misses["miss"] is not None and not plans else None,
         possible=[] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes),
         held=[] if answer is None else held_knobs(framework, locks, answer),
+        accuracy=accuracy_costs(locks),
         **misses,
     )
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
-from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES, choice_problems
+from traincast.core.knobs import ALLOWED, CHOICES, KNOBS, STRATEGIES, choice_problems
 from traincast.core.model import Model
 from traincast.core.plan import AXES, Plans
 from traincast.planner.framework_refusals import refused
@@ -59,6 +59,8 @@ class Framework:
 
     name: str
     about: str
+    version: str  # of the software whose capabilities these are
+    source: str  # where they are documented
     strategies: tuple[str, ...]  # of several, those with a second axis leave out degree 1 of it: it is 1-D
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)  # values searched
     experts: bool = True  # whether expert parallelism is searched
@@ -72,8 +74,8 @@ class Framework:
     pipeline_zero: int = 3  # highest stage of ZeRO it runs together with a pipeline
     assumptions: str = "calibrated"  # preset or software stack that suits it
     on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
-    # Values of choices (and of replicas) that it runs but that are not searched: reported as held constant.
-    unsearched: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
+    # Further values of choices that it runs, searched only on request: reported as held constant.
+    held: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
 
     @property
@@ -105,7 +107,7 @@ class Framework:
             searched.pop("ep_overlap", None)
         if assumptions.overlap.tp_overlapped >= assumptions.overlap.tp_exposed:
             searched.pop("tp_overlap", None)
-        searched |= {name: (value,) for name, value in fixed.items()}
+        searched |= {name: lock_values(name, value) for name, value in fixed.items()}
         overlapping = len(searched.get("tp_overlap", ())) > 1
         if overlapping:  # of both halves one batch, which overlaps what it can
             searched["tp_overlap"] = (False,)
@@ -122,9 +124,11 @@ class Framework:
                 overlaps = overlapping and not refused(self.name, chosen | stack | {"tp_overlap": True})
                 batches.append(replace(batch, overlaps_in_domain=overlaps))
         if not batches:
+            requested = product(*(lock_values(name, value) for name, value in fixed.items()))
             problems = [
-                f"{refusal.choice} = {locks[refusal.choice]}: {refusal.why}; framework any has it"
-                for refusal in refused(self.name, {**locks, **stack})
+                f"{refusal.choice} = {choices[refusal.choice]}: {refusal.why}; framework any has it"
+                for choices in (dict(zip(fixed, values, strict=True)) for values in requested)
+                for refusal in refused(self.name, choices | stack)
             ]
             nothing = f"the locks leave nothing of what {self.name} can run; framework any has more"
             raise InputError("search", problems or [nothing])
@@ -172,7 +176,7 @@ class Framework:
 
         def agrees(name: str) -> bool:
             choices = STRATEGIES[name].choices.items()
-            return all(fixed.get(choice, value) == value for choice, value in choices)
+            return all(value in lock_values(choice, fixed.get(choice, value)) for choice, value in choices)
 
         return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
 
@@ -184,12 +188,19 @@ def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
     return knobs | ({"replicas"} if hybrid else set())
 
 
+def lock_values(choice: str, lock: Any) -> tuple[Any, ...]:
+    """Return the values that a lock leaves of a choice: several where a sequence of them is given."""
+    return tuple(lock) if choice in ALLOWED and isinstance(lock, list | tuple) else (lock,)
+
+
 def check_locked_values(locks: Mapping[str, Any]) -> None:
     """Refuse locks of unknown knobs and of values that are not allowed."""
     problems = []
     for name, value in locks.items():
         if name in CHOICES:
-            problems += choice_problems(name, value)
+            values = lock_values(name, value)
+            problems += [] if values else [f"{name}: give at least one value"]
+            problems += [wrong for one in values for wrong in choice_problems(name, one)]
         elif name in LOCKABLE:
             problems += whole_number_problems(name, value)
         else:
@@ -234,6 +245,8 @@ FRAMEWORKS: Final = {
         Framework(
             "paper",
             "the search space of arXiv 2410.00273: no interleaving, no recomputation, every placement",
+            "arXiv 2410.00273",
+            "section 3, search space",
             ("1d", "summa", "context"),
             experts=False,
             uneven=False,
@@ -247,6 +260,8 @@ FRAMEWORKS: Final = {
             "megatron",
             "Megatron-Core: ring and Ulysses context parallelism, distributed optimizer, interleaved 1F1B,"
             " experts",
+            "Megatron-Core 0.16.1",
+            "megatron/training/arguments.py, megatron/core/transformer/transformer_config.py",
             ("1d", "ring", "ulysses"),
             {
                 "recompute": RECOMPUTE,
@@ -257,7 +272,7 @@ FRAMEWORKS: Final = {
             },
             assumptions="megatron-core-2025",
             on_request=("context", "hybrid"),
-            unsearched={
+            held={
                 "precision": FP8_RECIPES,
                 "offload": ("optimizer",),
                 "optimizer_kind": ("adam-bf16", "adam-8bit"),
@@ -273,6 +288,8 @@ FRAMEWORKS: Final = {
             "torchtitan",
             "torchtitan: FSDP2 and HSDP, asynchronous tensor parallelism, zero-bubble and interleaved"
             " pipelines",
+            "torchtitan 0.3.0",
+            "torchtitan/config/configs.py, torchtitan/distributed/activation_checkpoint.py",
             ("1d", "ring"),
             {
                 "recompute": ("none", "per-op", "full"),
@@ -284,7 +301,7 @@ FRAMEWORKS: Final = {
             pipeline_zero=2,
             assumptions="torchtitan-2025",
             on_request=("context",),
-            unsearched={
+            held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
                 "offload": ("optimizer+weights",),
             },
@@ -292,16 +309,20 @@ FRAMEWORKS: Final = {
         Framework(
             "deepspeed",
             "DeepSpeed: every stage of ZeRO, Ulysses, 1F1B pipelines with ZeRO-1 at most",
+            "DeepSpeed 0.19.8",
+            "deepspeed/runtime/config.py, deepspeed/runtime/zero/config.py, deepspeed/runtime/pipe",
             ("1d", "ulysses"),
             {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",)},
             interleaved=False,
             pipeline_zero=1,
             assumptions="deepspeed-2025",
-            unsearched={"offload": ("optimizer", "optimizer+weights"), "grad_dtype": ("16-bit",)},
+            held={"offload": ("optimizer", "optimizer+weights"), "grad_dtype": ("16-bit",)},
         ),
         Framework(
             "nanotron",
             "nanotron: ring attention, 1F1B pipelines, ZeRO-1",
+            "huggingface/nanotron 00708b8",
+            "src/nanotron/config, src/nanotron/parallel",
             ("1d", "ring"),
             {
                 "recompute": ("none", "full"),
@@ -311,13 +332,15 @@ FRAMEWORKS: Final = {
             },
             interleaved=False,
             assumptions="nanotron-2025",
-            unsearched={"schedule": ("gpipe",), "grad_dtype": ("16-bit",), "sp": (False,)},
+            held={"schedule": ("gpipe",), "grad_dtype": ("16-bit",), "sp": (False,)},
             rules=(WHOLE_KV_HEADS,),
         ),
         Framework(
             "any",
             "what any of them runs, put together freely: 1F1B and zero-bubble schedules, ZeRO stages, every"
             " placement",
+            "traincast",
+            "the frameworks above and below, put together",
             ("1d", "ring", "ulysses"),
             {
                 "recompute": (*RECOMPUTE, "per-op"),
@@ -329,7 +352,7 @@ FRAMEWORKS: Final = {
             ordered=False,
             assumptions="megatron-core-2025",
             on_request=tuple(STRATEGIES),
-            unsearched={
+            held={
                 "precision": (*FP8_RECIPES, "fp8-rowwise"),
                 "offload": ("optimizer", "optimizer+weights", "activations"),
                 "optimizer_kind": ("adam-bf16", "adam-8bit"),
@@ -347,6 +370,8 @@ LAUNCH_SPACES: Final = {  # of launch formats whose framework is not offered by 
         Framework(
             "accelerate",
             "Accelerate: FSDP2 and HSDP with tensor parallelism and context parallelism, no pipeline",
+            "Accelerate 1.15.0",
+            "accelerate/parallelism_config.py",
             ("1d", "context", "ring"),
             {"recompute": ("none", "full"), "zero": (2, 3)},
             experts=False,

@@ -8,11 +8,11 @@ from traincast.core.errors import InputError
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import AXES, Plan
-from traincast.core.precision import PRECISIONS
+from traincast.core.precision import ACCURACY, PRECISIONS
 from traincast.core.result import Doc, Result
 from traincast.core.units import GIB
 from traincast.planner.framework_refusals import refused
-from traincast.planner.framework_spaces import Framework, lean
+from traincast.planner.framework_spaces import Framework, lean, lock_values
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
 
@@ -62,6 +62,16 @@ def _leaner_knobs(plan: Plan, model: Model) -> Iterator[tuple[str, dict[str, Any
             yield f"offload {states}", {"offload": states}
 
 
+def accuracy_costs(locks: Mapping[str, Any]) -> dict[str, str]:
+    """Return what each recipe that locks ask for may cost in accuracy, by choice and value."""
+    return {
+        f"{name}={value}": costs[value]
+        for name, costs in ACCURACY.items()
+        for value in lock_values(name, locks.get(name))
+        if value in costs
+    }
+
+
 @dataclass(frozen=True)
 class HeldKnob(Result):
     """A knob held constant, and its best other value at one plan: the fastest of those that fit, if any."""
@@ -90,7 +100,7 @@ def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -
     The largest gain of time is first. Locked knobs, and those without another value that the plan and the
     machine can have, are left out.
     """
-    unlocked = {name: values for name, values in framework.unsearched.items() if name not in locks}
+    unlocked = {name: values for name, values in framework.held.items() if name not in locks}
     knobs = [_best_other(framework, name, values, answer) for name, values in unlocked.items()]
     return sorted((knob for knob in knobs if knob is not None), key=lambda knob: knob.step_seconds_change)
 

@@ -1,12 +1,12 @@
 """Options that the commands share: model, system, batch, and the knobs of a plan."""
 
 from dataclasses import dataclass, field, fields, make_dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
-from traincast.core.knobs import KNOBS, PLACEMENTS, Knobs
+from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
 from traincast.core.units import parse_count
 from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_models, names_of_systems
@@ -121,6 +121,9 @@ class RunOptions:
         return tokens // model.seq
 
 
+SHORTER: Final = {"optimizer_kind": ("--optimizer-kind", "--optimizer")}  # knobs with two names
+
+
 def _knob_options(name: str, locks: bool) -> Any:
     """Make a dataclass of the table of knobs; as `locks` all but placements, each None by default."""
     rows = []
@@ -130,7 +133,12 @@ def _knob_options(name: str, locks: bool) -> Any:
             kind = kind | None if knob.name in PLACEMENTS else kind
             rows.append((knob.name, kind, field(default=knob.default, metadata=knob.metadata)))
         elif knob.name not in PLACEMENTS:
-            rows.append((knob.name, kind | None, field(default=None, metadata=knob.metadata)))
+            kind = (
+                Annotated[kind | None, Parameter(name=SHORTER[knob.name])]
+                if knob.name in SHORTER
+                else kind | None
+            )
+            rows.append((knob.name, kind, field(default=None, metadata=knob.metadata)))
     namespace = {"__module__": __name__}  # else it counts as one of the standard library
     return make_dataclass(name, rows, frozen=True, kw_only=True, namespace=namespace)
 
@@ -142,8 +150,10 @@ LockOptions = Annotated[Locks, Parameter(name="*", group=KNOB_GROUP)]  # type: i
 
 
 def locked_values(locks: Any) -> dict[str, Any]:
-    """Return the knobs and choices that the command line sets."""
-    return {name: value for name, value in vars(locks).items() if value is not None}
+    """Return the knobs and choices that the command line sets; several values of a choice with commas."""
+    given = {name: value for name, value in vars(locks).items() if value is not None}
+    several = {name for name, value in given.items() if name in ALLOWED and "," in str(value)}
+    return {name: tuple(value.split(",")) if name in several else value for name, value in given.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

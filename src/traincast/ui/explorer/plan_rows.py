@@ -108,8 +108,9 @@ def _points(result: Found, outcome_of: Ints, layout: Ints) -> dict[str, Any]:
         chosen, space = layout[rows], outcome.evaluation.space
         at = np.searchsorted(outcome.fitting, chosen)
         seconds[rows], memory[rows] = outcome.least_seconds[at], outcome.memory[at]
-        if "panels" in STRATEGIES[space.strategy].knobs:  # the number of panels belongs to the placement
-            row_knobs = _knobs(fastest_plans(outcome, chosen), len(chosen), placed=True)
+        placed = "panels" in STRATEGIES[space.strategy].knobs  # their number belongs to the placement
+        if placed or space.batch.overlaps_in_domain:  # and so does overlap
+            row_knobs = _knobs(fastest_plans(outcome, chosen), len(chosen), placed)
         else:
             plans = space.without_assumptions(space.layouts.take(chosen))
             row_knobs = _knobs(plans, len(chosen), placed=False)
@@ -129,10 +130,15 @@ def _knobs(plans: Plans, rows: int, placed: bool) -> list[dict[str, Any]]:
         is_alone = columns[name.removeprefix("fast_")] == 1  # a group of one rank has no placement
         columns[name] = np.where(is_alone, 1, columns[name])
     values = plans.choices()
-    choices = {name: values[name] for name in CHOICES if values[name] != getattr(DEFAULT_PLAN, name)}
+    overlapped = np.broadcast_to(values.pop("tp_overlap"), rows).tolist()
+    choices = {name: value for name, value in values.items() if value != getattr(DEFAULT_PLAN, name)}
+    overlap: tuple[dict[str, Any], dict[str, Any]] = ({}, {"tp_overlap": True})
     varied = {name: column.tolist() for name, column in columns.items() if (column != 1).any()}
     return [
-        {name: column[i] for name, column in varied.items() if column[i] != 1} | choices for i in range(rows)
+        {name: column[i] for name, column in varied.items() if column[i] != 1}
+        | choices
+        | overlap[overlapped[i]]
+        for i in range(rows)
     ]
 
 

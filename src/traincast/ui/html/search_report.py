@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from traincast.core.units import count_of, gib, seconds, signed
 from traincast.planner.explain import Explanation
+from traincast.planner.framework_spaces import lock_values
 from traincast.planner.plan_sentences import compare, time_against_best
 from traincast.planner.search import Found
 from traincast.step.estimate import Answer
@@ -55,7 +56,11 @@ def _question(result: Found) -> Pairs:
     yield "Global batch", f"{count_of(result.gbs, 'sequence')}, {result.gbs * model.seq:,} tokens"
     yield "Search space", f"{result.framework.name}, {result.framework.about}"
     yield "Strategies", ", ".join(result.strategies)
-    yield "Locked", ", ".join(f"{name} = {value}" for name, value in result.locks.items()) or "nothing"
+    locks = {name: lock_values(name, value) for name, value in result.locks.items()}
+    yield (
+        "Locked",
+        ", ".join(f"{name} = {' or '.join(map(str, values))}" for name, values in locks.items()) or "nothing",
+    )
     yield "Best is", best
     yield "Assumptions", result.assumptions.name
     yield "Candidates", f"{result.candidates:,} meet every rule, {result.feasible:,} of them fit in memory"

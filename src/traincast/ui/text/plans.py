@@ -24,7 +24,8 @@ BAR_CHARACTERS: Final = 32  # length of a full bar
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (
     *("tp", "tp2", "cp", "ulysses", "pp", "vp", "dp", "replicas", "ep", "etp", "mbs", "panels"),
-    *("zero", "schedule", "recompute", "offload", "tp_overlap", "ep_overlap", "order"),
+    *("zero", "schedule", "recompute", "offload", "sp", "tp_overlap", "ep_overlap", "order"),
+    *("precision", "grad_dtype", "optimizer_kind"),
 )
 SHORT_KNOBS: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
 SHORT_COMPONENTS: Final = {  # column titles of memory components
