@@ -7,7 +7,8 @@ import numpy as np
 
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
-from traincast.planner.evaluation import StrategyResult, fastest_plans
+from traincast.planner.evaluation import fastest_plans
+from traincast.planner.least_times import LeastTimes
 from traincast.step.estimate import estimate_columns
 from traincast.step.uncertainty import (
     COMPONENTS,
@@ -24,21 +25,24 @@ MAX_LOG_SLOWDOWN: Final = 0.5
 
 
 def probability_near_best(
-    outcomes: Sequence[StrategyResult], listed: Sequence[Plan], within: float = NEAR_BEST_SLOWDOWN
+    times: LeastTimes, listed: Sequence[Plan], within: float = NEAR_BEST_SLOWDOWN
 ) -> tuple[float, float] | None:
     """Return the probability that the first of some plans, and that any, is near the true best time.
 
     None where errors are not known or nothing fits. `listed` has the best plans, best first.
     """
-    near = _fast_layouts(outcomes)
-    if not near or not outcomes[0].evaluation.assumptions.errors_known:
+    outcomes = times.outcomes
+    if not outcomes[0].evaluation.assumptions.errors_known:
+        return None
+    near = times.best(MAX_LAYOUTS, slowdown=np.exp(MAX_LOG_SLOWDOWN))
+    if not len(near):
         return None
     seconds: list[Floats] = []
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}
     plans: list[Plan] = []
-    for index in sorted({row[2] for row in near}):
+    for index in np.unique(times.outcome[near]):
         outcome = outcomes[index]
-        columns = fastest_plans(outcome, np.array([row[3] for row in near if row[2] == index]))
+        columns = fastest_plans(outcome, times.layout[near[times.outcome[near] == index]])
         assumed, space = outcome.evaluation.assumptions, outcome.space
         est = estimate_columns(space.model, outcome.system, columns, space.gbs, assumed)
         rows = np.shape(est.step_seconds) or (1,)
@@ -54,15 +58,3 @@ def probability_near_best(
     same = plan_distance(listed_knobs[:, None], knobs[None]) == 0  # whatever their placement
     first, any_of = (float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))
     return first, any_of
-
-
-def _fast_layouts(outcomes: Sequence[StrategyResult]) -> list[tuple[float, float, int, int]]:
-    """Return the layouts near the top: time, memory, index of the outcome, and layout, fastest first."""
-    rows: list[tuple[float, float, int, int]] = []
-    for index, outcome in enumerate(outcomes):
-        layouts = outcome.best_layouts(MAX_LAYOUTS)
-        at = np.searchsorted(outcome.fitting, layouts)
-        seconds, memory = outcome.least_seconds[at].tolist(), outcome.memory[at].tolist()
-        rows += zip(seconds, memory, [index] * len(layouts), layouts.tolist(), strict=True)
-    rows = sorted(rows)[:MAX_LAYOUTS]
-    return [row for row in rows if row[0] <= rows[0][0] * np.exp(MAX_LOG_SLOWDOWN)]

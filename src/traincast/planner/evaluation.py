@@ -1,54 +1,164 @@
-"""Evaluate a space on one machine or on many: which layouts fit, and the least time of each.
+"""Evaluate spaces on one machine or on many: which layouts fit, and the least time of each.
 
 Memory is computed first, for layouts; only candidates that fit are placed and timed. Machines are columns:
 those that differ only in memory share their times. Memory and the candidates to be timed do not depend on the
 machine: the last ones are cached.
+
+What wraps the layers (schedule, ZeRO, offload, ...) is computed together for all spaces that have it in
+common, however they shard and recompute a layer: a call of `step` has a fixed cost.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache, reduce
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import maximum
+from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plan, Plans
-from traincast.core.quantities import Floats, Ints
+from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
 from traincast.planner.search_space import NO_PLACEMENT, Shards, Space
-from traincast.step.layer_cost import Costs, cost_part
+from traincast.step.layer_cost import Costs, PartCosts, cost_part
 from traincast.step.memory import Footprint, devices_memory
-from traincast.step.pipeline_stages import Stages
-from traincast.step.step_time import step
+from traincast.step.pipeline_stages import Stages, stages
+from traincast.step.step_time import step, step_seconds_bound
 from traincast.step.validity import reasons
 from traincast.times.operation_time import OperationTimer
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
+OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")  # choices that `step` and
+# `devices_memory` do not read: they see them in the costs and footprints of a layer
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]
+Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
+
+
+class Portion(NamedTuple):
+    """Candidates of layouts of one space."""
+
+    parts: Mapping[str, Any]  # footprints or costs of the parts of the model, columns over candidates
+    plans: Plans
+    starts: Ints  # first candidate of each layout
+
+
+def of_layouts(
+    spaces: Sequence[Space],
+    layouts: Sequence[Ints],
+    portion: Callable[[int, Ints], Portion],
+    figure: Callable[[Mapping[str, Any], Plans, Stages], Column],
+    counts: Sequence[Ints] | None = None,
+) -> list[Floats]:
+    """Compute a figure of layouts of several spaces, the least over the candidates of each.
+
+    Parameters
+    ----------
+    spaces : sequence of Space
+        Spaces `with_assumptions`, of one model and batch.
+    layouts : sequence of array of int
+        Rows of the layouts of each space.
+    portion : callable
+        Returns candidates of layouts, from the number of the space and rows of its layouts.
+    figure : callable
+        Returns the figure of candidates; it may read only those choices that are not `OF_LAYERS`.
+    counts : sequence of array of int, optional
+        Candidates of each of the layouts; 1 if left out.
+
+    Returns
+    -------
+    list of array of float
+        The figure of the layouts of each space.
+    """
+    least = [np.empty(len(rows)) for rows in layouts]
+    together: dict[Any, list[int]] = {}
+    for index, space in enumerate(spaces):
+        if len(layouts[index]):
+            together.setdefault(_wrapping(space), []).append(index)
+    for members in together.values():
+        sizes = [np.ones(len(layouts[i]), np.int64) if counts is None else counts[i] for i in members]
+        for pieces in _pieces(sizes):
+            portions = [portion(members[i], layouts[members[i]][rows]) for i, rows in pieces]
+            number = [len(one.plans.mbs) for one in portions]  # type: ignore[arg-type]
+            parts = {
+                part: _stacked([one.parts[part] for one in portions], number) for part in portions[0].parts
+            }
+            plans = _stacked([one.plans for one in portions], number)
+            before = np.cumsum([0, *number])
+            starts = np.concatenate([one.starts + low for one, low in zip(portions, before, strict=False)])
+            values = figure(parts, plans, stages(spaces[members[0]].model, plans))
+            lowest = np.minimum.reduceat(np.broadcast_to(values, before[-1]), starts)
+            ends = np.cumsum([len(one.starts) for one in portions])[:-1]
+            for (i, rows), values_of in zip(pieces, np.split(lowest, ends), strict=True):
+                least[members[i]][rows] = values_of
+    return least
+
+
+def _wrapping(space: Space) -> tuple[Any, ...]:
+    """Return what spaces must have in common to be evaluated together: all that wraps their layers."""
+    choices = space.layouts.choices()
+    # whether transfers between stages can be scattered over tp
+    second = STRATEGIES[space.strategy].second is None
+    return (second, *(value for name, value in choices.items() if name not in OF_LAYERS))
+
+
+def _pieces(sizes: Sequence[Ints]) -> Iterator[list[tuple[int, slice]]]:
+    """Yield rows of lists in order, as pairs of list and slice, of `CANDIDATES_PER_BLOCK` candidates each."""
+    first = np.cumsum([0, *map(len, sizes)])
+    ends, low = np.cumsum(np.concatenate(sizes)), 0
+    while low < len(ends):
+        begin = ends[low - 1] if low else 0
+        high = max(low + 1, int(np.searchsorted(ends, begin + CANDIDATES_PER_BLOCK, side="right")))
+        begin_list, end_list = np.searchsorted(first, (low, high - 1), side="right")
+        yield [
+            (i, slice(int(max(low - first[i], 0)), int(min(high - first[i], len(sizes[i])))))
+            for i in range(begin_list - 1, end_list)
+            if len(sizes[i])
+        ]
+        low = high
+
+
+def _stacked(tables: Sequence[Table], sizes: Sequence[int]) -> Table:
+    """Return the columns of tables one after the other; what is no number is that of the first."""
+    if len(tables) == 1:
+        return tables[0]
+    columns: dict[str, Any] = {}
+    for name in (field.name for field in fields(tables[0])):
+        values = [getattr(table, name) for table in tables]
+        if any(np.ndim(value) for value in values) or (isinstance(values[0], float) and len(set(values)) > 1):
+            columns[name] = np.concatenate(
+                [np.broadcast_to(value, n) for value, n in zip(values, sizes, strict=True)]
+            )
+    return replace(tables[0], **columns)
 
 
 @lru_cache(CACHED_SPACES)
-def layout_memory(space: Space, assumed: Assumptions) -> Floats:
-    """Return the memory of the fullest rank of every layout, an array of shape (layouts,) [byte]."""
-    space = space.with_assumptions(assumed)
-    operations = parts(space.model, space.layers, assumed)
-    footprints = {part: Footprint.of(of_part, space.layers) for part, of_part in operations.items()}
-    used = np.empty(space.layer_row.shape)
-    for low in range(0, len(used), CANDIDATES_PER_BLOCK):
-        rows = slice(low, low + CANDIDATES_PER_BLOCK)
-        block = {part: footprint.take(space.layer_row[rows]) for part, footprint in footprints.items()}
-        layouts, devices = space.layouts.take(rows), space.stages.take(rows)
-        components = devices_memory(block, layouts, devices, space.gbs, assumed)
-        totals = [np.broadcast_to(total(device.values()), used[rows].shape) for device in components]
-        used[rows] = np.max(totals, axis=0)
-    return used
+def layouts_memory(spaces: tuple[Space, ...], assumed: Assumptions) -> list[Floats]:
+    """Return the memory of the fullest rank of every layout of spaces [byte]."""
+    spaces = tuple(space.with_assumptions(assumed) for space in spaces)
+    footprints = []
+    for space in spaces:
+        operations = parts(space.model, space.layers, assumed)
+        footprints.append({part: Footprint.of(of_part, space.layers) for part, of_part in operations.items()})
+
+    def portion(index: int, rows: Ints) -> Portion:
+        space = spaces[index]
+        taken = {part: of_part.take(space.layer_row[rows]) for part, of_part in footprints[index].items()}
+        return Portion(taken, space.layouts.take(rows), np.arange(len(rows)))
+
+    def fullest(of_parts: Mapping[str, Footprint], plans: Plans, devices: Stages) -> Column:
+        components = devices_memory(of_parts, plans, devices, spaces[0].gbs, assumed)
+        totals: list[Column] = [total(device.values()) for device in components]
+        return reduce(maximum, totals)
+
+    return of_layouts(spaces, [np.arange(len(space.layer_row)) for space in spaces], portion, fullest)
 
 
 class CandidateBlock(NamedTuple):
@@ -90,32 +200,64 @@ class TimedCandidates:
         position, fill = space.candidates(self.fitting[rows])
         layout = self.fitting[rows][position]
         shard = self.shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
-        starts = np.flatnonzero(np.diff(position, prepend=-1))
-        return CandidateBlock(rows, shard, space.plans(layout, fill), space.stages.take(layout), starts)
+        starts, plans = np.flatnonzero(np.diff(position, prepend=-1)), space.plans(layout, fill)
+        return CandidateBlock(rows, shard, plans, stages(space.model, plans), starts)
 
 
 @lru_cache(CACHED_SPACES)
-def _timed_candidates(space: Space, assumed: Assumptions, capacity: float, above: float) -> TimedCandidates:
+def _timed_candidates(
+    spaces: tuple[Space, ...], assumed: Assumptions, capacity: float, above: float
+) -> list[TimedCandidates]:
     """Return the candidates of the layouts that need at most `capacity` and more than `above` [byte]."""
-    memory, completed = layout_memory(space, assumed), space.with_assumptions(assumed)
-    fitting = np.flatnonzero((memory <= capacity) & (memory > above))
-    shards = Shards.of(completed, fitting)
-    return TimedCandidates(completed, fitting, shards, parts(space.model, shards.plans, assumed))
+    timed = []
+    for space, memory in zip(spaces, layouts_memory(spaces, assumed), strict=True):
+        completed, fitting = (
+            space.with_assumptions(assumed),
+            np.flatnonzero((memory <= capacity) & (memory > above)),
+        )
+        shards = Shards.of(completed, fitting)
+        timed.append(TimedCandidates(completed, fitting, shards, parts(space.model, shards.plans, assumed)))
+    return timed
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Memory and times of a space on machines."""
 
-    space: Space  # `with_assumptions`
+    timed: TimedCandidates
     system: System  # figures may be columns over machines
     assumptions: Assumptions
     memory: Floats  # of every layout, shape (layouts,) [byte]
-    fitting: Ints  # layouts that fit on the machine with the most memory, ascending; shape (fitting,)
-    least_seconds: Floats  # least time over the fills of each of them, shape (timings, fitting) [s]
-    timing: Ints  # row of `least_seconds` for each machine, shape (machines,)
-    shards: Shards
+    machines: System  # those that differ in more than memory
+    timing: Ints  # which of them each machine is, shape (machines,)
     costs: Costs  # of each part of the model, columns of shape (timings, shards)
+
+    @property
+    def space(self) -> Space:
+        """Space of the candidates, `with_assumptions`."""
+        return self.timed.space
+
+    @property
+    def fitting(self) -> Ints:
+        """Layouts that fit on the machine with the most memory, ascending; shape (fitting,)."""
+        return self.timed.fitting
+
+    @property
+    def shards(self) -> Shards:
+        """Shards of the layouts that fit."""
+        return self.timed.shards
+
+    @cached_property
+    def least_seconds(self) -> Floats:
+        """Least time over the fills of each layout that fits, shape (timings, fitting) [s]."""
+        across, gbs = self.machines.take((slice(None), None)), self.space.gbs  # machines down
+        number = self.machines.machines()
+        least = np.empty((number, len(self.fitting)))
+        for block in self.timed.blocks(max(CANDIDATES_PER_BLOCK // number, 1)):
+            costs = _take(self.costs, (..., block.shard))
+            time = step(costs, block.plans, block.stages, gbs, across, self.assumptions)
+            least[:, block.rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), block.starts, axis=1)
+        return least
 
     def outcomes(self, machine: int = 0) -> list["StrategyResult"]:
         """Return the results on a machine (row of the system's columns), one for each number of GPUs."""
@@ -134,46 +276,83 @@ class Evaluation:
             layouts, machines = layout[pair[rows]], machine[pair[rows]]
             shard = self.shards.row[space.layer_row[layouts], space.fills.layer_placement[fill[rows]]]
             costs = _take(self.costs, (self.timing[machines], shard))
-            plans, stages = space.plans(layouts, fill[rows]), space.stages.take(layouts)
-            time = step(costs, plans, stages, space.gbs, self.system.take(machines), self.assumptions)
+            plans = space.plans(layouts, fill[rows])
+            devices, system = stages(space.model, plans), self.system.take(machines)
+            time = step(costs, plans, devices, space.gbs, system, self.assumptions)
             seconds[rows] = time.seconds
         return pair, fill, seconds
 
 
 def evaluate(space: Space, system: System, assumed: Assumptions, above: float = 0.0) -> Evaluation:
-    """Compute the memory of every layout, and the least time of each that fits on some machine.
+    """Evaluate one space, as `evaluate_all` does several."""
+    return evaluate_all((space,), system, assumed, above)[0]
+
+
+def evaluate_all(
+    spaces: tuple[Space, ...], system: System, assumed: Assumptions, above: float = 0.0
+) -> list[Evaluation]:
+    """Compute the memory of every layout, and the costs of the shards of those that fit on some machine.
 
     `system` is one machine, or columns of machines with the same fast domain; layouts that need no more
     memory than `above` [byte] are left out.
     """
     assumed = with_fitted_values(system, assumed)
     capacity = float(np.max(system.accelerator.hbm_bytes))
-    timed = _timed_candidates(space, assumed, capacity, above)
     machines, timing = _distinct_timings(system)
-    across = machines.take((slice(None), None))  # machines down, candidates across
-    plans = timed.shards.plans
-    shape = machines.machines(), len(np.atleast_1d(plans.tp))
-    timer = OperationTimer(plans, across, assumed)
-    costs = {
-        part: cost_part(timer.time_part(operations), plans).broadcast(shape)
-        for part, operations in timed.operations.items()
-    }
-    least = np.empty((shape[0], len(timed.fitting)))
-    for block in timed.blocks(max(CANDIDATES_PER_BLOCK // shape[0], 1)):
-        block_costs = _take(costs, (..., block.shard))
-        time = step(block_costs, block.plans, block.stages, space.gbs, across, assumed)
-        least[:, block.rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), block.starts, axis=1)
-    return Evaluation(
-        space=timed.space,
-        system=system,
-        assumptions=assumed,
-        memory=layout_memory(space, assumed),
-        fitting=timed.fitting,
-        least_seconds=least,
-        timing=timing,
-        shards=timed.shards,
-        costs=costs,
-    )
+    across = machines.take((slice(None), None))  # machines down, shards across
+    memory = layouts_memory(spaces, assumed)
+    evaluations = []
+    for timed, used in zip(_timed_candidates(spaces, assumed, capacity, above), memory, strict=True):
+        plans = timed.shards.plans
+        shape = machines.machines(), len(np.atleast_1d(plans.tp))
+        timer = OperationTimer(plans, across, assumed)
+        costs = {
+            part: cost_part(timer.time_part(operations), plans).broadcast(shape)
+            for part, operations in timed.operations.items()
+        }
+        evaluations.append(Evaluation(timed, system, assumed, used, machines, timing, costs))
+    return evaluations
+
+
+def least_times(
+    evaluations: Sequence[Evaluation], layouts: Sequence[Ints], machine: int = 0, *, bound: bool = False
+) -> list[Floats]:
+    """Return the least time of layouts of evaluations on one machine [s].
+
+    Parameters
+    ----------
+    evaluations : sequence of Evaluation
+        Of spaces of one model and batch, on the same machines.
+    layouts : sequence of array of int
+        Layouts of each evaluation that fit, as rows of its space's.
+    machine : int
+        Row of the system's columns.
+    bound : bool
+        Whether to return `step_seconds_bound` instead, which is far cheaper.
+    """
+    first = evaluations[0]
+    system, assumed = first.system.take(machine), first.assumptions
+    spaces = [evaluation.space for evaluation in evaluations]
+    of_spaces = [space.fills.one_per_layer_placement if bound else space.fills for space in spaces]
+
+    def portion(index: int, rows: Ints) -> Portion:
+        evaluation, space, fills = evaluations[index], spaces[index], of_spaces[index]
+        count = fills.count[space.degree[rows]]
+        layout, fill = np.repeat(rows, count), fills.of(space.degree[rows])
+        shard = evaluation.shards.row[space.layer_row[layout], fills.layer_placement[fill]]
+        costs = _take(evaluation.costs, (evaluation.timing[machine], shard))
+        plans = space.layouts.take(layout) if bound else space.plans(layout, fill)
+        return Portion(costs, plans, np.cumsum(count) - count)
+
+    def seconds(costs: Costs, plans: Plans, devices: Stages) -> Column:
+        if bound:
+            return step_seconds_bound(costs, plans, devices, first.space.gbs, assumed)
+        return step(costs, plans, devices, first.space.gbs, system, assumed).seconds
+
+    counts = [
+        fills.count[space.degree[rows]] for fills, space, rows in zip(of_spaces, spaces, layouts, strict=True)
+    ]
+    return of_layouts(spaces, layouts, portion, seconds, counts)
 
 
 def _take(costs: Costs, index: Any) -> Costs:
@@ -285,8 +464,15 @@ def rank(outcomes: Sequence[StrategyResult], top: int, by_memory: bool = False) 
 
     The best candidates lie in the best layouts, so only the fills of these are timed one by one.
     """
-    evaluation = outcomes[0].evaluation
     layouts = [outcome.best_layouts(top, by_memory) for outcome in outcomes]
+    return rank_layouts(outcomes, layouts, top, by_memory)
+
+
+def rank_layouts(
+    outcomes: Sequence[StrategyResult], layouts: Sequence[Ints], top: int, by_memory: bool = False
+) -> RankedCandidates:
+    """Return the best candidates of some layouts of each outcome of one evaluation."""
+    evaluation = outcomes[0].evaluation
     outcome_index = np.repeat(np.arange(len(outcomes)), [len(best) for best in layouts])
     layout = np.concatenate(layouts)
     machine = np.array([outcome.machine for outcome in outcomes])[outcome_index]

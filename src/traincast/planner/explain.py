@@ -3,24 +3,24 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import AXES, Plan, Plans
-from traincast.core.quantities import Column
+from traincast.core.plan import AXES, Plans
+from traincast.core.quantities import Column, Ints
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import CAPACITY, System
 from traincast.core.units import count_of, gib, percent, signed
 from traincast.planner.evaluation import (
     StrategyResult,
     evaluate,
-    fastest,
-    layout_memory,
+    layouts_memory,
     rejections,
 )
 from traincast.planner.framework_spaces import Framework
+from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
 from traincast.planner.search_space import Space, enumerate_space
@@ -28,10 +28,6 @@ from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
 from traincast.step.validity import rules
 
-Name = TypeVar("Name")
-Row: TypeAlias = tuple[
-    float, float, int, int
-]  # two figures, and the index of their outcome and of their layout
 MAX_SLOWDOWN_LISTED: Final = 2.0  # of the best time; degrees slowed down by more share one line
 HARDWARE_NUDGE: Final = 1.1  # a hardware figure is tried 10 % better
 JOB_SIZES_TRIED: Final = 64  # numbers of GPUs tried below and above the search's
@@ -285,18 +281,19 @@ def _estimate(answer: Answer | None) -> Estimate | None:
 
 
 def explain(
-    outcomes: tuple[StrategyResult, ...], plans: list[Answer], framework: Framework, locks: Mapping[str, Any]
+    times: LeastTimes, plans: list[Answer], framework: Framework, locks: Mapping[str, Any]
 ) -> Explanation:
-    """Explain a search from its outcomes (one per batch), its best plans, and what was searched."""
-    misses = _misses(outcomes, plans[0][1].step_seconds if plans else 0.0)
+    """Explain a search from the times of its layouts, its best plans, and what was searched."""
+    outcomes = tuple(times.outcomes)
+    misses = _misses(times, plans[0][1].step_seconds if plans else 0.0)
     answer = plans[0] if plans else misses["miss"]
     return Explanation(
         outcomes,
         plans,
         sensitivity=sensitivity(plans[0][1]) if plans else {},
-        degrees=_by_degree(outcomes),
+        degrees=_by_degree(times),
         excluded=_excluded(outcomes),
-        fits_from=_fits_from(outcomes) if misses["miss"] is not None and not plans else None,
+        fits_from=_fits_from(times) if misses["miss"] is not None and not plans else None,
         possible=[] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes),
         held=[] if answer is None else held_knobs(framework, locks, answer),
         accuracy=accuracy_costs(locks),
@@ -327,42 +324,31 @@ def sensitivity(est: Estimate) -> dict[str, float]:
     return changes
 
 
-def _by_degree(outcomes: tuple[StrategyResult, ...]) -> list[BestOfDegree]:
+def _by_degree(times: LeastTimes) -> list[BestOfDegree]:
     """Return the best plan of each tensor-parallel degree."""
-    rows: dict[int, list[Row]] = {}  # degree → time, memory, outcome, layout of the best plan
     least_memory: dict[int, float] = {}
-    for index, outcome in enumerate(outcomes):
+    degrees = [np.zeros(0)]
+    for outcome in times.outcomes:
         layouts = outcome.space.layouts
-        degree = np.asarray(layouts.tp * layouts.context)
+        degree = np.broadcast_to(layouts.tp * layouts.context, np.shape(outcome.space.layer_row))
         memory, of_job = outcome.evaluation.memory[outcome.layouts], degree[outcome.layouts]
         for value in map(int, np.unique(of_job)):
             least = memory[of_job == value].min(initial=least_memory.get(value, np.inf))
             least_memory[value] = float(least)
-        order = np.lexsort((outcome.fitting, outcome.memory, outcome.least_seconds))
-        _, first = np.unique(degree[outcome.fitting[order]], return_index=True)
-        for i in order[first]:
-            layout = int(outcome.fitting[i])
-            row = float(outcome.least_seconds[i]), float(outcome.memory[i]), index, layout
-            rows.setdefault(int(degree[layout]), []).append(row)
-    best = _answers(
-        outcomes, {value: min(candidates) for value, candidates in rows.items()}, outcomes[0].system
-    )
+        degrees.append(degree[outcome.fitting])
+    values, group = np.unique(np.concatenate(degrees), return_inverse=True)
+    answers = _answers(times, times.best_of(group), times.outcomes[0].system)
+    best = dict(zip(map(int, values), answers, strict=True))
     return [BestOfDegree(value, best.get(value), least_memory[value]) for value in sorted(least_memory)]
 
 
-def _answers(
-    outcomes: Sequence[StrategyResult], rows: Mapping[Name, Row], system: System
-) -> dict[Name, Answer]:
-    """Return the fastest plans of rows, by the rows' names, with their estimates on a machine."""
-    plans: dict[Name, Plan] = {}
-    for index, outcome in enumerate(outcomes):
-        layouts = {name: row[3] for name, row in rows.items() if row[2] == index}
-        plans |= zip(layouts, fastest(outcome, np.array(list(layouts.values()), np.int64)), strict=True)
-    space, assumed = outcomes[0].space, outcomes[0].evaluation.assumptions
-    return {
-        name: (plan, estimate(space.model, system, plan, gbs=space.gbs, assumptions=assumed))
-        for name, plan in plans.items()
-    }
+def _answers(times: LeastTimes, rows: Ints, system: System) -> list[Answer]:
+    """Return the fastest plans of rows, with their estimates on a machine."""
+    space, assumed = times.outcomes[0].space, times.outcomes[0].evaluation.assumptions
+    return [
+        (plan, estimate(space.model, system, plan, gbs=space.gbs, assumptions=assumed))
+        for plan in times.plans(rows)
+    ]
 
 
 def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
@@ -381,22 +367,19 @@ def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
     return reasons
 
 
-def _misses(outcomes: tuple[StrategyResult, ...], limit: Column) -> dict[str, Answer | None]:
+def _misses(times: LeastTimes, limit: Column) -> dict[str, Answer | None]:
     """Return what memory excludes: the nearest miss, the nearest faster than `limit` [s], the fastest."""
-    rows: list[Row] = []  # memory, time, outcome, layout
-    excluded = [_excluded_by_memory(outcome) for outcome in _leading(outcomes)]
-    for index, outcome in enumerate(excluded):
-        figures = outcome.memory.tolist(), outcome.least_seconds.tolist()
-        rows += zip(*figures, [index] * len(outcome.fitting), outcome.fitting.tolist(), strict=True)
-    faster = [row for row in rows if row[1] < limit]
+    beyond = [_excluded_by_memory(outcome) for outcome in _leading(times)]
+    excluded = LeastTimes.of(beyond, times.exhaustive)
     picked = {
-        "miss": min(rows, default=None),
-        "faster": min(faster, default=None),
-        "unlimited": min(faster, key=lambda row: (row[1], row[0], *row[2:]), default=None),
+        "miss": excluded.best(1, by_memory=True),
+        "faster": excluded.leanest_below(float(limit)),
+        "unlimited": excluded.best(1),
     }
-    rows_by_name = {name: row for name, row in picked.items() if row is not None}
-    answers = _answers(excluded, rows_by_name, outcomes[0].system)
-    return {name: answers.get(name) for name in picked}
+    picked["unlimited"] = picked["unlimited"][excluded.seconds[picked["unlimited"]] < limit]
+    system = times.outcomes[0].system
+    answers = {name: _answers(excluded, rows, system) for name, rows in picked.items()}
+    return {name: answer[0] if answer else None for name, answer in answers.items()}
 
 
 def space_of(outcome: StrategyResult, gpus: int) -> Space:
@@ -406,18 +389,20 @@ def space_of(outcome: StrategyResult, gpus: int) -> Space:
     return enumerate_space(space.model, (gpus,), domain, space.gbs, space.batch)
 
 
-def _leading(outcomes: tuple[StrategyResult, ...]) -> tuple[StrategyResult, ...]:
+def _leading(times: LeastTimes) -> tuple[StrategyResult, ...]:
     """Return each strategy's outcome with the fastest plan, or with the least memory where nothing fits."""
-
-    def order(outcome: StrategyResult) -> tuple[float, float]:
-        memory = outcome.evaluation.memory[outcome.layouts]
-        return float(outcome.least_seconds.min(initial=np.inf)), float(memory.min(initial=np.inf))
-
-    best: dict[str, StrategyResult] = {}
-    for outcome in outcomes:
-        if order(outcome) < order(best.setdefault(outcome.space.strategy, outcome)):
-            best[outcome.space.strategy] = outcome
-    return tuple(best.values())
+    names = [outcome.space.strategy for outcome in times.outcomes]
+    group = np.unique(names, return_inverse=True)[1][times.outcome]
+    fastest = {names[times.outcome[row]]: times.seconds[row] for row in times.best_of(group)}
+    known = times.up_to(lambda known: -np.inf)
+    best: dict[str, tuple[float, int]] = {}
+    for index, outcome in enumerate(times.outcomes):
+        name = names[index]
+        if name in fastest and not np.any(known[times.outcome == index] == fastest[name]):
+            continue
+        least = float(outcome.evaluation.memory[outcome.layouts].min(initial=np.inf))
+        best[name] = min(best.get(name, (least, index)), (least, index))
+    return tuple(times.outcomes[index] for _, index in best.values())
 
 
 def _excluded_by_memory(outcome: StrategyResult) -> StrategyResult:
@@ -427,13 +412,14 @@ def _excluded_by_memory(outcome: StrategyResult) -> StrategyResult:
     return evaluate(space, system, outcome.evaluation.assumptions, capacity).outcomes()[0]
 
 
-def _fits_from(outcomes: tuple[StrategyResult, ...]) -> tuple[int, float] | None:
+def _fits_from(times: LeastTimes) -> tuple[int, float] | None:
     """Return the fewest GPUs, doubling, on which some plan fits, and the least memory there [byte]."""
-    outcomes = _leading(outcomes)
+    outcomes = _leading(times)
     evaluation, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
     while gpus <= _largest_job(evaluation.system):
-        spaces = [space_of(outcome, gpus) for outcome in outcomes]
-        least = min(layout_memory(space, evaluation.assumptions).min(initial=np.inf) for space in spaces)
+        spaces = tuple(space_of(outcome, gpus) for outcome in outcomes)
+        used = layouts_memory(spaces, evaluation.assumptions)
+        least = min(memory.min(initial=np.inf) for memory in used)
         if least <= _capacity(outcomes):
             return gpus, float(least)
         gpus *= 2

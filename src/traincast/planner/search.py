@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
@@ -31,7 +30,7 @@ from traincast.core.quantities import Column
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.planner.confidence import probability_near_best
-from traincast.planner.evaluation import StrategyResult, evaluate, fastest, rank, rejections
+from traincast.planner.evaluation import StrategyResult, evaluate_all, rank_layouts, rejections
 from traincast.planner.explain import Explanation, explain
 from traincast.planner.framework_spaces import (
     FRAMEWORKS,
@@ -41,7 +40,8 @@ from traincast.planner.framework_spaces import (
     default_framework,
 )
 from traincast.planner.framework_spaces import framework as framework_named
-from traincast.planner.search_space import enumerate_space
+from traincast.planner.least_times import LeastTimes
+from traincast.planner.search_space import enumerate_spaces
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, Estimate, Job, estimate
 from traincast.step.metrics import Metrics, metrics
@@ -70,6 +70,12 @@ class Found:
     locks: Mapping[str, Any] = field(hash=False)
     top: int
     outcomes: tuple[StrategyResult, ...] = field(compare=False)  # one per batch of candidates
+    exhaustive: bool = field(default=False, compare=False)  # whether every candidate that fits is timed
+
+    @cached_property
+    def times(self) -> LeastTimes:
+        """Layouts that fit, with the least time of those that have mattered so far."""
+        return LeastTimes.of(self.outcomes, self.exhaustive)
 
     @property
     def job(self) -> Job:
@@ -111,19 +117,17 @@ class Found:
         return self._ranked(self.top)
 
     def _ranked(self, top: int) -> list[Plan]:
-        """Return the best plans of all batches; only batches that can have one of them are ranked."""
+        """Return the best plans of all batches: they are among the candidates of the best layouts."""
         by_memory = self.objective == "memory"
-        figures = [outcome.memory if by_memory else outcome.least_seconds for outcome in self.outcomes]
-        smallest = [np.partition(column, top)[:top] if top < len(column) else column for column in figures]
-        best = np.sort(np.concatenate(smallest))[:top]
-        leading = [index for index, column in enumerate(figures) if len(column) and column.min() <= best[-1]]
-        rankings = {index: rank([self.outcomes[index]], top, by_memory) for index in leading}
-        rows = [
-            (*(row[::-1] if by_memory else row), index, i)
-            for index, ranking in rankings.items()
-            for i, row in enumerate(zip(ranking.seconds, ranking.memory, strict=True))
-        ]
-        return [rankings[index].plans.row(i) for _, _, index, i in sorted(rows)[:top]]
+        layouts, times = self.times.best(top, by_memory), self.times
+        rows = []
+        for index in np.unique(times.outcome[layouts]):
+            of_outcome = times.layout[layouts[times.outcome[layouts] == index]]
+            ranking = rank_layouts([self.outcomes[index]], [of_outcome], top, by_memory)
+            for i, row in enumerate(zip(ranking.seconds, ranking.memory, strict=True)):
+                rows.append((*(row[::-1] if by_memory else row), int(index), i, ranking.plans))
+        rows.sort(key=lambda row: row[:4])
+        return [plans.row(i) for *_, i, plans in rows[:top]]
 
     def _answer(self, plan: Plan) -> Answer:
         """Return a plan with its estimate."""
@@ -133,9 +137,8 @@ class Found:
     @property
     def least_seconds(self) -> float:
         """Step time of the best plan [s], infinite where nothing fits."""
-        return float(
-            min((outcome.least_seconds.min(initial=np.inf) for outcome in self.outcomes), default=np.inf)
-        )
+        best = self.times.best(1)
+        return float(self.times.seconds[best[0]]) if len(best) else np.inf
 
     @property
     def best(self) -> Answer | None:
@@ -161,25 +164,11 @@ class Found:
         None where errors are not known, memory ranks, or nothing fits.
         """
         listed = [plan for plan, _ in self.plans]
-        return probability_near_best(self.outcomes, listed) if listed and self.objective != "memory" else None
+        return probability_near_best(self.times, listed) if listed and self.objective != "memory" else None
 
     def pareto(self) -> list[Answer]:
         """Return the plans that no other beats in both time and memory, fastest first."""
-        return [
-            self._answer(*fastest(self.outcomes[index], np.array([layout]))) for index, layout in self.front()
-        ]
-
-    def front(self) -> list[tuple[int, int]]:
-        """Return index of the outcome and layout of each plan of the Pareto front, fastest first."""
-        index = np.repeat(np.arange(len(self.outcomes)), [len(outcome.fitting) for outcome in self.outcomes])
-        memory, seconds, layout = (
-            np.concatenate([getattr(outcome, name) for outcome in self.outcomes] or [np.zeros(0)])
-            for name in ("memory", "least_seconds", "fitting")
-        )
-        order = np.lexsort((seconds, memory))  # a stable order: ties stay as enumerated
-        faster = seconds[order] < np.minimum.accumulate(np.r_[np.inf, seconds[order][:-1]])
-        best = order[faster][::-1]
-        return list(zip(index[best].tolist(), layout[best].tolist(), strict=True))
+        return [self._answer(plan) for plan in self.times.plans(self.times.front())]
 
     def explain(self) -> Explanation:
         """Explain what limits the best plan, why others are slower, and what would make misses fit."""
@@ -188,7 +177,7 @@ class Found:
     @cached_property
     def _explanation(self) -> Explanation:
         plans = self.plans if len(self.plans) > 2 else [self._answer(plan) for plan in self._ranked(3)]
-        return explain(self.outcomes, plans, self.framework, self.locks)
+        return explain(self.times, plans, self.framework, self.locks)
 
     def table(self) -> list[dict[str, Any]]:
         """Return the best plans as rows: rank, knobs, time [s], memory [byte] and seconds by component."""
@@ -303,6 +292,7 @@ class SearchRequest:
     locks: Mapping[str, Any]
     top: int
     batches: Sequence[CandidateBatch]
+    exhaustive: bool = False
 
     def answer(self, progress: Progress | None = None) -> list[Found]:
         """Search, and return the result for each number of GPUs.
@@ -312,15 +302,14 @@ class SearchRequest:
         system, ordered = self.system, self.batches[0].ordered
         domains = {n: system.domain(n) if ordered else system.fast_domain for n in self.gpus}
         outcomes: dict[int, list[StrategyResult]] = {n: [] for n in domains}
-        searches = list(product(dict.fromkeys(domains.values()), self.batches))
-        for done, (domain, batch) in enumerate(searches, 1):
+        for domain in dict.fromkeys(domains.values()):
             sizes = tuple(n for n in domains if domains[n] == domain)
-            space = enumerate_space(self.model, sizes, domain, self.gbs, batch)
-            results = evaluate(space, system, self.assumptions).outcomes()
-            for n, outcome in zip(sizes, results, strict=True):
-                outcomes[n].append(outcome)
-            if progress is not None:
-                progress(done, len(searches), sum(outcome.candidates for outcome in results))
+            spaces = enumerate_spaces(self.model, sizes, domain, self.gbs, tuple(self.batches))
+            for done, evaluation in enumerate(evaluate_all(spaces, system, self.assumptions), 1):
+                for outcome in evaluation.outcomes():
+                    outcomes[outcome.gpus].append(outcome)
+                if progress is not None:
+                    progress(done, len(spaces), int(evaluation.space.counts.sum()))
         request = {name: value for name, value in vars(self).items() if name not in ("gpus", "batches")}
         return [Found(**request, gpus=n, outcomes=tuple(outcomes[n])) for n in self.gpus]
 
@@ -338,6 +327,7 @@ def search(
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
+    exhaustive: bool = False,
     progress: Progress | None = None,
 ) -> Found:
     """Search every candidate plan that uses all of `gpus`.
@@ -370,6 +360,9 @@ def search(
     objective : {"time", "throughput", "cost", "memory"}
         What is best. All of the GPUs are used, so that the least time is the most throughput and the least
         cost.
+    exhaustive : bool
+        Whether every candidate that fits is timed, also those that a bound from below on their time excludes.
+        The answers are the same.
     progress : callable, optional
         Called after each batch of candidates with the number of batches done, that of all, and the batch's
         candidates.
@@ -390,7 +383,7 @@ def search(
         "framework": framework,
         "locks": locks,
     }
-    options |= {"top": top, "vp": vp, "objective": objective}
+    options |= {"top": top, "vp": vp, "objective": objective, "exhaustive": exhaustive}
     return search_each(model, system, gpus=(gpus,), gbs=gbs, progress=progress, **options)[0]
 
 
@@ -425,6 +418,7 @@ def search_request(
     framework: str | Framework | None = None,
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
+    exhaustive: bool = False,
 ) -> SearchRequest | None:
     """Check the arguments of a search; None where one is wrong, and `errors` then has every mistake.
 
@@ -453,6 +447,7 @@ def search_request(
         locks=locked,
         top=top,
         batches=batches,
+        exhaustive=exhaustive,
     )
 
 

@@ -40,11 +40,12 @@ from traincast.core.model import Model
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.framework_spaces import CandidateBatch
-from traincast.step.pipeline_stages import Stages, stages, with_load
+from traincast.step.pipeline_stages import with_load
 from traincast.step.placement import divisors, factorizations, placements_in_order
 from traincast.step.validity import rules
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
+CACHED_QUESTIONS: Final = 4  # searches whose spaces are kept for the next machine
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
 
@@ -66,6 +67,16 @@ class Fills:
         ends = np.cumsum(count)
         return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
 
+    @cached_property
+    def one_per_layer_placement(self) -> "Fills":
+        """The first of the fills of a row that a layer's time does not tell apart, for every row."""
+        row = np.repeat(np.arange(len(self.count)), self.count)
+        key = row * (self.layer_placement.max(initial=0) + 1) + self.layer_placement
+        _, kept = np.unique(key, return_index=True)
+        count = np.bincount(row[kept], minlength=len(self.count))
+        first, placement = np.cumsum(count) - count, self.layer_placement[kept]
+        return Fills(first, count, self.panels[kept], self.fast[:, kept], placement)
+
 
 @dataclass(frozen=True, eq=False)
 class Space:
@@ -82,7 +93,6 @@ class Space:
     )
     layer_row: Ints  # row in `layers` of each layout, shape (layouts,)
     degree: Ints  # row in `fills` of each layout, shape (layouts,)
-    stages: Stages  # devices of the layouts' pipelines; columns of shape (layouts,)
     fills: Fills
     rejected: dict[str, Ints]  # reason → candidates that break it first, for each number of GPUs
 
@@ -169,6 +179,14 @@ def enumerate_space(
     return replace(space, batch=batch, layouts=layouts, layers=layers)
 
 
+@lru_cache(maxsize=CACHED_QUESTIONS)
+def enumerate_spaces(
+    model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batches: tuple[CandidateBatch, ...]
+) -> tuple[Space, ...]:
+    """Enumerate several batches, as `enumerate_space` does one."""
+    return tuple(enumerate_space(model, gpus, domain, gbs, batch) for batch in batches)
+
+
 @lru_cache(maxsize=16)
 def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Space:
     """Enumerate the space of all batches of a shape."""
@@ -213,7 +231,6 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         layers=layers,
         layer_row=layer_row,
         degree=degree,
-        stages=stages(model, layouts),
         fills=_fills(batch, degrees[used], counts[used], wide[used], places, placeable[used]),
         rejected=rejected,
     )

@@ -20,6 +20,7 @@ from traincast.times.pipeline.schedules import SCHEDULES, Passes, Schedule
 from traincast.times.process_groups import Placement
 
 GPUS_WITHOUT_STRAGGLERS: Final = 8  # a node: its GPUs rarely wait for each other
+ROUNDING: Final = 1e-12  # relative; a bound adds the same terms as a step, in another order
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     """
     schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
     pace = _slowest_device(costs, stages, plan.pp, assumed)
-    forward, backward = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "backward"))
-    weight = sum_of(costs, stages.model_parts, "weight") if schedule.splits_backward else 0.0
-    passes = Passes(forward, backward - weight, weight)
-    lost = schedule.lost(passes, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
+    lost = _lost(costs, stages, plan, assumed)
     placement = Placement(plan, system.tiers)
     link = links(costs, placement, system, assumed)
     per_microbatch = 2 * schedule.transfers(plan.vp) * link.blocking  # forward and backward
@@ -82,6 +80,27 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         if nonzero(assumed.host.straggling)
         else time
     )
+
+
+def step_seconds_bound(costs: Costs, plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> Column:
+    """Return a bound from below on the time of a step, which needs no placement of pp and dp [s].
+
+    It has the passes of the slowest device, the bubble, and the waits for host and stragglers. What it leaves
+    out takes no negative time: transfers between stages, data parallelism, optimizer and offload.
+    """
+    nm, pace = plan.microbatches(gbs), _slowest_device(costs, stages, plan.pp, assumed)
+    passes = nm * (pace.busy + pace.host_wait) + _lost(costs, stages, plan, assumed) * pace.others
+    longer = 1 + _straggling(plan, assumed) if nonzero(assumed.host.straggling) else 1.0
+    return (1 - ROUNDING) * longer * (passes + assumed.host.step_seconds)
+
+
+def _lost(costs: Costs, stages: Stages, plan: Plans, assumed: Assumptions) -> Column:
+    """Return the bubble as a share of the time of a micro-batch on the stages that are not the slowest."""
+    schedule = SCHEDULES[plan.schedule]
+    forward, backward = (sum_of(costs, stages.model_parts, pass_) for pass_ in ("forward", "backward"))
+    weight = sum_of(costs, stages.model_parts, "weight") if schedule.splits_backward else 0.0
+    passes = Passes(forward, backward - weight, weight)
+    return schedule.lost(passes, plan.pp, plan.vp, barrier=assumed.overlap.optimizer_barrier)
 
 
 class Links(NamedTuple):

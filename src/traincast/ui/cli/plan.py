@@ -64,6 +64,9 @@ def plan(
         Objective, search_option("What is best; all but memory rank as time does.")
     ] = "time",
     top: Annotated[int, search_option("How many plans to show.")] = 10,
+    exhaustive: Annotated[
+        bool, search_option("Time every plan that fits, also those that a bound on their time excludes.")
+    ] = False,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
     html: HtmlFile = None,
@@ -83,7 +86,7 @@ def plan(
     model_read, machine, gbs = options.read(errors, model, system)
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, assumptions=assumptions, strategy=strategy,
-        framework=framework, locks=locked_values(locks), top=top, objective=objective,
+        framework=framework, locks=locked_values(locks), top=top, objective=objective, exhaustive=exhaustive,
     )  # fmt: skip
     with progress("search") as report_progress:
         begin = time.perf_counter()

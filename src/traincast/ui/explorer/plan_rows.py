@@ -10,6 +10,7 @@ from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.evaluation import fastest_plans
+from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import short_of
 from traincast.planner.search import Found
 from traincast.step.estimate import Estimate, estimate_columns
@@ -81,33 +82,26 @@ def sample(result: Found) -> dict[str, Any]:
 
     It takes ranks by time in geometric steps, so that the cloud keeps its shape while a slider moves.
     """
-    outcomes = result.outcomes
-    outcome = np.repeat(np.arange(len(outcomes)), [len(outcome.fitting) for outcome in outcomes])
-    layout = np.concatenate([outcome.fitting for outcome in outcomes])
-    order = np.argsort(np.concatenate([outcome.least_seconds for outcome in outcomes]), kind="stable")
+    order = np.argsort(result.times.all(), kind="stable")
     if len(order):
         ranks = np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)
         order = order[np.unique(ranks) - 1]
-    return _points(result, outcome[order], layout[order])
+    return _points(result.times, order)
 
 
 def front(result: Found) -> dict[str, Any]:
     """Return the Pareto front of time and memory, fastest first."""
-    rows = np.array(result.front(), np.int64).reshape(-1, 2)
-    return _points(result, rows[:, 0], rows[:, 1])
+    return _points(result.times, result.times.front())
 
 
-def _points(result: Found, outcome_of: Ints, layout: Ints) -> dict[str, Any]:
+def _points(times: LeastTimes, points: Ints) -> dict[str, Any]:
     """Return time, memory and knobs of layouts, without placements: an estimate chooses them again."""
-    seconds, memory = np.zeros(len(layout)), np.zeros(len(layout))
-    knobs: list[dict[str, Any]] = [{}] * len(layout)
-    for number, outcome in enumerate(result.outcomes):
-        rows = np.flatnonzero(outcome_of == number)
+    knobs: list[dict[str, Any]] = [{}] * len(points)
+    for number, outcome in enumerate(times.outcomes):
+        rows = np.flatnonzero(times.outcome[points] == number)
         if not len(rows):
             continue
-        chosen, space = layout[rows], outcome.evaluation.space
-        at = np.searchsorted(outcome.fitting, chosen)
-        seconds[rows], memory[rows] = outcome.least_seconds[at], outcome.memory[at]
+        chosen, space = times.layout[points[rows]], outcome.space
         placed = "panels" in STRATEGIES[space.strategy].knobs  # their number belongs to the placement
         if placed or space.batch.overlaps_in_domain:  # and so does overlap
             row_knobs = _knobs(fastest_plans(outcome, chosen), len(chosen), placed)
@@ -116,7 +110,8 @@ def _points(result: Found, outcome_of: Ints, layout: Ints) -> dict[str, Any]:
             row_knobs = _knobs(plans, len(chosen), placed=False)
         for row, values in zip(rows, row_knobs, strict=True):
             knobs[row] = values
-    return {"step_seconds": _rounded(seconds), "memory_bytes": _rounded(memory), "plan": knobs}
+    seconds, memory = _rounded(times.seconds[points]), _rounded(times.memory[points])
+    return {"step_seconds": seconds, "memory_bytes": memory, "plan": knobs}
 
 
 def _knobs(plans: Plans, rows: int, placed: bool) -> list[dict[str, Any]]:

@@ -190,9 +190,9 @@ def pareto(result: Found) -> Figure:
     """
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.0, height=3.2)
     capacity = float(style.in_unit("memory_bytes", result.system.accelerator.hbm_bytes))
-    for outcome in result.outcomes:
-        memory = style.in_unit("memory_bytes", outcome.memory)
-        ax.plot(memory, outcome.least_seconds, **POINT, alpha=0.5, markeredgewidth=0, rasterized=True)
+    times = result.times
+    memory = style.in_unit("memory_bytes", times.memory)
+    ax.plot(memory, times.all(), **POINT, alpha=0.5, markeredgewidth=0, rasterized=True)
     ax.axvline(capacity, color=style.BLACK, linestyle="--", linewidth=0.9, label="capacity")
     if result.best is None:
         text = f"none of {result.candidates:,} candidates fits"

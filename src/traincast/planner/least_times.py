@@ -1,0 +1,162 @@
+"""Least times of the layouts of a search, computed for those that can matter to a question.
+
+Every layout that fits has a bound from below on its time, and the time itself once a question has asked for
+it. A question says which time a layout must not exceed to matter, as far as times are known. Layouts whose
+bound does not are timed, lowest bounds first, until none is left: the answer is that of timing all.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from traincast.core.plan import Plan
+from traincast.core.quantities import Bools, Column, Floats, Ints
+from traincast.planner.evaluation import StrategyResult, fastest, least_times
+
+if TYPE_CHECKING:
+    from traincast.planner.evaluation import Evaluation
+
+FIRST_ROUND: Final = 1 << 10  # candidates timed before the values to beat are looked at again; each round
+# has twice as many as the one before
+
+
+@dataclass(eq=False)
+class LeastTimes:
+    """Layouts that fit, of all outcomes of a search on one machine, and what is known of their least times.
+
+    Rows are ordered by outcome and layout.
+    """
+
+    outcomes: Sequence[StrategyResult]
+    outcome: Ints  # index of the outcome of each layout, shape (layouts,)
+    layout: Ints  # row of the outcome's space
+    memory: Floats  # [byte]
+    seconds: Floats  # least time where `timed`, else a bound from below [s]
+    timed: Bools
+    exhaustive: bool = False  # whether all were timed from the start
+
+    @classmethod
+    def of(cls, outcomes: Sequence[StrategyResult], exhaustive: bool = False) -> "LeastTimes":
+        """Return the bounds of the layouts of outcomes; times if `exhaustive` or several jobs share them."""
+        layouts = [outcome.fitting for outcome in outcomes]
+        index = np.repeat(np.arange(len(outcomes)), [len(rows) for rows in layouts])
+        layout = np.concatenate([np.zeros(0, np.int64), *layouts])
+        memory = np.concatenate([np.zeros(0), *(outcome.memory for outcome in outcomes)])
+        if exhaustive or any(len(outcome.space.gpus) > 1 for outcome in outcomes):
+            seconds = np.concatenate([np.zeros(0), *(outcome.least_seconds for outcome in outcomes)])
+            return cls(outcomes, index, layout, memory, seconds, np.ones(len(layout), np.bool_), exhaustive)
+        bounds = least_times(_evaluations(outcomes), layouts, bound=True) if len(layout) else []
+        seconds = np.concatenate([np.zeros(0), *bounds])
+        return cls(outcomes, index, layout, memory, seconds, np.zeros(len(layout), np.bool_))
+
+    def up_to(self, limit: Callable[[Floats], Column]) -> Floats:
+        """Time every layout whose time may be at most `limit`, and return the times known, else infinity [s].
+
+        `limit` returns the largest time that matters, of all layouts or of each, from the times known so far
+        (infinity where unknown). It must not rise when more are known.
+        """
+        size = FIRST_ROUND
+        while True:
+            known = np.where(self.timed, self.seconds, np.inf)
+            open_rows = np.flatnonzero(~self.timed & (self.seconds <= limit(known)))
+            if not len(open_rows):
+                return known
+            nearest = open_rows[np.argsort(self.seconds[open_rows], kind="stable")]
+            candidates = np.cumsum(self._candidates[nearest])
+            self._time(np.sort(nearest[: 1 + np.searchsorted(candidates, size)]))
+            size *= 2
+
+    def best(self, top: int, by_memory: bool = False, slowdown: float = np.inf) -> Ints:
+        """Return the best layouts in order of time, memory (or the reverse) and enumeration.
+
+        `top` are returned, fewer where others are slower than the best by more than the factor `slowdown`.
+        """
+        if by_memory:
+            least = _smallest(self.memory, top)
+            known = self.up_to(lambda known: np.where(self.memory <= least, np.inf, -np.inf))
+            pool = np.flatnonzero(self.memory <= least)
+            first, second = self.memory[pool], known[pool]
+        else:
+
+            def limit(known: Floats) -> float:
+                return min(_smallest(known, top), slowdown * _smallest(known, 1))
+
+            known = self.up_to(limit)
+            pool = np.flatnonzero((known <= limit(known)) & self.timed)
+            first, second = known[pool], self.memory[pool]
+        return np.asarray(pool[np.lexsort((second, first))[:top]])
+
+    def best_of(self, group: Ints) -> Ints:
+        """Return the best layout of each group that has one, in order of the groups' numbers, from 0 on."""
+        groups = int(group.max(initial=-1)) + 1
+
+        def least(known: Floats) -> Floats:
+            of_group = np.full(groups, np.inf)
+            np.minimum.at(of_group, group, known)
+            return of_group[group]
+
+        known = self.up_to(least)
+        order = np.lexsort((self.memory, known, group))
+        _, first = np.unique(group[order], return_index=True)
+        return np.asarray(order[first])
+
+    def leanest_below(self, limit: float) -> Ints:
+        """Return the one layout of the least memory, the faster of ties, whose time is below a limit [s]."""
+
+        def matters(known: Floats) -> Floats:
+            least = self.memory[known < limit].min(initial=np.inf)
+            return np.where(self.memory <= least, limit, -np.inf)
+
+        faster = np.flatnonzero(self.up_to(matters) < limit)
+        return np.asarray(faster[np.lexsort((self.seconds[faster], self.memory[faster]))[:1]])
+
+    def front(self) -> Ints:
+        """Return the layouts that no other beats in both time and memory, fastest first."""
+        by_memory = np.argsort(self.memory, kind="stable")
+        ordered = self.memory[by_memory]
+        # the last layout that needs no more memory, in this order
+        last = np.searchsorted(ordered, self.memory, side="right") - 1
+        known = self.up_to(lambda known: np.minimum.accumulate(known[by_memory])[last])
+        order = np.lexsort((known, self.memory))  # a stable order: ties stay as enumerated
+        faster = known[order] < np.minimum.accumulate(np.r_[np.inf, known[order][:-1]])
+        return np.asarray(order[faster][::-1])
+
+    def all(self) -> Floats:
+        """Return the least time of every layout [s]."""
+        return self.up_to(lambda known: np.inf)
+
+    def plans(self, rows: Ints) -> list[Plan]:
+        """Return the fastest plan of each of some rows."""
+        found: dict[int, Plan] = {}
+        for index in np.unique(self.outcome[rows]):
+            of_outcome = rows[self.outcome[rows] == index]
+            found |= zip(
+                of_outcome.tolist(), fastest(self.outcomes[index], self.layout[of_outcome]), strict=True
+            )
+        return [found[row] for row in rows.tolist()]
+
+    @cached_property
+    def _candidates(self) -> Ints:
+        """Candidates of each layout."""
+        counts = [outcome.space.counts[outcome.fitting] for outcome in self.outcomes]
+        return np.concatenate([np.zeros(0, np.int64), *counts])
+
+    def _time(self, rows: Ints) -> None:
+        """Replace the bounds of rows, ascending, by times."""
+        indices, starts = np.unique(self.outcome[rows], return_index=True)
+        outcomes = [self.outcomes[index] for index in indices]
+        layouts = np.split(self.layout[rows], starts[1:])
+        self.seconds[rows] = np.concatenate(least_times(_evaluations(outcomes), layouts))
+        self.timed[rows] = True
+
+
+def _evaluations(outcomes: Sequence[StrategyResult]) -> "list[Evaluation]":
+    return [outcome.evaluation for outcome in outcomes]
+
+
+def _smallest(values: Floats, n: int) -> float:
+    """Return the n-th smallest value, infinity where there are fewer."""
+    return float(np.partition(values, n - 1)[n - 1]) if n <= len(values) else np.inf

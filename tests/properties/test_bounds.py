@@ -1,0 +1,206 @@
+"""Bounds on step times, and searches that time only what these bounds leave, against timing everything."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import traincast as tc
+from traincast.core.knobs import STRATEGIES, VIRTUAL_STAGES
+from traincast.core.model_blocks import Experts
+from traincast.planner import least_times
+from traincast.planner.evaluation import evaluate
+from traincast.planner.evaluation import least_times as times_of
+from traincast.planner.framework_spaces import CandidateBatch
+from traincast.planner.least_times import LeastTimes
+from traincast.planner.search_space import enumerate_space
+from traincast.step.arguments import check_assumptions
+
+DENSE = tc.Model(
+    name="dense", layers=8, hidden=2048, heads=16, kv_heads=4, ffn=5632, seq=2048, vocab=32000, causal=True,
+    mlp="swiglu", norm="rmsnorm", biases=(), dropout=False, positions="rotary",
+)  # fmt: skip
+MOE = tc.Model(**{**vars(DENSE), "name": "moe", "experts": Experts(experts=8, topk=2, ffn=1024)})
+PAPERS = tc.Model(name="gpt", layers=8, hidden=2048, heads=16, ffn=8192, seq=2048)
+MODELS = (DENSE, MOE, PAPERS, tc.load_model("gemma-2b"))
+SYSTEMS = tuple(tc.load_system(name) for name in ("dgx-h100", "h200-nvs8", "llama3-h100", "polaris"))
+PRESETS = (
+    "paper",
+    "paper-published",
+    "calibrated",
+    "megatron-core-2025",
+    "megatron-lm-2022",
+    "torchtitan-2025",
+)
+CHOICES = {
+    "zero": (0, 1, 2, 3),
+    "schedule": tuple(VIRTUAL_STAGES),
+    "recompute": ("none", "selective", "full", "per-op"),
+    "offload": ("none", "optimizer", "activations", "optimizer+weights"),
+    "ep_overlap": (False, True),
+    "tp_overlap": (False, True),
+    "dp_overlap": (True, False),
+    "sp": (True, False),
+    "order": ("tp-cp-dp-pp", "tp-cp-pp-dp"),
+    "precision": ("bf16", "fp8-current"),
+    "optimizer_kind": ("adam", "muon"),
+}
+
+
+# The bound --------------------------------------------------------------------------------------------------
+
+
+def unlimited(system):
+    """The machine with unlimited memory, and a link to the host."""
+    return replace(system, accelerator=replace(system.accelerator, hbm_bytes=np.inf, host_bandwidth=50e9))
+
+
+@st.composite
+def batches(draw):
+    """A batch of candidates: a strategy and any value of each choice."""
+    schedule = draw(st.sampled_from(CHOICES["schedule"]))
+    choices = {name: draw(st.sampled_from(values)) for name, values in CHOICES.items() if name != "schedule"}
+    stages = VIRTUAL_STAGES[schedule]
+    return CandidateBatch(
+        draw(st.sampled_from(sorted(STRATEGIES))),
+        choices=(("schedule", schedule), *choices.items()),
+        vp=stages,
+        experts=draw(st.booleans()),
+        hybrid=choices["zero"] > 0 and draw(st.booleans()),
+        uneven=draw(st.booleans()),
+        ordered=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=100)
+@given(
+    batch=batches(),
+    model=st.sampled_from(MODELS),
+    system=st.sampled_from(SYSTEMS),
+    assumptions=st.sampled_from(PRESETS),
+    gpus=st.sampled_from((4, 16, 24, 64)),
+)
+def test_bounds_are_not_above_the_times_of_any_candidate(batch, model, system, assumptions, gpus):
+    assume(batch.given["precision"] == "bf16" or system.accelerator.fp8_flops is not None)
+    assumed = check_assumptions(assumptions, "calibrated")
+    space = enumerate_space(
+        model, (gpus,), system.domain(gpus) if batch.ordered else system.fast_domain, 96, batch
+    )
+    assume(len(space.counts))
+    evaluation = evaluate(space, unlimited(system), assumed)
+    (bounds,) = times_of([evaluation], [evaluation.fitting], bound=True)
+    assert (bounds > 0).all()
+    assert (bounds <= evaluation.least_seconds[0]).all()
+
+
+def test_bounds_are_close_where_nothing_is_left_out():
+    """One GPU sends nothing; without an optimizer and clipping only the margin for rounding is left."""
+    assumed = check_assumptions("paper", "paper")
+    space = enumerate_space(PAPERS, (1,), 1, 8, CandidateBatch("1d"))
+    evaluation = evaluate(space, unlimited(SYSTEMS[0]), assumed)
+    (bounds,) = times_of([evaluation], [evaluation.fitting], bound=True)
+    assert bounds == pytest.approx(evaluation.least_seconds[0], rel=1e-9)
+
+
+# Questions about known times --------------------------------------------------------------------------------
+
+
+class Known(LeastTimes):
+    """Layouts whose times are drawn instead of computed; it counts what is timed."""
+
+    true: np.ndarray
+
+    def _time(self, rows):
+        assert not self.timed[rows].any()  # nothing is timed twice
+        self.seconds[rows] = self.true[rows]
+        self.timed[rows] = True
+
+    @property
+    def _candidates(self):
+        return np.full(len(self.true), 5)
+
+
+def asked(times, top, limit, slowdown, group):
+    """Answers to all questions."""
+    yield "best", times.best(top)
+    yield "leanest", times.best(top, by_memory=True)
+    yield "close to the best", times.best(top, slowdown=slowdown)
+    yield "all close to the best", times.best(max(len(group), 1), slowdown=slowdown)
+    yield "best of each group", times.best_of(group)
+    yield "leanest below a time", times.leanest_below(limit)
+    yield "front", times.front()
+
+
+def drawn(random, rows):
+    """Layouts with times, memory and bounds from few values, so that many tie, and the same exhaustively."""
+    true = random.integers(1, random.integers(2, 40), rows).astype(float)
+    memory = random.integers(1, random.integers(2, 40), rows).astype(float)
+    bounds = np.where(random.random(rows) < random.random(), true, true * random.random(rows))
+    index, none = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
+    questions = (
+        Known([], index, np.arange(rows), memory, bounds, none),
+        Known([], index, np.arange(rows), memory, true.copy(), ~none),
+    )
+    for question in questions:
+        question.true = true
+    return questions
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_thousands_of_questions_have_the_answers_of_timing_all(seed, monkeypatch):
+    random = np.random.default_rng(seed)
+    monkeypatch.setattr(least_times, "FIRST_ROUND", int(random.integers(1, 60)))
+    shares = []
+    for _ in range(15):
+        rows = int(random.integers(0, 120))
+        group = np.unique(random.integers(0, 6, rows), return_inverse=True)[1]
+        question = int(random.integers(1, 30)), random.random() * 40, 1 + random.random(), group
+        lazy, exhaustive = drawn(random, rows)
+        answers = zip(asked(lazy, *question), asked(exhaustive, *question), strict=True)
+        for (name, rows_found), (_, rows_expected) in answers:
+            assert rows_found.tolist() == rows_expected.tolist(), name
+            assert lazy.timed[rows_found].all()  # an answer is never a bound
+            shares += [lazy.timed.mean()] if rows and name == "best" else []
+        assert (lazy.all() == lazy.true).all()
+    assert 0 < np.mean(shares) < 0.9  # bounds spare something
+
+
+# Searches ---------------------------------------------------------------------------------------------------
+
+LOCKS = (
+    {"mbs": 1}, {"pp": 1}, {"recompute": "none"}, {"schedule": "1f1b", "zero": 1}, {"tp": 2},
+    {"vp": 1, "cp": 1},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_search_equals_one_that_times_all(seed, monkeypatch):
+    """Plans, counts, reasons, front, probabilities and explanation, to the last bit."""
+    random = np.random.default_rng(seed)
+    monkeypatch.setattr(least_times, "FIRST_ROUND", int(random.integers(100, 3000)))
+    model, system = MODELS[random.integers(len(MODELS))], SYSTEMS[random.integers(len(SYSTEMS))]
+    memory = float(np.max(system.accelerator.hbm_bytes)) * random.choice([0.02, 0.1, 0.4, 1.0])
+    machine = replace(system, accelerator=replace(system.accelerator, hbm_bytes=memory))
+    frameworks = ("paper",) if model is PAPERS else ("megatron", "torchtitan", "deepspeed", "any")
+    question = {
+        "gpus": int(random.choice([8, 16, 32])),
+        "gbs": int(random.choice([16, 96])),
+        "framework": random.choice(frameworks).item(),
+        "top": int(random.choice([1, 3, 40])),
+        "objective": random.choice(["time", "memory"], p=[0.8, 0.2]).item(),
+    }
+    question["locks"] = {} if model is PAPERS else LOCKS[random.integers(len(LOCKS))]
+    found = tc.search(model, machine, **question)
+    exhaustive = tc.search(model, machine, **question, exhaustive=True)
+    assert found.to_dict() == exhaustive.to_dict()
+    assert found.least_seconds == exhaustive.least_seconds
+    assert found.candidates > 0
+    assert exhaustive.times.timed.all()
+
+
+def test_a_search_times_a_small_share_of_the_candidates_that_fit():
+    found = tc.search("llama-3-70b", "dgx-h100", gpus=512, gbs=512)
+    assert found.best is not None
+    assert 0 < found.times.timed.mean() < 0.2
