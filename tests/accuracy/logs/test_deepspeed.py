@@ -96,6 +96,13 @@ def test_precision_of_deepspeed(tmp_path, config, listed, precision):
             read(written(tmp_path, "ds.log", text), config=path, **given_here)
 
 
+def test_a_configuration_printed_on_one_line(tmp_path):
+    printed = f"[INFO] configuration: {json.dumps(json.loads(example('ds_config.json')))}\n"
+    steps = "".join(f"steps: {i} loss: 2.0 iter time (s): 3.5 samples/sec: 36\n" for i in range(1, 9))
+    cells = row(written(tmp_path, "ds.log", printed + steps), gpus=16, gbs=128, pp=1, **GIVEN)
+    assert (cells["zero"], cells["mbs"], cells["precision"]) == ("3", "2", "bf16")
+
+
 def test_deepspeed_does_not_know_the_model(tmp_path):
     with pytest.raises(tc.InputError) as error:
         read(CLUSTER / "deepspeed.log")

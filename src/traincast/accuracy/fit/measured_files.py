@@ -74,7 +74,9 @@ def read(
     mistakes, given = ErrorCollector("calibrate"), given or {}
     machine = mistakes.catch(load_system, system)
     files: dict[Kind, Files] = {"runs": (*runs, *logs), "collectives": nccl, "products": gemm}
-    mistakes.catch(_check_given, given, [kind for kind, paths in files.items() if paths])
+    kinds = [kind for kind, paths in files.items() if paths]
+    if kinds and (wrong := not_used(given, kinds)):
+        mistakes.errors.append(InputError("what is given", wrong))
     extra: dict[str, Any] = {"config": config}
     if machine and (name := accelerator_called(machine.accelerator.name)):
         extra["gpu"] = name
@@ -83,8 +85,14 @@ def read(
         options = {name: value for name, value in given.items() if name in GIVEN[kind]}
         options = extra | options if kind == "runs" else options
         contents[kind] = [mistakes.catch(_read_kind, path, kind, options) for path in paths]
-    if config is not None:
-        mistakes.catch(_check_config, config, contents["runs"])
+    # A file that could not be read (None) may be a training log.
+    has_log = any(
+        rows is None or (isinstance(rows, TrainingRows) and "steps_measured" in rows.rows[0])
+        for rows in contents["runs"]
+    )
+    if config is not None and not has_log:
+        problem = f"config = {str(config)!r}: configures runs with a training log; none is given"
+        mistakes.errors.append(InputError("calibrate", [problem]))
     machine = mistakes.require(machine)
     measured = _measured(machine, [rows for kind in contents.values() for rows in kind if rows is not None])
     if not (measured.runs or measured.collectives or measured.products):
@@ -94,21 +102,6 @@ def read(
     return measured
 
 
-def _check_given(given: Mapping[str, Any], kinds: Sequence[Kind]) -> None:
-    """Refuse given values that no kind of file uses, if there are files."""
-    if kinds and (wrong := not_used(given, kinds)):
-        raise InputError("what is given", wrong)
-
-
-def _check_config(config: str | Path, contents: Sequence[Rows | None]) -> None:
-    """Refuse a configuration without a training log; a file that could not be read (None) may be one."""
-    for rows in contents:
-        if rows is None or (isinstance(rows, TrainingRows) and "steps_measured" in rows.rows[0]):
-            return
-    problem = f"config = {str(config)!r}: configures runs with a training log; none is given"
-    raise InputError("calibrate", [problem])
-
-
 def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> Rows:
     if (other := holds(file)) != kind:
         raise InputError(str(file), [f"holds {other}, not {kind}: give it as {GIVEN_AS[other]}"])
@@ -116,26 +109,23 @@ def _read_kind(file: str | Path, kind: Kind, options: Mapping[str, Any]) -> Rows
 
 
 def _measured(system: System, files: Sequence[Rows]) -> Measured:
-    runs: list[Run] = []
-    collectives: list[Collective] = []
-    products: list[Gemm] = []
+    used: dict[type, list[Any]] = {Run: [], Collective: [], Gemm: []}
     left_out: list[str] = []
     for rows in files:
         reasons = list(rows.left_out)
         if isinstance(rows, TrainingRows):
             table_runs = list(_runs(rows, system))
-            runs += [run for run in table_runs if isinstance(run, Run)]
+            used[Run] += [run for run in table_runs if isinstance(run, Run)]
             reasons += [reason for reason in table_runs if isinstance(reason, str) and reason not in reasons]
         else:
             others = dict.fromkeys(row.gpu for row in rows.rows if _is_other_accelerator(row.gpu, system))
             reasons += [f"ran on {gpu}, and {system.name} has {accelerator_name(system)}" for gpu in others]
-            used = [row for row in rows.rows if row.gpu not in others]
-            products += [row for row in used if isinstance(row, Gemm)]
-            collectives += [
-                row for row in used if isinstance(row, Collective) and row.op in KINDS and row.ranks > 1
-            ]
+            for row in rows.rows:
+                if row.gpu not in others and (isinstance(row, Gemm) or (row.op in KINDS and row.ranks > 1)):
+                    used[type(row)].append(row)
         left_out += [f"{rows.file}: {reason}" for reason in reasons]
-    return Measured(system, tuple(runs), tuple(collectives), tuple(products), tuple(left_out))
+    runs, collectives, products = map(tuple, used.values())
+    return Measured(system, runs, collectives, products, tuple(left_out))
 
 
 def _runs(rows: TrainingRows, system: System) -> Iterator[Run | str]:

@@ -21,6 +21,8 @@ WALL_CLOCK: Final = (
     rf"time \(ms\) \| (?:fwd|forward): (?P<ms>{NUMBER}) \| (?:bwd|backward): (?P<ms2>{NUMBER}) \|"
     rf".*\bstep: (?P<ms3>{NUMBER})(?=\s|$)"
 )
+# printed as json, or on one line
+CONFIG: Final = r"(?:\bjson = |^(?=.*\{.*train_micro_batch_size_per_gpu)[^{]*)"
 PRECISIONS: Final = {  # precision -> names of its flag where settings are listed, and of its section
     "bf16": (("bfloat16_enabled", "bfloat16_config"), ("bf16", "bfloat16")),
     "fp16": (("fp16_enabled", "float16_config"), ("fp16",)),
@@ -30,7 +32,7 @@ PRECISIONS: Final = {  # precision -> names of its flag where settings are liste
 def columns(log: Log) -> dict[str, Any]:
     """Return columns from the configuration, and from the settings that DeepSpeed lists at start."""
     listed = settings.listed(line for line in log.header if ":print]" in line or ". " in line)
-    config = dict(log.config) or settings.block(log.header, r"\bjson = ") or _one_line_json(log.header)
+    config = dict(log.config) or settings.block(log.header, CONFIG)
 
     def whole(name: str) -> int | None:
         return whole_number(listed.get(name, config.get(name)))
@@ -54,16 +56,6 @@ def columns(log: Log) -> dict[str, Any]:
         "zero": stage if stage in ("0", "1", "2", "3") else "0" if known else None,
         "precision": _precision(config, listed) if known else None,
     }
-
-
-def _one_line_json(header: list[str]) -> dict[str, Any]:
-    """Return a configuration printed on one line, empty without."""
-    for line in header:
-        if "train_micro_batch_size_per_gpu" in line and "{" in line:
-            config = settings.parse_mapping(line[line.index("{") : line.rfind("}") + 1])
-            if config:
-                return config
-    return {}
 
 
 def _precision(config: Mapping[str, Any], listed: Mapping[str, str]) -> str | None:

@@ -1,7 +1,7 @@
 """Recognise a file by its content, and choose its reader."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -45,25 +45,23 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
     """
     path = Path(path)
     text, given = content(path), {name: value for name, value in given.items() if value is not None}
-    kind, log_format = _kind(path, text)
+    kind, reader = _kind(path, text)
     if kind == "runs":
         check_columns(given)
     elif wrong := not_used(given, (kind,)):
         raise InputError("what is given", wrong)
-    if log_format:
+    if isinstance(reader, LogFormat):
         loaded = settings.config_file(config) if config else {}
-        return read_log(log_format, path.name, text, loaded, given, warm_up)
-    if _table_kind(text) is None:
-        read_output = nccl_tests.read_json if _is_nccl_json(text) else nccl_tests.read
-        return read_output(path.name, text, given)
+        return read_log(reader, path.name, text, loaded, given, warm_up)
+    if reader:
+        return reader(path.name, text, given)
     table = tables.parse(text)
     if repetitions := measurements.repeated(name.strip() for name in table[0]):
         raise InputError(path.name, repetitions)
-    if kind == "products":
-        return tables.read_products(path.name, table, given)
-    if kind == "collectives":
-        return tables.read_collectives(path.name, table, given)
-    return _read_runs(path, given)
+    if kind == "runs":
+        return _read_runs(path, given)
+    read_table = tables.read_products if kind == "products" else tables.read_collectives
+    return read_table(path.name, table, given)
 
 
 def holds(path: str | Path) -> Kind:
@@ -78,33 +76,24 @@ def not_used(given: Iterable[str], kinds: Sequence[Kind]) -> list[str]:
     return [f"{name}: not used by {subject}; {close_to(name, names)}" for name in given if name not in names]
 
 
-def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | None]:
-    """Return the kind of measurements in a text, and its format if it is a log; raise if it is unknown."""
-    if kind := _table_kind(text):
+def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] | None]:
+    """Return the kind of measurements in a text; of a log its format, of output of nccl-tests its reader."""
+    names = tables.header(text)
+    kinds: dict[Kind, bool] = {
+        "products": bool(tables.product_columns(names)),
+        "collectives": tables.are_collectives(names),
+        "runs": {"id", "step_seconds"} <= set(names),
+    }
+    kind = next((kind for kind, resembles in kinds.items() if resembles), None)
+    if kind and tables.parse(text):
         return kind, None
-    if _is_nccl_json(text):
-        return "collectives", None
+    if re.match(r"\s*\{", text) and re.search(nccl_tests.JSON_SIGNS, text):
+        return "collectives", nccl_tests.read_json
     if log_format := next((each for each in FORMATS if re.search(each.signs, text)), None):
         return "runs", log_format
     if re.search(nccl_tests.SIGNS, text):
-        return "collectives", None
+        return "collectives", nccl_tests.read
     raise _unknown_file(path, text)
-
-
-def _table_kind(text: str) -> Kind | None:
-    names = tables.header(text)
-    kind: Kind | None = None
-    if tables.product_columns(names):
-        kind = "products"
-    elif tables.are_collectives(names):
-        kind = "collectives"
-    elif {"id", "step_seconds"} <= set(names):
-        kind = "runs"
-    return kind if kind and tables.parse(text) else None
-
-
-def _is_nccl_json(text: str) -> bool:
-    return bool(re.match(r"\s*\{", text) and re.search(nccl_tests.JSON_SIGNS, text))
 
 
 def _unknown_file(path: Path, text: str) -> InputError:

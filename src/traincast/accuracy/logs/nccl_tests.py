@@ -4,9 +4,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows
 from traincast.accuracy.logs.text import lines, number, whole_number
@@ -48,52 +48,47 @@ class _Test:
     gpu: str = ""
 
 
-class _Results:
-    """Rows of a file, what was left out of them, and the values that are missing."""
+Found: TypeAlias = tuple[
+    str, _Test, tuple[float, float] | str
+]  # where, and size [byte] and time [µs] or why not
 
-    def __init__(self, file: str, given: Mapping[str, Any]):
-        check_given(given)
-        self.file, self.given = file, given
-        self.rows: list[CollectiveRow] = []
-        self.left_out: list[str] = []
-        self.missing: set[str] = set()
 
-    def add(self, where: str, test: _Test, measured: tuple[float, float] | str) -> None:
-        """Add size [byte] and time [µs], or the reason why they are left out."""
+def _rows(file: str, given: Mapping[str, Any], found: Iterable[Found]) -> CollectiveRows:
+    """Return the rows of a file, and what was left out of them; raise with all that is missing."""
+    rows: list[CollectiveRow] = []
+    left_out: list[str] = []
+    missing: set[str] = set()
+    for where, test, measured in found:
         if isinstance(measured, str):
-            self.left_out.append(f"{where}: {measured}")
-            return
-        placement = self._placement(test)
-        self.missing |= {name for name, value in placement.items() if not value}
+            left_out.append(f"{where}: {measured}")
+            continue
+        placement = _placement(test, file, given)
+        missing |= {name for name, value in placement.items() if not value}
         if all(placement.values()):
             size, time = measured
-            self.rows.append(CollectiveRow(**placement, size_bytes=size, time_us=time, gpu=test.gpu))
+            rows.append(CollectiveRow(**placement, size_bytes=size, time_us=time, gpu=test.gpu))
+    if missing:
+        problem = "the output does not say; give"
+        raise InputError(
+            file, [f"{n}: {problem} {n}= ({allowed})" for n, allowed in GIVEN.items() if n in missing]
+        )
+    return CollectiveRows.of(file, rows, left_out, "finished measurement")
 
-    def _placement(self, test: _Test) -> dict[str, Any]:
-        """Return operation, nodes, GPUs per node, and ranks; of the first group where several ran at once."""
-        hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
-        given_op = str(self.given.get("op", ""))
-        op = given_op if given_op in OPERATIONS.values() else operation(given_op)
-        nodes = whole_number(self.given.get("nodes")) or len(hosts) or None
-        per_node = whole_number(self.given.get("gpus_per_node"))
-        if not per_node and hosts and nodes:
-            per_node = math.ceil(hosts.total() / nodes)
-        ranks = (nodes or 0) * (per_node or 0)
-        if hosts and "gpus_per_node" not in self.given:
-            ranks = hosts.total()
-        op = op or test.op or operation(self.file)
-        return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
 
-    def done(self) -> CollectiveRows:
-        """Return the rows; raise with all that is missing."""
-        problems = [
-            f"{name}: the output does not say; give {name}= ({allowed})"
-            for name, allowed in GIVEN.items()
-            if name in self.missing
-        ]
-        if problems:
-            raise InputError(self.file, problems)
-        return CollectiveRows.of(self.file, self.rows, self.left_out, "finished measurement")
+def _placement(test: _Test, file: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return operation, nodes, GPUs per node, and ranks; of the first group where several ran at once."""
+    hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
+    given_op = str(given.get("op", ""))
+    op = given_op if given_op in OPERATIONS.values() else operation(given_op)
+    nodes = whole_number(given.get("nodes")) or len(hosts) or None
+    per_node = whole_number(given.get("gpus_per_node"))
+    if not per_node and hosts and nodes:
+        per_node = math.ceil(hosts.total() / nodes)
+    ranks = (nodes or 0) * (per_node or 0)
+    if hosts and "gpus_per_node" not in given:
+        ranks = hosts.total()
+    op = op or test.op or operation(file)
+    return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
 
 
 def check_given(given: Mapping[str, Any]) -> None:
@@ -117,13 +112,15 @@ def operation(name: str) -> str | None:
 
 def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     """Read all tests of a text; `given` stands for what it lacks, the operation may be in the file's name."""
-    test, results = _Test(), _Results(file, given)
+    check_given(given)
+    return _rows(file, given, _measurements(text))
+
+
+def _measurements(text: str) -> Iterator[Found]:
+    test = _Test()
     for line_number, (_, line) in enumerate(lines(text), start=1):
-        if "#" in line and _read_comment(test, line):
-            continue
-        if match := LINE.search(line):
-            results.add(f"line {line_number}", test, _size_and_time(match[0].split(), test.columns))
-    return results.done()
+        if not ("#" in line and _read_comment(test, line)) and (match := LINE.search(line)):
+            yield f"line {line_number}", test, _size_and_time(match[0].split(), test.columns)
 
 
 def _read_comment(test: _Test, line: str) -> bool:
@@ -169,10 +166,10 @@ def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     listed = document.get("results") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise InputError(file, ["results: missing; this is no file that nccl-tests writes with -J"])
-    test, results = _test_of_json(document), _Results(file, given)
-    for index, result in enumerate(listed, start=1):
-        results.add(f"result {index}", test, _size_and_time_of_result(result))
-    return results.done()
+    check_given(given)
+    test = _test_of_json(document)
+    found = ((f"result {i}", test, _size_and_time_of_result(one)) for i, one in enumerate(listed, start=1))
+    return _rows(file, given, found)
 
 
 def _test_of_json(document: Mapping[str, Any]) -> _Test:

@@ -2,14 +2,15 @@
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from traincast.accuracy.logs import nccl_tests
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, GemmRows, MatmulRow
 from traincast.accuracy.logs.text import number, whole_number
 from traincast.core.errors import InputError
 
+AnyRows = TypeVar("AnyRows", GemmRows, CollectiveRows)
 PRODUCT_COLUMNS: Final = {  # column -> its names, letters and digits only; the first present counts
     "m": ("m",), "kind": ("kind",), "n": ("n",), "k": ("k",),
     "batch": ("batch", "b", "batchsize", "batchcount", "groups"),
@@ -79,14 +80,28 @@ def are_collectives(names: Sequence[str]) -> bool:
     return set(COLLECTIVE_COLUMNS) <= set(names) and not set(COLLECTIVE_TIMES).isdisjoint(names)
 
 
-def _numbered_rows(
-    table: Sequence[Sequence[str]], indices: Mapping[str, int]
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line number and cells by column of each row that has any."""
+def _read(
+    kind: type[AnyRows],
+    file: str,
+    table: Sequence[Sequence[str]],
+    indices: Mapping[str, int],
+    given: Mapping[str, Any],
+    row_of: Callable[[dict[str, str]], Any],
+) -> AnyRows:
+    """Read the rows of a table, given values in empty cells; `row_of` returns a row or why it is left out."""
+    rows, left_out = [], []
     for line, cells in enumerate(table[1:], start=2):
-        row = {name: cells[index].strip() if index < len(cells) else "" for name, index in indices.items()}
+        stated = {
+            name: cells[i].strip() for name, i in indices.items() if i < len(cells) and cells[i].strip()
+        }
         if any(cell.strip() for cell in cells):
-            yield line, row
+            row = row_of({name: str(value) for name, value in given.items()} | stated)
+            if isinstance(row, str):
+                left_out.append(f"line {line}: {row}")
+            else:
+                rows.append(row)
+    thing = "product" if kind is GemmRows else "collective"
+    return kind.of(file, rows, left_out, f"{thing} that can be read")
 
 
 def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str, Any]) -> GemmRows:
@@ -101,18 +116,7 @@ def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str,
         missing.append(f"dtype: missing; add the column or give dtype= ({', '.join(DTYPES)})")
     if missing:
         raise InputError(file, missing)
-    rows, left_out = [], []
-    for line, cells in _numbered_rows(table, indices):
-        row = _product({name: str(value) for name, value in given.items()} | _filled(cells))
-        if isinstance(row, MatmulRow):
-            rows.append(row)
-        else:
-            left_out.append(f"line {line}: {row}")
-    return GemmRows.of(file, rows, left_out, "product that can be read")
-
-
-def _filled(cells: Mapping[str, str]) -> dict[str, str]:
-    return {name: cell for name, cell in cells.items() if cell}
+    return _read(GemmRows, file, table, indices, given, _product)
 
 
 def _product(cells: Mapping[str, str]) -> MatmulRow | str:
@@ -154,21 +158,20 @@ def read_collectives(file: str, table: Sequence[Sequence[str]], given: Mapping[s
     """Read collectives from a table with the columns of the bundled one; given values fill empty cells."""
     nccl_tests.check_given(given)
     indices = {name.strip(): index for index, name in enumerate(table[0])}
-    rows, left_out = [], []
-    for line, cells in _numbered_rows(table, indices):
-        row = {name: str(value) for name, value in given.items()} | _filled(cells)
-        nodes, per_node = whole_number(row.get("nodes")), whole_number(row.get("gpus_per_node"))
-        op, size = row.get("op", ""), number(row.get("size_bytes", ""))
-        ranks = whole_number(row.get("ranks")) or (nodes or 0) * (per_node or 0)
-        time = _collective_us(row, size, ranks) if size and size > 0 and ranks else None
-        if op and nodes and per_node and size and time:
-            placement = {"nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
-            gpu = row.get("gpu", "")
-            rows.append(CollectiveRow(op=op, **placement, size_bytes=size, time_us=time, gpu=gpu))
-        else:
-            needed = f"op, nodes, gpus_per_node, size_bytes and one of {', '.join(COLLECTIVE_TIMES)}"
-            left_out.append(f"line {line}: {needed} are needed, all above 0")
-    return CollectiveRows.of(file, rows, left_out, "collective that can be read")
+    return _read(CollectiveRows, file, table, indices, given, _collective)
+
+
+def _collective(row: Mapping[str, str]) -> CollectiveRow | str:
+    """Return a collective, or the reason why a row is left out."""
+    nodes, per_node = whole_number(row.get("nodes")), whole_number(row.get("gpus_per_node"))
+    op, size = row.get("op", ""), number(row.get("size_bytes", ""))
+    ranks = whole_number(row.get("ranks")) or (nodes or 0) * (per_node or 0)
+    time = _collective_us(row, size, ranks) if size and size > 0 and ranks else None
+    if not (op and nodes and per_node and size and time):
+        needed = f"op, nodes, gpus_per_node, size_bytes and one of {', '.join(COLLECTIVE_TIMES)}"
+        return f"{needed} are needed, all above 0"
+    placement = {"nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
+    return CollectiveRow(op=op, **placement, size_bytes=size, time_us=time, gpu=row.get("gpu", ""))
 
 
 def _collective_us(row: Mapping[str, str], size: float, ranks: int) -> float | None:
