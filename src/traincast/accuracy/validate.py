@@ -106,10 +106,10 @@ def _refusal(run: Run, plan: Plan) -> str:
 class Report(Result):
     """Predictions of a table of runs: every row, in order, and errors by source and in total."""
 
-    predictions: tuple[Prediction, ...]
+    assumptions: Annotated[str, Doc("name of the assumptions")]
+    predictions: Annotated[tuple[Prediction, ...], Doc("every row of the table", key="rows")]
     summaries: tuple[ErrorSummary, ...]
     totals: tuple[ErrorSummary, ...]
-    assumptions: Annotated[str, Doc("name of the assumptions")]
     subjects: Mapping[str, Subject] = field(default_factory=dict)  # rows that can be read, by id
 
     def __repr__(self) -> str:
@@ -120,11 +120,6 @@ class Report(Result):
     def moe(self) -> frozenset[str]:
         """Rows whose model has experts."""
         return frozenset(run for run, subject in self.subjects.items() if subject.moe)
-
-    @property
-    def rows(self) -> Annotated[tuple[Prediction, ...], KEY]:
-        """Every row of the table."""
-        return self.predictions
 
     @property
     def by_source(self) -> Annotated[dict[str, ErrorSummary], Doc(key="summary")]:
@@ -203,7 +198,7 @@ def validate(
     ordered = tuple(predictions[name] for name, _ in table)
     subjects = {run.id: _subject(run) for run in usable}
     name = assumptions if isinstance(assumptions, str) else assumptions.name
-    return Report(ordered, summaries(ordered, subjects), totals(ordered, subjects), name, subjects)
+    return Report(name, ordered, summaries(ordered, subjects), totals(ordered, subjects), subjects)
 
 
 def _subject(run: Run) -> Subject:

@@ -29,7 +29,6 @@ from traincast.accuracy.measure.measure import check_arguments, fit_and_write
 from traincast.accuracy.measure.tables import Journal, Row, table_paths, write_tables
 from traincast.accuracy.measure.tasks import (
     FAMILIES,
-    FAMILY_SHARES,
     MAX_VISITS,
     Task,
     TimeBudget,
@@ -149,9 +148,9 @@ def test_a_time_budget_holds_and_is_shared_by_all_families():
     done, end = spend(EVERY, 120)
     assert 0.98 * 120 <= end <= 120
     families = {task.family for task in EVERY}
-    total = sum(FAMILY_SHARES[family] for family in families)
+    total = sum(FAMILIES[family].share for family in families)
     for family in families - {"dispatch"}:  # which has too few tasks to fill its share
-        assert sum(task.family == family for task in done) * 0.3 >= 0.9 * 120 * FAMILY_SHARES[family] / total
+        assert sum(task.family == family for task in done) * 0.3 >= 0.9 * 120 * FAMILIES[family].share / total
 
 
 def test_coarse_comes_before_fine_and_both_before_repetitions():

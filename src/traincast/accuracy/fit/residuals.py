@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -71,10 +71,11 @@ class MeasuredRuns:
     runs: Sequence[Run]
     parameters: tuple[Parameter, ...]
     equal: bool = False
-    batches: list[RunBatch] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "batches", batches(self.runs)[0])
+    @cached_property
+    def batches(self) -> list[RunBatch]:
+        """Runs of one model, machine and set of choices together."""
+        return batches(self.runs)[0]
 
     @cached_property
     def data(self) -> Data:

@@ -81,7 +81,8 @@ def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] 
     names = tables.header(text)
     kinds: dict[Kind, bool] = {
         "products": bool(tables.product_columns(names)),
-        "collectives": tables.are_collectives(names),
+        "collectives": set(tables.COLLECTIVE_COLUMNS) <= set(names)
+        and not set(tables.COLLECTIVE_TIMES).isdisjoint(names),
         "runs": {"id", "step_seconds"} <= set(names),
     }
     kind = next((kind for kind, resembles in kinds.items() if resembles), None)

@@ -75,11 +75,6 @@ def product_columns(names: Sequence[str]) -> dict[str, int]:
     return indices if {"m", "n", "k"} <= set(indices) else {}
 
 
-def are_collectives(names: Sequence[str]) -> bool:
-    """Return whether columns are those of a table of collectives."""
-    return set(COLLECTIVE_COLUMNS) <= set(names) and not set(COLLECTIVE_TIMES).isdisjoint(names)
-
-
 def _read(
     kind: type[AnyRows],
     file: str,

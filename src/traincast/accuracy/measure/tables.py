@@ -12,22 +12,9 @@ import numpy as np
 
 from traincast.accuracy.logs import Collective, Gemm
 from traincast.accuracy.measure.device_info import identity
-from traincast.accuracy.measure.tasks import Family, Task
+from traincast.accuracy.measure.tasks import FAMILIES, Task
 from traincast.core.output_files import atomic_output
 
-FAMILIES_OF_TABLE: Final[dict[str, tuple[Family, ...]]] = {  # suffix of a table's name -> families
-    "products": ("products",),
-    "collectives": ("collectives",),
-    "kernels": ("attention", "memory", "dispatch", "copies"),
-}
-SIZE_COLUMNS: Final[dict[Family, tuple[str, ...]]] = {
-    "products": ("m", "n", "k"),
-    "attention": ("batch", "heads", "tokens", "head_dim"),
-    "memory": ("elements",),
-    "dispatch": ("operations",),
-    "copies": ("size_bytes",),
-    "collectives": ("size_bytes",),
-}
 PERCENTILE_COLUMNS: Final = {"time_us": 50, "lower_quartile_us": 25, "upper_quartile_us": 75}  # [%]
 
 
@@ -123,7 +110,7 @@ def group_placement(task: Task, about: Mapping[str, Any]) -> dict[str, int]:
 
 def table_paths(path: Path) -> dict[str, Path]:
     """Return the paths of the tables of a system file by name."""
-    return {name: path.with_name(f"{path.stem}.{name}.csv") for name in FAMILIES_OF_TABLE}
+    return {each.table: path.with_name(f"{path.stem}.{each.table}.csv") for each in FAMILIES.values()}
 
 
 def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day: str) -> list[Path]:
@@ -131,9 +118,9 @@ def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day:
     machine = {"gpu": about["device"]} | {name: about[name] for name in ("torch", "threads", "host")}
     written = []
     for name, table in table_paths(path).items():
-        table_rows = [row for row in rows if row.task.family in FAMILIES_OF_TABLE[name]]
+        table_rows = [row for row in rows if FAMILIES[row.task.family].table == name]
         if table_rows:
-            columns = dict.fromkeys(size for row in table_rows for size in SIZE_COLUMNS[row.task.family])
+            columns = dict.fromkeys(size for row in table_rows for size in FAMILIES[row.task.family].sizes)
             table_rows.sort(key=lambda row: row.task.sort_key)
             lines = [_cells(row, about, columns) | machine | {"date": day} for row in table_rows]
             with atomic_output(table) as partial, partial.open("w", encoding="utf-8", newline="") as file:
@@ -150,7 +137,7 @@ def _cells(row: Row, about: Mapping[str, Any], size_columns: Mapping[str, None])
     cells: dict[str, Any] = {} if task.family == "products" else {"family": task.family, "op": task.op}
     if task.family == "collectives":
         cells |= group_placement(task, about)
-    sizes = dict(zip(SIZE_COLUMNS[task.family], task.sizes, strict=True))
+    sizes = dict(zip(FAMILIES[task.family].sizes, task.sizes, strict=True))
     cells |= {"dtype": task.dtype} | {name: sizes.get(name, "") for name in size_columns}
     cells |= {name: f"{row.at(percent) * 1e6:.6g}" for name, percent in PERCENTILE_COLUMNS.items()}
     return cells | {"samples": len(row.samples), "visits": row.visits}

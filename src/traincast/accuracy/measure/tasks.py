@@ -3,11 +3,10 @@
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Final, Literal, NamedTuple, Self
 
 Family = Literal["products", "attention", "memory", "dispatch", "copies", "collectives"]
 Scope = Literal["all", "node"]
-FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 COLLECTIVE_OPS: Final = ("allreduce", "allgather", "reducescatter", "all2all", "p2p")  # names of nccl-tests
 ELEMENT_BYTES: Final = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 ARRAYS_MOVED: Final = {"copy": 2, "add": 3, "norm": 2, "gelu": 2}  # arrays read and written
@@ -35,9 +34,29 @@ SIZE_POWERS: Final = {  # exponents of two: elements of a memory kernel, bytes o
     ("collectives", "cuda"): (26, 15, 22, 30, 18, 12, 24, 28, 20, 16, 32, 14, 25, 27, 29, 31),
 }
 SMALL_OPERATIONS: Final = 64  # in a dispatch task
-FAMILY_SHARES: Final[dict[Family, float]] = {  # of the time; rescaled to the families present
-    "products": 0.30, "attention": 0.15, "memory": 0.15, "dispatch": 0.05, "copies": 0.05,
-    "collectives": 0.30,
+
+
+class FamilySpec(NamedTuple):
+    """What tasks of a family have in common."""
+
+    share: float  # of the time; rescaled to the families present
+    table: str  # suffix of the name of the table they are written to
+    sizes: tuple[str, ...]  # what the sizes of a task are, as columns of the table
+    nbytes: Callable[..., float]  # memory needed, of the operation, bytes of an element and sizes [byte]
+
+
+FAMILIES: Final[dict[Family, FamilySpec]] = {
+    "products": FamilySpec(
+        0.30, "products", ("m", "n", "k"), lambda _, width, m, n, k: width * (m * n + m * k + k * n)
+    ),
+    "collectives": FamilySpec(0.30, "collectives", ("size_bytes",), lambda _, width, n: 3.0 * n),
+    "attention": FamilySpec(
+        0.15, "kernels", ("batch", "heads", "tokens", "head_dim"),
+        lambda _, width, b, h, s, d: 12.0 * width * b * h * s * d,
+    ),
+    "memory": FamilySpec(0.15, "kernels", ("elements",), lambda op, width, n: width * ARRAYS_MOVED[op] * n),
+    "dispatch": FamilySpec(0.05, "kernels", ("operations",), lambda *_: 0.0),
+    "copies": FamilySpec(0.05, "kernels", ("size_bytes",), lambda _, width, n: 3.0 * n),
 }  # fmt: skip
 MAX_VISITS: Final = 4  # of a task
 VISITS_PER_FAMILY: Final = 60.0  # a visit gets the family's time divided by this
@@ -50,9 +69,8 @@ MIN_CALL_SECONDS: Final = 1e-9  # what a clock may return for a call of nothing
 class Task:
     """One benchmark.
 
-    `sizes` of products are m, n, k; of attention batch, heads, tokens, head width; of memory elements; of
-    copies bytes; of collectives bytes as nccl-tests count them; of dispatch operations. `scope` says who
-    takes part in a collective: all ranks, or those of each node, on all nodes at once.
+    What its `sizes` are stands in `FAMILIES`; bytes of collectives are as nccl-tests count them. `scope` says
+    who takes part in a collective: all ranks, or those of each node, on all nodes at once.
     """
 
     family: Family
@@ -87,19 +105,7 @@ class Task:
     @property
     def nbytes(self) -> float:
         """Memory needed, approximately [byte]."""
-        element_bytes = ELEMENT_BYTES[self.dtype]
-        match self.family:
-            case "products":
-                m, n, k = self.sizes
-                return float(element_bytes * (m * n + m * k + k * n))
-            case "attention":
-                b, h, s, d = self.sizes
-                return 12.0 * element_bytes * b * h * s * d
-            case "memory":
-                return float(element_bytes * ARRAYS_MOVED[self.op] * self.sizes[0])
-            case "copies" | "collectives":
-                return 3.0 * self.sizes[0]
-        return 0.0
+        return float(FAMILIES[self.family].nbytes(self.op, ELEMENT_BYTES[self.dtype], *self.sizes))
 
 
 def tasks(
@@ -149,8 +155,8 @@ class TimeBudget:
         for task in tasks:
             if task.key not in known:
                 self._queues.setdefault(task.family, []).append(task)
-        total = sum(FAMILY_SHARES[family] for family in self._queues) or 1.0
-        self._shares = {family: FAMILY_SHARES[family] / total for family in self._queues}
+        total = sum(FAMILIES[family].share for family in self._queues) or 1.0
+        self._shares = {family: FAMILIES[family].share / total for family in self._queues}
         self._spent = dict.fromkeys(self._queues, 0.0)
         self._costs: dict[Task, float] = {}
         self._visits: dict[Task, int] = {}

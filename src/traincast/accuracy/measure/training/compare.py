@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -180,8 +180,12 @@ def compare_with_predictions(table: Rows, system: Path, calibrated: Path | None 
     The calibrated system file is written to `calibrated`.
     """
     before = validate(with_system(table, system))
-    shapes = list(dict.fromkeys(source_of(row["id"], False) for row in table))
-    halves = [_rows_of_shapes(table, shapes[half::HALF_COUNT]) for half in range(HALF_COUNT)]
+    shapes = [source_of(row["id"], False) for row in table]
+    order = list(dict.fromkeys(shapes))
+    halves = [
+        [row for row, shape in zip(table, shapes, strict=True) if order.index(shape) % HALF_COUNT == half]
+        for half in range(HALF_COUNT)
+    ]
     if not all(halves) or find_spec("scipy") is None:
         return StepComparison(tuple(table), before)
     runs = [run for _, run in readable(with_system(halves[0], system)) if isinstance(run, Run)]
@@ -191,8 +195,3 @@ def compare_with_predictions(table: Rows, system: Path, calibrated: Path | None 
         calibration.write(path, force=True)
         fitted, left_out = (validate(with_system(half, path)) for half in halves)
     return StepComparison(tuple(table), before, calibration, fitted, left_out)
-
-
-def _rows_of_shapes(table: Rows, shapes: Iterable[str]) -> list[Mapping[str, str]]:
-    wanted = set(shapes)
-    return [row for row in table if source_of(row["id"], False) in wanted]

@@ -131,24 +131,22 @@ class Linear(nn.Module):
         return y
 
 
-class _Weights:
+class _Weights(NamedTuple):
     """Initial weights that do not depend on the sharding: every matrix has its own seed."""
 
-    def __init__(self, seed: int, cut: GroupRank, **where: Any):
-        self.seed, self.cut, self.where = seed, cut, where
+    seed: int
+    cut: GroupRank
+    where: dict[str, Any]
 
     def normal(self, place: int, *shape: int, axis: int = 0) -> Tensor:
         """Return the rank's shard of a random matrix, cut along an axis."""
         full = torch.randn(shape, generator=torch.Generator().manual_seed(self.seed + place)) * INIT_DEVIATION
         return self.cut.shard(full, axis).to(**self.where, copy=True).contiguous()
 
-    def zeros(self, *shape: int) -> Tensor:
-        """Return zeros, for biases."""
-        return torch.zeros(shape, **self.where)
-
-    def norm(self, width: int) -> nn.LayerNorm:
-        """Return a layer norm."""
-        return nn.LayerNorm(width, **self.where)
+    def linear(self, place: int, *shape: int, columns: bool) -> Linear:
+        """Return a linear layer with a bias of zeros, cut along its outputs (`columns`) or inputs."""
+        weight = self.normal(place, *shape, axis=len(shape) - (2 if columns else 1)).flatten(0, -2)
+        return Linear(weight, torch.zeros(len(weight), **self.where), self.cut, columns)
 
 
 class Layer(nn.Module):
@@ -156,15 +154,13 @@ class Layer(nn.Module):
 
     def __init__(self, model: Model, weights: _Weights, index: int):
         super().__init__()
-        e, f, n, cut = model.hidden, model.ffn, weights.cut.size, weights.cut
-        first = 8 * (index + 1)  # seeds of the layer
-        self.heads = model.heads // n
-        self.attention_norm, self.mlp_norm = weights.norm(e), weights.norm(e)
-        qkv = weights.normal(first, 3, e, e, axis=1).reshape(-1, e)  # each rank has its heads of q, k and v
-        self.qkv = Linear(qkv, weights.zeros(3 * e // n), cut, columns=True)
-        self.proj = Linear(weights.normal(first + 1, e, e, axis=1), weights.zeros(e), cut, columns=False)
-        self.fc1 = Linear(weights.normal(first + 2, f, e), weights.zeros(f // n), cut, columns=True)
-        self.fc2 = Linear(weights.normal(first + 3, e, f, axis=1), weights.zeros(e), cut, columns=False)
+        e, f, first = model.hidden, model.ffn, 8 * (index + 1)  # seeds of the layer
+        self.heads = model.heads // weights.cut.size
+        self.attention_norm, self.mlp_norm = (nn.LayerNorm(e, **weights.where) for _ in range(2))
+        self.qkv = weights.linear(first, 3, e, e, columns=True)  # each rank has its heads of q, k and v
+        self.proj = weights.linear(first + 1, e, e, columns=False)
+        self.fc1 = weights.linear(first + 2, f, e, columns=True)
+        self.fc2 = weights.linear(first + 3, e, f, columns=False)
 
     def forward(self, x: Tensor, seq: int) -> Tensor:
         """Return the output for x, shape (tokens, hidden), full sequences one after the other."""
@@ -189,15 +185,15 @@ class Stage(nn.Module):
 
     def __init__(self, model: Model, layers: range, cut: GroupRank, seed: int = 0, **where: Any):
         super().__init__()
-        e, vocab, weights = model.hidden, model.vocab or 0, _Weights(seed, cut, **where)
+        e, vocab, weights = model.hidden, model.vocab or 0, _Weights(seed, cut, where)
         self.seq, self.cut = model.seq, cut
         self.first, self.last = layers.start == 0, layers.stop == model.layers
         if self.first:
             self.table = nn.Parameter(weights.normal(0, vocab, e))
-            self.positions = nn.Parameter(_Weights(seed, GroupRank(), **where).normal(1, model.seq, e))
+            self.positions = nn.Parameter(_Weights(seed, GroupRank(), where).normal(1, model.seq, e))
         self.layers = nn.ModuleList(Layer(model, weights, index) for index in layers)
         if self.last:
-            self.norm = weights.norm(e)
+            self.norm = nn.LayerNorm(e, **where)
             self.head = Linear(weights.normal(2, vocab, e), None, cut, columns=True)
 
     def forward(self, x: Tensor, targets: Tensor | None = None, scale: float = 1.0) -> Tensor:
