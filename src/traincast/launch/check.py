@@ -200,10 +200,19 @@ def expressible_space(
     `locked` has the locked choices, and the software stack by name as `stack`. Some choices can be expressed
     for models with experts only.
     """
+    defaults = Plan()
+
+    def expresses(name: str, **knobs: Any) -> bool:
+        facts = launch_facts(model, Plan(dp=2, **knobs), TRIAL_BATCH) | {"per_node": 1}
+        read_back = form.facts(form.settings(facts), ErrorCollector(form.name))
+        return bool(facts.get(name) == read_back.get(name, getattr(defaults, name)))
 
     def runs(name: str, value: Any) -> bool:
-        plan = Plan(tp=2, pp=2, dp=2, **{name: value})
-        return _can_express(form, model, plan, name) and not form.refused({**locked, name: value})
+        return expresses(name, tp=2, pp=2, **{name: value}) and not form.refused({**locked, name: value})
+
+    def has_strategy(name: str) -> bool:
+        kind = STRATEGIES[name].choices["cp_kind"]
+        return kind == "none" or expresses("cp_kind", cp=2, cp_kind=kind)
 
     space = form.space
     choices = {
@@ -211,27 +220,8 @@ def expressible_space(
         for name, values in space.choices.items()
         if name != "schedule"
     }
-    strategies = _expressible_strategies(form, model, space)
-    has_pipeline = _can_express(form, model, Plan(pp=2, dp=2), "pp")
+    strategies = tuple(filter(has_strategy, space.strategies))
+    if strategies != space.strategies and has_strategy("context"):  # all-gather in place of others
+        strategies = tuple(dict.fromkeys((*strategies, "context")))
     space = replace(space, strategies=strategies, choices={**space.choices, **choices})
-    return space, {} if has_pipeline else {"pp": 1}
-
-
-def _expressible_strategies(form: Format, model: Model, space: Framework) -> tuple[str, ...]:
-    """Return the strategies that a format can express, all-gather context parallelism in place of others."""
-
-    def expressible(name: str) -> bool:
-        kind = STRATEGIES[name].choices["cp_kind"]
-        return kind == "none" or _can_express(form, model, Plan(cp=2, dp=2, cp_kind=kind), "cp_kind")
-
-    strategies = tuple(filter(expressible, space.strategies))
-    if strategies == space.strategies or not expressible("context"):
-        return strategies
-    return tuple(dict.fromkeys((*strategies, "context")))
-
-
-def _can_express(form: Format, model: Model, plan: Plan, name: str) -> bool:
-    """Return whether a format can express a knob or choice of a plan."""
-    facts = launch_facts(model, plan, TRIAL_BATCH) | {"per_node": 1}
-    read_back = form.facts(form.settings(facts), ErrorCollector(form.name))
-    return bool(facts.get(name) == read_back.get(name, getattr(Plan(), name)))
+    return space, {} if expresses("pp", pp=2) else {"pp": 1}

@@ -76,8 +76,21 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
     """
     if to not in FORMATS:
         raise unknown_name_error("format", to, FORMATS)
-    est = _estimate_to_write(what, FORMATS[to])
-    return replace(_write_estimate(FORMATS[to], est, _prediction_lines(est, what)), est=est)
+    form = FORMATS[to]
+
+    def written(est: Estimate, head: Sequence[str] = ()) -> Launch:
+        return launch(form, est.model, est.plan, est.gbs, est.system, head, est.assumptions.name)
+
+    if isinstance(what, Found):
+        _, est = what.require_best()
+        # What cannot be expressed of the model does not count.
+        in_full = (plan for _, plan in what.plans if not PLAN_FACTS & set(written(plan).not_expressed))
+        est = next(in_full, est)
+    elif isinstance(what, Estimate):
+        est = what
+    else:
+        raise InputError("export", ["what: must be an estimate of one plan, or a search"])
+    return replace(written(est, _prediction_lines(est, what)), est=est)
 
 
 def launch(
@@ -105,26 +118,6 @@ def launch(
         lines += ["not expressed:", *(f"  {line}" for line in unexpressed.values())]
     text = form.write(replace(draft, head=tuple(lines)))
     return Launch(form.name, text, unexpressed, form.ending, draft.all_settings)
-
-
-def _write_estimate(form: Format, est: Estimate, head: Sequence[str] = ()) -> Launch:
-    """Write the plan of an estimate in a format."""
-    return launch(form, est.model, est.plan, est.gbs, est.system, head, est.assumptions.name)
-
-
-def _estimate_to_write(what: Estimate | Found, form: Format) -> Estimate:
-    """Return the estimate to write: of a search the best that can be expressed in full, else the best."""
-    if isinstance(what, Found):
-        _, best = what.require_best()
-        return next((est for _, est in what.plans if _fully_expressed(form, est)), best)
-    if not isinstance(what, Estimate):
-        raise InputError("export", ["what: must be an estimate of one plan, or a search"])
-    return what
-
-
-def _fully_expressed(form: Format, est: Estimate) -> bool:
-    """Return whether a format can express all of a plan, whatever it cannot express of the model."""
-    return not set(_write_estimate(form, est).not_expressed) & PLAN_FACTS
 
 
 def per_node(system: System, gpus: int) -> int:

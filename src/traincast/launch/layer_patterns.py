@@ -6,8 +6,9 @@ from itertools import groupby
 from typing import Final
 
 from traincast.core.errors import InputError
+from traincast.launch.settings import evaluated
 
-MAX_LAYERS: Final = 1 << 16  # of a pattern or layout; keeps expansion of repeated groups bounded
+MAX_LAYERS: Final = 1 << 16  # of a layout; keeps expansion of repeated groups bounded
 
 
 def marked_layers(text: str, layers: int) -> tuple[int, ...]:
@@ -20,39 +21,11 @@ def marked_layers(text: str, layers: int) -> tuple[int, ...]:
     """
     if re.fullmatch(r"\d{1,6}", text) and int(text):
         return tuple(range(int(text), layers + 1, int(text)))
-    marks = _expand_pattern(re.sub(r"\s", "", text))
-    if len(marks) != layers:
+    marks = evaluated(text)
+    if not isinstance(marks, list) or len(marks) != layers or not {*map(str, marks)} <= {"0", "1"}:
         wanted = f"a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1})"
         raise InputError("layers", [f"{text[:60]!r}: must be a whole number, or {wanted}"])
-    return tuple(i for i, mark in enumerate(marks, 1) if mark == "1")
-
-
-def _expand_pattern(text: str) -> str:
-    """Return the marks of a pattern, one character per layer; empty where it is malformed."""
-    while group := re.search(r"\(([^()]*)\)(?:\*(\d{1,5}))?", text):
-        inner = _repeated(_joined_marks(group[1]), group[2])
-        if not inner:
-            return ""
-        text = f"{text[: group.start()]}[{','.join(inner)}]{text[group.end() :]}"
-    return _joined_marks(text)
-
-
-def _joined_marks(text: str) -> str:
-    """Return the marks of lists joined by +, each possibly repeated; empty where it is something else."""
-    marks = ""
-    for part in text.split("+"):
-        listed = re.fullmatch(r"\[([01](?:,[01])*)\](?:\*(\d{1,5}))?", part)
-        repeated = _repeated(listed[1].replace(",", ""), listed[2]) if listed else ""
-        if not repeated or len(marks) > MAX_LAYERS:
-            return ""
-        marks += repeated
-    return marks
-
-
-def _repeated(text: str, number: str | None) -> str:
-    """Repeat a text; empty where that is longer than any model."""
-    times = int(number or 1)
-    return text * times if len(text) * times <= MAX_LAYERS else ""
+    return tuple(i for i, mark in enumerate(marks, 1) if mark == 1)
 
 
 def layer_pattern(layers: Sequence[int], total: int) -> str:
@@ -92,10 +65,10 @@ def layout_chunks(text: str) -> tuple[int, ...]:
     """
     plain = re.sub(r"[\s,]", "", text)
     while group := re.search(r"([EtmL|])\*(\d{1,4})|\(([EtmL|]*)\)(?:\*(\d{1,4}))?", plain):
-        expanded = _repeated(group[1] or group[3], group[2] or group[4])
-        if not expanded or len(plain) > MAX_LAYERS:
+        unit, times = group[1] or group[3], int(group[2] or group[4] or 1)
+        if not 0 < len(unit) * times <= MAX_LAYERS or len(plain) > MAX_LAYERS:
             break
-        plain = plain[: group.start()] + expanded + plain[group.end() :]
+        plain = plain[: group.start()] + unit * times + plain[group.end() :]
     if not re.fullmatch(r"[EtmL|]+", plain) or len(plain) > MAX_LAYERS:
         wanted = "must be letters E, t, m and L in stages separated by |, such as Et*4|t*4L"
         raise InputError("layout", [f"{text[:60]!r}: {wanted}"])

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from traincast.launch import megatron
 from traincast.launch.layer_patterns import marked_layers
-from traincast.launch.read_bash import command_words
+from traincast.launch.read_bash import arguments, commands, directives
 from traincast.launch.settings import Settings, same_value
 from traincast.launch.table import Values
 from traincast.launch.unread_settings import UnreadRules
@@ -60,6 +60,7 @@ SPELLED: Final[Mapping[str, str]] = {
     **INVERTED,
     **{name: [*others][-1] for parts, others in COMBINED for name in parts},
 }
+LAUNCHER_SETTINGS: Final = ("nnodes", "nproc_per_node", "recipe")
 LAYER_PATTERNS: Final = ("moe_layer_freq", "window_attn_skip_freq")  # a list with a mark for each layer
 HARMLESS_SECTIONS: Final = (
     *("logger", "checkpoint", "dataset", "tokenizer", "rng", "profiling", "scheduler", "validation"),
@@ -110,11 +111,14 @@ def overrides(settings: Values) -> Values:
 
 def read(text: str) -> Settings:
     """Read overrides of a command line as settings of Megatron-LM; unknown overrides keep their names."""
-    values: dict[str, str] = {}
-    launch = Settings()
-    for word in command_words(text, launch):
-        if match := re.match(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", word, re.DOTALL):
-            values[match[1]] = match[2]
+    values, launch = dict[str, str](), directives(text)
+    for words in commands(text):
+        for name, value in arguments(words).items():
+            if name in LAUNCHER_SETTINGS:
+                launch[name] = value[0] if isinstance(value, tuple) else value  # overrides may follow
+        for word in words:
+            if match := re.match(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", word, re.DOTALL):
+                values[match[1]] = match[2]
     return Settings({**launch, **_megatron_settings(values)})
 
 

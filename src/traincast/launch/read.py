@@ -15,8 +15,7 @@ from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts
 from traincast.launch.format import Format, complete_facts
-from traincast.launch.read_bash import ambiguous_variables
-from traincast.launch.read_bash import read as read_script
+from traincast.launch.read_bash import ambiguous_variables, commands
 from traincast.launch.settings import Settings, value_text
 from traincast.launch.unread_settings import UnreadSettings
 from traincast.launch.unsupported import check_program, check_training_kind
@@ -118,8 +117,7 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
     errors = ErrorCollector(str(path))
     settings = errors.require(errors.catch(detected.read, text))
     is_script = detected.ending == ".sh"
-    commands = read_script(text).commands if is_script else []
-    words = [word for command in commands for word in command]
+    words = [word for command in commands(text) for word in command] if is_script else []
     check_training_kind(words, settings, str(path), detected.spelled)
     facts = detected.facts(settings, errors)
     problems = [problem for error in errors.errors for problem in error.problems]
@@ -128,19 +126,13 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
         raise InputError(str(path), dict.fromkeys(lines))
     if not facts or not set(settings) & detected.known:
         raise InputError(str(path), [f"holds no setting of {detected.title}"])
-    notes = _ambiguity_notes(detected, text) if is_script else []
+    notes = [
+        f"{', '.join(sorted(map(detected.spelled, names & detected.known)))}: {variable} is set"
+        " more than once or under a condition; the last value is used"
+        for variable, names in (ambiguous_variables(text) if is_script else {}).items()
+        if names & detected.known
+    ]
     return Reading(str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)))
-
-
-def _ambiguity_notes(form: Format, text: str) -> list[str]:
-    """Return sentences on settings whose variables a script sets more than once or under a condition."""
-    notes = []
-    for variable, names in ambiguous_variables(text).items():
-        if names & form.known:
-            settings = ", ".join(sorted(map(form.spelled, names & form.known)))
-            reason = f"{variable} is set more than once or under a condition"
-            notes.append(f"{settings}: {reason}; the last value is used")
-    return notes
 
 
 def read_text(path: Path) -> str:
@@ -239,7 +231,7 @@ def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Mode
     if "vocab" not in facts:
         facts["vocab"] = errors.catch(_vocabulary_size, reading, facts, candidates, assumed)
     model = errors.require(errors.catch(model_from_facts, facts, Path(reading.path).stem))
-    match = next((candidate for candidate in candidates if _same_but_sequence_length(candidate, model)), None)
+    match = next((candidate for candidate in candidates if _equal(candidate, model)), None)
     return model if match is None else model_from_facts(facts, match.name)
 
 
@@ -249,16 +241,14 @@ def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model]
     if tokenizer in VOCABULARY_SIZES:
         assumed.append(f"vocabulary of {VOCABULARY_SIZES[tokenizer]:,} tokens, that of {tokenizer}")
         return VOCABULARY_SIZES[tokenizer]
-    candidates = [candidate for candidate in candidates if candidate.vocab]
-    if len({candidate.vocab for candidate in candidates}) > 1:  # keep those that are equal in all else
-        candidates = [
-            candidate
-            for candidate in candidates
-            if _same_but_sequence_length(
-                candidate, model_from_facts(facts | {"vocab": candidate.vocab}, candidate.name)
-            )
-        ]
     names = {candidate.vocab: candidate.name for candidate in candidates if candidate.vocab}
+    if len(names) > 1:  # keep those that are equal in all else
+        names = {
+            candidate.vocab: candidate.name
+            for candidate in candidates
+            if candidate.vocab
+            and _equal(candidate, model_from_facts(facts | {"vocab": candidate.vocab}, candidate.name))
+        }
     if len(names) != 1:
         others = "".join(f"; {name} has {size:,}" for size, name in names.items())
         problem = f"does not give the vocabulary size: give `model`, or add it to the file{others}"
@@ -270,17 +260,14 @@ def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model]
 
 def models_of_same_sizes(facts: Facts) -> list[Model]:
     """Return the models of the catalogue with the same number of layers, hidden size and heads."""
-    models = []
-    for name, file in catalogue("models").items():
-        text = file.read_text(encoding="utf-8")  # loading every model would take seconds
-        if all(
-            re.search(rf"^{size}:.*?\b{facts.get(size)}\b", text, re.MULTILINE) for size in CATALOGUE_SIZES
-        ):
-            models.append(load_model(name))
+    lines = [re.compile(rf"(?m)^{size}:.*?\b{facts.get(size)}\b") for size in CATALOGUE_SIZES]
+    texts = {name: file.read_text(encoding="utf-8") for name, file in catalogue("models").items()}
+    # Loading every model would take seconds.
+    models = [load_model(name) for name, text in texts.items() if all(line.search(text) for line in lines)]
     return [m for m in models if all(getattr(m, size) == facts.get(size) for size in CATALOGUE_SIZES)]
 
 
-def _same_but_sequence_length(model: Model, other: Model) -> bool:
+def _equal(model: Model, other: Model) -> bool:
     """Return whether two models are equal except for the sequence length."""
     any_length = {"seq": 0, "max_positions": 0}
     return model_facts(model) | any_length == model_facts(other) | any_length

@@ -1,8 +1,6 @@
 """Reader of bash launch scripts: arguments behind variables, arrays and quotes. Nothing is run."""
 
-import ast
 import json
-import operator
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traincast.launch.settings import Settings, dotted
+from traincast.launch.settings import Settings, dotted, evaluated
 
 MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
+MAX_SUM_CHARACTERS: Final = 200  # of an arithmetic expression
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
 DECLARATIONS: Final = ("export", "declare", "local", "readonly", "typeset")
 ARRAY: Final = re.compile(
@@ -48,14 +47,6 @@ SLURM_VARIABLES: Final = {  # that a directive sets
     "gpus_per_node": ("SLURM_GPUS_PER_NODE",),
     "ntasks_per_node": ("SLURM_NTASKS_PER_NODE",),
 }
-ARITHMETIC: Final[dict[type, Callable[[int, int], int]]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv,
-    ast.Mod: operator.mod,
-}
 
 
 @dataclass
@@ -85,12 +76,12 @@ class Script:
 def settings_of(text: str, first_only: str = "") -> Settings:
     """Return the arguments of a script with underscores: the last value of each; True if it has none."""
     script = read(text, first_only)
-    commands = script.commands
-    if sum(word.startswith("--") for words in commands for word in words) < 3:
+    lines = script.commands
+    if sum(word.startswith("--") for words in lines for word in words) < 3:
         # The script only defines arguments; another one runs the command.
-        commands = [_split_command_lines(words) for words in script.values.values()]
-    settings = _directives(text)
-    for words in commands:
+        lines = [_split_command_lines(words) for words in script.values.values()]
+    settings = directives(text)
+    for words in lines:
         settings |= arguments(words)
     if "deepspeed_config" in settings:
         written = _written_json(text, script)
@@ -110,15 +101,9 @@ def _written_json(text: str, script: Script) -> Settings:
     return settings
 
 
-def command_words(text: str, launch: Settings) -> list[str]:
-    """Return the words of all commands; nodes, processes and recipe of the launcher are put into `launch`."""
-    script = read(text)
-    launch |= _directives(text)
-    for words in script.commands:
-        for name, value in arguments(words).items():
-            if name in ("nnodes", "nproc_per_node", "recipe"):
-                launch[name] = value[0] if isinstance(value, tuple) else value  # overrides may follow
-    return [word for words in script.commands for word in words]
+def commands(text: str) -> list[list[str]]:
+    """Return the words of every command."""
+    return read(text).commands
 
 
 def ambiguous_variables(text: str) -> dict[str, set[str]]:
@@ -151,7 +136,7 @@ def arguments(words: Sequence[str]) -> Settings:
 def read(text: str, first_only: str = "") -> Script:
     """Read the variables and commands of a script."""
     script = Script(first_only=first_only)
-    for name, value in _directives(text).items():
+    for name, value in directives(text).items():
         script.values |= {variable: [str(value)] for variable in SLURM_VARIABLES[name]}
     for statement in _split(_without_comments(text.replace("\r\n", "\n")), "\n;|&".__contains__, "(", ")"):
         _read_statement(CASE_PATTERN.sub("", KEYWORDS.sub("", statement.strip())), script)
@@ -176,7 +161,7 @@ def _read_statement(statement: str, script: Script) -> None:
         script.commands.append(command)
 
 
-def _directives(text: str) -> Settings:
+def directives(text: str) -> Settings:
     """Return the nodes, and accelerators per node, of Slurm directives."""
     settings = Settings()
     for line in text.splitlines():
@@ -243,7 +228,10 @@ def _substitute(text: str, script: Script, depth: int = 0) -> str:
 
     def value(match: re.Match[str]) -> str:
         if match["sum"] is not None:
-            return _arithmetic_value(_substitute(match["sum"], script, depth + 1), script) or match[0]
+            number = evaluated(
+                _substitute(match["sum"], script, depth + 1)[:MAX_SUM_CHARACTERS], script.values
+            )
+            return str(number) if isinstance(number, int) else match[0]
         current, how = script.values.get(match["name"] or match["plain"]), match["how"] or ""
         if how and how.endswith("+") == bool(current):  # the other value counts
             if how.endswith("?"):
@@ -255,26 +243,6 @@ def _substitute(text: str, script: Script, depth: int = 0) -> str:
         return text
     substituted = SUBSTITUTION.sub(value, text)
     return substituted if len(substituted) <= MAX_VALUE_CHARACTERS else text
-
-
-def _arithmetic_value(text: str, script: Script) -> str:
-    """Evaluate an arithmetic expression of whole numbers and variables; empty where it is something else."""
-    try:
-        return str(_node_value(ast.parse(text.strip()[:200], mode="eval").body, script))
-    except (SyntaxError, ValueError, ZeroDivisionError, KeyError, RecursionError, MemoryError):
-        return ""
-
-
-def _node_value(node: ast.expr, script: Script) -> int:
-    """Return the value of a part of an arithmetic expression."""
-    match node:
-        case ast.Constant(value=int(number)):
-            return number
-        case ast.Name():
-            return int(script.values[node.id][0])
-        case ast.BinOp() if type(node.op) in ARITHMETIC:
-            return ARITHMETIC[type(node.op)](_node_value(node.left, script), _node_value(node.right, script))
-    raise ValueError("not an arithmetic expression")
 
 
 def _split_command_lines(words: Sequence[str]) -> list[str]:

@@ -1,10 +1,22 @@
 """Settings of a launch file by name, a dotted path where a configuration has sections."""
 
+import ast
+import operator
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
 
 from traincast.core.errors import WHOLE, InputError
+
+MAX_LIST: Final = 1 << 16  # entries of a list in an expression
+ARITHMETIC: Final[dict[type, Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,
+    ast.Mod: operator.mod,
+}
 
 
 class Settings(dict[str, Any]):
@@ -70,6 +82,31 @@ def whole_number(name: str, value: Any, least: int = 0) -> Any:
     if number < least:
         raise InputError(name, [f"{name} = {str(value)[:60]!r}: {WHOLE}"])
     return number
+
+
+def evaluated(text: str, names: Mapping[str, Sequence[str]] | None = None) -> Any:
+    """Return the value of an expression of whole numbers, lists of them and names; None if it is none."""
+    try:
+        return _evaluated(ast.parse(text.strip(), mode="eval").body, names or {})
+    except (SyntaxError, ValueError, TypeError, ArithmeticError, KeyError, RecursionError, MemoryError):
+        return None
+
+
+def _evaluated(node: ast.expr, names: Mapping[str, Sequence[str]]) -> Any:
+    """Return the value of a part of an expression."""
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.Name():
+            return int(names[node.id][0])
+        case ast.List():
+            return [_evaluated(part, names) for part in node.elts]
+        case ast.BinOp() if type(node.op) in ARITHMETIC:
+            left, right = _evaluated(node.left, names), _evaluated(node.right, names)
+            if isinstance(left, list) and isinstance(right, int) and len(left) * right > MAX_LIST:
+                raise ValueError("too long")
+            return ARITHMETIC[type(node.op)](left, right)
+    raise ValueError("not an arithmetic expression")
 
 
 def value_text(value: Any) -> str:
