@@ -25,6 +25,31 @@ POLARIS = tc.load_system("polaris")
 P13 = 12 * 5120**2 * 40
 
 
+# Formulas of the source (doi 10.1145/3639034), which the estimates of operations and collectives are to meet.
+def parameters(l, d):
+    """Return the weights of l layers of width d: P = 12 d² l (section 2 of the source)."""
+    return 12 * d**2 * l
+
+
+def iteration_flops(b, s, d, l):
+    """Return the FLOPs of an iteration, forward and backward: b (72 s d² + 12 s² d) l [FLOP]."""
+    return b * (72 * s * d**2 + 12 * s**2 * d) * l
+
+
+def traffic(kind, P, p):
+    """Return what each of p GPUs sends of P parameters: 4 (1 − 1/p) P in an all-reduce, else half [byte]."""
+    return (4 if kind == "all-reduce" else 2) * (1 - 1 / p) * P
+
+
+def all_reduce_seconds(P, bandwidth, eff):
+    """Return t_AllReduce(p) = 4 P/(BW(g) eff(g→p)); an all-gather takes half of it [s].
+
+    BW(g) is the bandwidth of g GPUs [byte/s], of which the source takes 8; eff(g→p) the network's efficiency
+    from g to p GPUs.
+    """
+    return 4 * P / (bandwidth * eff)
+
+
 def stages(*args, **kwargs):
     return tc.scaling(*args, **kwargs)[1]
 
@@ -44,10 +69,10 @@ def test_the_sources_table_of_models(name, shape, tflop):
     model = tc.load_model(f"gpt-{name}")
     assert (model.layers, model.hidden, model.heads, model.seq) == shape
     l, d, _, s = shape
-    assert round(zero_formulas.iteration_flops(1, s, d, l) / 1e12, 1) == tflop
+    assert round(iteration_flops(1, s, d, l) / 1e12, 1) == tflop
     asked, _ = tc.scaling(model, "polaris", [8], mbs=3)
-    assert asked.flops == pytest.approx(zero_formulas.iteration_flops(3, s, d, l), rel=1e-14)
-    assert pytest.approx(zero_formulas.parameters(l, d), rel=1e-14) == asked.P
+    assert asked.flops == pytest.approx(iteration_flops(3, s, d, l), rel=1e-14)
+    assert pytest.approx(parameters(l, d), rel=1e-14) == asked.P
 
 
 @pytest.mark.parametrize(
@@ -67,19 +92,16 @@ def test_the_sources_table_of_machines(name, node, nic_gb, hbm_gb, hbm_gbs, mesh
 
 
 def test_formulas_by_hand():
-    assert zero_formulas.parameters(2, 10) == 2400
-    assert zero_formulas.iteration_flops(2, 3, 10, 5) == 2 * (72 * 3 * 100 + 12 * 9 * 10) * 5
+    assert parameters(2, 10) == 2400
+    assert iteration_flops(2, 3, 10, 5) == 2 * (72 * 3 * 100 + 12 * 9 * 10) * 5
     assert zero_formulas.activation_bytes(2, 3, 10, 4, 5) == 2 * (34 * 3 * 10 + 5 * 4 * 9) * 5
-    assert [
-        zero_formulas.traffic(kind, 100, 4)
-        for kind in ("all-reduce", "all-gather", "reduce-scatter", "reduce")
-    ] == [
+    assert [traffic(kind, 100, 4) for kind in ("all-reduce", "all-gather", "reduce-scatter", "reduce")] == [
         300,
         150,
         150,
         150,
     ]
-    assert zero_formulas.all_reduce_seconds(100, 50, 0.5) == 16
+    assert all_reduce_seconds(100, 50, 0.5) == 16
     assert zero_formulas.compute_seconds(61.005, 10) == pytest.approx(10)  # 0.83 · 0.735 = 0.61005
     assert zero_formulas.speedup(0.5, 0.5, 0.5) == pytest.approx(1 / 1.5)
     assert [zero_formulas.state_bytes(stage, 1, 4) for stage in (1, 2, 3)] == [
@@ -92,7 +114,7 @@ def test_formulas_by_hand():
 @pytest.mark.parametrize(("stage", "sixths"), [(1, 6), (2, 4), (3, 6)])
 def test_bytes_of_a_stage(stage, sixths):
     """All-reduce 4 P and all-gather 2 P; reduce and all-gather; three times 2 P."""
-    assert sum(zero_formulas.traffic(kind, 1, 2) for kind in zero_formulas.collectives(stage)) == sixths / 2
+    assert sum(traffic(kind, 1, 2) for kind in zero_formulas.collectives(stage)) == sixths / 2
 
 
 def test_times_are_the_main_models_all_reduce():
@@ -104,7 +126,7 @@ def test_times_are_the_main_models_all_reduce():
         whole = messages * collective("all-reduce", 2 * P13 / messages, where, POLARIS, CALIBRATED)
         seconds = zero_formulas.network_seconds(stage, P13, 40, where.members, POLARIS, CALIBRATED)
         assert seconds == pytest.approx(1.5 * whole, rel=1e-14)
-        by_formula = zero_formulas.all_reduce_seconds(P13, 4 * P13 / whole[0], whole[0] / whole[1])
+        by_formula = all_reduce_seconds(P13, 4 * P13 / whole[0], whole[0] / whole[1])
         assert by_formula == pytest.approx(whole[1], rel=1e-14)
 
 

@@ -24,7 +24,6 @@ from traincast.analysis.per_parameter import (
     Throughput,
     bytes_per_parameter_of,
     flops_of_thumb,
-    one_plan,
     per_parameter,
     recomputes_all,
     throughput,
@@ -32,7 +31,7 @@ from traincast.analysis.per_parameter import (
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.units import GIB, gib, percent, rate, signed
 from traincast.planner.plan_changes import estimate_with
-from traincast.step.estimate import Estimate
+from traincast.step.estimate import Estimate, require_one_plan
 from traincast.step.model_flops import hardware_flops_per_token
 
 BEKMAN: Final = "Bekman"
@@ -140,7 +139,7 @@ def advise(
     >>> advice.per_parameter.training, advice.network.needed_per_node < advice.network.per_node
     (18.0, True)
     """
-    one_plan(est)
+    require_one_plan(est, "advice")
     advice = Advice(est, step_seconds, network_share)
     _ = advice.throughput, advice.network  # compute now, to raise for a time or share that cannot be
     return advice
@@ -148,7 +147,7 @@ def advise(
 
 def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
     """Yield rules on bytes, FLOPs, time and bandwidth, each with the estimator's figure."""
-    est, plan = advice.est, one_plan(advice.est)
+    est, plan = advice.est, advice.est.plan
     per_byte = per_parameter().training
     states = per_byte * est.model.parameters
     low, high = states / plan.gpus, states / (plan.tp * plan.tp2 * plan.pp)

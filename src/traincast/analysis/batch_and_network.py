@@ -9,7 +9,6 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats
@@ -45,7 +44,7 @@ def batches(est: Estimate) -> list[BatchSizeOption]:
     The plan's own sizes come first, then micro-batches and global batches, ascending; those that the rules
     allow.
     """
-    plan = one_plan(est)
+    plan = est.plan
     current = np.array([float(plan.mbs)])
     other_mbs = np.array([plan.mbs * factor for factor in MICRO_BATCH_FACTORS if plan.mbs * factor % 1 == 0])
     other_gbs = [est.gbs * factor for factor in GLOBAL_BATCH_FACTORS if est.gbs * factor % 1 == 0]
@@ -122,8 +121,7 @@ def waiting(est: Estimate, factors: Floats) -> Floats:
     machines = est.system.with_figures(
         {f"network.{i}.bandwidth": tier.bandwidth * column for i, tier in tiers}
     )
-    columns = one_plan(est).columns()
-    estimates = estimate_columns(est.model, machines, columns, est.gbs, est.assumptions)
+    estimates = estimate_columns(est.model, machines, est.plan.columns(), est.gbs, est.assumptions)
     time = np.broadcast_to(estimates.step_seconds, column.shape)[:, 0]
     share: Floats = np.maximum(1 - time[-1] / time[:-1], 0.0)
     return share

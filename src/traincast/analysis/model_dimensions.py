@@ -10,7 +10,6 @@ from itertools import chain
 from math import gcd
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
-from traincast.analysis.per_parameter import one_plan
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
@@ -120,7 +119,7 @@ def dimensions(est: Estimate) -> list[Dimension]:
     nearest size is chosen that gains at least nine tenths of what the best candidate gains.
     """
     rows, untiled_seconds = [], _untiled_seconds(est, est.model)
-    for sized in _sized_dimensions(est.model, one_plan(est)):
+    for sized in _sized_dimensions(est.model, est.plan):
         value, ranks = sized.value, sized.ranks
         divides = gcd(value, GOOD_MULTIPLE) if value % ranks else gcd(value, value // ranks, GOOD_MULTIPLE)
         gains = [_gain_of(est, untiled_seconds, sized, *candidate) for candidate in sized.candidates]
@@ -244,4 +243,4 @@ def _gain_of(
 def _untiled_seconds(est: Estimate, model: Model) -> float:
     """Return the step time of a model without tile and wave quantisation [s]."""
     smooth = est.assumptions.with_values({"kernels.tile": 0.0})
-    return float(estimate_columns(model, est.system, one_plan(est).columns(), est.gbs, smooth).step_seconds)
+    return float(estimate_columns(model, est.system, est.plan.columns(), est.gbs, smooth).step_seconds)

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from traincast.core.errors import InputError, type_problems, unknown_name_error
+from traincast.core.errors import InputError, unknown_name_error
 from traincast.core.knobs import words
 from traincast.core.model import Model
-from traincast.core.plan import Plan, Plans
+from traincast.core.plan import Plans
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
 from traincast.core.result import KEY, Doc, Result
 from traincast.step.estimate import Estimate
@@ -20,13 +20,6 @@ from traincast.step.model_flops import CONVENTIONS
 
 STATES: Final = ("weights", "gradients", "optimizer")  # components of memory in proportion to the parameters
 BEKMAN: Final = "bekman"  # name of the rule of thumb among the conventions
-
-
-def one_plan(est: Estimate) -> Plan:
-    """Return the plan of an estimate; refuse anything else, such as `Estimates`."""
-    if wrong := type_problems("est", est, "an Estimate of one plan on one machine", Estimate):
-        raise InputError("advice", wrong)
-    return est.plan
 
 
 @dataclass(frozen=True)

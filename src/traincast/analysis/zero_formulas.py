@@ -24,16 +24,6 @@ TRANSFORMER_SHARE: Final = 1 - 0.265
 BUCKET_PARAMETERS: Final = 5e8
 
 
-def parameters(l: Column, d: Column) -> Column:
-    """Return the weights of l layers of width d: P = 12 d² l (section 2 of the source)."""
-    return 12 * d**2 * l
-
-
-def iteration_flops(b: Column, s: Column, d: Column, l: Column) -> Column:
-    """Return the FLOPs of an iteration, forward and backward: b (72 s d² + 12 s² d) l [FLOP]."""
-    return b * (72 * s * d**2 + 12 * s**2 * d) * l
-
-
 def activation_bytes(b: Column, s: Column, d: Column, a: Column, l: Column) -> Column:
     """Return the activations that a GPU saves for backward, not recomputed: b (34 s d + 5 a s²) l [byte]."""
     return b * (34 * s * d + 5 * a * s**2) * l
@@ -43,11 +33,6 @@ def state_bytes(zero: int, P: Column, p: Column) -> Column:
     """Return weights 2 P, gradients 2 P and optimizer 12 P, sharded by stage (arXiv 1910.02054) [byte]."""
     replicated, sharded = {1: (4, 12), 2: (2, 14), 3: (0, 16)}[zero]
     return P * (replicated + sharded / p)
-
-
-def traffic(kind: CollectiveKind, P: Column, p: Column) -> Column:
-    """Return what each of p GPUs sends of P parameters: 4 (1 − 1/p) P in an all-reduce, else half [byte]."""
-    return (4 if kind == "all-reduce" else 2) * (1 - 1 / p) * P
 
 
 def collectives(zero: int) -> tuple[CollectiveKind, ...]:
@@ -63,15 +48,6 @@ def collectives(zero: int) -> tuple[CollectiveKind, ...]:
         3: ("all-gather", "all-gather", "reduce-scatter"),
     }
     return stages[zero]
-
-
-def all_reduce_seconds(P: Column, bandwidth: Column, eff: Column) -> Column:
-    """Return t_AllReduce(p) = 4 P/(BW(g) eff(g→p)); an all-gather takes half of it [s].
-
-    BW(g) is the bandwidth of g GPUs [byte/s], of which the source takes 8; eff(g→p) the network's efficiency
-    from g to p GPUs.
-    """
-    return 4 * P / (bandwidth * eff)
 
 
 def compute_seconds(
