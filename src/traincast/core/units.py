@@ -93,6 +93,15 @@ def parse_count(text: str, name: str, step: int) -> int:
     return int(number)
 
 
+def parse_share(text: str) -> float:
+    """Read a share such as ``"2%"`` or ``"0.02"``."""
+    digits = text.strip().removesuffix("%")
+    try:
+        return float(digits) / (100 if digits != text.strip() else 1)
+    except ValueError:
+        raise InputError("share", [f"{text!r}: must be a share, such as 2% or 0.02"]) from None
+
+
 def seconds(value: float) -> str:
     """Format a duration [s]: ``"39.98 s"``, ``"1.25 ms"``, ``"20 us"``."""
     for size, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -146,6 +155,11 @@ def quantity(value: float, unit: str) -> str:
 def percent(share: float) -> str:
     """Format a share as a percentage with one decimal."""
     return f"{100 * share:.1f}%"
+
+
+def probability_text(share: float) -> str:
+    """Format a probability as a percentage, never 0% or 100%."""
+    return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{float(share):.0%}"
 
 
 def signed(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Probability that the top-ranked plan is within some share of the true best."""
+"""How surely plans differ: which are equal within errors, and how likely one is among the true best."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,13 +6,15 @@ from typing import Final
 import numpy as np
 
 from traincast.core.plan import Plan
-from traincast.core.quantities import Floats
+from traincast.core.quantities import Floats, Ints
 from traincast.planner.evaluation import fastest_plans
 from traincast.planner.least_times import LeastTimes
-from traincast.step.estimate import estimate_columns
+from traincast.step.estimate import Answer, estimate_columns
 from traincast.step.uncertainty import (
     COMPONENTS,
     NEAR_BEST_SLOWDOWN,
+    NORMAL_90_PERCENT,
+    difference_deviation,
     draw_near_best,
     errors,
     plan_coordinates,
@@ -22,6 +24,40 @@ from traincast.step.uncertainty import (
 MAX_LAYOUTS: Final = 256  # layouts compared
 # A layout whose predicted time is further above the first's, in the logarithm, is never the best.
 MAX_LOG_SLOWDOWN: Final = 0.5
+
+
+def equality_sentence(listed: Sequence[Answer]) -> str:
+    """Say which plans are as fast as the first within what errors can tell, and which two to measure.
+
+    Of two plans the faster is known where their predicted times differ by more than 90 % of the errors of
+    such differences. Empty where errors are not known, or only one plan is listed.
+    """
+    if len(listed) < 2 or not listed[0][1].assumptions.errors_known:
+        return ""
+    estimates = [est for _, est in listed]
+    shares = {name: np.array([float(est.case.shares[name]) for est in estimates]) for name in COMPONENTS}
+    coordinates = plan_coordinates([plan for plan, _ in listed])
+    deviation = difference_deviation(shares, coordinates, estimates[0].case.factor(errors()))[0]
+    apart = np.abs(np.log([float(est.step_seconds / estimates[0].step_seconds) for est in estimates]))
+    equal = np.flatnonzero(apart <= NORMAL_90_PERCENT * deviation)  # the first among them
+    if len(equal) == 1:
+        return "Errors of the model are smaller than what sets plan 1 apart from the others in the list."
+    other = int(equal[np.argmax(deviation[equal])]) + 1
+    within = "equal within what the model can tell"
+    if len(equal) == 2:
+        return f"Plans 1 and {other} are {within}; measure both."
+    return f"Plans {_ranges(equal + 1)} are {within}; measure 1 and {other}, which differ most."
+
+
+def _ranges(numbers: Ints) -> str:
+    """Return ascending numbers as text, runs of three and more shortened: ``"1 to 4 and 6"``."""
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    parts = [
+        part
+        for run in runs
+        for part in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run])
+    ]
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def probability_near_best(

@@ -1,7 +1,7 @@
-"""Explain a search: what limits the best plan, how alternatives differ, and what would make misses fit."""
+"""Explain a search: what limits the recommended plan, how others differ, and what would make misses fit."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
@@ -36,9 +36,9 @@ MAX_JOB_GPUS: Final = 1 << 17  # largest job tried when searching for a size tha
 
 @dataclass(frozen=True)
 class BestOfDegree(Result):
-    """The best plan of one tensor-parallel degree (tp tp2 cp)."""
+    """The fastest plan of one degree of tensor (tp times tp2) or context parallelism."""
 
-    degree: Annotated[int, Doc("tensor-parallel degree")]
+    degree: Annotated[int, Doc("the degree")]
     best: Answer | None
     least_memory: Annotated[
         float, Doc("least memory of all plans with it", "byte", key="least_memory_bytes", place=1)
@@ -63,7 +63,7 @@ class Explanation(Result):
     """Why the best plan is the best."""
 
     outcomes: tuple[StrategyResult, ...] = field(compare=False)  # of the search, one per batch of candidates
-    plans: list[Answer]  # the best plans, best first
+    plans: list[Answer]  # the recommended plan and others, best first
     sensitivity: Annotated[
         dict[str, float],
         Doc(
@@ -71,7 +71,8 @@ class Explanation(Result):
             key="sensitivity_10_percent_better",
         ),
     ]
-    degrees: Annotated[list[BestOfDegree], Doc("each tensor-parallel degree")]
+    degrees: Annotated[list[BestOfDegree], Doc("each tensor-parallel degree, tp times tp2")]
+    context_degrees: Annotated[list[BestOfDegree], Doc("each context-parallel degree, where it is searched")]
     excluded: Annotated[
         dict[str, list[int]], Doc("degrees of tp that a rule excludes, by rule", key="excluded_tp")
     ]
@@ -138,7 +139,9 @@ class Explanation(Result):
             return [*self._nothing_fits(), *self.held_constant()]
         return [
             *(*self._binding(), *self.held_constant(), *self._runner_up()),
-            *(*self._degrees(), *self._excluded(), *self._misses()),
+            *self._degrees("tensor-parallel degree (tp × tp2)", self.degrees),
+            *self._degrees("context-parallel degree (cp)", self.context_degrees),
+            *(*self._excluded(), *self._misses()),
         ]
 
     def held_constant(self) -> list[str]:
@@ -148,10 +151,13 @@ class Explanation(Result):
 
     @property
     def runner_up(self) -> Answer | None:
-        """The next best plan with other knobs: 1-D, and context with a degree of 1, are the same plan."""
-        best = self.plans[0][0].columns().numbers()
-        others = (answer for answer in self.plans[1:] if answer[0].columns().numbers() != best)
-        return next(others, None)
+        """The next plan with other knobs and no faster: 1-D, and context of degree 1, are the same plan."""
+        (first, best), *others = self.plans
+        knobs = first.columns().numbers()
+        for plan, est in others:
+            if plan.columns().numbers() != knobs and est.step_seconds >= best.step_seconds:
+                return plan, est
+        return None
 
     def _binding(self) -> list[str]:
         _, best = self.plans[0]
@@ -171,17 +177,19 @@ class Explanation(Result):
         plan, causes = compare(self.runner_up, self.plans[0])
         return [f"Runner-up: {plan}", f"    {causes}"]
 
-    def _degrees(self) -> list[str]:
+    def _degrees(self, kind: str, rows: list[BestOfDegree]) -> list[str]:
+        if not rows:
+            return []
         best, capacity = self.plans[0], _capacity(self.outcomes)
-        lines, slow = ["Best plan of each tensor-parallel degree (tp × tp2 × cp):"], []
-        for row in self.degrees:
+        lines, slow = [f"Fastest plan of each {kind}:"], []
+        for row in rows:
             head = f"  {row.degree:>4}: "
             if row.best is None:
                 lines.append(f"{head}does not fit, needs {gib(row.least_memory)} of {gib(capacity)}")
             elif row.best[1].step_seconds / best[1].step_seconds - 1 > MAX_SLOWDOWN_LISTED:
                 slow.append(str(row.degree))
             elif row.best[0] == best[0]:
-                lines.append(f"{head}the best plan")
+                lines.append(f"{head}the recommended plan")
             else:
                 plan, causes = compare(row.best, best)
                 lines += [f"{head}{plan}", f"        {causes}"]
@@ -285,13 +293,15 @@ def explain(
 ) -> Explanation:
     """Explain a search from the times of its layouts, its best plans, and what was searched."""
     outcomes = tuple(times.outcomes)
-    misses = _misses(times, plans[0][1].step_seconds if plans else 0.0)
+    misses = _misses(times, min((est.step_seconds for _, est in plans), default=0.0))
     answer = plans[0] if plans else misses["miss"]
+    searches_context = any(np.max(outcome.space.layouts.cp, initial=1) > 1 for outcome in outcomes)
     return Explanation(
         outcomes,
         plans,
         sensitivity=sensitivity(plans[0][1]) if plans else {},
-        degrees=_by_degree(times),
+        degrees=_by_degree(times, lambda layouts: layouts.tp * layouts.tp2),
+        context_degrees=_by_degree(times, lambda layouts: layouts.cp) if searches_context else [],
         excluded=_excluded(outcomes),
         fits_from=_fits_from(times) if misses["miss"] is not None and not plans else None,
         possible=[] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes),
@@ -324,13 +334,13 @@ def sensitivity(est: Estimate) -> dict[str, float]:
     return changes
 
 
-def _by_degree(times: LeastTimes) -> list[BestOfDegree]:
-    """Return the best plan of each tensor-parallel degree."""
+def _by_degree(times: LeastTimes, degree_of: Callable[[Plans], Column]) -> list[BestOfDegree]:
+    """Return the fastest plan of each degree."""
     least_memory: dict[int, float] = {}
     degrees = [np.zeros(0)]
     for outcome in times.outcomes:
         layouts = outcome.space.layouts
-        degree = np.broadcast_to(layouts.tp * layouts.context, np.shape(outcome.space.layer_row))
+        degree = np.broadcast_to(degree_of(layouts), np.shape(outcome.space.layer_row))
         memory, of_job = outcome.evaluation.memory[outcome.layouts], degree[outcome.layouts]
         for value in map(int, np.unique(of_job)):
             least = memory[of_job == value].min(initial=least_memory.get(value, np.inf))

@@ -89,6 +89,20 @@ class LeastTimes:
             first, second = known[pool], self.memory[pool]
         return np.asarray(pool[np.lexsort((second, first))[:top]])
 
+    def near(self, share: float, most_memory: float = np.inf) -> Ints:
+        """Return the layouts at most a share slower than the best, in order of time, memory and enumeration.
+
+        Layouts that need more than `most_memory` [byte] do not count.
+        """
+        lean = self.memory <= most_memory
+
+        def limit(known: Floats) -> Floats:
+            return np.where(lean, (1 + share) * known[lean].min(initial=np.inf), -np.inf)
+
+        known = self.up_to(limit)
+        pool = np.flatnonzero((known <= limit(known)) & self.timed)
+        return np.asarray(pool[np.lexsort((self.memory[pool], known[pool]))])
+
     def best_of(self, group: Ints) -> Ints:
         """Return the best layout of each group that has one, in order of the groups' numbers, from 0 on."""
         groups = int(group.max(initial=-1)) + 1

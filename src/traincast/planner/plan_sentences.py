@@ -1,16 +1,26 @@
-"""Sentences about plans: how far one exceeds memory, what would make it fit, and how two plans compare."""
+"""Sentences about plans: what one is, how far it exceeds memory, what makes it fit, how two compare."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
 
-from traincast.core.knobs import STRATEGIES
-from traincast.core.units import gib, seconds, signed
+from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS, STRATEGIES
+from traincast.core.plan import Plan
+from traincast.core.units import count_of, gib, seconds, signed
 from traincast.planner.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate
 
 MIN_CHANGE_REPORTED: Final = 5e-4  # smallest change that is reported, as a share of the step time
 MAX_CHANGES_LISTED: Final = 4  # changes that make a plan fit
+MAX_KNOBS_COMPARED: Final = 4  # in which two plans differ; with more the whole plan is said
+LARGEST_NODE: Final = 16  # accelerators; a larger fast domain is no single machine
+SHARDED: Final = {  # by stage of ZeRO, over data-parallel ranks
+    0: "nothing sharded over them",
+    1: "distributed optimizer",
+    2: "gradients and optimizer sharded (ZeRO-2)",
+    3: "weights, gradients and optimizer sharded (FSDP)",
+}
 COMPONENT_NAMES: Final = {
     "exposed_memory": "exposed memory traffic",
     "tp_comm": "TP communication",
@@ -28,6 +38,51 @@ COMPONENT_NAMES: Final = {
 def label(component: str) -> str:
     """Return the name of a component of time or memory in a sentence."""
     return COMPONENT_NAMES.get(component, component)
+
+
+def in_words(plan: Plan, domain: int) -> str:
+    """Say what a placed plan is, on a machine with fast domains of so many accelerators."""
+    return ", ".join(_parts(plan, "node" if domain <= LARGEST_NODE else f"fast domain of {domain}"))
+
+
+def _parts(plan: Plan, domain: str) -> Iterator[str]:
+    def where(axis: str) -> str:
+        degree, inside = getattr(plan, axis), getattr(plan, f"fast_{axis}") or 1
+        return f"inside a {domain}" if inside == degree else f"over {degree // inside} {domain}s"
+
+    if plan.tp_kind == "summa":
+        yield f"SUMMA tensor parallel on a grid of {plan.tp2} × {plan.tp}"
+    elif plan.tp > 1:
+        yield f"{plan.tp}-way tensor parallel {where('tp')}"
+    if plan.cp > 1:
+        yield f"{plan.cp}-way context parallel ({plan.cp_kind}) {where('cp')}"
+    if plan.pp > 1:
+        chunks = f" of {count_of(plan.vp, 'chunk')}" if plan.vp > 1 else ""
+        schedule = "" if plan.schedule == DEFAULTS["schedule"] else f" ({plan.schedule})"
+        yield f"{plan.pp} pipeline stages{chunks}{schedule}"
+    if plan.ep > 1:
+        yield f"{plan.ep}-way expert parallel"
+    yield count_of(plan.dp, "replica")
+    if plan.dp * plan.cp > 1:
+        within = f" within each of {plan.replicas} groups" if plan.replicas > 1 else ""
+        yield f"{SHARDED[plan.zero]}{within}"
+    yield f"micro-batches of {count_of(plan.mbs, 'sequence')}"
+    if plan.recompute != "none":
+        yield "full recomputation" if plan.recompute == "full" else f"recomputed {plan.recompute}"
+    if plan.offload != "none":
+        yield f"{plan.offload} in the host's memory"
+    if plan.precision != DEFAULTS["precision"]:
+        yield plan.precision
+
+
+def differences(plan: Plan, other: Plan) -> str:
+    """Say in which knobs a plan differs from another, or the whole plan where it differs in many."""
+    names = [name for name in (*KNOBS, *CHOICES) if name not in PLACEMENTS]
+    changed = [name for name in names if getattr(plan, name) != getattr(other, name)]
+    if len(changed) > MAX_KNOBS_COMPARED:
+        return str(plan)
+    values = (f"{name} {getattr(plan, name)} instead of {getattr(other, name)}" for name in changed)
+    return ", ".join(values) or "another placement"
 
 
 def short_of(est: Estimate, advice: bool = False) -> str:

@@ -1,13 +1,14 @@
-"""Search every candidate: the best few, the Pareto front of time and memory, and why others lose.
+"""Search every candidate: the recommended plan, the best few, the Pareto front, and why others lose.
 
-Candidates of equal time are ordered by memory, then by strategy as requested, then by enumeration order (tp,
-tp2 or cp, pp, mbs, panels and placement ascending).
+`recommend` decides which plan is recommended. Candidates of equal time are ordered by memory, then by
+strategy as requested, then by enumeration order (tp, tp2 or cp, pp, mbs, panels and placement ascending).
 """
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
@@ -29,9 +30,9 @@ from traincast.core.plan import Plan
 from traincast.core.quantities import Column
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
-from traincast.planner.confidence import probability_near_best
+from traincast.planner.confidence import equality_sentence, probability_near_best
 from traincast.planner.evaluation import StrategyResult, evaluate_all, rank_layouts, rejections
-from traincast.planner.explain import Explanation, explain
+from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation, explain
 from traincast.planner.framework_spaces import (
     FRAMEWORKS,
     CandidateBatch,
@@ -41,10 +42,22 @@ from traincast.planner.framework_spaces import (
 )
 from traincast.planner.framework_spaces import framework as framework_named
 from traincast.planner.least_times import LeastTimes
+from traincast.planner.plan_sentences import in_words
+from traincast.planner.recommend import (
+    FIT_PROBABILITY,
+    VARIED,
+    WITHIN,
+    Candidate,
+    Family,
+    Recommendation,
+    families,
+    recommend,
+)
 from traincast.planner.search_space import enumerate_spaces
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, Estimate, Job, estimate
 from traincast.step.metrics import Metrics, metrics
+from traincast.step.uncertainty import fits_probability, memory_that_fits
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,6 +82,8 @@ class Found:
     objective: Objective
     locks: Mapping[str, Any] = field(hash=False)
     top: int
+    fit_probability: float  # that the recommended plan fits with, at least
+    within: float | None  # share of the fastest time that counts as equal; None: the best is recommended
     outcomes: tuple[StrategyResult, ...] = field(compare=False)  # one per batch of candidates
     exhaustive: bool = field(default=False, compare=False)  # whether every candidate that fits is timed
 
@@ -108,13 +123,68 @@ class Found:
 
     @cached_property
     def plans(self) -> list[Answer]:
-        """The best `top` plans with their estimates, best first; empty where nothing fits."""
+        """The recommended plan, then the others of the best `top`; empty where nothing fits."""
         return [self._answer(plan) for plan in self.ranked]
 
     @cached_property
     def ranked(self) -> list[Plan]:
-        """The best `top` plans, best first."""
-        return self._ranked(self.top)
+        """The recommended plan, then the others of the best `top`, best first."""
+        if self.recommendation is None:
+            return []
+        first = self.recommendation.plan
+        return [first, *(plan for plan in self._ranked(self.top) if plan != first)][: self.top]
+
+    @cached_property
+    def families(self) -> list[Family]:
+        """The best `top` plans that differ in more than `recommend.VARIED`, the recommended one first."""
+        if self.recommended is None:
+            return []
+        plan, est = self.recommended
+        first = Candidate(plan, est.step_seconds, est.memory_bytes)
+        if self.objective == "memory":
+            return [Family(answer, ()) for answer in self.plans]
+        share, rows, near = WITHIN, list[tuple[Candidate, tuple[Candidate, ...]]](), [first]
+        while share < 2 * MAX_SLOWDOWN_LISTED and (len(rows) < self.top or first not in near):
+            near = self.near(share)
+            rows = families(near, first, self._memory_limit, self.within or 0.0)
+            share *= 2
+        return [Family(self._answer(chosen.plan), alike) for chosen, alike in rows[: self.top]]
+
+    def near(self, share: float, most_memory: float = np.inf) -> list[Candidate]:
+        """Return candidates at most a share slower than the fastest, fastest first; of each layout the best.
+
+        Candidates that need more than `most_memory` [byte] do not count.
+        """
+        rows = self.times.near(share, most_memory)
+        figures = self.times.seconds[rows].tolist(), self.times.memory[rows].tolist()
+        return [Candidate(*row) for row in zip(self.times.plans(rows), *figures, strict=True)]
+
+    @cached_property
+    def recommendation(self) -> Recommendation | None:
+        """The recommended plan, the fastest, and why; None where nothing fits."""
+        if not self.feasible:
+            return None
+        if self.within is None:
+            (best,) = self._ranked(1)
+            return Recommendation(best, best, "")
+        least = float(self.times.memory.min())
+        fits = self._fits_probability if self.assumptions.errors_known else None
+        return recommend(self.near, (self._memory_limit, least), fits, self.fit_probability, self.within)
+
+    def _fits_probability(self, nbytes: float) -> float:
+        """Return the probability that a plan of so much memory fits."""
+        return float(fits_probability(nbytes, self._capacity, self.assumptions.name))
+
+    @property
+    def _capacity(self) -> float:
+        return float(self.system.accelerator.hbm_bytes)
+
+    @property
+    def _memory_limit(self) -> float:
+        """Most memory of a plan that fits as probably as wanted [byte]."""
+        if not self.assumptions.errors_known:
+            return self._capacity
+        return memory_that_fits(self.fit_probability, self._capacity, self.assumptions.name)
 
     def _ranked(self, top: int) -> list[Plan]:
         """Return the best plans of all batches: they are among the candidates of the best layouts."""
@@ -131,22 +201,40 @@ class Found:
 
     def _answer(self, plan: Plan) -> Answer:
         """Return a plan with its estimate."""
-        est = estimate(self.model, self.system, plan, gbs=self.gbs, assumptions=self.assumptions)
-        return plan, est
+        if plan not in self._estimates:
+            self._estimates[plan] = estimate(
+                self.model, self.system, plan, gbs=self.gbs, assumptions=self.assumptions
+            )
+        return plan, self._estimates[plan]
+
+    @cached_property
+    def _estimates(self) -> dict[Plan, Estimate]:
+        """Estimates made so far."""
+        return {}
 
     @property
     def least_seconds(self) -> float:
-        """Step time of the best plan [s], infinite where nothing fits."""
+        """Step time of the fastest plan [s], infinite where nothing fits."""
         best = self.times.best(1)
         return float(self.times.seconds[best[0]]) if len(best) else np.inf
 
     @property
+    def recommended(self) -> Answer | None:
+        """The recommended plan, the first of `plans`; None where nothing fits."""
+        return None if self.recommendation is None else self._answer(self.recommendation.plan)
+
+    @property
     def best(self) -> Answer | None:
-        """The best plan, or None where nothing fits."""
-        return self.plans[0] if self.plans else None
+        """The recommended plan by another name."""
+        return self.recommended
+
+    @property
+    def fastest(self) -> Answer | None:
+        """The fastest plan that fits by its predicted memory; with objective memory the leanest."""
+        return None if self.recommendation is None else self._answer(self.recommendation.fastest)
 
     def require_best(self) -> Answer:
-        """Return the best plan with its estimate.
+        """Return the recommended plan with its estimate.
 
         Raises
         ------
@@ -159,12 +247,18 @@ class Found:
 
     @cached_property
     def within_3_percent(self) -> tuple[float, float] | None:
-        """Probability that the first plan, and that any of `plans`, is within 3 % of the fastest candidate.
+        """Probability that the first plan, and that any of `plans`, is within 3 % of the true best.
 
         None where errors are not known, memory ranks, or nothing fits.
         """
         listed = [plan for plan, _ in self.plans]
         return probability_near_best(self.times, listed) if listed and self.objective != "memory" else None
+
+    @cached_property
+    def confidence(self) -> str:
+        """Which of `families` are equal in time within errors; empty where errors are not known."""
+        listed = [family.answer for family in self.families]
+        return "" if self.objective == "memory" else equality_sentence(listed)
 
     def pareto(self) -> list[Answer]:
         """Return the plans that no other beats in both time and memory, fastest first."""
@@ -218,13 +312,28 @@ class Found:
             rejected=self.rejected,
             first_within_3_percent=first,
             listed_within_3_percent=listed,
+            recommended=None if self.recommended is None else self._described(self.recommended),
+            fastest=None if self.fastest is None else self._described(self.fastest),
+            reason=self.recommendation.reason if self.recommendation else "",
+            confidence=self.confidence,
             plans=[PlanWithMetrics(est, metrics(est, **figures)) for _, est in self.plans],
+            families=[self._family_record(family) for family in self.families],
             pareto=[
                 ParetoPlan(est.strategy, plan, est.step_seconds, est.memory_bytes)
                 for plan, est in self.pareto()
             ],
             explanation=self.explain(),
         )
+
+    def _described(self, answer: Answer) -> "DescribedPlan":
+        plan, est = answer
+        words = in_words(plan, self.system.fast_domain)
+        figures = plan, est.step_seconds, est.memory_bytes, words, est.fits_probability
+        return DescribedPlan(est.strategy, *figures)
+
+    def _family_record(self, family: Family) -> "FamilyOfPlans":
+        others = {knob: family.others(knob) for knob in VARIED}
+        return FamilyOfPlans(self._described(family.answer), {k: v for k, v in others.items() if v})
 
     def to_json(self, **figures: Any) -> str:
         """Return `to_dict` as JSON text."""
@@ -249,9 +358,30 @@ class ParetoPlan(Result):
     memory_bytes: Annotated[Column, Doc("memory of the fullest rank", "byte")]
 
 
+@dataclass(frozen=True)
+class DescribedPlan(ParetoPlan):
+    """Time and memory of one plan, and the plan in words."""
+
+    in_words: Annotated[str, Doc("the plan in words")]
+    fits_probability: Annotated[
+        Column | None, Doc("probability that it fits, where errors are known", optional=True)
+    ] = None
+
+
+@dataclass(frozen=True)
+class FamilyOfPlans(Result):
+    """Plans that differ in vp, mbs, recomputation and placement alone, and are about as fast."""
+
+    plan: Annotated[DescribedPlan, INLINE]
+    others: Annotated[
+        dict[str, list[Any]],
+        Doc("other values of these knobs in plans of the family whose time is within 2 %", kind="object"),
+    ]
+
+
 @dataclass(frozen=True, kw_only=True)
 class SearchRecord(Result):
-    """The best plans, and why the others lose."""
+    """The recommended plan, the best ones, and why the others lose."""
 
     job: Annotated[Job, INLINE]
     framework: Annotated[str, Doc("framework whose plans were searched")]
@@ -271,11 +401,21 @@ class SearchRecord(Result):
     listed_within_3_percent: Annotated[
         Column | None, Doc("probability that any of `plans` is, where errors are known", optional=True)
     ] = None
-    plans: Annotated[list[PlanWithMetrics], Doc("the best plans, best first; empty where nothing fits")]
+    recommended: Annotated[DescribedPlan | None, Doc("the recommended plan; null where nothing fits")]
+    fastest: Annotated[DescribedPlan | None, Doc("the fastest plan that fits; null where nothing does")]
+    reason: Annotated[str, Doc("why this plan is recommended, and what it costs against the fastest")]
+    confidence: Annotated[str, Doc("which of `families` are equal in time, where errors are known")]
+    families: Annotated[
+        list[FamilyOfPlans], Doc("different plans, the recommended one first: those alike are one entry")
+    ]
+    plans: Annotated[
+        list[PlanWithMetrics],
+        Doc("the recommended plan, then the best others; empty where nothing fits"),
+    ]
     pareto: Annotated[
         list[ParetoPlan], Doc("plans that no other beats in both time and memory, fastest first")
     ]
-    explanation: Annotated[Explanation, Doc("why the best plan is the best")]
+    explanation: Annotated[Explanation, Doc("what limits the recommended plan, and why others lose")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,6 +431,8 @@ class SearchRequest:
     objective: Objective
     locks: Mapping[str, Any]
     top: int
+    fit_probability: float
+    within: float | None
     batches: Sequence[CandidateBatch]
     exhaustive: bool = False
 
@@ -328,6 +470,8 @@ def search(
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
     exhaustive: bool = False,
+    fit_probability: float | None = None,
+    within: float | None = None,
     progress: Progress | None = None,
 ) -> Found:
     """Search every candidate plan that uses all of `gpus`.
@@ -363,6 +507,12 @@ def search(
     exhaustive : bool
         Whether every candidate that fits is timed, also those that a bound from below on their time excludes.
         The answers are the same.
+    fit_probability : float, optional
+        Probability of fitting in memory of the recommended plan, at least, between 0 and 1; 0.9 if left out.
+        Where errors are not known, what fits by its predicted memory fits.
+    within : float, optional
+        Share of the fastest time within which plans count as equally fast, so that the simplest of them is
+        recommended; 0.02 if left out. Where errors are not known it is the fastest, if left out.
     progress : callable, optional
         Called after each batch of candidates with the number of batches done, that of all, and the batch's
         candidates.
@@ -384,6 +534,7 @@ def search(
         "locks": locks,
     }
     options |= {"top": top, "vp": vp, "objective": objective, "exhaustive": exhaustive}
+    options |= {"fit_probability": fit_probability, "within": within}
     return search_each(model, system, gpus=(gpus,), gbs=gbs, progress=progress, **options)[0]
 
 
@@ -419,6 +570,8 @@ def search_request(
     locks: Mapping[str, Any] | None = None,
     objective: Objective = "time",
     exhaustive: bool = False,
+    fit_probability: float | None = None,
+    within: float | None = None,
 ) -> SearchRequest | None:
     """Check the arguments of a search; None where one is wrong, and `errors` then has every mistake.
 
@@ -426,6 +579,7 @@ def search_request(
     """
     sizes = errors.catch(check_sizes, gpus, system)
     errors.catch(check_ranking, top, objective)
+    errors.catch(_check_recommendation, fit_probability, within, objective)
     locked = errors.catch(_check_locks, locks, vp)
     space = errors.catch(_choose, model, errors.catch(check_strategies, strategy), framework)
     assumed = errors.catch(check_assumptions, assumptions, (space or FRAMEWORKS["any"]).assumptions)
@@ -436,6 +590,7 @@ def search_request(
     batches = errors.catch(space.batches, model, locked, assumed)
     if batches is None:
         return None
+    usual_within = WITHIN if assumed.errors_known and objective != "memory" else None
     return SearchRequest(
         model=model,
         system=system,
@@ -446,6 +601,8 @@ def search_request(
         objective=objective,
         locks=locked,
         top=top,
+        fit_probability=FIT_PROBABILITY if fit_probability is None else float(fit_probability),
+        within=usual_within if within is None else float(within),
         batches=batches,
         exhaustive=exhaustive,
     )
@@ -473,6 +630,27 @@ def check_ranking(top: int, objective: str = "time") -> None:
         problems.append(str(unknown_name_error("objective", str(objective), OBJECTIVES)))
     if problems:
         raise InputError("search", problems)
+
+
+def _check_recommendation(fit_probability: Any, within: Any, objective: str) -> None:
+    """Refuse shares that are none, and those that an objective does not use."""
+    shares = {"fit_probability": fit_probability, "within": within}
+    given = {name: value for name, value in shares.items() if value is not None}
+    problems = [
+        f"{name} = {value!r}: must be a number between 0 and 1, such as {example}"
+        for (name, value), example in zip(shares.items(), (FIT_PROBABILITY, WITHIN), strict=True)
+        if name in given and not _is_share(value, zero=name == "within")
+    ]
+    if objective == "memory":
+        problems += [f"{name}: recommends by time; objective memory takes the leanest plan" for name in given]
+    if problems:
+        raise InputError("search", problems)
+
+
+def _is_share(value: Any, zero: bool) -> bool:
+    """Return whether a value is a number between 0 and 1, not 1, and not 0 unless allowed."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    return is_number and (0 <= value < 1 if zero else 0 < value < 1)
 
 
 def check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | None:

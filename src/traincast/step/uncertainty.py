@@ -199,12 +199,24 @@ def fits_probability(nbytes: Column, capacity: Column, stack: str, known: Errors
 
     `nbytes, capacity`: predicted memory, and that of the accelerator [byte].
     """
+    spread = np.log(capacity / nbytes) / _memory_scale(stack, known)
+    return plain(0.5 + 0.5 * np.tanh(spread / 2))
+
+
+def memory_that_fits(probability: float, capacity: float, stack: str, known: Errors | None = None) -> float:
+    """Return the most memory with which a plan fits with a probability between 0 and 1 [byte].
+
+    `capacity`: memory of the accelerator [byte]; the inverse of `fits_probability`.
+    """
+    return float(capacity * (1 / probability - 1) ** _memory_scale(stack, known))
+
+
+def _memory_scale(stack: str, known: Errors | None) -> float:
+    """Return the scale of the logistic distribution of the logarithm of memory."""
     known = known or errors()
     stack = DEFAULT_STACK if stack == CALIBRATED else stack
     ninety = known.memory_stacks.get(stack, float(np.hypot(known.memory, known.memory_new_stack)))
-    # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
-    spread = np.log(19) * np.log(capacity / nbytes) / ninety
-    return plain(0.5 + 0.5 * np.tanh(spread / 2))
+    return ninety / float(np.log(19))  # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
 
 
 def plan_coordinates(plans: Sequence[Plan]) -> Floats:
@@ -255,6 +267,23 @@ def draw_near_best(
     log_error += known.own * scale * rng.standard_normal(log_error.shape) @ np.linalg.cholesky(correlation).T
     log_true = np.log(seconds) - log_error
     return np.asarray(log_true <= log_true.min(axis=1, keepdims=True) + np.log1p(within))
+
+
+def difference_deviation(
+    shares: Mapping[str, Floats], coordinates: Floats, factor: float = 1.0, known: Errors | None = None
+) -> Floats:
+    """Return the standard deviation of the error of the logarithm of two plans' ratio, shape (plans, plans).
+
+    It is that of the errors that `draw_near_best` draws, whose arguments these are.
+    """
+    known = known or errors()
+    scale = factor * known.apart / NORMAL_90_PERCENT
+    distance = plan_distance(coordinates[:, None], coordinates[None])
+    variance = 2 * (known.own * scale) ** 2 * (1 - np.exp(-distance / known.reach))
+    for name in COMPONENTS:
+        apart = shares[name][:, None] - shares[name][None]
+        variance = variance + (getattr(known, name) * scale * apart) ** 2
+    return np.asarray(variance**0.5)
 
 
 def first_within(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from traincast.core.errors import ErrorCollector, NothingFits, unknown_name_error
+from traincast.core.units import parse_share
 from traincast.ui.cli.app import (
     Force,
     HtmlFile,
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
 _FRAMEWORK = "Search what this framework can run: {frameworks}."
 _STRATEGY = "Ways to cut a layer, several with commas: {strategies}."
+_FIT_PROBABILITY = "Probability of fitting of the recommended plan, at least; 90% if left out."
+_WITHIN = "Time over the fastest in which plans count as equally fast; 2% if left out."
+_ALL = "Show each plan, also those that differ in vp, micro-batch or recomputation alone."
 Objective = Literal["time", "throughput", "cost", "memory"]
 
 
@@ -67,13 +71,19 @@ def plan(
     exhaustive: Annotated[
         bool, search_option("Time every plan that fits, also those that a bound on their time excludes.")
     ] = False,
+    fit_probability: Annotated[str | None, search_option(_FIT_PROBABILITY, metavar="SHARE")] = None,
+    within: Annotated[str | None, search_option(_WITHIN, metavar="SHARE")] = None,
+    all_: Annotated[bool, search_option(_ALL, name="--all", negative="")] = False,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
     html: HtmlFile = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Find the best plan that a framework can run.
+    """Find the plan to run with a framework: it fits, it is about as fast as any, and it is simple.
+
+    Of the plans that fit with --fit-probability and are --within a share of the fastest of them, the one with
+    the smallest micro-batch is recommended, then with less recomputation and fewer unusual knobs.
 
     Any knob can be held to one value, such as --tp 8 or --zero 3.
 
@@ -87,15 +97,16 @@ def plan(
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, assumptions=assumptions, strategy=strategy,
         framework=framework, locks=locked_values(locks), top=top, objective=objective, exhaustive=exhaustive,
+        fit_probability=errors.catch(_share, fit_probability), within=errors.catch(_share, within),
     )  # fmt: skip
     with progress("search") as report_progress:
         begin = time.perf_counter()
         (result,) = errors.require(request).answer(report_progress)
-        best = result.best
+        best = result.recommended
         elapsed = time.perf_counter() - begin
     explanation = result.explain()
     if html is not None:
-        _report_search(result, explanation, options, html)
+        _report_search(result, explanation, options, html, all_)
     if json:
         from traincast.ui.outputs.plans import PlanOutput
 
@@ -106,20 +117,26 @@ def plan(
 
         show(
             text.header(result, options.leaves_batch(result.model)),
-            text.search(result, explanation, elapsed, options.metrics(best[1])),
+            text.search(result, explanation, elapsed, options.metrics(best[1]), all_),
         )
     if not json:
         print_files(html)
     result.require_best()
 
 
-def _report_search(result: "Found", explanation: "Explanation", options: RunOptions, html: Path) -> None:
+def _share(text: str | None) -> float | None:
+    return None if text is None else parse_share(text)
+
+
+def _report_search(
+    result: "Found", explanation: "Explanation", options: RunOptions, html: Path, each: bool
+) -> None:
     from traincast.ui.html import search_report
     from traincast.ui.text.plans import remarks
 
     measures = None if result.best is None else options.metrics(result.best[1])
     notes = remarks(result, options.leaves_batch(result.model))
-    write_html(search_report.page(result, explanation, measures, notes), html)
+    write_html(search_report.page(result, explanation, measures, notes, each), html)
 
 
 @command("Ask about a run", "tutorial", "metrics", "nomenclature")

@@ -12,7 +12,14 @@ from traincast.ui.html.accuracy_report import largest_errors
 from traincast.ui.html.plan_report import metric_tables, unknown_metrics
 from traincast.ui.html.rendering import Bar, Table, environment
 from traincast.ui.text import accuracy, analysis
-from traincast.ui.text.plans import BAR_CHARACTERS, breakdowns, fast_legend, header, ranking_table
+from traincast.ui.text.plans import (
+    BAR_CHARACTERS,
+    Ranking,
+    breakdowns,
+    header,
+    ranking_table,
+    recommendation,
+)
 from traincast.ui.text.tables import BOLD, title_line
 
 if TYPE_CHECKING:
@@ -71,8 +78,10 @@ def _search(result: "Found") -> Parts:
     yield from header(result)
     yield f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit"
     if result.plans:
-        yield from (title_line("The best plans"), ranking_table(result.plans))
-        yield fast_legend([plan for plan, _ in result.plans], result.system.fast_domain)
+        yield from recommendation(result)
+        yield title_line("The recommended plan and the best others")
+        yield from ranking_table(Ranking(result))
+        yield result.confidence
     else:
         yield "Nothing fits: explain() says what would."
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Column
-from traincast.core.units import gib, rate, seconds, seconds_with_interval, signed
+from traincast.core.units import gib, probability_text, rate, seconds, seconds_with_interval, signed
 from traincast.planner.explain import sensitivity
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, short_of, whole_memory
 from traincast.step.estimate import Estimate, require_one_plan
@@ -86,7 +86,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
     yield "Throughput of a GPU", f"{float(est.tokens_per_second_per_gpu):,.0f} token/s", all_gpus
     capacity = f"of {gib(float(est.system.accelerator.hbm_bytes))}"
     if est.fits_probability is not None:
-        capacity += f", {text.probability_text(est.fits_probability)} likely to fit"
+        capacity += f", {probability_text(est.fits_probability)} likely to fit"
     yield "Memory of a GPU", gib(float(est.memory_bytes)), capacity
     if measures.mfu is not None:
         flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
@@ -222,7 +222,7 @@ def _uncertainty(est: Estimate) -> dict[str, Any]:
     if est.interval is None:
         return content
     low, high = (seconds(float(end)) for end in est.interval)
-    probability = text.probability_text(est.fits_probability or 0)
+    probability = probability_text(est.fits_probability or 0)
     interval = [
         ("Time of a step", f"90% of measured times of such predictions lie within {low} and {high}"),
         ("Memory", f"the plan fits with a probability of {probability}"),

@@ -1,4 +1,4 @@
-"""HTML report on a search: the best plan, why the others lose, and what was rejected."""
+"""HTML report on a search: the recommended plan, why the others lose, and what was rejected."""
 
 from typing import Any, Final
 
@@ -6,6 +6,7 @@ from traincast.core.units import count_of, gib, seconds, signed
 from traincast.planner.explain import Explanation
 from traincast.planner.framework_spaces import lock_values
 from traincast.planner.plan_sentences import compare, time_against_best
+from traincast.planner.recommend import VARIED
 from traincast.planner.search import Found
 from traincast.step.estimate import Answer
 from traincast.step.metrics import Metrics, metrics
@@ -13,9 +14,8 @@ from traincast.ui.html.plan_report import memory_content, plan_content, sensitiv
 from traincast.ui.html.rendering import Page, Pairs, Table
 from traincast.ui.html.sources import foundations
 from traincast.ui.text import plans as text
-from traincast.ui.text.plans import probability_text, remarks, title
+from traincast.ui.text.plans import remarks, title
 
-BEST_WORDS: Final = {"memory": "leanest"}
 PARETO_MEMORY_STEP: Final = 0.9  # memory of a listed plan relative to the one listed before, at most
 
 
@@ -24,8 +24,9 @@ def page(
     explanation: Explanation | None = None,
     measures: Metrics | None = None,
     remarks_: list[str] | None = None,
+    each: bool = False,
 ) -> Page:
-    """Return the report on a search.
+    """Return the report on a search; with `each`, plans alike are listed one by one.
 
     If left out, the explanation is made, and metrics follow from the figures of model and system.
     """
@@ -37,7 +38,7 @@ def page(
         content["subjects"] = foundations(result.model, result.system, result.assumptions)
     else:
         est = result.best[1]
-        content |= plan_content(est, measures or metrics(est)) | _best_plans(result)
+        content |= plan_content(est, measures or metrics(est)) | _best_plans(result, each)
         content |= sensitivity_content(explanation.sensitivity)
         content["largest_gain"] = min(explanation.sensitivity, key=explanation.sensitivity.__getitem__)
         content |= _comparisons(explanation) | _misses(explanation)
@@ -79,29 +80,31 @@ def _nearest_miss(result: Found, explanation: Explanation) -> dict[str, Any]:
         "least_memory": gib(least),
     }
     rows = [(degree.degree, gib(degree.least_memory)) for degree in explanation.degrees]
-    caption = "The least memory that any plan of a tensor-parallel degree needs (tp × tp2 × cp)"
+    caption = "The least memory that any plan of a tensor-parallel degree needs (tp × tp2)"
     least_memory = Table(caption, ("degree", "memory"), rows)
     return {"nearest": nearest, "memory": memory_content(est), "least_memory": least_memory}
 
 
-def _best_plans(result: Found) -> dict[str, Any]:
-    """Return the ranking, the probability that it is right, the Pareto front, and the sensitivities."""
+def _best_plans(result: Found, each: bool) -> dict[str, Any]:
+    """Return the recommendation, the ranking and how sure it is, the Pareto front, and the sensitivities."""
     from traincast.ui.figures import pareto, tornado
 
     return {
-        "best_word": BEST_WORDS.get(result.objective, "fastest"),
-        "ranking": ranking(result.plans),
+        "recommendation": text.recommendation(result),
+        "ranking": ranking(result, each),
+        "legend": list(text.Ranking(result, each).legend()),
+        "confidence": result.confidence,
         "pareto": pareto(result),
         "pareto_table": _pareto_table(result),
         "tornado": tornado(result),
-        "best_probability": _best_probability(result),
     }
 
 
-def ranking(plans: list[Answer]) -> Table:
+def ranking(result: Found, each: bool = False) -> Table:
     """Return a table of the best plans, one a row."""
-    legend = text.fast_legend([plan for plan, _ in plans], plans[0][1].system.fast_domain)
-    return Table(f"The best plans; {legend}", *text.ranking(plans), ("strategy", "fast"))
+    listed = text.Ranking(result, each)
+    words = ("strategy", "fast", *VARIED)
+    return Table("The recommended plan and the best others", listed.header, list(listed.rows()), words)
 
 
 def _pareto_table(result: Found) -> Table:
@@ -118,41 +121,42 @@ def _pareto_table(result: Found) -> Table:
     return Table(caption, ("plan", "step", "memory"), listed)
 
 
-def _best_probability(result: Found) -> str:
-    """Return how probably the first plan is among the best; empty where errors are not known."""
-    if result.within_3_percent is None:
-        return ""
-    first, listed = map(probability_text, result.within_3_percent)
-    of_listed = f", one of the {len(result.plans)} listed with {listed}" if len(result.plans) > 1 else ""
-    return f"The first plan is within 3% of the best candidate with a probability of {first}{of_listed}."
-
-
 def _comparisons(explanation: Explanation) -> dict[str, Any]:
-    """Return the runner-up and the best plan of each tensor-parallel degree against the best of all."""
+    """Return the runner-up and the fastest plan of each degree against the recommended one."""
     best = explanation.plans[0]
 
     def row(degree: int, answer: Answer | None, least: float) -> tuple[object, ...]:
         if answer is None:
             return degree, "does not fit", "", "", f"needs {gib(least)} at the least"
         plan, est = answer
-        change, causes = "", "the best plan"
+        change, causes = "", "the recommended plan"
         if plan != best[0]:
             change = signed(float(est.step_seconds / best[1].step_seconds) - 1)
             _, causes = compare(answer, best)
         return degree, seconds(float(est.step_seconds)), change, str(plan), causes
 
-    rows = [row(entry.degree, entry.best, entry.least_memory) for entry in explanation.degrees]
     difference = "what makes the difference"
     header = ("degree", "step", "slower by", "plan", difference)
-    caption = "The best plan of each tensor-parallel degree (tp × tp2 × cp)"
-    numbers = best[0].columns().numbers()
-    others = (answer for answer in explanation.plans[1:] if answer[0].columns().numbers() != numbers)
-    other = next(others, None)
+    kinds = {
+        "tensor-parallel degree (tp × tp2)": explanation.degrees,
+        "context-parallel degree (cp)": explanation.context_degrees,
+    }
+    tables = [
+        Table(
+            f"The fastest plan of each {kind}",
+            header,
+            [row(entry.degree, entry.best, entry.least_memory) for entry in degrees],
+            ("plan", difference),
+        )
+        for kind, degrees in kinds.items()
+        if degrees
+    ]
+    other = explanation.runner_up
     runner_up = None if other is None else dict(zip(("change", "causes"), compare(other, best), strict=True))
     return {
         "runner_up": runner_up,
         "held_constant": explanation.held_constant(),
-        "degrees": Table(caption, header, rows, ("plan", difference)),
+        "degrees": tables,
     }
 
 

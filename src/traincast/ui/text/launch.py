@@ -50,7 +50,7 @@ def _best(checked: Checked) -> Parts:
         return
     time = seconds(best[1].step_seconds)
     if gap <= 0 and checked.est.fits:
-        yield f"none is faster: the best of the search takes {time}"
+        yield f"none is faster: the recommended plan takes {time}"
         return
     short = "" if checked.est.fits else ", and does not fit"
     yield f"{time}, {best[0]}: this launch takes {signed(gap)}{short}"

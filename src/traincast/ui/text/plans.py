@@ -1,18 +1,30 @@
 """Terminal tables and bars of plans, estimates and searches."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 from rich.text import Text
 
 from traincast.core.assumptions import PAPER
-from traincast.core.knobs import CHOICES, STRATEGIES
+from traincast.core.knobs import CHOICES, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
 from traincast.core.quantities import Column
-from traincast.core.units import GIB, count_of, gib, rate, seconds, seconds_with_interval
-from traincast.planner.plan_sentences import label, whole_memory
-from traincast.step.estimate import Estimate, usual_assumptions
+from traincast.core.units import (
+    GIB,
+    count_of,
+    gib,
+    probability_text,
+    rate,
+    seconds,
+    seconds_with_interval,
+)
+from traincast.planner.plan_sentences import in_words, label, whole_memory
+from traincast.planner.recommend import VARIED, WITHIN, Family
+from traincast.step.estimate import Answer, Estimate, usual_assumptions
 from traincast.step.metrics import Metrics
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
@@ -38,32 +50,42 @@ SHORT_COMPONENTS: Final = {  # column titles of memory components
 DEFAULT_PLAN: Final = Plan()
 
 
-def search(result: "Found", explanation: "Explanation", elapsed: float, measures: Metrics) -> Parts:
-    """Show the best plans, the fastest in detail, and why the alternatives lose."""
+def search(
+    result: "Found", explanation: "Explanation", elapsed: float, measures: Metrics, each: bool = False
+) -> Parts:
+    """Show the recommended plan in detail, the best others, and why the alternatives lose.
+
+    With `each`, plans alike are listed one by one.
+    """
     share = result.feasible / max(result.candidates, 1)
     yield f"search space: {result.framework.name}, {result.framework.about}"
     counts = f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%})"
     yield f"{counts}; searched in {seconds(elapsed)}\n"
-    if result.best is not None:
-        yield ranking_table(result.plans, _gpu_hour_price(result, measures))
-        yield note(fast_legend([plan for plan, _ in result.plans], result.system.fast_domain))
-        if result.best[1].interval is not None:
-            yield note("90%: how far a measured step may be off; fits: how likely the plan fits")
+    if result.recommended is not None:
+        yield from paragraphs(*recommendation(result))
         yield ""
-        if result.within_3_percent is not None:
-            first, any_of = map(probability_text, result.within_3_percent)
-            more = f", {any_of} for one of these {len(result.plans)}" if len(result.plans) > 1 else ""
-            yield from paragraphs(
-                f"Probability of being within 3% of the best candidate: {first} for the first{more}."
-            )
+        yield from ranking_table(Ranking(result, each), _gpu_hour_price(result, measures))
+        if result.confidence and not each:
             yield ""
-        yield from breakdowns(result.best[1])
+            yield from paragraphs(result.confidence)
+        yield ""
+        yield from breakdowns(result.recommended[1])
         yield from utilisation(measures)
         yield heading("Why")
     yield from paragraphs(*explanation.lines())
     yield heading("Rejected, by the first rule broken, or by memory where all rules are met")
     rejected = [(f"{count:,}", reason) for reason, count in result.rejected.items()]
     yield table(("", ""), rejected, left=(1,), wrap=(0, 1))
+
+
+def recommendation(result: "Found") -> list[str]:
+    """Return the recommended plan in words, and why it is recommended; empty where nothing fits."""
+    if result.recommendation is None:
+        return []
+    kind = "Recommended" if result.within is not None else "Fastest"
+    kind = "Leanest" if result.objective == "memory" else kind
+    lines = [f"{kind}: {in_words(result.recommendation.plan, result.system.fast_domain)}."]
+    return [*lines, result.recommendation.reason] if result.recommendation.reason else lines
 
 
 def header(est: "Found | Estimate", usual_batch: bool = False, timed: bool = True) -> Parts:
@@ -103,36 +125,129 @@ def _gpu_hour_price(result: "Found", measures: Metrics) -> float | None:
     return float(measures.cost / measures.gpu_hours)
 
 
-def ranking_table(plans: list[tuple[Plan, Estimate]], price: float | None = None) -> Table:
-    """Return a table of the best plans; with a price [$/h of a GPU] it shows the cost of a million tokens."""
-    names, rows = ranking(plans)
-    if "90%" in names:
-        at = names.index("memory")
-        names[at] = "GiB"
-        for row in rows:
-            row[at] = row[at].removesuffix(" GiB")
+def ranking_table(listed: "Ranking", price: float | None = None) -> Parts:
+    """Show plans, one a line; with a price [$/h of a GPU] also the cost of a million tokens."""
+    names, rows = list(listed.header), [list(row) for row in listed.rows()]
     if price is not None:
         names.append("$/Mtoken")
-        for row, (_, est) in zip(rows, plans, strict=True):
+        for row, (_, est) in zip(rows, listed.answers, strict=True):
             row.append(f"{price / 3600 / est.tokens_per_second_per_gpu * 1e6:.3f}")
-    choices = [i for i, name in enumerate(names) if name in CHOICES]
-    left = [i for i, name in enumerate(names) if name in ("strategy", "fast", *CHOICES)]
-    return table([SHORT_KNOBS.get(name, name) for name in names], rows, left=left, wrap=choices, gap=1)
+    wrapped = [i for i, name in enumerate(names) if name in CHOICES]
+    left = [i for i, name in enumerate(names) if name in ("strategy", "fast", *VARIED, *CHOICES)]
+    yield table([SHORT_KNOBS.get(name, name) for name in names], rows, left=left, wrap=wrapped, gap=1)
+    for line in listed.legend():
+        yield note(f"{line}; --all lists each" if line.startswith("(…)") else line)
 
 
-def ranking(plans: Sequence[tuple[Plan, Estimate]]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the best plans, with the knobs and choices that any of them uses.
+@dataclass(frozen=True)
+class Ranking:
+    """Table of the plans of a search, the recommended one first: a line for each family, or each plan."""
 
-    `90%` is by how much a measured step may be off; `fast` is how many members of each axis' group share a
-    fast domain.
-    """
-    knobs = knobs_of([plan for plan, _ in plans])
-    times = ("step", "90%", "memory", "fits") if plans[0][1].interval is not None else ("step", "memory")
-    rows = []
-    for rank, (plan, est) in enumerate(plans, 1):
-        values = (knob_text(plan, name) for name in knobs)
-        rows.append([str(rank), *_time_and_memory(est), plan.strategy, *values, fast_members(plan)])
-    return ["#", *times, "strategy", *knobs, "fast"], rows
+    result: "Found"
+    each: bool = False
+
+    @cached_property
+    def families(self) -> list[Family]:
+        """What the lines are of."""
+        if self.each:
+            return [Family(answer, ()) for answer in self.result.plans]
+        return self.result.families
+
+    @property
+    def answers(self) -> list[Answer]:
+        """The plan of each line."""
+        return [family.answer for family in self.families]
+
+    @cached_property
+    def knobs(self) -> tuple[list[str], list[str]]:
+        """Knobs and choices that some plan uses: those in which lines differ, and the same in all of them."""
+        plans = [plan for plan, _ in self.answers]
+        columns, same = list[str](), list[str]()
+        for name in knobs_of(plans):
+            values = {knob_text(plan, name) for plan in plans}
+            if name == "ulysses" and all(plan.ulysses in (1, plan.cp) for plan in plans):
+                continue  # the strategy says it
+            varied = any(family.others(name) for family in self.families if name in VARIED)
+            (columns if name in ALWAYS_SHOWN or varied or len(values) > 1 else same).append(name)
+        return columns, same
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether errors of predictions are known."""
+        return self.result.assumptions.errors_known
+
+    @property
+    def header(self) -> list[str]:
+        """Names of the columns."""
+        fits, fast = ["fits"] if self.is_uncertain else [], ["fast"] if self.is_placed else []
+        return ["#", "step", "GiB", *fits, "strategy", *self.knobs[0], *fast]
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether placements are searched; a framework's order of ranks leaves no choice of them."""
+        return not self.result.framework.ordered
+
+    def rows(self) -> Iterator[list[str]]:
+        """Yield the cells of each line."""
+        for rank, family in enumerate(self.families, 1):
+            plan, est = family.answer
+            fits = [] if est.fits_probability is None else [probability_text(est.fits_probability)]
+            figures = seconds(est.step_seconds), f"{est.memory_bytes / GIB:.1f}"
+            cells = (_cell(family, name) for name in self.knobs[0])
+            fast = [fast_members(plan)] if self.is_placed else []
+            yield [str(rank), *figures, *fits, plan.strategy, *cells, *fast]
+
+    def legend(self) -> Iterator[str]:
+        """Yield what the columns mean."""
+        system = self.result.system
+        capacity = f"of {gib(float(system.accelerator.hbm_bytes))}"
+        spread, fits = "", ""
+        if self.is_uncertain:
+            spread = f", {_spread_text([est for _, est in self.answers])}"
+            fits = "; fits: probability that it fits"
+        yield f"step: time of a step{spread}; GiB: memory of the fullest rank {capacity}{fits}"
+        columns, same = self.knobs
+        yield "; ".join(f"{SHORT_KNOBS.get(name, name)}: {short_meaning(name)}" for name in columns)
+        if self.is_placed:
+            yield f"fast: ranks of a group in one fast domain of {system.fast_domain}, where several are"
+        if any(family.others(name) for family in self.families for name in VARIED):
+            yield f"(…): values of plans otherwise alike, within {WITHIN:.0%} of the line's time"
+        plans = [plan for plan, _ in self.answers]
+        sets = {plan.recompute: _short_words(plan.recompute) for plan in plans if "+" in plan.recompute}
+        for value, short in sets.items():
+            yield f"{short}: {value}"
+        if same:
+            values = (f"{name}={knob_text(plans[0], name)}" for name in same)
+            yield f"in all of them: {', '.join(values)}"
+
+
+def _spread_text(estimates: Sequence[Estimate]) -> str:
+    """Return by how much measured steps may be off."""
+    ends = [est.interval[1] / est.step_seconds - 1 for est in estimates if est.interval is not None]
+    low, high = f"{min(ends):.0%}", f"{max(ends):.0%}"
+    return f"90% of measured ones within ±{high if low == high else f'{low} to {high}'}"
+
+
+def _cell(family: Family, name: str) -> str:
+    """Return a knob of the plan of a line, and in brackets what others alike have."""
+    plan, others = family.answer[0], family.others(name) if name in VARIED else []
+    if not others:
+        return _short_words(knob_text(plan, name))
+    texts = [_short_words(str(value)) for value in others]
+    if name != "recompute":  # numbers ascend
+        texts = ["-".join(dict.fromkeys((texts[0], texts[-1])))]
+    return f"{_short_words(str(getattr(plan, name)))} ({', '.join(texts)})"
+
+
+def _short_words(value: str) -> str:
+    """Return the first of words joined by +, and how many follow."""
+    first, *more = value.split("+")
+    return f"{first}+{len(more)}" if more else first
+
+
+def short_meaning(name: str) -> str:
+    """Return what a knob is, without the words it can be."""
+    return re.split(r";| \(|: (?=none|gpipe)", KNOB_SPECS[name].meaning)[0]
 
 
 def knobs_of(plans: Sequence[Plan]) -> list[str]:
@@ -140,20 +255,6 @@ def knobs_of(plans: Sequence[Plan]) -> list[str]:
     return [
         name for name in RANKING_KNOBS if name in ALWAYS_SHOWN or any(knob_text(plan, name) for plan in plans)
     ]
-
-
-def _time_and_memory(est: Estimate) -> tuple[str, ...]:
-    """Return time and memory of a plan, with interval and probability that it fits where errors are known."""
-    time, memory = seconds(est.step_seconds), gib(est.memory_bytes)
-    if est.interval is None or est.fits_probability is None:
-        return time, memory
-    spread = f"±{est.interval[1] / est.step_seconds - 1:.0%}"
-    return time, spread, memory, probability_text(est.fits_probability)
-
-
-def probability_text(share: Column) -> str:
-    """Return a probability as text, never 0% or 100%."""
-    return "<1%" if share < 0.005 else ">99%" if share > 0.995 else f"{float(share):.0%}"
 
 
 def knob_text(plan: Plan, name: str) -> str:
@@ -173,15 +274,9 @@ def knob_text(plan: Plan, name: str) -> str:
 
 
 def fast_members(plan: Plan) -> str:
-    """Return how many members of the group of each axis share a fast domain."""
-    return "·".join(str(getattr(plan, f"fast_{axis}")) for axis in STRATEGIES[plan.strategy].axes)
-
-
-def fast_legend(plans: Sequence[Plan], domain: int) -> str:
-    """Return the legend of the column `fast`: which fields it has for each strategy listed."""
-    fields = {plan.strategy: "·".join(STRATEGIES[plan.strategy].axes) for plan in plans}
-    groups = ", ".join(f"{axes} ({strategy})" for strategy, axes in fields.items())
-    return f"fast: members of {groups} groups in one domain of {domain}"
+    """Return how many ranks of the group of each axis share a fast domain, of those where several do."""
+    members = {axis: getattr(plan, f"fast_{axis}") or 1 for axis in STRATEGIES[plan.strategy].axes}
+    return " ".join(f"{axis}{number}" for axis, number in members.items() if number > 1)
 
 
 def breakdowns(est: Estimate) -> Parts:

@@ -1,0 +1,256 @@
+"""Recommend a plan: of those that the model cannot tell from the fastest, one that fits and is simple.
+
+Predicted times are not exact to a few percent, nor is predicted memory. So the recommended plan fits with a
+given probability, and of the plans within a share of the fastest of those, `PREFERENCES` decide. `families`
+groups plans that differ in little, so that a list shows different ones.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
+from traincast.core.plan import Plan
+from traincast.core.units import probability_text, seconds
+from traincast.planner.plan_sentences import differences
+from traincast.step.estimate import Answer
+
+FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least
+WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
+VARIED: Final = ("vp", "mbs", "recompute", "recompute_every")  # knobs in which plans of a family differ
+# Modules by the work that recomputing them repeats: elementwise, one product, core attention, many products.
+RECOMPUTED_WORK: Final = ("norms", "activation", "latent", "attention", "per-op", "mlp", "experts", "full")
+_family_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in (*VARIED, *PLACEMENTS)))
+
+
+Probability: TypeAlias = Callable[[float], float]  # that a plan of so much memory [byte] fits
+
+
+class Candidate(NamedTuple):
+    """A placed plan with the two figures that rank it."""
+
+    plan: Plan
+    seconds: float  # of the step [s]
+    memory: float  # of the fullest rank [byte]
+
+
+@dataclass(frozen=True)
+class UnusualKnob:
+    """A setting that few runs use: between equal plans the one without it is recommended."""
+
+    name: str
+    uses: Callable[[Plan], bool]
+    why: str
+
+
+UNUSUAL: Final = (
+    UnusualKnob("offload", lambda plan: plan.offload != "none", "copies compete for the host's links"),
+    UnusualKnob(
+        "optimizer_kind",
+        lambda plan: plan.optimizer_kind != DEFAULTS["optimizer_kind"],
+        "another optimizer can change convergence",
+    ),
+    UnusualKnob(
+        "grad_dtype",
+        lambda plan: plan.grad_dtype != DEFAULTS["grad_dtype"],
+        "rounding of accumulated gradients can change convergence",
+    ),
+    UnusualKnob("tp_kind", lambda plan: plan.tp_kind != "1d", "frameworks in use cut in one dimension"),
+    UnusualKnob(
+        "fast_tp",
+        lambda plan: (plan.fast_tp or 1) < plan.tp,
+        "tensor parallelism over the slow network is exposed in every layer",
+    ),
+    UnusualKnob(
+        "fast_cp",
+        lambda plan: (plan.fast_cp or 1) < plan.cp,
+        "ring attention or all-to-all over the slow network, in every layer",
+    ),
+    UnusualKnob(
+        "schedule",
+        lambda plan: plan.schedule not in ("gpipe", "1f1b"),
+        "zero-bubble schedules need a backward pass split in two",
+    ),
+    UnusualKnob("replicas", lambda plan: plan.replicas > 1, "replicas of the sharded state (HSDP)"),
+    UnusualKnob("order", lambda plan: plan.order != DEFAULTS["order"], "launchers number ranks by default"),
+    UnusualKnob("layout", lambda plan: bool(plan.layout), "stages of different sizes are set by hand"),
+)
+
+
+def unusual_knobs(plan: Plan) -> list[str]:
+    """Return the names of the unusual knobs that a plan uses."""
+    return [knob.name for knob in UNUSUAL if knob.uses(plan)]
+
+
+def recomputed_work(plan: Plan) -> tuple[int, int, int]:
+    """Return how much a plan recomputes, as a key of an order: the costliest module, how many, how often."""
+    modules = plan.columns().recomputed
+    costliest = max((RECOMPUTED_WORK.index(module) for module in modules), default=-1)
+    return costliest, len(modules), -plan.recompute_every
+
+
+class Preference(NamedTuple):
+    """What is preferred between plans of equal time, least first, and how a plan's is said."""
+
+    about: str
+    key: Callable[[Plan], Any]
+    text: Callable[[Plan], str]
+
+
+PREFERENCES: Final = (
+    Preference("the smallest micro-batch", lambda plan: plan.mbs, lambda plan: str(plan.mbs)),
+    Preference("the least recomputation", recomputed_work, lambda plan: plan.recompute),
+    Preference(
+        "the fewest unusual knobs",
+        lambda plan: len(unusual_knobs(plan)),
+        lambda plan: ", ".join(unusual_knobs(plan)) or "none",
+    ),
+)
+
+
+class Choice(NamedTuple):
+    """The preferred one of several candidates, and what it has over the others."""
+
+    candidate: Candidate
+    because: list[str]  # preferences that others did not meet, and its speed where that decides the rest
+
+
+def choose(candidates: Sequence[Candidate]) -> Choice:
+    """Return the preferred candidate by `PREFERENCES`, then by time and memory."""
+    left, because = list(candidates), []
+    for about, key, text in PREFERENCES:
+        least = min(key(candidate.plan) for candidate in left)
+        kept = [candidate for candidate in left if key(candidate.plan) == least]
+        if len(kept) < len(left):
+            because.append(f"{about} ({text(kept[0].plan)})")
+        left = kept
+    if len(left) > 1:
+        because.append("the least time")
+    return Choice(min(left, key=lambda candidate: candidate[1:]), because)
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The recommended plan, the fastest, and why they differ."""
+
+    plan: Plan
+    fastest: Plan
+    reason: str  # sentences
+
+
+def recommend(
+    near: Callable[[float, float], list[Candidate]],
+    limits: tuple[float, float],
+    probability: Probability | None,
+    wanted: float,
+    within: float,
+) -> Recommendation:
+    """Recommend a plan of a search.
+
+    Parameters
+    ----------
+    near
+        Returns the candidates within a share of the fastest of those that need at most so much memory [byte],
+        fastest first, as `Found.near` does.
+    limits
+        Memory with which a plan fits with the wanted probability, and the least memory of all plans [byte].
+    probability
+        Probability that a plan of so much memory [byte] fits; None where errors are not known.
+    wanted : float
+        Probability of fitting of the recommended plan, at least. Where no plan reaches it, the one that is
+        likeliest to fit is recommended.
+    within : float
+        Share of the fastest time within which plans count as equally fast.
+    """
+    fastest = near(0.0, math.inf)[0]
+    pool = near(within, limits[0])
+    likely = choose(pool or near(within, limits[1]))
+    chosen = likely.candidate
+    reason = [
+        *_fit_sentences(chosen, probability, wanted, bool(pool)),
+        *_equal_sentences(likely.because, len(pool), probability is not None, wanted, within),
+        _fastest_sentence(fastest, chosen, probability),
+    ]
+    return Recommendation(chosen.plan, fastest.plan, " ".join(reason))
+
+
+def _fit_sentences(
+    chosen: Candidate, probability: Probability | None, wanted: float, found: bool
+) -> list[str]:
+    """Say how likely the recommended plan fits."""
+    if probability is None:
+        return []
+    fits = probability_text(probability(chosen.memory))
+    if found:
+        return [f"It fits with a probability of {fits}."]
+    return [
+        f"No plan fits with a probability of {_percent(wanted)}; this one is the likeliest to, with {fits}."
+    ]
+
+
+def _equal_sentences(
+    because: Sequence[str], equal: int, uncertain: bool, wanted: float, within: float
+) -> list[str]:
+    """Say what the recommended plan has over others of equal time, where there are any that fit as wanted."""
+    if equal < 2:
+        return []
+    fit = f" that fit with at least {_percent(wanted)} and" if uncertain else ", which"
+    longer = f"take at most {_percent(within)} longer than the fastest of them"
+    return [f"Of {equal} plans{fit} {longer}, it has {', then '.join(because)}."]
+
+
+def _fastest_sentence(fastest: Candidate, chosen: Candidate, probability: Probability | None) -> str:
+    """Say what the recommended plan costs against the fastest."""
+    if fastest.plan == chosen.plan:
+        return "It is the fastest of all that fit."
+    gain = f"{100 * (1 - fastest.seconds / chosen.seconds):.2g}% faster ({seconds(fastest.seconds)})"
+    risk = "" if probability is None else f" but fits with {probability_text(probability(fastest.memory))}"
+    return f"The fastest of all is {gain}{risk}: {differences(fastest.plan, chosen.plan)}."
+
+
+def _percent(share: float) -> str:
+    """Format a share as a percentage of up to three digits."""
+    return f"{100 * share:.3g}%"
+
+
+@dataclass(frozen=True)
+class Family:
+    """Plans that differ in `VARIED` and placement alone, and are about as fast."""
+
+    answer: Answer  # the plan that stands for them
+    alike: tuple[Candidate, ...]  # that plan may be among them
+
+    def others(self, knob: str) -> list[Any]:
+        """Return the other values of one of `VARIED`, ascending."""
+        own = getattr(self.answer[0], knob)
+        ordered = sorted((candidate.plan for candidate in self.alike), key=_order_of(knob))
+        values = dict.fromkeys(getattr(plan, knob) for plan in ordered)
+        return [value for value in values if value != own]
+
+
+def _order_of(knob: str) -> Callable[[Plan], Any]:
+    return recomputed_work if knob == "recompute" else attrgetter(knob)
+
+
+def families(
+    candidates: Iterable[Candidate], first: Candidate, memory_limit: float, within: float
+) -> list[tuple[Candidate, tuple[Candidate, ...]]]:
+    """Group candidates, fastest first, into families: the plan that stands for each, and those alike.
+
+    The family of `first` stands first, and `first` for it. Of others it is the plan that `choose` prefers of
+    those at most `within` longer than the fastest that needs no more than the limit [byte], if one does.
+    Alike are those whose time differs by at most `WITHIN`.
+    """
+    groups: dict[Any, list[Candidate]] = {_family_of(first.plan): []}
+    for candidate in candidates:
+        groups.setdefault(_family_of(candidate.plan), []).append(candidate)
+    rows: list[tuple[Candidate, tuple[Candidate, ...]]] = []
+    for members in groups.values():
+        pool = [candidate for candidate in members if candidate.memory <= memory_limit] or members or [first]
+        chosen = choose([one for one in pool if one.seconds <= pool[0].seconds * (1 + within)]).candidate
+        chosen = chosen if rows else first
+        low, high = chosen.seconds / (1 + WITHIN), chosen.seconds * (1 + WITHIN)
+        rows.append((chosen, tuple(one for one in members if low <= one.seconds <= high)))
+    return [rows[0], *sorted(rows[1:], key=lambda row: row[0][1:])]

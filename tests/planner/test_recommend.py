@@ -1,0 +1,268 @@
+"""Recommended plans: probability of fitting, preferences between plans of equal time, and families."""
+
+import math
+
+import pytest
+
+import traincast as tc
+from traincast.core.knobs import MODULES, PLACEMENTS
+from traincast.core.plan import Plan
+from traincast.core.system import CAPACITY
+from traincast.planner.plan_sentences import differences, in_words
+from traincast.planner.recommend import (
+    PREFERENCES,
+    RECOMPUTED_WORK,
+    VARIED,
+    WITHIN,
+    Candidate,
+    choose,
+    families,
+    recommend,
+    unusual_knobs,
+)
+from traincast.step.uncertainty import fits_probability, memory_that_fits
+
+QUESTION = {"gpus": 32, "gbs": 128}
+
+
+@pytest.fixture(scope="module")
+def found():
+    """A search whose fastest plan needs nearly all memory."""
+    return tc.search("llama-3-8b", "dgx-a100-40", **QUESTION)
+
+
+def estimated(found):
+    """Every layout that fits, as candidates, fastest first."""
+    return found.near(math.inf)
+
+
+def test_candidates_near_the_fastest_are_all_of_them(found):
+    every = estimated(found)
+    times = sorted(float(t) for outcome in found.outcomes for t in outcome.least_seconds)
+    assert [candidate.seconds for candidate in every] == times
+    limit = times[0] * 1.05
+    assert found.near(0.05) == [candidate for candidate in every if candidate.seconds <= limit]
+    most = sorted(candidate.memory for candidate in every)[len(every) // 3]
+    lean = [candidate for candidate in every if candidate.memory <= most]
+    limit = lean[0].seconds * 1.05
+    assert found.near(0.05, most) == [candidate for candidate in lean if candidate.seconds <= limit]
+
+
+@pytest.mark.parametrize("wanted", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("within", [0.0, 0.02, 0.2])
+def test_the_recommended_plan_by_brute_force(found, wanted, within):
+    """What fits as wanted; near the fastest of that; micro-batch, recomputation, unusual knobs; time."""
+    result = tc.search("llama-3-8b", "dgx-a100-40", **QUESTION, fit_probability=wanted, within=within)
+    capacity = result.system.accelerator.hbm_bytes
+    likely = [
+        candidate
+        for candidate in estimated(found)
+        if fits_probability(candidate.memory, capacity, found.assumptions.name) >= wanted
+    ]
+    equal = [candidate for candidate in likely if candidate.seconds <= likely[0].seconds * (1 + within)]
+    keys = [preference.key for preference in PREFERENCES]
+    best = min(equal, key=lambda one: (*(key(one.plan) for key in keys), one.seconds, one.memory))
+    plan, est = result.recommended
+    assert (plan, est.step_seconds, est.memory_bytes) == best
+    assert est.fits_probability >= wanted
+    assert result.recommended == result.best == result.plans[0] == result.require_best()
+
+
+def test_the_first_of_the_list_is_recommended_and_the_others_are_ranked(found):
+    plans = [plan for plan, _ in found.plans]
+    every = [candidate.plan for candidate in estimated(found)]
+    assert len(plans) == len(set(plans)) == 10
+    assert found.fastest[0] == every[0]
+    times = [est.step_seconds for _, est in found.plans[1:]]
+    assert times == sorted(times)
+    first = tc.search("llama-3-8b", "dgx-a100-40", **QUESTION, top=1)
+    assert first.plans == found.plans[:1]
+
+
+def test_the_reason_says_the_probability_and_the_cost():
+    found = tc.search("llama-3-70b", "dgx-h100", gpus=512, gbs=512)
+    (plan, est), (fast, fastest) = found.recommended, found.fastest
+    assert fastest.fits_probability < 0.9 <= est.fits_probability
+    reason = found.recommendation.reason
+    assert f"It fits with a probability of {est.fits_probability:.0%}." in reason
+    assert "fit with at least 90% and take at most 2% longer" in reason
+    assert f"the smallest micro-batch ({plan.mbs})" in reason
+    gain = 1 - fastest.step_seconds / est.step_seconds
+    assert f"The fastest of all is {100 * gain:.2g}% faster" in reason
+    assert f"but fits with {fastest.fits_probability:.0%}: {differences(fast, plan)}." in reason
+
+
+def test_where_no_plan_fits_as_wanted_the_likeliest_is_recommended(found):
+    leanest = min(candidate.memory for candidate in estimated(found))
+    tight = found.system.with_figures({CAPACITY: 1.02 * leanest})
+    result = tc.search("llama-3-8b", tight, **QUESTION)
+    assert result.recommended[1].memory_bytes == leanest
+    assert result.recommended[1].fits_probability < 0.9
+    assert result.recommendation.reason.startswith("No plan fits with a probability of 90%; this one is")
+
+
+def test_where_errors_are_not_known_the_fastest_is_recommended():
+    """The preset of the paper states times that no measured run contradicts: there is nothing to weigh."""
+    found = tc.search("gpt3-1t", "h200-nvs8", gpus=512, gbs=4096)
+    assert (found.within, found.recommendation.reason) == (None, "")
+    assert found.recommended == found.fastest
+    assert found.fastest[1].step_seconds == found.least_seconds
+    near = tc.search("gpt3-1t", "h200-nvs8", gpus=512, gbs=4096, within=0.1)
+    assert near.recommended[1].step_seconds <= 1.1 * near.least_seconds
+    assert near.recommended[0].mbs <= near.fastest[0].mbs
+    assert "probability" not in near.recommendation.reason
+
+
+def test_the_leanest_plan_is_recommended_where_memory_ranks(found):
+    lean = tc.search("llama-3-8b", "dgx-a100-40", **QUESTION, objective="memory")
+    assert lean.recommended[1].memory_bytes == min(one.memory for one in estimated(found))
+    assert [family.answer for family in lean.families] == lean.plans
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"fit_probability": 1.5}, "fit_probability = 1.5: must be a number between 0 and 1, such as 0.9"),
+        ({"fit_probability": 0}, "fit_probability = 0: must be"),
+        ({"fit_probability": True}, "fit_probability = True: must be"),
+        ({"within": -0.1}, "within = -0.1: must be a number between 0 and 1, such as 0.02"),
+        ({"within": float("nan")}, "within = nan: must be"),
+        ({"within": 0.1, "objective": "memory"}, "within: recommends by time"),
+    ],
+)
+def test_wrong_options_are_refused(options, problem):
+    with pytest.raises(tc.InputError, match=problem.replace(".", r"\.")):
+        tc.search("llama-3-8b", "dgx-a100-40", **QUESTION, **options)
+
+
+def test_memory_that_fits_is_the_inverse_of_the_probability():
+    for probability in (0.1, 0.5, 0.9, 0.999):
+        nbytes = memory_that_fits(probability, 80e9, "torchtitan-2025")
+        assert fits_probability(nbytes, 80e9, "torchtitan-2025") == pytest.approx(probability)
+
+
+# Preferences and families, without a search -----------------------------------------------------------------
+
+
+def candidate(seconds=1.0, memory=1.0, **knobs):
+    """A candidate of eight ranks."""
+    return Candidate(Plan(**{"dp": 8, "fast_dp": 8} | knobs), seconds, memory)
+
+
+def test_preferences_decide_in_their_order():
+    """Each candidate loses to the next by an earlier preference, whatever the later ones say."""
+    order = [
+        candidate(1.0, mbs=2),
+        candidate(1.1, recompute="full"),
+        candidate(1.2, recompute="selective"),
+        candidate(1.3, recompute="norms"),
+        candidate(1.4, replicas=2),
+        candidate(1.5),
+    ]
+    for length in range(1, len(order) + 1):
+        assert choose(order[:length]).candidate == order[length - 1]
+    assert choose(order).because == [
+        "the smallest micro-batch (1)",
+        "the least recomputation (none)",
+        "the fewest unusual knobs (none)",
+    ]
+    assert choose([candidate(2.0), candidate(1.0)]) == (candidate(1.0), ["the least time"])
+
+
+def test_every_module_has_a_place_in_the_order_of_recomputed_work():
+    modules = frozenset().union(*MODULES.values())
+    assert set(RECOMPUTED_WORK) == modules | {"full"}
+
+
+@pytest.mark.parametrize(
+    ("knobs", "unusual"),
+    [
+        ({}, []),
+        ({"offload": "optimizer"}, ["offload"]),
+        ({"optimizer_kind": "adam-8bit"}, ["optimizer_kind"]),
+        ({"dp": 4, "cp": 2, "cp_kind": "ring", "fast_dp": 4, "fast_cp": 2}, []),
+        ({"dp": 4, "cp": 2, "cp_kind": "ring", "fast_dp": 4, "fast_cp": 1}, ["fast_cp"]),
+        ({"replicas": 2}, ["replicas"]),
+        ({"order": "tp-cp-pp-dp"}, ["order"]),
+    ],
+)
+def test_unusual_knobs(knobs, unusual):
+    assert unusual_knobs(candidate(**knobs).plan) == unusual
+
+
+def test_families_differ_in_more_than_chunks_micro_batch_and_recomputation(found):
+    listed = found.families
+    assert len(listed) == 10
+    assert listed[0].answer == found.recommended
+    kinds = set()
+    for family in listed:
+        plan, est = family.answer
+        kinds.add(tuple((k, v) for k, v in plan.to_dict().items() if k not in (*VARIED, *PLACEMENTS)))
+        assert plan in [one.plan for one in family.alike]
+        for one in family.alike:
+            changed = {k for k, v in one.plan.to_dict().items() if v != plan.to_dict()[k]}
+            assert changed <= {*VARIED, *PLACEMENTS}
+            assert abs(math.log(one.seconds / est.step_seconds)) <= math.log(1 + WITHIN) + 1e-12
+            for knob in VARIED:
+                assert getattr(one.plan, knob) in (getattr(plan, knob), *family.others(knob))
+    assert len(kinds) == 10
+    times = [family.answer[1].step_seconds for family in listed[1:]]
+    assert times == sorted(times)
+
+
+def test_a_family_is_represented_by_a_plan_that_fits_as_wanted():
+    first = candidate(1.0, 1.0)
+    other = [candidate(1.1, 5.0, zero=3), candidate(1.11, 2.0, zero=3, recompute="norms")]
+    rows = families([first, *other], first, memory_limit=3.0, within=0.02)
+    assert [chosen for chosen, _ in rows] == [first, other[1]]
+    assert rows[1][1] == tuple(other)
+    assert families([first, *other], first, memory_limit=1.5, within=0.02)[1][0] == other[0]
+
+
+def test_recommend_asks_for_candidates_near_the_fastest_that_fits_as_wanted():
+    fast, safe, safer = candidate(1.0, 9.0), candidate(1.2, 2.0, zero=2), candidate(1.21, 1.0, zero=3)
+
+    def near(share, most):
+        fits = [one for one in (fast, safe, safer) if one.memory <= most]
+        return [one for one in fits if one.seconds <= (1 + share) * fits[0].seconds]
+
+    def probability(nbytes):
+        return 1 - nbytes / 10
+
+    def recommended(limit, wanted, within):
+        return recommend(near, (limit, 1.0), probability, wanted, within)
+
+    assert recommended(2.0, 0.8, 0.02).plan == safe.plan
+    assert recommended(2.0, 0.8, 0.02).fastest == fast.plan
+    assert "fits with 10%: zero 1 instead of 2" in recommended(2.0, 0.8, 0.02).reason
+    likeliest = recommended(0.5, 0.95, 0.02)
+    assert likeliest.plan == safer.plan
+    assert (
+        "No plan fits with a probability of 95%; this one is the likeliest to, with 90%." in likeliest.reason
+    )
+    assert "It is the fastest of all that fit." in recommended(9.0, 0.1, 0.02).reason
+
+
+# Plans in words ---------------------------------------------------------------------------------------------
+
+
+def test_a_plan_in_words():
+    plan = Plan(tp=4, pp=4, dp=32, vp=20, fast_tp=4, fast_dp=2, recompute="norms")
+    assert in_words(plan, 8) == (
+        "4-way tensor parallel inside a node, 4 pipeline stages of 20 chunks, 32 replicas, "
+        "distributed optimizer, micro-batches of 1 sequence, recomputed norms"
+    )
+    plan = Plan(tp=16, cp=2, cp_kind="ring", dp=1, fast_tp=8, mbs=2, schedule="1f1b", precision="fp8-block")
+    assert in_words(plan, 8) == (
+        "16-way tensor parallel over 2 nodes, 2-way context parallel (ring) over 2 nodes, 1 replica, "
+        "distributed optimizer, micro-batches of 2 sequences, fp8-block"
+    )
+    assert "inside a fast domain of 72" in in_words(Plan(tp=8, fast_tp=8), 72)
+
+
+def test_differences_of_plans():
+    plan = Plan(tp=2, dp=4)
+    assert differences(plan, Plan(tp=4, dp=2)) == "tp 2 instead of 4, dp 4 instead of 2"
+    assert differences(Plan(dp=4, fast_dp=4), Plan(dp=4, fast_dp=2)) == "another placement"
+    far = Plan(pp=2, dp=2, ep=2, zero=2, recompute="full", mbs=2)
+    assert differences(plan, far) == str(plan)
