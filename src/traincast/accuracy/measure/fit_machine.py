@@ -120,11 +120,6 @@ class Figures:
         software = {path: value for path, value in values.items() if path not in gpu}
         return replace(self, accelerator=self.accelerator | gpu, software=self.software | software)
 
-    def update(self, values: Mapping[str, float]) -> None:
-        """Set values of the accelerator and of the software."""
-        changed = self.with_values(values)
-        self.accelerator, self.software = changed.accelerator, changed.software
-
     def predict(self, rows: Sequence[Row]) -> Floats:
         """Predict the times of rows of one family, shape (rows,) [s]."""
         family, assumed = rows[0].task.family, self.assumed()
@@ -142,24 +137,27 @@ class Figures:
     def fit(
         self,
         rows: Sequence[Row],
-        start: Values,
         bounds: Bounds,
+        *starts: Values,
         trial: Callable[[Values], "Figures"] | None = None,
-    ) -> tuple[Values, float]:
-        """Fit constants to the times of rows of one family, with figures as they are otherwise.
+    ) -> float:
+        """Fit constants to the times of rows of one family, from the best of several starts; return the loss.
 
         `trial` returns the figures with given values of the constants; by default `with_values`. Constants of
-        `MAY_BE_ZERO` at their lower bound become 0. Returns the values, and the loss.
+        `MAY_BE_ZERO` at their lower bound become 0.
         """
-        trial = trial or self.with_values
-        values, loose, loss = fit_constants(
-            lambda values: trial(values).predict(rows), self.seconds(rows), start, bounds
-        )
-        self.loose |= loose
+        trial, measured = trial or self.with_values, self.seconds(rows)
+        fits = [
+            fit_constants(lambda values: trial(values).predict(rows), measured, s, bounds) for s in starts
+        ]
+        self.loose |= {name for _, loose, _ in fits for name in loose}
+        values, loose, loss = min(fits, key=lambda fitted: fitted[2])
         for name in loose & MAY_BE_ZERO:
             if values[name] <= bounds[name][0] * (1 + BOUND_MARGIN):
                 values[name] = 0.0
-        return values, loss
+        best = trial(values)
+        self.accelerator, self.software, self.tiers = best.accelerator, best.software, best.tiers
+        return loss
 
 
 def _memory_seconds(rows: Sequence[Row], gpu: Accelerator, assumed: Assumptions) -> Floats:
@@ -330,8 +328,7 @@ def _fit_memory(fit: Figures) -> None:
             fit.accelerator["vector_flops"] = fit.accelerator["matrix_flops"] / MATRIX_TO_VECTOR_RATE
             ratio = f"{MATRIX_TO_VECTOR_RATE} times less than the matrix units"
             fit.taken["vector_flops"] = f"{ratio}: 4 on a V100, 7.4 on an H100"
-    best, _ = min((fit.fit(rows, start, bounds) for start in starts), key=lambda fitted: fitted[1])
-    fit.update(best)
+    fit.fit(rows, bounds, *starts)
 
 
 def _fit_products(fit: Figures) -> None:
@@ -340,7 +337,7 @@ def _fit_products(fit: Figures) -> None:
         fit.software["kernels.tile"] = _best_tile(fit)
     for share, dtypes in RATES.values():
         if rows := _products_of(fit, dtypes):
-            fit.update(fit.fit(rows, {share: 0.9}, {share: SHARE_BOUNDS})[0])
+            fit.fit(rows, {share: SHARE_BOUNDS}, {share: 0.9})
 
 
 def _best_tile(fit: Figures) -> float:
@@ -348,7 +345,7 @@ def _best_tile(fit: Figures) -> float:
     rows = _products_of(fit, (dtype,))
     share = next(share for share, dtypes in RATES.values() if dtype in dtypes)
     losses = {
-        tile: fit.with_values({"kernels.tile": tile}).fit(rows, {share: 0.9}, {share: SHARE_BOUNDS})[1]
+        tile: fit.with_values({"kernels.tile": tile}).fit(rows, {share: SHARE_BOUNDS}, {share: 0.9})
         for tile in TILES
     }
     return min(losses, key=lambda tile: losses[tile])
@@ -364,7 +361,7 @@ def _fit_attention(fit: Figures) -> None:
         start["attention.launch_seconds"] = 1e-5
         fit.software |= {"attention.start": 0.0, "attention.tail": 0.0}
         fit.taken |= dict.fromkeys(("attention.start", "attention.tail"), EVEN_THREADS)
-    fit.update(fit.fit(fit.of("attention"), start, bounds)[0])
+    fit.fit(fit.of("attention"), bounds, start)
 
 
 def fit_network(fit: Figures) -> None:
@@ -412,10 +409,8 @@ def _fit_tier(fit: Figures, rows: Sequence[Row]) -> None:
     bounds = dict.fromkeys(("launch", "latency", "simple_latency"), SECONDS_BOUNDS)
     bounds |= {"efficiency": SHARE_BOUNDS, "ll_bandwidth": (peak / 1e3, peak)}
 
-    def trial(values: Values) -> Figures:
-        return replace(fit, tiers=[*fit.tiers, {"bandwidth": peak} | values])
-
-    fit.tiers.append({"bandwidth": peak} | fit.fit(rows, start, bounds, trial)[0])
+    inner = fit.tiers
+    fit.fit(rows, bounds, start, trial=lambda v: replace(fit, tiers=[*inner, {"bandwidth": peak} | v]))
 
 
 def _fit_gloo_tier(fit: Figures, rows: Sequence[Row]) -> None:
@@ -427,14 +422,14 @@ def _fit_gloo_tier(fit: Figures, rows: Sequence[Row]) -> None:
     start = {"bandwidth": float(np.max(rates)), "latency": float(np.min(fit.seconds(rows)))}
     bounds = {"latency": SECONDS_BOUNDS} | dict.fromkeys(factors, (0.02, 50.0))
 
+    inner = fit.tiers
+
     def trial(values: Values) -> Figures:
         changed = fit.with_values({name: values[name] for name in factors})
-        return replace(changed, tiers=[*fit.tiers, one_protocol(values["bandwidth"], values["latency"])])
+        return replace(changed, tiers=[*inner, one_protocol(values["bandwidth"], values["latency"])])
 
-    values, _ = fit.fit(rows, start | dict.fromkeys(factors, 1.0), bounds, trial)
+    fit.fit(rows, bounds, start | dict.fromkeys(factors, 1.0), trial=trial)
     fit.taken |= ONE_PROTOCOL
-    fitted = trial(values)
-    fit.software, fit.tiers = fitted.software, fitted.tiers
 
 
 def one_protocol(bandwidth: float, latency: float) -> Values:

@@ -27,6 +27,8 @@ FIT_SECONDS: Final = 2.0  # reserved for the fit
 RESERVE_SHARES: Final = (0.03, 0.25)  # of the budget: reserved in addition, and at most in all
 PERCENTILES: Final = (50, 5, 95)  # of samples [%]: the median, and the ends of a figure's interval
 DEFAULT_BUDGET_SECONDS: Final = 120.0
+YAML: Final[Sequence[str]] = (".yaml", ".yml")  # endings of machine files
+CSV: Final[Sequence[str]] = (".csv",)  # of tables
 TORCH_MISSING: Final = (
     "needs PyTorch, which traincast does not bring: "
     "pip install torch, or the build that pytorch.org names for your machine"
@@ -150,16 +152,17 @@ def measure(
 
 def check_arguments(path: Path, budget: float, ranks: int | None, threads: int | None, force: bool) -> None:
     """Raise InputError with everything that is wrong with the arguments."""
+    tables = dict.fromkeys(table_paths(path).values(), CSV)
+    check_job(budget, ranks, threads, {path: YAML} | tables, force)
+
+
+def check_job(
+    budget: float, ranks: int | None, threads: int | None, files: Mapping[Path, Sequence[str]], force: bool
+) -> None:
+    """Raise InputError with everything that is wrong with a job, its files, PyTorch and scipy included."""
     mistakes = ErrorCollector("measure")
-    mistakes.catch(check_output, path, force, (".yaml", ".yml"))
-    for table in table_paths(path).values():
-        mistakes.catch(check_output, table, force, (".csv",))
-    mistakes.catch(check_job, budget, ranks, threads)
-    mistakes.raise_any()
-
-
-def check_job(budget: float, ranks: int | None, threads: int | None) -> None:
-    """Raise InputError with everything that is wrong with a job, PyTorch and scipy included."""
+    for path, endings in files.items():
+        mistakes.catch(check_output, path, force, endings)
     problems = []
     if not MIN_BUDGET_SECONDS <= budget < float("inf"):
         problems.append(f"budget = {budget:g}: must be at least {MIN_BUDGET_SECONDS:g} seconds")
@@ -173,7 +176,8 @@ def check_job(budget: float, ranks: int | None, threads: int | None) -> None:
     if find_spec("scipy") is None:
         problems.append(str(MissingExtra.of(ImportError(name="scipy"))))
     if problems:
-        raise InputError("measure", problems)
+        mistakes.errors.append(InputError("measure", problems))
+    mistakes.raise_any()
 
 
 def fit_and_write(

@@ -13,14 +13,13 @@ from traincast.accuracy.fit.calibrate import Calibration, fitted_to
 from traincast.accuracy.fit.fit import FittedConstant
 from traincast.accuracy.fit.measured_files import Measured
 from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
-from traincast.accuracy.measure.measure import check_job
+from traincast.accuracy.measure.measure import CSV, YAML, check_job
 from traincast.accuracy.measure.training.timed_steps import Shape, faster_visit, same_machine
 from traincast.accuracy.runs.run import Run, readable, rows
 from traincast.accuracy.scores import ErrorSummary, source_of
 from traincast.accuracy.validate import Report, validate
 from traincast.catalog.load import load_system
-from traincast.core.errors import ErrorCollector
-from traincast.core.output_files import atomic_output, check_output
+from traincast.core.output_files import atomic_output
 from traincast.core.result import KEY, Doc, Result
 
 Rows = Sequence[Mapping[str, str]]
@@ -120,13 +119,8 @@ class TrainingJob:
 
     def check(self, calibrated: Path | None = None, force: bool = False) -> None:
         """Raise InputError with everything that is wrong with the job and its output files."""
-        mistakes = ErrorCollector("measure")
-        mistakes.catch(check_job, self.budget, self.ranks, self.threads)
-        if self.first:
-            mistakes.catch(check_output, self.output, force, (".csv",))
-            if calibrated is not None:
-                mistakes.catch(check_output, calibrated, force, (".yaml", ".yml"))
-        mistakes.raise_any()
+        files = {self.output: CSV} | ({calibrated: YAML} if calibrated else {}) if self.first else {}
+        check_job(self.budget, self.ranks, self.threads, files, force)
 
 
 def measure_steps(
