@@ -4,9 +4,12 @@ import types
 
 import pytest
 
+from traincast.core.errors import InputError
 from traincast.launch import accelerate, deepspeed, megatron, nanotron, torchtitan
 from traincast.launch.format import load_format
 from traincast.launch.formats import FORMATS
+from traincast.launch.layer_patterns import marked_layers
+from traincast.launch.settings import evaluated
 from traincast.launch.table import load_document
 
 TABLES = {
@@ -51,3 +54,22 @@ def test_every_conversion_stands_in_the_table(name):
 def test_a_row_without_its_functions_is_refused():
     with pytest.raises(AttributeError, match="has no read_"):
         load_format("nanotron", "nanotron", types.ModuleType("empty"))
+
+
+@pytest.mark.parametrize("text", ["[0]*1*2+[1]*4", "[0,0]+2*[1]*2", "[0]*(1+1)+[1]*4", " [0, 0, 1,1,1,1] "])
+def test_patterns_are_values_of_python(text):
+    """Megatron-LM (moe_freq_type) evaluates them: two dense layers, then four with experts."""
+    assert marked_layers(text, 6) == (3, 4, 5, 6)
+
+
+@pytest.mark.parametrize(
+    "text", ["[0]*99999*99999", "99999999*[1]", "[2]*6", "[[1]]*6", "f(6)", "[1]*6.0", "[1]*"]
+)
+def test_other_patterns_are_refused(text):
+    with pytest.raises(InputError, match="a mark for each of 6 layers"):
+        marked_layers(text, 6)
+
+
+def test_variables_of_a_sum_are_those_of_the_script():
+    assert evaluated("(NODES*8) / 3", {"NODES": ["4"]}) == 10  # bash divides whole numbers
+    assert evaluated("NODES + 1") is None

@@ -14,7 +14,6 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from traincast.analysis.trace_passes import Passes, passes
 from traincast.core.errors import InputError
-from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.step.estimate import Estimate, require_one_plan
 from traincast.times.pipeline.schedules import SCHEDULES, Kind
@@ -274,11 +273,17 @@ def trace(est: Estimate) -> Trace:
     >>> abs(trace.step_seconds - trace.simulated_seconds) < 1e-9
     True
     """
-    plan = _traceable_plan(est)
+    require_one_plan(est, "trace")
+    plan, schedule = est.plan, SCHEDULES[est.plan.schedule]
+    number = _microbatches(est) * plan.pp * plan.vp * (3 if schedule.splits_backward else 2)
+    if number > MAX_PASSES:
+        limit = f"a trace has at most {MAX_PASSES:,} passes, this one {number:,}"
+        advice = "take fewer micro-batches (a smaller global batch, or larger micro-batches)"
+        raise InputError("trace", [f"{limit}: {advice}"])
     lengths = passes(est, plan)
-    timeline = _simulated(lengths, plan, est, lengths.overlapped_transfer)
-    without_transfers = _simulated(lengths, plan, est, 0.0) if lengths.overlapped_transfer else timeline
-    barrier = est.assumptions.overlap.optimizer_barrier or not SCHEDULES[plan.schedule].splits_backward
+    timeline = _simulated(lengths, est, lengths.overlapped_transfer)
+    without_transfers = _simulated(lengths, est, 0.0) if lengths.overlapped_transfer else timeline
+    barrier = est.assumptions.overlap.optimizer_barrier or not schedule.splits_backward
     begin, seconds = _start_and_seconds(timeline, barrier)
     first_start, undelayed_seconds = _start_and_seconds(without_transfers, barrier)
     undelayed = {
@@ -299,29 +304,16 @@ def _digits(seconds: float) -> int:
     return 1 - floor(log10(RESOLUTION * seconds)) if seconds else 0
 
 
-def _traceable_plan(est: Estimate) -> Plan:
-    """Return the plan of an estimate; raise unless it is one plan that can be traced."""
-    require_one_plan(est, "trace")
-    kinds = 3 if SCHEDULES[est.plan.schedule].splits_backward else 2
-    number = _microbatches(est, est.plan) * est.plan.pp * est.plan.vp * kinds
-    if number > MAX_PASSES:
-        limit = f"a trace has at most {MAX_PASSES:,} passes, this one {number:,}"
-        advice = "take fewer micro-batches (a smaller global batch, or larger micro-batches)"
-        raise InputError("trace", [f"{limit}: {advice}"])
-    return est.plan
-
-
-def _microbatches(est: Estimate, plan: Plan) -> int:
+def _microbatches(est: Estimate) -> int:
     """Return the micro-batches of a replica."""
-    return round(float(plan.columns().microbatches(est.gbs)))
+    return round(float(est.plan.columns().microbatches(est.gbs)))
 
 
-def _simulated(passes: Passes, plan: Plan, est: Estimate, transfer: float) -> Timeline:
+def _simulated(passes: Passes, est: Estimate, transfer: float) -> Timeline:
     """Simulate the pipeline with a transfer time [s]."""
-    backward, weight = passes.seconds("B" if "B" in passes.spent else "BW"), passes.seconds("W")
-    return simulate(
-        plan.schedule, passes.seconds("F"), backward, weight, _microbatches(est, plan), transfer, v=plan.vp
-    )
+    forward, backward, weight = map(passes.seconds, ("F", "B" if "B" in passes.spent else "BW", "W"))
+    work = forward, backward, weight, _microbatches(est)
+    return simulate(est.plan.schedule, *work, transfer, v=est.plan.vp)
 
 
 def _sequential_passes(timeline: Timeline, passes: Passes) -> tuple[tuple[SimulatedPass, ...], ...]:

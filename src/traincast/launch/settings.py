@@ -103,8 +103,9 @@ def _evaluated(node: ast.expr, names: Mapping[str, Sequence[str]]) -> Any:
             return [_evaluated(part, names) for part in node.elts]
         case ast.BinOp() if type(node.op) in ARITHMETIC:
             left, right = _evaluated(node.left, names), _evaluated(node.right, names)
-            if isinstance(left, list) and isinstance(right, int) and len(left) * right > MAX_LIST:
-                raise ValueError("too long")
+            for part, times in ((left, right), (right, left)):
+                if isinstance(part, list) and isinstance(times, int) and len(part) * times > MAX_LIST:
+                    raise ValueError("too long")
             return ARITHMETIC[type(node.op)](left, right)
     raise ValueError("not an arithmetic expression")
 
