@@ -214,10 +214,7 @@ def _matmuls(model: Model) -> Iterator[Matmul]:
     """Yield the matmuls of each kind of layer."""
     for kind in model.kinds:
         for op in layer(model, Plans(), calibrated(), kind):
-            passes = [op.forward, op.whole_backward]
             if _gemms(op.forward):
-                flops = (total(gemm.flops for gemm in _gemms(work)) for work in passes)
-                forward, backward = (
-                    float(count / work.nbytes) for count, work in zip(flops, passes, strict=True)
-                )
-                yield Matmul(str(kind), op.name, forward, backward)
+                passes = (op.forward, op.whole_backward)
+                intensities = (total(gemm.flops for gemm in _gemms(work)) / work.nbytes for work in passes)
+                yield Matmul(str(kind), op.name, *map(float, intensities))

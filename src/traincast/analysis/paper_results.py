@@ -39,6 +39,9 @@ KNOBS: Final = {  # knob → published column
     "fast_dp": "nv_dp", "fast_tp": "nv_tp1", "fast_pp": "nv_pp",
 }  # fmt: skip
 Effect: TypeAlias = Literal["mean", "median", "lowest", "highest"]
+EFFECTS: Final[dict[Effect, Callable[[Floats], Any]]] = {
+    "mean": np.mean, "median": np.median, "lowest": np.min, "highest": np.max,
+}  # fmt: skip
 
 
 def _errata(of: str) -> Doc:
@@ -155,19 +158,11 @@ def _compare(
             differences.append(abs(optimum.seconds / expected - 1) if optimum.feasible else 0.0)
             counts_agree = optimum[:2] == (int(row["candidates"]), int(row["feasible"]))
             agreeing += counts_agree and differences[-1] < 1e-9
-    before, after = (
-        np.array([variants[name].seconds for variants in optima.values()])
-        for name in ("published", "corrected")
-    )
+    seconds = [(found["published"].seconds, found["corrected"].seconds) for found in optima.values()]
+    before, after = np.array(seconds).T
     both = np.isfinite(before) & np.isfinite(after)
     change = after[both] / before[both] - 1
     corrected = [variants["corrected"] for variants in optima.values()]
-    effects: dict[Effect, Callable[[Floats], Any]] = {
-        "mean": np.mean,
-        "median": np.median,
-        "lowest": np.min,
-        "highest": np.max,
-    }
     return Searches(
         model=model,
         strategy=strategy,
@@ -177,7 +172,7 @@ def _compare(
         compared=len(differences),
         agreeing=agreeing,
         worst_difference=max(differences, default=None),
-        optima_change={name: float(of(change)) for name, of in effects.items() if len(change)},
+        optima_change={name: float(of(change)) for name, of in EFFECTS.items() if len(change)},
         feasibility_changes=int((np.isfinite(before) != np.isfinite(after)).sum()),
     )
 

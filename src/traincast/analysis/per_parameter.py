@@ -50,12 +50,9 @@ def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: 
     >>> per_parameter().training, per_parameter().inference  # mixed precision, AdamW
     (18.0, 6.0)
     """
-    known: dict[str, Collection[str]] = {
-        "precision": PRECISIONS,
-        "optimizer": OPTIMIZERS,
-        "grad_dtype": GRADIENTS,
-    }
-    for (kind, names), name in zip(known.items(), (precision, optimizer, grad_dtype), strict=True):
+    known: tuple[Collection[str], ...] = PRECISIONS, OPTIMIZERS, GRADIENTS
+    given = {"precision": precision, "optimizer": optimizer, "grad_dtype": grad_dtype}
+    for (kind, name), names in zip(given.items(), known, strict=True):
         if name not in names:
             raise unknown_name_error(kind, name, names)
     return _bytes_of(Plans(precision=precision, optimizer_kind=optimizer, grad_dtype=grad_dtype))
