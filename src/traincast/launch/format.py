@@ -83,7 +83,8 @@ class Format:
         return refused(self.framework, facts)
 
     def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
-        """Return the settings of facts, by section."""
+        """Return the settings of facts, and of the format's name as `format`, by section."""
+        facts = facts | {"format": self.name}
         return {
             section: {name: value for row in rows for name, value in row.write(facts).items()}
             for section, rows in self.rows.items()

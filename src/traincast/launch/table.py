@@ -151,16 +151,16 @@ def rows_of(section: Mapping[str, Any], form: str, conversions: ModuleType) -> I
     for fact, specs in section.items():
         for spec in specs if isinstance(specs, list) else [specs]:
             if spec.get("only", form) == form:
-                values = {key: value for key, value in spec.items() if key not in ("only", "by")}
-                yield _row(fact, values, of_format(spec.get("by"), form), conversions)
+                values = {key: value for key, value in spec.items() if key != "only"}
+                yield _row(fact, values, conversions)
 
 
-def _row(fact: str, spec: Mapping[str, Any], by: str | None, conversions: ModuleType) -> Row:
-    """Return a row of its specification, `by` functions with this name where it is computed."""
+def _row(fact: str, spec: Mapping[str, Any], conversions: ModuleType) -> Row:
+    """Return a row of its specification."""
     if fact == "always":
         return ComputedRow(facts=tuple(spec), settings=(), read=lambda _: dict(spec), note="always")
     facts, names = tuple(fact.split()), tuple(spec.get("settings", "").split())
-    further = {key: spec[key] for key in ("needs", "source") if key in spec}
+    further, by = {key: spec[key] for key in ("needs", "source") if key in spec}, spec.get("by")
     functions = {
         verb: getattr(conversions, f"{verb}_{by}")
         for verb in ("write", "read")

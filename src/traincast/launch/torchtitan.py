@@ -49,6 +49,7 @@ LAYERS_PER_STAGE: Final = f"{PARALLELISM}pipeline_parallel_layers_per_stage"
 MODULES: Final = f"{PARALLELISM}module_fqns_per_model_part"
 OLD_MODULES: Final = f"{PARALLELISM}pipeline_parallel_module_fqns_per_model_part"
 SEQUENCE_PARALLEL: Final = f"{PARALLELISM}enable_sequence_parallel"
+HEADS: Final = {"torchtitan-toml": "output", "torchtitan": "lm_head"}  # the output projection, by format
 AC_MODE, AC_OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
 EAGER: Final = "torchtitan-eager"
 
@@ -136,7 +137,7 @@ def default_split(layers: int, chunks: int) -> tuple[int, ...]:
 
 
 def _module_names(chunks: tuple[int, ...], head: str) -> list[list[str]]:
-    """Return the module names of every chunk; the output projection's name `head` depends on the version."""
+    """Return the module names of every chunk, `head` that of the output projection."""
     names, first = [], 0
     for layers in chunks:
         names.append([f"layers.{i}" for i in range(first, first + layers)])
@@ -151,7 +152,7 @@ def _default_chunks(name: str) -> int:
     return 2 if name == INTERLEAVED else VIRTUAL_STAGES[SCHEDULE_NAMES[name]] or 1
 
 
-def _write_pipeline(facts: Facts, head: str) -> Values:
+def write_pipeline(facts: Facts) -> Values:
     """Write the schedule, and the modules of every chunk where torchtitan would split layers differently."""
     schedule, chunks = facts.get("schedule"), facts.get("chunks", ())
     names = [name for name, known in SCHEDULE_NAMES.items() if known == schedule]
@@ -160,17 +161,7 @@ def _write_pipeline(facts: Facts, head: str) -> Values:
     name = names[0] if facts["vp"] == 1 else names[-1]
     if chunks == default_split(facts["layers"], facts["pp"] * _default_chunks(name)):
         return {SCHEDULE: name}
-    return {SCHEDULE: name, MODULES: _module_names(chunks, head)}
-
-
-def write_pipeline(facts: Facts) -> Values:
-    """Write the pipeline for the TOML of 2025."""
-    return _write_pipeline(facts, "output")
-
-
-def write_pipeline_2026(facts: Facts) -> Values:
-    """Write the pipeline for the Python configuration."""
-    return _write_pipeline(facts, "lm_head")
+    return {SCHEDULE: name, MODULES: _module_names(chunks, HEADS[facts["format"]])}
 
 
 def read_pipeline(settings: Settings) -> Facts:
@@ -193,9 +184,6 @@ def read_pipeline(settings: Settings) -> Facts:
     if layers_per_stage and name == INTERLEAVED:
         facts["vp"] = max(math.ceil((layers + 2) / layers_per_stage) // pp, 1)
     return facts | {"chunks": default_split(layers, pp * facts["vp"])}
-
-
-read_pipeline_2026 = read_pipeline
 
 
 def _listed_chunk_layers(modules: Any) -> tuple[int, ...]:
