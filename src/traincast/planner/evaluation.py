@@ -10,36 +10,38 @@ common, however they shard and recompute a layer: a call of `step` has a fixed c
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum
-from traincast.core.knobs import STRATEGIES
+from traincast.core.knobs import STRATEGIES, words
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
-from traincast.planner.search_space import NO_PLACEMENT, Shards, Space
-from traincast.step.layer_cost import Costs, PartCosts, cost_part
+from traincast.planner.search_space import NO_PLACEMENT, Shards, Space, distinct_rows, stacked
+from traincast.step.layer_cost import Costs, cost_part
 from traincast.step.memory import Footprint, devices_memory
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.step_time import step, step_seconds_bound
 from traincast.step.validity import reasons
-from traincast.times.operation_time import OperationTimer
+from traincast.times.operation_time import OperationTimer, Passes
+from traincast.times.pipeline.schedules import SCHEDULES
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
-OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")  # choices that `step` and
-# `devices_memory` do not read: they see them in the costs and footprints of a layer
+# Choices that `step` and `devices_memory` do not read: they see them in the costs and footprints of a layer.
+OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
+# Choices that the passes of a layer's operations do not depend on, or only as `_sharing_layers` says.
+AROUND_LAYERS: Final = ("zero", "layout", "dp_overlap", "schedule", "offload", "recompute")
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]
-Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
 
 
 class Portion(NamedTuple):
@@ -88,9 +90,9 @@ def of_layouts(
             portions = [portion(members[i], layouts[members[i]][rows]) for i, rows in pieces]
             number = [len(one.plans.mbs) for one in portions]  # type: ignore[arg-type]
             parts = {
-                part: _stacked([one.parts[part] for one in portions], number) for part in portions[0].parts
+                part: stacked([one.parts[part] for one in portions], number) for part in portions[0].parts
             }
-            plans = _stacked([one.plans for one in portions], number)
+            plans = stacked([one.plans for one in portions], number)
             before = np.cumsum([0, *number])
             starts = np.concatenate([one.starts + low for one, low in zip(portions, before, strict=False)])
             values = figure(parts, plans, stages(spaces[members[0]].model, plans))
@@ -125,32 +127,43 @@ def _pieces(sizes: Sequence[Ints]) -> Iterator[list[tuple[int, slice]]]:
         low = high
 
 
-def _stacked(tables: Sequence[Table], sizes: Sequence[int]) -> Table:
-    """Return the columns of tables one after the other; what is no number is that of the first."""
-    if len(tables) == 1:
-        return tables[0]
-    columns: dict[str, Any] = {}
-    for name in (field.name for field in fields(tables[0])):
-        values = [getattr(table, name) for table in tables]
-        if any(np.ndim(value) for value in values) or (isinstance(values[0], float) and len(set(values)) > 1):
-            columns[name] = np.concatenate(
-                [np.broadcast_to(value, n) for value, n in zip(values, sizes, strict=True)]
-            )
-    return replace(tables[0], **columns)
+def _sharing_layers(spaces: Sequence[Space]) -> list[list[int]]:
+    """Return the indices of spaces whose layers have the same operations, recomputation aside."""
+    together: dict[Any, list[int]] = {}
+    for index, space in enumerate(spaces):
+        plans = space.layouts
+        choices = {name: value for name, value in plans.choices().items() if name not in AROUND_LAYERS}
+        choices["offload"] = "activations" in words(plans.offload)
+        key = SCHEDULES[plans.schedule].splits_backward, space.batch.overlaps_in_domain, *choices.values()
+        together.setdefault(key, []).append(index)
+    return list(together.values())
+
+
+def _by_recompute(spaces: Sequence[Space], members: Sequence[int]) -> dict[str, list[int]]:
+    """Return the members with each value of `recompute`."""
+    groups: dict[str, list[int]] = {}
+    for index in members:
+        groups.setdefault(spaces[index].layouts.recompute, []).append(index)
+    return groups
 
 
 @lru_cache(CACHED_SPACES)
 def layouts_memory(spaces: tuple[Space, ...], assumed: Assumptions) -> list[Floats]:
     """Return the memory of the fullest rank of every layout of spaces [byte]."""
     spaces = tuple(space.with_assumptions(assumed) for space in spaces)
-    footprints = []
-    for space in spaces:
-        operations = parts(space.model, space.layers, assumed)
-        footprints.append({part: Footprint.of(of_part, space.layers) for part, of_part in operations.items()})
+    footprints: dict[int, dict[str, Footprint]] = {}
+    layer_rows: dict[int, Ints] = {}
+    for members in _sharing_layers(spaces):
+        for same in _by_recompute(spaces, members).values():
+            layers, places = distinct_rows([spaces[i].layers for i in same])
+            operations = parts(spaces[0].model, layers, assumed)
+            of_parts = {part: Footprint.of(of_part, layers) for part, of_part in operations.items()}
+            footprints |= dict.fromkeys(same, of_parts)
+            layer_rows |= {i: place[spaces[i].layer_row] for i, place in zip(same, places, strict=True)}
 
     def portion(index: int, rows: Ints) -> Portion:
-        space = spaces[index]
-        taken = {part: of_part.take(space.layer_row[rows]) for part, of_part in footprints[index].items()}
+        space, layer = spaces[index], layer_rows[index][rows]
+        taken = {part: of_part.take(layer) for part, of_part in footprints[index].items()}
         return Portion(taken, space.layouts.take(rows), np.arange(len(rows)))
 
     def fullest(of_parts: Mapping[str, Footprint], plans: Plans, devices: Stages) -> Column:
@@ -209,15 +222,20 @@ def _timed_candidates(
     spaces: tuple[Space, ...], assumed: Assumptions, capacity: float, above: float
 ) -> list[TimedCandidates]:
     """Return the candidates of the layouts that need at most `capacity` and more than `above` [byte]."""
-    timed = []
-    for space, memory in zip(spaces, layouts_memory(spaces, assumed), strict=True):
-        completed, fitting = (
-            space.with_assumptions(assumed),
-            np.flatnonzero((memory <= capacity) & (memory > above)),
-        )
-        shards = Shards.of(completed, fitting)
-        timed.append(TimedCandidates(completed, fitting, shards, parts(space.model, shards.plans, assumed)))
-    return timed
+    completed = [space.with_assumptions(assumed) for space in spaces]
+    fitting = [
+        np.flatnonzero((memory <= capacity) & (memory > above)) for memory in layouts_memory(spaces, assumed)
+    ]
+    timed: dict[int, TimedCandidates] = {}
+    for members in _sharing_layers(completed):
+        shards = Shards.together([Shards.of(completed[i], fitting[i]) for i in members])
+        of_members = dict(zip(members, shards, strict=True))
+        for recompute, same in _by_recompute(completed, members).items():
+            plans = replace(shards[0].plans, recompute=recompute)
+            operations = parts(spaces[0].model, plans, assumed)
+            for i in same:
+                timed[i] = TimedCandidates(completed[i], fitting[i], of_members[i], operations)
+    return [timed[i] for i in range(len(spaces))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,17 +319,25 @@ def evaluate_all(
     machines, timing = _distinct_timings(system)
     across = machines.take((slice(None), None))  # machines down, shards across
     memory = layouts_memory(spaces, assumed)
-    evaluations = []
-    for timed, used in zip(_timed_candidates(spaces, assumed, capacity, above), memory, strict=True):
-        plans = timed.shards.plans
+    candidates = _timed_candidates(spaces, assumed, capacity, above)
+    costs: dict[int, Costs] = {}
+    passes: dict[tuple[int, str], list[Passes]] = {}
+    for timed in candidates:
+        if id(timed.operations) in costs:
+            continue
+        plans = replace(timed.shards.plans, recompute=timed.space.layouts.recompute)
         shape = machines.machines(), len(np.atleast_1d(plans.tp))
-        timer = OperationTimer(plans, across, assumed)
-        costs = {
-            part: cost_part(timer.time_part(operations), plans).broadcast(shape)
-            for part, operations in timed.operations.items()
-        }
-        evaluations.append(Evaluation(timed, system, assumed, used, machines, timing, costs))
-    return evaluations
+        timer, of_parts = OperationTimer(plans, across, assumed), {}
+        for part, operations in timed.operations.items():
+            key = id(timed.shards.plans), part
+            if key not in passes:
+                passes[key] = timer.time_passes(operations)
+            of_parts[part] = cost_part(timer.time_part(operations, passes[key]), plans).broadcast(shape)
+        costs[id(timed.operations)] = of_parts
+    return [
+        Evaluation(timed, system, assumed, used, machines, timing, costs[id(timed.operations)])
+        for timed, used in zip(candidates, memory, strict=True)
+    ]
 
 
 def least_times(

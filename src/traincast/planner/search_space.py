@@ -27,25 +27,28 @@ These 5 layouts have 8 candidates, but only 4 shards: (layer row 0, layer placem
 1).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
-from traincast.core.plan import Plans
+from traincast.core.plan import TAKEN, Plans
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.framework_spaces import CandidateBatch
+from traincast.step.layer_cost import PartCosts
+from traincast.step.memory import Footprint
 from traincast.step.pipeline_stages import with_load
 from traincast.step.placement import divisors, factorizations, placements_in_order
 from traincast.step.validity import rules
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
 CACHED_QUESTIONS: Final = 4  # searches whose spaces are kept for the next machine
+Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
 
@@ -155,6 +158,16 @@ class Shards:
         table[row, placement] = np.arange(len(row))
         plans = replace(space.layers.take(row), panels=fills.panels[fill], **fast)
         return cls(_overlapped(plans, space.batch), table)
+
+    @classmethod
+    def together(cls, tables: Sequence["Shards"]) -> list["Shards"]:
+        """Return the shards of several spaces with equal choices as rows of one table of distinct ones."""
+        plans, places = distinct_rows([table.plans for table in tables])
+        rows = (
+            np.where(one.row < 0, -1, place[one.row]) if len(place) else one.row
+            for one, place in zip(tables, places, strict=True)
+        )
+        return [cls(plans, row) for row in rows]
 
 
 def _overlapped(plans: Plans, batch: CandidateBatch) -> Plans:
@@ -375,6 +388,38 @@ def _divisors_of(column: Ints) -> Ints:
     return np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)]))
 
 
+def _distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
+    """Return the first of each kind of equal rows of columns, and the number of the kind of every row."""
+    key = np.zeros(rows, np.int64)
+    for column in columns:
+        values, which = np.unique(column, return_inverse=True)
+        key = key * len(values) + which
+    _, first, kind = np.unique(key, return_index=True, return_inverse=True)
+    return first, kind
+
+
+def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:
+    """Return the distinct rows of tables of plans with equal choices, and the place of every table's rows."""
+    sizes = [np.size(table.mbs) for table in tables]
+    together = stacked(tables, sizes)
+    columns = [column for name in TAKEN if np.ndim(column := getattr(together, name))]
+    first, kind = _distinct(columns, sum(sizes))
+    return together.take(first), np.split(kind, np.cumsum(sizes)[:-1])
+
+
+def stacked(tables: Sequence[Table], sizes: Sequence[int]) -> Table:
+    """Return the columns of dataclasses one after the other; what is no number is that of the first."""
+    if len(tables) == 1:
+        return tables[0]
+    columns: dict[str, Any] = {}
+    for name in (field.name for field in fields(tables[0])):
+        values = [getattr(table, name) for table in tables]
+        if any(map(np.ndim, values)) or (isinstance(values[0], float) and len(set(values)) > 1):
+            pairs = zip(values, sizes, strict=True)
+            columns[name] = np.concatenate([np.broadcast_to(value, n) for value, n in pairs])
+    return replace(tables[0], **columns)
+
+
 def _layer_rows(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
     """Return the distinct rows of knobs that a layer's memory depends on, and the row of each layout."""
     # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on
@@ -382,11 +427,7 @@ def _layer_rows(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
     by_degrees = batch.experts and layouts.order != "tp-cp-dp-pp"
     axes = _layer_axes(batch) if by_degrees else STRATEGIES[batch.strategy].layer_axes
     knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]
-    key = np.zeros(np.size(layouts.mbs), np.int64)
-    for knob in knobs:
-        values, which = np.unique(getattr(layouts, knob), return_inverse=True)
-        key = key * len(values) + which
-    _, first, layer_row = np.unique(key, return_index=True, return_inverse=True)
+    first, layer_row = _distinct([getattr(layouts, knob) for knob in knobs], np.size(layouts.mbs))
     columns = {knob: getattr(layouts, knob)[first] for knob in knobs}
     load = layouts.load[first] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
     return Plans(**columns, load=load, **batch.given), layer_row

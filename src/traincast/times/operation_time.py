@@ -1,7 +1,8 @@
 """Time of an operation on a rank: arithmetic, memory traffic and communication of its passes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import log2, maximum, where
@@ -58,6 +59,14 @@ class PassSeconds:
         )
 
 
+class Passes(NamedTuple):
+    """Times of the passes of an operation."""
+
+    forward: PassSeconds
+    backward: PassSeconds  # with the gradient of the weights
+    weight: Column  # the part of backward that computes the gradient of the weights [s]
+
+
 @dataclass(frozen=True, slots=True)
 class TimedOperation:
     """An operation with the time of its passes."""
@@ -80,32 +89,48 @@ class OperationTimer:
         self.placement = Placement(plan, system.tiers)
         self._curves: dict[tuple[CollectiveKind, Axis], Curve] = {}
 
-    def time_part(self, part: tuple[Operation, ...]) -> Timed:
-        """Return the times of all operations of a part of the model."""
-        timed = tuple(self.time_operation(op) for op in part)
+    def time_part(self, part: tuple[Operation, ...], passes: Sequence[Passes] | None = None) -> Timed:
+        """Return the times of all operations of a part of the model.
+
+        `passes` are those of the same operations with any recomputation, if they were timed before.
+        """
+        passes = self.time_passes(part) if passes is None else passes
+        timed = tuple(self._with_recomputation(op, *of_op) for op, of_op in zip(part, passes, strict=True))
         is_overlapped = self.plan.ep_overlap and any(
             call.over in EXPERT_AXES for op in part for call in op.forward.collectives
         )
         return overlapped(timed, self.assumed) if is_overlapped else timed
 
-    def time_operation(self, op: Operation) -> TimedOperation:
-        """Return the time of an operation."""
+    def time_passes(self, part: tuple[Operation, ...]) -> list[Passes]:
+        """Return the times of the passes of operations, which do not depend on what is recomputed."""
+        return [self._passes(op) for op in part]
+
+    def _passes(self, op: Operation) -> Passes:
+        """Return the times of the passes of an operation."""
         assumed, forward = self.assumed, self.time_pass(op.forward)
         if op.synchronises and nonzero(assumed.host.sync_seconds):
             forward = replace(forward, compute=forward.compute + assumed.host.sync_seconds)
-        weight: Column = 0.0
         if op.backward is op.forward:
-            backward = forward
-        elif op.weight is None:
-            backward = self.time_pass(op.backward)
-        elif assumed.kernels.joint_backward:
+            return Passes(forward, forward, 0.0)
+        if op.weight is None:
+            return Passes(forward, self.time_pass(op.backward), 0.0)
+        if assumed.kernels.joint_backward:
             backward = self.time_pass(op.whole_backward)
-            weight = backward.total * _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
-        else:
-            weight_pass = self.time_pass(op.weight)
-            backward, weight = self.time_pass(op.backward) + weight_pass, weight_pass.total
+            weight_seconds = backward.total * _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
+            return Passes(forward, backward, weight_seconds)
+        weight = self.time_pass(op.weight)
+        return Passes(forward, self.time_pass(op.backward) + weight, weight.total)
+
+    def _with_recomputation(
+        self, op: Operation, forward: PassSeconds, backward: PassSeconds, weight: Column
+    ) -> TimedOperation:
+        """Return the time of an operation from that of its passes."""
         recompute = forward
-        if op.module == "norms" and "full" not in self.plan.recomputed and not assumed.memory.saves_gathered:
+        if (
+            op.module == "norms"
+            and "full" not in self.plan.recomputed
+            and not self.assumed.memory.saves_gathered
+        ):
             recompute = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
         recomputed = recompute.times(float(op.recompute)) if op.recompute and not op.output_unused else None
         return TimedOperation(op, forward, backward, weight, recomputed)
