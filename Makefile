@@ -5,6 +5,7 @@
 PYTHON   ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo python3)
 PIPFLAGS ?= --quiet --quiet --disable-pip-version-check
 WORKERS  ?= 2
+DRAWS    ?= 10
 
 BIN     := .venv/bin
 INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
@@ -12,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test coverage lint bench scoreboard refit docs clean distclean
+.PHONY: help demo test coverage lint bench scoreboard refit oracle docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +42,10 @@ scoreboard: .venv/.dev  ## Renew the errors of published runs that tests and doc
 
 refit: .venv/.dev  ## Fit the catalogue to the published runs again (ten minutes), and renew the scoreboard
 	$(BIN)/python calibration/refit.py
+
+oracle: .venv/.dev  ## Compare imported configurations with the models that transformers builds
+	$(INSTALL) torch==2.13.0 transformers==5.23.0
+	$(BIN)/python tools/oracle.py --draws $(DRAWS)
 
 docs: .venv/.dev  ## Build the documentation into site/
 	$(BIN)/python tools/docs/generate.py

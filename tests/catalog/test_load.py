@@ -410,7 +410,7 @@ def test_missing_file(load: Callable[[Any], object], tmp_path: Path) -> None:
             {"mlp": "silu"},
             "mlp = 'silu': not a known word; write 'gelu', 'relu', 'relu2', 'swiglu' or 'geglu'",
         ),
-        ({"norms": 3}, "norms = 3: not a known word; write 2 or 4"),
+        ({"norms": 3}, "norms = 3: not a known word; write 1, 2 or 4"),
         ({"biases": "qkv"}, "biases = 'qkv': not a list; write for instance [one, other]"),
         ({"biases": ["all"]}, "biases.0 = 'all': not a known word; write 'qkv', 'proj' or 'mlp'"),
         ({"mtp": -1}, "mtp = -1: not a finite number of at least 0; write for instance 1"),

@@ -2,6 +2,7 @@
 hand.
 """
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -353,3 +354,48 @@ def test_ranks_share_the_work_of_a_gate(cut):
         assert 4 * getattr(part, way).nbytes == getattr(whole, way).nbytes
     assert 4 * part.saved_bytes == whole.saved_bytes
     assert 4 * products(GATED, Plans(**cut)) == pytest.approx(products(GATED, Plans()), rel=2e-3)
+
+
+# Parts of older models and of parallel blocks.
+PARTS = {
+    "parallel": {"parallel": True},
+    "shared norm": {"parallel": True, "norms": 1},
+    "scale": {"norm": "layernorm-scale"},
+    "no weights": {"norm": "rmsnorm-plain"},
+    "bloom": {"embedding_norm": True, "norm": "layernorm"},
+    "bert": {"token_types": 2, "head_bias": True, "head_transform": True, "mlp": "gelu", "norm": "layernorm"},
+}
+
+
+@pytest.mark.parametrize("fields", PARTS.values(), ids=PARTS)
+def test_parts_of_a_model_have_the_weights_it_counts(fields):
+    """Operations and `Model.parameters` count independently of each other."""
+    model = replace(UNGATED, **fields)
+    assert parameters_on_rank(model, Plans(), False) == model.parameters
+
+
+@pytest.mark.parametrize("norms", [1, 2])
+def test_parallel_blocks_are_reduced_and_added_once(norms):
+    """x + attention(x) + mlp(x): three terms read, one written; partial sums are reduced together."""
+    plan = Plans(tp=2.0)
+    both, one = replace(UNGATED, parallel=True, norms=norms), UNGATED
+    names = Counter(op.name for op in layer(one, plan, EXACT))
+    names.subtract(op.name for op in layer(both, plan, EXACT))
+    only_in_sequence = dict.fromkeys(("attention.residual", "attention.norm")[: 3 - norms], 1)
+    assert {name: n for name, n in names.items() if n} == only_in_sequence
+    elements = 512 / 2 * 1024
+    assumed = EXACT.with_values({"traffic.elementwise_passes": 1.0})
+    assert of(both, "mlp.residual", plan, assumed).forward.nbytes == 2 * 4 * elements
+    assert of(one, "mlp.residual", plan, assumed).forward.nbytes == 2 * 3 * elements
+    assert not of(both, "attention.proj", plan).forward.collectives
+    (reduction,) = of(both, "mlp.fc2", plan).forward.collectives
+    assert (reduction.kind, reduction.nbytes) == ("reduce-scatter", 2 * 512 * 1024)
+
+
+def test_a_dense_layer_before_the_head_works_on_the_ranks_own_tokens():
+    """256 of 512 tokens; each result takes 1024 products and 1023 sums; the norm after it gathers."""
+    operations = parts(replace(UNGATED, **PARTS["bert"]), Plans(tp=2.0), EXACT)["head"]
+    transform = next(op for op in operations if op.name == "head.transform")
+    assert transform.forward.flops("matrix") == 256 * 1024 * (2 * 1024 - 1)
+    gathering = [op.name for op in operations if any(c.kind == "all-gather" for c in op.forward.collectives)]
+    assert gathering == ["head.transform_norm"]

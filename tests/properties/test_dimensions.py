@@ -100,9 +100,9 @@ def stepped(model, plan, system, assumed):
     return step(costs, plan, stages(model, plan), 4096, system, assumed)
 
 
-@pytest.mark.parametrize("gated", [False, True])
-def test_counts(gpt, plan, assumed, gated):
-    for op in layer(replace(gpt, attention_gate=gated), plan, assumed):
+@pytest.mark.parametrize("parts", [{}, {"attention_gate": True}, {"parallel": True, "norms": 1}])
+def test_counts(gpt, plan, assumed, parts):
+    for op in layer(replace(gpt, **parts), plan, assumed):
         for work in (op.forward, op.backward, op.whole_backward):
             assert isinstance(work.flops("matrix") + work.flops("vector"), float)  # a number of FLOP, no unit
             assert work.nbytes.units == BYTE

@@ -11,6 +11,7 @@ from typing import Final, get_args
 from traincast.core.errors import WHOLE, InputError, is_whole
 from traincast.core.model_blocks import (
     GATED,
+    NORM_VECTORS,
     Biased,
     Experts,
     Kind,
@@ -86,10 +87,14 @@ class Model:
         Activation of the MLP; the last two are gated.
     experts : Experts, optional
         Mixture of experts.
-    norm : {"layernorm", "rmsnorm"}
-        Kind of norm.
+    norm : {"layernorm", "layernorm-scale", "layernorm-plain", "rmsnorm", "rmsnorm-plain"}
+        Kind of norm: with scale and shift, with a scale alone, or without weights.
     norms : int
-        Norms of a layer: 2, or 4 if the outputs of attention and MLP are normed as well (Gemma 2 and 3).
+        Norms of a layer: 2; 4 if the outputs of attention and MLP are normed as well (Gemma 2 and 3); 1 if
+        attention and MLP share the norm of their input (`parallel` alone).
+    parallel : bool
+        Whether attention and MLP read the same input, and their results are added at once (GPT-J, GPT-NeoX,
+        PaLM: arXiv 2204.02311, section 2).
     qk_norm : {"head", "full", "plain"}, optional
         Norm of queries and keys: per head with weights shared by all heads (Qwen 3, Gemma 3), over all heads
         with separate weights (OLMo 2), or per head without weights (Llama 4).
@@ -111,8 +116,16 @@ class Model:
         Length of the table of learned positions; the sequence length if left out.
     vocab : int, optional
         Size of the vocabulary; if left out, neither embedding nor output head is counted.
+    embedding_norm : bool
+        Whether the embedding is normed before the first layer (BLOOM).
+    token_types : int
+        Rows of a second embedding, of token types (BERT); 0 for none.
     tied : bool
         Whether the output head shares the weights of the embedding.
+    head_bias : bool
+        Whether the output head has a bias.
+    head_transform : bool
+        Whether a dense layer with bias, activation and norm comes before the output head (BERT).
     mtp : int
         Modules for multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     patch : int, optional
@@ -150,6 +163,7 @@ class Model:
     experts: Experts | None = None
     norm: Norm = "layernorm"
     norms: int = 2
+    parallel: bool = False
     qk_norm: QkNorm | None = None
     biases: tuple[Biased, ...] = ("proj", "mlp")
     sinks: bool = False
@@ -159,7 +173,11 @@ class Model:
     positions: Positions = "none"
     max_positions: int | None = None
     vocab: int | None = None
+    embedding_norm: bool = False
+    token_types: int = 0
     tied: bool = False
+    head_bias: bool = False
+    head_transform: bool = False
     mtp: int = 0
     patch: int | None = None
     classes: int | None = None
@@ -175,8 +193,10 @@ class Model:
             for name, allowed in WORDS.items()
             if getattr(self, name) not in allowed
         ]
-        if self.norms not in (2, 4):
-            problems.append(f"norms = {self.norms!r}: must be 2 or 4")
+        allowed_norms = (1, 2) if self.parallel else (2, 4)
+        if self.norms not in allowed_norms:
+            of = " of a layer whose attention and MLP are parallel" if self.parallel else ""
+            problems.append(f"norms = {self.norms!r}{of}: must be {allowed_norms[0]} or {allowed_norms[1]}")
         if not problems and isinstance(self.hidden, int):
             problems = self._attention_problems() + self._expert_problems()
         if problems:
@@ -280,8 +300,8 @@ class Model:
 
     @property
     def norm_vectors(self) -> int:
-        """Weight vectors of a norm: 2 for a layer norm (scale and shift), 1 for an RMS norm (scale)."""
-        return 2 if self.norm == "layernorm" else 1
+        """Weight vectors of a norm: scale and shift, scale alone, or none."""
+        return NORM_VECTORS[self.norm]
 
     @cached_property
     def pattern(self) -> tuple[Kind, ...]:
@@ -391,7 +411,9 @@ class Model:
         if self.patch is not None:
             weights += self.patch * e + e + norm + (self.classes or 0) * (e + 1)
         if self.vocab is not None:
-            weights += self.vocab * e * (1 if self.tied else 2) + norm
+            weights += self.vocab * e * (1 if self.tied else 2) + norm * (1 + self.embedding_norm)
+            weights += self.token_types * e + (self.vocab if self.head_bias else 0)
+            weights += e * e + e + norm if self.head_transform else 0
         return weights
 
     @property

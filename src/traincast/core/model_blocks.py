@@ -1,14 +1,22 @@
 """Building blocks of a layer: kinds of attention, mixture of experts, and the words of model files."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 Mlp = Literal["gelu", "relu", "relu2", "swiglu", "geglu"]
-Norm = Literal["layernorm", "rmsnorm"]
+Norm = Literal["layernorm", "layernorm-scale", "layernorm-plain", "rmsnorm", "rmsnorm-plain"]
 Positions = Literal["none", "rotary", "learned"]
 Biased = Literal["qkv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
 GATED: Final = frozenset({"swiglu", "geglu"})
+NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
+    "layernorm": 2,
+    "layernorm-scale": 1,
+    "layernorm-plain": 0,
+    "rmsnorm": 1,
+    "rmsnorm-plain": 0,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

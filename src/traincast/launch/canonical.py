@@ -31,6 +31,12 @@ MEANINGS: Final[Mapping[str, str]] = {
 MODEL_PARTS: Final[Mapping[str, type]] = {"latent": Latent, "local": Local, "experts": Experts}
 # Of parts; given layer by layer instead.
 PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")
+# Parts that few models have and no framework with a launch format: stated only where a model has them.
+RARE_MODEL_FIELDS: Final = {
+    field.name: field.default
+    for field in fields(Model)
+    if field.name in ("parallel", "embedding_norm", "token_types", "head_bias", "head_transform")
+}
 OMITTED_MODEL_FIELDS: Final = (
     "name",
     "left_out",
@@ -53,6 +59,7 @@ def launch_facts(model: Model, plan: Plan, gbs: int, system: System | None = Non
 def model_facts(model: Model) -> Facts:
     """Return the facts of a model."""
     facts = _values(model, OMITTED_MODEL_FIELDS)
+    facts = {name: value for name, value in facts.items() if RARE_MODEL_FIELDS.get(name, ...) != value}
     facts["biases"] = tuple(sorted(model.biases))
     if model.latent is None:
         facts |= {"kv_heads": model.groups, "head_dim": model.head_width}

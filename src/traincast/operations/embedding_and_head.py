@@ -40,14 +40,29 @@ def embedding(sharding: Sharding) -> Iterator[Operation]:
         yield elementwise.moved(
             "embedding.positions", sharding.E, 3 * rows * width, rows * width, weights=table + 0 * rows
         )
+    if model.token_types:
+        table = model.token_types * e
+        yield elementwise.moved(
+            "embedding.token_types", sharding.E, 3 * rows * width, rows * width, weights=table + 0 * rows
+        )
+    if model.embedding_norm:
+        yield sharding.norm("embedding.norm", gather=False, returned=False)
     if model.dropout:
         yield sharding.dropout("embedding.dropout")
 
 
 def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
-    """Yield the final norm, the projection onto the vocabulary, and the loss."""
-    model = sharding.model
-    yield sharding.norm("head.norm")
+    """Yield the final norm, the projection onto the vocabulary, and the loss.
+
+    A dense layer before the projection works on the rank's own tokens, whose results are gathered.
+    """
+    model, (rows, width) = sharding.model, sharding.residual_shape
+    yield sharding.norm("head.norm", gather=not model.head_transform)
+    if model.head_transform:
+        yield sharding.replicated_linear("head.transform", model.hidden, model.hidden)
+        yield elementwise.bias("head.transform_bias", sharding.E, rows, width)
+        yield elementwise.activation(f"head.{model.mlp}", sharding.E, rows * width)
+        yield sharding.norm("head.transform_norm")
     if model.vocab is None:
         yield elementwise.weights_without_work(
             "head.classes", sharding.E, (model.classes or 0) * (model.hidden + 1) + 0.0 * sharding.tokens
@@ -56,6 +71,9 @@ def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
     local = vocabulary(sharding)
     projection = sharding.projection("head.projection", local)
     yield replace(projection, weights=0 * projection.weights) if shared or model.tied else projection
+    if model.head_bias:
+        bias = elementwise.bias("head.bias", sharding.E, sharding.tokens, local)
+        yield replace(bias, weights=0 * bias.weights) if shared else bias
     yield loss(sharding, sharding.tokens * local)
 
 

@@ -29,7 +29,7 @@ def _is_output_unused(op: Operation, sharding: Sharding) -> bool:
     all it needs (since 2.1, torch.utils.checkpoint.set_checkpoint_early_stop). Of a gated MLP with 3.5 times
     the width that is a quarter of a layer's products. A norm after the block needs its result.
     """
-    is_pre_norm = sharding.model.norms == NORMS_OF_PRE_NORM_LAYER
+    is_pre_norm = sharding.model.norms <= NORMS_OF_PRE_NORM_LAYER
     return op.only_makes_output and is_pre_norm and not sharding.assumptions.memory.recomputes_last
 
 

@@ -7,7 +7,7 @@ reference model does (arXiv 2410.00273, operations of a layer). Shapes are numbe
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -98,6 +98,10 @@ class Sharding(ABC):
         Its backward pass gathers the gradient for the last linear layer of the block that follows (if
         `returned`).
         """
+
+    def partial_row_parallel(self, name: str, i: Column, o: Column) -> Operation:
+        """Return a row-parallel layer whose partial sums are reduced with those of a parallel block."""
+        return self.row_parallel(name, i, o)
 
     @abstractmethod
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
@@ -252,6 +256,11 @@ class OneD(Sharding):
             return linear(name, self.sizes, routed.rows, i // self.plan.etp, o, copies=routed.experts)
         cast = 1, self._cast_share
         return linear(name, self.sizes, self.tokens, i // self.plan.tp, o, self._scatter(o), cast=cast)
+
+    def partial_row_parallel(self, name: str, i: Column, o: Column) -> Operation:
+        """Return w[i/m1, o] without a reduction of the output."""
+        layer = self.row_parallel(name, i, o)
+        return replace(layer, forward=replace(layer.forward, collectives=()))
 
     def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
         """Return the layer on the rank's own tokens; the norm that follows gathers the narrow result."""

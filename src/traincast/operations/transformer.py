@@ -68,19 +68,26 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
 def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool) -> Iterator[Operation]:
     """Yield what ends a block: dropout, the addition to the residual stream, and the norms.
 
-    The last norm gathers tokens for the next block (if `gather`).
+    The last norm gathers tokens for the next block (if `gather`). Parallel blocks end together: their sum is
+    reduced and added to the residual stream once (GPT-NeoX, `gpt_j_residual`).
     """
     model, (rows, width) = sharding.model, sharding.residual_shape
+    shares_end = model.parallel and not ends_layer
     if model.dropout:
         yield sharding.dropout("mlp.dropout" if ends_layer else "attention.out_dropout")
-    if sharding.assumptions.traffic.residuals:  # two reads and a write; backward adds to the norm's gradient
-        addition = moved(f"{block}.residual", sharding.E, 3 * rows * width, rows * width)
+    # Each term is read, the sum written; backward adds to the norm's gradient.
+    if sharding.assumptions.traffic.residuals and not shares_end:
+        terms = 3 if model.parallel else 2
+        addition = moved(f"{block}.residual", sharding.E, (terms + 1) * rows * width, rows * width)
         yield replace(addition, only_makes_output=ends_layer)
     for extra in range(model.norms // 2 - 1):
         yield sharding.norm(f"{block}.post_norm{extra or ''}", gather=False, returned=False)
+    if shares_end and model.norms == 1:
+        return
     # Attention's last layer is row-parallel whatever feeds its first ones; experts without shared ones have
     # no such layer.
-    block_norm = sharding.norm(f"{block}.norm", gather, returned=gather or ends_layer)
+    returned = (gather or ends_layer) and not shares_end
+    block_norm = sharding.norm(f"{block}.norm", gather, returned)
     yield replace(
         block_norm, saves_layer_input=ends_layer, role=block_norm.role if ends_layer else "attention norm"
     )
@@ -103,7 +110,8 @@ def attention(sharding: Sharding, local: bool = False) -> Iterator[Operation]:
         yield weights_without_work("attention.sinks", sharding.E, sharding.local(model.heads))
     if model.attention_gate:
         yield _attention_gate(sharding)
-    projection = sharding.row_parallel("attention.proj", model.heads * model.value_width, model.hidden)
+    row_parallel = sharding.partial_row_parallel if model.parallel else sharding.row_parallel
+    projection = row_parallel("attention.proj", model.heads * model.value_width, model.hidden)
     yield replace(projection, role="output projection")
     if "proj" in model.biases:
         yield sharding.row_parallel_bias("attention.proj_bias")

@@ -29,10 +29,10 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     place = f"{path.name}, text_config (the text model only)" if inner is not document else path.name
     config = Config(inner, model_type, place, seq)
     config.problems += _architecture_problems(document)
-    content: dict[str, Any] = {}
+    config.check_allowed()
     for name in config.features:
-        content |= FEATURES[name](config)
-    content |= config.same
+        config.content |= FEATURES[name](config)
+    content = {**config.content, **config.same}
     problems = config.problems or _contradictions(config, content)
     if problems:
         raise InputError(str(path), problems)

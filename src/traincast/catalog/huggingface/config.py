@@ -34,11 +34,13 @@ class Config:
     def __init__(self, fields: Mapping[str, Any], model_type: str, place: str, seq: int | None):
         family = model_types()[model_type]
         self.features: list[str] = family["features"].split()
+        self.allowed: Mapping[str, Any] = family.get("only", {})
         self.same: Mapping[str, Any] = family.get("same", {})
         self.defaults: Mapping[str, Any] = family["defaults"]
         self.names: Mapping[str, tuple[str, ...]] = family.get("names", {})
         self.fields, self.model_type, self.place, self.seq = fields, model_type, place, seq
         self.problems: list[str] = []
+        self.content: dict[str, Any] = {}  # keys of the model file read so far
 
     def spelled(self, name: str) -> str:
         """Return the spelling of a field in the configuration."""
@@ -104,6 +106,12 @@ class Config:
             return value
         self.wrong(name, "must be a list of whole numbers")
         return []
+
+    def check_allowed(self) -> None:
+        """Note fields of the type whose value is not the only one that can be represented."""
+        for name, allowed in self.allowed.items():
+            if self.fields.get(self.spelled(name), allowed) != allowed:
+                self.wrong(name, f"cannot be represented; only {allowed!r} can")
 
     def only(self, name: str, allowed: object) -> None:
         """Note a field whose value is not the only one that can be represented."""

@@ -77,6 +77,107 @@ def qkv_biased(c: Config) -> Keys:
     return {"biases": ["qkv"] if c.flag("qkv_bias") else []}
 
 
+def biased_by_part(c: Config) -> Keys:
+    """Read the flags for biases: of queries, keys and values, of the output projection, and of the MLP."""
+    flags = {"qkv": "attention_bias", "proj": "attention_out_bias", "mlp": "mlp_bias"}
+    return {"biases": [part for part, flag in flags.items() if c.flag(flag)]}
+
+
+def parallel(c: Config) -> Keys:
+    """Read the flag for attention and MLP in parallel, each with a norm of its own."""
+    return {"parallel": c.flag("use_parallel_residual")}
+
+
+def qk_normed(c: Config) -> Keys:
+    """Read the flag for norms of queries and keys with separate weights for every head."""
+    return {"qk_norm": "full"} if c.flag("qk_norm") else {}
+
+
+def qk_normed_per_head(c: Config) -> Keys:
+    """Read the flag for norms of queries and keys with weights that all heads share."""
+    return {"qk_norm": "head"} if c.flag("qk_norm") else {}
+
+
+def four_norms(c: Config) -> Keys:
+    """Read the flag for norms of the results of attention and MLP."""
+    return {"norms": 4} if c.flag("use_post_norm") else {}
+
+
+def bert(c: Config) -> Keys:
+    """Read the table of token types, and whether attention is causal.
+
+    The norm of the embedding takes the place of the final one where norms follow blocks.
+    """
+    keys: Keys = {"causal": c.flag("is_decoder"), "biases": ["qkv", "proj", "mlp"], "head_bias": True}
+    return keys | {"token_types": c.count("type_vocab_size", least=0)}
+
+
+def head_biased(c: Config) -> Keys:
+    """Read the flag for a bias of the output head."""
+    return {"head_bias": c.flag("head_bias")}
+
+
+def stablelm(c: Config) -> Keys:
+    """Read the flag for attention and MLP in parallel, which share a norm."""
+    return {"parallel": True, "norms": 1} if c.flag("use_parallel_residual") else {}
+
+
+def falcon(c: Config) -> Keys:
+    """Read Falcon's heads of keys and values, and its one or two norms before parallel blocks."""
+    new, is_parallel = c.flag("new_decoder_architecture"), c.flag("parallel_attn")
+    keys: Keys = {"kv_heads": c.figure("num_key_value_heads")}
+    if not new:
+        keys["kv_heads"] = {"value": 1, "source": c.place} if c.flag("multi_query") else None
+    norms = c.count("num_ln_in_parallel_attn") or (2 if new else 1)
+    keys |= {"parallel": new or is_parallel, "norms": norms if new or is_parallel else 2}
+    everywhere = ["qkv", "proj", "mlp"] if c.flag("bias") else []
+    return keys | {"biases": everywhere, "positions": "none" if c.flag("alibi") else "rotary"}
+
+
+def multi_query(c: Config) -> Keys:
+    """Read the flag for one head of keys and values."""
+    return {"kv_heads": c.sourced(1, "multi_query")} if c.flag("multi_query") else {}
+
+
+def experts_beside_shared(c: Config) -> Keys:
+    """Read routed experts in every layer, and the width of the shared expert; 0 for none."""
+    shared = c.count("shared_intermediate_size", least=0)
+    width = {"shared_ffn": c.sourced(shared, "shared_intermediate_size")} if shared else {}
+    return {"experts": _experts(c, "intermediate_size") | width}
+
+
+def router_biased(c: Config) -> Keys:
+    """Set a bias of the router of experts read before."""
+    return {"experts": c.content["experts"] | {"router_bias": True}} if "experts" in c.content else {}
+
+
+def experts_everywhere(c: Config) -> Keys:
+    """Read routed and shared experts of one width in every layer."""
+    return {"experts": _experts(c, "intermediate_size") | _shared(c, "intermediate_size")}
+
+
+def sparse_layers(c: Config) -> Keys:
+    """Read routed and shared experts in the layers that `mlp_layer_types` calls sparse."""
+    types = c.fields.get("mlp_layer_types")
+    if types is None:
+        c.wrong("mlp_layer_types", "must be given")
+        return {}
+    keys = _experts(c, "moe_intermediate_size") | _shared(c, "moe_intermediate_size")
+    keys |= _moe_layers(c, [layer == "sparse" for layer in types], "mlp_layer_types")
+    return {"experts": keys} if "sparse" in types else {}
+
+
+def ernie_experts(c: Config) -> Keys:
+    """Read routed and shared experts from a first to a last layer; the router has a bias."""
+    layers, every = c.count("num_hidden_layers") or 0, c.count("moe_layer_interval") or 1
+    first, last = c.count("moe_layer_start_index", least=0) or 0, c.value("moe_layer_end_index")
+    last = layers - 1 if last == -1 else last
+    is_moe = [(i + 1) % every == 0 and first <= i <= last for i in range(layers)]
+    keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_end_index")
+    keys |= _shared(c, "moe_intermediate_size")
+    return {"experts": keys | {"router_bias": True}} if any(is_moe) else {}
+
+
 def sliding(rule: Callable[[Config, int], bool]) -> Feature:
     """Return a feature that reads the sliding window and its layers.
 
@@ -104,6 +205,13 @@ def qwen_sliding(c: Config) -> Keys:
         return {}
     first = c.count("max_window_layers", least=0) or 0
     return sliding(lambda c, i: i >= first)(c)
+
+
+def sliding_by_type(c: Config) -> Keys:
+    """Read the sliding window of the layers that `layer_types` names."""
+    if c.fields.get("layer_types") is None and c.value("sliding_window") is not None:
+        c.wrong("layer_types", "must be given")
+    return sliding(lambda c, i: False)(c)
 
 
 def chunked(c: Config) -> Keys:
@@ -171,17 +279,21 @@ def qwen2_experts(c: Config) -> Keys:
     return {"experts": keys["experts"] | {"shared_ffn": width, "shared_gate": True}} if keys else {}
 
 
+def flint_experts(c: Config) -> Keys:
+    """Read the experts of Flint, which have a shared expert without a gate as well."""
+    keys, width = qwen_experts(c), c.figure("shared_expert_intermediate_size")
+    return {"experts": keys["experts"] | {"shared_ffn": width}} if keys else {}
+
+
 def deepseek_experts(c: Config) -> Keys:
     """Read the routed and shared experts of DeepSeek, after leading dense layers."""
     if c.value("n_routed_experts") is None:
         return {}
     layers, every = c.count("num_hidden_layers"), c.count("moe_layer_freq")
-    first, shared = c.count("first_k_dense_replace", least=0) or 0, c.count("n_shared_experts", least=0)
+    first = c.count("first_k_dense_replace", least=0) or 0
     is_moe = [i >= first and i % (every or 1) == 0 for i in range(layers or 0)]
     keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
-    if shared:
-        width = shared * (c.count("moe_intermediate_size") or 1)
-        keys["shared_ffn"] = c.sourced(width, "n_shared_experts", "moe_intermediate_size")
+    keys |= _shared(c, "moe_intermediate_size")
     return {"experts": keys} if any(is_moe) else {}
 
 
@@ -201,6 +313,14 @@ def _experts(c: Config, width: str) -> Keys:
     return {key: c.figure(name) for key, name in names.items()}
 
 
+def _shared(c: Config, width: str) -> Keys:
+    """Read the inner width of all shared experts together."""
+    shared = c.count("n_shared_experts", least=0)
+    if not shared:
+        return {}
+    return {"shared_ffn": c.sourced(shared * (c.count(width) or 1), "n_shared_experts", width)}
+
+
 def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
     """Return the number of leading dense layers, and the interval of layers with experts after them."""
     layers = range(len(is_moe))
@@ -216,7 +336,6 @@ def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
 
 def latent(c: Config) -> Keys:
     """Read multi-head latent attention."""
-    c.only("attention_bias", False)
     names = {"kv_rank": "kv_lora_rank", "q_rank": "q_lora_rank", "nope_dim": "qk_nope_head_dim"}
     names |= {"rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim"}
     figures = {key: c.figure(name) for key, name in names.items()}
@@ -239,13 +358,52 @@ def learned(c: Config) -> Keys:
     return {"positions": "learned", "max_positions": c.figure("max_position_embeddings")}
 
 
-def gpt2(c: Config) -> Keys:
-    """Read the width of the MLP of GPT-2: four times that of the model if left out."""
-    c.only("add_cross_attention", False)
+def learned_after_two(c: Config) -> Keys:
+    """Read the length of the table of learned positions, which has two rows more (OPT, BioGPT)."""
+    length = c.count("max_position_embeddings")
+    table = None if length is None else c.sourced(length + 2, "max_position_embeddings")
+    return {"positions": "learned", "max_positions": table}
+
+
+def four_times_as_wide(c: Config) -> Keys:
+    """Read the width of the MLP: four times that of the model if left out."""
     width = c.count("hidden_size")
     if c.value("intermediate_size") is None and width:
         return {"ffn": c.sourced(4 * width, "hidden_size")}
     return {}
+
+
+def embeds_in_own_width(c: Config) -> Keys:
+    """Refuse an embedding of another width than the model's."""
+    c.only("word_embed_proj_dim", c.value("hidden_size"))
+    return {}
+
+
+def as_wide_as_the_model(c: Config) -> Keys:
+    """Refuse heads that together are not as wide as the model."""
+    heads, width = c.count("num_attention_heads"), c.count("hidden_size")
+    if heads and width and c.value("head_dim") not in (None, width // heads):
+        c.wrong("head_dim", "cannot be represented; only hidden_size / num_attention_heads can")
+    return {}
+
+
+def gpt_neo(c: Config) -> Keys:
+    """Read the layers of GPT-Neo that attend to a window."""
+    kinds = [kind for kinds, times in c.value("attention_types") or [] for kind in kinds * times]
+    window = c.figure("window_size")
+    return {} if window is None else _local(window, [kind == "local" for kind in kinds])
+
+
+def mpt(c: Config) -> Keys:
+    """Read MPT's width, in multiples of the model's, and what its nested attention settings say."""
+    ratio, width = c.count("expansion_ratio"), c.count("hidden_size")
+    nested = c.fields.get("attn_config") or {}
+    if nested.get("attn_type", "multihead_attention") != "multihead_attention" or nested.get("qk_ln"):
+        c.wrong("attn_config", "cannot be represented; only multihead_attention without qk_ln can")
+    keys: Keys = {"positions": "none", "ffn": c.sourced((ratio or 1) * (width or 1), "expansion_ratio")}
+    if not nested.get("alibi", True):
+        c.wrong("attn_config", "cannot be represented; only alibi = true can")
+    return keys
 
 
 def image(c: Config) -> Keys:
@@ -275,7 +433,11 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
     feature.__name__: feature
     for feature in (
         trunk, text, grouped, gated, gemma_gated, plain, rotary, biased, qkv_biased, qwen_sliding, chunked,
-        experts, gpt_oss_experts, qwen_experts, qwen2_experts, deepseek_experts, llama4_experts, latent,
-        multi_token_prediction, llama4_qk_norm, learned, gpt2, image,
+        experts, gpt_oss_experts, qwen_experts, qwen2_experts, flint_experts, deepseek_experts,
+        llama4_experts, latent, multi_token_prediction, llama4_qk_norm, learned, image, biased_by_part,
+        parallel, qk_normed, qk_normed_per_head, four_norms, falcon, multi_query, experts_beside_shared,
+        experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
+        stablelm, learned_after_two, four_times_as_wide, embeds_in_own_width, as_wide_as_the_model, gpt_neo,
+        mpt,
     )
 }  # fmt: skip

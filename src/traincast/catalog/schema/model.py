@@ -96,7 +96,8 @@ class ModelFile(File):
     causal: StrictBool | None = None
     mlp: Mlp | None = None
     norm: Norm | None = None
-    norms: Literal[2, 4] | None = None
+    norms: Literal[1, 2, 4] | None = None
+    parallel: StrictBool | None = None
     qk_norm: QkNorm | None = None
     biases: tuple[Biased, ...] | None = None
     sinks: StrictBool | None = None
@@ -104,7 +105,11 @@ class ModelFile(File):
     dropout: StrictBool | None = None
     inner_dropout: StrictBool | None = None
     positions: Positions | None = None
+    embedding_norm: StrictBool | None = None
+    token_types: Whole | None = None
     tied: StrictBool | None = None
+    head_bias: StrictBool | None = None
+    head_transform: StrictBool | None = None
     global_batch: Sequences | None = None
     left_out: Text | None = None
     training_sequences: Sequences | None = None

@@ -1,0 +1,142 @@
+"""Compare parameter counts of imported configurations with the models that transformers builds from them.
+
+    python tools/oracle.py                  # three random configurations of every type: `make oracle`
+    python tools/oracle.py --draws 20 bert  # more of one type
+    python tools/oracle.py --write          # renew tests/data/transformers_counts.json, which needs none
+
+A type is compared on the meta device. A combination that transformers or the import refuses by name is drawn
+again; a type of which no configuration can be compared is an error.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+import traincast as tc
+from traincast.catalog.huggingface.config import model_types
+from traincast.core.errors import InputError
+
+COUNTS: Final = Path(__file__).parents[1] / "tests" / "data" / "transformers_counts.json"
+TYPES: Final = sorted(set(model_types()) & set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+TRIES: Final = 10  # configurations drawn for each that is compared
+SIZES: Final = {  # field -> values drawn; those that a type spells otherwise are found through its `names`
+    "num_hidden_layers": (2, 3, 4),
+    "hidden_size": (192, 384),
+    "num_attention_heads": (4, 6, 12),
+    "num_key_value_heads": (1, 2),
+    "head_dim": (16, 64),
+    "intermediate_size": (96, 416),
+    "vocab_size": (1000, 5001),
+    "max_position_embeddings": (128, 300),
+    "num_experts": (4, 8),
+    "num_experts_per_tok": (2,),
+    "n_shared_experts": (1, 2),
+    "moe_intermediate_size": (48, 80),
+    "shared_expert_intermediate_size": (64,),
+    "shared_intermediate_size": (32, 64),
+    "kv_lora_rank": (32,),
+    "q_lora_rank": (48,),
+    "qk_nope_head_dim": (16,),
+    "qk_rope_head_dim": (8,),
+    "v_head_dim": (16, 24),
+}
+FIXED: Final = {"pad_token_id": None, "layer_types": None, "mlp_layer_types": None}
+
+
+def drawn(model_type: str, seed: int) -> Any:
+    """Return a random configuration of a type, as transformers reads it."""
+    rng, family = random.Random(f"{model_type} {seed}"), model_types()[model_type]
+    default = transformers.AutoConfig.for_model(model_type).to_dict()
+    fields: dict[str, Any] = {name: value for name, value in FIXED.items() if name in default}
+    names = family.get("names", {})
+    for name, values in SIZES.items():
+        for spelling in names.get(name, (name,)):
+            if spelling in default:
+                fields[spelling] = rng.choice(values)
+    for name, value in family["defaults"].items():
+        if isinstance(value, bool):
+            for spelling in names.get(name, (name,)):
+                if spelling in default:
+                    fields[spelling] = rng.random() < 0.5
+    if "attention_types" in default:  # GPT-Neo: one word for each layer
+        fields |= {"num_layers": 4, "attention_types": [[["global", "local"], 2]]}
+    return transformers.AutoConfig.for_model(model_type, **fields)
+
+
+def compared(model_type: str, draws: int) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """Yield configurations of a type, with the count of the import and that of the built model."""
+    found = 0
+    for seed in range(TRIES * draws):
+        try:
+            config = drawn(model_type, seed)
+            with torch.device("meta"):
+                built = transformers.AutoModelForCausalLM.from_config(config)
+        except Exception:  # each type refuses combinations with errors of its own
+            continue
+        fields = json.loads(json.dumps(config.to_dict(), default=str))
+        try:
+            counted = imported(fields)
+        except InputError:
+            continue
+        yield fields, counted, sum(weights.numel() for weights in built.parameters())
+        found += 1
+        if found == draws:
+            return
+
+
+def imported(fields: dict[str, Any]) -> int:
+    """Return the parameters of the model that a configuration is imported as."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(fields), encoding="utf-8")
+        return tc.load_model(path).parameters
+
+
+def needed(fields: dict[str, Any], count: int) -> dict[str, Any]:
+    """Return the fields of a configuration without which the import counts otherwise."""
+    kept = dict(fields)
+    for name in fields:
+        fewer = {key: value for key, value in kept.items() if key != name}
+        try:
+            kept = fewer if imported(fewer) == count else kept
+        except InputError:
+            continue
+    return kept
+
+
+def main() -> int:
+    """Compare types; return 1 where a count differs or a type cannot be compared."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("types", nargs="*", default=TYPES)
+    parser.add_argument("--draws", type=int, default=3, help="configurations of each type")
+    parser.add_argument("--write", action="store_true", help="renew the counts that the tests hold")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    wrong, kept = [], []
+    for model_type in options.types:
+        results = list(compared(model_type, options.draws))
+        wrong += [model_type] if not results else []
+        for fields, counted, built in results:
+            if counted != built:
+                wrong.append(model_type)
+                print(f"{model_type}: {counted:,} imported, {built:,} built\n  {json.dumps(fields)}")
+        kept += [{"config": needed(fields, built), "parameters": built} for fields, _, built in results[:2]]
+    if options.write and not wrong:
+        COUNTS.write_text("[\n" + ",\n".join(map(json.dumps, kept)) + "\n]\n", encoding="utf-8")
+    version, names = transformers.__version__, ", ".join(sorted(set(wrong))) or "none"
+    print(f"{len(options.types)} types of transformers {version}; wrong: {names}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
