@@ -213,3 +213,40 @@ def test_an_unknown_assumption_is_refused():
         tc.InputError, match=r"unknown assumption 'overlap.tp_expose': did you mean overlap.tp_exp"
     ):
         CALIBRATED.with_values({"overlap.tp_expose": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("degrees", "like"),
+    [
+        ({"dp": 32, "ep": 8}, "megatron-core-2025"),  # a node of 8
+        ({"tp": 8, "dp": 4, "ep": 8}, "megatron-core-2025"),  # the group is that of the tensor ranks
+        ({"dp": 32, "ep": 32}, "megatron-core-deepep"),
+        ({"tp": 4, "dp": 8, "ep": 8, "etp": 4}, "megatron-core-deepep"),
+    ],
+)
+def test_the_default_dispatcher_of_experts_is_fused_where_their_group_spans_nodes(degrees, like):
+    plan = tc.Plan(**degrees)
+    est, as_stack = (
+        tc.estimate("qwen3-30b-a3b", "dgx-h100", plan, gbs=256, assumptions=name) for name in (None, like)
+    )
+    assert est.assumptions.name == "megatron-core-flex"
+    assert est.breakdown == as_stack.breakdown
+    assert est.memory == as_stack.memory
+    assert est.fits_probability == as_stack.fits_probability
+    flag = "flex" if like == "megatron-core-deepep" else "alltoall"
+    script = tc.export(est, to="megatron").text
+    assert f"--moe-token-dispatcher-type {flag}" in script
+
+
+def test_a_dense_model_has_the_usual_stack():
+    assert tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(), gbs=8).assumptions.name == DEFAULT_STACK
+
+
+def test_deepseek_v3_as_it_was_trained_meets_its_throughput_with_the_default_stack():
+    plan = tc.Plan(
+        pp=16, dp=128, ep=64, schedule="dualpipe", ep_overlap=True, precision="fp8-block",
+        recompute="mla_up_proj+norms",
+    )  # fmt: skip
+    est = tc.estimate("deepseek-v3", "hgx-h800", plan, gbs=15360)
+    measured = 1e12 / (180e3 * 3600)  # 180K GPU hours for 1T tokens (arXiv 2412.19437, section 1)
+    assert est.tokens_per_second_per_gpu == pytest.approx(measured, rel=0.1)

@@ -13,9 +13,13 @@ from traincast.core.system import System
 
 if TYPE_CHECKING:
     from traincast.catalog.schema.software_stack import AssumptionsFile, StackFile
+    from traincast.core.model import Model
+    from traincast.core.plan import Plan
 
 CALIBRATED_FILE: Final = Path(__file__).with_name("calibrated.yaml")
 DEFAULT_STACK = "megatron-core-2025"  #: the stack that "calibrated" stands for
+DEFAULT_STACK_OF_EXPERTS: Final = "megatron-core-flex"  # and for models with experts
+FUSED_DISPATCHER: Final = "megatron-core-deepep"  # what the latter is where experts span fast domains
 
 
 def stack_names() -> tuple[str, ...]:
@@ -56,6 +60,23 @@ def calibrated_file() -> "AssumptionsFile":
     return check(CALIBRATED_SCHEMA, read(CALIBRATED_FILE), CALIBRATED)
 
 
+def usual_stack(model: "Model") -> str:
+    """Return the stack that "calibrated" stands for with a model."""
+    return DEFAULT_STACK if model.experts is None else DEFAULT_STACK_OF_EXPERTS
+
+
+def fitted_stack(name: str) -> str:
+    """Return the stack whose runs the constants and errors of named assumptions are fitted to."""
+    return DEFAULT_STACK if name in (CALIBRATED, DEFAULT_STACK_OF_EXPERTS) else name
+
+
+def stack_of_plan(name: str, plan: "Plan") -> str:
+    """Return the stack of a plan: that with the dispatcher of tokens it has, where its group decides."""
+    if name != DEFAULT_STACK_OF_EXPERTS:
+        return name
+    return FUSED_DISPATCHER if plan.columns().experts_across_domains else DEFAULT_STACK
+
+
 def resolve(assumptions: str | Assumptions) -> Assumptions:
     """Return assumptions, or those of a name: a preset, a stack, or "calibrated" (the default stack)."""
     if isinstance(assumptions, Assumptions):
@@ -71,7 +92,7 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
 
 def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
     """Return the assumptions of a stack with the values fitted on a system (`System.software`)."""
-    stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
+    stack = fitted_stack(assumed.name)
     fitted: dict[str, Any] = {}
     for software in system.software:
         if software.stack == stack:

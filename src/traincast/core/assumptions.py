@@ -108,6 +108,9 @@ class MemoryTraffic:
         0, "over the data of the optimizer in a step; 0 leaves the optimizer's time out"
     )
     expert_passes: float = _assumed(1, "of token permutation and expert activations")
+    wide_expert_passes: float = _assumed(
+        0, "the same where a group of experts spans fast domains; 0 for no difference"
+    )
     expert_bias_passes: float = _assumed(
         1, "the same with biases of experts: added one by one, router weights in fp32, activation not fused"
     )
@@ -162,6 +165,7 @@ class Collectives:
     node_copies: bool = _assumed(
         False, "a token for several experts in one domain crosses the network to it only once"
     )
+    wide_node_copies: bool = _assumed(False, "the same only where a group of experts spans fast domains")
     transfers_scattered: float = _assumed(
         0,
         "share of the transfers between stages, without sequence parallelism, of which each tensor rank "

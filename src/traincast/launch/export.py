@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
+from traincast.catalog.software_stacks import stack_of_plan
 from traincast.core.errors import InputError, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan
@@ -103,7 +104,8 @@ def launch(
     stack: str | None = None,
 ) -> Launch:
     """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
-    facts = launch_facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus), "stack": stack}
+    software = {"stack": None if stack is None else stack_of_plan(stack, plan)}
+    facts = launch_facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus)} | software
     draft = Writing(facts, form.sections(accepted(form.framework, facts)), model.name)
     unexpressed = not_expressed(form, form.read(form.write(draft)), facts, model)
     batch = f"{count_of(gbs, 'sequence')} of {model.seq:,} tokens"

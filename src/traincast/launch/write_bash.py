@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from textwrap import wrap
 from typing import Any, Final
 
+from traincast.catalog.software_stacks import FUSED_DISPATCHER
 from traincast.launch import megatron_bridge
 from traincast.launch.format import Writing
 from traincast.launch.table import Values
@@ -56,7 +57,12 @@ RUN_SETTINGS: Final[Values] = {
     "eval_iters": 0,
     "log_interval": 1,
 }
-EXPERT_FLAGS: Final[Values] = {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True}
+ALL_TO_ALL: Final[Values] = {"moe_token_dispatcher_type": "alltoall", "moe_grouped_gemm": True}
+FUSED: Final[Values] = {
+    **ALL_TO_ALL,
+    "moe_token_dispatcher_type": "flex",
+    "moe_flex_dispatcher_backend": "deepep",
+}
 
 
 def megatron(writing: Writing) -> str:
@@ -72,7 +78,8 @@ def slurm(writing: Writing) -> str:
 def _megatron_script(template: str, writing: Writing) -> str:
     """Write a script with an array of arguments for each section of the settings."""
     zero, overlapped = writing.facts.get("zero", 0), writing.facts.get("dp_overlap", False)
-    experts = EXPERT_FLAGS if "experts.experts" in writing.facts else {}
+    dispatcher = FUSED if writing.facts.get("stack") == FUSED_DISPATCHER else ALL_TO_ALL
+    experts = dispatcher if "experts.experts" in writing.facts else {}
     # No facts: the prediction assumes them.
     software = {**({"overlap_param_gather": True} if zero == 1 and overlapped else {}), **experts}
     sections = {**writing.sections, "software": software, "data and schedule": RUN_SETTINGS}

@@ -76,7 +76,7 @@ def _permutation(
     exchange = Collective("all-to-all", nbytes, "ep", copies=topk)
     gather = Collective("all-gather", nbytes * plan.etp, "etp")
     scatter = Collective("reduce-scatter", nbytes * plan.etp, "etp")
-    elements = sharding.assumptions.traffic.expert_passes * rows * width
+    elements = _expert_passes(sharding) * rows * width
     there, back = (gather, scatter) if to_experts else (scatter, gather)
     moved = elementwise.moved(name, sharding.E, moves[0] * elements, moves[1] * elements, module="experts")
     return replace(
@@ -89,7 +89,7 @@ def _permutation(
 
 def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[Operation]:
     """Yield the MLPs of the rank's experts on the rows they receive, all experts in one grouped product."""
-    model, passes = sharding.model, sharding.assumptions.traffic.expert_passes
+    model = sharding.model
     e, f, wide = model.hidden, config.ffn, model.up_projections * config.ffn
     routed = Routed(rows, config.experts / sharding.plan.ep)
     up = sharding.column_parallel("experts.fc1", e, wide, routed)
@@ -100,14 +100,25 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
     yield replace(up, experts=True, module="experts", recomputed_with="experts", role="up projection")
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc1_bias", sharding, routed, wide / sharding.plan.etp)
+    name = f"experts.{model.mlp}"
     activated = elementwise.activation(
-        f"experts.{model.mlp}", sharding.E * passes, inner, model.up_projections
+        name, sharding.E * _expert_passes(sharding), inner, model.up_projections
     )
-    saved = sharding.plan.recipe.gates * activated.saved_bytes / passes + sharding.gate_bytes(inner)
+    fused = elementwise.activation(name, sharding.E, inner, model.up_projections)
+    saved = sharding.plan.recipe.gates * fused.saved_bytes + sharding.gate_bytes(inner)
     yield replace(activated, saved_bytes=saved, recomputed_with="experts", has_framework_traffic=True)
     yield replace(down, experts=True, recomputed_with="activation", role="down projection")
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc2_bias", sharding, routed, e)
+
+
+def _expert_passes(sharding: Sharding) -> Column:
+    """Return the passes over the data of permutation and expert activations, relative to fused kernels."""
+    inside, across = (
+        sharding.assumptions.traffic.expert_passes,
+        sharding.assumptions.traffic.wide_expert_passes,
+    )
+    return inside + (across - inside) * sharding.plan.experts_across_domains if across else inside
 
 
 def _expert_bias(name: str, sharding: Sharding, routed: Routed, width: Column) -> Operation:

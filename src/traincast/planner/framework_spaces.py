@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
+from traincast.catalog.software_stacks import DEFAULT_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
 from traincast.core.knobs import ALLOWED, CHOICES, KNOBS, STRATEGIES, choice_problems
@@ -77,6 +78,10 @@ class Framework:
     # Further values of choices that it runs, searched only on request: reported as held constant.
     held: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
+
+    def usual_assumptions(self, model: Model) -> str:
+        """Return the name of the preset or software stack that suits it with a model."""
+        return usual_stack(model) if self.assumptions == DEFAULT_STACK else self.assumptions
 
     @property
     def runs(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
-from traincast.core.assumptions import Assumptions
+from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.errors import (
     ErrorCollector,
     InputError,
@@ -582,7 +582,8 @@ def search_request(
     errors.catch(_check_recommendation, fit_probability, within, objective)
     locked = errors.catch(_check_locks, locks, vp)
     space = errors.catch(_choose, model, errors.catch(check_strategies, strategy), framework)
-    assumed = errors.catch(check_assumptions, assumptions, (space or FRAMEWORKS["any"]).assumptions)
+    usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model)
+    assumed = errors.catch(check_assumptions, assumptions, usual)
     if errors.errors or model is None or system is None or sizes is None or gbs is None:
         return None
     if locked is None or space is None or assumed is None:

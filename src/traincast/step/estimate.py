@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, o
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import DEFAULT_STACK, with_fitted_values
+from traincast.catalog.software_stacks import usual_stack, with_fitted_values
 from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.errors import ErrorCollector, InputError, type_problems
 from traincast.core.model import Model
@@ -387,7 +387,7 @@ Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part 
 
 def usual_assumptions(model: Model | None) -> str:
     """Return the name of the default assumptions: the paper's without a vocabulary, else the usual stack."""
-    return PAPER.name if model is None or model.vocab is None else DEFAULT_STACK
+    return PAPER.name if model is None or model.vocab is None else usual_stack(model)
 
 
 @overload

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import DEFAULT_STACK
-from traincast.core.assumptions import CALIBRATED
+from traincast.catalog.software_stacks import fitted_stack
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Column, Floats, plain
@@ -145,8 +144,7 @@ class ErrorCase:
             name: sum(breakdown[component] for component in parts) / seconds
             for name, parts in COMPONENTS.items()
         }
-        stack = DEFAULT_STACK if stack == CALIBRATED else stack
-        return cls(stack, accelerator, model.experts is not None, sizes, shares)
+        return cls(fitted_stack(stack), accelerator, model.experts is not None, sizes, shares)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -214,8 +212,9 @@ def memory_that_fits(probability: float, capacity: float, stack: str, known: Err
 def _memory_scale(stack: str, known: Errors | None) -> float:
     """Return the scale of the logistic distribution of the logarithm of memory."""
     known = known or errors()
-    stack = DEFAULT_STACK if stack == CALIBRATED else stack
-    ninety = known.memory_stacks.get(stack, float(np.hypot(known.memory, known.memory_new_stack)))
+    ninety = known.memory_stacks.get(
+        fitted_stack(stack), float(np.hypot(known.memory, known.memory_new_stack))
+    )
     return ninety / float(np.log(19))  # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
 
 

@@ -127,16 +127,20 @@ def all_to_all(
     `V`: size of a rank's tensor, its own part included [byte]; 0 for a group of one.
     """
     n, near = members
-    if assumed.collectives.protocols:
+    distinct_copies: Column | None
+    if assumed.collectives.wide_node_copies:
+        distinct_copies = 1 + (copies - 1) * is_group(n / near[0])
+    else:
         distinct_copies = copies if assumed.collectives.node_copies else None
+    if assumed.collectives.protocols:
         return nccl.all_to_all(V, members, system.tiers, assumed.collectives, distinct_copies)
     spans, seconds = (1.0, *near, n), []
     for i, tier in enumerate(system.tiers):
         within, beyond = spans[i], spans[i + 1]
         domains = n / within
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
-        if i and assumed.collectives.node_copies:
-            sent = sent * nccl.distinct(copies, domains) / copies
+        if i and distinct_copies is not None:
+            sent = sent * nccl.distinct(distinct_copies, domains) / distinct_copies
         ports = tier.ports if i else 1.0
         seconds.append(
             sent / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * sign(V)

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from traincast.catalog.software_stacks import (
     DEFAULT_STACK,
     calibrated_file,
+    fitted_stack,
     stack_file,
     stack_names,
     with_fitted_values,
@@ -113,7 +114,7 @@ def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
             if assumed.value(path) == value
         }
     if system is not None:
-        for entry in (entry for entry in system.software if entry.stack == stack):
+        for entry in (entry for entry in system.software if entry.stack == fitted_stack(assumed.name)):
             known |= {path: (value, f"found on {system.name}") for path, value in entry.figures}
     return {path: source for path, (value, source) in known.items() if assumed.value(path) == value}
 
