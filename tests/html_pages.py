@@ -69,7 +69,8 @@ def read(text):
             assert tag == "a" or tag == "image" or "://" not in value or "aria-label" in attributes
     (style,) = page.said["style"]
     assert not re.search(r"@import|url\(|https?:", style)
-    assert "prefers-color-scheme: dark" in style
+    assert "color-scheme: light dark" in style
+    assert "light-dark(" in style
     assert "@media print" in style
     assert len(page.said["h1"]) == 1
     assert len(page.said["caption"]) == len(page.of("table"))

@@ -62,7 +62,7 @@ def test_with_the_keyboard_alone(opened):
     page.locator("#space .point[tabindex='0']").focus()
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
-    assert "GiB" in page.locator("#space .tip").inner_text()
+    assert "GiB" in page.locator("#space [aria-label=tip]").text_content()
     page.keyboard.press("Enter")
     page.locator("#compare table").wait_for()
     assert page.evaluate("() => document.activeElement.classList.contains('point')")

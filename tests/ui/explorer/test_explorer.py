@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import httpx
 import jsonschema
@@ -276,7 +277,7 @@ def first(client, address):
 
 
 def test_page_holds_its_first_answer(client):
-    asked(client, "search", **State().to_dict())  # made, so that the page need not wait
+    asked(client, "search", **asdict(State()))  # made, so that the page need not wait
     answer = first(client, "/")
     assert answer["error"] is None
     assert answer["answer"]["plans"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import asdict
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -175,4 +176,4 @@ def test_addresses(client, query):
 
 
 def test_default_state_is_answered(client):
-    assert answered(client.post("/api/search", json=State().to_dict())) == 200
+    assert answered(client.post("/api/search", json=asdict(State()))) == 200

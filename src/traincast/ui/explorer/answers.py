@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,14 +28,8 @@ from traincast.ui.explorer.snippets import KNOBS, copy_texts, knobs_of
 DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down
 MAX_GPUS: Final = 1 << 17  # of a system without a fixed size
 SCALING_FIELDS: Final = (
-    "step_seconds",
-    "step_seconds_low",
-    "step_seconds_high",
-    "memory_bytes",
-    "tokens_per_second_per_gpu",
-    "training_days",
-    "label",
-    "knobs",
+    *("step_seconds", "step_seconds_low", "step_seconds_high", "memory_bytes"),
+    *("tokens_per_second_per_gpu", "training_days", "label", "knobs"),
 )
 Request = Mapping[str, Any]
 
@@ -118,10 +113,7 @@ def table(request: Request, progress: Progress) -> list[dict[str, Any]]:
 
 
 SEARCHES: Final[Mapping[str, Callable[[Request, Progress], Any]]] = {
-    "search": search,
-    "explain": explain,
-    "scaling": scaling,
-    "table": table,
+    function.__name__: function for function in (search, explain, scaling, table)
 }
 LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "plan": plan,
@@ -158,7 +150,7 @@ def _case_and_plan(request: Request) -> tuple[ExplorerCase, Plan]:
     if problems:
         raise InputError("plan", problems)
     planned = Plan(**knobs)
-    return check_state(State(**(state.to_dict() | {"gpus": planned.gpus}))), planned
+    return check_state(replace(state, gpus=planned.gpus)), planned
 
 
 def _default_sizes(case: ExplorerCase) -> tuple[int, ...]:

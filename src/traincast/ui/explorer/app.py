@@ -9,6 +9,7 @@ import mimetypes
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -61,7 +62,10 @@ mimetypes.add_type("text/javascript", ".js")  # whatever the system says: the pa
 
 
 def application(
-    pool_of: Callable[[], Pool] = Pool, host: str = "127.0.0.1", static: Path = STATIC
+    pool_of: Callable[[], Pool] = Pool,
+    host: str = "127.0.0.1",
+    static: Path = STATIC,
+    announce: Callable[[], None] = lambda: None,
 ) -> Starlette:
     """Return the application; `pool_of` makes the workers when it starts, `host` is where it listens."""
 
@@ -70,6 +74,7 @@ def application(
         app.state.pool, app.state.files = pool_of(), _read_files(static)
         try:
             await app.state.pool.warm_up("search", _text_of("search", {}))
+            announce()
             yield
         finally:
             app.state.pool.close()
@@ -102,12 +107,12 @@ async def _first_content(request: Request) -> bytes:
     state, problems = read_address(query)
     content = dict.fromkeys(("model", "system", "answer", "error"), b"null")
     content["catalog"] = (await pool.answer("catalog", "{}"))[1]
-    content |= {"state": json_bytes(state.to_dict()), "page": json_bytes(read_pins(query))}
+    content |= {"state": json_bytes(asdict(state)), "page": json_bytes(read_pins(query))}
     if problems:
         content["error"] = _error_of(failure(problems[0], problems))
     else:
         questions = {
-            "answer": pool.answer("search", _text_of("search", state.to_dict())),
+            "answer": pool.answer("search", _text_of("search", asdict(state))),
             "system": pool.answer("system", canonical_text({"system": state.system})),
             "model": pool.answer("model", canonical_text({"model": state.model, "seq": state.seq})),
         }
@@ -155,7 +160,7 @@ async def table(request: Request) -> Response:
     state, problems = read_address(request.query_params.multi_items())
     if problems:
         raise InputError("address", problems)
-    status, body = await request.app.state.pool.answer("table", _text_of("table", state.to_dict()))
+    status, body = await request.app.state.pool.answer("table", _text_of("table", asdict(state)))
     if status != 200:
         return _response(status, body)
     rows = json.loads(body)
@@ -227,8 +232,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
         case InputError():
             return _response(422, failure(str(error), error.problems))
         case Busy():
-            message = f"the server is busy: too many searches wait; try again in {RETRY_SECONDS} s"
-            return _response(503, failure(message))
+            return _response(503, failure(str(error)))
         case _:
             return _response(400, failure("the request was not sent to its end"))
 
@@ -322,24 +326,10 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def run(listening: socket.socket, host: str, announce: Callable[[], None]) -> None:
-    """Serve on a socket of `listen` until interrupted; `announce` is called once the server answers."""
+    """Serve on a socket of `listen` until interrupted; `announce` is called once it answers."""
     config = uvicorn.Config(
-        application(host=host), log_level="warning", access_log=False, server_header=False,
+        application(host=host, announce=announce), log_level="warning", access_log=False, server_header=False,
         timeout_keep_alive=30, timeout_graceful_shutdown=2, lifespan="on", ws="none",
     )  # fmt: skip
-    server = _Server(config, announce)
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once all is closed
-        server.run(sockets=[listening])
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that calls back once it accepts requests."""
-
-    def __init__(self, config: uvicorn.Config, announce: Callable[[], None]):
-        super().__init__(config)
-        self._announce = announce
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._announce()
+        uvicorn.Server(config).run(sockets=[listening])

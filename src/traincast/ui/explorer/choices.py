@@ -1,5 +1,6 @@
 """The choices that the page offers: models, systems and their figures, frameworks, knobs."""
 
+from dataclasses import asdict
 from typing import Any, Final
 
 from traincast.catalog.load import model_names, system_names
@@ -17,7 +18,7 @@ from traincast.planner.search import OBJECTIVES
 from traincast.step.arguments import usual_batch
 from traincast.step.model_flops import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS
-from traincast.ui.explorer.question import LOCKS, PASTED, State, catalogue_system, entries
+from traincast.ui.explorer.question import LOCKS, PASTED, State, catalogue_system, entries, figure_at
 
 SLIDER_REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
 MAX_DOMAIN: Final = 1024
@@ -30,7 +31,7 @@ def catalog() -> dict[str, Any]:
     framework_fields = ("name", "about", "strategies", "assumptions")
     return {
         "version": __version__,
-        "default": State().to_dict(),
+        "default": asdict(State()),
         "models": model_names(),
         "systems": system_names(),
         "frameworks": [
@@ -42,7 +43,6 @@ def catalog() -> dict[str, Any]:
         "locks": [{"name": name, "meaning": COLUMNS[name].meaning, **_lock_kind(name)} for name in LOCKS],
         "components": {kind: _components(kind) for kind in ("time", "memory")},
         "conventions": tuple(CONVENTIONS),
-        "timeline": True,
         "limits": {"top": MOST_PLANS, "seconds": SECONDS, "request_bytes": REQUEST_BYTES},
     }
 
@@ -98,8 +98,7 @@ def system_summary(system: System) -> dict[str, Any]:
 
 
 def _figure(system: System, path: str, entry: type[Entry]) -> dict[str, Any]:
-    sizes = {f"network.{i}.size": tier.size for i, tier in enumerate(system.tiers)}
-    value = float(sizes.get(path) or system.figures()[path])
+    value = figure_at(system, path)
     if issubclass(entry, Share):
         scale, low, high = "linear", min(MIN_SHARE, value), 1.0
     elif issubclass(entry, Count):

@@ -57,10 +57,6 @@ class State:
     price: Any = None
     restart: Any = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        return asdict(self)
-
 
 FIELDS: Final = tuple(entry.name for entry in fields(State))
 
@@ -188,10 +184,10 @@ class ExplorerCase:
             "framework": question.framework.name,
             "strategy": list(question.framework.strategies),
             "assumptions": question.assumptions.name,
-            "figures": {path: _figure_at(self.system, path) for path in self.state.figures},
+            "figures": {path: figure_at(self.system, path) for path in self.state.figures},
             "tokens": _tokens(self.state),
         }
-        return self.state.to_dict() | known
+        return asdict(self.state) | known
 
     def estimate(self, plan: Plan) -> Estimate:
         """Return the estimate of a plan."""
@@ -205,7 +201,7 @@ class ExplorerCase:
         return vars(metrics(est, tokens=_tokens(state), price=state.price, restart_seconds=state.restart))
 
 
-def _figure_at(system: System, path: str) -> float:
+def figure_at(system: System, path: str) -> float:
     """Return a figure of a machine by its path, including sizes of tiers."""
     size = next((tier.size for i, tier in enumerate(system.tiers) if path == f"network.{i}.size"), None)
     return float(system.figures()[path] if size is None else size)

@@ -119,7 +119,7 @@ class Pool:
             return self._cache[key]
         if key not in self._jobs:
             if len(self._queue) >= self.waiting:
-                raise Busy
+                raise Busy("the server is busy: too many searches wait; try again in a second")
             self._jobs[key] = PoolJob(kind, text, asyncio.get_running_loop().create_future())
             self._queue.append(self._jobs[key])
             self._begin()
@@ -144,11 +144,8 @@ class Pool:
         """Give waiting requests to idle workers, preferably to one that had the same request before."""
         first = self._all[0]
         for job in sorted(self._queue, key=lambda job: job.kind in SLOW):
-            able = [
-                worker
-                for worker in self._idle
-                if job.kind not in SLOW or worker is not first or len(self._all) == 1
-            ]
+            is_for_all = job.kind not in SLOW or len(self._all) == 1
+            able = [worker for worker in self._idle if is_for_all or worker is not first]
             if not able:
                 continue
             worker = min(able, key=lambda worker: (worker.last_text != job.text, worker is not first))

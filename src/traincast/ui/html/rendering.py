@@ -109,10 +109,10 @@ class Page:
 
     def document(self, command: str | None = None) -> str:
         """Return the page as HTML; `command` is the command line that repeats it."""
-        sections: list[tuple[str, str, Markup]] = []
+        sections: list[tuple[str, str, str]] = []
 
-        def section(key: str, title: str, caller: Callable[[], Markup]) -> str:
-            sections.append((key, title, caller()))
+        def section(key: str, title: str, content: str = "", caller: Callable[[], str] = str) -> str:
+            sections.append((key, title, content or caller()))
             return ""
 
         template = environment().get_template(self.template)

@@ -15,7 +15,8 @@ export function write({ pins, view, figures, locks, ...fields }, { default: defa
     (value ?? "") !== "" && (value !== defaults[key] || ALWAYS.includes(key));
   const parameters = new URLSearchParams(Object.entries(fields).filter(isSaid).map(written));
   for (const [name, value] of Object.entries({ ...figures, ...locks })) parameters.set(name, value);
-  for (const pin of pins) parameters.append("pin", Object.entries(pin).map((knob) => knob.join("-")).join(" "));
+  const pinText = (knobs) => Object.entries(knobs).map((knob) => knob.join("-")).join(" ");
+  for (const pin of pins) parameters.append("pin", pinText(pin));
   if (view !== "best") parameters.set("view", view);
   return `?${parameters}`;
 }

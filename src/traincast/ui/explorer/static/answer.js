@@ -34,24 +34,18 @@ function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: hi
 }
 
 function stats(best, answer) {
-  const { metrics, fits_probability: probability } = best;
+  const { metrics, fits_probability: probability, training_days: time } = best;
   const [convention, mfu] = Object.entries(metrics.mfu ?? {})[0] ?? [];
-  const likely = (probability ?? null) === null ? "" : `, fits with ${percent(probability)}`;
+  const likely = Number.isFinite(probability) ? `; fits: ${percent(probability)}` : "";
   const rows = [
     ["Memory", gib(best.memory_bytes), `of ${gib(answer.system.capacity_bytes)}${likely}`],
     ["Throughput", `${number(best.tokens_per_second_per_gpu, 4)} token/s`, "each GPU"],
     mfu !== undefined && ["Utilisation (MFU)", percent(mfu, 3), convention],
-    best.training_days !== null && [
-      "The whole run",
-      days(best.training_days),
-      `${large(metrics.gpu_hours)} GPU-hours`,
-    ],
+    time !== null && ["The whole run", days(time), `${large(metrics.gpu_hours)} GPU-hours`],
     metrics.cost && ["Cost", `$${large(metrics.cost)}`, "of the whole run"],
   ].filter(Boolean);
-  return h(
-    "dl.stats",
-    rows.map(([name, value, remark]) => h("div", h("dt", name), h("dd", value, h("small", remark)))),
-  );
+  const stat = ([name, value, remark]) => h("div", h("dt", name), h("dd", value, h("small", remark)));
+  return h("dl.stats", rows.map(stat));
 }
 
 function notes({ outside_measured: outside = [] }, { candidates, feasible, elapsed_seconds, state }) {
@@ -64,9 +58,9 @@ function notes({ outside_measured: outside = [] }, { candidates, feasible, elaps
 
 /** How certain the ranking is; nothing where errors are not known. */
 export function certainty({ first_within_3_percent: first, listed_within_3_percent: listed }) {
-  if (first === null || first === undefined) return "";
+  if (!Number.isFinite(first)) return "";
   const any = `one of those listed with ${percent(listed)}`;
-  return ` Really within 3 % of the fastest candidate: the first with ${percent(first)} probability, ${any}.`;
+  return ` Within 3 % of the fastest candidate: the first with ${percent(first)} probability, ${any}.`;
 }
 
 function nothing({ candidates, system }) {
@@ -85,7 +79,7 @@ export function nearest(explanation, answer, apply) {
     const buttons = possible.flatMap((gpus, i) => [i ? ", " : "", choice(gpus)]);
     return [h("p", "The nearest numbers of GPUs that have plans: ", buttons, ".")];
   }
-  return [h("ul", (explanation.text ?? []).slice(1, 6).map((line) => h("li", line.trim())))];
+  return [h("ul", explanation.text.slice(1, 6).map((line) => h("li", line.trim())))];
 }
 
 function missLines(miss, from, capacity, apply) {
@@ -93,14 +87,11 @@ function missLines(miss, from, capacity, apply) {
   const needs = ` needs ${gib(miss.memory_bytes)}, ${gib(short)} too much.`;
   const bytes = quarterGibs(miss.memory_bytes);
   const more = `${gib(bytes)} of memory (+${percent(short / capacity)})`;
-  const onMoreGpus = from && [
-    " or on ",
-    button(`${whole(from.gpus)} GPUs`, () => apply({ gpus: from.gpus })),
-    `, where the leanest plan needs ${gib(from.memory_bytes)}`,
-  ];
+  const larger = from && button(`${whole(from.gpus)} GPUs`, () => apply({ gpus: from.gpus }));
+  const least = from && `, where the leanest plan needs ${gib(from.memory_bytes)}`;
   const memory = button(more, () => apply({ figures: { "accelerator.hbm_bytes": bytes } }));
   return [
-    h("p", "Nearest to fitting: ", h("span.mono", miss.label ?? miss.strategy), needs),
-    h("p", "It would fit with ", memory, onMoreGpus, "."),
+    h("p", "Nearest to fitting: ", h("span.mono", miss.label), needs),
+    h("p", "It would fit with ", memory, from && [" or on ", larger, least], "."),
   ];
 }

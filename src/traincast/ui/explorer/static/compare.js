@@ -23,13 +23,10 @@ const badge = (i) => h(`span.badge.is-${LETTERS[i].toLowerCase()}`, LETTERS[i]);
 function head(pin, i, gpus, unpin) {
   const name = `Unpin ${LETTERS[i]}`;
   const remove = button("unpin", () => unpin(i), { class: "link", "aria-label": name, "data-key": name });
+  const label = h(pin?.error ? "p.error" : "p.mono", pin?.plan?.label ?? pin?.error ?? "…");
   const size = pin?.plan ? gpusOf(pin.plan.plan) : gpus;
-  return h(
-    "div",
-    h("p", badge(i), " ", remove),
-    h("p", { class: pin?.error ? "error" : "mono" }, pin?.plan?.label ?? pin?.error ?? "…"),
-    size === gpus ? null : h("p.error", `on ${whole(size)} GPUs, not ${whole(gpus)}`),
-  );
+  const other = size === gpus ? null : h("p.error", `on ${whole(size)} GPUs, not ${whole(gpus)}`);
+  return h("div", h("p", badge(i), " ", remove), label, other);
 }
 
 const gpusOf = ({ tp, tp2, cp, pp, dp }) => tp * tp2 * cp * pp * dp;
@@ -52,25 +49,22 @@ function overlap(a, b) {
 function strips(plans, components, width) {
   const most = Math.max(...plans.map((plan) => plan.step_seconds));
   const room = Math.max(width - 32, 100);
-  return h(
-    "div.strips.plot",
-    plans.map((plan, i) => h("div.strip", badge(i), strip({ plan, components, most }, room))),
-  );
+  const bar = (plan, i) => h("div.strip", badge(i), strip({ plan, components, most }, room));
+  return h("div.strips.plot", plans.map(bar));
 }
 
 function differences([a, b], components, capacity) {
   const range = ({ step_seconds_low: low, step_seconds_high: high }) =>
     h("td.range", `${seconds(low)} to ${seconds(high)}`);
-  const ratio = (name, key, form) => [name, form(a[key]), form(b[key]), change(b[key] / a[key] - 1)];
+  const both = (name, key, form) => [name, form(a[key]), form(b[key]), ""];
+  const ratio = (...row) => both(...row).with(3, change(b[row[1]] / a[row[1]] - 1));
   const rows = [
     ratio("step", "step_seconds", (value) => seconds(value, 4)),
-    a.step_seconds_low ? ["90 % of measured runs", range(a), range(b), ""] : null,
+    a.step_seconds_low && ["90 % of measured runs", range(a), range(b), ""],
     ratio(`memory of ${gib(capacity)}`, "memory_bytes", gib),
-    a.fits_probability === undefined
-      ? null
-      : ["fits", percent(a.fits_probability), percent(b.fits_probability), ""],
+    a.fits_probability !== undefined && both("fits", "fits_probability", percent),
     ratio("token/s of a GPU", "tokens_per_second_per_gpu", (value) => number(value, 4)),
-    a.training_days === null ? null : ratio("the whole run", "training_days", days),
+    a.training_days !== null && ratio("the whole run", "training_days", days),
     ...parts(a, b, components),
     ...knobs(a, b),
   ].filter(Boolean);
@@ -91,12 +85,8 @@ function parts(a, b, components) {
 
 function knobs(a, b) {
   const names = Object.keys(a.plan).filter((name) => String(a.plan[name]) !== String(b.plan[name]));
-  return names.map((name) => [
-    h("th.mono", { scope: "row" }, name),
-    knobText(a.plan[name]),
-    knobText(b.plan[name]),
-    "",
-  ]);
+  const head = (name) => h("th.mono", { scope: "row" }, name);
+  return names.map((name) => [head(name), knobText(a.plan[name]), knobText(b.plan[name]), ""]);
 }
 
 function knobText(value) {

@@ -33,9 +33,8 @@ async function checkedModel(text) {
 }
 
 function showProblems(lines) {
-  const field = byId("config-text").parentElement;
-  field.querySelectorAll(".error").forEach((line) => line.remove());
-  field.append(...lines.map((line) => h("p.error", { role: "alert" }, line)));
-  byId("config-text").toggleAttribute("aria-invalid", false);
-  if (lines.length) byId("config-text").setAttribute("aria-invalid", "true");
+  const text = byId("config-text");
+  text.parentElement.querySelectorAll(".error").forEach((line) => line.remove());
+  text.after(...lines.map((line) => h("p.error", { role: "alert" }, line)));
+  text.ariaInvalid = String(lines.length > 0);
 }

@@ -1,4 +1,4 @@
-// What every figure shares: a sentence, a drawing as wide as its place, a table of numbers, its SVG as a file.
+// What every figure shares: a sentence, a drawing as wide as its place, a table of numbers, an SVG file.
 
 import { button, byId, download, h, s, swap } from "./dom.js";
 
@@ -80,8 +80,8 @@ function standalone(drawing, title) {
   const fill = getComputedStyle(document.documentElement).backgroundColor;
   copy.prepend(s("title", title), s("rect", { ...frame, fill }));
   copy.append(...key);
-  for (const [name, value] of Object.entries(size)) copy.setAttribute(name, value);
-  copy.setAttribute("viewBox", Object.values(frame).join(" "));
+  const attributes = { ...size, viewBox: Object.values(frame).join(" ") };
+  for (const [name, value] of Object.entries(attributes)) copy.setAttribute(name, value);
   for (const name of ["class", "style"]) copy.removeAttribute(name);
   return new XMLSerializer().serializeToString(copy);
 }

@@ -21,13 +21,12 @@ export function sliders(system, change) {
       const { [path]: _, ...others } = state.figures;
       return { figures: value === usual ? others : { ...others, [path]: value } };
     }, settled);
-  const openGroups = [...byId("figures").querySelectorAll("details[open]")];
-  const open = new Set(openGroups.map((group) => group.dataset.group));
+  const open = [...byId("figures").querySelectorAll("details[open] summary")].map((one) => one.textContent);
   const groups = Map.groupBy(system.figures, (figure) => groupOf(figure, system));
   const rows = [...groups].map(([name, figures]) => {
-    const isOpen = open.has(name) || (name === "Main figures" && WIDE.matches);
+    const isOpen = open.includes(name) || (name === "Main figures" && WIDE.matches);
     const body = h("div.body", figures.map((figure) => slider(figure, set)));
-    return h("details", { "data-group": name, open: isOpen }, h("summary", name), body);
+    return h("details", { open: isOpen }, h("summary", name), body);
   });
   byId("figures").replaceChildren(...rows);
 }
@@ -46,12 +45,9 @@ function slider(figure, set) {
   const move = (settled) => ({ target }) => set(figure, valueAt(figure, Number(target.value), size), settled);
   const listeners = { oninput: move(false), onchange: move(true) };
   const range = h("input", { id, type: "range", min: 0, max: STEPS, step: 1, ...listeners });
-  const input = h("input.value", {
-    type: "text",
-    inputmode: "decimal",
-    "aria-label": `${meaning}${unit ? `, in ${unit}` : ""}`,
-    onchange: ({ target }) => set(figure, typedValue(target.value, figure, size), true),
-  });
+  const look = { type: "text", inputmode: "decimal", "aria-label": `${meaning}${unit && `, in ${unit}`}` };
+  const onchange = ({ target }) => set(figure, typedValue(target.value, figure, size), true);
+  const input = h("input.value", { ...look, onchange });
   const resetLabel = `Reset ${meaning} to ${quantity(usual, figure.unit)}`;
   const reset = button("reset", () => set(figure, usual, true), { class: "undo", "aria-label": resetLabel });
   const name = MAIN[path] ?? meaning;
@@ -100,5 +96,5 @@ function valueAt(figure, place, size) {
 function typedValue(text, figure, size) {
   const plain = text.replaceAll(",", "").trim();
   if (plain === "") return figure.value;
-  return Number.isFinite(Number(plain)) ? Number(plain) * size : text.trim();
+  return Number.isFinite(Number(plain)) ? Number(plain) * size : plain;
 }

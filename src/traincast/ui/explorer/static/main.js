@@ -6,8 +6,7 @@ import * as memoryChart from "./charts/memory.js";
 import * as timeChart from "./charts/time.js";
 import { button, byId, swap } from "./dom.js";
 import { Figure } from "./figure.js";
-import { quarterGibs } from "./format.js";
-import { ask, cancel, look, Refused } from "./server.js";
+import { ask, cancel, Refused } from "./server.js";
 import * as theme from "./theme.js";
 
 const SETTLED = 120; // milliseconds without a change after which the slower figures are asked for
@@ -18,9 +17,9 @@ const MODULES = [
 ];
 const CHARTS = ["space", "scaling", "sensitivity", "timeline"];
 
-const first = JSON.parse(byId("first").textContent || "null");
+const first = JSON.parse(byId("first").textContent);
+const { catalog } = first;
 const now = {
-  catalog: first.catalog,
   model: first.model,
   system: first.system,
   state: blank({ ...first.state, ...first.page }),
@@ -29,10 +28,10 @@ const now = {
   turn: 0,
 };
 const figures = { time: new Figure("time", timeChart), memory: new Figure("memory", memoryChart) };
-const later = {}; // modules and figures that the first drawing does not need
+const later = {}; // modules that the first drawing does not need
 let [frame, searching, searchBegin, timer] = [null, null, 0, 0];
 
-const address = () => write(now.state, now.catalog);
+const address = () => write(now.state, catalog);
 
 /** Go on once the drawing is on the screen. */
 const painted = () => new Promise((then) => requestAnimationFrame(() => setTimeout(then)));
@@ -46,9 +45,11 @@ function change(patch, settled = true) {
   if (address() !== before) renew();
 }
 
-const changeFigures = (values) => change({ figures: { ...now.state.figures, ...values } });
+/** Change fields of the question, and figures beside those changed before. */
+const apply = (patch) => change({ ...patch, figures: { ...now.state.figures, ...patch.figures } });
 
 const setBusy = (isBusy) => byId("main").setAttribute("aria-busy", String(isBusy));
+const announce = (text) => (byId("status").textContent = text);
 
 /** Search once for all changes of a frame; a slow search under way gives way to a newer one. */
 function renew() {
@@ -56,10 +57,9 @@ function renew() {
   setBusy(true);
   clearTimeout(timer);
   cancel(...SLOWER);
-  later.questions?.render(now.state, null, now.catalog);
-  if (now.system) later.machine?.render(now.state, now.system);
-  if (frame) return;
-  frame = requestAnimationFrame(async () => {
+  later.questions.render(now.state, null, catalog);
+  if (now.system) later.machine.render(now.state, now.system);
+  frame ??= requestAnimationFrame(async () => {
     const giveUp = new Promise((then) => setTimeout(then, searchBegin + STALE - performance.now()));
     await Promise.race([searching, giveUp]);
     frame = null;
@@ -69,13 +69,14 @@ function renew() {
 
 async function search() {
   const { state, changed, turn } = now;
+  const body = question(state);
   searchBegin = performance.now();
-  later.waiting.begin(question(state), announce);
+  later.waiting.begin(body, announce);
   try {
     const isKnown = state.system === now.system?.name;
     const [answer, system] = await Promise.all([
-      ask("/api/search", question(state), { name: "search", onBusy: later.problems.wait }),
-      isKnown ? null : look(`/api/system?name=${encodeURIComponent(state.system)}`),
+      ask("/api/search", body, { name: "search", onBusy: later.problems.wait }),
+      isKnown ? null : ask(`/api/system?name=${encodeURIComponent(state.system)}`),
     ]);
     if (answer === null) return;
     if (system && state.system === now.state.system) useSystem(system);
@@ -101,14 +102,10 @@ function showRefusal(error) {
   announce("");
 }
 
-function announce(text) {
-  byId("status").textContent = text;
-}
-
 function useSystem(system) {
   now.system = system;
-  later.machine?.sliders(system, change);
-  later.machine?.render(now.state, system);
+  later.machine.sliders(system, change);
+  later.machine.render(now.state, system);
 }
 
 /** Draw an answer; the slower figures follow once nothing has changed for a moment. */
@@ -122,50 +119,60 @@ function draw(answer) {
 }
 
 /** The plan that is shown in detail: the best, or a pinned one. */
-function shownPlan() {
-  const pin = now.pinned["ab".indexOf(now.state.view)];
-  return pin?.plan ?? now.answer?.plans[0] ?? null;
-}
+const shownPlan = () => now.pinned["ab".indexOf(now.state.view)]?.plan ?? now.answer.plans[0] ?? null;
 
 function drawPlan() {
-  const { answer, catalog } = now;
+  const { plans, devices: ofBest, system } = now.answer;
   const plan = shownPlan();
-  const devices = plan === answer.plans[0] ? answer.devices : plan?.devices;
+  const devices = plan === plans[0] ? ofBest : plan?.devices;
   const { time, memory } = catalog.components;
   figures.time.show(plan && { plan, components: time });
-  figures.memory.show(
-    plan && { plan, devices, capacity: answer.system.capacity_bytes, components: memory },
-  );
+  figures.memory.show(plan && { plan, devices, capacity: system.capacity_bytes, components: memory });
 }
 
 /** Draw what the first drawing did not wait for. */
 function drawRest() {
   const { answer, state } = now;
   if (!later.questions || !answer) return;
-  later.questions.render(state, answer.state, now.catalog);
+  later.questions.render(state, answer.state, catalog);
   later.questions.facts(answer.model, now.system ?? answer.system);
   later.rejected.reasons(answer);
   byId("plans").hidden = !answer.plans.length;
   if (answer.plans.length) {
     byId("plans-says").textContent = later.plans.says(answer);
-    const ranking = later.plans.ranking(answer, now.catalog, state.pins, togglePin);
+    const ranking = later.plans.ranking(answer, catalog, state.pins, togglePin);
     swap(byId("plans").querySelector(".scroll"), ranking);
   }
-  drawSpace();
   for (const name of ["scaling", "sensitivity", "timeline"]) figures[name].outdated();
-  drawComparison();
+  drawPins();
   byId("csv").href = `/api/plans.csv${address()}`;
 }
 
-function drawSpace() {
+/** Draw the pinned plans in the design space and side by side, and the choice of what is shown below. */
+function drawPins() {
   const { answer, state, pinned } = now;
   figures.space.show(answer.plans.length ? { answer, pins: state.pins, pinned, toggle: togglePin } : null);
+  const data = {
+    pinned: state.pins.map((_, i) => pinned[i] ?? null),
+    components: catalog.components,
+    capacity: answer.system.capacity_bytes,
+    gpus: answer.state.gpus,
+    unpin: (i) => togglePin(now.state.pins[i]),
+  };
+  swap(byId("compare-body"), ...later.compare.comparison(data, byId("compare-body").clientWidth));
+  const views = [["best", "Best plan"], ...state.pins.map((_, i) => ["ab"[i], `Pinned plan ${"AB"[i]}`])];
+  byId("showing").hidden = views.length < 2 || !answer.plans.length;
+  const buttons = views.map(([view, words]) => {
+    const attributes = { "data-key": view, "aria-pressed": String(view === state.view) };
+    return button(words, () => changeView({ view }), attributes);
+  });
+  swap(byId("showing"), "Shown below: ", ...buttons);
 }
 
 /** Announce the answer, and ask for the slower figures. */
 async function drawSlower() {
   if (!later.questions || !now.answer) return;
-  const { state, catalog } = now;
+  const { state } = now;
   announce(sentence(now.answer));
   const body = question(state);
   const fits = (row) => row.step_seconds !== null;
@@ -177,11 +184,10 @@ async function drawSlower() {
   if (state !== now.state) return;
   const plan = shownPlan();
   later.take.renew(state, takeChoices());
-  if (plan && catalog.timeline) {
-    const show = (trace) => figures.timeline.show({ trace, redraw: () => figures.timeline.redraw() });
-    const hide = () => figures.timeline.show(null);
-    await askFor("/api/timeline", { ...body, plan: plan.knobs }, show, hide);
-  } else figures.timeline.show(null);
+  const show = (trace) => figures.timeline.show({ trace, redraw: () => figures.timeline.redraw() });
+  const hide = () => figures.timeline.show(null);
+  if (plan) await askFor("/api/timeline", { ...body, plan: plan.knobs }, show, hide);
+  else hide();
   performance.mark("complete");
 }
 
@@ -200,26 +206,21 @@ function drawExplanation(explanation) {
   const fits = now.answer.plans.length > 0;
   if (fits) byId("sure").textContent = certainty(explanation);
   figures.sensitivity.show(fits ? { explanation } : null);
-  later.rejected.lost(explanation, now.answer, (bytes) =>
-    changeFigures({ "accelerator.hbm_bytes": quarterGibs(bytes) }),
-  );
-  const apply = (patch) => change({ ...patch, figures: { ...now.state.figures, ...patch.figures } });
+  later.rejected.lost(explanation, now.answer, apply);
   byId("miss")?.replaceChildren(...nearest(explanation, now.answer, apply));
 }
 
 /** Estimate the pinned plans for the question as it is now. */
 async function estimatePins(state, body) {
-  const requests = state.pins.map((knobs, i) =>
-    ask("/api/plan", { ...body, plan: knobs }, { name: `pin-${i}` }).then(
-      (plan) => plan && { plan, knobs },
-      (error) => ({ error: error.message, knobs }),
-    ),
-  );
-  const answers = await Promise.all(requests);
+  const estimated = async (knobs, i) => {
+    const plan = await ask("/api/plan", { ...body, plan: knobs }, { name: `pin-${i}` });
+    return plan && { plan, knobs };
+  };
+  const failed = (knobs) => (error) => ({ error: error.message, knobs });
+  const answers = await Promise.all(state.pins.map((pin, i) => estimated(pin, i).catch(failed(pin))));
   if (answers.includes(null) || state !== now.state) return;
   now.pinned = answers;
-  drawComparison();
-  drawSpace();
+  drawPins();
   if (state.view !== "best") drawPlan();
 }
 
@@ -248,35 +249,11 @@ function matchPins() {
   now.pinned = now.state.pins.map(answerOn);
 }
 
-function drawComparison() {
-  const { answer, state, catalog } = now;
-  const data = {
-    pinned: state.pins.map((_, i) => now.pinned[i] ?? null),
-    components: catalog.components,
-    capacity: answer.system.capacity_bytes,
-    gpus: answer.state.gpus,
-    unpin: (i) => togglePin(now.state.pins[i]),
-  };
-  swap(byId("compare-body"), ...later.compare.comparison(data, byId("compare-body").clientWidth));
-  const views = [["best", "Best plan"], ...state.pins.map((_, i) => ["ab"[i], `Pinned plan ${"AB"[i]}`])];
-  byId("showing").hidden = views.length < 2 || !answer.plans.length;
-  const buttons = views.map(([view, words]) =>
-    button(words, () => changeView({ view }), {
-      "data-key": view,
-      "aria-pressed": String(view === state.view),
-    }),
-  );
-  swap(byId("showing"), "Shown below: ", ...buttons);
-}
-
 /** What can be taken along: `[value, words, knobs or null]`. */
 function takeChoices() {
-  const [best] = now.answer.plans;
-  return [
-    ["search", "the search", null],
-    ...(best ? [["best", "the best plan", best.knobs]] : []),
-    ...now.state.pins.map((pin, i) => ["ab"[i], `pinned plan ${"AB"[i]}`, pin]),
-  ];
+  const best = now.answer.plans.slice(0, 1).map(({ knobs }) => ["best", "the best plan", knobs]);
+  const pins = now.state.pins.map((pin, i) => ["ab"[i], `pinned plan ${"AB"[i]}`, pin]);
+  return [["search", "the search", null], ...best, ...pins];
 }
 
 /** Load the rest of the page behind the first drawing. */
@@ -289,35 +266,26 @@ async function complete() {
   CHARTS.forEach((name, i) => (figures[name] = new Figure(name, charts[i])));
   MODULES.forEach((name, i) => (later[name] = modules[i]));
   const { questions, take, dialog } = later;
-  questions.prepare(now.catalog, change);
-  questions.render(now.state, null, now.catalog);
+  questions.prepare(catalog, change);
+  questions.render(now.state, null, catalog);
   questions.facts(now.model, now.system);
   if (now.system) useSystem(now.system);
   take.prepare(() => now.state, takeChoices);
   dialog.prepare(change);
-  byId("share").addEventListener("click", () => take.copy(byId("share"), location.href));
-  byId("reset").addEventListener("click", reset);
-  byId("cancel").addEventListener("click", () => {
-    cancel("search");
-    showRefusal(new Refused({ message: "The search was cancelled." }, 0));
-  });
-  byId("figures-reset").addEventListener("click", () => change({ figures: {} }));
-  byId("version").textContent = now.catalog.version;
+  const clicks = {
+    share: () => take.copy(byId("share"), location.href),
+    reset: () => change(blank(catalog.default)),
+    "figures-reset": () => change({ figures: {} }),
+    cancel: () => {
+      cancel("search");
+      showRefusal(new Refused({ message: "The search was cancelled." }, 0));
+    },
+  };
+  for (const [id, click] of Object.entries(clicks)) byId(id).addEventListener("click", click);
+  byId("version").textContent = catalog.version;
   if (first.error) showRefusal(new Refused(first.error, 422));
   drawRest();
 }
-
-function reset() {
-  const empty = Object.fromEntries(Object.keys(now.state).map((key) => [key, null]));
-  change({ ...empty, ...blank(now.catalog.default) });
-}
-
-window.addEventListener("popstate", ({ state }) => {
-  if (state === null) return history.replaceState(now.state, ""); // a jump within the page
-  now.state = state;
-  matchPins();
-  return renew();
-});
 
 theme.prepare();
 history.replaceState(now.state, "");
@@ -325,5 +293,11 @@ if (first.answer) draw(first.answer);
 await painted();
 performance.mark("painted");
 await complete();
+window.addEventListener("popstate", ({ state }) => {
+  if (state === null) return history.replaceState(now.state, ""); // a jump within the page
+  now.state = state;
+  matchPins();
+  return renew();
+});
 if (first.answer) drawSlower();
 else if (!first.error) renew();

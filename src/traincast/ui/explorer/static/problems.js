@@ -22,11 +22,11 @@ export function wait(message) {
 
 /** Show every problem where it belongs; `answered` is whether an earlier answer is still shown below, and
     `again` asks again where the server did not answer. */
-export function show({ problems, fields, status }, answered, again) {
+export function show({ problems, status }, answered, again) {
   clear();
-  const rest = problems.filter((line, i) => !showAtField(fields[i] ?? fieldOf(line), line, i));
+  const rest = problems.filter((line, i) => !showAtField(fieldOf(line), line, i));
   const lines = rest.length ? rest : ["The question cannot be answered; see the marked fields."];
-  if (answered) lines.push("Below is the last answer.");
+  if (answered) lines.push(`${lines.pop()} Below is the last answer.`);
   byId("trouble").replaceChildren(...lines.map((line) => h("p", line)));
   if (!status) byId("trouble").append(button("Search again", () => (clear(), again())));
 }

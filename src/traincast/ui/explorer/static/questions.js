@@ -6,20 +6,20 @@ import { gib, large, whole } from "./format.js";
 const NUMBERS = ["gpus", "global_batch", "seq"];
 const CHOICES = ["model", "system", "framework", "assumptions", "strategy", "objective"];
 const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null } }; // reset with it
+const PAPER = "Machines of arXiv 2410.00273";
 const MAIN_LOCKS = ["tp", "cp", "pp", "dp", "ep", "vp", "mbs", "zero", "recompute", "schedule", "precision"];
 
 /** Fill the choices of every field; `change(patch)` is called when the reader changes one. */
 export function prepare(catalog, change) {
   const isPaper = (name) => /-nvs\d*$/.test(name);
-  options("model", [["Catalogue", catalog.models]]);
-  options("system", [
-    ["Clusters", catalog.systems.filter((name) => !isPaper(name))],
-    ["Machines of arXiv 2410.00273", catalog.systems.filter(isPaper)],
-  ]);
-  options("framework", [[null, catalog.frameworks.map(({ name }) => name)]], "usual");
-  options("assumptions", [[null, catalog.assumptions]], "usual");
-  options("strategy", [[null, catalog.strategies]], "all it has");
-  options("objective", [[null, catalog.objectives]]);
+  const groups = Map.groupBy(catalog.systems, (name) => (isPaper(name) ? PAPER : "Clusters"));
+  const group = ([label, names]) => h("optgroup", { label }, names.map((name) => choice(name)));
+  byId("system").replaceChildren(...[...groups].map(group));
+  options("model", catalog.models);
+  options("framework", catalog.frameworks.map(({ name }) => name), "usual");
+  options("assumptions", catalog.assumptions, "usual");
+  options("strategy", catalog.strategies, "all it has");
+  options("objective", catalog.objectives);
   for (const id of CHOICES)
     byId(id).addEventListener("change", ({ target }) =>
       change({ [id]: target.value || null, ...DEPENDENT[id] }),
@@ -38,14 +38,11 @@ export function prepare(catalog, change) {
   byId("question").addEventListener("submit", (event) => event.preventDefault());
 }
 
-function options(id, groups, usual = null) {
-  const filled = groups
-    .filter(([, names]) => names.length)
-    .map(([label, names]) => {
-      const rows = names.map((name) => h("option", { value: name }, name));
-      return label && groups.length > 1 ? h("optgroup", { label }, rows) : rows;
-    });
-  byId(id).replaceChildren(...(usual ? [h("option", { value: "" }, usual)] : []), ...filled.flat());
+const choice = (value, words = value) => h("option", { value: String(value) }, String(words));
+
+function options(id, names, usual = null) {
+  const first = usual ? [choice("", usual)] : [];
+  byId(id).replaceChildren(...first, ...names.map((name) => choice(name)));
 }
 
 function locks(catalog, change) {
@@ -72,16 +69,14 @@ function lockField(lock, set) {
 function lockInput({ name, kind, joined, values }, id, set) {
   if (kind === "choice" && !joined) {
     const onchange = ({ target }) => set(name, values.find((value) => String(value) === target.value) ?? "");
-    const rows = values.map((value) => h("option", { value: String(value) }, String(value)));
-    return h("select", { id, onchange }, h("option", { value: "" }, "any"), rows);
+    return h("select", { id, onchange }, choice("", "any"), values.map((value) => choice(value)));
   }
   const isNumber = kind === "number";
   const onchange = ({ target: { value } }) => set(name, value !== "" && isNumber ? Number(value) : value);
   const list = joined ? `${id}-list` : null;
   const look = { type: isNumber ? "number" : "text", min: isNumber ? 1 : null, placeholder: "any" };
-  const suggestions = joined && values.map((value) => h("option", { value: String(value) }));
   const input = h("input", { id, list, ...look, onchange });
-  return [input, joined ? h("datalist", { id: list }, suggestions) : null];
+  return [input, joined ? h("datalist", { id: list }, values.map((value) => choice(value))) : null];
 }
 
 /** Show a question in the form; defaults that the server filled in are placeholders. */
@@ -109,7 +104,7 @@ function set(id, value) {
   const input = byId(id);
   const isSelect = input.tagName === "SELECT";
   if (isSelect && ![...input.options].some((option) => option.value === String(value)))
-    input.append(h("option", { value }, value));
+    input.append(choice(value));
   if (isSelect || input !== document.activeElement) input.value = value;
 }
 

@@ -11,25 +11,28 @@ export class Refused extends Error {
     this.status = status;
     const only = [error.message.replace(/^(search|state|plan): /, "")];
     this.problems = error.problems?.length > 1 ? error.problems : only;
-    this.fields = error.fields ?? [];
   }
 }
 
-/** Ask; resolves to null where a later request took its place. `onBusy` is called when the server is busy. */
+/** Ask; resolves to null where a later request took its place, or it was cancelled. `onBusy` is called when
+    the server is busy. Without a body, what does not depend on a question is read. */
 export async function ask(path, body, { name = path, onBusy = () => {} } = {}) {
   pending.get(name)?.abort();
   const abort = new AbortController();
   pending.set(name, abort);
   const headers = { "Content-Type": "application/json" };
-  const options = { method: "POST", headers, body: JSON.stringify(body), signal: abort.signal };
+  const posted = body && { method: "POST", headers, body: JSON.stringify(body) };
+  const options = { ...posted, signal: abort.signal };
   try {
     for (let tries = 0; ; tries += 1) {
       const response = await fetch(path, options);
       const content = await response.json().catch(() => null);
       if (response.ok && content !== null) return content;
-      if (response.status !== 503 || tries === RETRIES) throw refusal(content, response.status);
-      onBusy(content?.error?.message ?? "The server is busy.");
-      await pause(1000 * Number(response.headers.get("Retry-After") ?? 1), abort.signal);
+      const { status, headers: answered } = response;
+      const error = content?.error ?? { message: `The server answered with status ${status}.` };
+      if (status !== 503 || tries === RETRIES) throw new Refused(error, status);
+      onBusy(error.message);
+      await pause(1000 * Number(answered.get("Retry-After") ?? 1), abort.signal);
     }
   } catch (error) {
     if (abort.signal.aborted) return null;
@@ -39,22 +42,8 @@ export async function ask(path, body, { name = path, onBusy = () => {} } = {}) {
   }
 }
 
-/** Read what does not depend on a question. */
-export async function look(path) {
-  const response = await fetch(path).catch(() => {
-    throw new Refused(SILENT, 0);
-  });
-  const content = await response.json().catch(() => null);
-  if (!response.ok || content === null) throw refusal(content, response.status);
-  return content;
-}
-
 /** Give up what was asked under some names: it resolves to null, and the server ends its search. */
 export const cancel = (...names) => names.forEach((name) => pending.get(name)?.abort());
-
-function refusal(content, status) {
-  return new Refused(content?.error ?? { message: `The server answered with status ${status}.` }, status);
-}
 
 function pause(milliseconds, signal) {
   return new Promise((resolve, reject) => {

@@ -20,13 +20,10 @@ export async function renew(state, choices) {
   const body = { ...question(state), plan: knobs };
   const answer = await ask("/api/copy", body).catch((error) => ({ failure: error.message }));
   if (answer === null) return;
-  texts = answer.failure
-    ? [["text", answer.failure, []]]
-    : [
-        ["Command line", answer.cli, []],
-        ["Python", answer.python, []],
-        ...answer.launch.map(({ name, text, unsaid }) => [`launch: ${name}`, text, unsaid]),
-      ];
+  const launches = answer.launch?.map(({ name, text, unsaid }) => [`launch: ${name}`, text, unsaid]);
+  texts = launches
+    ? [["Command line", answer.cli, []], ["Python", answer.python, []], ...launches]
+    : [["text", answer.failure, []]];
   fill(byId("take-as"), texts.map(([name]) => [name, name]));
   show();
 }

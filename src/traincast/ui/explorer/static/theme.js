@@ -3,12 +3,14 @@
 import { byId } from "./dom.js";
 
 const THEMES = ["system", "light", "dark"];
+const KEY = "traincast-theme";
 
-function stored() {
+/** What a browser that keeps nothing throws on is left out. */
+function attempt(storing) {
   try {
-    return localStorage.getItem("traincast-theme") ?? "system";
+    return storing();
   } catch {
-    return "system";
+    return null;
   }
 }
 
@@ -16,15 +18,11 @@ function set(theme) {
   if (theme === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
   byId("theme").textContent = `Theme: ${theme}`;
-  try {
-    localStorage.setItem("traincast-theme", theme);
-  } catch {
-    // a browser that keeps nothing
-  }
+  attempt(() => localStorage.setItem(KEY, theme));
 }
 
 export function prepare() {
-  let theme = stored();
+  let theme = attempt(() => localStorage.getItem(KEY)) ?? "system";
   set(theme);
   byId("theme").addEventListener("click", () => {
     theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];

@@ -25,7 +25,8 @@ function show({ done, total, candidates }) {
   const [bar, words] = [byId("searching").querySelector("progress"), byId("searching-says")];
   if (total) Object.assign(bar, { max: total, value: done });
   else bar.removeAttribute("value"); // it waits for a worker
-  words.textContent = total ? `${done} of ${total} batches, ${whole(candidates)} candidates` : "Searching …";
+  const far = `${done} of ${total} batches, ${whole(candidates)} candidates`;
+  words.textContent = total ? far : "Searching …";
   byId("searching").hidden = false;
 }
 

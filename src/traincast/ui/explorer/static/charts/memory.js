@@ -2,7 +2,7 @@
 
 import { s, table } from "../dom.js";
 import { legend } from "../figure.js";
-import { gib, GIB, number } from "../format.js";
+import { gib, GIB, number, percent } from "../format.js";
 import { roundTicks } from "./ticks.js";
 
 const HEIGHT = 250;
@@ -24,8 +24,7 @@ export function says({ devices, capacity, plan }) {
   const fullest = devices.reduce((a, b) => (b.memory_bytes > a.memory_bytes ? b : a));
   const stage = devices.length > 1 ? `, most on stage ${fullest.stage + 1} of ${devices.length}` : "";
   const fits = bytes <= capacity ? `${gib(capacity - bytes)} to spare` : `${gib(bytes - capacity)} too much`;
-  const isKnown = probability !== undefined && probability !== null;
-  const likely = isKnown ? `; fits with ${number(100 * probability, 2)} % probability` : "";
+  const likely = Number.isFinite(probability) ? `; fits with ${percent(probability)} probability` : "";
   return `${gib(bytes)} of ${gib(capacity)}${stage}: ${fits}${likely}.`;
 }
 
@@ -47,16 +46,13 @@ export function draw({ devices, capacity, components }, width) {
   });
   const isOver = devices.some((device) => device.memory_bytes > capacity);
   const limit = { x: width - RIGHT, y: y(capacity) - 5, "text-anchor": "end" };
-  const drawing = s(
-    "svg",
-    { width, height: HEIGHT },
-    axis,
-    stages,
+  const labels = [
     s(`line.capacity${isOver ? ".over" : ""}`, across(capacity)),
     s("text.small", limit, `capacity ${gib(capacity)}`),
     s("text.quiet.small", { x: LEFT - 8, y: 10, "text-anchor": "end" }, "GiB"),
     s("text.quiet.small", { x: LEFT, y: HEIGHT - 2 }, devices.length > 1 ? "stage" : "every rank"),
-  );
+  ];
+  const drawing = s("svg", { width, height: HEIGHT }, axis, stages, labels);
   return [drawing, legend(parts.map((part) => [`c-${part.name}`, words(part)]))];
 }
 

@@ -14,7 +14,6 @@ const fits = (row) => row.step_seconds !== null;
 
 export function says({ rows, gpus }) {
   const fitting = rows.filter(fits);
-  if (!fitting.length) return "Nothing fits on any of these numbers of GPUs.";
   const [first, last] = [fitting[0], fitting.at(-1)];
   const without = rows.filter((row) => !fits(row)).map((row) => whole(row.gpus));
   const missing = without.length ? ` Nothing fits on ${without.join(", ")}.` : "";
@@ -26,7 +25,6 @@ export function says({ rows, gpus }) {
 export function draw({ rows, gpus }, width) {
   const { Plot } = globalThis;
   const points = rows.filter(fits).map((row) => ({ ...row, ...throughputInterval(row) }));
-  if (!points.length) return [];
   const [first, last] = [points[0], points.at(-1)];
   const perfect = [first, last].map((row) => ({
     gpus: row.gpus,
@@ -61,7 +59,7 @@ export function draw({ rows, gpus }, width) {
   const key = [
     ["dot c-compute", "best plan of each number of GPUs"],
     ["dot c-recomputation", "now"],
-    ["c-bubble", "dashed: perfect scaling"],
+    ["dashed", "perfect scaling"],
   ];
   return [drawing, legend(key)];
 }

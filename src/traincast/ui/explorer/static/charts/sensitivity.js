@@ -1,7 +1,8 @@
 // By how much the best plan's step would change if a figure of the hardware were 10 % better.
 
-import { s, table } from "../dom.js";
+import { table } from "../dom.js";
 import { change } from "../format.js";
+import { plotted } from "./plot.js";
 
 const ROW = 28;
 
@@ -16,29 +17,27 @@ export function says({ explanation }) {
 }
 
 export function draw({ explanation }, width) {
+  const { Plot } = globalThis;
   const rows = sorted(explanation);
-  const left = Math.min(210, width * 0.48);
-  const scale = (width - left - 60) / Math.max(0.1, ...rows.map(([, share]) => Math.abs(share)));
-  const bars = rows.map(([name, share], i) => {
-    const [y, length] = [i * ROW, scale * Math.abs(share)];
-    const box = { x: left, y: y + 6, width: Math.max(length, 1), height: 16 };
-    return s(
-      "g",
-      s("text", { x: left - 10, y: y + 18, "text-anchor": "end" }, name),
-      s(share <= 0 ? "rect.better" : "rect.over", box),
-      s("text.quiet", { x: left + length + 8, y: y + 18 }, change(share)),
-    );
+  const place = { x: ([, share]) => Math.abs(share), y: ([name]) => name };
+  const fill = ([, share]) => (share <= 0 ? "var(--blue)" : "var(--bad)");
+  const most = Math.max(0.1, ...rows.map(([, share]) => Math.abs(share)));
+  return plotted({
+    width,
+    height: rows.length * ROW + 24,
+    marginLeft: Math.min(210, width * 0.48),
+    marginRight: 60,
+    marginTop: 2,
+    x: { domain: [0, most], axis: null },
+    y: { domain: rows.map(([name]) => name), label: null, padding: 0.4, tickSize: 0 },
+    marks: [
+      Plot.barX(rows, { ...place, fill }),
+      Plot.text(rows, { ...place, text: ([, share]) => change(share), dx: 8, textAnchor: "start" }),
+      Plot.ruleX([0], { className: "rule" }),
+      Plot.ruleX([0.1], { className: "guide" }),
+      Plot.axisX([0.1], { text: ["10 %"], tickSize: 0, label: null }),
+    ],
   });
-  const limit = left + scale * 0.1;
-  const [y1, y2] = [2, rows.length * ROW + 2];
-  return s(
-    "svg",
-    { width, height: y2 + 20 },
-    s("line.rule", { x1: left, x2: left, y1, y2 }),
-    s("line.guide", { x1: limit, x2: limit, y1, y2 }),
-    s("text.quiet.small", { x: limit, y: y2 + 16, "text-anchor": "middle" }, "10 %"),
-    bars,
-  );
 }
 
 export function numbers({ explanation }) {

@@ -34,13 +34,11 @@ export function draw({ plan, components }, width) {
     begin += value;
     const y = i * ROW + (ROW - BAR) / 2;
     const title = s("title", `${meaning}: ${seconds(value)}`);
-    return s(
-      `g.c-${name}`,
-      s("line.guide", { x1: to, x2: to, y1: y, y2: y + ROW }),
-      s("text", { x: left - 10, y: i * ROW + 16, "text-anchor": "end" }, words),
-      s("rect.mark", { x: from, y, width: Math.max(to - from, 1.5), height: BAR }, title),
-      s("text.quiet.small", { x: to + 6, y: i * ROW + 16 }, percent(value / plan.step_seconds)),
-    );
+    const guide = s("line.guide", { x1: to, x2: to, y1: y, y2: y + ROW });
+    const label = s("text", { x: left - 10, y: i * ROW + 16, "text-anchor": "end" }, words);
+    const mark = s("rect.mark", { x: from, y, width: Math.max(to - from, 1.5), height: BAR }, title);
+    const share = s("text.quiet.small", { x: to + 6, y: i * ROW + 16 }, percent(value / plan.step_seconds));
+    return s(`g.c-${name}`, guide, label, mark, share);
   });
   const bottom = rows.length * ROW + 6;
   return s("svg", { width, height: bottom + ROW }, bars, total(plan, bottom, x));
@@ -62,11 +60,8 @@ function total({ step_seconds: time, step_seconds_low: low, step_seconds_high: h
 
 export function numbers({ plan, components }) {
   const total = plan.step_seconds;
-  const rows = spent(plan, components).map(({ meaning, value }) => [
-    meaning,
-    number(value, 4),
-    percent(value / total),
-  ]);
+  const row = ({ meaning, value }) => [meaning, number(value, 4), percent(value / total)];
+  const rows = spent(plan, components).map(row);
   const head = ["Component", "Seconds", "Share"];
   return table("Time of a step by component", head, [...rows, ["step", number(total, 4), "100 %"]]);
 }

@@ -4,12 +4,11 @@ import { button, h, s, table } from "../dom.js";
 import { legend } from "../figure.js";
 import { number, percent, seconds } from "../format.js";
 import { roundTicks } from "./ticks.js";
-import { tip } from "./tip.js";
 
 const [F, B, W, BW] = ["forward", "backward of inputs", "backward of weights", "backward"];
 const KINDS = { F, B, W, BW, R: "recompute" };
 const ZOOMS = [1, 4, 16];
-const [LEFT, RIGHT, BOTTOM] = [54, 8, 26];
+const [LEFT, RIGHT, BOTTOM] = [58, 8, 26];
 const LABEL_ROOM = 14; // pixels that the name of a stage needs
 let zoom = 1;
 
@@ -43,13 +42,8 @@ export function draw(data, width) {
     const place = { x: LEFT + x(begin + time), y: height - 6, "text-anchor": time ? "middle" : "start" };
     return s("text.quiet.small", place, time ? seconds(time) : "0");
   });
-  const drawing = s(
-    "svg",
-    { width: inner + LEFT + RIGHT, height },
-    ticks,
-    stageNames(shape),
-    s("g", { transform: `translate(${LEFT},0)` }, passes(shape)),
-  );
+  const bars = s("g", { transform: `translate(${LEFT},0)` }, passes(shape));
+  const drawing = s("svg", { width: inner + LEFT + RIGHT, height }, ticks, stageNames(shape), bars);
   const region = { tabindex: 0, role: "region", "aria-label": "Pipeline timeline, scrolls sideways" };
   const scroller = h("div.scroll", zoom > 1 ? region : {}, drawing);
   explainUnderPointer(scroller, drawing, shape);
@@ -100,41 +94,48 @@ function zoomButtons(redraw) {
 }
 
 function key(trace) {
-  const components = trace.after.filter(({ component }) => component);
-  const after = new Map(components.map(({ component, name }) => [`c-${component}`, name]));
-  return legend([...trace.kinds.map((kind) => [`p-${kind}`, KINDS[kind] ?? kind]), ...after]);
+  const after = trace.after.map(({ component, name }) => [component ? `c-${component}` : "p-none", name]);
+  const hasTransfers = trace.devices.some(({ waits }) => waits.some(([name]) => name === "pp_comm"));
+  const transfers = hasTransfers ? [["c-pp_comm", "wait for a transfer"]] : [];
+  const passes = trace.kinds.map((kind) => [`p-${kind}`, KINDS[kind] ?? kind]);
+  const later = trace.vp > 1 ? [["p-F odd", "lighter: every second chunk"]] : [];
+  return legend([...passes, ...later, ...transfers, ...new Map(after)]);
+}
+
+/** Put a box beside the pointer, inside the window. */
+function place(box, x, y) {
+  const left = x + box.offsetWidth + 14 > innerWidth ? x - box.offsetWidth - 14 : x + 14;
+  box.style.transform = `translate(${Math.max(0, left)}px, ${Math.max(0, y - box.offsetHeight - 10)}px)`;
 }
 
 /** Show the pass under the pointer. */
 function explainUnderPointer(scroller, drawing, { trace, rowHeight, durations, begin, perPixel }) {
-  let box = null;
+  const box = h("div.tip", { "aria-hidden": "true", hidden: true });
+  scroller.append(box);
   drawing.addEventListener("pointermove", (event) => {
-    box ??= tip(scroller.parentElement);
     const frame = drawing.getBoundingClientRect();
     const time = begin + (event.clientX - frame.left - LEFT) * perPixel;
     const device = trace.devices[Math.floor((event.clientY - frame.top) / rowHeight)];
     const runs = ([kind, chunk, , start]) => start <= time && time < start + durations[chunk][kind];
     const pass = device?.passes.find(runs);
-    if (!pass) return box.hide();
+    box.hidden = !pass;
+    if (!pass) return;
     const [kind, chunk, microbatch, start] = pass;
     const name = KINDS[trace.kinds[kind]] ?? trace.kinds[kind];
     const times = `${seconds(durations[chunk][kind])} from ${seconds(start, 4)}`;
     const title = h("strong", `${name} of micro-batch ${microbatch + 1}`);
-    const words = [title, `stage ${device.stage + 1}, chunk ${chunk + 1}: ${times}`];
-    const left = event.clientX - scroller.getBoundingClientRect().left;
-    return box.show(left, event.clientY - frame.top + scroller.offsetTop, words);
+    box.replaceChildren(title, `stage ${device.stage + 1}, chunk ${chunk + 1}: ${times}`);
+    place(box, event.clientX, event.clientY);
   });
-  drawing.addEventListener("pointerleave", () => box?.hide());
+  drawing.addEventListener("pointerleave", () => (box.hidden = true));
 }
 
 export function numbers({ trace }) {
   const isRelevant = (name) =>
     trace.devices.some((device) => device.totals_seconds[name] > 1e-4 * trace.step_seconds);
   const components = Object.keys(trace.totals_seconds).filter(isRelevant);
-  const rows = trace.devices.map((device) => [
-    String(device.stage + 1),
-    ...components.map((name) => number(device.totals_seconds[name])),
-  ]);
+  const cells = (device) => components.map((name) => number(device.totals_seconds[name]));
+  const rows = trace.devices.map((device) => [String(device.stage + 1), ...cells(device)]);
   const head = ["Stage", ...components.map((name) => name.replaceAll("_", " "))];
   return table("Seconds by component on each device", head, rows);
 }
