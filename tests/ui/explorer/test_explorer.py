@@ -279,7 +279,7 @@ def first(client, address):
 def test_page_holds_its_first_answer(client):
     asked(client, "search", **asdict(State()))  # made, so that the page need not wait
     answer = first(client, "/")
-    assert answer["error"] is None
+    assert answer["refusal"] is None
     assert answer["answer"]["plans"]
     assert answer["system"]["figures"]
     assert answer["model"]["layers"] == 80
@@ -298,8 +298,8 @@ def test_address_is_a_state(client):
 def test_wrong_address_is_said_in_the_page(client):
     answer = first(client, "/?colour=red&gpus=8&gpus=9")
     assert answer["answer"] is None
-    assert answer["error"]["problems"][0].startswith("colour: no key of an address")
-    assert "gpus: stands twice in the address" in answer["error"]["problems"]
+    assert answer["refusal"]["error"]["problems"][0].startswith("colour: no key of an address")
+    assert "gpus: stands twice in the address" in answer["refusal"]["error"]["problems"]
 
 
 def test_page_cannot_be_broken_out_of(client):

@@ -55,7 +55,6 @@ HEADERS: Final = {
 }
 JSON: Final = "application/json"
 LOCAL_CLIENTS: Final = ("127.0.0.1", "::1")
-TOO_LARGE: Final = f"a request is at most {REQUEST_BYTES >> 10} KiB"
 BACKLOG: Final = 512  # connections that the system may hold for us
 
 mimetypes.add_type("text/javascript", ".js")  # whatever the system says: the page is served with nosniff
@@ -105,11 +104,11 @@ async def _first_content(request: Request) -> bytes:
     pool: Pool = request.app.state.pool
     query = request.query_params.multi_items()
     state, problems = read_address(query)
-    content = dict.fromkeys(("model", "system", "answer", "error"), b"null")
+    content = dict.fromkeys(("model", "system", "answer", "refusal"), b"null")
     content["catalog"] = (await pool.answer("catalog", "{}"))[1]
     content |= {"state": json_bytes(asdict(state)), "page": json_bytes(read_pins(query))}
     if problems:
-        content["error"] = _error_of(failure(problems[0], problems))
+        content["refusal"] = failure(problems[0], problems)
     else:
         questions = {
             "answer": pool.answer("search", _text_of("search", asdict(state))),
@@ -118,7 +117,7 @@ async def _first_content(request: Request) -> bytes:
         }
         answers = await asyncio.gather(*map(_answer_in_time, questions.values()))
         for name, (status, body) in zip(questions, answers, strict=True):
-            content |= {name: body} if status == 200 else {"error": _error_of(body)}
+            content |= {name: body} if status == 200 else {"refusal": body}
     return b"{%s}" % b",".join(b'"%s":%s' % (name.encode(), value) for name, value in content.items())
 
 
@@ -130,10 +129,6 @@ async def _answer_in_time(answer: Awaitable[StatusAndBody]) -> StatusAndBody:
     except (TimeoutError, Busy):
         asyncio.get_running_loop().call_later(JOIN_SECONDS, waiting.cancel)
         return 200, b"null"
-
-
-def _error_of(body: bytes) -> bytes:
-    return json_bytes(json.loads(body)["error"])
 
 
 def _read_files(folder: Path) -> dict[str, tuple[bytes, str]]:
@@ -259,14 +254,9 @@ class Guard:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        headers = Headers(scope=scope)
-        length = headers.get("content-length", "")
-        if not self.is_known_host(headers.get("host", "")):
-            app: ASGIApp = Response(failure("this server is not known by that name"), 403, media_type=JSON)
-        elif length.isascii() and length.isdecimal() and int(length) > REQUEST_BYTES:
-            app = Response(failure(TOO_LARGE), 413, media_type=JSON)
-        else:
-            app = self.app
+        app = self.app
+        if not self.is_known_host(Headers(scope=scope).get("host", "")):
+            app = Response(failure("this server is not known by that name"), 403, media_type=JSON)
         await app(scope, _bounded(receive), send_with_headers)
 
     def is_known_host(self, host: str) -> bool:
@@ -288,7 +278,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > REQUEST_BYTES:
-            raise HTTPException(413, TOO_LARGE)
+            raise HTTPException(413, f"a request is at most {REQUEST_BYTES >> 10} KiB")
         return message
 
     return receive_bounded

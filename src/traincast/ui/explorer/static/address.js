@@ -23,6 +23,12 @@ export function write({ pins, view, figures, locks, ...fields }, { default: defa
 
 const written = ([key, value]) => [key, typeof value === "object" ? JSON.stringify(value) : value];
 
+/** Values with one of them set, or left out where it is undefined. */
+export function withValue(values, name, value) {
+  const { [name]: _, ...others } = values;
+  return value === undefined ? others : { ...others, [name]: value };
+}
+
 /** What is sent to the server: the question without what only the page needs. */
 export function question({ pins, view, ...fields }) {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => (value ?? "") !== ""));

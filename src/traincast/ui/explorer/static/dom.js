@@ -15,11 +15,10 @@ function element(name, [first, ...rest], create) {
   const made = create(tag);
   if (classes.length) made.setAttribute("class", classes.join(" "));
   for (const [key, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else made.setAttribute(key, value === true ? "" : value);
+    else if ((value ?? false) !== false) made.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
+  made.append(...children.flat(2).filter((child) => (child ?? null) !== null));
   return made;
 }
 
@@ -35,14 +34,12 @@ export function table(caption, head, rows, attributes = {}) {
   const cell = (content, i) =>
     isCell(content) ? content : i ? h("td", content) : h("th", { scope: "row" }, content);
   const heads = head.map((content) => (isCell(content) ? content : h("th", { scope: "col" }, content)));
-  return h(
-    "table",
-    attributes,
-    h("caption.hidden", caption),
-    h("thead", h("tr", heads)),
-    h("tbody", rows.map((cells) => h("tr", cells.map(cell)))),
-  );
+  const body = rows.map((cells) => h("tr", cells.map(cell)));
+  return h("table", attributes, h("caption.hidden", caption), h("thead", h("tr", heads)), h("tbody", body));
 }
+
+/** A choice of a list. */
+export const option = (value, words = value) => h("option", { value: String(value) }, String(words));
 
 /** Replace the children of an element; the focus stays on the element of the same `data-key`. */
 export function swap(parent, ...children) {

@@ -1,5 +1,6 @@
 // Sliders for every figure of the machine, on a logarithmic scale around the catalogue's value, in groups.
 
+import { withValue } from "./address.js";
 import { button, byId, h } from "./dom.js";
 import { number, quantity, shownIn } from "./format.js";
 
@@ -16,11 +17,10 @@ const MAIN = {
 
 /** Draw the sliders of a system; `change(patch, settled)` is called on a move, `settled` at its end. */
 export function sliders(system, change) {
-  const set = ({ path, value: usual }, value, settled) =>
-    change((state) => {
-      const { [path]: _, ...others } = state.figures;
-      return { figures: value === usual ? others : { ...others, [path]: value } };
-    }, settled);
+  const set = ({ path, value: usual }, value, settled) => {
+    const changed = value === usual ? undefined : value;
+    change(({ figures }) => ({ figures: withValue(figures, path, changed) }), settled);
+  };
   const open = [...byId("figures").querySelectorAll("details[open] summary")].map((one) => one.textContent);
   const groups = Map.groupBy(system.figures, (figure) => groupOf(figure, system));
   const rows = [...groups].map(([name, figures]) => {

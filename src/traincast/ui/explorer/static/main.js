@@ -258,13 +258,11 @@ function takeChoices() {
 
 /** Load the rest of the page behind the first drawing. */
 async function complete() {
-  const load = (name) => import(`/static/${name}.js`);
-  const chartModules = Promise.all(CHARTS.map((name) => load(`charts/${name}`)));
-  const modules = await Promise.all(MODULES.map(load));
-  const charts = await chartModules;
-  await (await load("charts/plot")).load(); // from here on nothing waits: all that listeners use is there
-  CHARTS.forEach((name, i) => (figures[name] = new Figure(name, charts[i])));
-  MODULES.forEach((name, i) => (later[name] = modules[i]));
+  const names = [...CHARTS.map((name) => `charts/${name}`), ...MODULES];
+  const modules = await Promise.all(names.map((name) => import(`/static/${name}.js`)));
+  // From here on nothing waits: all that listeners use is there.
+  for (const name of CHARTS) figures[name] = new Figure(name, modules.shift());
+  for (const name of MODULES) later[name] = modules.shift();
   const { questions, take, dialog } = later;
   questions.prepare(catalog, change);
   questions.render(now.state, null, catalog);
@@ -283,7 +281,7 @@ async function complete() {
   };
   for (const [id, click] of Object.entries(clicks)) byId(id).addEventListener("click", click);
   byId("version").textContent = catalog.version;
-  if (first.error) showRefusal(new Refused(first.error, 422));
+  if (first.refusal) showRefusal(new Refused(first.refusal.error, 422));
   drawRest();
 }
 
@@ -300,4 +298,4 @@ window.addEventListener("popstate", ({ state }) => {
   return renew();
 });
 if (first.answer) drawSlower();
-else if (!first.error) renew();
+else if (!first.refusal) renew();

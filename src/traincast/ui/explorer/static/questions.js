@@ -1,6 +1,7 @@
 // The form: model, job, search and locks. Sliders of the machine are in machine.js.
 
-import { byId, h } from "./dom.js";
+import { withValue } from "./address.js";
+import { byId, h, option } from "./dom.js";
 import { gib, large, whole } from "./format.js";
 
 const NUMBERS = ["gpus", "global_batch", "seq"];
@@ -13,7 +14,7 @@ const MAIN_LOCKS = ["tp", "cp", "pp", "dp", "ep", "vp", "mbs", "zero", "recomput
 export function prepare(catalog, change) {
   const isPaper = (name) => /-nvs\d*$/.test(name);
   const groups = Map.groupBy(catalog.systems, (name) => (isPaper(name) ? PAPER : "Clusters"));
-  const group = ([label, names]) => h("optgroup", { label }, names.map((name) => choice(name)));
+  const group = ([label, names]) => h("optgroup", { label }, names.map((name) => option(name)));
   byId("system").replaceChildren(...[...groups].map(group));
   options("model", catalog.models);
   options("framework", catalog.frameworks.map(({ name }) => name), "usual");
@@ -38,19 +39,13 @@ export function prepare(catalog, change) {
   byId("question").addEventListener("submit", (event) => event.preventDefault());
 }
 
-const choice = (value, words = value) => h("option", { value: String(value) }, String(words));
-
 function options(id, names, usual = null) {
-  const first = usual ? [choice("", usual)] : [];
-  byId(id).replaceChildren(...first, ...names.map((name) => choice(name)));
+  const first = usual ? [option("", usual)] : [];
+  byId(id).replaceChildren(...first, ...names.map((name) => option(name)));
 }
 
 function locks(catalog, change) {
-  const set = (name, value) =>
-    change((state) => {
-      const { [name]: _, ...others } = state.locks;
-      return { locks: value === "" ? others : { ...others, [name]: value } };
-    });
+  const set = (name, value) => change((state) => ({ locks: withValue(state.locks, name, value) }));
   const main = MAIN_LOCKS.map((name) => catalog.locks.find((lock) => lock.name === name)).filter(Boolean);
   const rest = catalog.locks.filter((lock) => !main.includes(lock));
   const fields = (group) => group.map((lock) => lockField(lock, set));
@@ -68,24 +63,22 @@ function lockField(lock, set) {
 /** A list of values; or an input, with suggestions where values may be joined. */
 function lockInput({ name, kind, joined, values }, id, set) {
   if (kind === "choice" && !joined) {
-    const onchange = ({ target }) => set(name, values.find((value) => String(value) === target.value) ?? "");
-    return h("select", { id, onchange }, choice("", "any"), values.map((value) => choice(value)));
+    const onchange = ({ target }) => set(name, values.find((value) => String(value) === target.value));
+    return h("select", { id, onchange }, option("", "any"), values.map((value) => option(value)));
   }
   const isNumber = kind === "number";
-  const onchange = ({ target: { value } }) => set(name, value !== "" && isNumber ? Number(value) : value);
+  const valueOf = (text) => (isNumber ? Number(text) : text);
+  const onchange = ({ target: { value } }) => set(name, value === "" ? undefined : valueOf(value));
   const list = joined ? `${id}-list` : null;
   const look = { type: isNumber ? "number" : "text", min: isNumber ? 1 : null, placeholder: "any" };
   const input = h("input", { id, list, ...look, onchange });
-  return [input, joined ? h("datalist", { id: list }, values.map((value) => choice(value))) : null];
+  return [input, joined ? h("datalist", { id: list }, values.map((value) => option(value))) : null];
 }
 
 /** Show a question in the form; defaults that the server filled in are placeholders. */
 export function render(state, filled, catalog) {
-  const isPasted = typeof state.model === "object" && state.model;
-  set("model", isPasted ? pastedName(state.model) : (state.model ?? catalog.default.model));
-  set("system", state.system ?? catalog.default.system);
-  for (const id of ["framework", "assumptions", "strategy", ...NUMBERS]) set(id, state[id] ?? "");
-  set("objective", state.objective ?? "time");
+  const shown = typeof state.model === "object" ? { ...state, model: pastedName(state.model) } : state;
+  for (const id of [...CHOICES, ...NUMBERS]) set(id, shown[id] ?? "");
   for (const { name } of catalog.locks) {
     const value = state.locks[name];
     set(`lock-${name}`, value === undefined ? "" : String(value));
@@ -94,8 +87,7 @@ export function render(state, filled, catalog) {
   const count = Object.keys(state.locks).length;
   byId("locks-count").textContent = count ? `${count} locked` : "";
   if (!filled) return;
-  byId("global_batch").placeholder = whole(filled.global_batch ?? 0);
-  byId("seq").placeholder = whole(filled.seq ?? 0);
+  for (const id of ["global_batch", "seq"]) byId(id).placeholder = whole(filled[id]);
   for (const id of ["framework", "assumptions"])
     byId(id).options[0].textContent = byId(id).value ? "usual" : `usual: ${filled[id]}`;
 }
@@ -103,8 +95,8 @@ export function render(state, filled, catalog) {
 function set(id, value) {
   const input = byId(id);
   const isSelect = input.tagName === "SELECT";
-  if (isSelect && ![...input.options].some((option) => option.value === String(value)))
-    input.append(choice(value));
+  if (isSelect && ![...input.options].some((known) => known.value === String(value)))
+    input.append(option(value));
   if (isSelect || input !== document.activeElement) input.value = value;
 }
 

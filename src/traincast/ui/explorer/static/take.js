@@ -1,7 +1,7 @@
 // Take it along: the search or a plan as Python, as a command, as the flags of a framework.
 
 import { question } from "./address.js";
-import { byId, h } from "./dom.js";
+import { byId, h, option } from "./dom.js";
 import { ask } from "./server.js";
 
 let texts = []; // [name, text, what it cannot express]
@@ -31,7 +31,7 @@ export async function renew(state, choices) {
 /** Fill a list of options; what was chosen stays chosen if it is still there. */
 function fill(select, options) {
   const { value: chosen } = select;
-  select.replaceChildren(...options.map(([value, words]) => h("option", { value }, words)));
+  select.replaceChildren(...options.map(([value, words]) => option(value, words)));
   if (options.some(([value]) => value === chosen)) select.value = chosen;
 }
 

@@ -3,7 +3,7 @@
 import { table } from "../dom.js";
 import { legend } from "../figure.js";
 import { large, number, percent, whole } from "../format.js";
-import { logAxis, plotted } from "./plot.js";
+import { logAxis, Plot, plotted } from "./plot.js";
 import { logTicks } from "./ticks.js";
 
 const HEIGHT = 300;
@@ -23,7 +23,6 @@ export function says({ rows, gpus }) {
 }
 
 export function draw({ rows, gpus }, width) {
-  const { Plot } = globalThis;
   const points = rows.filter(fits).map((row) => ({ ...row, ...throughputInterval(row) }));
   const [first, last] = [points[0], points.at(-1)];
   const perfect = [first, last].map((row) => ({

@@ -2,7 +2,7 @@
 
 import { table } from "../dom.js";
 import { change } from "../format.js";
-import { plotted } from "./plot.js";
+import { Plot, plotted } from "./plot.js";
 
 const ROW = 28;
 
@@ -17,7 +17,6 @@ export function says({ explanation }) {
 }
 
 export function draw({ explanation }, width) {
-  const { Plot } = globalThis;
   const rows = sorted(explanation);
   const place = { x: ([, share]) => Math.abs(share), y: ([name]) => name };
   const fill = ([, share]) => (share <= 0 ? "var(--blue)" : "var(--bad)");

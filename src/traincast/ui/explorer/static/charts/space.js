@@ -4,7 +4,7 @@ import { samePlan } from "../address.js";
 import { s, table } from "../dom.js";
 import { legend } from "../figure.js";
 import { gib, GIB, number, seconds, whole } from "../format.js";
-import { logAxis, plotted } from "./plot.js";
+import { logAxis, Plot, plotted } from "./plot.js";
 import { logTicks } from "./ticks.js";
 
 const HEIGHT = 400;
@@ -30,7 +30,6 @@ export function says({ answer }) {
 }
 
 export function draw({ answer, pins, pinned, toggle }, width) {
-  const { Plot } = globalThis;
   const front = points(answer.pareto);
   const cloud = points(answer.space).filter(({ time }) => time <= slowest(front));
   const all = [...front, ...cloud];
