@@ -3,12 +3,14 @@
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from traincast.core.errors import InputError
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+
+Folder: TypeAlias = Literal["models", "systems", "accelerators", "stacks"]
 
 
 def read(file: "Path | Traversable") -> dict[str, Any]:
@@ -39,33 +41,28 @@ def parsed(text: str, kind: Literal["json", "yaml"]) -> dict[str, Any]:
 
 
 @cache
-def catalogue(folder: Literal["models", "systems", "accelerators", "stacks"]) -> "dict[str, Traversable]":
+def catalogue(folder: Folder) -> "dict[str, Traversable]":
     """List the files of a folder of the catalogue by name, in alphabetical order."""
     from importlib.resources import files
 
-    entries = files("traincast").joinpath("catalog", folder).iterdir()
-    return dict(
-        sorted((entry.name.removesuffix(".yaml"), entry) for entry in entries if entry.name.endswith(".yaml"))
-    )
+    entries = {entry.name: entry for entry in files("traincast").joinpath("catalog", folder).iterdir()}
+    names = sorted(name.removesuffix(".yaml") for name in entries if name.endswith(".yaml"))
+    return {name: entries[f"{name}.yaml"] for name in names}
 
 
-def catalogue_entry(
-    folder: Literal["models", "systems", "accelerators", "stacks"], name: str
-) -> dict[str, Any] | None:
+def catalogue_entry(folder: Folder, name: str) -> dict[str, Any] | None:
     """Return a copy of the content of a file of the catalogue; None if there is no file of that name."""
     return deepcopy(_read_entry(folder, name)) if name in catalogue(folder) else None
 
 
 @cache
-def _read_entry(folder: Literal["models", "systems", "accelerators", "stacks"], name: str) -> dict[str, Any]:
+def _read_entry(folder: Folder, name: str) -> dict[str, Any]:
     """Read a file of the catalogue, only once."""
     return read(catalogue(folder)[name])
 
 
 @cache
-def values_of_key(
-    folder: Literal["models", "systems", "accelerators"], key: str
-) -> dict[str, tuple[Any, ...]]:
+def values_of_key(folder: Folder, key: str) -> dict[str, tuple[Any, ...]]:
     """Read the value of one top-level key, a name or a list on one line, of each file; no more is parsed.
 
     Empty for files without the key.
@@ -109,23 +106,19 @@ def _parse(text: str, parser: Any) -> Any:
 
 
 def _json(text: str) -> Any:
-    """Parse a JSON text."""
+    """Parse a JSON text; refuse repeated keys."""
     import json
 
+    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        if repeated := [key for key in keys if keys.count(key) > 1]:
+            raise ValueError(f"malformed JSON: found duplicate key {repeated[0]!r}")
+        return dict(pairs)
+
     try:
-        return json.loads(text, object_pairs_hook=_mapping_of)
+        return json.loads(text, object_pairs_hook=mapping)
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno}, column {error.colno}: malformed JSON: {error.msg}") from None
-
-
-def _mapping_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make a mapping of pairs; refuse repeated keys."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"malformed JSON: found duplicate key {repeated!r}")
-    return content
 
 
 def _yaml(text: str) -> Any:

@@ -121,24 +121,19 @@ def load_accelerator(name: str) -> Accelerator:
 
 def as_model(model: str | Path | Model) -> Model:
     """Return a model itself, or load that of a name or a file as `load_model` does."""
-    if isinstance(model, Model):
-        return model
-    _require_name("model", model, "a name of the catalogue, the path of a file, or a Model")
-    return load_model(model)
+    _require_name("model", model, "a name of the catalogue, the path of a file, or a Model", Model)
+    return model if isinstance(model, Model) else load_model(model)
 
 
 def as_system(system: str | Path | System) -> System:
     """Return a system itself, or load that of a name or a file as `load_system` does."""
-    if isinstance(system, System):
-        return system
-    _require_name("system", system, "a name of the catalogue, the path of a file, or a System")
-    return load_system(system)
+    _require_name("system", system, "a name of the catalogue, the path of a file, or a System", System)
+    return system if isinstance(system, System) else load_system(system)
 
 
 def model_names() -> tuple[str, ...]:
     """List the names of the models of the catalogue, aliases included, in alphabetical order."""
-    aliases = values_of_key("models", "aliases")
-    return tuple(sorted((*aliases, *chain.from_iterable(aliases.values()))))
+    return tuple(sorted(chain.from_iterable((k, *v) for k, v in values_of_key("models", "aliases").items())))
 
 
 def system_names() -> tuple[str, ...]:
@@ -146,10 +141,8 @@ def system_names() -> tuple[str, ...]:
 
     Of systems with a choice of fast domains only some sizes are listed; others can be loaded as well.
     """
-    domains = values_of_key("systems", "fast_domains")
-    return tuple(
-        chain.from_iterable([f"{name}-nvs{n}" for n in sizes] or [name] for name, sizes in domains.items())
-    )
+    domains = values_of_key("systems", "fast_domains").items()
+    return tuple(chain.from_iterable([f"{name}-nvs{n}" for n in sizes] or [name] for name, sizes in domains))
 
 
 def accelerator_names() -> tuple[str, ...]:
@@ -191,9 +184,7 @@ def system_document(name_or_path: str | Path) -> dict[str, Any]:
     """Read the file of a system without checking it; arguments and errors as for `load_system`."""
     document = _document("system", name_or_path)
     if isinstance(parts := document.get("software"), list):
-        document["software"] = [
-            with_current_paths(part) if isinstance(part, dict) else part for part in parts
-        ]
+        document["software"] = [with_current_paths(p) if isinstance(p, dict) else p for p in parts]
     return document
 
 
@@ -207,60 +198,55 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
 
     _require_name("name_or_path", name_or_path)
     name = str(name_or_path)
-    if _is_file(name_or_path):
-        is_system = not KEYS["system"].isdisjoint(read(Path(name_or_path)))
-    else:
-        is_system = _catalogue_document("system", name) is not None
-        if not is_system and _catalogue_document("model", name) is None:
-            if accelerator := catalogue_entry("accelerators", name.lower()):
-                return entries.figures(AcceleratorPart.model_validate(accelerator))
-            if name.lower() in stack_names():
-                return entries.figures(stack_file(name))
-            _refuse_other_file(name, "catalogue", "a model or a system")
-            known = (*model_names(), *system_names(), *accelerator_names(), *stack_names())
-            raise unknown_name_error("model, system, accelerator or software stack", name, known)
-    if is_system:
+    is_file = _is_file(name_or_path)
+    if KEYS["system"] & read(Path(name)).keys() if is_file else _catalogue_document("system", name):
         return entries.figures(_system_file(name_or_path))
-    file = _model_file(name_or_path)
-    _model(file, name)  # refuses figures that contradict each other
-    return entries.figures(file)
+    if is_file or _catalogue_document("model", name):
+        file = _model_file(name_or_path)
+        _model(file, name)  # refuses figures that contradict each other
+        return entries.figures(file)
+    if accelerator := catalogue_entry("accelerators", name.lower()):
+        return entries.figures(AcceleratorPart.model_validate(accelerator))
+    if name.lower() in stack_names():
+        return entries.figures(stack_file(name))
+    _refuse_other_file(name, "catalogue", "a model or a system")
+    known = (*model_names(), *system_names(), *accelerator_names(), *stack_names())
+    raise unknown_name_error("model, system, accelerator or software stack", name, known)
 
 
-def _require_name(argument: str, value: Any, allowed: str = NAME) -> None:
-    """Raise an error if an argument is neither a name nor a path."""
-    if problems := type_problems(argument, value, allowed, str, Path):
+def _require_name(argument: str, value: Any, allowed: str = NAME, *kinds: type) -> None:
+    """Raise an error if an argument is neither a name nor a path, nor of other allowed kinds."""
+    if problems := type_problems(argument, value, allowed, str, Path, *kinds):
         raise InputError(argument, problems)
 
 
 def _is_file(name_or_path: str | Path) -> bool:
     """Return whether the argument is the path of a file, not a name of the catalogue."""
-    if isinstance(name_or_path, Path):
-        return True
-    has_separator = any(mark in name_or_path for mark in ("/", os.sep, os.altsep) if mark)
-    return has_separator or name_or_path.lower().endswith(ENDINGS)
+    name, separators = str(name_or_path), filter(None, ("/", os.sep, os.altsep))
+    is_path = isinstance(name_or_path, Path) or any(mark in name for mark in separators)
+    return is_path or name.lower().endswith(ENDINGS)
 
 
 def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
     """Read the file of a model or a system, unchecked: that of a path, or of a name of the catalogue."""
     _require_name(kind, name_or_path)
-    if _is_file(name_or_path):
-        document = read(Path(name_or_path))
-    else:
-        if _catalogue_document(kind, str(name_or_path)) is None:
-            _refuse_other_file(str(name_or_path), kind, DESCRIBES[kind])
-        document = _known_document(kind, str(name_or_path))
+    if not _is_file(name_or_path):
+        return _known_document(kind, str(name_or_path), or_file=True)
+    document = read(Path(name_or_path))
     other: Kind = "system" if kind == "model" else "model"
     if KEYS[other] & document.keys():
         raise InputError(str(name_or_path), [f"describes a {other}, not a {kind}"])
     return document
 
 
-def _known_document(kind: Kind, name: str) -> dict[str, Any]:
-    """Return the entry of the catalogue of a name; raise if there is none."""
+def _known_document(kind: Kind, name: str, or_file: bool = False) -> dict[str, Any]:
+    """Return the entry of the catalogue of a name; raise if there is none, or if it is another file."""
     _require_name(kind, name, "a name of the catalogue")
     document = _catalogue_document(kind, name)
     if document is not None:
         return document
+    if or_file:
+        _refuse_other_file(name, kind, DESCRIBES[kind])
     if kind == "model":
         raise unknown_name_error("model", name, model_names())
     systems = ", ".join(systems_with(name))

@@ -8,13 +8,6 @@ from traincast.catalog.schema.fields import Entry, File, Number, Text
 from traincast.core.assumptions import ASSUMPTIONS
 
 
-def _schema_type(annotation: Any) -> Any:
-    """Return the type of an assumption in a file: number with source, boolean, or one of several words."""
-    if annotation is bool:
-        return StrictBool
-    return Number if annotation is float or annotation is int else annotation
-
-
 class AssumptionsFile(File):
     """Keys of a file of assumptions besides their paths."""
 
@@ -40,8 +33,9 @@ class StackFile(AssumptionsFile):
     based_on: Text | None = None
 
 
+_TYPES: Final[dict[Any, Any]] = {bool: StrictBool, float: Number, int: Number}  # of others, words
 _PATHS: Final[dict[str, Any]] = {
-    path: (_schema_type(item.type) | None, None) for path, item in ASSUMPTIONS.items()
+    path: (_TYPES.get(item.type, item.type) | None, None) for path, item in ASSUMPTIONS.items()
 }
 CALIBRATED_SCHEMA: Final = create_model("Calibrated", __base__=AssumptionsFile, **_PATHS)
 STACK: Final = create_model("Stack", __base__=StackFile, **_PATHS)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.output_files import check_output
@@ -12,6 +12,9 @@ from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 from traincast.ui.cli.output import check_html, file_name, print_files, print_json, progress, write_html
+
+if TYPE_CHECKING:
+    from traincast.accuracy.measure.training.compare import TrainingJob
 
 _MACHINE_FILE = (
     "File of the machine, .yaml, for --system; tables of the timings are written next to it. With --step "
@@ -54,7 +57,18 @@ def measure(
     from traincast.accuracy.measure.measure import measure as measure_machine
 
     if step:
-        _measure_steps(system, ranks, threads, budget, output, calibrated, shapes, force, json)
+        from traincast.accuracy.measure.training import compare
+        from traincast.accuracy.measure.training.timed_steps import parse_shapes
+
+        errors = ErrorCollector("measure")
+        file = errors.catch(_machine_file, system) or Path("machine.yaml")
+        table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
+        shapes_wanted = () if shapes is None else errors.catch(parse_shapes, shapes) or ()
+        seconds = compare.DEFAULT_BUDGET_SECONDS if budget is None else budget
+        job = compare.TrainingJob(table, seconds, ranks, threads, shapes_wanted)
+        errors.catch(job.check, calibrated, force)
+        errors.raise_any()
+        _measure_steps(job, file, calibrated, json)
         return
     step_options = {"--system": system, "--shapes": shapes, "--calibrated": calibrated}
     wrong = [f"{name}: goes with --step" for name, value in step_options.items() if value is not None]
@@ -75,33 +89,15 @@ def measure(
         text.tables.show(text.accuracy.measured_machine(measured))
 
 
-def _measure_steps(
-    system: str | None,
-    ranks: int | None,
-    threads: int | None,
-    budget: float | None,
-    output: Path | None,
-    calibrated: Path | None,
-    shapes: str | None,
-    force: bool,
-    json: bool,
-) -> None:
+def _measure_steps(job: "TrainingJob", file: Path, calibrated: Path | None, json: bool) -> None:
     """Train small GPTs under several plans, predict the same steps, and print the prediction errors."""
     from traincast.accuracy.measure.training import compare
-    from traincast.accuracy.measure.training.timed_steps import parse_shapes
 
-    errors = ErrorCollector("measure")
-    file = errors.catch(_machine_file, system) or Path("machine.yaml")
-    table = file.with_name(f"{file.stem}.steps.csv") if output is None else output
-    shapes_wanted = () if shapes is None else errors.catch(parse_shapes, shapes) or ()
-    seconds = compare.DEFAULT_BUDGET_SECONDS if budget is None else budget
-    job = compare.TrainingJob(table, seconds, ranks, threads, shapes_wanted)
-    errors.catch(job.check, calibrated, force)
-    errors.raise_any()
     with progress("training steps") as report_progress:
         rows = compare.measure_steps(job, report_progress)
     if not job.first:  # not the first rank, which alone reports
         return
+    table = job.output
     compare.write_rows(table, compare.with_system(rows, file, table.parent))
     compare.partial_path(table).unlink(missing_ok=True)
     comparison = compare.compare_with_predictions(rows, file, calibrated)

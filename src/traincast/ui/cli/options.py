@@ -113,9 +113,8 @@ class RunOptions:
             return None
         if tokens % model.seq or not tokens:
             near = max(round(tokens / model.seq), 1)
-            allowed = (
-                f"{near:,} {'sequence is' if near == 1 else 'sequences are'} {near * model.seq:,} tokens"
-            )
+            are = "sequence is" if near == 1 else "sequences are"
+            allowed = f"{near:,} {are} {near * model.seq:,} tokens"
             wrong = f"{tokens:,} tokens: no whole number of sequences of {model.seq:,} tokens"
             raise InputError("--tokens-per-batch", [f"{self.tokens_per_batch} is {wrong}; {allowed}"])
         return tokens // model.seq

@@ -31,9 +31,8 @@ def catalog(
             print_json(outputs.reference.CatalogOutput(**names))
             return
         for kind, known in names.items():
-            tables.show(
-                (tables.heading(kind.replace("_", " ").capitalize()),), tables.paragraphs(", ".join(known))
-            )
+            title = tables.heading(kind.replace("_", " ").capitalize())
+            tables.show((title,), tables.paragraphs(", ".join(known)))
         return
     rows = [
         outputs.reference.CatalogFigure(figure.path, figure.value, figure.unit, figure.source, figure.basis)

@@ -117,9 +117,8 @@ def _report_outcome(
 
         write_html(study_report.page(results.written(output, study), (*study.models, *study.systems)), html)
     if as_json:
-        print_json(
-            outputs.reference.StudyOutput(study.name, str(output), rows, decided, elapsed, file_name(html))
-        )
+        counts = (rows, decided, elapsed)
+        print_json(outputs.reference.StudyOutput(study.name, str(output), *counts, file_name(html)))
     elif written:
         print(f"{study.name}: {decided:,} candidates decided in {elapsed:.2f} s; {rows:,} rows in {output}")
         print_files(html)
@@ -127,9 +126,7 @@ def _report_outcome(
         print(f"{study.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
 
 
-FigureKind = Literal[
-    "scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"
-]
+Kind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
 _KIND = "What to draw; the last four are of a plan, the others of a study."
 
 
@@ -138,7 +135,7 @@ def plot(
     file: Annotated[Path, option("Table of a study, or a search as plan --json prints it.")],
     /,
     *,
-    kind: Annotated[FigureKind, option(_KIND)],
+    kind: Annotated[Kind, option(_KIND)],
     output: Annotated[Path, output_option("Where the figure goes: .svg, .pdf or .png.")],
     x: Annotated[str | None, option("Varied field across a contour; else the first axis.")] = None,
     y: Annotated[str | None, option("Varied field up a contour; else the second axis.")] = None,

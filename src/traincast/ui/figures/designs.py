@@ -1,6 +1,7 @@
 """Figures of hand-made plans that differ in their pipeline stages, each with all its placements."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -38,8 +39,10 @@ def design_space(
     Plans have the base in common and differ in their pipeline stages; data parallelism takes the GPUs that
     are left. Stages that break a rule are left out.
     """
-    plans = _plans(system, gpus, base, stages)
-    columns = list(_estimates(model, system, plans, gbs, assumptions))
+    columns: list[Estimates] = []
+    for plan in _plans(system, gpus, base, stages):
+        with suppress(InputError):  # breaks a rule
+            columns.append(estimate(model, system, plan, gbs=gbs, assumptions=assumptions))
     if not columns:
         problem = "no number of pipeline stages gives a plan that meets the rules"
         raise InputError("design space", [f"{base} on {gpus:,} GPUs: {problem}"])
@@ -56,9 +59,8 @@ def design_space(
     ax.set_xticks(range(len(columns)), ticks)
     rows = f"pp\ndp\nmemory [{style.unit_of('memory_bytes')[0]}]"
     style.note(ax, rows, (0, 0), (-4, -7), xycoords="axes fraction", fontsize=7, ha="right", va="top")
-    ax.set_xlabel(
-        f"{style.label('pp')}, {style.label('dp').lower()},\n{style.label('memory_bytes', '').lower()}"
-    )
+    dp, memory_label = style.label("dp").lower(), style.label("memory_bytes", "").lower()
+    ax.set_xlabel(f"{style.label('pp')}, {dp},\n{memory_label}")
     figure.suptitle(f"{model.title} on {gpus:,} × {system.name}, {base}", fontsize=7.5)
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "color": style.BLUE}
     hollow = Line2D([], [], label="does not fit", markerfacecolor="white", **dot)
@@ -91,14 +93,3 @@ def _plans(system: System, gpus: int, base: Plan, stages: Sequence[int]) -> Iter
         columns = placements(plan, system.fast_domain)
         if columns is not None:
             yield columns
-
-
-def _estimates(
-    model: Model, system: System, plans: Iterator[Plans], gbs: int, assumptions: str | Assumptions | None
-) -> Iterator[Estimates]:
-    """Yield an estimate for each plan that meets the rules."""
-    for plan in plans:
-        try:
-            yield estimate(model, system, plan, gbs=gbs, assumptions=assumptions)
-        except InputError:  # breaks a rule
-            continue

@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import polars as pl
 
 from traincast.analysis.paper_results import ACCELERATORS, DOMAINS, GLOBAL_BATCH, GPUS, MODELS
 from traincast.catalog.load import load_model, load_system
@@ -40,24 +39,21 @@ def paper_studies() -> dict[str, Study]:
     }
     one_system: dict[str, Any] = {"models": [GPT], "systems": [SYSTEM], "strategies": ["1d"]}
     name = "strong-scaling"
-    studies = {
-        name: define(models=list(MODELS.values()), systems=systems, gpus=GPUS, gbs=GLOBAL_BATCH, name=name)
-    }
+    job: dict[str, Any] = {"gpus": GPUS, "gbs": GLOBAL_BATCH}
+    studies = {name: define(models=list(MODELS.values()), systems=systems, **job, name=name)}
     for name, vary in sweeps.items():
-        studies[name] = define(**one_system, gpus=GPUS, gbs=GLOBAL_BATCH, vary=vary, name=name)
+        studies[name] = define(**one_system, **job, vary=vary, name=name)
     return studies
 
 
 def between_generations(paths: tuple[str, ...], points: int) -> Axis:
     """Return fields that vary together between generations, `points` on each leg, its ends included."""
     figures = [load_system(name).figures() for name in GENERATIONS]
-    legs = {
-        path: [np.linspace(float(a[path]), float(b[path]), points) for a, b in pairwise(figures)]
-        for path in paths
-    }
-    return {
-        path: [parts[0][0], *(value for leg in parts for value in leg[1:])] for path, parts in legs.items()
-    }
+    axis = {}
+    for path in paths:
+        legs = [np.linspace(float(a[path]), float(b[path]), points) for a, b in pairwise(figures)]
+        axis[path] = [legs[0][0], *(value for leg in legs for value in leg[1:])]
+    return axis
 
 
 def paper_figures() -> Iterator[tuple[str, "Figure"]]:
@@ -69,9 +65,7 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
     yield "1-strong-scaling-days", plots.strong_scaling(scaling)
     yield "1-strong-scaling-throughput", plots.strong_scaling(scaling, "throughput")
     for model, strategy in OPTIMA_CASES:
-        rows = scaling.filter(
-            pl.col("model") == model, pl.col("system") == SYSTEM, pl.col("strategy") == strategy
-        )
+        rows = scaling.filter(model=model, system=SYSTEM, strategy=strategy)
         yield f"2-optima-{model}-{strategy}", plots.optima(rows)
     machine = load_system(SYSTEM)
     for model, plans in DESIGN_PLANS.items():

@@ -45,12 +45,13 @@ def memory_waterfall(est: Estimate) -> Figure:
     memory = {name: float(style.in_unit(name, value)) for name, value in est.memory.items() if value > 0}
     total = float(style.in_unit("memory_bytes", est.memory_bytes))
     figure, (ax,) = style.panels(1, width=max(style.COLUMN, 0.64 * (len(memory) + 1)))
+    above: dict[str, Any] = {"offset": (0, 2.5), "ha": "center", "bbox": style.WHITE_BOX}
     for place, (name, size, under) in enumerate(_with_offsets(memory)):
         ax.bar(place, size, bottom=under, width=0.7, **style.component_style(name))
         ax.plot([place + 0.35, place + 0.65], [under + size] * 2, color=style.GREY, linewidth=0.6)
-        style.note(ax, f"{size:.1f}", (place, under + size), (0, 2.5), ha="center", bbox=style.WHITE_BOX)
+        style.note(ax, f"{size:.1f}", (place, under + size), **above)
     ax.bar(len(memory), total, color=style.GREY, width=0.7)
-    style.note(ax, f"{total:.1f}", (len(memory), total), (0, 2.5), ha="center", bbox=style.WHITE_BOX)
+    style.note(ax, f"{total:.1f}", (len(memory), total), **above)
     _draw_capacity(ax, est)
     figure.legend(loc="outside lower center")
     ax.set_xticks(range(len(memory) + 1), [*memory, "total"])
@@ -64,10 +65,8 @@ def stage_memory(est: Estimate) -> Figure:
     """Draw the memory of every pipeline stage of one plan by component, against capacity."""
     require_one_plan(est, "memory of stages")
     stages = [stage["memory_by_component_bytes"] for stage in est.devices()]
-    memory = {
-        name: np.array([float(style.in_unit(name, stage[name])) for stage in stages]) for name in stages[0]
-    }
-    memory = {name: sizes for name, sizes in memory.items() if sizes.any()}
+    sizes = {name: np.array([stage[name] for stage in stages], float) for name in stages[0]}
+    memory = {name: style.in_unit(name, values) for name, values in sizes.items() if values.any()}
     figure, (ax,) = style.panels(1, width=min(style.PAGE, style.COLUMN + 0.12 * len(stages)), height=3.2)
     style.stacked_bars(ax, memory, width=0.75)
     _draw_capacity(ax, est)

@@ -11,7 +11,7 @@ from matplotlib.colors import BoundaryNorm
 from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullLocator
 
@@ -23,10 +23,7 @@ from traincast.core.quantities import Floats
 from traincast.core.system import System
 from traincast.ui.figures import style
 
-VALUE_COLUMNS: Final = {  # what scales → its column
-    "training_days": "training_days",
-    "throughput": "tokens_per_second_per_gpu",
-}
+VALUE_COLUMNS: Final = {"training_days": "training_days", "throughput": "tokens_per_second_per_gpu"}
 TIME_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "time")
 MICROBATCHES: Final = "micro-batches"
 MAX_VALUES_LISTED: Final = 8
@@ -74,7 +71,8 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
     rows = best_rows(frame, "strong scaling", "gbs", "point").drop_nulls(column)
     if not len(rows):
         raise InputError("strong scaling", [f"no plan fits, or {column} is not known of any"])
-    systems = {name: _split_name(name) for name in unique(rows, "system")}
+    parts = {name: name.rpartition("-nvs") for name in unique(rows, "system")}
+    systems = {name: (chip or name, size if chip else "") for name, (chip, _, size) in parts.items()}
     accelerators, domains = (list(dict.fromkeys(part)) for part in zip(*systems.values(), strict=True))
     colours = {name: style.COLOURS[i % len(style.COLOURS)] for i, name in enumerate(accelerators)}
     markers = {name: style.MARKERS[i % len(style.MARKERS)] for i, name in enumerate(domains)}
@@ -100,12 +98,6 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
     return figure
 
 
-def _split_name(system: str) -> tuple[str, str]:
-    """Return accelerator and fast domain of a system's name: ``"a100-nvs4"`` is an A100 in domains of 4."""
-    accelerator, _, domain = system.rpartition("-nvs")
-    return (accelerator, domain) if accelerator else (system, "")
-
-
 def _normalisation(rows: pl.DataFrame) -> tuple[float, str]:
     """Return 1 / throughput of the first system on the fewest GPUs [s/token], and a title with that run."""
     first = rows.filter(pl.col("system") == rows["system"][0])
@@ -118,15 +110,13 @@ def _legend(
     figure: Figure, chip_colours: dict[str, str], domain_markers: dict[str, str], dashes: Mapping[str, Any]
 ) -> None:
     """Draw the legend of colours, markers and line styles in three groups below the panels."""
-    colours = [Line2D([], [], color=colour, label=name) for name, colour in chip_colours.items()]
-    marker_style: dict[str, Any] = {"color": style.BLACK, "linestyle": ""}
-    markers = [
-        Line2D([], [], marker=marker, label=f"domain of {size}", **marker_style)
-        for size, marker in domain_markers.items()
-        if size
-    ]
-    lines = [Line2D([], [], color=style.BLACK, linestyle=dash, label=name) for name, dash in dashes.items()]
-    groups = [group for group in (colours, markers, lines) if group]
+    looks: tuple[dict[str, dict[str, Any]], ...] = (
+        {name: {"color": colour} for name, colour in chip_colours.items()},
+        {f"domain of {n}": {"marker": mark, "linestyle": ""} for n, mark in domain_markers.items() if n},
+        {name: {"linestyle": dash} for name, dash in dashes.items()},
+    )
+    black = {"color": style.BLACK}
+    groups = [[Line2D([], [], **black | look, label=n) for n, look in part.items()] for part in looks if part]
     rows = max(map(len, groups))
     blank = Line2D([], [], linestyle="", label=" ")
     handles = [handle for group in groups for handle in group + [blank] * (rows - len(group))]
@@ -204,7 +194,7 @@ def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
 
 def _draw_time_split(ax: Axes, rows: pl.DataFrame) -> list[str]:
     """Draw the shares of the step time as stacked bars. Returns the components that there are."""
-    names = [name for name in TIME_COLUMNS if (rows[name].fill_null(0) > 0).any()]
+    names = [name for name in TIME_COLUMNS if rows[name].max()]
     shares = {name: 100 * (rows[name] / rows["step_seconds"]).fill_null(0).to_numpy() for name in names}
     style.stacked_bars(ax, shares, width=0.7)
     ax.set_ylim(0, 100)
@@ -237,8 +227,8 @@ def contour(
     _check_fields(rows, x, y, sizes)
     grids = [_fastest_grid(rows.filter(pl.col("gpus") == n), x, y, value) for n in sizes]
     levels = _contour_levels(np.concatenate([z.ravel() for _, _, z in grids]))
-    width = style.COLUMN + 1.2 if len(sizes) == 1 else style.PAGE * len(sizes) / 2
-    figure, axes = style.panels(len(sizes), width=width, height=3.4, sharey=True)
+    width = style.COLUMN + 1.2 if len(sizes) == 1 else None
+    figure, axes = style.panels(len(sizes), width, height=3.4, sharey=True)
     filled = [_draw_panel(ax, grid, levels) for ax, grid in zip(axes, grids, strict=True)]
     for ax, n in zip(axes, sizes, strict=True):
         ax.set_title(f"{rows['model'][0]}, {n:,} GPUs")
@@ -248,10 +238,8 @@ def contour(
     _add_opposite_axis(axes[-1], rows, y, x, "right")
     axes[0].set_ylabel(style.label(y))
     if drawn := [contours for contours in filled if contours is not None]:
-        bar = figure.colorbar(
-            drawn[0], ax=axes, label=style.label(value), format="%g", ticks=levels, pad=0.02
-        )
-        bar.ax.tick_params(labelsize=7)
+        look: dict[str, Any] = {"label": style.label(value), "format": "%g", "ticks": levels, "pad": 0.02}
+        figure.colorbar(drawn[0], ax=axes, **look).ax.tick_params(labelsize=7)
     return figure
 
 
@@ -302,7 +290,7 @@ def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> ContourSet | None:
     style.log_axes(ax, "".join(wide))
     empty = np.isnan(z)
     if empty.any():
-        style.hatched(ax)
+        ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=0, **style.INFEASIBLE))
         up, across = np.nonzero(empty)
         right, top = _share_of_axes(ax, np.column_stack((xs[across], ys[up]))).mean(axis=0).clip(0.16, 0.84)
         look: dict[str, Any] = {"ha": "center", "va": "center", "bbox": style.WHITE_BOX}
@@ -348,11 +336,9 @@ def _mark_systems(ax: Axes, x: str, y: str, systems: Iterable[System]) -> None:
         dot: dict[str, Any] = {"color": "white", "markeredgecolor": "black", "markersize": 4.5}
         ax.plot(*point, "o", **dot, clip_on=False, zorder=5)
         box = style.WHITE_BOX | {"alpha": 0.7, "pad": 0.8}
-        side: dict[str, Any] = {"ha": "left", "va": "bottom" if up < 0.5 else "top"}
-        if right >= 0.5:
-            side["ha"] = "right"
-        offset = (6 if right < 0.5 else -6, 0)
-        style.note(ax, system.accelerator.name, point, offset, bbox=box, zorder=5, **side)
+        ha, x_offset = ("left", 6) if right < 0.5 else ("right", -6)
+        look: dict[str, Any] = {"ha": ha, "va": "bottom" if up < 0.5 else "top", "bbox": box, "zorder": 5}
+        style.note(ax, system.accelerator.name, point, (x_offset, 0), **look)
 
 
 def _add_opposite_axis(ax: Axes, rows: pl.DataFrame, path: str, other: str, side: str) -> None:

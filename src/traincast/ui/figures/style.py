@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from matplotlib.style import context
 from matplotlib.text import Annotation
 from matplotlib.ticker import MaxNLocator, NullLocator
@@ -212,35 +212,29 @@ def power(value: float, digits: int = 6) -> str:
     return ("" if mantissa == "1" else f"{mantissa}×") + "10" + f"{int(exponent)}".translate(SUPERSCRIPT)
 
 
-def hatched(ax: Axes) -> None:
-    """Show what is left empty as infeasible."""
-    ax.add_patch(Rectangle((0, 0), 1, 1, transform=ax.transAxes, zorder=0, **INFEASIBLE))
-
-
 def label_points(ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str]) -> None:
     """Label points where texts overlap each other, points and lines least; the layout must be final."""
     boxes = [text.get_window_extent().padded(1) for text in ax.texts]
     existing = len(boxes)
     lines = np.concatenate([_points_along(ax.transData.transform(line.get_xydata())) for line in ax.lines])
-    offsets = [ax.transData.transform(collection.get_offsets()) for collection in ax.collections]
-    marks = np.concatenate([np.empty((0, 2)), *offsets])
+    drawn = [ax.transData.transform(collection.get_offsets()) for collection in ax.collections]
+    marks = np.concatenate([np.empty((0, 2)), *drawn])
     inside = ax.get_window_extent()
     leader = {"arrowstyle": "-", "linewidth": 0.4, "color": BLACK, "shrinkA": 0, "shrinkB": 1}
+    offsets = [(right * radius, up * radius) for radius in LABEL_RADII for right, up in LABEL_DIRECTIONS]
     for point, text in zip(points, texts, strict=True):
         trial = note(ax, text, point, (0, 0), ha="center", va="center")
         choices: list[tuple[int, int, tuple[float, float], Any, Any]] = []
-        for radius in LABEL_RADII:
-            for right, up in LABEL_DIRECTIONS:
-                trial.set_position((right * radius, up * radius))
-                box = trial.get_window_extent().padded(1)
-                middle = [(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]
-                path = _points_along(np.array([ax.transData.transform(point), middle]))
-                hidden = 4 - inside.count_contains(box.corners()) + box.count_overlaps(boxes)
-                hidden += box.padded(8).count_contains(marks)
-                crossed = sum(other.count_contains(path) for other in boxes[existing:])
-                crossed += box.count_contains(lines)
-                offset = (right * radius, up * radius)
-                choices.append((1000 * hidden + crossed, len(choices), offset, box, path))
+        for offset in offsets:
+            trial.set_position(offset)
+            box = trial.get_window_extent().padded(1)
+            middle = [(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2]
+            path = _points_along(np.array([ax.transData.transform(point), middle]))
+            hidden = 4 - inside.count_contains(box.corners()) + box.count_overlaps(boxes)
+            hidden += box.padded(8).count_contains(marks)
+            crossed = sum(other.count_contains(path) for other in boxes[existing:])
+            crossed += box.count_contains(lines)
+            choices.append((1000 * hidden + crossed, len(choices), offset, box, path))
         _, _, offset, box, path = min(choices, key=lambda choice: choice[:2])
         boxes.append(box)
         lines = np.concatenate((lines, path))

@@ -64,16 +64,15 @@ def timeline(trace: Trace) -> Figure:
     for ax, title in zip(axes, TITLES, strict=False):
         ax.set_title(title if len(axes) > 1 else "", fontsize=style.SMALL, loc="left")
     for window in windows[1:]:
-        axes[0].plot(
-            window, [-0.75] * 2, color=style.BLACK, linewidth=1.5, solid_capstyle="butt", clip_on=False
-        )
+        look: dict[str, Any] = {"color": style.BLACK, "linewidth": 1.5, "solid_capstyle": "butt"}
+        axes[0].plot(window, [-0.75] * 2, clip_on=False, **look)
     est = trace.estimate
     figure.suptitle(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=7)
     axes[-1].set_xlabel("Time [s]")
     figure.supylabel("Stage", fontsize=8)
     has_chunks = any(len({step_pass.chunk for step_pass in passes}) > 1 for passes in trace.by_device)
     chunks = "the lighter a pass, the later its chunk of the stage" if has_chunks else None
-    look: dict[str, Any] = {"ncols": 4, "columnspacing": 1.2, "title": chunks, "title_fontsize": style.SMALL}
+    look = {"ncols": 4, "columnspacing": 1.2, "title": chunks, "title_fontsize": style.SMALL}
     figure.legend(handles=_legend(trace), loc="outside lower center", **look)
     return figure
 
@@ -123,9 +122,8 @@ def _draw_panel(ax: Axes, trace: Trace, window: Window, numbered: bool) -> None:
 def _draw_bars(ax: Axes, colour: Any, hatch: str, spans: Collection[Span], edged: bool) -> None:
     """Draw bars of one style; as an image where they are too close for edges."""
     half = ROW_SHARE_DRAWN / 2
-    corners = [
-        [(low, d - half), (high, d - half), (high, d + half), (low, d + half)] for d, low, high in spans
-    ]
+    rows = [(low, high, d - half, d + half) for d, low, high in spans]
+    corners = [[(low, top), (high, top), (high, bottom), (low, bottom)] for low, high, top, bottom in rows]
     edges: dict[str, Any] = {"edgecolors": _edge_colour(colour), "linewidths": 0.3 if edged else 0.0}
     look = edges | {"hatch": hatch or None, "rasterized": not edged and not hatch}
     ax.add_collection(PolyCollection(corners, facecolors=[colour], **look), autolim=False)

@@ -14,6 +14,10 @@ from traincast.ui.html.sources import assumptions
 from traincast.ui.text.accuracy import COLUMNS, accuracy_figure, error_explanations, summary_cells
 
 KIND_TITLES: Final = {"dense": "dense models", "moe": "mixtures of experts"}
+OWN_STACKS: Final = (
+    "Each run is predicted with its own software stack; these are the values of the usual one "
+    "(traincast catalog shows all)."
+)
 MAX_RUNS_LISTED: Final = 20  # runs in the table of the largest errors
 
 
@@ -23,25 +27,25 @@ def page(report: Report, source: str = "the bundled table of published runs") ->
     Its `source` is the table that the runs are from.
     """
     predicted = sum(prediction.skipped is None for prediction in report.predictions)
-    mean_errors = [
-        f"{total.mape:.1%} for {KIND_TITLES[total.source]}"
-        for total in report.totals
-        if total.mape is not None
-    ]
+    known = ((total.mape, KIND_TITLES[total.source]) for total in report.totals if total.mape is not None)
+    mean_errors = [f"{error:.1%} for {kind}" for error, kind in known]
     any_timed = not all(math.isnan(prediction.error) for prediction in report.predictions)
+    errors = [(summary.source, *summary_cells(summary)) for summary in report.summaries]
+    errors += [(f"all {KIND_TITLES[total.source]}", *summary_cells(total)) for total in report.totals]
     skipped = [(reason, f"{rows:,}") for reason, rows in reasons(report.predictions).most_common()]
+    own_stacks = report.assumptions == CALIBRATED
     content: dict[str, Any] = {
         "answer": f"The mean error of the step time is {' and '.join(mean_errors) or 'not known'}, "
         f"over {predicted:,} measured runs.",
         "summary": list(_summary(report)),
         "question": list(_question(report, source)),
         "parity": accuracy_figure(report) if any_timed else None,
-        "errors": error_table(report),
+        "errors": Table("Errors of predictions by source", COLUMNS, errors),
         "explanations": error_explanations(report),
         "largest_errors": largest_errors(report),
         "coverage": None if report.coverage is None else f"{report.coverage:.0%}",
         "skipped": Table("Rows skipped, each for all its reasons", ("reason", "rows"), skipped),
-        "subjects": [assumptions(resolve(report.assumptions), remark=_assumptions_remark(report))],
+        "subjects": [assumptions(resolve(report.assumptions), remark=OWN_STACKS if own_stacks else "")],
     }
     title = f"{predicted:,} of {len(report.predictions):,} measured runs predicted"
     remarks = [f"runs: {source}", f"assumptions: {report.assumptions}"]
@@ -72,13 +76,6 @@ def _question(report: Report, source: str) -> Pairs:
     yield "Kinds", f"{len(subjects) - moe:,} dense, {moe:,} with experts"
 
 
-def error_table(report: Report) -> Table:
-    """Return a table of errors by source and in total."""
-    rows = [(summary.source, *summary_cells(summary)) for summary in report.summaries]
-    rows += [(f"all {KIND_TITLES[summary.source]}", *summary_cells(summary)) for summary in report.totals]
-    return Table("Errors of predictions by source", COLUMNS, rows)
-
-
 def largest_errors(report: Report, limit: int = MAX_RUNS_LISTED) -> Table:
     """Return a table of the runs with the largest errors of the step time."""
     timed = [prediction for prediction in report.predictions if not math.isnan(prediction.error)]
@@ -97,14 +94,4 @@ def _run_cells(run: Prediction) -> tuple[str, ...]:
         f"{seconds(run.low or 0)} to {seconds(run.high or 0)}" if known else "",
         f"{run.error:+.1%}",
         *("" if value is None else gib(value) for value in memory),
-    )
-
-
-def _assumptions_remark(report: Report) -> str:
-    """Return the remark that each run has its own software stack, where it is so."""
-    if report.assumptions != CALIBRATED:
-        return ""
-    return (
-        "Each run is predicted with its own software stack; these are the values of the usual one "
-        "(traincast catalog shows all)."
     )

@@ -32,31 +32,29 @@ def plan_content(est: Estimate, measures: Metrics) -> dict[str, Any]:
     """Return what the answer, `plan_sections` and `foundations` show of one plan."""
     from traincast.ui.figures import time_waterfall
 
+    time = float(est.step_seconds)
+    step = seconds(time)
+    if est.interval is not None:
+        step = f"{seconds_with_interval(time, *map(float, est.interval))} with a probability of 90%)"
     return {
         "est": est,
         "plan": str(est.plan),
-        "step": step_text(est),
+        "step": step,
         "whole_run": _whole_run(measures),
         "summary": list(_summary(est, measures)),
         "knobs": _knobs(est),
-        "step_time": seconds(float(est.step_seconds)),
+        "step_time": seconds(time),
         "largest": max(est.breakdown, key=lambda name: float(est.breakdown[name])),
         "time_figure": time_waterfall(est),
-        "time_table": time_table(est),
+        "time_table": share_table(
+            "Time of a step by what it is spent on", "time", est.breakdown, seconds, time
+        ),
         "memory": memory_content(est),
         "metric_tables": metric_tables(measures),
         "unknown_metrics": unknown_metrics(measures),
         "subjects": foundations(est.model, est.system, est.assumptions),
         **_uncertainty(est),
     }
-
-
-def step_text(est: Estimate) -> str:
-    """Return the step time, with its 90% interval where it is known."""
-    time = float(est.step_seconds)
-    if est.interval is None:
-        return seconds(time)
-    return f"{seconds_with_interval(time, *map(float, est.interval))} with a probability of 90%)"
 
 
 def _whole_run(measures: Metrics) -> str:
@@ -78,10 +76,8 @@ def shortfall(est: Estimate, advice: bool = True) -> list[str]:
 
 
 def _summary(est: Estimate, measures: Metrics) -> Tiles:
-    interval = (
-        "" if est.interval is None else f"90%: {' to '.join(seconds(float(end)) for end in est.interval)}"
-    )
-    yield "Time of a step", seconds(float(est.step_seconds)), interval
+    ends = " to ".join(seconds(float(end)) for end in est.interval or ())
+    yield "Time of a step", seconds(float(est.step_seconds)), ends and f"90%: {ends}"
     all_gpus = f"{float(measures.tokens_per_second):,.0f} token/s in all"
     yield "Throughput of a GPU", f"{float(est.tokens_per_second_per_gpu):,.0f} token/s", all_gpus
     capacity = f"of {gib(float(est.system.accelerator.hbm_bytes))}"
@@ -109,35 +105,23 @@ def _knobs(est: Estimate) -> Table:
     names = [name for name in text.knobs_of([plan]) if text.knob_text(plan, name)]
     names += ["precision", *(name for name in values if name.startswith("fast_") and values[name] > 1)]
     rows = [(name, str(values[name]), COLUMNS[name].meaning) for name in names]
-    return Table(
-        "What the plan sets, other than the default", ("knob", "value", "meaning"), rows, ("value", "meaning")
-    )
-
-
-def time_table(est: Estimate, caption: str = "Time of a step by what it is spent on") -> Table:
-    """Return the step time by component as a table."""
-    return share_table(caption, "time", est.breakdown, seconds, float(est.step_seconds))
+    header = ("knob", "value", "meaning")
+    return Table("What the plan sets, other than the default", header, rows, header[1:])
 
 
 def memory_content(est: Estimate) -> dict[str, Any]:
     """Return the memory of every stage as a figure, and of the fullest rank as a table."""
     from traincast.ui.figures import memory_waterfall, stage_memory
 
-    stages = int(est.plan.pp)
+    stages, (whole, words) = int(est.plan.pp), whole_memory(est)
     memory, capacity = gib(float(est.memory_bytes)), gib(float(est.system.accelerator.hbm_bytes))
     subject = "every stage of the pipeline" if stages > 1 else "a rank, part on part"
     return {
         "figure": stage_memory(est) if stages > 1 else memory_waterfall(est),
         "caption": f"Memory of {subject}; the dashed line is what an accelerator has.",
         "alternative": f"Stacked bars: the fullest of {stages} stages holds {memory} of {capacity}",
-        "table": memory_table(est),
+        "table": share_table(f"Memory of the fullest rank, {words}", "memory", est.memory, gib, whole),
     }
-
-
-def memory_table(est: Estimate) -> Table:
-    """Return the memory of the fullest rank by component."""
-    whole, words = whole_memory(est)
-    return share_table(f"Memory of the fullest rank, {words}", "memory", est.memory, gib, whole)
 
 
 def metric_tables(measures: Metrics) -> list[Table]:
@@ -157,9 +141,8 @@ def metric_tables(measures: Metrics) -> list[Table]:
 
 def unknown_metrics(measures: Metrics) -> list[str]:
     """Return which input is missing for each metric that is not known."""
-    return [
-        f"{name.replace('_', ' ')}: give {' and '.join(needed)}" for name, needed in measures.missing.items()
-    ]
+    missing = measures.missing.items()
+    return [f"{name.replace('_', ' ')}: give {' and '.join(needed)}" for name, needed in missing]
 
 
 def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
@@ -206,25 +189,19 @@ def _operations(est: Estimate) -> dict[str, Any]:
 
     caption = "Operations of one micro-batch, once for each kind of layer"
     header = ("operation", "layer", "forward", "backward", "work", "traffic", "communication", "saved")
-    return {
-        "roofline": roofline(est),
-        "operations": Table(caption, header, list(text.operation_rows(est)), ("layer",)),
-    }
+    table = Table(caption, header, list(text.operation_rows(est)), ("layer",))
+    return {"roofline": roofline(est), "operations": table}
 
 
 def _uncertainty(est: Estimate) -> dict[str, Any]:
     """Return intervals, and in which respects the plan lies outside of measured runs."""
-    content = {
-        "interval": None,
-        "idealised": not est.assumptions.kernels.sustained_rates,
-        "outside": est.outside,
-    }
-    if est.interval is None:
-        return content
-    low, high = (seconds(float(end)) for end in est.interval)
-    probability = probability_text(est.fits_probability or 0)
-    interval = [
-        ("Time of a step", f"90% of measured times of such predictions lie within {low} and {high}"),
-        ("Memory", f"the plan fits with a probability of {probability}"),
-    ]
-    return content | {"interval": interval}
+    interval = None
+    if est.interval is not None:
+        ends = " and ".join(seconds(float(end)) for end in est.interval)
+        probability = probability_text(est.fits_probability or 0)
+        interval = [
+            ("Time of a step", f"90% of measured times of such predictions lie within {ends}"),
+            ("Memory", f"the plan fits with a probability of {probability}"),
+        ]
+    idealised = not est.assumptions.kernels.sustained_rates
+    return {"interval": interval, "idealised": idealised, "outside": est.outside}

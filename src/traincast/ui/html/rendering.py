@@ -77,11 +77,8 @@ def share_table(
     caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], total: float
 ) -> Table:
     """Return a table of the parts of a total, each with its share as number and bar."""
-    values = {name: float(value) for name, value in parts.items() if value}
-    rows = [
-        (label(name), form(value), percent(value / total), Bar(value / total))
-        for name, value in values.items()
-    ]
+    values = [(name, float(value), float(value) / total) for name, value in parts.items() if value]
+    rows = [(label(name), form(value), percent(share), Bar(share)) for name, value, share in values]
     return Table(caption, ("part", what, "share", ""), rows, ("",))
 
 

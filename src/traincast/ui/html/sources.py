@@ -3,14 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from traincast.catalog.software_stacks import (
-    DEFAULT_STACK,
-    calibrated_file,
-    fitted_stack,
-    stack_file,
-    stack_names,
-    with_fitted_values,
-)
+from traincast.catalog import software_stacks as stacks
+from traincast.catalog.software_stacks import DEFAULT_STACK
 from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, ERRATA, PAPER, Assumptions
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
@@ -56,7 +50,7 @@ def system_figures(system: System, key: str = "machine") -> Subject:
 
 def assumptions(assumed: Assumptions, system: System | None = None, remark: str = "") -> Subject:
     """Return every assumption, as it applies to the system if there is one: value, meaning and source."""
-    applied = assumed if system is None else with_fitted_values(system, assumed)
+    applied = assumed if system is None else stacks.with_fitted_values(system, assumed)
     origins = _origins(applied, system)
     rows = [
         (path, _value_text(value), _meaning(path), linked(origins.get(path, "set by the user")))
@@ -101,27 +95,22 @@ def _meaning(path: str) -> str:
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
     """Return the source of each assumption that the preset, the software stack or the system sets."""
     stack = DEFAULT_STACK if assumed.name == CALIBRATED else assumed.name
-    known: dict[str, tuple[object, str]] = {
-        path: (value, PAPER_SOURCE) for path, value in PAPER.values().items()
-    }
-    if stack in stack_names():
+    known: dict[str, tuple[object, str]] = {path: (x, PAPER_SOURCE) for path, x in PAPER.values().items()}
+    if stack in stacks.stack_names():
         known |= dict(_stack_values(stack))
     else:
-        known |= {
-            path: (value, f"arXiv 2410.00273, erratum {n}")
-            for n, changed in ERRATA.items()
-            for path, value in changed.items()
-            if assumed.value(path) == value
-        }
-    if system is not None:
-        for entry in (entry for entry in system.software if entry.stack == fitted_stack(assumed.name)):
+        for n, changed in ERRATA.items():
+            applied = {path: value for path, value in changed.items() if assumed.value(path) == value}
+            known |= {path: (value, f"arXiv 2410.00273, erratum {n}") for path, value in applied.items()}
+    for entry in () if system is None else system.software:
+        if system is not None and entry.stack == stacks.fitted_stack(assumed.name):
             known |= {path: (value, f"found on {system.name}") for path, value in entry.figures}
     return {path: source for path, (value, source) in known.items() if assumed.value(path) == value}
 
 
 def _stack_values(name: str) -> Iterator[tuple[str, tuple[object, str]]]:
     """Yield the values of a software stack with their sources, after those of its base stacks."""
-    file = calibrated_file() if name == CALIBRATED else stack_file(name)
+    file = stacks.calibrated_file() if name == CALIBRATED else stacks.stack_file(name)
     if name != CALIBRATED:
         yield from _stack_values(getattr(file, "based_on", None) or CALIBRATED)
     for path, value in file.changes().items():

@@ -56,9 +56,8 @@ def _answer(rows: pl.DataFrame, fitting: pl.DataFrame) -> str:
     if not len(fitting):
         return f"Nothing fits at any of {count_of(len(rows), 'point')}."
     best = _fastest(fitting)
-    job = (
-        f"{best['model']} on {count_of(best['gpus'], 'GPU')} of {best['system']}, strategy {best['strategy']}"
-    )
+    machine = f"{count_of(best['gpus'], 'GPU')} of {best['system']}"
+    job = f"{best['model']} on {machine}, strategy {best['strategy']}"
     fit = f"Of {count_of(len(rows), 'point')} {len(fitting):,} have a plan that fits"
     return f"{fit}; the fastest step takes {seconds(best['step_seconds'])}: {job}."
 
@@ -110,9 +109,8 @@ def _figures(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[tuple[str
         for number, model in models:
             best = _fastest(fitting.filter(pl.col("model") == model))
             series = rows.filter(*(pl.col(name) == best[name] for name in ("model", "system", "strategy")))
-            caption = (
-                f"The best plan on each number of GPUs for {model}: degrees, memory, and time by component."
-            )
+            shown = "degrees, memory, and time by component"
+            caption = f"The best plan on each number of GPUs for {model}: {shown}."
             yield f"optima-{number}", f"Best plans of {model}", optima(series, _capacity(series)), caption
     axes = [next(iter(axis)) for axis in study["vary"]]
     if len(axes) > 1:
@@ -196,12 +194,8 @@ def _uncertainty(rows: pl.DataFrame) -> Iterator[str]:
     if not len(known):
         yield "Nothing fits, so that no step time is given."
         return
-    low, high = _percent_range(known["step_seconds_high"] / known["step_seconds"] - 1)
-    least, most = _percent_range(known["fits_probability"])
-    yield f"90% of measured times lie within {low} to {high} of such predictions, by point."
-    yield f"The best plans fit with probabilities of {least} to {most}."
-
-
-def _percent_range(shares: pl.Series) -> tuple[str, str]:
-    values = shares.to_numpy()
-    return f"{values.min():.0%}", f"{values.max():.0%}"
+    error = (known["step_seconds_high"] / known["step_seconds"] - 1).to_numpy()
+    fits = known["fits_probability"].to_numpy()
+    within = f"{error.min():.0%} to {error.max():.0%}"
+    yield f"90% of measured times lie within {within} of such predictions, by point."
+    yield f"The best plans fit with probabilities of {fits.min():.0%} to {fits.max():.0%}."

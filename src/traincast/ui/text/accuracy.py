@@ -1,7 +1,6 @@
 """Terminal tables of predictions against measurements, calibrations, measured machines and training steps."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
 MAX_SKIPPED_LISTED: Final = 20  # more rows are summarised by reason
 MAX_PROBLEMS_LISTED: Final = 8  # of a measured machine
-MAX_IDLE_SPREAD: Final = (
-    0.1  # of samples of a product; above it the machine had other load (idle: 0.01 to 0.03)
-)
+MAX_IDLE_SPREAD: Final = 0.1  # of samples of a product; wider with other load (idle: 0.01 to 0.03)
 COLUMNS: Final = ("source", "n", "MAPE", "median", "bias", "worst", "rank", "regret", "of 3", "memory")
 FORMS: Final = {  # figure of a summary -> its format, in the order of `COLUMNS`
     "mape": ".1%", "median": ".1%", "bias": "+.1%", "worst": ".0%", "spearman": ".2f", "regret": ".1%",
@@ -104,18 +101,13 @@ def accuracy_figure(report: "Report") -> "Figure":
 
     from traincast.ui.figures import accuracy
 
-    timed = [
-        prediction
-        for prediction in report.predictions
-        if prediction.skipped is None and prediction.measured_step_seconds is not None
-    ]
-    measured = np.array([prediction.measured_step_seconds for prediction in timed])
-    predicted = np.array([prediction.predicted_step_seconds for prediction in timed])
-    families = [family_of(source_of(prediction.id, False)) for prediction in timed]
-    moe = np.array([prediction.id in report.moe for prediction in timed], bool)
-    causes = [
-        (budget.source, budget.n, budget.causes, budget.unexplained) for budget in budgets(timed, report.moe)
-    ]
+    predicted_runs = (run for run in report.predictions if run.skipped is None)
+    timed = [run for run in predicted_runs if run.measured_step_seconds is not None]
+    measured = np.array([run.measured_step_seconds for run in timed])
+    predicted = np.array([run.predicted_step_seconds for run in timed])
+    families = [family_of(source_of(run.id, False)) for run in timed]
+    moe = np.array([run.id in report.moe for run in timed], bool)
+    causes = [(part.source, part.n, part.causes, part.unexplained) for part in budgets(timed, report.moe)]
     title = f"{len(timed):,} measured runs, assumptions: {report.assumptions}"
     return accuracy(measured, predicted, families, moe, causes, title)
 
@@ -126,16 +118,20 @@ def calibration(result: "Calibration", output: Path | None = None) -> Parts:
     yield title_line(f"{result.system}, calibrated to {result.measured.counts()}{written}")
     any_determined = bool(result.determined)
     if any_determined:
-        yield table(("constant", "before", "after", "90% interval"), constant_rows(result))
+        rows = []
+        for constant in result.determined:
+            numbers = (constant.before, constant.value, constant.low, constant.high)
+            unit = constant.parameter.unit
+            before, value, low, high = (quantity(n, unit) if unit else f"{n:.3g}" for n in numbers)
+            rows.append((_constant_name(constant), before, value, f"{low} to {high}"))
+        yield table(("constant", "before", "after", "90% interval"), rows)
     else:
         unchanged = f"They determine no constant, and the file holds {result.system} as it was."
         yield from paragraphs(f"{unchanged} {MORE_DATA_HELPS}")
-    before, after, held_out = result.errors.values()
-    if before is not None and after is not None:
-        separately = (
-            "" if held_out is None else f"; {held_out:.1%} where each run is predicted without itself"
-        )
-        yield from paragraphs(f"Mean error of the runs: {before:.1%} before, {after:.1%} after{separately}.")
+    old, new, held_out = result.errors.values()
+    if old is not None and new is not None:
+        alone = "" if held_out is None else f"; {held_out:.1%} where each run is predicted without itself"
+        yield from paragraphs(f"Mean error of the runs: {old:.1%} before, {new:.1%} after{alone}.")
     for kind, errors in result.others.items():
         change = f"{errors['before']:.1%} before, {errors['after']:.1%} after"
         yield from paragraphs(f"Mean error of the {kind}: {change}.")
@@ -149,21 +145,10 @@ def calibration(result: "Calibration", output: Path | None = None) -> Parts:
         yield from paragraphs(*result.measured.left_out)
 
 
-def constant_rows(result: "Calibration") -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, value before, value after and interval of each constant that the data determine."""
-    for constant in result.determined:
-        numbers = (constant.before, constant.value, constant.low, constant.high)
-        unit = constant.parameter.unit
-        texts = (quantity(number, unit) if unit else f"{number:.3g}" for number in numbers)
-        before, value, low, high = texts
-        yield _constant_name(constant), before, value, f"{low} to {high}"
-
-
 def _constant_name(constant: "FittedConstant") -> str:
     """Return the path of a constant in a system file, or its field of a software stack."""
-    return (
-        f"{constant.parameter.field} of {constant.of[0]}" if constant.parameter.of_software else constant.path
-    )
+    parameter = constant.parameter
+    return f"{parameter.field} of {constant.of[0]}" if parameter.of_software else constant.path
 
 
 def measured_machine(machine: "MeasuredMachine") -> Parts:
@@ -171,9 +156,8 @@ def measured_machine(machine: "MeasuredMachine") -> Parts:
     about, spread = machine.about, machine.spread["products"]
     yield title_line(str(machine.document["title"]))
     started = f"{count_of(int(about['threads']), 'thread')} a rank, started by {about['launcher']}"
-    yield ", ".join(
-        filter(None, (f"torch {about['torch']}, {started}", about["driver"], f"host {about['host']}"))
-    )
+    facts = (f"torch {about['torch']}, {started}", about["driver"], f"host {about['host']}")
+    yield ", ".join(filter(None, facts))
     counts = Counter(row.task.family for row in machine.rows)
     yield "timed: " + ", ".join(f"{family} {number}" for family, number in counts.items())
     if spread > MAX_IDLE_SPREAD:

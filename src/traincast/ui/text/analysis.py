@@ -72,9 +72,8 @@ def _throughput(result: Advice) -> Parts:
 
 
 def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
-    yield heading(
-        f"Dimensions (good: multiples of {GOOD_MULTIPLE}, at least of {MIN_MULTIPLE}, on a rank too)"
-    )
+    good = f"good: multiples of {GOOD_MULTIPLE}, at least of {MIN_MULTIPLE}, on a rank too"
+    yield heading(f"Dimensions ({good})")
     rows = []
     for size in sizes:
         cells = [size.name, f"{size.value:,}", f"{size.shard:,.10g}", str(size.multiple)]
@@ -104,30 +103,25 @@ def _wasteful_products(products: list[Product], est: Estimate) -> Parts:
         )
         for product in products[:MAX_PRODUCTS_LISTED]
     ]
-    yield table(
-        ("product", "", "m × k × n", "tiles", "waves", "of all products"), rows, left=(0, 1), wrap=(1,)
-    )
+    names = ("product", "", "m × k × n", "tiles", "waves", "of all products")
+    yield table(names, rows, left=(0, 1), wrap=(1,))
     lost = percent(sum(product.share for product in products))
     yield f"all {len(products)} together: {lost} of the arithmetic of products"
 
 
-def batch_rows(options: list[BatchSizeOption]) -> list[tuple[str, ...]]:
-    """Return micro-batch, gradient accumulation and what they give, a row for each alternative."""
-    return [
+def _batches(options: list[BatchSizeOption]) -> Parts:
+    """Show micro-batch, gradient accumulation and what they give, a row for each alternative."""
+    names = ("mbs", "global batch", "accumulation", "tokens/s", "bubble", "once a step", "memory", "fits")
+    rows = [
         (
             *(str(option.mbs), f"{option.gbs:,}", f"{option.accumulation:,}"),
-            signed(option.gain) if i else "as it is",
-            *(percent(option.bubble), percent(option.update), gib(option.memory_bytes)),
-            "yes" if option.fits else "no",
+            *(signed(option.gain) if i else "as it is", percent(option.bubble), percent(option.update)),
+            *(gib(option.memory_bytes), "yes" if option.fits else "no"),
         )
         for i, option in enumerate(options)
     ]
-
-
-def _batches(options: list[BatchSizeOption]) -> Parts:
-    names = ("mbs", "global batch", "accumulation", "tokens/s", "bubble", "once a step", "memory", "fits")
     yield heading("Micro-batch and accumulation")
-    yield table(names, batch_rows(options), left=())
+    yield table(names, rows, left=())
     best, current = best_batch(options), options[0]
     at_batch = f"fits at a global batch of {current.gbs:,}"
     if best.mbs == current.mbs:
@@ -206,7 +200,7 @@ def limits(result: "Limits") -> Parts:
     yield heading(f"Training runs of {result.training.days:.0f} days")
     yield _run_table(result)
     yield ""
-    yield from paragraphs(*utilisation_sentences(result))
+    yield from paragraphs(*_utilisation_sentences(result))
 
 
 def _cluster_table(result: "Limits") -> Table:
@@ -237,7 +231,7 @@ def _run_table(result: "Limits") -> Table:
     return table(names, rows, left=(), gap=1)
 
 
-def utilisation_sentences(result: "Limits") -> list[str]:
+def _utilisation_sentences(result: "Limits") -> list[str]:
     """Return sentences on where utilisation falls, and on what is left out."""
     from traincast.analysis.training_limits import EXCESS, HALF_OF_LARGEST, TENTH_OF_LARGEST
 
@@ -269,9 +263,8 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
     rows = [_scaling_cells(row, request) for stage in stages for row in stage.rows()]
     yield table([*names, "enough"] if len(rows[0]) > len(names) else names, rows, left=(), gap=1)
     eff = "as given" if request.efficiency is not None else "of its times"
-    yield from paragraphs(
-        f"network: eff({first}→n), {eff}; efficiency: speed kept from {count_of(first, 'GPU')}"
-    )
+    kept = f"efficiency: speed kept from {count_of(first, 'GPU')}"
+    yield from paragraphs(f"network: eff({first}→n), {eff}; {kept}")
     capacity = system.accelerator.hbm_bytes
     if any(memory > capacity for stage in stages for memory in stage.memory):
         yield from paragraphs(f"!: more than the {gib(float(capacity))} of a GPU, nothing recomputed")
@@ -306,9 +299,9 @@ def _target_sentences(request: "ScalingRequest", stages: "list[Scaling]") -> lis
         for stage in stages
         if stage.needed_efficiency is not None
     ]
-    return (
-        [*lines, f"network efficiency that is enough for {target}: {', '.join(needed)}"] if needed else lines
-    )
+    if needed:
+        lines.append(f"network efficiency that is enough for {target}: {', '.join(needed)}")
+    return lines
 
 
 def reproduction(result: Reproduction) -> Parts:

@@ -66,16 +66,11 @@ def table(
     Columns align right but for those in `left`; only those in `wrap` are broken over lines. Without any name
     there is no header. `style` is that of a row by its index.
     """
-    result = Table(
-        box=None, show_header=any(names), header_style="dim", pad_edge=False, padding=(0, gap, 0, 0)
-    )
+    look: dict[str, Any] = {"header_style": "dim", "pad_edge": False, "padding": (0, gap, 0, 0)}
+    result = Table(box=None, show_header=any(names), **look)
     for i, name in enumerate(names):
-        result.add_column(
-            name,
-            justify="left" if i in left else "right",
-            no_wrap=i not in wrap,
-            overflow="fold" if i in wrap else "ellipsis",
-        )
+        wraps: dict[str, Any] = {"no_wrap": i not in wrap, "overflow": "fold" if i in wrap else "ellipsis"}
+        result.add_column(name, justify="left" if i in left else "right", **wraps)
     for i, row in enumerate(rows):
         result.add_row(*row, style=style(i))
     return result
