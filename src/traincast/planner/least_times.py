@@ -19,8 +19,9 @@ from traincast.planner.evaluation import StrategyResult, fastest, least_times
 if TYPE_CHECKING:
     from traincast.planner.evaluation import Evaluation
 
-FIRST_ROUND: Final = 1 << 10  # candidates timed before the values to beat are looked at again; each round
-# has twice as many as the one before
+# Candidates timed before the values to beat are looked at again: each round has twice as many, up to the last
+FIRST_ROUND: Final = 1 << 9
+LAST_ROUND: Final = 1 << 13
 
 
 @dataclass(eq=False)
@@ -67,7 +68,7 @@ class LeastTimes:
             nearest = open_rows[np.argsort(self.seconds[open_rows], kind="stable")]
             candidates = np.cumsum(self._candidates[nearest])
             self._time(np.sort(nearest[: 1 + np.searchsorted(candidates, size)]))
-            size *= 2
+            size = min(2 * size, LAST_ROUND)
 
     def best(self, top: int, by_memory: bool = False, slowdown: float = np.inf) -> Ints:
         """Return the best layouts in order of time, memory (or the reverse) and enumeration.
@@ -112,6 +113,9 @@ class LeastTimes:
             np.minimum.at(of_group, group, known)
             return of_group[group]
 
+        by_group = np.lexsort((self.seconds, group))
+        lowest = by_group[np.unique(group[by_group], return_index=True)[1]]
+        self._time(np.sort(lowest[~self.timed[lowest]]))  # no group waits until those before it are timed
         known = self.up_to(least)
         order = np.lexsort((self.memory, known, group))
         _, first = np.unique(group[order], return_index=True)
@@ -160,6 +164,8 @@ class LeastTimes:
 
     def _time(self, rows: Ints) -> None:
         """Replace the bounds of rows, ascending, by times."""
+        if not len(rows):
+            return
         indices, starts = np.unique(self.outcome[rows], return_index=True)
         outcomes = [self.outcomes[index] for index in indices]
         layouts = np.split(self.layout[rows], starts[1:])

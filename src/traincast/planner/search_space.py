@@ -414,9 +414,12 @@ def stacked(tables: Sequence[Table], sizes: Sequence[int]) -> Table:
     columns: dict[str, Any] = {}
     for name in (field.name for field in fields(tables[0])):
         values = [getattr(table, name) for table in tables]
-        if any(map(np.ndim, values)) or (isinstance(values[0], float) and len(set(values)) > 1):
+        kinds = set(map(type, values))
+        if kinds == {np.ndarray}:
+            columns[name] = np.concatenate(values)
+        elif np.ndarray in kinds or (kinds == {float} and len(set(values)) > 1):
             pairs = zip(values, sizes, strict=True)
-            columns[name] = np.concatenate([np.broadcast_to(value, n) for value, n in pairs])
+            columns[name] = np.concatenate([np.full(n, v) if np.ndim(v) == 0 else v for v, n in pairs])
     return replace(tables[0], **columns)
 
 

@@ -50,7 +50,7 @@ class PartCosts:
     def take(self, index: Any) -> "PartCosts":
         """Return rows of the columns, by a numpy index."""
         columns = (getattr(self, field.name) for field in fields(self))
-        return PartCosts(*(column[index] if np.ndim(column) else column for column in columns))
+        return PartCosts(*(column[index] if isinstance(column, np.ndarray) else column for column in columns))
 
 
 Costs = Mapping[str, PartCosts]

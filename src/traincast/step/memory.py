@@ -45,7 +45,7 @@ class Footprint:
     def take(self, rows: Any) -> "Footprint":
         """Return rows of the columns, by a numpy index."""
         columns = (getattr(self, field.name) for field in fields(self))
-        return Footprint(*(column[rows] if np.ndim(column) else column for column in columns))
+        return Footprint(*(column[rows] if isinstance(column, np.ndarray) else column for column in columns))
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":

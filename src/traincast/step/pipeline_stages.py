@@ -199,7 +199,13 @@ def _stages_of_many(model: Model, pps: Column, vps: Column, schedule: str, layou
     """Return the devices of columns of plans, padded to the same number for all."""
     pp, v = np.broadcast_arrays(np.asarray(pps, float), np.asarray(vps, float))
     keys, row = np.unique(pp.ravel() * CHUNKS_PER_DEVICE_LIMIT + v.ravel(), return_inverse=True)
-    pairs = [(int(key // CHUNKS_PER_DEVICE_LIMIT), int(key % CHUNKS_PER_DEVICE_LIMIT)) for key in keys]
+    pairs = ((int(key // CHUNKS_PER_DEVICE_LIMIT), int(key % CHUNKS_PER_DEVICE_LIMIT)) for key in keys)
+    return _stages_of_pairs(model, tuple(pairs), schedule, layout).take(row.reshape(pp.shape))
+
+
+@lru_cache(maxsize=1024)
+def _stages_of_pairs(model: Model, pairs: tuple[tuple[int, int], ...], schedule: str, layout: str) -> Stages:
+    """Return the devices of pairs of pp and chunks of a device, padded to the same number for all."""
     pipelines = [distinct_devices(model, a, b, schedule, layout) for a, b in pairs]
     pipelines = pipelines or [(PipelineDevice(0, {}, {}),)]  # no rows
     length = max(map(len, pipelines))
@@ -207,8 +213,7 @@ def _stages_of_many(model: Model, pps: Column, vps: Column, schedule: str, layou
     names = [*map(str, model.kinds), *ENDS]
 
     def column(values: Sequence[float]) -> Column:
-        spread = np.asarray(values, float)[row].reshape(pp.shape)
-        return spread if spread.ndim and len(set(values)) > 1 else float(values[0])
+        return np.asarray(values, float) if len(set(values)) > 1 else float(values[0])
 
     def counts(which: str, i: int) -> Counts:
         columns = {
