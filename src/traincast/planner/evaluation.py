@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from typing import Any, Final, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -148,9 +149,25 @@ def _by_recompute(spaces: Sequence[Space], members: Sequence[int]) -> dict[str, 
 
 
 @lru_cache(CACHED_SPACES)
+def _completed(spaces: tuple[Space, ...], assumed: Assumptions) -> tuple[Space, ...]:
+    """Return spaces `with_assumptions`, the same ones each time."""
+    return tuple(space.with_assumptions(assumed) for space in spaces)
+
+
 def layouts_memory(spaces: tuple[Space, ...], assumed: Assumptions) -> list[Floats]:
-    """Return the memory of the fullest rank of every layout of spaces [byte]."""
-    spaces = tuple(space.with_assumptions(assumed) for space in spaces)
+    """Return the memory of the fullest rank of every layout of spaces [byte], cached as long as they are."""
+    spaces = _completed(spaces, assumed)
+    missing = [space for space in spaces if assumed not in _MEMORY.setdefault(space, {})]
+    for space, memory in zip(missing, _layouts_memory(missing, assumed) if missing else (), strict=True):
+        _MEMORY[space][assumed] = memory
+    return [_MEMORY[space][assumed] for space in spaces]
+
+
+_MEMORY: Final = WeakKeyDictionary[Space, dict[Assumptions, Floats]]()
+
+
+def _layouts_memory(spaces: Sequence[Space], assumed: Assumptions) -> list[Floats]:
+    """Compute `layouts_memory` of spaces `with_assumptions`."""
     footprints: dict[int, dict[str, Footprint]] = {}
     layer_rows: dict[int, Ints] = {}
     for members in _sharing_layers(spaces):
@@ -222,7 +239,7 @@ def _timed_candidates(
     spaces: tuple[Space, ...], assumed: Assumptions, capacity: float, above: float
 ) -> list[TimedCandidates]:
     """Return the candidates of the layouts that need at most `capacity` and more than `above` [byte]."""
-    completed = [space.with_assumptions(assumed) for space in spaces]
+    completed = _completed(spaces, assumed)
     fitting = [
         np.flatnonzero((memory <= capacity) & (memory > above)) for memory in layouts_memory(spaces, assumed)
     ]

@@ -15,7 +15,7 @@ from traincast.core.system import CAPACITY, System
 from traincast.core.units import count_of, gib, percent, signed
 from traincast.planner.evaluation import (
     StrategyResult,
-    evaluate,
+    evaluate_all,
     layouts_memory,
     rejections,
 )
@@ -379,8 +379,7 @@ def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
 
 def _misses(times: LeastTimes, limit: Column) -> dict[str, Answer | None]:
     """Return what memory excludes: the nearest miss, the nearest faster than `limit` [s], the fastest."""
-    beyond = [_excluded_by_memory(outcome) for outcome in _leading(times)]
-    excluded = LeastTimes.of(beyond, times.exhaustive)
+    excluded = LeastTimes.of(_excluded_by_memory(_leading(times)), times.exhaustive)
     picked = {
         "miss": excluded.best(1, by_memory=True),
         "faster": excluded.leanest_below(float(limit)),
@@ -415,11 +414,16 @@ def _leading(times: LeastTimes) -> tuple[StrategyResult, ...]:
     return tuple(times.outcomes[index] for _, index in best.values())
 
 
-def _excluded_by_memory(outcome: StrategyResult) -> StrategyResult:
-    """Repeat the search with unlimited memory, among the layouts that do not fit."""
-    capacity, system = _capacity([outcome]), outcome.system.with_figures({CAPACITY: np.inf})
-    space = space_of(outcome, outcome.gpus)
-    return evaluate(space, system, outcome.evaluation.assumptions, capacity).outcomes()[0]
+def _excluded_by_memory(outcomes: Sequence[StrategyResult]) -> list[StrategyResult]:
+    """Repeat a search of one number of GPUs with unlimited memory, among the layouts that do not fit."""
+    unlimited = outcomes[0].system.with_figures({CAPACITY: np.inf})
+    spaces = tuple(
+        outcome.space if len(outcome.space.gpus) == 1 else space_of(outcome, outcome.gpus)
+        for outcome in outcomes
+    )
+    assumed = outcomes[0].evaluation.assumptions
+    evaluations = evaluate_all(spaces, unlimited, assumed, _capacity(outcomes))
+    return [evaluation.outcomes()[0] for evaluation in evaluations]
 
 
 def _fits_from(times: LeastTimes) -> tuple[int, float] | None:

@@ -120,7 +120,12 @@ class Space:
 
     def with_assumptions(self, assumed: Assumptions) -> "Space":
         """Return the space with the choices that its plans leave to the assumptions filled in."""
-        return replace(self, layouts=self.layouts.ready(assumed), layers=self.layers.ready(assumed))
+        layouts = self.layouts.ready(assumed)
+        return (
+            self
+            if layouts is self.layouts
+            else replace(self, layouts=layouts, layers=self.layers.ready(assumed))
+        )
 
     def without_assumptions(self, plans: Plans) -> Plans:
         """Return candidates of a space `with_assumptions` as they were requested."""
