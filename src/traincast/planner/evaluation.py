@@ -40,8 +40,10 @@ CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in 
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
 # Choices that `step` and `devices_memory` do not read: they see them in the costs and footprints of a layer.
 OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
-# Choices that the passes of a layer's operations do not depend on, or only as `_sharing_layers` says.
-AROUND_LAYERS: Final = ("zero", "layout", "dp_overlap", "schedule", "offload", "recompute")
+# Choices that the passes of a layer's operations do not depend on; their times do as `_sharing_layers` says.
+AROUND_LAYERS: Final = (
+    "zero", "layout", "dp_overlap", "schedule", "offload", "recompute", "tp_overlap", "ep_overlap"
+)  # fmt: skip
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]
 
 
@@ -128,15 +130,19 @@ def _pieces(sizes: Sequence[Ints]) -> Iterator[list[tuple[int, slice]]]:
         low = high
 
 
-def _sharing_layers(spaces: Sequence[Space]) -> list[list[int]]:
-    """Return the indices of spaces whose layers have the same operations, recomputation aside."""
+def _sharing_layers(spaces: Sequence[Space], timed: bool = True) -> list[list[int]]:
+    """Return the indices of spaces whose layers have the same operations, recomputation aside.
+
+    If `timed`, the passes of these also take the same time.
+    """
     together: dict[Any, list[int]] = {}
     for index, space in enumerate(spaces):
         plans = space.layouts
-        choices = {name: value for name, value in plans.choices().items() if name not in AROUND_LAYERS}
-        choices["offload"] = "activations" in words(plans.offload)
-        key = SCHEDULES[plans.schedule].splits_backward, space.batch.overlaps_in_domain, *choices.values()
-        together.setdefault(key, []).append(index)
+        key = [value for name, value in plans.choices().items() if name not in AROUND_LAYERS]
+        if timed:
+            key += [plans.tp_overlap, space.batch.overlaps_in_domain, plans.ep_overlap]
+            key += [SCHEDULES[plans.schedule].splits_backward, "activations" in words(plans.offload)]
+        together.setdefault(tuple(key), []).append(index)
     return list(together.values())
 
 
@@ -149,14 +155,14 @@ def _by_recompute(spaces: Sequence[Space], members: Sequence[int]) -> dict[str, 
 
 
 @lru_cache(CACHED_SPACES)
-def _completed(spaces: tuple[Space, ...], assumed: Assumptions) -> tuple[Space, ...]:
+def completed_spaces(spaces: tuple[Space, ...], assumed: Assumptions) -> tuple[Space, ...]:
     """Return spaces `with_assumptions`, the same ones each time."""
     return tuple(space.with_assumptions(assumed) for space in spaces)
 
 
 def layouts_memory(spaces: tuple[Space, ...], assumed: Assumptions) -> list[Floats]:
     """Return the memory of the fullest rank of every layout of spaces [byte], cached as long as they are."""
-    spaces = _completed(spaces, assumed)
+    spaces = completed_spaces(spaces, assumed)
     missing = [space for space in spaces if assumed not in _MEMORY.setdefault(space, {})]
     for space, memory in zip(missing, _layouts_memory(missing, assumed) if missing else (), strict=True):
         _MEMORY[space][assumed] = memory
@@ -170,7 +176,7 @@ def _layouts_memory(spaces: Sequence[Space], assumed: Assumptions) -> list[Float
     """Compute `layouts_memory` of spaces `with_assumptions`."""
     footprints: dict[int, dict[str, Footprint]] = {}
     layer_rows: dict[int, Ints] = {}
-    for members in _sharing_layers(spaces):
+    for members in _sharing_layers(spaces, timed=False):
         for same in _by_recompute(spaces, members).values():
             layers, places = distinct_rows([spaces[i].layers for i in same])
             operations = parts(spaces[0].model, layers, assumed)
@@ -239,7 +245,7 @@ def _timed_candidates(
     spaces: tuple[Space, ...], assumed: Assumptions, capacity: float, above: float
 ) -> list[TimedCandidates]:
     """Return the candidates of the layouts that need at most `capacity` and more than `above` [byte]."""
-    completed = _completed(spaces, assumed)
+    completed = completed_spaces(spaces, assumed)
     fitting = [
         np.flatnonzero((memory <= capacity) & (memory > above)) for memory in layouts_memory(spaces, assumed)
     ]

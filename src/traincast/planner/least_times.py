@@ -156,6 +156,11 @@ class LeastTimes:
             )
         return [found[row] for row in rows.tolist()]
 
+    @property
+    def share_timed(self) -> float:
+        """Share of the candidates that fit which have been timed in full, 0 where none fits."""
+        return float(self._candidates[self.timed].sum() / max(self._candidates.sum(), 1))
+
     @cached_property
     def _candidates(self) -> Ints:
         """Candidates of each layout."""
