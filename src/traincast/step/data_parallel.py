@@ -39,8 +39,9 @@ def data_parallel(
 
     ZeRO-1 reduces gradients and gathers weights once in a step, overlapped with the passes of one
     micro-batch. Where the schedule is interleaved, a chunk of layers works through pp micro-batches before
-    the next one does, so pp passes overlap it. ZeRO-2 reduces after every micro-batch; ZeRO-3 also gathers,
-    once for forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's
+    the next one does, so pp passes overlap it. ZeRO-2 reduces after every micro-batch, or after those pp of a
+    chunk, whose gradients are summed before (arXiv 2407.21783, section 3.3.2); ZeRO-3 reduces and gathers for
+    every one, once for forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's
     shard is all-reduced over them, once in a step. All of it hides behind what copies to and from the host
     leave of the passes.
     """
@@ -106,9 +107,10 @@ class _DataParallelTraffic:
             return nm * time_of(self.gather, "forward", executed), nm * time_of(
                 both, "backward", executed
             ) + replicated
-        passes = 1 + self.assumed.overlap.interleaved_window * is_group(plan.vp) * (minimum(plan.pp, nm) - 1)
+        others = is_group(plan.vp) * (minimum(plan.pp, nm) - 1)
+        passes = 1 + self.assumed.overlap.interleaved_window * others
         if plan.zero == 2:
-            scattered = nm * time_of(self.scatter, "backward", executed)
+            scattered = nm / (1 + others) * time_of(self.scatter, "backward", executed, passes)
         else:
             scattered = time_of(self.scatter, "backward", stored, passes)
         return time_of(self.gather, "forward", stored, passes), scattered + replicated

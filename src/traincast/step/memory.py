@@ -151,10 +151,13 @@ def states(
             2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies, plan.zero >= 3, layers
         )
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
+    gradients = size(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2)
+    if plan.zero == 2:  # of the chunk at work, summed over the micro-batches it works through in a row
+        gradients = gradients + size(plan.gradient_bytes, False) * is_group(plan.vp) / plan.vp
     optimizer = size(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,
-        "gradients": size(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2),
+        "gradients": gradients,
         "optimizer": 0 * optimizer if "optimizer" in offloaded else optimizer,
     }
 
