@@ -453,3 +453,16 @@ def test_recomputed_up_projections_save_the_latent_vectors():
         saved_memory["activations"] - recomputed_memory["activations"] == 61 * per_layer + per_layer
     )  # and of multi-token prediction
     assert recomputed_memory["workspace"] >= per_layer
+
+
+def test_zero_2_sums_the_gradients_of_a_chunk_over_the_micro_batches_it_works_through_in_a_row():
+    # Llama 3 405B on 8,192 GPUs (arXiv 2407.21783, section 3.3.2): ranks hold gradients of one of 8 chunks
+    # and reduce them 2 times for 32 micro-batches
+    plan = tc.Plan(tp=8, pp=16, dp=64, vp=8, layout="0,1*126,0")
+    whole, sharded = (
+        tc.estimate("llama-3.1-405b", "llama3-h100", replace(plan, zero=zero), gbs=2048) for zero in (1, 2)
+    )
+    gradients = whole.memory["gradients"]
+    assert sharded.memory["gradients"] == pytest.approx(gradients / 64 + gradients / 8)
+    assert sharded.step_seconds < 1.03 * whole.step_seconds
+    assert sharded.fits_probability > 0.1

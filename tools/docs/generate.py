@@ -44,6 +44,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "calibration")]
 import commands_page  # noqa: E402
+import experts_page  # noqa: E402
 import export_page  # noqa: E402
 import json_page  # noqa: E402
 from scoreboard_page import scoreboard  # noqa: E402
@@ -559,6 +560,11 @@ def pages() -> dict[str, str]:
     }
 
 
+def slow_pages() -> dict[str, str]:
+    """Return the generated pages that take more than some seconds, by file name."""
+    return {"experts.md": GENERATED + experts_page.page([*map(experts_page.compare, experts_page.runs())])}
+
+
 def draw() -> None:
     """Draw the figures of the gallery and the scoreboard, which are kept in the repository."""
     from traincast.accuracy.validate import validate
@@ -585,6 +591,6 @@ def draw() -> None:
 
 
 if __name__ == "__main__":
-    for name, text in pages().items():
+    for name, text in (pages() | slow_pages()).items():
         (DOCS / name).write_text(text, encoding="utf-8")
     draw()

@@ -40,10 +40,10 @@ def data_parallel(
     ZeRO-1 reduces gradients and gathers weights once in a step, overlapped with the passes of one
     micro-batch. Where the schedule is interleaved, a chunk of layers works through pp micro-batches before
     the next one does, so pp passes overlap it. ZeRO-2 reduces after every micro-batch, or after those pp of a
-    chunk, whose gradients are summed before (arXiv 2407.21783, section 3.3.2); ZeRO-3 reduces and gathers for
-    every one, once for forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's
-    shard is all-reduced over them, once in a step. All of it hides behind what copies to and from the host
-    leave of the passes.
+    chunk, whose gradients are summed before (arXiv 2407.21783, section 3.3.2); ZeRO-3 also gathers, once for
+    forward and once for backward (arXiv 1910.02054, section 7). With replicas (HSDP) each rank's shard is
+    all-reduced over them, once in a step. All of it hides behind what copies to and from the host leave of
+    the passes.
     """
     traffic = _traffic(costs, stages, placement, nm, system, assumed)
     serial = _broadcasts(placement, assumed)

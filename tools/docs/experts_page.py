@@ -1,0 +1,236 @@
+"""Page of what experts ran: published plans beside those that a search finds for the same job."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from traincast.accuracy.runs.run import Run, bundled
+from traincast.accuracy.scores import source_of
+from traincast.catalog.load import load_model, load_system
+from traincast.catalog.software_stacks import stack_file, stack_names
+from traincast.core.errors import InputError, NothingFits
+from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
+from traincast.core.nomenclature import COLUMNS
+from traincast.core.plan import Plan
+from traincast.core.units import GIB
+from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.search import Found, search
+from traincast.step.estimate import Estimate, estimate
+from traincast.step.model_flops import model_flops_per_token
+from traincast.step.uncertainty import (
+    COMPONENTS,
+    NORMAL_90_PERCENT,
+    difference_deviation,
+    errors,
+    plan_coordinates,
+)
+
+# Stacks whose framework is offered by name, as it was when they were current.
+STACKS: Final = ("megatron-core", "megatron-bridge", "nemo", "mlperf", "torchtitan", "automodel")
+LEAST_GPUS: Final = 64
+CLOSE: Final = 0.1  # how much faster than the expert's plan ours may be said to be without a word about it
+LIKELY: Final = 0.1  # probability with which a plan that ran must be said to fit
+NUMERICS: Final = ("precision", "grad_dtype", "optimizer_kind")  # held: they are no choice of speed alone
+# Meta's runs, whose gradients are sharded and whose first and last stages have a layer less: rate of a GPU
+# [FLOP/s] (Llama 3, arXiv 2407.21783, table 4 and section 3.3.2); vp is the largest that its layers allow.
+META: Final = {8192: 430e12, 16384: 400e12}
+META_PLAN: Final = {"tp": 8, "pp": 16, "vp": 8, "zero": 2, "layout": "0,1*126,0"}
+META_SEQUENCES: Final = 2048  # 16M tokens of 8,192 each
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The plan of an expert beside those of a search for the same job, under its software stack."""
+
+    run: Run
+    framework: str
+    expert: Estimate
+    fastest: Estimate  # of the plans found that fit
+    recommended: Estimate
+    rank: int  # place of the expert's plan among the layouts that fit, 1 for the fastest
+    inside: bool  # whether the space has the expert's plan
+
+    @property
+    def slower(self) -> float:
+        """Share by which the expert's plan is predicted slower than the fastest that fits."""
+        return self.expert.step_seconds / self.fastest.step_seconds - 1
+
+    @property
+    def known_faster(self) -> bool:
+        """Whether the difference to the fastest is beyond 90 % of the errors of such differences."""
+        both = (self.fastest, self.expert)
+        shares = {name: np.array([float(est.case.shares[name]) for est in both]) for name in COMPONENTS}
+        coordinates = plan_coordinates([est.plan for est in both])
+        deviation = difference_deviation(shares, coordinates, self.expert.case.factor(errors()))[0][1]
+        return bool(np.log1p(self.slower) > NORMAL_90_PERCENT * deviation)
+
+    @property
+    def gains(self) -> list[tuple[str, float]]:
+        """Components of the step in which the fastest plan gains, the most first, as shares of the step."""
+        ours, theirs = self.fastest.breakdown, self.expert.breakdown
+        gained = {name: (theirs[name] - ours[name]) / self.expert.step_seconds for name in theirs}
+        return sorted(((name, gain) for name, gain in gained.items() if gain > 0.01), key=lambda row: -row[1])
+
+
+def runs() -> list[Run]:
+    """Return the runs of the page by the rule that its introduction states."""
+    chosen: dict[tuple[str, ...], Run] = {}
+    for name, run in bundled():
+        if isinstance(run, str) or run.step_seconds is None or run.stack not in stack_names():
+            continue
+        if not run.stack.startswith(STACKS) or "proxy" in run.model.name or run.plan.gpus < LEAST_GPUS:
+            continue
+        key = source_of(name, False), run.model.name, run.system.accelerator.name
+        if key not in chosen or run.plan.gpus >= chosen[key].plan.gpus:
+            chosen[key] = run
+    return [run for run in (*_meta(), *chosen.values()) if _possible(run)]
+
+
+def _meta() -> Iterator[Run]:
+    """Yield Meta's runs of Llama 3.1 405B."""
+    model, system = load_model("llama-3.1-405b"), load_system("llama3-h100")
+    for gpus, rate in META.items():
+        plan = Plan(dp=gpus // 128, **META_PLAN)  # type: ignore[arg-type]
+        work = model_flops_per_token(model, "megatron") * META_SEQUENCES * model.seq
+        yield Run(
+            id=f"llama3-{gpus}", source="arXiv 2407.21783", stack="megatron-core-2025", model=model,
+            system=system, plan=plan, gbs=META_SEQUENCES, step_seconds=work / gpus / rate,
+        )  # fmt: skip
+
+
+def estimate_of(run: Run) -> Estimate:
+    """Return the estimate of the plan that ran."""
+    system = replace(run.system, gpus=None)  # the catalogue's may be smaller than what ran
+    return estimate(run.model, system, run.plan, gbs=run.gbs, assumptions=run.stack)
+
+
+def _possible(run: Run) -> bool:
+    """Return whether the plan of a run keeps the rules of its model and machine."""
+    try:
+        return estimate_of(run).step_seconds > 0
+    except InputError:
+        return False
+
+
+def compare(run: Run) -> Comparison:
+    """Search the plans of a run's job, and compare."""
+    expert, name = estimate_of(run), stack_file(run.stack).framework
+    held, space = NUMERICS, FRAMEWORKS[name]
+    if run.plan.schedule not in space.choices["schedule"] or run.plan.zero == META_PLAN["zero"]:
+        held, space = (*NUMERICS, "zero"), replace(FRAMEWORKS["any"], ordered=True)
+
+    def searched(names: Iterable[str]) -> Found:
+        return search(
+            run.model, expert.system, gpus=run.plan.gpus, gbs=run.gbs, assumptions=run.stack, framework=space,
+            locks={name: getattr(expert.plan, name) for name in names},
+        )  # fmt: skip
+
+    found = searched(held)
+    if found.fastest is None or found.recommended is None:
+        raise NothingFits(f"{run.id}: {found.explain()}")
+    limit = expert.step_seconds * (1 - 1e-9)
+    rank = 1 + int(np.sum(found.times.up_to(lambda known: limit) < limit))
+    try:
+        knobs = (name for name in (*KNOBS, *CHOICES) if name not in (*PLACEMENTS, "panels"))
+        inside = searched(knobs).candidates > 0
+    except InputError:
+        inside = False
+    return Comparison(run, space.name, expert, found.fastest[1], found.recommended[1], rank, inside)
+
+
+def page(rows: Sequence[Comparison]) -> str:
+    """Return the page."""
+    close = sum(row.slower <= CLOSE for row in rows)
+    believed = sum(row.slower > CLOSE and row.known_faster for row in rows)
+    unlikely = [row for row in rows if (row.expert.fits_probability or 0.0) < LIKELY]
+    faster = [row for row in rows if row.slower < -1e-9]
+    outside = [row for row in rows if not row.inside]
+    return f"""# What experts ran
+
+Would the search have found what experts chose? {len(rows)} published runs: every run since 2024 of a whole model on at least
+{LEAST_GPUS} GPUs with Megatron-Core, NeMo, Megatron-Bridge, NeMo AutoModel or torchtitan (MLPerf 3.1 included), of each source, model and
+accelerator the one on the most GPUs, the last of the [bundled table](validation.md); and Meta's two runs of Llama 3.1 405B (arXiv
+2407.21783, table 4; step times from its rates, causal attention counted half). The search holds the model, the machine, the batch, the
+software stack, and the numerics ({", ".join(f"`{name}`" for name in NUMERICS)}); its space is that of the stack's framework, or `any` with
+the expert's ZeRO stage, for DeepSeek's and Meta's own software.
+
+* In {close} of {len(rows)} the expert's plan is predicted within {100 * CLOSE:.0f} % of the fastest that fits. Of the {len(rows) - close}
+  others, {believed} differ by more than 90 % of the errors of such differences ([uncertainty](uncertainty.md)): believe those, measure the
+  rest.
+* {_listed("Inside of the space are all plans", "Outside of the space", outside)}
+* {_listed("Every plan that ran is said to fit", f"Said to fit with less than {LIKELY:g}, though they ran", unlikely)}
+* {_listed("None is predicted faster than the fastest found", "Predicted faster than the fastest found", faster)}
+{_reasons(unlikely, faster)}
+`slower`: by how much the expert's plan is slower than our fastest, both predicted; `rank`: its place among the layouts that fit;
+`fits`: the probability that it fits.
+
+{_table(rows)}
+## Where ours is more than {100 * CLOSE:.0f} % faster
+
+The components of the step that gain, in percent of the expert's step.
+
+{"".join(_gain(row) for row in rows if row.slower > CLOSE)}"""
+
+
+def _listed(none: str, some: str, rows: Sequence[Comparison]) -> str:
+    """Return a sentence that names rows, or that there are none."""
+    return f"{some}: {', '.join(f'`{row.run.id}`' for row in rows)}." if rows else f"{none}."
+
+
+def _reasons(unlikely: Sequence[Comparison], faster: Sequence[Comparison]) -> str:
+    """Return what is known of plans that are said not to fit or are faster than what was found."""
+    lines = []
+    for row in dict.fromkeys((*unlikely, *faster)):
+        est = row.expert
+        used, capacity = est.memory_bytes / GIB, est.system.accelerator.hbm_bytes / GIB
+        size = f"needs {used:.1f} GiB of {capacity:.1f}" if used > capacity else "fits"
+        largest = max(est.memory, key=lambda name: est.memory[name])
+        lines.append(f"    * `{row.run.id}` {size}, the largest part {largest}{_held(row)}.\n")
+    return "".join(lines)
+
+
+def _held(row: Comparison) -> str:
+    """Say which choices of the expert are not searched unless asked for."""
+    held = FRAMEWORKS[row.framework].held
+    searched = (name for name in held if name not in NUMERICS)
+    names = [name for name in searched if getattr(row.run.plan, name, None) in held[name]]
+    return f"; not searched unless asked for: {', '.join(names)}" if names else ""
+
+
+def _table(rows: Iterable[Comparison]) -> str:
+    """Return the table of all runs."""
+    header = ("run", "model", "GPUs", "expert's plan", "fits", "measured [s]", "predicted", "our fastest", "slower [%]", "rank",
+              "recommended", "fastest: what differs")  # fmt: skip
+    lines = ["| " + " | ".join(header) + " |", "| --- " * len(header) + "|"]
+    for row in rows:
+        run, est, fastest = row.run, row.expert, row.fastest
+        assert run.step_seconds is not None
+        cells = (
+            f"`{run.id}`", run.model.name, f"{run.plan.gpus:,} {run.system.name}", f"`{_short(run.plan)}`",
+            f"{est.fits_probability:.2f}", f"{run.step_seconds:.2f}", f"{est.step_seconds:.2f}",
+            f"{fastest.step_seconds:.2f}", f"{100 * row.slower:+.0f}", f"{row.rank:,}",
+            f"{row.recommended.step_seconds:.2f}", _changed(fastest.plan, est.plan),
+        )  # fmt: skip
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n\n"
+
+
+def _short(plan: Plan) -> str:
+    """Return a plan without what the run's numerics and the number of layers decide."""
+    return str(replace(plan, layout="", **dict.fromkeys(NUMERICS[:1], "bf16"), grad_dtype="usual"))
+
+
+def _changed(plan: Plan, expert: Plan) -> str:
+    """Return the knobs of a plan that differ from the expert's."""
+    names = [name for name in (*KNOBS, *CHOICES) if name not in (*PLACEMENTS, "layout", "cp_kind")]
+    changed = (name for name in names if getattr(plan, name) != getattr(expert, name))
+    return ", ".join(f"{name} {getattr(plan, name)}" for name in changed) or "nothing"
+
+
+def _gain(row: Comparison) -> str:
+    """Return the line of a run of which ours is faster."""
+    named = ", ".join(f"{COLUMNS[name].meaning} {100 * gain:.0f}" for name, gain in row.gains[:3])
+    belief = "believe it" if row.known_faster else "within the errors of the model: measure both"
+    return f"* `{row.run.id}`, {100 * row.slower:.0f} %: {named}. {belief[0].upper()}{belief[1:]}.\n"
