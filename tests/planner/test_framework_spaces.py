@@ -159,8 +159,9 @@ def test_a_lock_may_ask_for_chunks_of_unequal_length():
 
 def test_megatrons_candidates_are_those_of_plain_loops():
     found = tc.search(
-        DENSE, H100, gpus=16, gbs=32, framework="megatron", strategy="1d", locks={"recompute": "none"}
-    )
+        DENSE, H100, gpus=16, gbs=32, framework="megatron", strategy="1d",
+        locks={"recompute": "none", "replicas": 1, "order": "tp-cp-dp-pp"},
+    )  # fmt: skip
     degrees = [
         zip(plans.tp, plans.pp, plans.dp, plans.mbs, plans.vp, strict=True) for plans in plans_of(found)
     ]
@@ -217,8 +218,10 @@ def test_all_invalid_locks_are_reported_at_once():
         )
     text = str(error.value)
     assert all(word in text for word in ("tp = 0", "zero = 7", "'wibble'", "recompute = 'full+none'"))
-    with pytest.raises(tc.InputError, match="known: any, deepspeed, megatron, nanotron, paper, torchtitan"):
-        framework("jax")
+    with pytest.raises(
+        tc.InputError, match="known: any, deepspeed, fsdp, jax, megatron, nanotron, paper, torchtitan"
+    ):
+        framework("colossal")
     with pytest.raises(tc.InputError, match="the locks leave nothing"):
         tc.search(DENSE, H100, gpus=8, gbs=16, framework="megatron", locks={"ep": 2})
 
@@ -243,13 +246,11 @@ def test_nanotron_gives_every_tensor_rank_a_head_of_keys_and_values():
     assert degrees == {"deepspeed": {1, 2, 4, 8}, "nanotron": {1, 2, 4}}
 
 
-def test_nanotron_says_what_it_holds_constant():
+def test_nanotron_searches_its_schedules_and_says_what_it_holds_constant():
     found = tc.search(DENSE, H100, gpus=16, gbs=32, framework="nanotron", locks={"mbs": 1, "pp": 2})
-    assert {outcome.space.batch.given["schedule"] for outcome in found.outcomes} == {"1f1b"}
+    assert {outcome.space.batch.given["schedule"] for outcome in found.outcomes} == {"1f1b", "gpipe"}
     held = {knob.knob: (knob.value, knob.other) for knob in found.explain().held}
-    assert held["schedule"] == ("1f1b", "gpipe")
-    afab = tc.search(DENSE, H100, gpus=16, gbs=32, framework="nanotron", locks={"pp": 2, "schedule": "gpipe"})
-    assert {plan.schedule for plan, _ in afab.plans} == {"gpipe"}
+    assert held["grad_dtype"] == ("usual", "16-bit")
 
 
 def test_objectives():
@@ -333,7 +334,7 @@ def test_a_model_with_a_vocabulary_is_searched_alike_whatever_the_strategies():
 def test_tensor_parallel_communication_is_overlapped_wherever_the_group_lies_in_a_domain(name):
     for columns in plans_of(tc.search(DENSE, H100, gpus=16, gbs=32, framework=name)):
         inside = (columns.tp > 1) & (columns.fast_tp == columns.tp)
-        assert (inside == columns.tp_overlap).all()
+        assert ((inside & columns.sp) == columns.tp_overlap).all()  # overlap needs sequence parallelism
 
 
 @pytest.mark.parametrize("name", ["torchtitan", "megatron", "any"])

@@ -17,7 +17,7 @@ from traincast.launch.table import Row, Values, load_document, of_format, rows_o
 from traincast.launch.text_formats import TEXT_FORMATS
 from traincast.launch.unread_settings import UnreadRules, unread_rules
 from traincast.planner.framework_refusals import Refusal, refused
-from traincast.planner.framework_spaces import FRAMEWORKS, LAUNCH_SPACES, Framework
+from traincast.planner.framework_spaces import FRAMEWORKS, Framework
 
 CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
@@ -44,7 +44,7 @@ class Format:
     """File format in which a framework takes its settings: a table, and functions from and to text."""
 
     name: str  # as an argument
-    framework: str  # whose space of plans is searched for it, in `FRAMEWORKS` or `LAUNCH_SPACES`
+    framework: str  # whose space of plans is searched for it, in `FRAMEWORKS`
     title: str  # its name in sentences
     ending: str  # of the file name
     sign: str  # pattern that each of its files matches
@@ -71,7 +71,7 @@ class Format:
     @property
     def space(self) -> Framework:
         """The space of plans that is searched for it."""
-        return (FRAMEWORKS | LAUNCH_SPACES)[self.framework]
+        return FRAMEWORKS[self.framework]
 
     def names_of(self, fact: str) -> tuple[str, ...]:
         """Return the settings of the row that converts one fact alone."""
@@ -103,14 +103,16 @@ class Format:
         return facts
 
 
-def load_format(name: str, framework: str, conversions: ModuleType, **functions: Any) -> Format:
-    """Return a format of a framework's table.
+def load_format(
+    name: str, framework: str, conversions: ModuleType, table: str = "", **functions: Any
+) -> Format:
+    """Return a format of a framework, from the table of its name or another.
 
     `conversions` has the functions of computed rows. It may have `stack` and `assumptions`, `WHY`, and
     `required`, the settings that a program requires besides `fixed` of the table. `functions` are fields of
     the format; without `read` and `write` its text is what the ending says.
     """
-    document = load_document(framework)
+    document = load_document(table or framework)
     required: Callable[[Writing], Values] = getattr(conversions, "required", lambda _: {})
 
     def write(writing: Writing) -> str:
@@ -129,7 +131,7 @@ def load_format(name: str, framework: str, conversions: ModuleType, **functions:
         "unread": unread_rules(document["unread"]),
         "read": TEXT_FORMATS[texts["ending"]].read if texts["ending"] in TEXT_FORMATS else None,
         "write": write,
-        "stack": getattr(conversions, "stack", lambda _: (FRAMEWORKS | LAUNCH_SPACES)[framework].assumptions),
+        "stack": getattr(conversions, "stack", lambda _: FRAMEWORKS[framework].assumptions),
         "assumptions": getattr(conversions, "assumptions", lambda _: ()),
     }
     return Format(name, framework, **texts, **parts | functions)

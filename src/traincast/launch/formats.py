@@ -68,6 +68,6 @@ FORMATS: Final[Mapping[str, Format]] = {
         load_format("torchtitan-toml", "torchtitan", torchtitan),
         _DEEPSPEED,
         load_format("nanotron", "nanotron", nanotron),
-        load_format("accelerate", "accelerate", accelerate),
+        load_format("accelerate", "fsdp", accelerate, table="accelerate"),
     )
 }

@@ -71,6 +71,14 @@ REFUSALS: Final = (
         "Megatron-Core 0.16.1, megatron/training/arguments.py",
     ),
     Refusal(
+        "any",
+        "tp_overlap",
+        ON,
+        {"sp": False},
+        "overlap of tensor-parallel communication needs sequence parallelism, in every framework",
+        "Megatron-Core 0.16.1, torchtitan 0.3.0, nanotron 00708b8",
+    ),
+    Refusal(
         "nanotron",
         "tp_overlap",
         ON,

@@ -1,6 +1,7 @@
 """Search spaces of training frameworks, as batches of candidates that share their choices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
@@ -8,7 +9,7 @@ from typing import Any, Final
 from traincast.catalog.software_stacks import DEFAULT_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
-from traincast.core.knobs import ALLOWED, CHOICES, KNOBS, STRATEGIES, choice_problems
+from traincast.core.knobs import ALLOWED, CHOICES, DEFAULTS, KNOBS, STRATEGIES, choice_problems
 from traincast.core.model import Model
 from traincast.core.plan import AXES, Plans
 from traincast.planner.framework_refusals import refused
@@ -18,6 +19,7 @@ from traincast.times.pipeline.schedules import SCHEDULES
 # Choices that rules or the enumeration depend on.
 SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout")
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
+ORDER: Final = DEFAULTS["order"]
 UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every"}
 SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can be locked
 LOCKABLE: Final = (*SEARCHED, "recompute_every", *CHOICES)
@@ -36,6 +38,7 @@ class CandidateBatch:
     hybrid: bool = False  # whether replicas of the sharded state (HSDP) are searched
     uneven: bool = False  # whether stages may differ by a layer
     ordered: bool = False  # whether ranks are placed in the framework's order only, instead of every way
+    partial: bool = False  # whether placements in order may leave a part of every fast domain empty as well
     above: tuple[tuple[str, int], ...] = ()  # degrees that are searched only above a number
     locks: tuple[tuple[str, int], ...] = ()  # knobs locked to one value
     # whether tensor-parallel communication is overlapped in groups inside a fast domain, and in no others
@@ -66,8 +69,10 @@ class Framework:
     choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)  # values searched
     experts: bool = True  # whether expert parallelism is searched
     hybrid: bool = False  # whether replicas (HSDP) are
+    hybrid_experts: bool = True  # whether they are for models with experts
     uneven: bool = True  # whether stages may differ by a layer
-    ordered: bool = True  # whether only the framework's own order of ranks is searched
+    ordered: bool = True  # whether only the framework's own orders of ranks are searched
+    partial: bool = False  # whether, besides every placement that fills the fast domains, those in order are
     interleaved: bool = True  # whether virtual stages are searched
     overlapping: bool = (
         False  # whether degree 1 of the second axis is searched although it duplicates 1-D plans
@@ -78,6 +83,8 @@ class Framework:
     # Further values of choices that it runs, searched only on request: reported as held constant.
     held: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, hash=False)
     rules: tuple[Rule, ...] = ()  # conditions besides those of every plan
+    # Frameworks whose combinations of choices are searched besides its own, placed and ruled as its own are.
+    includes: tuple[str, ...] = ()
 
     def usual_assumptions(self, model: Model) -> str:
         """Return the name of the preset or software stack that suits it with a model."""
@@ -89,9 +96,9 @@ class Framework:
         return tuple(dict.fromkeys((*self.strategies, *self.on_request)))
 
     def batches(
-        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions
+        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int = 2
     ) -> list[CandidateBatch]:
-        """Return every batch of candidates, with locked choices and knobs at one value.
+        """Return every batch on a network of some tiers, with locked choices and knobs at their values.
 
         Where the framework can overlap tensor-parallel communication, it is overlapped wherever that is
         possible (a group inside a fast domain) and hides any time: it takes no memory, so the same plan
@@ -110,6 +117,10 @@ class Framework:
             searched["recompute"] = tuple(lean(model) if value == LEAN else value for value in modules)
         if not (self.experts and model.experts is not None):
             searched.pop("ep_overlap", None)
+        elif "sp" in searched:
+            searched["sp"] = (True,)  # which experts need
+        if not self.ordered and tiers == 2:
+            searched.pop("order", None)  # a placement on the fast domains says it all
         if assumptions.overlap.tp_overlapped >= assumptions.overlap.tp_exposed:
             searched.pop("tp_overlap", None)
         searched |= {name: lock_values(name, value) for name, value in fixed.items()}
@@ -118,16 +129,19 @@ class Framework:
             searched["tp_overlap"] = (False,)
         strategies = self._strategies(fixed)
         restricted = replace(self, strategies=tuple(strategies))
+        varied = {name for name in searched if name not in fixed or len(searched[name]) > 1}
         stack = {"stack": assumptions.name}
         batches = []
         for strategy, values in product(strategies, product(*searched.values())):
             chosen = dict(zip(searched, values, strict=True))
             if refused(self.name, chosen | stack):
                 continue
-            batch = restricted._batch(model, strategy, chosen, knobs, "zero" in fixed)
+            above = _distinct_above(strategy, {name: chosen[name] for name in varied})
+            batch = restricted._batch(model, strategy, chosen, knobs, "zero" in fixed, above)
             if batch is not None:
                 overlaps = overlapping and not refused(self.name, chosen | stack | {"tp_overlap": True})
                 batches.append(replace(batch, overlaps_in_domain=overlaps))
+        batches = _joined([*batches, *self._included(model, locks, assumptions, tiers)])
         if not batches:
             requested = product(*(lock_values(name, value) for name, value in fixed.items()))
             problems = [
@@ -139,13 +153,38 @@ class Framework:
             raise InputError("search", problems or [nothing])
         return batches
 
+    def searches_replicas(self, model: Model) -> bool:
+        """Return whether replicas are searched for a model."""
+        return self.hybrid and (self.hybrid_experts or model.experts is None)
+
+    def _included(
+        self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int
+    ) -> Iterator[CandidateBatch]:
+        """Yield the batches of the combinations of choices of the frameworks that it includes."""
+        for other in (FRAMEWORKS[name] for name in self.includes):
+            strategies = tuple(name for name in other.strategies if name in self.runs)
+            choices = {**other.choices, "tp_overlap": self.choices["tp_overlap"]}
+            joined = replace(self, strategies=strategies, choices=choices, includes=())
+            joined = replace(joined, hybrid=other.hybrid, hybrid_experts=other.hybrid_experts)
+            with suppress(InputError):  # where the locks leave nothing of it
+                yield from joined.batches(model, locks, assumptions, tiers)
+
     def _batch(
-        self, model: Model, strategy: str, chosen: dict[str, Any], knobs: dict[str, int], held_zero: bool
+        self,
+        model: Model,
+        strategy: str,
+        chosen: dict[str, Any],
+        knobs: dict[str, int],
+        held_zero: bool,
+        above: tuple[str, ...],
     ) -> CandidateBatch | None:
-        """Return the candidates of one combination of choices; None where locked knobs rule it out."""
+        """Return the candidates of one combination of choices; None where locked knobs rule it out.
+
+        They have more than one rank on the axes that `above` names.
+        """
         schedule, zero = chosen.get("schedule", UNPIPELINED), chosen.get("zero", 1)
         experts = self.experts and model.experts is not None
-        hybrid = (self.hybrid or "replicas" in knobs) and zero > 0
+        hybrid = (self.searches_replicas(model) or "replicas" in knobs) and zero > 0
         searched = _searched(strategy, experts, hybrid)
         if any(value > 1 and name not in searched for name, value in knobs.items()):
             return None
@@ -155,11 +194,12 @@ class Framework:
         if "vp" in knobs and vp != knobs["vp"]:
             return None
         second = STRATEGIES[strategy].second
-        above = ((second, 1),) if second and strategy != self.strategies[0] and not self.overlapping else ()
-        if above and knobs.get(above[0][0]) == 1:
+        if second and strategy != self.strategies[0] and not self.overlapping:
+            above = (*above, second)
+        if any(knobs.get(axis) == 1 for axis in above):
             return None
         if zero > self.pipeline_zero and not (held_zero and "pp" in knobs):
-            if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != UNPIPELINED:
+            if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != UNPIPELINED or "pp" in above:
                 return None
             knobs, vp = knobs | {"pp": 1}, 1
         of_strategy = STRATEGIES[strategy].choices
@@ -171,7 +211,8 @@ class Framework:
             hybrid=hybrid,
             uneven=self.uneven,
             ordered=self.ordered,
-            above=above,
+            partial=self.partial,
+            above=tuple((axis, 1) for axis in dict.fromkeys(above)),
             locks=tuple(knobs.items()),
             rules=self.rules,
         )
@@ -184,6 +225,29 @@ class Framework:
             return all(value in lock_values(choice, fixed.get(choice, value)) for choice, value in choices)
 
         return list(filter(agrees, self.strategies)) or list(filter(agrees, self.runs))
+
+
+def _joined(batches: list[CandidateBatch]) -> list[CandidateBatch]:
+    """Join batches of the same choices: with replicas where one of them has any."""
+    joined: dict[Any, CandidateBatch] = {}
+    for batch in batches:
+        choices = ((name, value) for name, value in batch.choices if value != DEFAULTS[name])
+        key = batch.strategy, frozenset(choices), batch.above
+        first = joined.setdefault(key, batch)
+        joined[key] = replace(first, hybrid=first.hybrid or batch.hybrid)
+    return list(joined.values())
+
+
+def _distinct_above(strategy: str, varied: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the axes above whose degree 1 the values of varied choices make plans that no others make."""
+    axes: tuple[str, ...] = ()
+    if not varied.get("sp", True):
+        axes += ("tp",)
+    if varied.get("order", ORDER) != ORDER:
+        axes += ("pp", "dp")
+    if varied.get("schedule", UNPIPELINED) != UNPIPELINED:
+        axes += ("pp",)
+    return axes
 
 
 def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
@@ -238,6 +302,14 @@ WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/conf
 )
 
 
+ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.py: XLA derives the backward
+    "MaxText's pipelines run all forward passes first (gpipe)",
+    ("pp",),
+    lambda model, plan, gbs: (plan.pp == 1) | (plan.schedule == "gpipe"),
+    search_only=True,
+)
+
+
 def lean(model: Model) -> str:
     """Return the modules that cost least to recompute, of those that Megatron-Core can recompute."""
     more = {"activation": model.experts is not None, "mla_up_proj": model.latent is not None}
@@ -274,18 +346,23 @@ FRAMEWORKS: Final = {
                 "schedule": ("1f1b",),
                 "tp_overlap": (False, True),
                 "ep_overlap": (False, True),
+                "order": (ORDER, "tp-cp-pp-dp"),
             },
+            hybrid=True,  # instances of the distributed optimizer
+            hybrid_experts=False,
             assumptions="megatron-core-2025",
             on_request=("context", "hybrid"),
             held={
                 "precision": FP8_RECIPES,
-                "offload": ("optimizer",),
+                "offload": ("optimizer", "activations"),
                 "optimizer_kind": ("adam-bf16", "adam-8bit"),
                 "grad_dtype": ("16-bit",),
-                "zero": (2, 3),  # Megatron-FSDP
+                "zero": (0, 2, 3),  # the last two of Megatron-FSDP
                 "sp": (False,),
-                "replicas": (),  # instances of the distributed optimizer
-                "order": ("tp-cp-pp-dp",),
+                "replicas": (),  # of models with experts
+                "cp_kind": ("all-gather",),
+                "attention": ("unfused",),
+                "recompute_every": (2, 3, 4),
             },
             rules=(OVERLAP_NEEDS_CHUNKS,),
         ),
@@ -299,7 +376,7 @@ FRAMEWORKS: Final = {
             {
                 "recompute": ("none", "per-op", "full"),
                 "zero": (2, 3),
-                "schedule": ("1f1b", "zb-v"),
+                "schedule": ("1f1b", "gpipe", "zb-v"),
                 "tp_overlap": (False, True),
             },
             hybrid=True,
@@ -309,6 +386,9 @@ FRAMEWORKS: Final = {
             held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
                 "offload": ("optimizer+weights",),
+                "zero": (0,),  # DDP
+                "cp_kind": ("all-gather",),
+                "recompute_every": (2, 3, 4),
             },
         ),
         Framework(
@@ -317,7 +397,7 @@ FRAMEWORKS: Final = {
             "DeepSpeed 0.19.8",
             "deepspeed/runtime/config.py, deepspeed/runtime/zero/config.py, deepspeed/runtime/pipe",
             ("1d", "ulysses"),
-            {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",)},
+            {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",), "sp": (True, False)},
             interleaved=False,
             pipeline_zero=1,
             assumptions="deepspeed-2025",
@@ -332,13 +412,55 @@ FRAMEWORKS: Final = {
             {
                 "recompute": ("none", "full"),
                 "zero": (0, 1),
-                "schedule": ("1f1b",),
+                "schedule": ("1f1b", "gpipe"),
+                "sp": (True, False),
                 "tp_overlap": (False, True),
             },
             interleaved=False,
             assumptions="nanotron-2025",
-            held={"schedule": ("gpipe",), "grad_dtype": ("16-bit",), "sp": (False,)},
+            held={"grad_dtype": ("16-bit",)},
             rules=(WHOLE_KV_HEADS,),
+        ),
+        Framework(
+            "fsdp",
+            "PyTorch: FSDP2 and HSDP with tensor and context parallelism, no pipeline",
+            "PyTorch 2.9",
+            "torch.distributed.fsdp.fully_shard, torch.distributed.tensor.parallel",
+            ("1d", "context", "ring"),
+            {"recompute": ("none", "full"), "zero": (2, 3), "sp": (True, False)},
+            experts=False,
+            hybrid=True,
+            interleaved=False,
+            pipeline_zero=0,
+            assumptions="torchtitan-2025",
+            held={
+                "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
+                "offload": ("optimizer+weights",),
+                "zero": (0,),  # DDP
+            },
+        ),
+        Framework(
+            "jax",
+            "MaxText on JAX: sharding by XLA, all-gather and ring context parallelism, experts, GPipe",
+            "MaxText 0.2.2",
+            "src/maxtext/configs/base.yml, src/maxtext/configs/types.py, src/maxtext/layers/pipeline.py",
+            ("1d", "context", "ring"),
+            {
+                "recompute": ("none", "full"),
+                "zero": (1, 3),
+                "schedule": ("1f1b", "gpipe"),
+                "sp": (True, False),
+            },
+            hybrid=True,
+            ordered=False,
+            interleaved=False,
+            assumptions="maxtext-2025",
+            held={
+                "precision": ("fp8-current", "int8"),
+                "offload": ("optimizer", "activations"),
+                "zero": (0,),
+            },
+            rules=(ALL_FORWARD_FIRST,),
         ),
         Framework(
             "any",
@@ -350,13 +472,15 @@ FRAMEWORKS: Final = {
             {
                 "recompute": (*RECOMPUTE, "per-op"),
                 "zero": (1, 2, 3),
-                "schedule": ("1f1b", "zb-h1", "zb-v", "dualpipe"),
+                "schedule": ("1f1b", "zb-h1", "zb-v", "dualpipe", "dualpipe-v"),
                 "tp_overlap": (False, True),
                 "ep_overlap": (False, True),
             },
             ordered=False,
+            partial=True,
             assumptions="megatron-core-2025",
             on_request=tuple(STRATEGIES),
+            # What the frameworks combine with other choices is searched with those.
             held={
                 "precision": (*FP8_RECIPES, "fp8-rowwise"),
                 "offload": ("optimizer", "optimizer+weights", "activations"),
@@ -364,26 +488,14 @@ FRAMEWORKS: Final = {
                 "grad_dtype": ("16-bit",),
                 "zero": (0,),
                 "sp": (False,),
+                "schedule": ("gpipe", "zb-2p"),  # than which zb-h2 is never faster
                 "replicas": (),
+                "order": ("tp-cp-pp-dp",),
+                "cp_kind": ("all-gather",),
+                "attention": ("unfused",),
+                "recompute_every": (2, 3, 4),
             },
-        ),
-    )
-}
-LAUNCH_SPACES: Final = {  # of launch formats whose framework is not offered by name
-    framework.name: framework
-    for framework in (
-        Framework(
-            "accelerate",
-            "Accelerate: FSDP2 and HSDP with tensor parallelism and context parallelism, no pipeline",
-            "Accelerate 1.15.0",
-            "accelerate/parallelism_config.py",
-            ("1d", "context", "ring"),
-            {"recompute": ("none", "full"), "zero": (2, 3)},
-            experts=False,
-            hybrid=True,
-            interleaved=False,
-            pipeline_zero=0,
-            assumptions="torchtitan-2025",
+            includes=("paper", "megatron", "torchtitan", "deepspeed", "nanotron", "fsdp", "jax"),
         ),
     )
 }

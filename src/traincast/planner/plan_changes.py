@@ -101,6 +101,8 @@ def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -
     machine can have, are left out.
     """
     unlocked = {name: values for name, values in framework.held.items() if name not in locks}
+    if framework.searches_replicas(answer[1].model):
+        unlocked.pop("replicas", None)
     knobs = [_best_other(framework, name, values, answer) for name, values in unlocked.items()]
     return sorted((knob for knob in knobs if knob is not None), key=lambda knob: knob.step_seconds_change)
 

@@ -588,7 +588,7 @@ def search_request(
         return None
     if locked is None or space is None or assumed is None:
         return None
-    batches = errors.catch(space.batches, model, locked, assumed)
+    batches = errors.catch(space.batches, model, locked, assumed, len(system.tiers))
     if batches is None:
         return None
     usual_within = WITHIN if assumed.errors_known and objective != "memory" else None
@@ -707,4 +707,4 @@ def _choose(
     if refused:
         problems = [f"strategy = {name!r}: {chosen.name} does not run it; {runs}" for name in refused]
         raise InputError("search", problems)
-    return replace(chosen, strategies=strategies)
+    return replace(chosen, strategies=strategies, on_request=())

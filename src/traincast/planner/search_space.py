@@ -35,7 +35,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.knobs import STRATEGIES
+from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import TAKEN, Plans
 from traincast.core.quantities import Bools, Floats, Ints
@@ -287,6 +287,8 @@ def _fill_options(
         for axis, column in enumerate(degrees.T):
             values, which = np.unique(column, return_inverse=True)
             placeable &= (values[:, None] % places[:, axis] == 0)[which]
+        if batch.partial:
+            places, placeable = _with_partial(domain, batch, degrees, places, placeable)
     placeable = np.column_stack((placeable & ~inside[:, None], inside))
     if batch.given.get("tp_overlap"):  # locked: overlap needs the group inside a fast domain
         placeable[:, :-1] &= places[None, :, 0] == degrees[:, :1]
@@ -295,6 +297,21 @@ def _fill_options(
         return counts, wide & (counts == dict(batch.locks).get("panels", counts)), places, placeable
     no_panels = np.ones((len(degrees), 1), np.int64)
     return no_panels, no_panels > 0, places, placeable
+
+
+def _with_partial(
+    domain: int, batch: CandidateBatch, degrees: Ints, places: Ints, placeable: Bools
+) -> tuple[Ints, Bools]:
+    """Add the placements in the order of ranks that use a part of every domain, in either order."""
+    gpus, job = np.unique(degrees.prod(axis=1), return_inverse=True)
+    used = np.array([max(n for n in divisors(size) if n <= domain) for size in gpus.tolist()], np.int64)[job]
+    for order in ALLOWED["order"]:
+        more, suits = placements_in_order(used, STRATEGIES[batch.strategy].axes, order, degrees)
+        placement, known = np.nonzero((more[:, None] == places).all(axis=2))
+        placeable[:, known] |= suits[:, placement]
+        new = np.setdiff1d(np.arange(len(more)), placement)
+        places, placeable = np.vstack((places, more[new])), np.column_stack((placeable, suits[:, new]))
+    return places, placeable
 
 
 def _fills(
@@ -364,9 +381,8 @@ def _branch_inside(
         hybrid = (cp % values == 0) & (values > 1) & (values < cp)
         branch("ulysses", values, values == cp if batch.given["cp_kind"] == "ulysses" else hybrid)
     if batch.hybrid:
-        holders = columns["dp"] * columns.get("cp", 1)
         values = _divisors_of(columns["dp"])
-        branch("replicas", values, holders[:, None] % values == 0)
+        branch("replicas", values, columns["dp"][:, None] % values == 0)
     if batch.vp is None:
         v = np.arange(1, model.layers + 1)
         tried = _interleaves(model.layers, columns["pp"][:, None], v)

@@ -69,9 +69,14 @@ def placements(plan: Plan, domain: int, ordered: bool = False) -> Plans | None:
     return replace(plan.columns(), **{f"fast_{axis}": fast[:, i] for i, axis in enumerate(axes)})
 
 
-def placements_in_order(domain: int, axes: tuple[str, ...], order: str, degrees: Ints) -> tuple[Ints, Bools]:
-    """Return the placement of each row of degrees in the order of ranks; a domain need not be full."""
-    fast, room = np.ones_like(degrees), np.full(len(degrees), domain)
+def placements_in_order(
+    domain: int | Ints, axes: tuple[str, ...], order: str, degrees: Ints
+) -> tuple[Ints, Bools]:
+    """Return the placement of each row of degrees in the order of ranks; a domain need not be full.
+
+    The domain is one size, or one for each row.
+    """
+    fast, room = np.ones_like(degrees), np.broadcast_to(domain, len(degrees))
     for axis in ORDERS[order]:
         if axis in axes:
             i = axes.index(axis)

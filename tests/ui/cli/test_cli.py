@@ -320,8 +320,8 @@ WRONG = {
     "estimate gpt3-1t --system h200-nvs8 --dp 3": ("dp does not divide the global batch", "gbs = 4096"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --zero 7": ("zero", "0, 1, 2, 3"),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --recompute foo": ("recompute = 'foo'", "selective"),
-    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --framework jax": (
-        "unknown framework 'jax'",
+    "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --framework praxis": (
+        "unknown framework 'praxis'",
         "torchtitan",
     ),
     "plan llama-3-8b --system dgx-h100 --gpus 8 --gbs 8 --precision nvfp4": ("has no fp4 rate", "fp8"),
@@ -419,7 +419,7 @@ def test_all_mistakes_of_a_file_are_reported_at_once(run, tmp_path):
 
 
 ALL_WRONG = {
-    "plan lama-3-8b --system dgx-h10 --gpus 0 --gbs 0 --framework jax --strategy 3d --tp 0 --recompute foo "
+    "plan lama-3-8b --system dgx-h10 --gpus 0 --gbs 0 --framework pax --strategy 3d --tp 0 --recompute foo "
     "--tokens 15Q --price -1"
     " --restart nan --imbalance x --top 0 --assumptions foo": (
         *(
@@ -427,7 +427,7 @@ ALL_WRONG = {
             "'dgx-h10'",
             "gpus = 0",
             "gbs = 0",
-            "'jax'",
+            "'pax'",
             "'3d'",
             "tp = 0",
             "recompute = 'foo'",
@@ -464,7 +464,7 @@ ALL_WRONG = {
 @pytest.mark.parametrize("command", ALL_WRONG)
 def test_all_mistakes_of_a_command_are_reported_at_once(command, run, monkeypatch):
     monkeypatch.setattr(
-        import_module("traincast.planner.search"), "enumerate_space", None
+        import_module("traincast.planner.search"), "enumerate_spaces", None
     )  # nothing is searched
     code, out, err = run(command)
     assert (code, out) == (2, "")

@@ -1,0 +1,107 @@
+"""Random questions under one software stack: `any` is a superset of every framework, and of every lock."""
+
+import random
+
+import pytest
+
+import traincast as tc
+from traincast.core.model import Model
+from traincast.core.model_blocks import Experts
+from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.times.pipeline.schedules import SCHEDULES, Passes
+
+QUESTIONS = 40
+STACKS = ("megatron-core-2025", "torchtitan-2025", "deepspeed-2025", "nanotron-2025", "maxtext-2025", "paper")
+OTHERS = [name for name in FRAMEWORKS if name != "any"]
+ROUNDING = 1e-12  # of sums in another order
+
+
+def question(seed):
+    """A small model on a few GPUs, often short of memory, and a software stack."""
+    draw = random.Random(seed)
+    heads = draw.choice((4, 8))
+    hidden = heads * 64
+    kinds = {"experts": Experts(experts=4, topk=2, ffn=hidden)} if seed % 4 == 0 else {}
+    model = Model(
+        name="small", layers=draw.choice((2, 4, 6)), hidden=hidden, heads=heads, ffn=4 * hidden,
+        kv_heads=draw.choice((2, 4)), seq=draw.choice((512, 2048)), vocab=draw.choice((4096, 32000)),
+        causal=True, mlp="swiglu", norm="rmsnorm", biases=(), dropout=False, positions="rotary", **kinds,
+    )  # fmt: skip
+    system = tc.load_system(draw.choice(("dgx-h100", "dgx-a100", "h200-nvs4", "perlmutter", "gb200-nvl72")))
+    memory = system.accelerator.hbm_bytes * draw.choice((0.015, 0.03, 1.0))
+    system = system.with_figures({"accelerator.hbm_bytes": memory})
+    gpus, gbs = draw.choice((4, 6, 8, 12, 16)), draw.choice((16, 48))
+    asked = {"gpus": gpus, "gbs": gbs, "assumptions": draw.choice(STACKS), "top": 1}
+    return draw, model, system, asked
+
+
+def least(model, system, asked, **options):
+    """Step time of the fastest plan [s]; infinite where the locks leave nothing, or nothing fits."""
+    try:
+        return tc.search(model, system, **asked, **options).least_seconds
+    except tc.InputError:
+        return float("inf")
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS))
+def test_any_is_a_superset_of_a_framework(seed):
+    """Mixed lists of choices keep a question small; two of the frameworks a question, each in turn."""
+    draw, model, system, asked = question(seed)
+    recompute = draw.sample(("none", "selective", "norms", "per-op", "full"), 2)
+    asked |= {"locks": {"recompute": recompute, "mbs": draw.choice((1, 2))}}
+    best = least(model, system, asked, framework="any")
+    for other in (OTHERS[seed % len(OTHERS)], draw.choice(OTHERS)):
+        assert best <= least(model, system, asked, framework=other) * (1 + ROUNDING), other
+
+
+@pytest.mark.parametrize("seed", range(QUESTIONS))
+def test_a_free_search_is_a_superset_of_one_with_a_lock(seed):
+    draw, model, system, asked = question(seed)
+    name = draw.choice(["megatron", "torchtitan", "deepspeed", "nanotron", "fsdp", "jax"])
+    free = tc.search(model, system, framework=name, **asked)
+    found = vars(free.plans[0][0]) if free.plans else {}
+    degrees = ("tp", "cp", "pp", "dp", "mbs", "vp", "ep", "etp")
+    locks = {knob: found.get(knob, 1) for knob in draw.sample(degrees, 1)}
+    locks |= {draw.choice(degrees): draw.choice((1, 2, 4))}
+    choice = draw.choice(sorted(FRAMEWORKS[name].choices))
+    locks |= {choice: draw.choice(FRAMEWORKS[name].choices[choice])}
+    assert free.least_seconds <= least(model, system, asked, framework=name, locks=locks) * (1 + ROUNDING), (
+        locks
+    )
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_zb_h2_is_not_searched_since_zb_2p_is_never_slower_in_the_same_memory(barrier):
+    draw = random.Random(0)
+    for _ in range(1000):
+        passes, pp = Passes(*(draw.uniform(0.1, 3) for _ in range(3))), float(draw.choice((2, 4, 8, 16)))
+        nm, stage = float(draw.randrange(2, 60)), float(draw.randrange(int(pp)))
+        slow, fast = SCHEDULES["zb-h2"], SCHEDULES["zb-2p"]
+        lost = slow.lost(passes, pp, 1.0, barrier=barrier)
+        assert fast.lost(passes, pp, 1.0, barrier=barrier) <= lost + ROUNDING
+        for figure in ("in_flight", "deferred"):
+            arguments = (pp, stage, nm, 1.0)[: 4 if figure == "in_flight" else 3]
+            assert getattr(fast, figure)(*arguments) == getattr(slow, figure)(*arguments)
+        assert fast.exposed_transfers(pp, nm, 1.0) == slow.exposed_transfers(pp, nm, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("model", "system", "gpus", "gbs", "framework", "plan"),
+    [
+        # arXiv 2407.21783, table 4; 126 layers on 16 stages
+        ("llama-3.1-405b", "dgx-h100", 16384, 2048, "megatron", {"tp": 8, "cp": 1, "pp": 16, "vp": 4}),
+        # arXiv 2412.19437, section 3.2
+        (
+            "deepseek-v3", "hgx-h800", 2048, 15360, "any",
+            {"tp": 1, "pp": 16, "ep": 64, "zero": 1, "schedule": "dualpipe", "ep_overlap": True},
+        ),
+        # arXiv 2406.11704, section 2.1
+        ("nemotron-4-340b", "dgx-h100", 6144, 2304, "megatron", {"tp": 8, "pp": 12, "vp": 8, "dp": 64}),
+    ],
+)  # fmt: skip
+def test_published_plans_are_searched(model, system, gpus, gbs, framework, plan):
+    choices = {name: value for name, value in plan.items() if name in FRAMEWORKS[framework].choices}
+    assert all(value in FRAMEWORKS[framework].choices[name] for name, value in choices.items())
+    locks = plan | {"mbs": 1, "recompute": ("none", "full"), "cp": 1}
+    found = tc.search(model, system, gpus=gpus, gbs=gbs, framework=framework, locks=locks, top=1)
+    assert found.candidates
