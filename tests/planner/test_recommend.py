@@ -116,7 +116,7 @@ def test_where_errors_are_not_known_the_fastest_is_recommended():
 def test_the_leanest_plan_is_recommended_where_memory_ranks(found):
     lean = tc.search("llama-3-8b", "dgx-a100-40", **QUESTION, objective="memory")
     assert lean.recommended[1].memory_bytes == min(one.memory for one in estimated(found))
-    assert [family.answer for family in lean.families] == lean.plans
+    assert [family.plan for family in lean.families] == [plan for plan, _ in lean.plans]
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_unusual_knobs(knobs, unusual):
 def test_families_differ_in_more_than_chunks_micro_batch_and_recomputation(found):
     listed = found.families
     assert len(listed) == 10
-    assert listed[0].answer == found.recommended
+    assert listed[0].plan == found.recommended[0]
     kinds = set()
     for family in listed:
-        plan, est = family.answer
+        plan, est = found.answer(family.plan)
         kinds.add(tuple((k, v) for k, v in plan.to_dict().items() if k not in (*VARIED, *PLACEMENTS)))
         assert plan in [one.plan for one in family.alike]
         for one in family.alike:
@@ -206,7 +206,7 @@ def test_families_differ_in_more_than_chunks_micro_batch_and_recomputation(found
             for knob in VARIED:
                 assert getattr(one.plan, knob) in (getattr(plan, knob), *family.others(knob))
     assert len(kinds) == 10
-    times = [family.answer[1].step_seconds for family in listed[1:]]
+    times = [found.answer(family.plan)[1].step_seconds for family in listed[1:]]
     assert times == sorted(times)
 
 
@@ -214,9 +214,9 @@ def test_a_family_is_represented_by_a_plan_that_fits_as_wanted():
     first = candidate(1.0, 1.0)
     other = [candidate(1.1, 5.0, zero=3), candidate(1.11, 2.0, zero=3, recompute="norms")]
     rows = families([first, *other], first, memory_limit=3.0, within=0.02)
-    assert [chosen for chosen, _ in rows] == [first, other[1]]
-    assert rows[1][1] == tuple(other)
-    assert families([first, *other], first, memory_limit=1.5, within=0.02)[1][0] == other[0]
+    assert [family.plan for family in rows] == [first.plan, other[1].plan]
+    assert rows[1].alike == tuple(other)
+    assert families([first, *other], first, memory_limit=1.5, within=0.02)[1].plan == other[0].plan
 
 
 def test_recommend_asks_for_candidates_near_the_fastest_that_fits_as_wanted():

@@ -189,7 +189,7 @@ class Explanation(Result):
             elif row.best[1].step_seconds / best[1].step_seconds - 1 > MAX_SLOWDOWN_LISTED:
                 slow.append(str(row.degree))
             elif row.best[0] == best[0]:
-                lines.append(f"{head}the recommended plan")
+                lines.append(f"{head}plan 1")
             else:
                 plan, causes = compare(row.best, best)
                 lines += [f"{head}{plan}", f"        {causes}"]

@@ -15,7 +15,6 @@ from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
 from traincast.core.plan import Plan
 from traincast.core.units import probability_text, seconds
 from traincast.planner.plan_sentences import differences
-from traincast.step.estimate import Answer
 
 FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least
 WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
@@ -219,15 +218,20 @@ def _percent(share: float) -> str:
 class Family:
     """Plans that differ in `VARIED` and placement alone, and are about as fast."""
 
-    answer: Answer  # the plan that stands for them
+    plan: Plan  # that stands for them
     alike: tuple[Candidate, ...]  # that plan may be among them
 
     def others(self, knob: str) -> list[Any]:
         """Return the other values of one of `VARIED`, ascending."""
-        own = getattr(self.answer[0], knob)
+        own = getattr(self.plan, knob)
         ordered = sorted((candidate.plan for candidate in self.alike), key=_order_of(knob))
         values = dict.fromkeys(getattr(plan, knob) for plan in ordered)
         return [value for value in values if value != own]
+
+    def varied(self) -> dict[str, list[Any]]:
+        """Return the knobs in which plans alike differ, with their other values."""
+        others = {knob: self.others(knob) for knob in VARIED}
+        return {knob: values for knob, values in others.items() if values}
 
 
 def _order_of(knob: str) -> Callable[[Plan], Any]:
@@ -236,7 +240,7 @@ def _order_of(knob: str) -> Callable[[Plan], Any]:
 
 def families(
     candidates: Iterable[Candidate], first: Candidate, memory_limit: float, within: float
-) -> list[tuple[Candidate, tuple[Candidate, ...]]]:
+) -> list[Family]:
     """Group candidates, fastest first, into families: the plan that stands for each, and those alike.
 
     The family of `first` stands first, and `first` for it. Of others it is the plan that `choose` prefers of
@@ -246,11 +250,12 @@ def families(
     groups: dict[Any, list[Candidate]] = {_family_of(first.plan): []}
     for candidate in candidates:
         groups.setdefault(_family_of(candidate.plan), []).append(candidate)
-    rows: list[tuple[Candidate, tuple[Candidate, ...]]] = []
+    rows: list[tuple[Candidate, Family]] = []
     for members in groups.values():
         pool = [candidate for candidate in members if candidate.memory <= memory_limit] or members or [first]
         chosen = choose([one for one in pool if one.seconds <= pool[0].seconds * (1 + within)]).candidate
         chosen = chosen if rows else first
         low, high = chosen.seconds / (1 + WITHIN), chosen.seconds * (1 + WITHIN)
-        rows.append((chosen, tuple(one for one in members if low <= one.seconds <= high)))
-    return [rows[0], *sorted(rows[1:], key=lambda row: row[0][1:])]
+        alike = tuple(one for one in members if low <= one.seconds <= high)
+        rows.append((chosen, Family(chosen.plan, alike)))
+    return [rows[0][1], *(family for _, family in sorted(rows[1:], key=lambda row: row[0][1:]))]

@@ -45,7 +45,6 @@ from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import in_words
 from traincast.planner.recommend import (
     FIT_PROBABILITY,
-    VARIED,
     WITHIN,
     Candidate,
     Family,
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
 
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)
+PLANS_COMPARED: Final = 3  # in an explanation, at least: the recommended one and its runner-up
 Progress: TypeAlias = Callable[
     [int, int, int], None
 ]  # batches done, batches in total, candidates of the last
@@ -124,7 +124,7 @@ class Found:
     @cached_property
     def plans(self) -> list[Answer]:
         """The recommended plan, then the others of the best `top`; empty where nothing fits."""
-        return [self._answer(plan) for plan in self.ranked]
+        return [self.answer(plan) for plan in self.ranked]
 
     @cached_property
     def ranked(self) -> list[Plan]:
@@ -134,21 +134,27 @@ class Found:
         first = self.recommendation.plan
         return [first, *(plan for plan in self._ranked(self.top) if plan != first)][: self.top]
 
-    @cached_property
+    @property
     def families(self) -> list[Family]:
         """The best `top` plans that differ in more than `recommend.VARIED`, the recommended one first."""
+        return self._families[: self.top]
+
+    @cached_property
+    def _families(self) -> list[Family]:
+        """`families`, and as many as an explanation compares."""
         if self.recommended is None:
             return []
         plan, est = self.recommended
         first = Candidate(plan, est.step_seconds, est.memory_bytes)
+        number = max(self.top, PLANS_COMPARED)
         if self.objective == "memory":
-            return [Family(answer, ()) for answer in self.plans]
-        share, rows, near = WITHIN, list[tuple[Candidate, tuple[Candidate, ...]]](), [first]
-        while share < 2 * MAX_SLOWDOWN_LISTED and (len(rows) < self.top or first not in near):
+            return [Family(plan, ()) for plan in self._ranked(number)]
+        share, rows, near = WITHIN, list[Family](), [first]
+        while share < 2 * MAX_SLOWDOWN_LISTED and (len(rows) < number or first not in near):
             near = self.near(share)
             rows = families(near, first, self._memory_limit, self.within or 0.0)
             share *= 2
-        return [Family(self._answer(chosen.plan), alike) for chosen, alike in rows[: self.top]]
+        return rows[:number]
 
     def near(self, share: float, most_memory: float = np.inf) -> list[Candidate]:
         """Return candidates at most a share slower than the fastest, fastest first; of each layout the best.
@@ -199,8 +205,8 @@ class Found:
         rows.sort(key=lambda row: row[:4])
         return [plans.row(i) for *_, i, plans in rows[:top]]
 
-    def _answer(self, plan: Plan) -> Answer:
-        """Return a plan with its estimate."""
+    def answer(self, plan: Plan) -> Answer:
+        """Return a plan of the search with its estimate."""
         if plan not in self._estimates:
             self._estimates[plan] = estimate(
                 self.model, self.system, plan, gbs=self.gbs, assumptions=self.assumptions
@@ -221,7 +227,7 @@ class Found:
     @property
     def recommended(self) -> Answer | None:
         """The recommended plan, the first of `plans`; None where nothing fits."""
-        return None if self.recommendation is None else self._answer(self.recommendation.plan)
+        return None if self.recommendation is None else self.answer(self.recommendation.plan)
 
     @property
     def best(self) -> Answer | None:
@@ -231,7 +237,7 @@ class Found:
     @property
     def fastest(self) -> Answer | None:
         """The fastest plan that fits by its predicted memory; with objective memory the leanest."""
-        return None if self.recommendation is None else self._answer(self.recommendation.fastest)
+        return None if self.recommendation is None else self.answer(self.recommendation.fastest)
 
     def require_best(self) -> Answer:
         """Return the recommended plan with its estimate.
@@ -257,12 +263,12 @@ class Found:
     @cached_property
     def confidence(self) -> str:
         """Which of `families` are equal in time within errors; empty where errors are not known."""
-        listed = [family.answer for family in self.families]
+        listed = [self.answer(family.plan) for family in self.families]
         return "" if self.objective == "memory" else equality_sentence(listed)
 
     def pareto(self) -> list[Answer]:
         """Return the plans that no other beats in both time and memory, fastest first."""
-        return [self._answer(plan) for plan in self.times.plans(self.times.front())]
+        return [self.answer(plan) for plan in self.times.plans(self.times.front())]
 
     def explain(self) -> Explanation:
         """Explain what limits the best plan, why others are slower, and what would make misses fit."""
@@ -270,7 +276,7 @@ class Found:
 
     @cached_property
     def _explanation(self) -> Explanation:
-        plans = self.plans if len(self.plans) > 2 else [self._answer(plan) for plan in self._ranked(3)]
+        plans = [self.answer(family.plan) for family in self._families]
         return explain(self.times, plans, self.framework, self.locks)
 
     def table(self) -> list[dict[str, Any]]:
@@ -332,8 +338,7 @@ class Found:
         return DescribedPlan(est.strategy, *figures)
 
     def _family_record(self, family: Family) -> "FamilyOfPlans":
-        others = {knob: family.others(knob) for knob in VARIED}
-        return FamilyOfPlans(self._described(family.answer), {k: v for k, v in others.items() if v})
+        return FamilyOfPlans(self._described(self.answer(family.plan)), family.varied())
 
     def to_json(self, **figures: Any) -> str:
         """Return `to_dict` as JSON text."""

@@ -74,13 +74,16 @@ def test_search_answers_as_the_library(client):
         found.feasible,
         found.rejected,
     )
-    for row, (plan, est) in zip(answer["plans"], found.plans, strict=True):
+    for row, family in zip(answer["plans"], found.families, strict=True):
+        plan, est = found.answer(family.plan)
         assert (row["label"], row["step_seconds"], row["memory_bytes"]) == (
             str(plan),
             est.step_seconds,
             est.memory_bytes,
         )
         assert tc.Plan(**row["knobs"]) == plan
+        assert row["others"] == family.varied()
+    assert answer["recommendation"][1] == found.recommendation.reason
     assert answer["devices"] == found.best[1].devices()
     assert answer["state"]["framework"] == "megatron"
     assert answer["state"]["seq"] == 8192
@@ -157,7 +160,7 @@ def test_explanation_follows(client):
     answer = asked(client, "explain", **SMALL)
     found = tc.search("llama-3-8b", "dgx-h100", **ASKED)
     assert answer["text"] == found.explain().lines()
-    assert (answer["first_within_3_percent"], answer["listed_within_3_percent"]) == found.within_3_percent
+    assert answer["confidence"] == found.confidence
 
 
 def test_nothing_fits_is_an_answer(client):

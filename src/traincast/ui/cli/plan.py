@@ -80,7 +80,7 @@ def plan(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Find the plan to run with a framework: it fits, it is about as fast as any, and it is simple.
+    """Recommend the plan to run: likely to fit, and as fast as any.
 
     Of the plans that fit with --fit-probability and are --within a share of the fastest of them, the one with
     the smallest micro-batch is recommended, then with less recomputation and fewer unusual knobs.

@@ -24,6 +24,7 @@ from traincast.ui.explorer.question import (
     read_state,
 )
 from traincast.ui.explorer.snippets import KNOBS, copy_texts, knobs_of
+from traincast.ui.text.plans import recommendation
 
 DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down
 MAX_GPUS: Final = 1 << 17  # of a system without a fixed size
@@ -46,7 +47,8 @@ def search(request: Request, progress: Progress) -> dict[str, Any]:
         "feasible": result.feasible,
         "rejected": result.rejected,
         "calibrated": case.question.assumptions.errors_known,
-        "plans": rows_of(case, result.ranked),
+        "plans": _family_rows(case, result),
+        "recommendation": recommendation(result),
         "devices": case.estimate(result.ranked[0]).devices() if result.ranked else [],
         "space": sample(result),
         "pareto": front(result),
@@ -55,17 +57,22 @@ def search(request: Request, progress: Progress) -> dict[str, Any]:
 
 
 def explain(request: Request, progress: Progress) -> dict[str, Any]:
-    """Return why the best plan is the best, and with what probability."""
+    """Return why the recommended plan is, and which plans are equal within errors."""
     case, result = _search_result(canonical_text(request), progress)
     explanation = result.explain()
-    first, listed = result.within_3_percent or (None, None)
     misses = {
         "nearest_miss": explanation.miss,
         "nearest_faster_miss": explanation.faster,
         "unlimited_memory": explanation.unlimited,
     }
     rows = {name: answer and row_of(case, answer[1]) for name, answer in misses.items()}
-    return explanation.to_dict() | rows | {"first_within_3_percent": first, "listed_within_3_percent": listed}
+    return explanation.to_dict() | rows | {"confidence": result.confidence}
+
+
+def _family_rows(case: ExplorerCase, result: Found) -> list[dict[str, Any]]:
+    """Return the plan of each family as a row, and what others alike have in other knobs."""
+    rows = rows_of(case, [family.plan for family in result.families])
+    return [row | {"others": family.varied()} for row, family in zip(rows, result.families, strict=True)]
 
 
 def plan(request: Request) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
         if answer is None:
             return degree, "does not fit", "", "", f"needs {gib(least)} at the least"
         plan, est = answer
-        change, causes = "", "the recommended plan"
+        change, causes = "", "plan 1"
         if plan != best[0]:
             change = signed(float(est.step_seconds / best[1].step_seconds) - 1)
             _, causes = compare(answer, best)

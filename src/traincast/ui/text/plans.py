@@ -150,18 +150,18 @@ class Ranking:
     def families(self) -> list[Family]:
         """What the lines are of."""
         if self.each:
-            return [Family(answer, ()) for answer in self.result.plans]
+            return [Family(plan, ()) for plan in self.result.ranked]
         return self.result.families
 
     @property
     def answers(self) -> list[Answer]:
         """The plan of each line."""
-        return [family.answer for family in self.families]
+        return [self.result.answer(family.plan) for family in self.families]
 
     @cached_property
     def knobs(self) -> tuple[list[str], list[str]]:
         """Knobs and choices that some plan uses: those in which lines differ, and the same in all of them."""
-        plans = [plan for plan, _ in self.answers]
+        plans = [family.plan for family in self.families]
         columns, same = list[str](), list[str]()
         for name in knobs_of(plans):
             values = {knob_text(plan, name) for plan in plans}
@@ -189,8 +189,7 @@ class Ranking:
 
     def rows(self) -> Iterator[list[str]]:
         """Yield the cells of each line."""
-        for rank, family in enumerate(self.families, 1):
-            plan, est = family.answer
+        for rank, (family, (plan, est)) in enumerate(zip(self.families, self.answers, strict=True), 1):
             fits = [] if est.fits_probability is None else [probability_text(est.fits_probability)]
             figures = seconds(est.step_seconds), f"{est.memory_bytes / GIB:.1f}"
             cells = (_cell(family, name) for name in self.knobs[0])
@@ -212,7 +211,7 @@ class Ranking:
             yield f"fast: ranks of a group in one fast domain of {system.fast_domain}, where several are"
         if any(family.others(name) for family in self.families for name in VARIED):
             yield f"(…): values of plans otherwise alike, within {WITHIN:.0%} of the line's time"
-        plans = [plan for plan, _ in self.answers]
+        plans = [family.plan for family in self.families]
         sets = {plan.recompute: _short_words(plan.recompute) for plan in plans if "+" in plan.recompute}
         for value, short in sets.items():
             yield f"{short}: {value}"
@@ -230,7 +229,7 @@ def _spread_text(estimates: Sequence[Estimate]) -> str:
 
 def _cell(family: Family, name: str) -> str:
     """Return a knob of the plan of a line, and in brackets what others alike have."""
-    plan, others = family.answer[0], family.others(name) if name in VARIED else []
+    plan, others = family.plan, family.others(name) if name in VARIED else []
     if not others:
         return _short_words(knob_text(plan, name))
     texts = [_short_words(str(value)) for value in others]
@@ -276,7 +275,7 @@ def knob_text(plan: Plan, name: str) -> str:
 def fast_members(plan: Plan) -> str:
     """Return how many ranks of the group of each axis share a fast domain, of those where several do."""
     members = {axis: getattr(plan, f"fast_{axis}") or 1 for axis in STRATEGIES[plan.strategy].axes}
-    return " ".join(f"{axis}{number}" for axis, number in members.items() if number > 1)
+    return " ".join(f"{number}{axis}" for axis, number in members.items() if number > 1)
 
 
 def breakdowns(est: Estimate) -> Parts:

@@ -7,7 +7,9 @@ import { days, fixed, gib, large, number, percent, prefix, quarterGibs, seconds,
 export function headline(answer) {
   const [best] = answer.plans;
   if (!best) return [nothing(answer)];
-  return [step(best), h("p.label.mono", best.label), stats(best, answer), notes(best, answer)];
+  const [words, reason] = answer.recommendation;
+  const label = h("p.label.mono", best.label);
+  return [step(best), h("p.says", words), label, stats(best, answer), h("p.notes", reason), notes(best, answer)];
 }
 
 /** The answer in a sentence, for screen readers. */
@@ -56,12 +58,8 @@ function notes({ outside_measured: outside = [] }, { candidates, feasible, elaps
   return h("p.notes", search, settings, beyond, h("span", { id: "sure" }));
 }
 
-/** How certain the ranking is; nothing where errors are not known. */
-export function certainty({ first_within_3_percent: first, listed_within_3_percent: listed }) {
-  if (!Number.isFinite(first)) return "";
-  const any = `one of those listed with ${percent(listed)}`;
-  return ` Within 3 % of the fastest candidate: the first with ${percent(first)} probability, ${any}.`;
-}
+/** Which of the plans listed are equal; nothing where errors are not known. */
+export const certainty = ({ confidence }) => (confidence ? ` ${confidence}` : "");
 
 function nothing({ candidates, system }) {
   const why = candidates

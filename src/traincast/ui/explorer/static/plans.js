@@ -41,19 +41,28 @@ export function ranking({ plans }, catalog, pins, toggle) {
     ...knobColumns(plans, catalog),
   ].filter(Boolean);
   const rows = plans.map((plan, i) => columns.map(([, cell]) => cell(plan, i)));
-  return table("The best plans, best first", columns.map(([name]) => name), rows);
+  return table("The recommended plan and the best others", columns.map(([name]) => name), rows);
 }
 
 /** Knobs in which the plans differ: the name of a column, and its cell. */
 function knobColumns(plans, catalog) {
-  const used = new Set(plans.flatMap((plan) => Object.keys(plan.knobs)));
-  const differs = (name) => ALWAYS.includes(name) || new Set(plans.map((plan) => plan.plan[name])).size > 1;
+  const varied = plans.flatMap(({ others }) => Object.keys(others));
+  const used = new Set([...varied, ...plans.flatMap((plan) => Object.keys(plan.knobs))]);
+  const shown = [...ALWAYS, ...varied];
+  const differs = (name) => shown.includes(name) || new Set(plans.map(({ plan }) => plan[name])).size > 1;
   const columns = catalog.locks
     .map(({ name }) => name)
     .filter((name) => used.has(name) && !KINDS.includes(name) && !name.startsWith("fast_") && differs(name))
-    .map((name) => [name, (plan) => String(plan.plan[name])]);
+    .map((name) => [name, (plan) => knob(plan, name)]);
   const isPlaced = [...used].some((name) => name.startsWith("fast_"));
   return isPlaced ? [...columns, ["in a domain", fast]] : columns;
+}
+
+/** The value of a knob, and in brackets what it is in plans otherwise alike. */
+function knob({ plan, others }, name) {
+  const values = others[name] ?? [];
+  const range = name === "recompute" ? values.join(", ") : [...new Set([values[0], values.at(-1)])].join("–");
+  return values.length ? `${plan[name]} (${range})` : String(plan[name]);
 }
 
 /** How many members of each group share a fast domain. */
@@ -64,5 +73,7 @@ function fast(plan) {
 
 export function says({ feasible, candidates, system, plans }) {
   const fit = `${whole(feasible)} of ${whole(candidates)} candidates fit in ${gib(system.capacity_bytes)}`;
-  return `${fit}; these are the best ${plans.length}. Pin two to compare them.`;
+  const listed = `the first is recommended, the other ${plans.length - 1} are the best that differ from it`;
+  const alike = "In brackets: values of plans otherwise alike, within 2 % of the line's time";
+  return `${fit}; ${listed}. ${alike}. Pin two to compare them.`;
 }
