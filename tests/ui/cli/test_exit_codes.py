@@ -94,7 +94,19 @@ def test_a_closed_pipe_ends_the_program_quietly(command):
         assert process.wait() in {0, -signal.SIGPIPE}
 
 
-LONG = "plan deepseek-v3 --system dgx-h100 --gpus 8192 --global-batch 16384 --framework any"  # a minute
+SLOW = """
+import time
+from traincast.planner.search import SearchRequest
+from traincast.ui.cli.main import main
+
+def answer(self, progress):
+    for done in range(1000):
+        progress(done, 1000, 10**6)
+        time.sleep(0.05)
+
+SearchRequest.answer = answer
+main(["plan", "gpt-125m", "--system", "dgx-h100", "--gpus", "8"])
+"""  # a search of a thousand batches and 50 s
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
@@ -102,7 +114,7 @@ def test_a_long_search_shows_its_progress_on_a_terminal_and_can_be_interrupted()
     import pty
 
     ours, terminal = pty.openpty()
-    arguments = [sys.executable, "-m", "traincast", *LONG.split()]
+    arguments = [sys.executable, "-c", SLOW]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=terminal) as process:
         os.close(terminal)
         shown = b""
@@ -120,7 +132,7 @@ def test_a_long_search_shows_its_progress_on_a_terminal_and_can_be_interrupted()
 
 
 def test_no_progress_without_a_terminal():
-    arguments = [sys.executable, "-m", "traincast", *LONG.split()]
+    arguments = [sys.executable, "-c", SLOW]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         time.sleep(6)
         process.send_signal(signal.SIGINT)

@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 import traincast as tc
 from traincast.planner.study.sweep import varied
 from traincast.ui.cli.main import main
-from traincast.ui.explorer.app import FIRST, application
+from traincast.ui.explorer.app import FIRST, STATIC, application
 from traincast.ui.explorer.question import State
 from traincast.ui.explorer.worker_pool import Pool, Worker
 from traincast.ui.outputs import schema
@@ -287,6 +287,17 @@ def test_page_holds_its_first_answer(client):
     assert answer["system"]["figures"]
     assert answer["model"]["layers"] == 80
     assert answer["catalog"]["default"] == answer["state"]
+
+
+def test_modules_of_the_first_drawing_are_preloaded(client):
+    def imported(name):
+        text = (STATIC / f"{name}.js").read_text()
+        paths = re.findall(r'^import .* from "(.+)\.js";$', text, re.MULTILINE)
+        names = [(STATIC / name).parent.joinpath(path).resolve().relative_to(STATIC) for path in paths]
+        return {name}.union(*(imported(path.as_posix()) for path in names))
+
+    linked = re.findall(r"</static/(.+?)\.js>; rel=modulepreload", client.get("/").headers["link"])
+    assert set(linked) == imported("main")
 
 
 def test_address_is_a_state(client):
@@ -561,31 +572,32 @@ def test_abandoned_questions_are_not_started():
 
 
 def test_an_abandoned_search_ends_after_a_batch():
-    """Of two who wait for a search of minutes, the second to leave ends it; its process goes on."""
+    """Of two who wait, the second to leave ends the search; no answer is kept, and the process goes on."""
 
     async def abandon():
-        pool, large = Pool(workers=1, seconds=600), json.dumps(LARGE)
+        pool, text = Pool(workers=1), json.dumps(SMALL)
         (worker,) = pool._all
         try:
-            waiting = [asyncio.create_task(pool.answer("search", large)) for _ in range(2)]
-            while pool.progress("search", large)[0] < 1:
-                await asyncio.sleep(0.01)
+            assert (await pool.answer("search", text))[0] == 200
+            assert worker.status.done == worker.status.total > 0
+            assert worker.status.candidates > 1000
+            process, other = worker._process, json.dumps(SMALL | {"gpus": 32})
+            waiting = [asyncio.create_task(pool.answer("search", other)) for _ in range(2)]
+            await asyncio.sleep(0)
             waiting[0].cancel()
             await asyncio.wait(waiting[:1])
-            done, total, candidates = pool.progress("search", large)
-            assert 0 < done < total
-            assert candidates > 1000
+            assert not worker.status.is_abandoned
             waiting[1].cancel()
             await asyncio.wait(waiting)
-            assert pool.progress("search", large) == (0, 0, 0)
-            process = worker._process
+            assert worker.status.is_abandoned
+            assert pool.progress("search", other) == (0, 0, 0)
             assert (await pool.answer("model", "{}"))[0] == 200
             assert worker._process is process
-            assert worker.status.total == 0
+            return list(pool._cache)
         finally:
             pool.close()
 
-    asyncio.run(abandon())
+    assert asyncio.run(abandon()) == [("search", json.dumps(SMALL)), ("model", "{}")]
 
 
 def test_a_worker_that_died_idle_is_replaced():
@@ -624,23 +636,28 @@ def test_figures_with_a_unit_and_in_si_share_an_answer(client):
     assert first == second
 
 
-def test_a_client_that_leaves_ends_its_search(served):
-    _, announcement = served
-    body = json.dumps(LARGE)
-    head = "POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+def test_a_client_that_leaves_ends_its_search(static):
+    body = json.dumps(SMALL | {"top": 2}).encode()
+    messages = iter([{"type": "http.request", "body": body}, {"type": "http.disconnect"}])
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/api/search", "query_string": b"", "headers": headers}
+    sent = []
 
-    def batches():
-        return httpx.post(f"{announcement['url']}api/progress", json=LARGE).json()["total"]
+    async def receive():
+        return next(messages)
 
-    with socket.create_connection(("127.0.0.1", announcement["port"])) as client:
-        client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
-        while not batches():
-            time.sleep(0.05)
-    for _ in range(100):
-        if not batches():
-            break
-        time.sleep(0.05)
-    assert batches() == 0
+    async def send(message):
+        sent.append(message)
+
+    async def leave():
+        app = application(lambda: Pool(workers=1), static=static)
+        async with app.router.lifespan_context(app):
+            await app(scope, receive, send)
+            await app.state.pool.answer("model", "{}")
+            return [kind for kind, _ in app.state.pool._cache]
+
+    assert asyncio.run(leave()) == ["search", "model"]  # the search of the start, not the client's
+    assert sent[0]["status"] == 400
 
 
 @pytest.fixture

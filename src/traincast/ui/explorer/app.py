@@ -36,6 +36,11 @@ GET_QUESTIONS: Final = ("catalog", "model", "system")  # of the engine, by name
 POST_QUESTIONS: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")
 AS_WRITTEN: Final = (*GET_QUESTIONS, "copy")  # whose answers depend on how the question is written
 FIRST: Final = b'<script type="application/json" id="first">%s</script>'  # holds the page's first answer
+FIRST_MODULES: Final = (  # of the page that its first drawing needs; the browser loads them beside each other
+    *("main", "dom", "format", "address", "server", "figure", "theme", "answer"),
+    *("charts/time", "charts/memory", "charts/ticks"),
+)
+LINKS: Final = ", ".join(f"</static/{name}.js>; rel=modulepreload" for name in FIRST_MODULES)
 FIRST_ANSWER_SECONDS: Final = 0.15  # the page does not wait longer for its first answer
 JOIN_SECONDS: Final = 5.0  # in which the page asks again for what it did not wait for
 RETRY_SECONDS: Final = 1
@@ -96,7 +101,9 @@ async def page(request: Request) -> Response:
     """Return the page, with the first answer for its address where that is quick."""
     first = (await _first_content(request)).replace(b"<", b"\\u003c")
     index: bytes = request.app.state.files["index.html"][0]
-    return Response(index.replace(FIRST % b"", FIRST % first), media_type="text/html")
+    return Response(
+        index.replace(FIRST % b"", FIRST % first), headers={"Link": LINKS}, media_type="text/html"
+    )
 
 
 async def _first_content(request: Request) -> bytes:
