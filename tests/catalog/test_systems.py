@@ -16,6 +16,7 @@ ACCELERATORS = {
     "h100-sxm-80", "h100-pcie-80", "h100-96-hbm2e-500w", "h200-sxm-141", "h800-sxm-80", "gh200-96",
     "gh200-144", "b200-180", "gb200-186", "b300-288", "gb300-288", "mi250-gcd", "mi250x-gcd", "mi250x-128",
     "mi300x-192", "mi325x-256", "mi355x-288", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "gaudi2-96",
+    "rtx-4090-24", "rtx-6000-ada-48", "l40s-48", "rtx-a6000-48", "a10g-24",
 }  # fmt: skip
 SYSTEMS = {
     "dgx-v100", "dgx-2", "dgx-a100", "dgx-a100-40", "selene", "hgx-a100-roce", "hgx-a100-roce-8x200",
@@ -26,6 +27,7 @@ SYSTEMS = {
     "azure-nd-a100-v4", "azure-ndm-a100-v4", "azure-nd-h100-v5", "azure-nd-h200-v5", "gcp-a3-mega",
     "gcp-a3-ultra", "gcp-a4", "frontier", "lumi", "mi300x-node", "mi325x-node", "mi355x-node", "tpu-v4-pod",
     "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node", "jupiter",
+    "rtx-4090", "rtx-6000-ada", "l40s", "rtx-a6000", "a10g",
 }  # fmt: skip
 
 
@@ -115,6 +117,11 @@ def test_sources_of_prices_and_power(name: str) -> None:
         ("tpu-v5e", (197, None, 819, 16, 200)),  # Google Cloud documentation
         ("tpu-v5p", (459, 459, 2765, 95, 400)),  # Google Cloud documentation
         ("tpu-v6e", (918, None, 1638, 32, 300)),  # Google Cloud documentation
+        ("rtx-4090-24", (165.2, 330.3, 1008, 23.99, 450)),  # NVIDIA Ada white paper, fp32 accumulation
+        ("rtx-6000-ada-48", (364.2, 728.5, 960, 47.99, 300)),  # NVIDIA RTX 6000 Ada data sheet, halved
+        ("l40s-48", (362.05, 733, 864, 44.99, 350)),  # NVIDIA L40S data sheet
+        ("rtx-a6000-48", (154.8, None, 768, 47.99, 300)),  # NVIDIA GA102 white paper
+        ("a10g-24", (70, None, 600, 22.49, 300)),  # NVIDIA A10G data sheet
         ("gaudi2-96", (432, 865, 2450, 96, 600)),  # Intel Gaudi 2 white paper
     ],
 )

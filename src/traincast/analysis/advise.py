@@ -149,7 +149,7 @@ def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
     """Yield rules on bytes, FLOPs, time and bandwidth, each with the estimator's figure."""
     est, plan = advice.est, advice.est.plan
     per_byte = per_parameter().training
-    states = per_byte * est.model.parameters
+    states = per_byte * est.model.trained_parameters
     low, high = states / plan.gpus, states / (plan.tp * plan.tp2 * plan.pp)
     exact = sum(float(est.memory[name]) for name in STATES)
     rule = f"{per_byte:.0f} B a parameter: {low / GIB:.1f} to {gib(high)}"
@@ -161,7 +161,8 @@ def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
     thumb = flops_of_thumb(est.model, est.gbs, recomputed)
     of_token = hardware_flops_per_token(est.model, "full" if recomputed else "none", "megatron-full")
     counted = of_token * est.model.seq * est.gbs
-    rule = f"{8 if recomputed else 6} × P × tokens: {rate(thumb, 'FLOP')}"
+    products = (4 if recomputed else 3) - (est.model.adapters is not None)
+    rule = f"{2 * products} × P × tokens: {rate(thumb, 'FLOP')}"
     yield RuleOfThumb("work of a step", rule, rate(counted, "FLOP"), thumb, thumb, counted)
     backward = _backward_over_forward(est)
     yield RuleOfThumb("backward pass", "2 × forward", f"{backward:.2f} ×", 2.0, 2.0, backward)

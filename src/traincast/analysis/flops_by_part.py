@@ -130,6 +130,7 @@ def flops_by_part(model: str | Model, seq: int | None = None) -> FlopsByPart:
         read = load_model(model, seq=seq)
     else:
         read = model if seq is None else replace(model, seq=seq)
+        read = read if read.adapters is None else replace(read, adapters=None)  # of the model alone
     masked, full = _parts(read, skipped=1.0), _parts(read, skipped=0.0)
     rows = [_part(name, masked[name], full[name], read.seq) for name in masked]
     totals = []

@@ -105,8 +105,12 @@ def throughput(est: Estimate, step_seconds: float | None = None) -> list[Through
 
 
 def flops_of_thumb(model: Model, gbs: int, recomputed: bool) -> float:
-    """Return the FLOPs of a step as active parameters × 2 × 3 (4 with full recompute) × tokens."""
-    return model.active_parameters * (4 if recomputed else 3) * 2.0 * model.seq * gbs
+    """Return the FLOPs of a step as active parameters × 2 × 3 (4 with full recompute) × tokens.
+
+    Of a frozen model it is one product less, the gradient of the weights.
+    """
+    products = (4 if recomputed else 3) - (model.adapters is not None)
+    return model.active_parameters * products * 2.0 * model.seq * gbs
 
 
 def recomputes_all(est: Estimate) -> bool:

@@ -8,6 +8,7 @@ from math import gcd
 from reprlib import repr as shortened
 from typing import Final, get_args
 
+from traincast.core.adapters import GROUPS, JOINED, TARGETS, Adapters
 from traincast.core.errors import WHOLE, InputError, is_whole
 from traincast.core.model_blocks import (
     GATED,
@@ -136,6 +137,8 @@ class Model:
         Batch of one optimizer step, used if no other is given [sequences].
     training_sequences : float, optional
         Length of the complete training run [sequences].
+    adapters : Adapters, optional
+        Low-rank adapters, which alone are trained; all weights are if left out.
     left_out : str
         Parts that are not modelled, such as ``"vision tower"`` if only the text part of a multimodal model
         is.
@@ -183,6 +186,7 @@ class Model:
     classes: int | None = None
     global_batch: int | None = None
     training_sequences: float | None = None
+    adapters: Adapters | None = None
     left_out: str = field(default="", compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -198,7 +202,7 @@ class Model:
             of = " of a layer whose attention and MLP are parallel" if self.parallel else ""
             problems.append(f"norms = {self.norms!r}{of}: must be {allowed_norms[0]} or {allowed_norms[1]}")
         if not problems and isinstance(self.hidden, int):
-            problems = self._attention_problems() + self._expert_problems()
+            problems = self._attention_problems() + self._expert_problems() + self._adapter_problems()
         if problems:
             raise InputError(f"model {self.name}", problems)
 
@@ -260,10 +264,75 @@ class Model:
             problems.append(f"experts.imbalance = {experts.imbalance!r}: must be a factor of at least 1")
         return problems
 
+    def _adapter_problems(self) -> list[str]:
+        """Return a line for each target of an adapter that the model lacks or that stands in another one."""
+        if self.adapters is None:
+            return []
+        has, given = self.adaptable, self.adapters.targets
+        known = [word for word in TARGETS if word in has]
+        lacking = [word for word in given if word not in GROUPS and word not in has]
+        problems = [f"adapters.targets: {word!r} is none of its {', '.join(known)}" for word in lacking]
+        for joined, parts in JOINED.items():
+            if joined in self.adapter_targets and (twice := self.adapter_targets & set(parts)):
+                problems.append(f"adapters.targets: {joined} includes {', '.join(sorted(twice))}; keep one")
+        return problems
+
+    @property
+    def adaptable(self) -> Mapping[str, tuple[int, int]]:
+        """Widths of input and output of the linear layers that can have an adapter; none of an expert's."""
+        e, latent = self.hidden, self.latent
+        widths = {"proj": (self.heads * self.value_width, e)} | self.mlp_targets(self.ffn)
+        if latent is None:
+            q, k, v = self.projection_widths
+            widths |= {"q": (e, q), "k": (e, k), "v": (e, v), "qkv": (e, q + k + v)}
+        else:
+            kv_up = self.heads * (latent.nope_dim + latent.value_dim)
+            widths["q_up"] = latent.q_rank or e, self.heads * self.head_width
+            widths |= {"kv_down": (e, latent.kv_rank + latent.rope_dim), "kv_up": (latent.kv_rank, kv_up)}
+            if latent.q_rank is not None:
+                widths["q_down"] = e, latent.q_rank
+        return widths if self.vocab is None else widths | {"head": (e, self.vocab)}
+
+    def mlp_targets(self, f: int) -> dict[str, tuple[int, int]]:
+        """Return the widths of input and output of the linear layers of an MLP of inner width f."""
+        e = self.hidden
+        gate = {"gate": (e, f)} if self.gated else {}
+        return {"up": (e, f), "fc1": (e, self.up_projections * f), "fc2": (f, e)} | gate
+
+    @cached_property
+    def adapter_targets(self) -> frozenset[str]:
+        """Linear layers with an adapter; a group stands for those of its layers that the model has."""
+        given = () if self.adapters is None else self.adapters.targets
+        words = {part for word in given for part in GROUPS.get(word, (word,))}
+        return frozenset(words & self.adaptable.keys())
+
+    def adapter_parameters(self, active: bool = False) -> int:
+        """Count the weights of the adapters: rank × (input + output) of each; without `mtp`."""
+        if self.adapters is None:
+            return 0
+        layers = sum(n * self._layer_adapters(kind, active) for kind, n in Counter(self.pattern).items())
+        head = sum(self.adaptable["head"]) if "head" in self.adapter_targets else 0
+        return self.adapters.rank * (layers + head)
+
+    def _layer_adapters(self, kind: Kind, active: bool) -> int:
+        """Return the sum of the widths of the adapted linear layers of a layer."""
+
+        def widths(layers: Mapping[str, tuple[int, int]]) -> int:
+            return sum(sum(pair) for name, pair in layers.items() if name in self.adapter_targets)
+
+        mlp = self.mlp_targets(self.ffn)
+        outside = {name: pair for name, pair in self.adaptable.items() if name not in {*mlp, "head"}}
+        if not kind.moe or self.experts is None:
+            return widths(outside) + widths(mlp)
+        experts = self.experts.topk if active else self.experts.experts
+        shared = widths(self.mlp_targets(self.experts.shared_ffn)) if self.experts.shared_ffn else 0
+        return widths(outside) + experts * widths(self.mlp_targets(self.experts.ffn)) + shared
+
     @property
     def title(self) -> str:
-        """Name of the model with the parts that are left out, for the first line of an answer."""
-        return f"{self.name} without its {self.left_out}" if self.left_out else self.name
+        """Name of the model, the parts left out and what is trained, for the first line of an answer."""
+        name = f"{self.name} without its {self.left_out}" if self.left_out else self.name
+        return name if self.adapters is None else f"{name}, {self.adapters.title}"
 
     @property
     def head_width(self) -> int:
@@ -353,6 +422,11 @@ class Model:
         return self.layer_parameters() + self.end_parameters
 
     @property
+    def trained_parameters(self) -> int:
+        """Weights that are trained: those of the adapters where there are any, else all, `mtp` included."""
+        return self.adapter_parameters() if self.adapters else self.parameters + self.mtp_parameters
+
+    @property
     def active_parameters(self) -> int:
         """Weights that a token uses: of the experts only those it is routed to."""
         return self.layer_parameters(active=True) + self.end_parameters
@@ -422,6 +496,13 @@ class Model:
         e, norm = self.hidden, self.norm_vectors * self.hidden
         module = 2 * e * e + 3 * norm  # joins state and embedding, each normed, and norms the result
         return self.mtp * (module + self.kind_parameters(self.last_kind))
+
+    def with_adapters(self, adapters: Adapters) -> "Model":
+        """Return the model with adapters; the length of its pre-training is not that of their training.
+
+        Raises `InputError` if the model lacks one of their targets.
+        """
+        return replace(self, adapters=adapters, training_sequences=None)
 
     def with_load(self, load: float | Sequence[float]) -> "Model":
         """Return the model with unevenly loaded experts: the fullest rank's load, or tokens of every expert.

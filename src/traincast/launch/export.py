@@ -108,6 +108,8 @@ def launch(
     facts = launch_facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus)} | software
     draft = Writing(facts, form.sections(accepted(form.framework, facts)), model.name)
     unexpressed = not_expressed(form, form.read(form.write(draft)), facts, model)
+    if model.adapters is not None:
+        unexpressed["adapters"] = f"adapters ({model.adapters.title}): this format has no setting for them"
     batch = f"{count_of(gbs, 'sequence')} of {model.seq:,} tokens"
     gpus = f"{count_of(plan.gpus, 'GPU')} of {system.name}"
     lines = [

@@ -12,7 +12,7 @@ from traincast.operations.operation import Comms, Operation, PassCount, Vector
 def bias(name: str, E: Column, T: Column, o: Column) -> Operation:
     """Return the addition of a bias of local width o to T tokens: 1 FLOP per element; nothing is saved."""
     addition = PassCount((Vector(T * o),), E * (T * o + o))
-    return Operation(name, addition, addition, weights=o, fused_with_neighbour=True)
+    return Operation(name, addition, addition, weights=o, only_trains=True, fused_with_neighbour=True)
 
 
 def activation(name: str, E: Column, n: Column, inputs: Column = 1) -> Operation:

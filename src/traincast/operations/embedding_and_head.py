@@ -29,7 +29,7 @@ def embedding(sharding: Sharding) -> Iterator[Operation]:
         lookup = elementwise.moved(
             "embedding.tokens", sharding.E, 2 * tokens * e, 3 * tokens * e, weights=local * e
         )
-        forward, backward = sharding.vocab_parallel_comms(e)
+        forward, backward = sharding.partial_sum_comms(e)
         yield replace(
             lookup,
             forward=replace(lookup.forward, collectives=forward),
@@ -69,7 +69,7 @@ def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
         )
         return
     local = vocabulary(sharding)
-    projection = sharding.projection("head.projection", local)
+    projection = replace(sharding.projection("head.projection", local), role="head")
     yield replace(projection, weights=0 * projection.weights) if shared or model.tied else projection
     if model.head_bias:
         bias = elementwise.bias("head.bias", sharding.E, sharding.tokens, local)

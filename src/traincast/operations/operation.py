@@ -23,6 +23,8 @@ Layout = Literal["one", "grouped", "batched"]  # one matrix; one for each expert
 Role = Literal[  # what selective recomputation of single operations (torchtitan's) distinguishes
     "", "qkv", "core attention", "output projection", "attention norm", "up projection", "activation",
     "down projection",
+    # those that adapters distinguish besides
+    "head", "q_down", "q_up", "kv_down", "kv_up",
 ]  # fmt: skip
 CollectiveKind = Literal[  # "send" passes a block to the neighbour in a ring
     "all-gather", "reduce-scatter", "all-reduce", "broadcast", "reduce", "all-to-all", "send"
@@ -132,6 +134,8 @@ class Operation:
     backward: PassCount  # of a linear layer: the gradient of its input
     weight: PassCount | None = None  # gradient of the weights, where it is work of its own
     weights: Column = 0.0  # parameters on the rank
+    frozen_bytes: Column = 0.0  # frozen weights on the rank; `weights` are those that are trained [byte]
+    only_trains: bool = False  # whether backward is the gradient of the weights alone
     experts: bool = False  # whether the weights belong to experts
     saved_bytes: Column = 0.0  # activations saved for backward [byte]
     recompute: float = 0.0  # share of the forward pass that is recomputed before backward

@@ -84,8 +84,8 @@ class Sharding(ABC):
         """Return the linear layer onto the vocabulary, `local` rows on the rank, at 16 bits or above."""
 
     @abstractmethod
-    def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
-        """Return the communication that sums embeddings over a vocabulary-parallel table, in both passes."""
+    def partial_sum_comms(self, width: Column) -> tuple[Comms, Comms]:
+        """Return the communication that sums a result of this width over tensor ranks, in both passes."""
 
     @abstractmethod
     def gather_narrow(self, width: Column) -> Comms:
@@ -114,6 +114,11 @@ class Sharding(ABC):
     def column_parallel_bias(self, name: str, width: Column) -> Operation:
         """Return the bias of a column-parallel layer of full width `width`."""
         return elementwise.bias(name, self.E, self.tokens, self.local(width))
+
+    @property
+    def kv_heads(self) -> Column:
+        """Heads of keys and values, counted once for each tensor rank that has them."""
+        return -(-self.model.groups // self.plan.tp) * self.plan.tp
 
     def local(self, width: Column) -> Column:
         """Return the part of a width that is on the rank."""
@@ -165,9 +170,13 @@ class Sharding(ABC):
     def saved_results(self) -> Column:
         """Copies of its result that fused attention saves, besides the input of the output projection.
 
-        That is saved in low precision where the recipe says so, and the result of attention at 16 bits.
+        That is saved in low precision where the recipe says so, and the result of attention at 16 bits. A
+        frozen projection saves no input, and an adapter its own at 16 bits.
         """
-        return 1 if self.sizes.saved_operand != 1 else self.assumptions.memory.saves_attention_output
+        copies = self.assumptions.memory.saves_attention_output
+        if self.model.adapters is not None:
+            return copies if "proj" in self.model.adapter_targets or self.model.attention_gate else 1
+        return 1 if self.sizes.saved_operand != 1 else copies
 
     def _ring_rounds(self) -> Column | None:
         """Return the rounds of ring attention beyond the first; None without a ring."""
@@ -284,8 +293,8 @@ class OneD(Sharding):
             saved_tokens=saved_tokens,
         )
 
-    def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
-        """Return the reduce-scatter of the embeddings and the all-gather of their gradient."""
+    def partial_sum_comms(self, width: Column) -> tuple[Comms, Comms]:
+        """Return the reduce-scatter of the partial sums and the all-gather of their gradient."""
         return self._scatter(width), self._gather(width)
 
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
@@ -350,7 +359,7 @@ class Summa(Sharding):
         """Return a SUMMA product, as for any other layer."""
         return self.column_parallel(name, self.model.hidden, local * self.plan.tp)
 
-    def vocab_parallel_comms(self, width: Column) -> tuple[Comms, Comms]:
+    def partial_sum_comms(self, width: Column) -> tuple[Comms, Comms]:
         """Return the reduce-scatter over the columns of the grid, and the all-gather of the gradient."""
         comms = (Collective("reduce-scatter", self.E * self.tokens * width, "tp"),)
         return comms, (Collective("all-gather", comms[0].nbytes, "tp"),)

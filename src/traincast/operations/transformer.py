@@ -8,6 +8,7 @@ from traincast.core.model import Model
 from traincast.core.model_blocks import Kind, Latent
 from traincast.core.plan import Plans
 from traincast.operations import embedding_and_head
+from traincast.operations.adapters import adapted, frozen
 from traincast.operations.elementwise import moved, norm, weights_without_work, with_traffic
 from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Operation
@@ -31,14 +32,15 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
     sharding = sharding_of(model, plan, assumptions)
     operations = {str(kind): layer(model, plan, assumptions, kind) for kind in model.kinds}
     if model.vocab is not None or model.patch is not None:
-        operations["embedding"] = tuple(embedding_and_head.embedding(sharding))
-        operations["head"] = tuple(embedding_and_head.head(sharding))
+        operations["embedding"] = tuple(frozen(sharding, embedding_and_head.embedding(sharding)))
+        operations["head"] = tuple(adapted(sharding, embedding_and_head.head(sharding)))
     if model.vocab is not None and (model.tied or model.mtp):
-        operations["tied"] = (embedding_and_head.tied(sharding),)
+        operations["tied"] = tuple(frozen(sharding, (embedding_and_head.tied(sharding),)))
     if model.mtp:
         inner = layer(model, plan, assumptions, model.last_kind)
-        head = embedding_and_head.head(sharding, shared=True)
-        operations["mtp"] = (*embedding_and_head.mtp(sharding), *inner, *head)
+        joined = adapted(sharding, embedding_and_head.mtp(sharding))
+        head = adapted(sharding, embedding_and_head.head(sharding, shared=True))
+        operations["mtp"] = (*joined, *inner, *head)
     return operations
 
 
@@ -62,7 +64,8 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         *attention(sharding, local),
         *_block_end(sharding, "attention", ends_layer=False, gather=not moe or has_shared),
     )
-    return tuple(apply_recompute(_as_fused(op, assumptions), sharding) for op in operations)
+    trained = adapted(sharding, operations, packs=True)
+    return tuple(apply_recompute(_as_fused(op, assumptions), sharding) for op in trained)
 
 
 def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool) -> Iterator[Operation]:
@@ -119,8 +122,8 @@ def attention(sharding: Sharding, local: bool = False) -> Iterator[Operation]:
 
 def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
     """Yield the projection to queries, keys and values, with their norms and rotary positions."""
-    model, q, T, tp = sharding.model, sharding.model.head_width, sharding.tokens, sharding.plan.tp
-    kv = -(-model.groups // tp) * tp  # heads of keys and values, counted once per rank that has them
+    model, q, T = sharding.model, sharding.model.head_width, sharding.tokens
+    kv = sharding.kv_heads
     wide = model.projection_widths[0] + 2 * kv * q
     qkv = sharding.column_parallel("attention.qkv", model.hidden, wide)
     yield replace(qkv, recomputed_with="norms", role="qkv")
@@ -130,7 +133,7 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
     if model.qk_norm:
         weights = {"head": 2 * q, "full": sharding.local((model.heads + kv) * q), "plain": 0}[model.qk_norm]
         normed = norm("attention.qk_norm", sharding.E, T * sharding.local(model.heads + kv), q, vectors=1)
-        yield replace(normed, weights=weights + 0.0 * tp)
+        yield replace(normed, weights=weights + 0.0 * sharding.plan.tp)
     if model.positions == "rotary":
         inputs = sharding.E * rotated * float(sharding.assumptions.memory.saves_elementwise)
         yield replace(moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated), saved_bytes=inputs)
@@ -165,14 +168,16 @@ def _latent(sharding: Sharding, config: Latent) -> Iterator[Operation]:
 
     if config.q_rank is not None:
         q_down = sharding.replicated_linear("attention.q_down", e, config.q_rank)
-        yield replace(q_down, recomputed_with="norms")
+        yield replace(q_down, recomputed_with="norms", role="q_down")
         yield narrow_norm("attention.q_norm", config.q_rank, config.q_rank)
     q_up = sharding.column_parallel("attention.q_up", config.q_rank or e, h * model.head_width)
-    yield replace(q_up, module="latent")
+    yield replace(q_up, module="latent", role="q_up")
     # The queries' projection saves the same input.
-    yield replace(sharding.replicated_linear("attention.kv_down", e, down), saved_bytes=0 * sharding.E)
+    kv_down = sharding.replicated_linear("attention.kv_down", e, down)
+    yield replace(kv_down, saved_bytes=0 * sharding.E, role="kv_down")
     yield narrow_norm("attention.kv_norm", config.kv_rank, down)
-    yield replace(sharding.column_parallel("attention.kv_up", config.kv_rank, h * up), module="latent")
+    kv_up = sharding.column_parallel("attention.kv_up", config.kv_rank, h * up)
+    yield replace(kv_up, module="latent", role="kv_up")
     # Rotated are the queries, and the one key that all heads share.
     rotated = T * sharding.local(h) * config.rope_dim + T * config.rope_dim
     yield moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module="latent")

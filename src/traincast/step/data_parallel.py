@@ -196,18 +196,20 @@ def _exchanges(
     plan, byte = placement.plan, assumed.memory.element_bytes / 2  # 16 bits have two bytes
     weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
     dense = _replica_groups(placement, ("weights", "shards", "replicas"), plan.shards, system, assumed)
-    gather = {part: dense.gather(weight * cost.weights) for part, cost in used.items()}
+    frozen = float(plan.zero == 3)  # else every rank keeps what is not updated
+    gather = {part: dense.gather(weight * cost.weights + frozen * cost.frozen) for part, cost in used.items()}
     reduced = {part: dense.reduce(gradient * cost.weights) for part, cost in used.items()}
     between = {part: dense.synchronise(gradient * cost.weights) for part, cost in used.items()}
-    expert_weights = {
-        part: cost.expert_weights for part, cost in used.items() if nonzero(cost.expert_weights)
+    with_experts = {
+        part: cost for part, cost in used.items() if nonzero(cost.expert_weights + cost.expert_frozen)
     }
-    if expert_weights:
+    if with_experts:
         experts = _replica_groups(
             placement, ("experts", "expert shards", "expert replicas"), plan.expert_shards, system, assumed
         )
-        for part, weights in expert_weights.items():
-            gather[part] = gather[part].then(experts.gather(weight * weights))
+        for part, cost in with_experts.items():
+            weights, kept = cost.expert_weights, frozen * cost.expert_frozen
+            gather[part] = gather[part].then(experts.gather(weight * weights + kept))
             reduced[part] = reduced[part].then(experts.reduce(gradient * weights))
             between[part] = between[part].then(experts.synchronise(gradient * weights))
     return gather, reduced, between

@@ -47,6 +47,7 @@ class Job(Result):
     left_out: Annotated[
         str | None, Doc("parts of the model that are not counted, such as a multimodal model's vision tower")
     ]
+    trained: Annotated[str | None, Doc("the part of the model that is trained; null for all of it")]
     system: Annotated[str, Doc("name of the system")]
     gpus: Annotated[int, Doc("GPUs in the job")]
     global_batch: Annotated[int, Doc("sequences of a step", "sequence")]
@@ -57,9 +58,9 @@ class Job(Result):
     def of(cls, answer: Any, gpus: int) -> "Job":
         """Return the job of an estimate or of a search."""
         model, left_out = answer.model, answer.model.left_out or None
-        return cls(
-            model.name, left_out, answer.system.name, gpus, answer.gbs, model.seq, answer.assumptions.name
-        )
+        trained = None if model.adapters is None else model.adapters.title
+        system, stack = answer.system.name, answer.assumptions.name
+        return cls(model.name, left_out, trained, system, gpus, answer.gbs, model.seq, stack)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -315,7 +316,10 @@ class Estimate(StepEstimate[float], Result):
                 **_pass_figures("forward", timed.operation.forward, timed.forward),
                 **_pass_figures("backward", timed.operation.whole_backward, timed.backward),
                 again_seconds=0.0 if timed.recompute is None else plain(timed.recompute.total),
-                weight_bytes=plain(timed.operation.weights * self.assumptions.memory.element_bytes),
+                weight_bytes=plain(
+                    timed.operation.weights * self.assumptions.memory.element_bytes
+                    + timed.operation.frozen_bytes
+                ),
                 saved_bytes=plain(timed.operation.saved_bytes),
             )
             for part, operations in self.timed.items()

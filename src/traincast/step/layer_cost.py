@@ -38,6 +38,8 @@ class PartCosts:
     squares: Column = 0.0
     expert_squares: Column = 0.0
     dispatch: Column = 0.0  # time of the host to issue both passes, recomputation included [s]
+    frozen: Column = 0.0  # frozen weights on the rank, those of experts apart [byte]
+    expert_frozen: Column = 0.0
     # exchange with experts overlapped by another micro-batch; exposed in a first forward and a last backward
     # pass [s]
     hidden: Column = 0.0
@@ -72,6 +74,8 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
         message=total(t.operation.saved_bytes for t in timed if t.operation.saves_layer_input),
         saved=_offloaded([t.operation for t in timed], plan) if "activations" in words(plan.offload) else 0.0,
+        frozen=total(t.operation.frozen_bytes for t in timed if not t.operation.experts),
+        expert_frozen=total(t.operation.frozen_bytes for t in timed if t.operation.experts),
         squares=_squares([t.operation for t in timed if not t.operation.experts], plan),
         expert_squares=_squares([t.operation for t in timed if t.operation.experts], plan),
         dispatch=total(t.forward.dispatch + t.backward.dispatch for t in timed)

@@ -18,7 +18,7 @@ from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.operations.operation import Operation, total
-from traincast.step.pipeline_stages import Counts, Stages
+from traincast.step.pipeline_stages import ENDS, Counts, Stages
 from traincast.times.collectives import is_group
 from traincast.times.pipeline.schedules import SCHEDULES
 
@@ -41,6 +41,8 @@ class Footprint:
     # activations that are recomputed in backward, all in memory at once while the part is at work [byte]
     live: Column
     peak: Column  # temporary memory of its largest operation [byte]
+    frozen: Column = 0.0  # frozen weights, those of experts apart [byte]
+    expert_frozen: Column = 0.0
 
     def take(self, rows: Any) -> "Footprint":
         """Return rows of the columns, by a numpy index."""
@@ -61,8 +63,12 @@ class Footprint:
                 op.saved_bytes for op in operations if op.recompute and not op.saves_layer_input
             )
             saved, live = saved - recomputed / plan.recompute_every, live + recomputed
-        weights = total(op.weights for op in operations if not op.experts)
-        return cls(weights, total(op.weights for op in operations if op.experts), saved, live, peak)
+        weights, expert_weights, frozen, expert_frozen = (
+            total(getattr(op, figure) for op in operations if op.experts == of_experts)
+            for figure in ("weights", "frozen_bytes")
+            for of_experts in (False, True)
+        )
+        return cls(weights, expert_weights, saved, live, peak, frozen, expert_frozen)
 
 
 def memory(
@@ -112,6 +118,9 @@ def devices_memory(
         )
         # in backward, when the logits are gone: the larger of the two counts
         live = _largest(footprints, stages.stored_parts[i], "live")
+        if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
+            inside = {part: n for part, n in stages.stored_parts[i].items() if part not in ENDS}
+            live = live + _largest(footprints, inside, "peak")
         parts["workspace"] = maximum(live - parts["logits"], 0 * live) + matrix
         parts["reserved"] = assumed.memory.allocator_share * total(
             column for name, column in parts.items() if name != "buffers"
@@ -139,17 +148,21 @@ def states(
         dense, experts = _sum(footprints, parts, "weights"), _sum(footprints, parts, "expert_weights")
         return each * element_scale * (dense / n + experts / n_experts if sharded else dense + experts)
 
+    def held(parts: Counts = counts) -> Column:
+        dense, experts = _sum(footprints, parts, "frozen"), _sum(footprints, parts, "expert_frozen")
+        return dense / n + experts / n_experts if plan.zero >= 3 else dense + experts
+
     weights = size(
         2 * recipe.width if plan.zero < 3 or assumed.memory.stores_sharded_copy else 0.0, plan.zero >= 3
     )
+    weights = weights + held()
     # of what is multiplied in low precision, which the vocabulary's matrices are not
     if recipe.copies and assumed.memory.saves_casts:
         layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
         # by rows and by columns, in the place of 16 bits
         both_layouts = recipe.rate == "fp8" and not assumed.memory.stores_16bit_weights
-        weights = weights + size(
-            2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies, plan.zero >= 3, layers
-        )
+        copies = 2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies
+        weights = weights + size(copies, plan.zero >= 3, layers) + copies / (2 * recipe.width) * held(layers)
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     gradients = size(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2)
     if plan.zero == 2:  # of the chunk at work, summed over the micro-batches it works through in a row
@@ -171,9 +184,12 @@ def _gathered(
     layers = {part: n for part, n in counts.items() if part not in VOCABULARY}
     largest = _largest(footprints, layers, "weights") + _largest(footprints, layers, "expert_weights")
     ends = _sum(footprints, {part: n for part, n in counts.items() if part in VOCABULARY}, "weights")
-    return (
+    trained = (
         plan.recipe.width * assumed.memory.element_bytes * (assumed.memory.gathered_layers * largest + ends)
     )
+    frozen = _largest(footprints, layers, "frozen") + _largest(footprints, layers, "expert_frozen")
+    frozen_ends = _sum(footprints, {part: n for part, n in counts.items() if part in VOCABULARY}, "frozen")
+    return trained + assumed.memory.gathered_layers * frozen + frozen_ends
 
 
 def _sum(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:

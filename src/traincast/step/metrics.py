@@ -276,8 +276,7 @@ def _figures(est: Estimate | Estimates) -> dict[str, Column]:
         "carbon": system.carbon,
         "failure_hours": system.failure_hours,
         "storage_bandwidth": system.storage_bandwidth,
-        "checkpoint_bytes": (model.parameters + model.mtp_parameters)
-        * bytes_per_parameter(precision, optimizer),
+        "checkpoint_bytes": model.trained_parameters * bytes_per_parameter(precision, optimizer),
     }
     return {name: value for name, value in figures.items() if value is not None}
 

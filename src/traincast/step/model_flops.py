@@ -50,6 +50,8 @@ def forward_flops(model: Model, convention: str = "megatron") -> Forward:
 def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
     """Return the model FLOPs per token, forward and backward, without recomputation.
 
+    Where adapters are trained, what is frozen counts 4 for every weight instead of 6.
+
     Parameters
     ----------
     model : Model
@@ -75,7 +77,19 @@ def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
     >>> round(model_flops_per_token(gpt, "megatron-full") / published, 12)
     1.0
     """
-    return 3 * sum(forward_flops(model, convention))
+    return _both_passes(model, forward_flops(model, convention))
+
+
+def _both_passes(model: Model, forward: Forward) -> float:
+    """Return the FLOPs of a token's forward and backward pass [FLOP].
+
+    Backward makes the gradients of input and weights, each as costly as forward; that of frozen weights is
+    left out: 4 N, and 6 for every weight of the adapters.
+    """
+    if model.adapters is None:
+        return 3 * sum(forward)
+    products = forward.layers + forward.ends
+    return 2 * products + 3 * forward.attention + 6.0 * model.adapter_parameters(active=True)
 
 
 def hardware_flops_per_token(model: Model, recompute: str = "none", convention: str = "megatron") -> float:
@@ -107,8 +121,9 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
     if recompute not in RECOMPUTE:
         raise unknown_name_error("recomputation", recompute, RECOMPUTE)
     forward = forward_flops(model, convention)
-    recomputed = {"none": 0.0, "selective": forward.attention, "full": forward.layers + forward.attention}
-    return 3 * sum(forward) + recomputed[recompute]
+    inside = forward.layers + forward.attention + 2.0 * model.adapter_parameters(active=True)
+    recomputed = {"none": 0.0, "selective": forward.attention, "full": inside}
+    return _both_passes(model, forward) + recomputed[recompute]
 
 
 def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:

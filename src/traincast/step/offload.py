@@ -48,6 +48,7 @@ def _copied(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions) 
     """Return the time of the copies of one pass of one micro-batch through a part, one direction [s]."""
     link, offloaded = system.accelerator.host_link, words(plan.offload)
     weights = plan.recipe.width * assumed.memory.element_bytes * (cost.weights + cost.expert_weights)
+    weights = weights + cost.frozen + cost.expert_frozen
     copied = 0 * cost.forward
     if "activations" in offloaded:
         copied = copied + cost.saved / link

@@ -127,6 +127,7 @@ class ErrorCase:
     moe: bool  # whether the model has experts
     sizes: Mapping[str, Column]  # what `SIZES` names
     shares: Mapping[str, Column]  # share of the step that is spent on each of `COMPONENTS`
+    adapts: bool = False  # whether adapters alone are trained
 
     @classmethod
     def of(
@@ -144,7 +145,8 @@ class ErrorCase:
             name: sum(breakdown[component] for component in parts) / seconds
             for name, parts in COMPONENTS.items()
         }
-        return cls(fitted_stack(stack), accelerator, model.experts is not None, sizes, shares)
+        has_experts, adapts = model.experts is not None, model.adapters is not None
+        return cls(fitted_stack(stack), accelerator, has_experts, sizes, shares, adapts)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -161,7 +163,8 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
     for name in COMPONENTS:
         variance = variance + (getattr(known, name) * case.shares[name]) ** 2
     variance = case.factor(known) ** 2 * variance
-    variance = variance + (known.new_stack * (case.stack not in known.stacks)) ** 2
+    is_new = case.stack not in known.stacks or case.adapts
+    variance = variance + (known.new_stack * is_new) ** 2
     variance = variance + (known.new_accelerator * (case.accelerator not in known.accelerators)) ** 2
     for name, span in case.spans(known).items():
         variance = variance + (span.drift * span.beyond(case.sizes[name])) ** 2
@@ -182,6 +185,8 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
     respects = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
+    if case.adapts:
+        respects.append("adapters on a frozen model: measured runs train all weights")
     if case.accelerator not in known.accelerators:
         respects.append(f"accelerator without a measured run: {case.accelerator}")
     for name, span in case.spans(known).items():

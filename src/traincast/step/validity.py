@@ -58,6 +58,18 @@ def _divides(knob: str, figure: str, noun: str) -> Rule:
 
 
 RULES: Final = (
+    Rule(
+        "adapters with SUMMA are not modelled",
+        (),
+        lambda model, plan, gbs: model.adapters is None or plan.tp_kind != "summa",
+    ),
+    Rule(
+        "a packed base is multiplied at 16 bits: precision must be bf16, fp16 or fp32",
+        (),
+        lambda model, plan, gbs: (
+            model.adapters is None or model.adapters.base == "16-bit" or not plan.recipe.is_low
+        ),
+    ),
     _divides("tp", "heads", "the attention heads"),
     Rule(
         "tp and ulysses together do not divide the attention heads",

@@ -32,6 +32,10 @@ _BATCH = option(
 )
 _TOKENS = "Global batch in tokens; k, M and G count in 1024: 4M is 512 sequences of 8192."
 _LOAD = "Load of experts: the fullest rank relative to the mean, or tokens of every expert with commas."
+_TRAIN = (
+    "What is trained: full, lora or qlora with settings (lora:r=16,targets=q+v,base=nf4,dropout), "
+    "or PEFT's adapter_config.json (qlora:FILE)."
+)
 _RESTART = "Time from a failure until training goes on [s]; goodput is estimated with it."
 
 
@@ -43,6 +47,7 @@ class RunOptions:
     global_batch: Annotated[int | None, _BATCH] = None
     tokens_per_batch: Annotated[str | None, option(_TOKENS)] = None
     imbalance: Annotated[str | None, option(_LOAD)] = None
+    train: Annotated[str, option(_TRAIN)] = "full"
     tokens: Annotated[str | None, option("Tokens of the whole run, such as 15T; else the model's own.")] = (
         None
     )
@@ -56,6 +61,7 @@ class RunOptions:
 
         Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens.
         """
+        from traincast.catalog.huggingface.adapters import load_training
         from traincast.catalog.load import load_model, load_system
         from traincast.step.metrics import check_given
 
@@ -63,6 +69,9 @@ class RunOptions:
         load = None if self.imbalance is None else errors.catch(self._load)
         if model is not None and load is not None:
             model = errors.catch(model.with_load, load) or model
+        adapters = errors.catch(load_training, self.train)
+        if model is not None and adapters is not None:
+            model = errors.catch(model.with_adapters, adapters) or model
         errors.catch(self._tokens)
         errors.catch(check_given, price=self.price, restart_seconds=self.restart)
         return model, system, errors.catch(self._batch, model, usual)

@@ -43,11 +43,13 @@ def advice(result: Advice) -> Parts:
 
 def bytes_per_parameter(est: Estimate) -> Parts:
     """Show the bytes per parameter before sharding."""
-    share, n = bytes_per_parameter_of(est), est.model.parameters
+    share, model = bytes_per_parameter_of(est), est.model
+    n = model.parameters if model.adapters is None else model.trained_parameters
     values = (share.weights, share.master, share.gradients, share.moments)
     parts = zip(("weights", "master copy", "gradients", "moments"), values, strict=True)
     parts_text = ", ".join(f"{name} {value:g}" for name, value in parts if value)
-    yield heading(f"Bytes per parameter before sharding: {share.training:g}")
+    trained = "parameter" if model.adapters is None else "trained parameter"
+    yield heading(f"Bytes per {trained} before sharding: {share.training:g}")
     yield from paragraphs(
         f"{parts_text}: {rate(share.training * n, 'B')} for all {rate(n, ' parameters')}",
         f"inference with the master copy: {share.inference:g}, {rate(share.inference * n, 'B')}",

@@ -1,0 +1,78 @@
+"""Import of PEFT's adapter_config.json: rank and targets of low-rank adapters."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from traincast.catalog.documents import read
+from traincast.core.adapters import METHODS, Adapters, parse_training
+from traincast.core.errors import WHOLE, InputError, is_whole
+
+MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron, torchtune -> target
+    "q_proj": "q", "k_proj": "k", "v_proj": "v", "query": "q", "key": "k", "value": "v",
+    "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv", "Wqkv": "qkv", "linear_qkv": "qkv",
+    "q_a_proj": "q_down", "q_b_proj": "q_up", "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up",
+    "o_proj": "proj", "out_proj": "proj", "output_proj": "proj", "dense": "proj", "linear_proj": "proj",
+    "gate_proj": "gate", "up_proj": "up", "down_proj": "fc2", "gate_up_proj": "fc1", "w1": "gate", "w3": "up",
+    "w2": "fc2", "fc1": "fc1", "fc2": "fc2", "c_fc": "fc1", "dense_h_to_4h": "fc1", "dense_4h_to_h": "fc2",
+    "linear_fc1": "fc1", "linear_fc2": "fc2", "lm_head": "head", "all-linear": "all",
+}  # fmt: skip
+# Settings that would train or compute something else, with the values that do not
+NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
+    "peft_type": ("LORA",), "bias": ("none", None), "use_dora": (False, None), "modules_to_save": ([], None),
+    "rank_pattern": ({}, None), "layers_to_transform": ([], None), "layer_replication": ([], None),
+    "exclude_modules": ([], None), "target_parameters": ([], None), "trainable_token_indices": ([], {}, None),
+}  # fmt: skip
+
+
+def load_training(text: str) -> Adapters | None:
+    """Return what a text of `--train` says is trained; None for all weights.
+
+    It is a method with settings (`parse_training`), or PEFT's adapter_config.json, alone or after a method:
+    ``qlora:adapter_config.json``.
+
+    Raises
+    ------
+    InputError
+        If the text or the file states anything else, or the file what is not modelled.
+    """
+    method, _, rest = text.strip().partition(":")
+    if not text.strip().lower().endswith(".json"):
+        return parse_training(text)
+    is_method = method in METHODS
+    adapters = _of_config(Path(rest if is_method else text.strip()))
+    base = METHODS[method] if is_method else "16-bit"
+    if base is None:
+        raise InputError("--train", [f"{text!r}: full has no adapters"])
+    return replace(adapters, base=base)
+
+
+def _of_config(path: Path) -> Adapters:
+    """Return the adapters of an adapter_config.json; refuse by name what is not modelled."""
+    document = read(path)
+    problems = [
+        f"{name} = {document.get(name)!r}: must be {neutral[0]!r}; anything else is not modelled"
+        for name, neutral in NEUTRAL.items()
+        if (name in document or name == "peft_type") and document.get(name) not in neutral
+    ]
+    rank, modules = document.get("r", 8), document.get("target_modules")  # PEFT's default
+    if not is_whole(rank):
+        problems.append(f"r = {rank!r}: {WHOLE}")
+    names = [modules] if isinstance(modules, str) else modules
+    if not isinstance(names, list) or not names:
+        problems.append(f"target_modules = {modules!r}: must be a list of names, or 'all-linear'")
+        names = []
+    last = {name: str(name).rpartition(".")[2] for name in names}
+    problems += [
+        f"target_modules: {name!r} is none of {', '.join(MODULES)}"
+        for name, module in last.items()
+        if module not in MODULES
+    ]
+    dropout = document.get("lora_dropout", 0.0)
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        problems.append(f"lora_dropout = {dropout!r}: must be a number from 0 to below 1")
+    if problems:
+        raise InputError(str(path), problems)
+    targets = tuple(dict.fromkeys(MODULES[module] for module in last.values()))
+    return Adapters(rank=rank, targets=targets, dropout=bool(dropout))

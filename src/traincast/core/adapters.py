@@ -1,0 +1,114 @@
+"""Fine-tuning with low-rank adapters: which linear layers have one, and how the frozen model is held."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from traincast.core.errors import WHOLE, InputError, is_whole, unknown_name_error
+
+# Linear layers that can have an adapter. "qkv" and "fc1" are those that Megatron joins into one product, with
+# one adapter; "gate" and "up" are the parts of fc1, "fc2" is the down projection. The last four are those of
+# multi-head latent attention.
+Target = Literal[
+    "q", "k", "v", "qkv", "proj", "gate", "up", "fc1", "fc2", "head", "q_down", "q_up", "kv_down", "kv_up"
+]  # fmt: skip
+Base = Literal["16-bit", "int8", "nf4", "nf4-single"]
+TARGETS: Final = get_args(Target)
+JOINED: Final[Mapping[str, tuple[str, ...]]] = {"qkv": ("q", "k", "v"), "fc1": ("gate", "up")}
+ATTENTION: Final = ("q", "k", "v", "proj", "q_down", "q_up", "kv_down", "kv_up")
+MLP: Final = ("gate", "up", "fc2")
+GROUPS: Final = {"attention": ATTENTION, "mlp": MLP, "all": ATTENTION + MLP}  # what of it a model has
+# Bytes of a weight of a packed linear layer; 16-bit is not packed. int8: one scale for a row, negligible.
+# nf4: 4 bits and, for every 64 weights, a scale in 8 bits, of which 256 share one in fp32: 0.127 bits (QLoRA,
+# arXiv 2305.14314, section 3, double quantisation). nf4-single: that scale in fp32, 0.5 bits.
+PACKED: Final[Mapping[str, float]] = {
+    "int8": 1.0, "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8, "nf4-single": (4 + 32 / 64) / 8
+}  # fmt: skip
+METHODS: Final[Mapping[str, Base | None]] = {"full": None, "lora": "16-bit", "qlora": "nf4"}
+HOW: Final = "full, or lora or qlora with settings such as lora:r=16,targets=q+v,base=nf4,dropout"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapters:
+    """Low-rank adapters, the only part of a model that is trained: y = x W + x A B (arXiv 2106.09685).
+
+    Parameters
+    ----------
+    rank : int
+        Inner width r of A and B.
+    targets : tuple of str
+        Linear layers with an adapter: words of `TARGETS` and of `GROUPS`; ``"all"`` are those of the layers.
+    base : {"16-bit", "int8", "nf4", "nf4-single"}
+        How the linear layers of the layers are held. Packed ones are dequantised to 16 bits for each product
+        (arXiv 2305.14314); embedding, head and norms stay at 16 bits.
+    dropout : bool
+        Whether the input of an adapter passes dropout.
+
+    Raises
+    ------
+    InputError
+        If a number or word is not allowed; all mistakes at once.
+    """
+
+    rank: int = 16
+    targets: tuple[str, ...] = ("all",)
+    base: Base = "16-bit"
+    dropout: bool = False
+
+    def __post_init__(self) -> None:
+        problems = [] if is_whole(self.rank) else [f"rank = {self.rank!r}: {WHOLE}"]
+        allowed = (*GROUPS, *TARGETS)
+        words = self.targets or ("",)
+        problems += [
+            f"targets: {word!r} is none of {', '.join(allowed)}" for word in words if word not in allowed
+        ]
+        if self.base not in get_args(Base):
+            problems.append(f"base = {self.base!r}: must be one of {', '.join(get_args(Base))}")
+        if problems:
+            raise InputError("adapters", problems)
+
+    @property
+    def title(self) -> str:
+        """What is trained, in a few words."""
+        base = "" if self.base == "16-bit" else f" on a base in {self.base}"
+        return f"LoRA of rank {self.rank} ({'+'.join(self.targets)}){base}"
+
+
+def parse_training(text: str) -> Adapters | None:
+    """Return the adapters that a text such as ``"lora:r=16,targets=q+v"`` states; None for ``"full"``.
+
+    Raises
+    ------
+    InputError
+        If the method, a setting or its value is not known.
+
+    Examples
+    --------
+    >>> parse_training("qlora:r=64").base
+    'nf4'
+    """
+    method, _, rest = text.strip().partition(":")
+    if method not in METHODS:
+        raise unknown_name_error("training", method, METHODS, HOW)
+    base, problems, values = METHODS[method], [], {}
+    settings = [word.partition("=") for word in rest.split(",") if word.strip()]
+    if base is None:
+        if settings or ":" in text:
+            raise InputError("--train", [f"{text!r}: full has no settings"])
+        return None
+    for key, _, value in ((key.strip(), sign, value.strip()) for key, sign, value in settings):
+        if key in values:
+            problems.append(f"{key}: stands there twice; keep one")
+        elif key not in ("r", "rank", "targets", "base", "dropout"):
+            problems.append(f"{key!r} is no setting; write {HOW}")
+        values[key] = value
+    rank = values.get("r", values.get("rank", "16"))
+    if not rank.isdecimal() or int(rank) < 1:
+        problems.append(f"r = {rank}: {WHOLE}")
+    if values.get("dropout"):
+        problems.append(f"dropout = {values['dropout']}: takes no value; its probability does not matter")
+    if problems:
+        raise InputError("--train", problems)
+    targets = tuple(values.get("targets", "all").split("+"))
+    chosen: Base = values.get("base", base)  # type: ignore[assignment]  # checked by `Adapters`
+    return Adapters(rank=int(rank), targets=targets, base=chosen, dropout="dropout" in values)

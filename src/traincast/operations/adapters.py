@@ -1,0 +1,165 @@
+"""Fine-tuning: the frozen model, and the low-rank adapters beside its linear layers.
+
+A frozen layer has the gradient of its input, but none of its weights, so a frozen linear layer saves nothing.
+An adapter adds x A B to x W (arXiv 2106.09685), with A[i, r] and B[r, o]. With tensor parallelism A is
+replicated and B cut where W is column-parallel, A is cut and B replicated where W is row-parallel; the
+narrow x A is what ranks exchange. (Megatron-Bridge, `ParallelLinearAdapter`, cuts A of column-parallel layers
+over r instead and gathers x A, which is as much; B of row-parallel ones over o, and gathers the result.)
+Adapters and their sums with the frozen result are at 16 bits or above.
+
+Not counted: that the first layer needs no gradient of its input.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from traincast.core.adapters import PACKED
+from traincast.core.quantities import Column
+from traincast.operations.elementwise import dropout, moved
+from traincast.operations.linear import linear
+from traincast.operations.operation import Collective, Gemm, Operation, PassCount, Vector
+from traincast.operations.sharding import Sharding
+
+ROW_PARALLEL: Final = ("output projection", "down projection")
+TARGETS: Final = {"output projection": "proj", "down projection": "fc2"}  # of other roles: their name
+
+
+def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = False) -> Iterator[Operation]:
+    """Yield operations as they are where all is trained; else frozen, each with its adapters.
+
+    With `packs` linear layers are held as `Adapters.base` says, and dequantised in both passes.
+    """
+    adapters = sharding.model.adapters
+    if adapters is None:
+        yield from operations
+        return
+    packed = PACKED.get(adapters.base) if packs else None
+    for op in operations:
+        if op.weight is None or packed is None:
+            yield _frozen(op, sharding.E * op.weights)
+        else:
+            nbytes = packed * sharding.assumptions.memory.element_bytes / 2 * op.weights
+            yield _dequantisation(op, sharding, nbytes)
+            yield _frozen(op, nbytes)
+        yield from _adapters(op, sharding)
+
+
+def frozen(sharding: Sharding, operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Yield operations before the first adapter: where adapters are trained they have no backward pass."""
+    for op in operations:
+        if sharding.model.adapters is None:
+            yield op
+        else:
+            held = _frozen(op, sharding.E * op.weights)
+            yield replace(held, backward=_no_work(op), saved_bytes=0 * op.saved_bytes)
+
+
+def _no_work(op: Operation) -> PassCount:
+    return PassCount((), 0 * op.forward.nbytes)
+
+
+def _frozen(op: Operation, nbytes: Column) -> Operation:
+    """Return an operation whose weights, of `nbytes` bytes, are not trained."""
+    op = replace(op, weights=0 * op.weights, frozen_bytes=nbytes)
+    if op.only_trains:
+        return replace(op, backward=_no_work(op))
+    if op.weight is None:
+        return op
+    # Backward gathers x for the gradient of the weights alone.
+    needed = tuple(call for call in op.backward.collectives if call.kind != "all-gather")
+    backward = replace(op.backward, collectives=needed)
+    return replace(op, backward=backward, weight=None, saved_bytes=0 * op.saved_bytes)
+
+
+def _dequantisation(op: Operation, sharding: Sharding, nbytes: Column) -> Operation:
+    """Return the dequantisation of a linear layer's weights before each product: read packed, written wide.
+
+    A weight is multiplied by its scale (arXiv 2305.14314, equation 6). One matrix at a time is wide.
+    """
+    work = PassCount((Vector(op.weights),), nbytes + sharding.E * op.weights)
+    matrices = len(_outputs(op, sharding, joined=False)) or 1
+    return Operation(
+        f"{op.name}.dequantise",
+        work,
+        work,
+        module=op.module,
+        peak_bytes=sharding.E * op.weights / matrices,
+        has_framework_traffic=True,
+    )
+
+
+def _product(op: Operation) -> Gemm:
+    """Return the product of a linear layer's forward pass."""
+    (gemm,) = op.forward.kernels
+    assert isinstance(gemm, Gemm)
+    return gemm
+
+
+def _outputs(op: Operation, sharding: Sharding, joined: bool) -> dict[str, Column]:
+    """Return the local output widths of the matrices of a linear layer by target, `joined` or apart."""
+    model, role = sharding.model, op.role
+    if not role or op.weight is None:
+        return {}
+    n = _product(op).n
+    if role == "qkv":
+        kv = sharding.local(sharding.kv_heads * model.head_width)
+        return {"qkv": n} if joined else {"q": n - 2 * kv, "k": kv, "v": kv}
+    if role == "up projection":
+        each = n / model.up_projections
+        return {"fc1": n} if joined else {"up": each} | ({"gate": each} if model.gated else {})
+    return {} if joined else {TARGETS.get(role, role): n}
+
+
+def _adapters(op: Operation, sharding: Sharding) -> Iterator[Operation]:
+    """Yield the adapters of a linear layer: the first saves the input that all of them share."""
+    targets = sharding.model.adapter_targets
+    outputs = _outputs(op, sharding, joined=True) | _outputs(op, sharding, joined=False)
+    shared: Column = 0.0
+    if op.role == "kv_down" and not targets & {"q_down", "q_up"}:  # else that of the queries saves its input
+        product = _product(op)
+        shared = sharding.E * product.m * product.k
+    saved = op.saved_bytes / sharding.sizes.saved_operand + shared
+    gathers = tuple(call for call in op.backward.collectives if call.kind == "all-gather")
+    for target, o in outputs.items():
+        if target in targets:
+            yield from _adapter(op, sharding, target, o, saved, gathers)
+            saved, gathers = 0 * saved, ()
+
+
+def _adapter(
+    op: Operation,
+    sharding: Sharding,
+    target: str,
+    o: Column,
+    saved: Column,
+    gathers: tuple[Collective, ...],
+) -> Iterator[Operation]:
+    """Yield an adapter of local output width o, which saves `saved` bytes of its input.
+
+    Its result is added to the frozen one; backward adds the gradients of the input.
+    """
+    adapters, product, sizes = sharding.model.adapters, _product(op), sharding.plain_sizes
+    assert adapters is not None
+    r, rows, i = adapters.rank, product.m * product.batch, product.k
+    copies = None if product.layout == "one" else product.batch
+    summed: tuple[Collective, ...] = ()
+    returned: tuple[Collective, ...] = ()
+    out_rows = rows
+    if op.role in ROW_PARALLEL and not op.experts:
+        summed, returned = sharding.partial_sum_comms(r)
+        out_rows = sharding.residual_shape[0]
+    elif op.role not in (*ROW_PARALLEL, "q_down", "kv_down"):  # B is cut, so its gradient is a partial sum
+        returned = (Collective("all-reduce", sizes.E * rows * r, "etp" if op.experts else "tp"),)
+    name = f"{op.name}.{target}"
+    if adapters.dropout:
+        masked = dropout(f"{name}_dropout", sizes.E, sharding.assumptions.memory.mask_bytes, rows * i)
+        yield replace(masked, module=op.module)
+        saved = sizes.E * rows * i
+    down = linear(f"{name}_a", sizes, rows, i, r, summed, gathers, copies)
+    up = linear(f"{name}_b", sizes, out_rows, r, o, (), returned, copies)
+    addition = moved(f"{name}_sum", sizes.E, 3 * out_rows * o, 2 * out_rows * o + 3 * rows * i)
+    down = replace(down, saved_bytes=saved, recomputed_with=op.recomputed_with)
+    yield replace(down, module=op.module, experts=op.experts)
+    for part in (replace(up, recomputed_with=op.module, experts=op.experts), addition):
+        yield replace(part, only_makes_output=op.only_makes_output, module=op.module)
