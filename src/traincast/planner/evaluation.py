@@ -9,8 +9,8 @@ common, however they shard and recompute a layer: a call of `step` has a fixed c
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache, reduce
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
@@ -21,13 +21,14 @@ from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum
 from traincast.core.knobs import STRATEGIES, words
+from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
 from traincast.planner.search_space import NO_PLACEMENT, Shards, Space, distinct_rows, stacked
-from traincast.step.layer_cost import Costs, cost_part
+from traincast.step.layer_cost import Costs, PartCosts, cost_part
 from traincast.step.memory import Footprint, devices_memory
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.step_time import step, step_seconds_bound
@@ -44,6 +45,8 @@ OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute"
 AROUND_LAYERS: Final = (
     "zero", "layout", "dp_overlap", "schedule", "offload", "recompute", "tp_overlap", "ep_overlap"
 )  # fmt: skip
+# Layouts up to which batches that differ in recomputation share shards, the same for each
+LAYOUTS_SHARING_SHARDS: Final = 1 << 19
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]
 
 
@@ -209,12 +212,11 @@ class CandidateBlock(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TimedCandidates:
-    """Candidates to be timed on any machine: the layouts that fit, their shards, and their operations."""
+    """Candidates to be timed on any machine: the layouts that fit, and their shards."""
 
     space: Space  # `with_assumptions`
     fitting: Ints  # rows of `space.layouts`, shape (fitting,)
     shards: Shards
-    operations: Parts  # of each part of the model, columns over shards
 
     def blocks(self, size: int) -> Iterator[CandidateBlock]:
         """Yield blocks of about `size` candidates, of at least one layout each."""
@@ -251,14 +253,32 @@ def _timed_candidates(
     ]
     timed: dict[int, TimedCandidates] = {}
     for members in _sharing_layers(completed):
-        shards = Shards.together([Shards.of(completed[i], fitting[i]) for i in members])
-        of_members = dict(zip(members, shards, strict=True))
-        for recompute, same in _by_recompute(completed, members).items():
-            plans = replace(shards[0].plans, recompute=recompute)
-            operations = parts(spaces[0].model, plans, assumed)
-            for i in same:
-                timed[i] = TimedCandidates(completed[i], fitting[i], of_members[i], operations)
+        for group in _small_groups(completed, fitting, members):
+            of_shape: dict[int, list[int]] = {}  # spaces of one shape, whose shards share a table
+            for i in group:
+                of_shape.setdefault(id(completed[i].layer_row), []).append(i)
+            tables = [
+                Shards.of(completed[same[0]], np.unique(np.concatenate([fitting[i] for i in same])))
+                for same in of_shape.values()
+            ]
+            for same, shards in zip(of_shape.values(), Shards.together(tables), strict=True):
+                timed |= {i: TimedCandidates(completed[i], fitting[i], shards) for i in same}
     return [timed[i] for i in range(len(spaces))]
+
+
+def _small_groups(
+    spaces: Sequence[Space], fitting: Sequence[Ints], members: Sequence[int]
+) -> Iterable[list[int]]:
+    """Return groups of members to share shards: all, or by recomputation where that takes less memory."""
+    if sum(len(fitting[i]) for i in members) < LAYOUTS_SHARING_SHARDS:
+        return [list(members)]
+    return _by_recompute(spaces, members).values()
+
+
+@lru_cache(CACHED_SPACES)
+def _operations(plans: Plans, model: Model, assumed: Assumptions, recompute: str) -> Parts:
+    """Return the operations of shards with some recomputation, kept for the next machine."""
+    return parts(model, replace(plans, recompute=recompute), assumed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,24 +363,79 @@ def evaluate_all(
     across = machines.take((slice(None), None))  # machines down, shards across
     memory = layouts_memory(spaces, assumed)
     candidates = _timed_candidates(spaces, assumed, capacity, above)
-    costs: dict[int, Costs] = {}
-    passes: dict[tuple[int, str], list[Passes]] = {}
+    together: dict[int, list[TimedCandidates]] = {}
     for timed in candidates:
-        if id(timed.operations) in costs:
-            continue
-        plans = replace(timed.shards.plans, recompute=timed.space.layouts.recompute)
-        shape = machines.machines(), len(np.atleast_1d(plans.tp))
-        timer, of_parts = OperationTimer(plans, across, assumed), {}
-        for part, operations in timed.operations.items():
-            key = id(timed.shards.plans), part
-            if key not in passes:
-                passes[key] = timer.time_passes(operations)
-            of_parts[part] = cost_part(timer.time_part(operations, passes[key]), plans).broadcast(shape)
-        costs[id(timed.operations)] = of_parts
+        together.setdefault(id(timed.shards.plans), []).append(timed)
+    costs = {
+        (key, recompute): of_shards
+        for key, same in together.items()
+        for recompute, of_shards in _costs(same, across, assumed, machines.machines()).items()
+    }
     return [
-        Evaluation(timed, system, assumed, used, machines, timing, costs[id(timed.operations)])
+        Evaluation(
+            timed,
+            system,
+            assumed,
+            used,
+            machines,
+            timing,
+            costs[id(timed.shards.plans), timed.space.layouts.recompute],
+        )
         for timed, used in zip(candidates, memory, strict=True)
     ]
+
+
+def _costs(
+    candidates: Sequence[TimedCandidates], across: System, assumed: Assumptions, machines: int
+) -> dict[str, Costs]:
+    """Return the costs of shards that spaces share, by recomputation; columns of shape (machines, shards)."""
+    plans, model = candidates[0].shards.plans, candidates[0].space.model
+    number = len(np.atleast_1d(plans.tp))
+    blocks: dict[str, list[Costs]] = {timed.space.layouts.recompute: [] for timed in candidates}
+    for low in range(0, max(number, 1), CANDIDATES_PER_BLOCK):
+        block = (
+            plans if number <= CANDIDATES_PER_BLOCK else plans.take(slice(low, low + CANDIDATES_PER_BLOCK))
+        )
+        shape = machines, len(np.atleast_1d(block.tp))
+        passes: dict[str, list[Passes]] = {}
+        for recompute, of_blocks in blocks.items():
+            count = _operations if block is plans else _operations.__wrapped__  # blocks of many are not kept
+            recomputed, operations = (
+                replace(block, recompute=recompute),
+                count(block, model, assumed, recompute),
+            )
+            timer, of_parts = OperationTimer(recomputed, across, assumed), {}
+            for part, of_part in operations.items():
+                if part not in passes:
+                    passes[part] = timer.time_passes(of_part)
+                cost = cost_part(timer.time_part(of_part, passes[part]), recomputed)
+                of_parts[part] = cost.broadcast(shape)
+            of_blocks.append(of_parts)
+    return {recompute: _side_by_side(of_blocks) for recompute, of_blocks in blocks.items()}
+
+
+def _side_by_side(blocks: Sequence[Costs]) -> Costs:
+    """Return the costs of blocks of shards as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    shape = {part: [np.shape(block[part].forward) for block in blocks] for part in blocks[0]}
+    return {
+        part: PartCosts(
+            *(
+                np.concatenate(
+                    [
+                        np.broadcast_to(getattr(block[part], name), n)
+                        for block, n in zip(blocks, shape[part], strict=True)
+                    ],
+                    axis=-1,
+                )
+                if any(np.ndim(getattr(block[part], name)) for block in blocks)
+                else 0.0
+                for name in (field.name for field in fields(PartCosts))
+            )
+        )
+        for part in blocks[0]
+    }
 
 
 def least_times(
