@@ -100,12 +100,10 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
     yield replace(up, experts=True, module="experts", recomputed_with="experts", role="up projection")
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc1_bias", sharding, routed, wide / sharding.plan.etp)
-    name = f"experts.{model.mlp}"
-    activated = elementwise.activation(
-        name, sharding.E * _expert_passes(sharding), inner, model.up_projections
-    )
-    fused = elementwise.activation(name, sharding.E, inner, model.up_projections)
-    saved = sharding.plan.recipe.gates * fused.saved_bytes + sharding.gate_bytes(inner)
+    moved = sharding.E * _expert_passes(sharding)
+    activated = elementwise.activation(f"experts.{model.mlp}", moved, inner, model.up_projections)
+    inputs = model.up_projections * sharding.E * inner
+    saved = sharding.plan.recipe.gates * inputs + sharding.gate_bytes(inner)
     yield replace(activated, saved_bytes=saved, recomputed_with="experts", has_framework_traffic=True)
     yield replace(down, experts=True, recomputed_with="activation", role="down projection")
     if "mlp" in model.biases:
@@ -114,10 +112,8 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
 
 def _expert_passes(sharding: Sharding) -> Column:
     """Return the passes over the data of permutation and expert activations, relative to fused kernels."""
-    inside, across = (
-        sharding.assumptions.traffic.expert_passes,
-        sharding.assumptions.traffic.wide_expert_passes,
-    )
+    traffic = sharding.assumptions.traffic
+    inside, across = traffic.expert_passes, traffic.wide_expert_passes
     return inside + (across - inside) * sharding.plan.experts_across_domains if across else inside
 
 
