@@ -18,7 +18,8 @@ from traincast.planner.plan_sentences import differences
 
 FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least
 WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
-VARIED: Final = ("vp", "mbs", "recompute", "recompute_every")  # knobs in which plans of a family differ
+# Knobs in which plans of a family differ.
+VARIED: Final = ("vp", "mbs", "recompute", "recompute_every", "replicas", "order")
 # Modules by the work that recomputing them repeats: elementwise, one product, core attention, many products.
 RECOMPUTED_WORK: Final = ("norms", "activation", "latent", "attention", "per-op", "mlp", "experts", "full")
 _family_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in (*VARIED, *PLACEMENTS)))

@@ -42,6 +42,10 @@ KINDS: Final = (
     "recompute",
     "offload",
     "layout",
+    "order",
+    "precision",
+    "optimizer_kind",
+    "grad_dtype",
 )
 # what can be beyond measured runs: more, fewer, and the unit, in words
 SIZES: Final[Mapping[str, tuple[str, str, str]]] = {

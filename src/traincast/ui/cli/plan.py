@@ -50,7 +50,7 @@ _FRAMEWORK = "Search what this framework can run: {frameworks}."
 _STRATEGY = "Ways to cut a layer, several with commas: {strategies}."
 _FIT_PROBABILITY = "Probability of fitting of the recommended plan, at least; 90% if left out."
 _WITHIN = "Time over the fastest in which plans count as equally fast; 2% if left out."
-_ALL = "Show each plan, also those that differ in vp, micro-batch or recomputation alone."
+_ALL = "Show each plan, also those alike but for vp, mbs, recomputation, replicas or order."
 Objective = Literal["time", "throughput", "cost", "memory"]
 
 

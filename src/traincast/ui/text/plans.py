@@ -233,7 +233,7 @@ def _cell(family: Family, name: str) -> str:
     if not others:
         return _short_words(knob_text(plan, name))
     texts = [_short_words(str(value)) for value in others]
-    if name != "recompute":  # numbers ascend
+    if isinstance(others[0], int):  # numbers ascend
         texts = ["-".join(dict.fromkeys((texts[0], texts[-1])))]
     return f"{_short_words(str(getattr(plan, name)))} ({', '.join(texts)})"
 
