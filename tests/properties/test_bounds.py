@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import traincast as tc
 from traincast.core.knobs import STRATEGIES, VIRTUAL_STAGES
 from traincast.core.model_blocks import Experts
-from traincast.planner import least_times
+from traincast.planner import evaluation, least_times
 from traincast.planner.evaluation import evaluate
 from traincast.planner.evaluation import least_times as times_of
 from traincast.planner.framework_spaces import CandidateBatch
@@ -204,3 +204,14 @@ def test_a_search_times_a_small_share_of_the_candidates_that_fit():
     found = tc.search("llama-3-70b", "dgx-h100", gpus=512, gbs=512)
     assert found.best is not None
     assert 0 < found.times.share_timed < 0.2
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+def test_a_search_in_small_blocks_equals_one_in_large_blocks(model, monkeypatch):
+    """Also where batches that recompute differently do not share shards, as in very large searches."""
+    question = {"gpus": 16, "gbs": 32, "locks": {"mbs": 1}}
+    found = tc.search(model, SYSTEMS[0], **question).to_dict()
+    monkeypatch.setattr(evaluation, "CANDIDATES_PER_BLOCK", 7)
+    monkeypatch.setattr(evaluation, "LAYOUTS_SHARING_SHARDS", 0)
+    evaluation._timed_candidates.cache_clear()
+    assert tc.search(model, SYSTEMS[0], **question).to_dict() == found

@@ -392,11 +392,13 @@ def _costs(
     plans, model = candidates[0].shards.plans, candidates[0].space.model
     number = len(np.atleast_1d(plans.tp))
     blocks: dict[str, list[Costs]] = {timed.space.layouts.recompute: [] for timed in candidates}
+    shapes: list[tuple[int, int]] = []
     for low in range(0, max(number, 1), CANDIDATES_PER_BLOCK):
         block = (
             plans if number <= CANDIDATES_PER_BLOCK else plans.take(slice(low, low + CANDIDATES_PER_BLOCK))
         )
         shape = machines, len(np.atleast_1d(block.tp))
+        shapes.append(shape)
         passes: dict[str, list[Passes]] = {}
         for recompute, of_blocks in blocks.items():
             count = _operations if block is plans else _operations.__wrapped__  # blocks of many are not kept
@@ -411,29 +413,23 @@ def _costs(
                 cost = cost_part(timer.time_part(of_part, passes[part]), recomputed)
                 of_parts[part] = cost.broadcast(shape)
             of_blocks.append(of_parts)
-    return {recompute: _side_by_side(of_blocks) for recompute, of_blocks in blocks.items()}
+    if len(shapes) == 1:
+        return {recompute: of_blocks[0] for recompute, of_blocks in blocks.items()}
+    return {recompute: _side_by_side(of_blocks, shapes) for recompute, of_blocks in blocks.items()}
 
 
-def _side_by_side(blocks: Sequence[Costs]) -> Costs:
-    """Return the costs of blocks of shards as one."""
-    if len(blocks) == 1:
-        return blocks[0]
-    shape = {part: [np.shape(block[part].forward) for block in blocks] for part in blocks[0]}
+def _side_by_side(blocks: Sequence[Costs], shapes: Sequence[tuple[int, int]]) -> Costs:
+    """Return the costs of blocks of shards, of some shapes (machines, shards), as one."""
+
+    def column(values: Sequence[Column]) -> Column:
+        if not any(map(np.ndim, values)):
+            return 0.0  # as in each block: see `PartCosts.broadcast`
+        pairs = zip(values, shapes, strict=True)
+        return np.concatenate([np.broadcast_to(value, shape) for value, shape in pairs], axis=-1)
+
+    names = [field.name for field in fields(PartCosts)]
     return {
-        part: PartCosts(
-            *(
-                np.concatenate(
-                    [
-                        np.broadcast_to(getattr(block[part], name), n)
-                        for block, n in zip(blocks, shape[part], strict=True)
-                    ],
-                    axis=-1,
-                )
-                if any(np.ndim(getattr(block[part], name)) for block in blocks)
-                else 0.0
-                for name in (field.name for field in fields(PartCosts))
-            )
-        )
+        part: PartCosts(*(column([getattr(block[part], name) for block in blocks]) for name in names))
         for part in blocks[0]
     }
 
