@@ -33,7 +33,12 @@ ALTERNATIONS: Final = (
     3,
 )  # alternations of variances and factors of stacks: from scratch, and from a previous fit
 STEPS: Final = 25
-ASSUMED: Final = {"new_stack": 0.08, "new_accelerator": 0.08, "memory_new_stack": 0.08}  # docs/uncertainty.md
+ASSUMED: Final = {  # docs/uncertainty.md
+    "new_stack": 0.08,
+    "new_accelerator": 0.08,
+    "new_layers": 0.2,
+    "memory_new_stack": 0.08,
+}
 MAX_NEW_STACK: Final = 0.3
 DRIFT_BOUNDS: Final = (0.05, 0.25)  # lowest and highest, per factor of e in size
 REACH_CANDIDATES: Final = (

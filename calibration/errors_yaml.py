@@ -49,7 +49,7 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
         "title": TITLE,
         "source": f"{runs_text} (source x model x accelerator), {day}",
         "time": {name: _entry(getattr(known, name)) for name in fitted}
-        | {name: assumed[name] for name in ("new_stack", "new_accelerator")},
+        | {name: assumed[name] for name in ("new_stack", "new_accelerator", "new_layers")},
         "memory": {
             "ninety": _entry(
                 known.memory, source=f"{int(with_memory.sum())} published runs with memory, {day}"

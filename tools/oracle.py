@@ -49,6 +49,16 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "qk_nope_head_dim": (16,),
     "qk_rope_head_dim": (8,),
     "v_head_dim": (16, 24),
+    "mamba_num_heads": (6, 12, 24, 48),
+    "mamba_head_dim": (16, 64),
+    "ssm_state_size": (32, 64),
+    "n_groups": (1, 2),
+    "conv_kernel": (3, 4),
+    "linear_num_key_heads": (2, 4),
+    "linear_num_value_heads": (4, 8),
+    "linear_key_head_dim": (16, 32),
+    "linear_value_head_dim": (16, 48),
+    "linear_conv_kernel_dim": (3, 4),
 }
 FIXED: Final = {"pad_token_id": None, "layer_types": None, "mlp_layer_types": None}
 

@@ -3,6 +3,7 @@ others.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,9 @@ from traincast.ui.explorer.choices import model_info
 
 HERE = Path(__file__).parents[1]
 EXAMPLE = HERE.parent / "examples" / "llama-3.1-405b" / "config.json"
-FILES = {path.stem: path for path in (HERE / "data" / "hf").glob("*.json")} | {"llama-3.1-405b": EXAMPLE}
+HYBRID = EXAMPLE.parents[1] / "nemotron-3-nano" / "config.json"
+FILES = {path.stem: path for path in (HERE / "data" / "hf").glob("*.json")}
+FILES |= {path.parent.name: path for path in (EXAMPLE, HYBRID)}
 COUNTED = json.loads((HERE / "data" / "transformers_counts.json").read_text(encoding="utf-8"))
 NEVER_BUILT = {"emu3_text_model"}  # the text part of a type that is built as a whole
 OF_A_RUN = {"seq": 128, "global_batch": None, "training_sequences": None}  # no configuration has these
@@ -91,6 +94,7 @@ def test_equals_the_catalogue(name: str) -> None:
         ("olmo-2-7b", 7_298_617_344),
         ("phi-3-mini", 3_821_079_552),
         ("qwen2-57b-a14b", 57.41e9),
+        ("nemotron-3-nano", 31_577_937_344),  # 31.6 billion: arXiv 2512.20848, table 1
     ],
 )
 def test_published_parameters(name: str, parameters: float) -> None:
@@ -110,6 +114,21 @@ def test_example() -> None:
     assert (model.layers, model.hidden, model.heads, model.kv_heads, model.ffn) == (126, 16384, 128, 8, 53248)
     assert model.sources["seq"] == "config.json: max_position_embeddings = 131072, at most 8192 (assumed)"
     assert model.sources["hidden"] == "config.json: hidden_size (spec)"
+
+
+def test_layers_of_a_hybrid(load: Callable[..., Model]) -> None:
+    """23 layers of Mamba-2, 23 of experts and 6 of attention, written in letters or in words."""
+    model, pattern = load_model(HYBRID), config("nemotron-3-nano")["hybrid_override_pattern"]
+    kinds = Counter(map(str, model.pattern))
+    assert kinds == {"mamba2 only": 23, "moe only": 23, "attention only": 6}
+    words = {"M": "linear_attention", "E": "moe", "*": "full_attention"}
+    listed = {"hybrid_override_pattern": ..., "layers_block_type": [words[letter] for letter in pattern]}
+    assert load(config("nemotron-3-nano", **listed)).pattern == model.pattern
+    assert problems(load, config("nemotron-3-nano", hybrid_override_pattern="MEX")) == (
+        "hybrid_override_pattern = 'MEX': must be a list of M, *, -, E",
+    )
+    (problem,) = problems(load, config("nemotron-3-nano", moe_latent_size=1024))
+    assert problem == "moe_latent_size = 1024: cannot be represented; only None can"
 
 
 def test_sources_name_the_text_part() -> None:
@@ -328,8 +347,8 @@ def test_layers_with_experts(
         ),
         (
             "llama-3-8b",
-            {"model_type": "mamba2"},
-            "model_type = 'mamba2': not a type that can be imported; known: afmoe, arcee, ",
+            {"model_type": "mamba"},
+            "model_type = 'mamba': not a type that can be imported; known: afmoe, arcee, ",
         ),
         (
             "llama-3-8b",

@@ -1,17 +1,19 @@
 """Shapes of models: published parameter counts, patterns of layers, attended pairs."""
 
+import re
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from traincast.catalog.load import load_model
+from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
 from traincast.core.model import Model
-from traincast.core.model_blocks import Experts, Kind, Latent, Local
+from traincast.core.model_blocks import KINDS, Experts, GatedDelta, Kind, Latent, Local, Mamba2
 
 TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
 
@@ -120,7 +122,7 @@ def test_defaults_are_those_of_the_paper() -> None:
         None,
     )
     assert model.attended(local=False) == 2048**2
-    assert model.pattern == (Kind(local=False, moe=False),) * 128
+    assert model.pattern == (Kind("attention", "dense"),) * 128
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,8 @@ def test_pattern(layers: int, global_every: int, first_dense: int, every: int) -
     global_layers = set(range(global_every, layers + 1, global_every)) if global_every else set()
     moe = set(range(first_dense + every, layers + 1, every))
     assert model.pattern == tuple(
-        Kind(local=i not in global_layers, moe=i in moe) for i in range(1, layers + 1)
+        Kind("attention" if i in global_layers else "local", "moe" if i in moe else "dense")
+        for i in range(1, layers + 1)
     )
     assert set(model.kinds) == set(model.pattern)
     assert len(model.kinds) <= 4
@@ -225,3 +228,56 @@ def test_all_mistakes_at_once() -> None:
         "experts.experts",
         "norm",
     ]
+
+
+# Layers of other kinds
+
+STATES: Final = Mamba2(heads=4, head_dim=16, state=32, groups=2)
+
+
+def test_kinds_are_given_layer_by_layer_or_for_a_stretch_that_repeats() -> None:
+    experts = Experts(experts=4, topk=2, ffn=16)
+    fields: dict[str, Any] = TINY | {"layers": 6} | {"mamba2": STATES, "experts": experts}
+    stretch = Model(**fields, layer_kinds=("mamba2 only", "moe only", "attention only"))
+    assert [str(kind) for kind in stretch.pattern] == [*stretch.layer_kinds] * 2
+    assert stretch.pattern == Model(**fields, layer_kinds=stretch.layer_kinds * 2).pattern
+    assert {KINDS[str(kind)] for kind in stretch.pattern} == set(stretch.kinds)
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"layer_kinds": ("mamba3 only",)}, "layer_kinds: 'mamba3 only': must be one of dense"),
+        ({"layer_kinds": ("dense",) * 3}, "layer_kinds: 3 of them must divide layers = 4"),
+        ({"layer_kinds": ("mamba2 only",)}, "mamba2: missing; layer_kinds names layers that have it"),
+        ({"mamba2": STATES}, "mamba2: no layer has it; name its layers in layer_kinds"),
+        (
+            {"layer_kinds": ("dense", "moe"), "experts": Experts(experts=4, topk=2, ffn=16, every=2)},
+            "experts.every: layer_kinds is given as well; keep one of the two",
+        ),
+        (
+            {"layer_kinds": ("dense", "dense only"), "parallel": True},
+            "parallel = True: every layer must have two blocks",
+        ),
+        (
+            {"layer_kinds": ("mamba2 dense",), "mamba2": replace(STATES, groups=3)},
+            "mamba2.groups = 3: must divide mamba2.heads = 4",
+        ),
+        (
+            {
+                "layer_kinds": ("gated_delta dense",),
+                "gated_delta": GatedDelta(key_heads=3, value_heads=4, key_dim=8, value_dim=8),
+            },
+            "gated_delta.key_heads = 3: must divide value_heads = 4",
+        ),
+        (
+            {"layer_kinds": ("mamba2 dense",), "mamba2": STATES, "adapters": Adapters()},
+            "adapters: every layer must have attention and a feed-forward block",
+        ),
+        ({"mamba2": replace(STATES, state=0)}, "mamba2.state = 0: must be a whole number of at least 1"),
+        ({"layer_kinds": ("dense",), "heads": 0}, "heads = 0: must be a whole number of at least 1"),
+    ],
+)
+def test_contradictions_of_kinds_are_named(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError, match=re.escape(problem)):
+        Model(**TINY | fields)

@@ -157,6 +157,9 @@ def test_unmeasured_hardware_and_software_widen_intervals_and_are_named():
     assert outside_measured_range(USUAL) == []
     assert outside_measured_range(software) == ["software without a measured run: mine"]
     assert outside_measured_range(chip) == ["accelerator without a measured run: H1000"]
+    layers = replace(USUAL, new_layers=("mamba2",))
+    assert outside_measured_range(layers) == ["layers without a measured run: mamba2"]
+    assert deviation(layers, KNOWN) ** 2 == pytest.approx(deviation(USUAL, KNOWN) ** 2 + KNOWN.new_layers**2)
     assert deviation(chip, KNOWN) > deviation(USUAL, KNOWN)
     assert deviation(software, KNOWN) > deviation(USUAL, KNOWN)
     many = replace(USUAL, sizes=USUAL.sizes | {"gpus": 1e5, "seq": 1})

@@ -17,14 +17,17 @@ from traincast.core.model_blocks import Kind
 from traincast.core.plan import Plans
 from traincast.core.result import KEY, Doc, Result
 from traincast.operations import embedding_and_head
+from traincast.operations.linear_attention import linear_attention
 from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Gemm, Operation, PassCount, total
 from traincast.operations.sharding import Sharding, sharding_of
 from traincast.operations.transformer import attention, layer
-from traincast.step.model_flops import CONVENTIONS
+from traincast.step.model_flops import CONVENTIONS, scan_flops
 
 PROJECTIONS: Final = "attention projections"
 SCORES: Final = "attention scores"
+LINEAR: Final = "linear attention"
+SCANS: Final = "scans of linear attention"
 MLPS: Final = ("MLP", "experts", "shared experts")
 MTP: Final = "multi-token prediction"
 ROUTER: Final = "router"  # whose products Megatron-LM does not count
@@ -136,7 +139,8 @@ def flops_by_part(model: str | Model, seq: int | None = None) -> FlopsByPart:
     totals = []
     for name, convention in CONVENTIONS.items():
         by_part = {row.part: row.forward_flops[name] for row in rows}
-        ratio = sum(by_part.get(part, 0.0) for part in MLPS) / (by_part[PROJECTIONS] + by_part[SCORES])
+        mixing = sum(by_part.get(part, 0.0) for part in (PROJECTIONS, SCORES, LINEAR, SCANS))
+        ratio = sum(by_part.get(part, 0.0) for part in MLPS) / mixing
         totals.append(ConventionFlops(name, convention.about, read.seq, sum(by_part.values()), ratio))
     return FlopsByPart(read, rows, totals, list(_matmuls(read)))
 
@@ -144,7 +148,7 @@ def flops_by_part(model: str | Model, seq: int | None = None) -> FlopsByPart:
 def _part(name: str, masked: _Count, full: _Count, seq: int) -> PartFlops:
     """Return a part as every convention counts it; `full` is without a mask."""
     published = 0.0 if name == MTP else 2.0 * full.active  # multi-token prediction is in no published N
-    scores = full.products if name == SCORES else 0.0
+    scores = full.products if name in (SCORES, SCANS) else 0.0
     forward = {
         "megatron": 0.0 if name == ROUTER else masked.products / seq,
         "megatron-full": 0.0 if name == ROUTER else full.products / seq,
@@ -177,13 +181,20 @@ def _parts(model: Model, skipped: float) -> dict[str, _Count]:
 def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
     """Count the parts of one layer of a kind."""
     model, result = sharding.model, {}
-    core = list(attention(sharding, kind.local))
-    result[PROJECTIONS] = _count((op for op in core if op.weights), model)
-    result[SCORES] = _count((op for op in core if not op.weights), model)
-    config = model.experts if kind.moe else None
-    if config is None:
+    linear, config = model.linear_attention(kind), model.experts if kind.moe else None
+    if linear is not None:
+        mixed = _count(linear_attention(sharding, kind.mixer, linear), model)
+        scan = scan_flops(model, kind) * model.seq
+        products = 2 * model.mixer_matrices(kind) * model.seq
+        result[LINEAR] = mixed._replace(products=products)
+        result[SCANS] = _Count(products=scan)
+    elif kind.mixer:
+        core = list(attention(sharding, kind.local))
+        result[PROJECTIONS] = _count((op for op in core if op.weights), model)
+        result[SCORES] = _count((op for op in core if not op.weights), model)
+    if config is None and kind.feed_forward:
         result["MLP"] = _count(mlp(sharding, model.ffn), model)
-    else:
+    elif config is not None:
         inner = list(experts(sharding, config))
         routed = len(list(experts(sharding, replace(config, shared_ffn=0))))  # shared experts come last
         result[ROUTER] = _count((op for op in inner[:routed] if not op.experts), model)

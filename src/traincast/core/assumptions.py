@@ -52,6 +52,9 @@ class Kernels:
     joint_backward: bool = _assumed(
         True, "gradients of the input and the weights of a linear layer are one kernel with one roofline"
     )
+    scan_efficiency: float = _assumed(
+        1, "rate of products in the scans of linear attention, relative to the sustained rate"
+    )
     inputs_exposed: float = _assumed(
         0, "share of the traffic of a product's operands that its arithmetic never hides"
     )
@@ -114,6 +117,8 @@ class MemoryTraffic:
     expert_bias_passes: float = _assumed(
         1, "the same with biases of experts: added one by one, router weights in fp32, activation not fused"
     )
+    conv_passes: float = _assumed(1, "of the causal convolution of linear attention")
+    scan_passes: float = _assumed(1, "of its scan, relative to what its kernels read and write")
     fuses_additions: bool = _assumed(
         False, "biases and dropout are fused into the neighbouring kernels forward"
     )

@@ -1,23 +1,27 @@
 """Transformer models: shapes, checks, and counts of parameters and attended pairs."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import gcd
 from reprlib import repr as shortened
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from traincast.core.adapters import GROUPS, JOINED, TARGETS, Adapters
 from traincast.core.errors import WHOLE, InputError, is_whole
 from traincast.core.model_blocks import (
     GATED,
+    KINDS,
     NORM_VECTORS,
     Biased,
     Experts,
+    GatedDelta,
     Kind,
     Latent,
+    LinearAttention,
     Local,
+    Mamba2,
     Mlp,
     Norm,
     Positions,
@@ -50,8 +54,26 @@ COUNTS: Final[
     "latent": ("kv_rank", "q_rank", "nope_dim", "rope_dim", "value_dim"),
     "local": ("window",),
     "experts": ("experts", "topk", "ffn", "every"),
+    "mamba2": ("heads", "head_dim", "state", "groups", "conv", "chunk"),
+    "gated_delta": ("key_heads", "value_heads", "key_dim", "value_dim", "conv", "chunk"),
 }
-PARTS: Final[Mapping[str, type]] = {"latent": Latent, "local": Local, "experts": Experts}
+PARTS: Final[Mapping[str, type]] = {
+    "latent": Latent,
+    "local": Local,
+    "experts": Experts,
+    "mamba2": Mamba2,
+    "gated_delta": GatedDelta,
+}
+# Numbers that may be 0, and the layers that need them.
+UNUSED: Final[Mapping[str, Callable[[Kind], bool]]] = {
+    "heads": lambda kind: kind.attends,
+    "ffn": lambda kind: kind.feed_forward == "dense",
+}
+# Fields of parts that say in which layers they are, with their defaults.
+SELECTS_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "local": {"global_every": 0, "layers": ()},
+    "experts": {"first_dense": 0, "every": 1},
+}
 REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 
 
@@ -68,9 +90,9 @@ class Model:
     hidden : int
         Embedding width, e.
     heads : int
-        Attention heads, h.
+        Attention heads, h; 0 if no layer has attention.
     ffn : int
-        Width of the MLP's inner layer, f.
+        Width of the MLP's inner layer, f; 0 if no layer has an MLP.
     seq : int
         Sequence length, l [tokens].
     kv_heads : int, optional
@@ -84,6 +106,13 @@ class Model:
         Multi-head latent attention.
     local : Local, optional
         Sliding-window or chunked attention.
+    mamba2 : Mamba2, optional
+        Mamba-2 in the layers that `layer_kinds` names.
+    gated_delta : GatedDelta, optional
+        Gated delta net in the layers that `layer_kinds` names.
+    layer_kinds : tuple of str
+        Kind of every layer, of `KINDS`, or of every layer of a stretch that is repeated; if left out, `local`
+        and `experts` say which layers they are in.
     mlp : {"gelu", "relu", "relu2", "swiglu", "geglu"}
         Activation of the MLP; the last two are gated.
     experts : Experts, optional
@@ -162,6 +191,9 @@ class Model:
     causal: bool = False
     latent: Latent | None = None
     local: Local | None = None
+    mamba2: Mamba2 | None = None
+    gated_delta: GatedDelta | None = None
+    layer_kinds: tuple[str, ...] = ()
     mlp: Mlp = "gelu"
     experts: Experts | None = None
     norm: Norm = "layernorm"
@@ -202,7 +234,11 @@ class Model:
             of = " of a layer whose attention and MLP are parallel" if self.parallel else ""
             problems.append(f"norms = {self.norms!r}{of}: must be {allowed_norms[0]} or {allowed_norms[1]}")
         if not problems and isinstance(self.hidden, int):
-            problems = self._attention_problems() + self._expert_problems() + self._adapter_problems()
+            problems = self._kind_problems() or [
+                *self._attention_problems(),
+                *self._expert_problems(),
+                *self._adapter_problems(),
+            ]
         if problems:
             raise InputError(f"model {self.name}", problems)
 
@@ -216,14 +252,61 @@ class Model:
                 continue
             for name in names:
                 value = getattr(owner, name, None)
+                if not part and name in UNUSED and value == 0 and self._is_unused(name):
+                    continue
                 is_missing = value is None and name in REQUIRED and not part
                 if is_missing or (isinstance(value, (int, float, *NO_NUMBERS)) and not is_whole(value)):
                     problems.append(f"{part + '.' if part else ''}{name} = {shortened(value)}: {WHOLE}")
         return problems
 
+    def _is_unused(self, name: str) -> bool:
+        """Return whether no layer has the block that a width or number of heads belongs to."""
+        return bool(self.layer_kinds) and not any(
+            kind in KINDS and UNUSED[name](KINDS[kind]) for kind in self.layer_kinds
+        )
+
+    def _kind_problems(self) -> list[str]:
+        """Return a line for each contradiction between the kinds of layers and the parts they need."""
+        unknown = [kind for kind in self.layer_kinds if kind not in KINDS]
+        if unknown:
+            return [f"layer_kinds: {unknown[0]!r}: must be one of {', '.join(KINDS)}"]
+        problems = []
+        if self.layer_kinds and self.layers % len(self.layer_kinds):
+            number = len(self.layer_kinds)
+            problems.append(f"layer_kinds: {number} of them must divide layers = {self.layers}")
+        kinds = {KINDS[kind] for kind in self.layer_kinds}
+        for part in ("mamba2", "gated_delta", "local", "experts"):
+            has_layers = any(part in (kind.mixer, "experts" if kind.moe else "") for kind in kinds)
+            if has_layers and getattr(self, part) is None:
+                problems.append(f"{part}: missing; layer_kinds names layers that have it")
+            implied = not self.layer_kinds and part in ("local", "experts")
+            if getattr(self, part) is not None and not (has_layers or implied):
+                problems.append(f"{part}: no layer has it; name its layers in layer_kinds")
+        for part, fields in SELECTS_LAYERS.items():
+            block = getattr(self, part)
+            given = [name for name in fields if block is not None and getattr(block, name) != fields[name]]
+            if self.layer_kinds and given:
+                problems.append(f"{part}.{given[0]}: layer_kinds is given as well; keep one of the two")
+        if self.layer_kinds and (self.parallel and not all(kind.is_pair for kind in kinds)):
+            problems.append("parallel = True: every layer must have two blocks")
+        if self.adapters is not None and not all(kind.attends and kind.is_pair for kind in kinds):
+            problems.append("adapters: every layer must have attention and a feed-forward block")
+        if self.mamba2 is not None and self.mamba2.heads % self.mamba2.groups:
+            problems.append(
+                f"mamba2.groups = {self.mamba2.groups}: must divide mamba2.heads = {self.mamba2.heads}"
+            )
+        net = self.gated_delta
+        if net is not None and net.value_heads % net.key_heads:
+            problems.append(
+                f"gated_delta.key_heads = {net.key_heads}: must divide value_heads = {net.value_heads}"
+            )
+        return problems
+
     def _attention_problems(self) -> list[str]:
         """Return a line for each contradiction between figures of attention."""
-        problems = []
+        problems: list[str] = []
+        if not self.heads:
+            return problems
         if self.head_dim is None and self.latent is None and self.hidden % self.heads:
             divisor = gcd(self.hidden, self.heads)
             problems.append(
@@ -339,7 +422,9 @@ class Model:
         """Width of the query and key of a head, q = e/h unless given."""
         if self.latent is not None:
             return self.latent.nope_dim + self.latent.rope_dim
-        return self.hidden // self.heads if self.head_dim is None else self.head_dim
+        if self.head_dim is not None:
+            return self.head_dim
+        return 0 if self._is_unused("heads") else self.hidden // self.heads
 
     @property
     def value_width(self) -> int:
@@ -375,7 +460,13 @@ class Model:
     @cached_property
     def pattern(self) -> tuple[Kind, ...]:
         """Kind of every layer, first to last."""
-        return tuple(Kind(self._is_local(i), self._is_moe(i)) for i in range(self.layers))
+        if self.layer_kinds:
+            repeats = self.layers // len(self.layer_kinds)
+            return tuple(KINDS[kind] for kind in self.layer_kinds) * repeats
+        return tuple(
+            Kind("local" if self._is_local(i) else "attention", "moe" if self._is_moe(i) else "dense")
+            for i in range(self.layers)
+        )
 
     def _is_local(self, i: int) -> bool:
         """Return whether layer i (from 0) has local attention."""
@@ -437,16 +528,40 @@ class Model:
 
     def kind_parameters(self, kind: Kind, active: bool = False) -> int:
         """Count the weights of one layer of a kind."""
+        norms = self.norms if kind.is_pair else self.norms // 2
+        blocks = self._mixer_parameters(kind) + self._feed_forward_parameters(kind, active)
+        return blocks + norms * self.norm_vectors * self.hidden
+
+    def linear_attention(self, kind: Kind) -> LinearAttention | None:
+        """Return what takes the place of attention in layers of a kind; None for attention or nothing."""
+        return {"mamba2": self.mamba2, "gated_delta": self.gated_delta}.get(kind.mixer)
+
+    def _mixer_parameters(self, kind: Kind) -> int:
+        """Count the weights of what mixes tokens, without the norm before it."""
+        config = self.linear_attention(kind)
+        if config is None:
+            return self._attention_parameters() if kind.mixer else 0
+        biases = (config.projected + self.hidden) * config.bias
+        return self.mixer_matrices(kind) + config.conv_weights + config.small_weights + biases
+
+    def mixer_matrices(self, kind: Kind) -> int:
+        """Count the weights of the projections of what mixes tokens."""
+        config = self.linear_attention(kind)
+        if config is None:
+            return self.attention_matrices if kind.mixer else 0
+        return self.hidden * (config.projected + config.inner)
+
+    def _feed_forward_parameters(self, kind: Kind, active: bool) -> int:
+        """Count the weights of the MLP or the experts."""
         e, moe = self.hidden, self.experts
-        common = self._attention_parameters() + self.norms * self.norm_vectors * e
         if not kind.moe or moe is None:
-            return common + self._mlp_parameters(self.ffn)
+            return self._mlp_parameters(self.ffn) if kind.feed_forward else 0
         experts = moe.topk if active else moe.experts
         router = e * moe.experts + (moe.experts if moe.router_bias else 0)
         shared = (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0) + (
             e if moe.shared_gate else 0
         )
-        return common + router + shared + experts * self._mlp_parameters(moe.ffn)
+        return router + shared + experts * self._mlp_parameters(moe.ffn)
 
     def mlp_matrices(self, f: int) -> int:
         """Count the weights of the up- and down-projections of an MLP of inner width f."""

@@ -1,14 +1,17 @@
-"""Building blocks of a layer: kinds of attention, mixture of experts, and the words of model files."""
+"""Building blocks of a layer: attention and what takes its place, experts, and the words of model files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from itertools import product, starmap
+from typing import ClassVar, Final, Literal, NamedTuple, get_args
 
 Mlp = Literal["gelu", "relu", "relu2", "swiglu", "geglu"]
 Norm = Literal["layernorm", "layernorm-scale", "layernorm-plain", "rmsnorm", "rmsnorm-plain"]
 Positions = Literal["none", "rotary", "learned"]
 Biased = Literal["qkv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
+Mixer = Literal["attention", "local", "mamba2", "gated_delta", ""]
+FeedForward = Literal["dense", "moe", ""]
 GATED: Final = frozenset({"swiglu", "geglu"})
 NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
     "layernorm": 2,
@@ -76,11 +79,146 @@ class Experts:
         return load if self.capacity is None else min(load, self.capacity)
 
 
-class Kind(NamedTuple):
-    """Kind of a layer: local or global attention, dense MLP or experts."""
+@dataclass(frozen=True, kw_only=True)
+class Mamba2:
+    """Mamba-2, a selective state space, in place of attention (arXiv 2405.21060, section 7).
 
-    local: bool
-    moe: bool
+    Every head has a state of `state` x `head_dim` elements; its decay is one number for each token.
+    """
+
+    heads: int
+    head_dim: int
+    state: int  # rows of a head's state
+    groups: int = 1  # groups of heads that share B and C, what writes to the state and what reads it
+    conv: int = 4  # tokens that the causal convolution spans
+    conv_bias: bool = True  # whether the convolution has a bias
+    bias: bool = False  # whether the projections have one
+    chunk: int = 256  # tokens of a chunk of the scan
+
+    @property
+    def inner(self) -> int:
+        """Width of the result of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def conv_width(self) -> int:
+        """Channels of the convolution: x, B and C."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def projected(self) -> int:
+        """Columns of the projection of the input: the gate z, the convolution's channels, and dt."""
+        return self.inner + self.conv_width + self.heads
+
+    @property
+    def conv_weights(self) -> int:
+        """Weights of the convolution."""
+        return self.conv_width * (self.conv + self.conv_bias)
+
+    @property
+    def small_weights(self) -> int:
+        """Weights beside products and convolution: A, D and the bias of dt, and the norm of the result."""
+        return 3 * self.heads + self.inner
+
+    @property
+    def sharded_heads(self) -> tuple[int, ...]:
+        """Numbers of heads, which tensor ranks share evenly: those with a state, and groups of them."""
+        return self.heads, self.groups
+
+    @property
+    def scan_flops(self) -> int:
+        """FLOPs of the scan for a token, as Megatron-LM counts them (mamba_layer_flops) [FLOP]."""
+        return 7 * self.inner * self.state
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedDelta:
+    """Gated delta net, linear attention that overwrites what it stored, in place of attention.
+
+    arXiv 2412.06464, as in Qwen3-Next: a state of `key_dim` x `value_dim` elements for each value head.
+    """
+
+    key_heads: int  # of queries and of keys
+    value_heads: int
+    # Width of the query and key of a head, and of its value.
+    key_dim: int
+    value_dim: int
+    conv: int = 4  # tokens that the causal convolution spans
+    chunk: int = 64  # tokens of a chunk of the scan
+
+    bias: ClassVar[bool] = False
+
+    @property
+    def inner(self) -> int:
+        """Width of the result of all heads."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def conv_width(self) -> int:
+        """Channels of the convolution: queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.inner
+
+    @property
+    def projected(self) -> int:
+        """Columns of the projection of the input: the convolution's channels, gate z, decay and strength."""
+        return self.conv_width + self.inner + 2 * self.value_heads
+
+    @property
+    def conv_weights(self) -> int:
+        """Weights of the convolution."""
+        return self.conv_width * self.conv
+
+    @property
+    def small_weights(self) -> int:
+        """Weights beside products and convolution: A and the bias of dt, and the norm that heads share."""
+        return 2 * self.value_heads + self.value_dim
+
+    @property
+    def sharded_heads(self) -> tuple[int, ...]:
+        """Numbers of heads, which tensor ranks share evenly: those with a state, and those of keys."""
+        return self.value_heads, self.key_heads
+
+    @property
+    def scan_flops(self) -> int:
+        """FLOPs of the scan for a token, as Megatron-LM counts them (gdn_layer_flops) [FLOP]."""
+        return 2 * (4 * self.value_heads * self.value_dim**2 + self.conv * self.conv_width)
+
+
+LinearAttention = Mamba2 | GatedDelta
+
+
+class Kind(NamedTuple):
+    """Kind of a layer: what mixes its tokens, and its feed-forward block; "" for one it does without."""
+
+    mixer: Mixer
+    feed_forward: FeedForward
+
+    @property
+    def local(self) -> bool:
+        """Whether its attention is local."""
+        return self.mixer == "local"
+
+    @property
+    def moe(self) -> bool:
+        """Whether it has experts."""
+        return self.feed_forward == "moe"
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has attention with a softmax."""
+        return self.mixer in ("attention", "local")
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether it has both blocks, each with norms of its own."""
+        return bool(self.mixer and self.feed_forward)
 
     def __str__(self) -> str:
-        return ("local " if self.local else "") + ("moe" if self.moe else "dense")
+        if not self.is_pair:
+            return f"{self.mixer or self.feed_forward} only"
+        return self.feed_forward if self.mixer == "attention" else f"{self.mixer} {self.feed_forward}"
+
+
+KINDS: Final[Mapping[str, Kind]] = {  # by the name of a layer in a model file
+    str(kind): kind for kind in starmap(Kind, product(get_args(Mixer), get_args(FeedForward))) if any(kind)
+}

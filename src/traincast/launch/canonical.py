@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
 from traincast.core.model import Model
-from traincast.core.model_blocks import Experts, Latent, Local
+from traincast.core.model_blocks import Experts, GatedDelta, Latent, Local, Mamba2
 from traincast.core.plan import AXES, Plan
 from traincast.core.system import System
 from traincast.step.pipeline_stages import end_layers, split
@@ -28,14 +28,21 @@ MEANINGS: Final[Mapping[str, str]] = {
     "moe_layers": "layers that have experts, counted from 1",
     "local_layers": "layers with local attention, counted from 1",
 }
-MODEL_PARTS: Final[Mapping[str, type]] = {"latent": Latent, "local": Local, "experts": Experts}
+MODEL_PARTS: Final[Mapping[str, type]] = {
+    "latent": Latent,
+    "local": Local,
+    "experts": Experts,
+    "mamba2": Mamba2,
+    "gated_delta": GatedDelta,
+}
 # Of parts; given layer by layer instead.
 PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")
 # Parts that few models have and no framework with a launch format: stated only where a model has them.
 RARE_MODEL_FIELDS: Final = {
     field.name: field.default
     for field in fields(Model)
-    if field.name in ("parallel", "embedding_norm", "token_types", "head_bias", "head_transform")
+    if field.name
+    in ("parallel", "embedding_norm", "token_types", "head_bias", "head_transform", "layer_kinds")
 }
 OMITTED_MODEL_FIELDS: Final = (
     "name",

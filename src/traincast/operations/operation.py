@@ -19,10 +19,12 @@ Axis = Literal[
     "tp", "tp2", "cp", "dp", "pp", "ep", "etp", "ulysses", "weights", "shards", "replicas",
     "experts", "expert shards", "expert replicas",
 ]  # fmt: skip
-Layout = Literal["one", "grouped", "batched"]  # one matrix; one for each expert; one for each head
+Layout = Literal[  # one matrix; one for each expert; one for each head; one for each chunk of a scan
+    "one", "grouped", "batched", "chunked"
+]
 Role = Literal[  # what selective recomputation of single operations (torchtitan's) distinguishes
-    "", "qkv", "core attention", "output projection", "attention norm", "up projection", "activation",
-    "down projection",
+    "", "qkv", "input projection", "core attention", "output projection", "attention norm", "up projection",
+    "activation", "down projection",
     # those that adapters distinguish besides
     "head", "q_down", "q_up", "kv_down", "kv_up",
 ]  # fmt: skip

@@ -51,6 +51,9 @@ def _selective_per_op(op: Operation, sharding: Sharding) -> Operation:
             # Core attention saves the queries; a gate beside them is a result of the same product.
             gate = sharding.local(q - model.heads * model.head_width)
             saved = sharding.E * sharding.tokens * gate
+        case "input projection":  # the first product; its result is saved
+            recomputed = 0.0
+            saved = op.forward.written
         case "core attention":  # all but the keys are saved
             recomputed = 0.0
             saved = op.saved_bytes - sharding.E * at.rows[1] * at.q / at.l * at.lq

@@ -10,6 +10,7 @@ from traincast.core.plan import Plans
 from traincast.operations import embedding_and_head
 from traincast.operations.adapters import adapted, frozen
 from traincast.operations.elementwise import moved, norm, weights_without_work, with_traffic
+from traincast.operations.linear_attention import linear_attention
 from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Operation
 from traincast.operations.recompute import apply_recompute
@@ -26,7 +27,7 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
     Returns
     -------
     dict of str to tuple of Operation
-        Kinds of layers by name (``"dense"``, ``"moe"``, ``"local dense"``, ...), then ``"embedding"``,
+        Kinds of layers by name (``"dense"``, ``"moe"``, ``"mamba2 only"``, ...), then ``"embedding"``,
         ``"head"`` and ``"mtp"`` where the model has them; operations per rank and micro-batch.
     """
     sharding = sharding_of(model, plan, assumptions)
@@ -45,27 +46,50 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
 
 
 def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None = None) -> Layer:
-    """Count the operations of a layer per rank and micro-batch: MLP or experts, attention, their norms.
+    """Count the operations of a layer per rank and micro-batch: feed-forward, attention, their norms.
 
     The kind is that of the model's first layer if left out. Only the degrees inside a layer matter.
     """
     sharding = sharding_of(model, plan, assumptions)
-    local, moe = model.pattern[0] if kind is None else kind
-    config = model.experts if moe else None
-    inner = mlp(sharding, model.ffn) if config is None else experts(sharding, config)
+    kind = model.pattern[0] if kind is None else kind
+    feed_forward, tokens_mixed = _feed_forward(sharding, kind), _mixer(sharding, kind)
     # A block's norm gathers for the operation that follows it; experts and latent attention take the rank's
     # own tokens.
-    has_shared = config is not None and config.shared_ffn > 0
-    operations = (
-        *inner,
-        *_block_end(
-            sharding, "mlp", ends_layer=True, gather=model.latent is None or model.latent.q_rank is None
-        ),
-        *attention(sharding, local),
-        *_block_end(sharding, "attention", ends_layer=False, gather=not moe or has_shared),
-    )
+    takes_all = not kind.moe or (model.experts is not None and model.experts.shared_ffn > 0)
+    mixes_all = not kind.attends or model.latent is None or model.latent.q_rank is None
+    if kind.is_pair:
+        operations = (
+            *feed_forward,
+            *_block_end(sharding, "mlp", ends_layer=True, gather=mixes_all),
+            *tokens_mixed,
+            *_block_end(sharding, "attention", ends_layer=False, gather=takes_all),
+        )
+    elif kind.mixer:
+        *most, last = tokens_mixed
+        end = _block_end(sharding, "attention", ends_layer=True, gather=mixes_all)
+        operations = (*most, replace(last, only_makes_output=True), *end)
+    else:
+        operations = (*feed_forward, *_block_end(sharding, "mlp", ends_layer=True, gather=takes_all))
     trained = adapted(sharding, operations, packs=True)
     return tuple(apply_recompute(_as_fused(op, assumptions), sharding) for op in trained)
+
+
+def _feed_forward(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
+    """Yield the MLP or the experts of a layer, if it has any."""
+    model = sharding.model
+    if kind.moe and model.experts is not None:
+        yield from experts(sharding, model.experts)
+    elif kind.feed_forward:
+        yield from mlp(sharding, model.ffn)
+
+
+def _mixer(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
+    """Yield what mixes the tokens of a layer, if anything does: attention or linear attention."""
+    config = sharding.model.linear_attention(kind)
+    if config is not None:
+        yield from linear_attention(sharding, kind.mixer, config)
+    elif kind.mixer:
+        yield from attention(sharding, kind.local)
 
 
 def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool) -> Iterator[Operation]:

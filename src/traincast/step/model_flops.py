@@ -127,20 +127,30 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
 
 
 def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
-    """Return the forward FLOPs of attention for one token: QK and AV for each attended pair."""
+    """Return the forward FLOPs of attention for one token: QK and AV for each attended pair, and scans."""
+    counted = Counter(layers)
     per_pair = 2 * model.heads * (model.head_width + model.value_width)
     pairs = sum(
-        n * (model.attended(kind.local) if masked else model.seq**2) for kind, n in Counter(layers).items()
+        n * (model.attended(kind.local) if masked else model.seq**2)
+        for kind, n in counted.items()
+        if kind.attends
     )
-    return per_pair * pairs / model.seq
+    scans = sum(n * scan_flops(model, kind) for kind, n in counted.items())
+    return per_pair * pairs / model.seq + scans
+
+
+def scan_flops(model: Model, kind: Kind) -> int:
+    """Return the forward FLOPs of the scan of a layer for one token, whatever chunks it is cut into."""
+    config = model.linear_attention(kind)
+    return 0 if config is None else config.scan_flops
 
 
 def _layer_weights(model: Model, kind: Kind) -> int:
     """Return the weights of a layer's products that a token meets, without routers as in Megatron-LM."""
-    attention, experts = model.attention_matrices, model.experts
+    mixer, experts = model.mixer_matrices(kind), model.experts
     if not kind.moe or experts is None:
-        return attention + model.mlp_matrices(model.ffn)
-    return attention + experts.topk * model.mlp_matrices(experts.ffn) + model.mlp_matrices(experts.shared_ffn)
+        return mixer + (model.mlp_matrices(model.ffn) if kind.feed_forward else 0)
+    return mixer + experts.topk * model.mlp_matrices(experts.ffn) + model.mlp_matrices(experts.shared_ffn)
 
 
 def _end_weights(model: Model) -> float:

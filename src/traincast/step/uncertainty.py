@@ -2,7 +2,8 @@
 
 The error is that of the logarithm of predicted over measured time. Its variance is a sum: an error common to
 all runs and one of the single plan; the errors of the step's components (communication, bubble, host),
-weighted with their share of the step; and terms for software, accelerators and sizes without measured runs.
+weighted with their share of the step; and terms for software, accelerators, layers and sizes without measured
+runs.
 The constants stand in ``catalog/errors.yaml``, estimated (`errors_yaml`) from runs predicted with constants
 fitted without their group (docs/uncertainty.md).
 
@@ -84,6 +85,7 @@ class Errors:
     new_stack: float  # what such software adds
     accelerators: frozenset[str]  # accelerators with runs, by name
     new_accelerator: float  # what accelerators without runs add
+    new_layers: float  # what layers without runs add: those with linear attention
     quantile: float  # standard deviations that 90 % of errors are within
     apart: float  # the same of the differences between two plans
     reach: float  # `plan_distance` at which the errors of single plans are correlated by 1/e
@@ -132,6 +134,7 @@ class ErrorCase:
     sizes: Mapping[str, Column]  # what `SIZES` names
     shares: Mapping[str, Column]  # share of the step that is spent on each of `COMPONENTS`
     adapts: bool = False  # whether adapters alone are trained
+    new_layers: tuple[str, ...] = ()  # what layers have that no measured run has
 
     @classmethod
     def of(
@@ -150,7 +153,8 @@ class ErrorCase:
             for name, parts in COMPONENTS.items()
         }
         has_experts, adapts = model.experts is not None, model.adapters is not None
-        return cls(fitted_stack(stack), accelerator, has_experts, sizes, shares, adapts)
+        new_layers = tuple(dict.fromkeys(kind.mixer for kind in model.kinds if model.linear_attention(kind)))
+        return cls(fitted_stack(stack), accelerator, has_experts, sizes, shares, adapts, new_layers)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -170,6 +174,7 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
     is_new = case.stack not in known.stacks or case.adapts
     variance = variance + (known.new_stack * is_new) ** 2
     variance = variance + (known.new_accelerator * (case.accelerator not in known.accelerators)) ** 2
+    variance = variance + (known.new_layers * bool(case.new_layers)) ** 2
     for name, span in case.spans(known).items():
         variance = variance + (span.drift * span.beyond(case.sizes[name])) ** 2
     return variance**0.5
@@ -193,6 +198,7 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
         respects.append("adapters on a frozen model: measured runs train all weights")
     if case.accelerator not in known.accelerators:
         respects.append(f"accelerator without a measured run: {case.accelerator}")
+    respects += [f"layers without a measured run: {name}" for name in case.new_layers]
     for name, span in case.spans(known).items():
         value, (more, fewer, unit) = float(case.sizes[name]), SIZES[name]
         if not span.least <= value <= span.most:

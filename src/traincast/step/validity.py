@@ -12,7 +12,7 @@ import numpy as np
 
 from traincast.core.errors import InputError
 from traincast.core.model import Model
-from traincast.core.model_blocks import Experts
+from traincast.core.model_blocks import Experts, LinearAttention
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Bools
 from traincast.times.pipeline.schedules import SCHEDULES, Requirement
@@ -46,6 +46,18 @@ def _needs(name: str, needed: Requirement) -> Callable[[Model, Plans, int], Any]
 def _of_experts(holds: Callable[[Experts, Plans], Any]) -> Callable[[Model, Plans, int], Any]:
     """Return a condition on models with experts; other models pass."""
     return lambda model, plan, gbs: True if model.experts is None else holds(model.experts, plan)
+
+
+def _of_linear_attention(
+    holds: Callable[[LinearAttention, Plans], Any],
+) -> Callable[[Model, Plans, int], Any]:
+    """Return a condition on models with linear attention; other models pass."""
+
+    def met(model: Model, plan: Plans, gbs: int) -> Any:
+        configs = [config for config in (model.mamba2, model.gated_delta) if config is not None]
+        return np.all([holds(config, plan) for config in configs], axis=0) if configs else True
+
+    return met
 
 
 def _divides(knob: str, figure: str, noun: str) -> Rule:
@@ -82,6 +94,23 @@ RULES: Final = (
         lambda model, plan, gbs: (
             (model.groups == model.heads) | (model.groups % plan.tp == 0) | (plan.tp % model.groups == 0)
         ),
+    ),
+    Rule(
+        "tp does not divide the heads of Mamba-2 or the gated delta net, or groups of them",
+        ("tp",),
+        _of_linear_attention(
+            lambda config, plan: np.all([heads % plan.tp == 0 for heads in config.sharded_heads], axis=0)
+        ),
+    ),
+    Rule(
+        "tp and cp together do not divide the heads of Mamba-2 or the gated delta net",
+        ("tp", "cp"),
+        _of_linear_attention(lambda config, plan: config.sharded_heads[0] % (plan.tp * plan.cp) == 0),
+    ),
+    Rule(
+        "Mamba-2 and the gated delta net are not modelled with 2-D tensor parallelism",
+        ("tp2",),
+        _of_linear_attention(lambda config, plan: plan.tp_kind == "1d"),
     ),
     _divides("tp", "hidden", "the hidden width"),
     _divides("tp", "ffn", "the MLP's width"),

@@ -34,7 +34,10 @@ def tiled(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
 
     Its result has n tiles, which S multiprocessors compute in w = n / S waves. Stream-K, tiles of other sizes
     and a clock that rises while some are idle leave a share φ of the last wave's gap.
+    The products of a scan run at a rate of their own.
     """
+    if product.layout == "chunked":
+        return 1 / assumed.kernels.scan_efficiency
     if not assumed.kernels.tile:
         return 1.0
     m, n = product.m, product.n

@@ -76,7 +76,7 @@ def _contradictions(config: Config, content: Mapping[str, Any]) -> list[str]:
     kv_heads, head_dim = _value(content, "kv_heads"), _value(content, "head_dim")
     h, e = config.spelled("num_attention_heads"), config.spelled("hidden_size")
     problems = []
-    if head_dim is None and "latent" not in content and hidden % heads:
+    if head_dim is None and "latent" not in content and heads and hidden % heads:
         problems.append(f"{h} = {heads}: must divide {e} = {hidden}")
     if kv_heads is not None and heads % kv_heads:
         problems.append(f"{config.spelled('num_key_value_heads')} = {kv_heads}: must divide {h} = {heads}")
@@ -89,5 +89,5 @@ def _contradictions(config: Config, content: Mapping[str, Any]) -> list[str]:
 
 
 def _value(content: Mapping[str, Any], key: str) -> Any:
-    """Return the number of a figure; None if there is none."""
+    """Return the number of a figure; None if there is none, or 0 for all models of the type."""
     return (content.get(key) or {}).get("value")

@@ -1,13 +1,15 @@
 """Features of a model in a configuration: each function reads one and returns keys of a model file."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from traincast.catalog.huggingface.config import Config
+from traincast.core.model_blocks import FeedForward, Kind, Mixer
 
 Keys: TypeAlias = dict[str, Any]
 Feature: TypeAlias = Callable[[Config], Keys]
 MAX_ASSUMED_SEQ: Final = 8192  # [tokens] training sequence if the context is longer
+FULL_ATTENTION: Final = ("attention", "full_attention")  # words for it in `layer_types`
 GELU: Final = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu")
 RELU: Final = {"relu": "relu", "relu2": "relu2", "relu_squared": "relu2"}
 PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | RELU
@@ -425,6 +427,114 @@ def image(c: Config) -> Keys:
     }
 
 
+def _layer_words(c: Config, words: Mapping[str, str], name: str = "layer_types") -> list[str]:
+    """Read what each layer is in our words; empty if it is left out, or wrong, which is noted."""
+    types, layers = c.value(name), c.count("num_hidden_layers")
+    if types is None:
+        return []
+    if not isinstance(types, list | str) or not set(map(str, types)) <= set(words):
+        c.wrong(name, f"must be a list of {', '.join(words)}")
+        return []
+    if layers is not None and len(types) != layers:
+        c.wrong(name, f"must hold one word for each of the {layers} layers")
+    return [words[word] for word in types]
+
+
+def _stretch(kinds: Sequence[str]) -> list[str]:
+    """Return the shortest stretch of kinds of layers that is repeated."""
+    lengths = (n for n in range(1, len(kinds) + 1) if len(kinds) % n == 0)
+    return next((list(kinds[:n]) for n in lengths if list(kinds) == list(kinds[:n]) * (len(kinds) // n)), [])
+
+
+def _pairs(c: Config, mixers: Sequence[str]) -> Keys:
+    """Return the kinds of layers with two blocks, and the experts read before without their layers."""
+    experts = dict(c.content.get("experts") or {})
+    first, every = experts.pop("first_dense", 0), experts.pop("every", 1)
+    blocks = [
+        "moe" if experts and i >= first and (i - first + 1) % every == 0 else "dense"
+        for i in range(len(mixers))
+    ]
+    names = [
+        str(Kind(cast(Mixer, mixer), cast(FeedForward, block)))
+        for mixer, block in zip(mixers, blocks, strict=True)
+    ]
+    return {"layer_kinds": _stretch(names)} | ({"experts": experts} if "moe" in blocks else {})
+
+
+def mamba2(c: Config) -> Keys:
+    """Read the heads, states, convolution and chunks of Mamba-2."""
+    heads, hidden = c.count("mamba_num_heads"), c.count("hidden_size")
+    if c.value("mamba_head_dim") == "auto":
+        width = (c.count("mamba_expand") or 1) * (hidden or 1) // (heads or 1)
+        head_dim: Any = c.sourced(width, "mamba_expand", "hidden_size", "mamba_num_heads")
+    else:
+        head_dim = c.figure("mamba_head_dim")
+    names = {"state": "ssm_state_size", "groups": "n_groups", "conv": "conv_kernel", "chunk": "chunk_size"}
+    figures = {key: c.figure(name) for key, name in names.items()}
+    flags = {"conv_bias": c.flag("use_conv_bias"), "bias": c.flag("use_bias")}
+    return {"mamba2": {"heads": c.figure("mamba_num_heads"), "head_dim": head_dim} | figures | flags}
+
+
+def mamba2_alone(c: Config) -> Keys:
+    """Read a model whose layers are Mamba-2 and nothing else."""
+    return {"layers": c.figure("num_hidden_layers"), "hidden": c.figure("hidden_size")}
+
+
+def nemotron_h(c: Config) -> Keys:
+    """Read the layers of Nemotron-H, each Mamba-2, attention, an MLP or experts, and its experts."""
+    letters = {"M": "mamba2 only", "*": "attention only", "-": "dense only", "E": "moe only"}
+    words = {"mamba": letters["M"], "linear_attention": letters["M"], "mlp": letters["-"]}
+    words |= {"attention": letters["*"], "full_attention": letters["*"], "moe": letters["E"]}
+    kinds = _layer_words(c, words, "layers_block_type")
+    source = "layers_block_type" if kinds else "hybrid_override_pattern"
+    kinds = kinds or _layer_words(c, letters, "hybrid_override_pattern")
+    if not kinds and not c.value("hybrid_override_pattern"):
+        c.wrong("hybrid_override_pattern", "must be given, or layers_block_type")
+    keys: Keys = {"layers": c.sourced(len(kinds), source), "layer_kinds": _stretch(kinds)}
+    if "moe only" in kinds:
+        shared = {"shared_ffn": c.figure("moe_shared_expert_intermediate_size")}
+        keys["experts"] = _experts(c, "moe_intermediate_size") | shared
+    return keys
+
+
+def bamba(c: Config) -> Keys:
+    """Read which layers of Bamba have attention; the others have Mamba-2."""
+    attention, layers = c.numbers("attn_layer_indices"), c.count("num_hidden_layers") or 0
+    return _pairs(c, ["attention" if i in attention else "mamba2" for i in range(layers)])
+
+
+def granite_hybrid(c: Config) -> Keys:
+    """Read which layers of Granite 4 have attention, and its experts beside an MLP in every layer."""
+    words = {"mamba": "mamba2", "linear_attention": "mamba2"} | dict.fromkeys(FULL_ATTENTION, "attention")
+    mixers = _layer_words(c, words) or ["mamba2"] * (c.count("num_hidden_layers") or 0)
+    keys: Keys = {"positions": "rotary" if c.value("position_embedding_type") == "rope" else "none"}
+    if c.count("num_experts", least=0):
+        c.content |= experts_beside_shared(c)
+    else:
+        keys["ffn"] = c.figure("shared_intermediate_size")
+    return keys | _pairs(c, mixers)
+
+
+def gated_delta(c: Config) -> Keys:
+    """Read the gated delta net and its layers; the others have attention with a gate."""
+    names = {"key_heads": "linear_num_key_heads", "value_heads": "linear_num_value_heads"}
+    names |= {"key_dim": "linear_key_head_dim", "value_dim": "linear_value_head_dim"}
+    names |= {"conv": "linear_conv_kernel_dim"}
+    words = {"linear_attention": "gated_delta"} | dict.fromkeys(FULL_ATTENTION, "attention")
+    layers, every = c.count("num_hidden_layers") or 0, c.count("full_attention_interval") or 1
+    default = ["gated_delta" if (i + 1) % every else "attention" for i in range(layers)]
+    keys = _pairs(c, _layer_words(c, words) or default)
+    if any(kind.startswith("gated_delta") for kind in keys["layer_kinds"]):
+        keys["gated_delta"] = {key: c.figure(name) for key, name in names.items()}
+    return keys
+
+
+def experts_beside_gated(c: Config) -> Keys:
+    """Read routed experts in every layer, and a shared expert with a gate."""
+    width = c.figure("shared_expert_intermediate_size")
+    return {"experts": _experts(c, "moe_intermediate_size") | {"shared_ffn": width, "shared_gate": True}}
+
+
 FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     "sliding_everywhere": sliding_everywhere,
     "sliding_every_other": sliding_every_other,
@@ -438,6 +548,6 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         parallel, qk_normed, qk_normed_per_head, four_norms, falcon, multi_query, experts_beside_shared,
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
         stablelm, learned_after_two, four_times_as_wide, embeds_in_own_width, as_wide_as_the_model, gpt_neo,
-        mpt,
+        mpt, mamba2, mamba2_alone, nemotron_h, bamba, granite_hybrid, gated_delta, experts_beside_gated,
     )
 }  # fmt: skip

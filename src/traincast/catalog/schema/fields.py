@@ -151,6 +151,12 @@ class Whole(Count):
     bound = "zero"
 
 
+class Size(Whole):
+    """Whole number, 0 where no layer has what it is the size of."""
+
+    example = 64
+
+
 class Tokens(Count):
     """Number of tokens."""
 

@@ -12,11 +12,23 @@ from traincast.catalog.schema.fields import (
     Number,
     Part,
     Sequences,
+    Size,
     Text,
     Tokens,
     Whole,
 )
-from traincast.core.model_blocks import Biased, Experts, Latent, Local, Mlp, Norm, Positions, QkNorm
+from traincast.core.model_blocks import (
+    Biased,
+    Experts,
+    GatedDelta,
+    Latent,
+    Local,
+    Mamba2,
+    Mlp,
+    Norm,
+    Positions,
+    QkNorm,
+)
 
 
 class ModelPart(Part):
@@ -74,18 +86,49 @@ class ExpertsPart(ModelPart):
     load: tuple[Number, ...] | None = None
 
 
+class Mamba2Part(ModelPart):
+    """Mamba-2 in place of attention."""
+
+    becomes = Mamba2
+
+    heads: Count
+    head_dim: Count
+    state: Count
+    groups: Count | None = None
+    conv: Count | None = None
+    conv_bias: StrictBool | None = None
+    bias: StrictBool | None = None
+    chunk: Tokens | None = None
+
+
+class GatedDeltaPart(ModelPart):
+    """Gated delta net in place of attention."""
+
+    becomes = GatedDelta
+
+    key_heads: Count
+    value_heads: Count
+    key_dim: Count
+    value_dim: Count
+    conv: Count | None = None
+    chunk: Tokens | None = None
+
+
 class ModelFile(File):
     """Model file. Its keys are fields of `Model`; those left out or null take the default there."""
 
     aliases: tuple[Text, ...] = ()
     layers: Count
     hidden: Count
-    heads: Count
+    heads: Size
     kv_heads: Count | None = None
     head_dim: Count | None = None
     latent: LatentPart | None = None
     local: LocalPart | None = None
-    ffn: Count
+    mamba2: Mamba2Part | None = None
+    gated_delta: GatedDeltaPart | None = None
+    layer_kinds: tuple[Text, ...] | None = None
+    ffn: Size
     experts: ExpertsPart | None = None
     vocab: Count | None = None
     mtp: Whole | None = None

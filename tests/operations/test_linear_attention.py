@@ -1,0 +1,210 @@
+"""Mamba-2 and the gated delta net, against chunked implementations that equal the recurrence, and by hand."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.model import Model
+from traincast.core.model_blocks import KINDS, Experts, GatedDelta, LinearAttention, Mamba2
+from traincast.core.plan import Plans
+from traincast.operations.operation import Gemm, Operation, PassCount
+from traincast.operations.transformer import layer
+
+CALIBRATED = calibrated()
+MAMBA = Mamba2(heads=8, head_dim=16, state=32, groups=4, chunk=8)
+NET = GatedDelta(key_heads=4, value_heads=8, key_dim=16, value_dim=32, chunk=8)
+CONFIGS = pytest.mark.parametrize("config", [MAMBA, NET], ids=["mamba2", "gated_delta"])
+
+
+def model_of(config: LinearAttention, block: str = "only", **fields: Any) -> Model:
+    """Return a model of layers with linear attention."""
+    part = "mamba2" if isinstance(config, Mamba2) else "gated_delta"
+    sizes: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 0, "ffn": 0, "seq": 32, "norm": "rmsnorm"}
+    return Model(name="m", **sizes | {part: config, "layer_kinds": (f"{part} {block}",)} | fields)
+
+
+def operation(config: LinearAttention, name: str, plan: Plans | None = None, **fields: Any) -> Operation:
+    """Return the operation of a layer that is called so."""
+    operations = layer(model_of(config, **fields), plan or Plans(), CALIBRATED)
+    return next(op for op in operations if op.name.endswith(f".{name}"))
+
+
+def products(work: PassCount) -> float:
+    """Count multiplications and additions of the products of a pass, two for each [FLOP]."""
+    gemms = (kernel for kernel in work.kernels if isinstance(kernel, Gemm))
+    return float(sum(2 * gemm.batch * gemm.m * gemm.k * gemm.n for gemm in gemms))
+
+
+def mamba2_recurrence(torch: Any, x: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return y of S = a S + b' x, y = c S, token by token; heads first, shape (h, l, ...)."""
+    state, results = 0, []
+    for t in range(x.shape[1]):
+        state = a[:, t, None, None] * state + b[:, t, :, None] * x[:, t, None, :]
+        results.append((c[:, t, None, :] @ state)[:, 0])
+    return torch.stack(results, 1)
+
+
+def mamba2_chunked(torch: Any, x: Any, a: Any, b: Any, c: Any, groups: int, chunk: int) -> Any:
+    """Return the same chunk by chunk (arXiv 2405.21060, listing 1), scores once for each group of heads."""
+    h, l, _ = x.shape
+    states, results = 0, []
+    for start in range(0, l, chunk):
+        xs, bs, cs = (tensor[:, start : start + chunk] for tensor in (x, b, c))
+        sums = a[:, start : start + chunk].log().cumsum(1)
+        mask = torch.exp(sums[:, :, None] - sums[:, None, :]).tril()
+        each = h // groups
+        scores = torch.bmm(cs[::each], bs[::each].mT).repeat_interleave(each, 0)
+        inside = torch.bmm(scores * mask, xs)
+        if start == 0:
+            states = torch.zeros(h, b.shape[2], x.shape[2], dtype=x.dtype)
+        across = torch.bmm(cs, states) * sums.exp()[:, :, None]
+        added = torch.bmm((bs * (sums[:, -1:] - sums).exp()[:, :, None]).mT, xs)
+        states = sums[:, -1].exp()[:, None, None] * states + added
+        results.append(inside + across)
+    return torch.cat(results, 1)
+
+
+def delta_recurrence(torch: Any, q: Any, k: Any, v: Any, a: Any, strength: Any) -> Any:
+    """Return o of S = a S, S += β k' (v - k S), o = q S, token by token (arXiv 2412.06464, equation 10)."""
+    state, results = torch.zeros(k.shape[0], k.shape[2], v.shape[2], dtype=v.dtype), []
+    for t in range(q.shape[1]):
+        state = a[:, t, None, None] * state
+        error = v[:, t] - (k[:, t, None, :] @ state)[:, 0]
+        state = state + strength[:, t, None, None] * k[:, t, :, None] * error[:, None, :]
+        results.append((q[:, t, None, :] @ state)[:, 0])
+    return torch.stack(results, 1)
+
+
+def delta_chunked(torch: Any, q: Any, k: Any, v: Any, a: Any, strength: Any, chunk: int) -> Any:
+    """Return the same chunk by chunk, with the inverse of a triangular matrix (section 3.3)."""
+    state, results = torch.zeros(k.shape[0], k.shape[2], v.shape[2], dtype=v.dtype), []
+    for start in range(0, q.shape[1], chunk):
+        qs, ks, vs, s = (tensor[:, start : start + chunk] for tensor in (q, k, v, strength))
+        sums = a[:, start : start + chunk].log().cumsum(1)
+        mask = torch.exp(sums[:, :, None] - sums[:, None, :]).tril()
+        scores = (torch.bmm(ks, ks.mT) * mask * s[:, :, None]).tril(-1)
+        one = torch.eye(qs.shape[1], dtype=v.dtype).expand_as(scores)
+        inverse = torch.linalg.solve_triangular(one + scores, one, upper=False)
+        values = torch.bmm(inverse, s[:, :, None] * vs)
+        keys = torch.bmm(inverse, (s * sums.exp())[:, :, None] * ks)
+        corrected = values - torch.bmm(keys, state)
+        across = torch.bmm(qs * sums.exp()[:, :, None], state)
+        results.append(across + torch.bmm(torch.bmm(qs, ks.mT) * mask, corrected))
+        added = torch.bmm((ks * (sums[:, -1:] - sums).exp()[:, :, None]).mT, corrected)
+        state = sums[:, -1].exp()[:, None, None] * state + added
+    return torch.cat(results, 1)
+
+
+def counted(torch: Any, run: Callable[[], Any], expected: Any) -> int:
+    """Return the FLOPs that torch counts of a function whose result is as expected."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        result = run()
+    torch.testing.assert_close(result, expected)
+    return int(counter.get_total_flops())
+
+
+def test_products_of_mamba2_are_those_of_a_chunked_scan() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    h, l, each = MAMBA.heads, 32, MAMBA.heads // MAMBA.groups
+    x = torch.randn(h, l, MAMBA.head_dim, dtype=torch.float64)
+    b, c = (torch.randn(4, l, 32, dtype=torch.float64).repeat_interleave(each, 0) for _ in "bc")
+    a = torch.rand(h, l, dtype=torch.float64) * 0.5 + 0.5
+    flops = counted(
+        torch,
+        lambda: mamba2_chunked(torch, x, a, b, c, MAMBA.groups, MAMBA.chunk),
+        mamba2_recurrence(torch, x, a, b, c),
+    )
+    assert products(operation(MAMBA, "scan").forward) == flops
+
+
+def test_products_of_the_gated_delta_net_are_those_of_a_chunked_scan() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    h, l = NET.value_heads, 32
+    q, k = (torch.randn(h, l, NET.key_dim, dtype=torch.float64) / 4 for _ in "qk")
+    v = torch.randn(h, l, NET.value_dim, dtype=torch.float64)
+    a, strength = (torch.rand(h, l, dtype=torch.float64) * 0.5 + 0.5 for _ in "as")
+    flops = counted(
+        torch,
+        lambda: delta_chunked(torch, q, k, v, a, strength, NET.chunk),
+        delta_recurrence(torch, q, k, v, a, strength),
+    )
+    assert products(operation(NET, "scan").forward) == flops
+
+
+def test_scan_by_hand() -> None:
+    """Of 32 tokens in 4 chunks of 8: 4 groups, 8 heads of 16 with a state of 32 x 16."""
+    scan = operation(MAMBA, "scan")
+    scores, inside, state = 8 * 32 * 8, 8 * 8 * 16, 32 * 8 * 16
+    forward = 2 * 4 * (4 * scores + 8 * (inside + 2 * state))
+    recomputed = 2 * 4 * (4 * scores + 8 * state)
+    assert products(scan.forward) == forward
+    assert products(scan.backward) == 2 * forward + recomputed
+    assert scan.saved_bytes == 2 * 32 * (128 + 128 + 8)  # z, the result and dt, 2 bytes each
+    assert scan.weights == 3 * 8
+
+
+@CONFIGS
+@pytest.mark.parametrize("degree", [{"tp": 2.0}, {"cp": 2.0, "cp_kind": "all-gather"}])
+def test_ranks_share_the_work(config: LinearAttention, degree: Any) -> None:
+    whole, half = (operation(config, "scan", plan) for plan in (Plans(), Plans(**degree)))
+    for name in ("forward", "backward"):
+        one, other = getattr(whole, name), getattr(half, name)
+        assert other.nbytes == pytest.approx(one.nbytes / 2)
+        assert [kernel.flops for kernel in other.kernels] == pytest.approx(
+            [kernel.flops / 2 for kernel in one.kernels]
+        )
+    assert half.saved_bytes == whole.saved_bytes / 2
+    assert half.weights == whole.weights / degree.get("tp", 1)
+
+
+@CONFIGS
+def test_context_parallel_ranks_exchange_tokens_for_heads(config: LinearAttention) -> None:
+    """Each of 2 ranks has 16 tokens, all columns of the projection before, all of the result after."""
+    plan = Plans(cp=2.0, cp_kind="ring")
+    sent = {name: operation(config, name, plan).forward.collectives[0] for name in ("conv", "scan")}
+    assert {call.kind for call in sent.values()} == {"all-to-all"}
+    assert sent["conv"].nbytes == 2 * 16 * config.projected
+    assert sent["scan"].nbytes == 2 * 16 * config.inner
+
+
+@CONFIGS
+@given(data=st.data())
+def test_longer_sequences_are_more_work_in_proportion(config: LinearAttention, data: Any) -> None:
+    seq, factor = data.draw(st.integers(1, 100)) * 8, data.draw(st.integers(2, 9))
+    short, long = (operation(config, "scan", seq=length) for length in (seq, factor * seq))
+    assert products(long.forward) == pytest.approx(factor * products(short.forward))
+    assert long.backward.nbytes == pytest.approx(factor * short.backward.nbytes)
+
+
+VARIANTS = (
+    MAMBA,
+    replace(MAMBA, bias=True),
+    replace(MAMBA, conv_bias=False, conv=3),
+    NET,
+    replace(NET, conv=2, key_heads=8),
+)
+
+
+@pytest.mark.parametrize("config", VARIANTS)
+@pytest.mark.parametrize("block", ["only", "dense", "moe"])
+def test_weights_of_operations_are_those_of_the_model(config: LinearAttention, block: str) -> None:
+    experts = Experts(experts=4, topk=2, ffn=16, shared_ffn=32) if block == "moe" else None
+    model = model_of(config, block, ffn=48 if block == "dense" else 0, experts=experts)
+    assert model.kinds == (KINDS[model.layer_kinds[0]],)
+    weights = sum(op.weights for op in layer(model, Plans(), CALIBRATED))
+    assert weights == model.kind_parameters(model.kinds[0])
+
+
+def test_a_layer_of_one_block_has_half_of_the_norms() -> None:
+    names = [op.name for op in layer(model_of(MAMBA), Plans(), CALIBRATED)]
+    assert [name for name in names if name.endswith("norm")] == ["mamba2.norm", "attention.norm"]
+    assert sum(op.saves_layer_input for op in layer(model_of(MAMBA), Plans(), CALIBRATED)) == 1
