@@ -181,7 +181,7 @@ def test_the_command(tmp_path, capsys):
         ({"step_seconds": "0"}, "row 5: step_seconds = 0: must be above 0"),
         ({"step_seconds": "nan"}, "row 5: step_seconds = 'nan' is no finite number"),
         ({"step_seconds": "1e300"}, "row 5: a step of 1e+300 s: must be 1e-06 to 1e+06 s"),
-        ({"trained": "lora"}, "trains LoRA adapters: fine-tuning is not modelled yet"),
+        ({"trained": "dora"}, "trains a variant of LoRA: only LoRA and QLoRA are modelled"),
     ],
 )
 def test_a_row_that_cannot_be_is_listed_and_counts_nowhere(tmp_path, capsys, cells, reason):

@@ -150,6 +150,19 @@ def test_bytes_of_the_base(base, bits):
     assert on_rank(model, lambda op: op.frozen_bytes) == pytest.approx(expected, rel=1e-4)
 
 
+def test_a_base_held_as_operands():
+    """fp8 alone takes 1 byte of a linear layer, and no cast; else 2, and a copy of 1."""
+    linear = 32 * (E * (E + 2 * KV) + E * E + 3 * E * F)
+    rest = 2 * (2 * V * E + 65 * E)
+    wide, operand = tuned("lora"), tuned("lora:base=operand")
+    assert on_rank(wide, lambda op: op.frozen_bytes, precision="fp8") == 3 * linear + rest
+    assert on_rank(operand, lambda op: op.frozen_bytes, precision="fp8") == linear + rest
+    casts = [on_rank(model, lambda op: op.forward.cast, precision="fp8") for model in (wide, operand)]
+    assert casts[0] - casts[1] == pytest.approx(EXACT.traffic.weight_cast_passes * 4 * linear)
+    with pytest.raises(InputError, match="needs a precision such as fp8"):
+        tc.estimate(operand, "dgx-h100", tc.Plan(), gbs=1)
+
+
 def test_packed_weights_are_dequantised_in_both_passes():
     """Read in 4.127 bits, written in 16, before each product of forward and of backward."""
     base, packed = tuned("lora"), tuned("qlora")

@@ -12,13 +12,14 @@ from traincast.core.errors import WHOLE, InputError, is_whole, unknown_name_erro
 Target = Literal[
     "q", "k", "v", "qkv", "proj", "gate", "up", "fc1", "fc2", "head", "q_down", "q_up", "kv_down", "kv_up"
 ]  # fmt: skip
-Base = Literal["16-bit", "int8", "nf4", "nf4-single"]
+Base = Literal["16-bit", "operand", "int8", "nf4", "nf4-single"]
 TARGETS: Final = get_args(Target)
 JOINED: Final[Mapping[str, tuple[str, ...]]] = {"qkv": ("q", "k", "v"), "fc1": ("gate", "up")}
 ATTENTION: Final = ("q", "k", "v", "proj", "q_down", "q_up", "kv_down", "kv_up")
 MLP: Final = ("gate", "up", "fc2")
 GROUPS: Final = {"attention": ATTENTION, "mlp": MLP, "all": ATTENTION + MLP}  # what of it a model has
-# Bytes of a weight of a packed linear layer; 16-bit is not packed. int8: one scale for a row, negligible.
+# Bytes of a weight of a packed linear layer; 16-bit and operand are not packed. int8: a scale for each row is
+# left out.
 # nf4: 4 bits and, for every 64 weights, a scale in 8 bits, of which 256 share one in fp32: 0.127 bits (QLoRA,
 # arXiv 2305.14314, section 3, double quantisation). nf4-single: that scale in fp32, 0.5 bits.
 PACKED: Final[Mapping[str, float]] = {
@@ -38,9 +39,11 @@ class Adapters:
         Inner width r of A and B.
     targets : tuple of str
         Linear layers with an adapter: words of `TARGETS` and of `GROUPS`; ``"all"`` are those of the layers.
-    base : {"16-bit", "int8", "nf4", "nf4-single"}
-        How the linear layers of the layers are held. Packed ones are dequantised to 16 bits for each product
-        (arXiv 2305.14314); embedding, head and norms stay at 16 bits.
+    base : {"16-bit", "operand", "int8", "nf4", "nf4-single"}
+        How the linear layers of the layers are held. ``"operand"``: as products of low precision take them,
+        without a copy at 16 bits (fp8 primary weights of Transformer Engine). Packed ones, the last three,
+        are dequantised to 16 bits for each product (arXiv 2305.14314). Embedding, head and norms stay at 16
+        bits.
     dropout : bool
         Whether the input of an adapter passes dropout.
 

@@ -34,14 +34,23 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
     if adapters is None:
         yield from operations
         return
-    packed = PACKED.get(adapters.base) if packs else None
+    scale, recipe = sharding.assumptions.memory.element_bytes / 2, sharding.plan.recipe
+    base = adapters.base if packs else "16-bit"
     for op in operations:
-        if op.weight is None or packed is None:
-            yield _frozen(op, sharding.E * op.weights)
-        else:
-            nbytes = packed * sharding.assumptions.memory.element_bytes / 2 * op.weights
-            yield _dequantisation(op, sharding, nbytes)
-            yield _frozen(op, nbytes)
+        held = _frozen(op, sharding.E * op.weights)
+        if op.weight is not None and base in PACKED:
+            held = replace(held, frozen_bytes=PACKED[base] * scale * op.weights)
+            yield _dequantisation(op, sharding, held.frozen_bytes)
+        elif op.weight is not None and base == "operand":
+            casts = sharding.sizes.cast_weights(op.weights)  # there is nothing to cast
+            forward = replace(op.forward, nbytes=op.forward.nbytes - casts, cast=op.forward.cast - casts)
+            held = replace(held, forward=forward, frozen_bytes=recipe.copies * scale * op.weights)
+        elif _is_low(op) and sharding.assumptions.memory.saves_casts:
+            copies = recipe.copies  # by rows and by columns in the place of 16 bits, or beside them
+            if recipe.rate == "fp8" and not sharding.assumptions.memory.stores_16bit_weights:
+                copies = 2 * (recipe.copies - recipe.width)
+            held = replace(held, frozen_bytes=held.frozen_bytes + copies * scale * op.weights)
+        yield held
         yield from _adapters(op, sharding)
 
 
@@ -53,6 +62,11 @@ def frozen(sharding: Sharding, operations: Iterable[Operation]) -> Iterator[Oper
         else:
             held = _frozen(op, sharding.E * op.weights)
             yield replace(held, backward=_no_work(op), saved_bytes=0 * op.saved_bytes)
+
+
+def _is_low(op: Operation) -> bool:
+    """Return whether an operation is a product below 16 bits."""
+    return any(isinstance(kernel, Gemm) and kernel.low for kernel in op.forward.kernels)
 
 
 def _no_work(op: Operation) -> PassCount:

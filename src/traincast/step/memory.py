@@ -148,21 +148,18 @@ def states(
         dense, experts = _sum(footprints, parts, "weights"), _sum(footprints, parts, "expert_weights")
         return each * element_scale * (dense / n + experts / n_experts if sharded else dense + experts)
 
-    def held(parts: Counts = counts) -> Column:
-        dense, experts = _sum(footprints, parts, "frozen"), _sum(footprints, parts, "expert_frozen")
-        return dense / n + experts / n_experts if plan.zero >= 3 else dense + experts
-
+    frozen, expert_frozen = (_sum(footprints, counts, figure) for figure in ("frozen", "expert_frozen"))
     weights = size(
         2 * recipe.width if plan.zero < 3 or assumed.memory.stores_sharded_copy else 0.0, plan.zero >= 3
     )
-    weights = weights + held()
+    weights = weights + (frozen / n + expert_frozen / n_experts if plan.zero >= 3 else frozen + expert_frozen)
     # of what is multiplied in low precision, which the vocabulary's matrices are not
     if recipe.copies and assumed.memory.saves_casts:
         layers = {part: count for part, count in counts.items() if part not in VOCABULARY}
         # by rows and by columns, in the place of 16 bits
         both_layouts = recipe.rate == "fp8" and not assumed.memory.stores_16bit_weights
         copies = 2 * (recipe.copies - recipe.width) if both_layouts else recipe.copies
-        weights = weights + size(copies, plan.zero >= 3, layers) + copies / (2 * recipe.width) * held(layers)
+        weights = weights + size(copies, plan.zero >= 3, layers)
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     gradients = size(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2)
     if plan.zero == 2:  # of the chunk at work, summed over the micro-batches it works through in a row

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.core.adapters import PACKED
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, LinearAttention
@@ -79,7 +80,14 @@ RULES: Final = (
         "a packed base is multiplied at 16 bits: precision must be bf16, fp16 or fp32",
         (),
         lambda model, plan, gbs: (
-            model.adapters is None or model.adapters.base == "16-bit" or not plan.recipe.is_low
+            model.adapters is None or model.adapters.base not in PACKED or not plan.recipe.is_low
+        ),
+    ),
+    Rule(
+        "a base held as operands of products below 16 bits needs a precision such as fp8 or nvfp4",
+        (),
+        lambda model, plan, gbs: (
+            model.adapters is None or model.adapters.base != "operand" or plan.recipe.copies > 0
         ),
     ),
     _divides("tp", "heads", "the attention heads"),

@@ -12,6 +12,7 @@ from traincast.accuracy.runs.cells import Cells, Unreadable, patterns
 from traincast.accuracy.runs.plan import layout, written_out
 from traincast.accuracy.runs.run import Run, bundled, read, readable
 from traincast.catalog.software_stacks import stack_names
+from traincast.core.adapters import Adapters
 from traincast.core.knobs import chunks as layers_of_chunks
 
 TABLE = published()
@@ -421,7 +422,7 @@ def test_a_row_that_cannot_be_read_says_every_reason(cells, reason):
         read(row)
 
 
-ADAPTERS = "trains LoRA adapters: fine-tuning is not modelled yet"
+VARIANT = "trains a variant of LoRA: only LoRA and QLoRA are modelled"
 PART = "trains a part of the weights: fine-tuning is not modelled yet"
 RL = "is reinforcement learning or preference tuning: its steps generate or score as well"
 
@@ -429,22 +430,20 @@ RL = "is reinforcement learning or preference tuning: its steps generate or scor
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        ({"trained": "lora"}, ADAPTERS),
-        ({"trained": "qlora", "gbs": "", "gpu": "abacus"}, ADAPTERS),  # nothing else that is wrong matters
-        ({"model": "LLAMA3_70B LoRA"}, ADAPTERS),
-        ({"model": "Llama2-70B LoRA", "trained": "all"}, ADAPTERS),
-        ({"notes": "QLoRA, nf4"}, ADAPTERS),
-        ({"notes": "DoRA"}, ADAPTERS),
-        ({"comment": "lora_r=16, lora_dropout=0.0"}, ADAPTERS),  # a column of one's own
-        ({"source": "performance summary (Fine-Tuning (LoRA) Performance)"}, ADAPTERS),
-        ({"notes": "kv_lora_rank=512; LoRA rank 8"}, ADAPTERS),
+        ({"trained": "longlora", "gbs": "", "gpu": "abacus"}, VARIANT),  # nothing else that is wrong matters
+        ({"notes": "DoRA"}, VARIANT),
+        ({"notes": "rsLoRA, frozen base"}, VARIANT),
+        (
+            {"model": "Llama2-70B LoRA", "trained": "all"},
+            "trained = 'all', but the model's name says LoRA; write lora or all in both",
+        ),
         ({"stack": "TRL + PEFT"}, "trains adapters: fine-tuning is not modelled yet"),
         ({"notes": "adapters of rank 8"}, "trains adapters: fine-tuning is not modelled yet"),
         ({"notes": "frozen base"}, PART),
         ({"notes": "the backbone is frozen"}, PART),
         (
             {"trained": "last layers"},
-            "trained = 'last layers': only training of all weights is modelled; write all",
+            "trained = 'last layers': write all, or lora or qlora as --train takes them",
         ),
         ({"model": "flan-T5-XL"}, "is an encoder-decoder: only decoders are modelled"),
         ({"model": "BERT-340M"}, "is an encoder: a table's rows are read as decoders"),
@@ -468,6 +467,40 @@ def test_unmodelled_features_named_in_a_row_are_skipped(cells, reason):
     assert str(error.value) == reason
 
 
+ALL = ("all",)
+FC = ("qkv", "proj", "fc1", "fc2")
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ({"trained": "lora"}, Adapters(rank=16, targets=ALL)),
+        ({"trained": "qlora"}, Adapters(rank=16, targets=ALL, base="nf4")),
+        ({"trained": "lora:r=4,targets=qkv"}, Adapters(rank=4, targets=("qkv",))),  # as --train
+        ({"model": "LLAMA3_70B LoRA", "stack": "Megatron-Bridge"}, Adapters(rank=16, targets=FC)),
+        ({"notes": "LoRA rank 8, frozen base"}, Adapters(rank=8, targets=ALL)),
+        ({"comment": "lora_r=16, lora_dropout=0.0"}, Adapters(rank=16, targets=ALL)),  # a column of one's own
+        ({"notes": "kv_lora_rank=512; LoRA rank 8"}, Adapters(rank=8, targets=ALL)),
+        ({"source": "performance summary (Fine-Tuning (LoRA) Performance)"}, Adapters(targets=ALL)),
+        (
+            {
+                "trained": "qlora",
+                "precision_detail": "quantize=bnb.nf4",
+                "notes": "lora_r=32 lora q/k/v/proj/mlp/head=true/false/true/false/false/false",
+            },
+            Adapters(rank=32, targets=("q", "v"), base="nf4-single"),
+        ),
+        (
+            {"trained": "lora", "stack": "NeMo/Megatron (MLPerf)", "precision": "fp8"},
+            Adapters(targets=("qkv", "proj"), base="operand", dropout=True),
+        ),
+    ],
+)
+def test_adapters_of_a_row(cells, expected):
+    """Stated, or those of the framework's own recipe."""
+    assert read(changed("korth-008", **cells)).model.adapters == expected
+
+
 @pytest.mark.parametrize(
     "cells",
     [
@@ -488,7 +521,8 @@ def test_unmodelled_features_named_in_a_row_are_skipped(cells, reason):
     ],
 )
 def test_training_of_all_weights_is_read(cells):
-    assert read(changed("korth-008", **cells)).gbs == 512
+    run = read(changed("korth-008", **cells))
+    assert (run.gbs, run.model.adapters) == (512, None)
 
 
 CELL = st.one_of(

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, get_args
 
 from traincast.accuracy.runs.cells import Cells, patterns
+from traincast.core.adapters import Adapters, parse_training
 from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp
 
 PHRASE_COLUMNS: Final = ("model", "trained", "moe_detail", "notes")
@@ -17,6 +18,7 @@ DEFAULT_VOCAB: Final = 51200  # GPT-2's 50257 tokens, padded to a multiple of 10
 # of DeepSeek-V2, V3, Kimi K2
 LATENT: Final = Latent(kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536)
 DEFAULT_HEAD_WIDTH: Final = 128  # where it cannot be hidden/heads, and MaxText's default
+SWITCHES: Final = ("q", "k", "v", "proj", "mlp", "head")  # LitGPT's, of layers with an adapter
 SFT_SAMPLE_TOKENS: Final = 512  # of a sample in packed instruction tuning: some hundreds of tokens
 
 
@@ -49,6 +51,7 @@ def shape(cells: Cells) -> dict[str, Any]:
         arguments |= {"latent": LATENT, "kv_heads": None, "head_dim": None, "mtp": mtp}
     if cells.text("experts"):
         arguments |= {"experts": _experts(cells), "local": _local(cells)}
+    arguments["adapters"] = adapters(cells)
     if cells.states("packed_samples"):  # samples do not attend to each other
         cells.assume("seq")
         arguments["local"] = Local(window=SFT_SAMPLE_TOKENS, chunked=True)
@@ -105,26 +108,65 @@ def _local(cells: Cells) -> Local | None:
     return None
 
 
-def note_unmodelled(cells: Cells) -> None:
-    """Note with the cells every reason why the training of a row is not modelled."""
+def adapters(cells: Cells) -> Adapters | None:
+    """Return the adapters of a row that trains LoRA or QLoRA; None where it trains all weights.
+
+    The column `trained` may state them as `--train` does; else rank, targets and base come from the row's
+    words or the framework's own recipe.
+    """
+    if _fine_tuning(cells) is None:
+        return None
+    stated = cells.text("trained")
+    if ":" in stated:
+        return parse_training(stated)
+    rank = cells.stated_number("lora_rank")
+    if rank is None:
+        cells.assume("trained")
+    switches = cells.states("lora_switches")
+    on = [word.lower() == "true" for word in switches[1].split("/")] if switches else []
+    targets = tuple(name for name, is_on in zip(SWITCHES, on, strict=False) if is_on)
+    return Adapters(
+        rank=Adapters().rank if rank is None else rank,
+        targets=targets or tuple(cells.choose("lora_targets").split("+")),
+        base=cells.choose("lora_base"),
+        dropout=cells.choose("lora_dropout"),
+    )
+
+
+def _trains_all(cells: Cells) -> bool:
+    """Return whether a row says that all weights are trained."""
     known, trained = patterns()["not_modelled"], cells.text("trained")
     if trained:
-        full = re.match(known["trains_all"], trained, re.IGNORECASE) is not None
-    else:
-        full = _states(cells, known["full"], PHRASE_COLUMNS) or _states(cells, "full", ("model",))
+        return re.match(known["trains_all"], trained, re.IGNORECASE) is not None
+    return _states(cells, known["full"], PHRASE_COLUMNS) or _states(cells, "full", ("model",))
+
+
+def _fine_tuning(cells: Cells) -> str | None:
+    """Return why training of a part is not modelled: empty for LoRA; None where all weights are trained."""
     texts = [name for name in cells.row if name and name not in CODE_COLUMNS]
-    reasons = []
-    for kind in known["fine_tuning"]:
+    columns = ("model", "trained") if _trains_all(cells) else texts
+    for kind in patterns()["not_modelled"]["fine_tuning"]:
         words = kind["phrases"].replace("{parts}", kind.get("parts", ""))
-        if _states(cells, words, ("model", "trained") if full else texts, kind.get("not_after")):
-            reasons.append(kind["reason"])
-            break
+        if _states(cells, words, columns, kind.get("not_after")):
+            reason: str = kind["reason"]
+            return reason
+    return None
+
+
+def note_unmodelled(cells: Cells) -> None:
+    """Note with the cells every reason why the training of a row is not modelled."""
+    known, trained, full = patterns()["not_modelled"], cells.text("trained"), _trains_all(cells)
+    fine_tuning, reasons = _fine_tuning(cells), []
+    if fine_tuning:
+        reasons.append(fine_tuning)
+    elif fine_tuning == "" and full and trained:
+        reasons.append(f"trained = {trained!r}, but the model's name says LoRA; write lora or all in both")
     for kind in known["subjects"]:
         named = "names" in kind and _states(cells, kind["names"], ("model",))
         if named or _states(cells, kind["phrases"], PHRASE_COLUMNS):
             reasons.append(kind["reason"])
-    if trained and not full and not reasons:
-        reasons.append(f"trained = {trained!r}: only training of all weights is modelled; write all")
+    if trained and not full and fine_tuning is None and not reasons:
+        reasons.append(f"trained = {trained!r}: write all, or lora or qlora as --train takes them")
     for reason in reasons:
         cells.problem(reason)
 
