@@ -2,11 +2,14 @@
 arithmetic.
 """
 
+from pathlib import Path
+
 import pytest
 
 import traincast as tc
 from traincast.analysis.flops_by_part import flops_by_part
 
+HYBRID = Path(__file__).parents[2] / "examples" / "nemotron-3-nano" / "config.json"
 MTP = "multi-token prediction"
 
 
@@ -15,7 +18,7 @@ def forward(result, convention):
     return {row.part: row.forward_flops[convention] for row in result.parts if row.forward_flops[convention]}
 
 
-@pytest.mark.parametrize("name", tc.model_names())
+@pytest.mark.parametrize("name", [*tc.model_names(), str(HYBRID)])
 def test_parts_add_up_to_the_counts_by_convention_and_to_the_parameters(name):
     result = flops_by_part(name)
     model = result.model

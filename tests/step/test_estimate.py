@@ -4,6 +4,7 @@ import json
 import pickle
 from dataclasses import fields, replace
 from itertools import product
+from pathlib import Path
 
 import mypy.api
 import numpy as np
@@ -19,6 +20,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import AXES
 
 CALIBRATED = calibrated()
+HYBRID = Path(__file__).parents[2] / "examples" / "nemotron-3-nano" / "config.json"
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
 GBS = 24
@@ -424,6 +426,33 @@ def test_a_broken_rule_is_named_with_its_values(knobs, said):
         estimate(tc.Plan(**{"fast_dp": 1} | knobs))
     assert caught.value.subject == "plan"
     assert list(caught.value.problems) == said
+
+
+@pytest.mark.parametrize(
+    ("knobs", "said"),
+    [
+        ({"tp": 16}, "tp does not divide the heads of Mamba-2 or the gated delta net, or groups of them"),
+        (
+            {"tp": 4, "cp": 32, "cp_kind": "ring"},
+            "tp and cp together do not divide the heads of Mamba-2 or the gated delta net",
+        ),
+        ({"tp2": 2, "tp_kind": "summa"}, "Mamba-2 and the gated delta net are not modelled with 2-D"),
+    ],
+)
+def test_what_linear_attention_forbids(knobs, said):
+    with pytest.raises(InputError, match=said):
+        tc.estimate(HYBRID, "dgx-h100", tc.Plan(**knobs), gbs=128)
+
+
+def test_a_hybrid_says_that_no_run_is_like_it():
+    """Its layers of one block add up to the step, in every device of a pipeline."""
+    est = tc.estimate(HYBRID, "dgx-h100", tc.Plan(tp=2, pp=2, dp=8, ep=8), gbs=128)
+    assert "layers without a measured run: mamba2" in est.outside
+    low, high = est.interval
+    assert high / low > 2
+    assert sum(est.breakdown.values()) == pytest.approx(est.step_seconds)
+    parts = {part for device in est.stages.executed_parts for part in device}
+    assert {"mamba2 only", "moe only", "attention only"} <= parts
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 published rates."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,8 @@ from traincast.step.model_flops import (
     hardware_flops_per_token,
     model_flops_per_token,
 )
+
+HYBRID = Path(__file__).parents[2] / "examples" / "nemotron-3-nano" / "config.json"
 
 
 def gpt(layers, hidden, heads, vocab, seq=2048, **changes):
@@ -114,6 +117,22 @@ def test_mixtral_counts_the_two_experts_a_token_goes_to():
     active = 12_879_925_248
     assert MIXTRAL.active_parameters == active
     assert model_flops_per_token(MIXTRAL, "palm") == pytest.approx(6 * active + attention, rel=1e-12)
+
+
+def test_nemotron_3_nano_counts_scans_as_megatron_does():
+    """Megatron Bridge published 328 TFLOP/s at 14,719 tokens/s of each H100 (performance summary, 26.06).
+
+    Its formula takes twice the width of the model for the heads of Mamba-2: 64 x 84 in place of 64 x 64.
+    """
+    model = tc.load_model(HYBRID)
+    counted = replace(model, mamba2=replace(model.mamba2, head_dim=84))
+    assert model_flops_per_token(counted) * 14_719 == pytest.approx(328e12, rel=0.5 / 328)
+    inner, shared = 64 * 64, 2 * 8 * 128
+    mixer = 2 * 2688 * (3 * inner + shared + 64) + 7 * inner * 128
+    heads = 2 * 2688 * 128 * (2 * 32 + 2 * 2) + 2 * 32 * 128 * 8193
+    experts = 2 * 2 * 2688 * (6 * 1856 + 3712)
+    layers = 23 * mixer + 6 * heads + 23 * experts
+    assert model_flops_per_token(model) == pytest.approx(3 * (layers + 2 * 131072 * 2688), rel=1e-12)
 
 
 def test_deepseek_v3_counts_latent_attention_shared_expert_and_further_token():
