@@ -1,6 +1,7 @@
 """Rows of measured runs: stated and filled-in columns, and reasons to skip; rows were checked by eye."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -465,6 +466,23 @@ def test_unmodelled_features_named_in_a_row_are_skipped(cells, reason):
     with pytest.raises(Unreadable) as error:
         read(changed("korth-008", **cells))
     assert str(error.value) == reason
+
+
+def test_a_row_without_sizes_has_those_of_the_catalogue():
+    """Where its model begins with a name there; LitGPT holds all that it trains at 16 bits."""
+    sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
+    cells = sizes | {"model": "llama-2-7b lora", "stack": "LitGPT", "precision": "bf16-true", "seq": "512"}
+    run = read(changed("korth-008", **cells))
+    llama = tc.load_model("llama-2-7b", seq=512)
+    assert replace(run.model, adapters=None) == replace(llama, adapters=None)
+    assert run.model.adapters == Adapters(targets=ALL, dropout=True)
+    assert (run.plan.precision, run.plan.optimizer_kind, run.plan.grad_dtype) == (
+        "bf16-pure",
+        "adam-bf16",
+        "16-bit",
+    )
+    with pytest.raises(Unreadable, match="layers is not known"):
+        read(changed("korth-008", **cells | {"model": "phi-2 lora"}))
 
 
 ALL = ("all",)

@@ -6,10 +6,13 @@ gated) have biases, learned positions and tied embeddings, later models have rot
 
 import re
 from collections.abc import Iterable
+from dataclasses import fields, replace
 from typing import Any, Final, get_args
 
 from traincast.accuracy.runs.cells import Cells, patterns
+from traincast.catalog.load import load_model, model_names
 from traincast.core.adapters import Adapters, parse_training
+from traincast.core.model import Model
 from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp
 
 PHRASE_COLUMNS: Final = ("model", "trained", "moe_detail", "notes")
@@ -23,7 +26,14 @@ SFT_SAMPLE_TOKENS: Final = 512  # of a sample in packed instruction tuning: some
 
 
 def shape(cells: Cells) -> dict[str, Any]:
-    """Return the arguments of the row's `Model`, valid only if no problem was noted."""
+    """Return the arguments of the row's `Model`, valid only if no problem was noted.
+
+    A row without sizes whose `model` begins with a name of the catalogue has those of the catalogue.
+    """
+    name = cells.text("model").lower().partition(" ")[0]
+    if not any(map(cells.text, ("layers", "hidden", "heads"))) and name in model_names():
+        model = replace(load_model(name, seq=cells.positive("seq")), adapters=adapters(cells))
+        return {item.name: getattr(model, item.name) for item in fields(Model)}
     mlp = cells.text("mlp").lower()
     if mlp not in get_args(Mlp):
         cells.problem(f"mlp = {cells.text('mlp')!r}" if mlp else "mlp is not known")
