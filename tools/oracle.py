@@ -59,7 +59,11 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "linear_key_head_dim": (16, 32),
     "linear_value_head_dim": (16, 48),
     "linear_conv_kernel_dim": (3, 4),
+    "conv_L_cache": (2, 3),
 }
+LINEAR: Final = {  # field of a hybrid -> its word for layers without attention
+    "conv_L_cache": "conv", "mamba_d_state": "linear_attention", "linear_num_key_heads": "linear_attention"
+}  # fmt: skip
 FIXED: Final = {"pad_token_id": None, "layer_types": None, "mlp_layer_types": None}
 
 
@@ -78,6 +82,12 @@ def drawn(model_type: str, seed: int) -> Any:
             for spelling in names.get(name, (name,)):
                 if spelling in default:
                     fields[spelling] = rng.random() < 0.5
+    for name, word in LINEAR.items():
+        if name in default and "layer_types" in default:
+            words = ("full_attention", word)
+            fields["layer_types"] = [rng.choice(words) for _ in range(fields["num_hidden_layers"])]
+    if "attn_layer_indices" in default:  # Bamba: numbers of the layers with attention
+        fields["attn_layer_indices"] = [1]
     if "attention_types" in default:  # GPT-Neo: one word for each layer
         fields |= {"num_layers": 4, "attention_types": [[["global", "local"], 2]]}
     return transformers.AutoConfig.for_model(model_type, **fields)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.model import Model
-from traincast.core.model_blocks import KINDS, Experts, GatedDelta, LinearAttention, Mamba2
+from traincast.core.model_blocks import KINDS, Experts, GatedDelta, LinearAttention, Mamba2, ShortConv
 from traincast.core.plan import Plans
 from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.transformer import layer
@@ -23,7 +23,7 @@ CONFIGS = pytest.mark.parametrize("config", [MAMBA, NET], ids=["mamba2", "gated_
 
 def model_of(config: LinearAttention, block: str = "only", **fields: Any) -> Model:
     """Return a model of layers with linear attention."""
-    part = "mamba2" if isinstance(config, Mamba2) else "gated_delta"
+    part = {Mamba2: "mamba2", GatedDelta: "gated_delta", ShortConv: "short_conv"}[type(config)]
     sizes: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 0, "ffn": 0, "seq": 32, "norm": "rmsnorm"}
     return Model(name="m", **sizes | {part: config, "layer_kinds": (f"{part} {block}",)} | fields)
 
@@ -176,6 +176,16 @@ def test_context_parallel_ranks_exchange_tokens_for_heads(config: LinearAttentio
     assert sent["scan"].nbytes == 2 * 16 * config.inner
 
 
+def test_a_gated_convolution_by_hand() -> None:
+    """Of 32 tokens and 64 channels: b, c and x are read, y written; tensor ranks halve it."""
+    whole, half = (operation(ShortConv(width=64), "conv", Plans(tp=tp)) for tp in (1.0, 2.0))
+    passes = CALIBRATED.traffic.conv_passes
+    assert whole.forward.nbytes == pytest.approx(passes * 2 * 4 * 32 * 64)
+    assert whole.saved_bytes == 2 * half.saved_bytes == 2 * 3 * 32 * 64
+    assert whole.weights == 2 * half.weights == 3 * 64
+    assert whole.forward.collectives == ()
+
+
 @CONFIGS
 @given(data=st.data())
 def test_longer_sequences_are_more_work_in_proportion(config: LinearAttention, data: Any) -> None:
@@ -191,6 +201,8 @@ VARIANTS = (
     replace(MAMBA, conv_bias=False, conv=3),
     NET,
     replace(NET, conv=2, key_heads=8),
+    ShortConv(width=64),
+    ShortConv(width=64, conv=4, bias=True),
 )
 
 

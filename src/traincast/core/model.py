@@ -26,6 +26,7 @@ from traincast.core.model_blocks import (
     Norm,
     Positions,
     QkNorm,
+    ShortConv,
 )
 from traincast.core.quantities import NO_NUMBERS
 
@@ -56,6 +57,7 @@ COUNTS: Final[
     "experts": ("experts", "topk", "ffn", "every"),
     "mamba2": ("heads", "head_dim", "state", "groups", "conv", "chunk"),
     "gated_delta": ("key_heads", "value_heads", "key_dim", "value_dim", "conv", "chunk"),
+    "short_conv": ("width", "conv"),
 }
 PARTS: Final[Mapping[str, type]] = {
     "latent": Latent,
@@ -63,6 +65,7 @@ PARTS: Final[Mapping[str, type]] = {
     "experts": Experts,
     "mamba2": Mamba2,
     "gated_delta": GatedDelta,
+    "short_conv": ShortConv,
 }
 # Numbers that may be 0, and the layers that need them.
 UNUSED: Final[Mapping[str, Callable[[Kind], bool]]] = {
@@ -110,6 +113,8 @@ class Model:
         Mamba-2 in the layers that `layer_kinds` names.
     gated_delta : GatedDelta, optional
         Gated delta net in the layers that `layer_kinds` names.
+    short_conv : ShortConv, optional
+        Gated short convolution in the layers that `layer_kinds` names.
     layer_kinds : tuple of str
         Kind of every layer, of `KINDS`, or of every layer of a stretch that is repeated; if left out, `local`
         and `experts` say which layers they are in.
@@ -193,6 +198,7 @@ class Model:
     local: Local | None = None
     mamba2: Mamba2 | None = None
     gated_delta: GatedDelta | None = None
+    short_conv: ShortConv | None = None
     layer_kinds: tuple[str, ...] = ()
     mlp: Mlp = "gelu"
     experts: Experts | None = None
@@ -275,7 +281,7 @@ class Model:
             number = len(self.layer_kinds)
             problems.append(f"layer_kinds: {number} of them must divide layers = {self.layers}")
         kinds = {KINDS[kind] for kind in self.layer_kinds}
-        for part in ("mamba2", "gated_delta", "local", "experts"):
+        for part in ("mamba2", "gated_delta", "short_conv", "local", "experts"):
             has_layers = any(part in (kind.mixer, "experts" if kind.moe else "") for kind in kinds)
             if has_layers and getattr(self, part) is None:
                 problems.append(f"{part}: missing; layer_kinds names layers that have it")
@@ -534,7 +540,8 @@ class Model:
 
     def linear_attention(self, kind: Kind) -> LinearAttention | None:
         """Return what takes the place of attention in layers of a kind; None for attention or nothing."""
-        return {"mamba2": self.mamba2, "gated_delta": self.gated_delta}.get(kind.mixer)
+        configs = {"mamba2": self.mamba2, "gated_delta": self.gated_delta, "short_conv": self.short_conv}
+        return configs.get(kind.mixer)
 
     def _mixer_parameters(self, kind: Kind) -> int:
         """Count the weights of what mixes tokens, without the norm before it."""

@@ -10,7 +10,7 @@ Norm = Literal["layernorm", "layernorm-scale", "layernorm-plain", "rmsnorm", "rm
 Positions = Literal["none", "rotary", "learned"]
 Biased = Literal["qkv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
-Mixer = Literal["attention", "local", "mamba2", "gated_delta", ""]
+Mixer = Literal["attention", "local", "mamba2", "gated_delta", "short_conv", ""]
 FeedForward = Literal["dense", "moe", ""]
 GATED: Final = frozenset({"swiglu", "geglu"})
 NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
@@ -184,7 +184,43 @@ class GatedDelta:
         return 2 * (4 * self.value_heads * self.value_dim**2 + self.conv * self.conv_width)
 
 
-LinearAttention = Mamba2 | GatedDelta
+@dataclass(frozen=True, kw_only=True)
+class ShortConv:
+    """Short convolution between two gates, y = c * conv(b * x), in place of attention (LFM2)."""
+
+    width: int  # channels
+    conv: int = 3  # tokens that the causal convolution spans
+    bias: bool = False  # whether convolution and projections have a bias
+
+    small_weights: ClassVar[int] = 0
+
+    @property
+    def inner(self) -> int:
+        """Width of the result."""
+        return self.width
+
+    @property
+    def projected(self) -> int:
+        """Columns of the projection of the input: x and both gates."""
+        return 3 * self.width
+
+    @property
+    def conv_weights(self) -> int:
+        """Weights of the convolution."""
+        return self.width * (self.conv + self.bias)
+
+    @property
+    def sharded_heads(self) -> tuple[int, ...]:
+        """Channels, which tensor ranks share evenly."""
+        return (self.width,)
+
+    @property
+    def scan_flops(self) -> int:
+        """FLOPs of the convolution for a token [FLOP]."""
+        return 2 * self.conv * self.width
+
+
+LinearAttention = Mamba2 | GatedDelta | ShortConv
 
 
 class Kind(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
 from traincast.core.model import Model
-from traincast.core.model_blocks import Experts, GatedDelta, Latent, Local, Mamba2
+from traincast.core.model_blocks import Experts, GatedDelta, Latent, Local, Mamba2, ShortConv
 from traincast.core.plan import AXES, Plan
 from traincast.core.system import System
 from traincast.step.pipeline_stages import end_layers, split
@@ -34,6 +34,7 @@ MODEL_PARTS: Final[Mapping[str, type]] = {
     "experts": Experts,
     "mamba2": Mamba2,
     "gated_delta": GatedDelta,
+    "short_conv": ShortConv,
 }
 # Of parts; given layer by layer instead.
 PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")

@@ -1,4 +1,4 @@
-"""Linear attention on local shapes: Mamba-2 and the gated delta net, from projection to projection.
+"""Linear attention on local shapes: Mamba-2, the gated delta net, gated short convolutions.
 
 A causal convolution mixes each channel with its few last tokens. The scan then works chunk by chunk: inside a
 chunk as attention does, with products of a chunk's tokens, and between chunks with a state for each head.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.model_blocks import GatedDelta, LinearAttention, Mamba2
+from traincast.core.model_blocks import GatedDelta, LinearAttention, Mamba2, ShortConv
 from traincast.core.quantities import Column
 from traincast.operations.elementwise import norm
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector
@@ -34,9 +34,12 @@ def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> 
     yield replace(into, recomputed_with="norms", role="input projection")
     if config.bias:
         yield sharding.column_parallel_bias(f"{name}.in_proj_bias", wide)
-    yield _convolution(sharding, name, config)
-    yield _mamba2_scan(sharding, config) if isinstance(config, Mamba2) else _delta_scan(sharding, config)
-    yield _norm(sharding, name, config)
+    if isinstance(config, ShortConv):
+        yield _gated_convolution(sharding, name, config)
+    else:
+        yield _convolution(sharding, name, config)
+        yield _mamba2_scan(sharding, config) if isinstance(config, Mamba2) else _delta_scan(sharding, config)
+        yield _norm(sharding, name, config)
     out = sharding.row_parallel(f"{name}.out_proj", config.inner, e)
     yield replace(out, role="output projection")
     if config.bias:
@@ -55,7 +58,27 @@ def _shared(sharding: Sharding, groups: int) -> Column:
     return -(-groups // (sharding.plan.tp * context)) * context
 
 
-def _convolution(sharding: Sharding, name: str, config: LinearAttention) -> Operation:
+def _gated_convolution(sharding: Sharding, name: str, config: ShortConv) -> Operation:
+    """Return the causal convolution of k tokens between gates, y = c * Σ w (b x); b, c and x are saved.
+
+    Context-parallel ranks need but the last k - 1 tokens of each other, which is negligible.
+    """
+    n, passes = sharding.tokens * sharding.local(config.width), sharding.assumptions.traffic.conv_passes
+    return Operation(
+        f"{name}.conv",
+        PassCount(
+            (Vector(n * (2 * config.conv + 2)),), passes * sharding.E * 4 * n
+        ),  # reads b, c, x; writes y
+        PassCount(
+            (Vector(n * (6 * config.conv + 5)),), passes * sharding.E * 7 * n
+        ),  # also dy; writes db, dc, dx
+        weights=sharding.local(config.conv_weights),
+        saved_bytes=sharding.E * 3 * n,
+        has_framework_traffic=True,
+    )
+
+
+def _convolution(sharding: Sharding, name: str, config: Mamba2 | GatedDelta) -> Operation:
     """Return the causal convolution of k tokens and SiLU, y = silu(Σ w x), channel by channel; x is saved.
 
     Mamba-2's fused kernel (mamba_ssm, mamba_split_conv1d_scan_combined) saves no y and computes it again.
@@ -182,7 +205,7 @@ def _scan(
     return Operation(name, there, back, weights=weights, saved_bytes=saved, has_framework_traffic=True)
 
 
-def _norm(sharding: Sharding, name: str, config: LinearAttention) -> Operation:
+def _norm(sharding: Sharding, name: str, config: Mamba2 | GatedDelta) -> Operation:
     """Return the RMS norm of the result: over all heads of Mamba-2; over each head of the gated delta net.
 
     The latter is multiplied by silu(z) as well (Megatron-Core's GatedDeltaNet); z is read and saved, and its

@@ -55,7 +55,9 @@ def _of_linear_attention(
     """Return a condition on models with linear attention; other models pass."""
 
     def met(model: Model, plan: Plans, gbs: int) -> Any:
-        configs = [config for config in (model.mamba2, model.gated_delta) if config is not None]
+        configs = [
+            config for config in (model.mamba2, model.gated_delta, model.short_conv) if config is not None
+        ]
         return np.all([holds(config, plan) for config in configs], axis=0) if configs else True
 
     return met
@@ -104,19 +106,19 @@ RULES: Final = (
         ),
     ),
     Rule(
-        "tp does not divide the heads of Mamba-2 or the gated delta net, or groups of them",
+        "tp does not divide the heads of Mamba-2 or the gated delta net, groups of them, or channels",
         ("tp",),
         _of_linear_attention(
             lambda config, plan: np.all([heads % plan.tp == 0 for heads in config.sharded_heads], axis=0)
         ),
     ),
     Rule(
-        "tp and cp together do not divide the heads of Mamba-2 or the gated delta net",
+        "tp and cp together do not divide the heads of Mamba-2 or the gated delta net, or channels",
         ("tp", "cp"),
         _of_linear_attention(lambda config, plan: config.sharded_heads[0] % (plan.tp * plan.cp) == 0),
     ),
     Rule(
-        "Mamba-2 and the gated delta net are not modelled with 2-D tensor parallelism",
+        "linear attention is not modelled with 2-D tensor parallelism",
         ("tp2",),
         _of_linear_attention(lambda config, plan: plan.tp_kind == "1d"),
     ),

@@ -1,6 +1,7 @@
 """Features of a model in a configuration: each function reads one and returns keys of a model file."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any, Final, TypeAlias, cast
 
 from traincast.catalog.huggingface.config import Config
@@ -529,6 +530,34 @@ def gated_delta(c: Config) -> Keys:
     return keys
 
 
+def short_conv(c: Config) -> Keys:
+    """Read the short convolutions of LFM2 and which layers have attention instead."""
+    attention, layers = c.numbers("full_attn_idxs"), c.count("num_hidden_layers") or 0
+    words = {"conv": "short_conv"} | dict.fromkeys(FULL_ATTENTION, "attention")
+    listed = ["attention" if i in attention else "short_conv" for i in range(layers)]
+    mixers = _layer_words(c, words) or (listed if attention else ["attention"] * layers)
+    keys = _pairs(c, mixers)
+    if "short_conv" in mixers:
+        sizes = {"width": c.figure("hidden_size"), "conv": c.figure("conv_L_cache")}
+        keys["short_conv"] = sizes | {"bias": c.flag("conv_bias")}
+    return keys
+
+
+def lfm2(c: Config) -> Keys:
+    """Read the width of the MLP of LFM2: two thirds of what is written, rounded up, if it is adjusted."""
+    width, scale = c.count("intermediate_size"), c.value("block_ffn_dim_multiplier")
+    if not c.flag("block_auto_adjust_ff_dim") or width is None:
+        return {}
+    if scale is None:
+        return {"ffn": c.sourced(2 * width // 3, "intermediate_size")}
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < inf:
+        c.wrong("block_ffn_dim_multiplier", "must be a number above 0")
+        return {}
+    multiple = c.count("block_multiple_of") or 1
+    adjusted = -(-int(scale * (2 * width // 3)) // multiple) * multiple
+    return {"ffn": c.sourced(adjusted, "intermediate_size", "block_ffn_dim_multiplier", "block_multiple_of")}
+
+
 def experts_beside_gated(c: Config) -> Keys:
     """Read routed experts in every layer, and a shared expert with a gate."""
     width = c.figure("shared_expert_intermediate_size")
@@ -549,5 +578,6 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
         stablelm, learned_after_two, four_times_as_wide, embeds_in_own_width, as_wide_as_the_model, gpt_neo,
         mpt, mamba2, mamba2_alone, nemotron_h, bamba, granite_hybrid, gated_delta, experts_beside_gated,
+        short_conv, lfm2,
     )
 }  # fmt: skip

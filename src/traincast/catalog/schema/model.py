@@ -28,6 +28,7 @@ from traincast.core.model_blocks import (
     Norm,
     Positions,
     QkNorm,
+    ShortConv,
 )
 
 
@@ -114,6 +115,16 @@ class GatedDeltaPart(ModelPart):
     chunk: Tokens | None = None
 
 
+class ShortConvPart(ModelPart):
+    """Gated short convolution in place of attention."""
+
+    becomes = ShortConv
+
+    width: Count
+    conv: Count | None = None
+    bias: StrictBool | None = None
+
+
 class ModelFile(File):
     """Model file. Its keys are fields of `Model`; those left out or null take the default there."""
 
@@ -127,6 +138,7 @@ class ModelFile(File):
     local: LocalPart | None = None
     mamba2: Mamba2Part | None = None
     gated_delta: GatedDeltaPart | None = None
+    short_conv: ShortConvPart | None = None
     layer_kinds: tuple[Text, ...] | None = None
     ffn: Size
     experts: ExpertsPart | None = None
