@@ -171,3 +171,26 @@ def test_interrupted(name, run, folder, monkeypatch):
     assert (code, out, err) == (130, "", "traincast: interrupted\n")
     code, out, err = run(f"{calls(name)[0]} --json")
     assert (code, json.loads(out)["error"]["exit_code"]) == (130, 130)
+
+
+@pytest.mark.parametrize(
+    ("train", "part"),
+    [
+        ("loro", "did you mean lora or qlora"),
+        ("lora:r=0", "r = 0: must be a whole number of at least 1"),
+        ("lora:targets=kv_up", "'kv_up' is none of its q, k, v, qkv, proj, gate, up, fc1, fc2, head"),
+        ("qlora:none.json", "none.json"),
+    ],
+)
+def test_training_that_is_not_known_is_refused(train, part, run):
+    refused(run(f"memory llama-3-8b --system rtx-4090 --seq 2048 --train {train}"), part)
+
+
+def test_fine_tuning_answers(run):
+    """An 8B model with QLoRA fits on a card of 24 GB; all of its weights with their states do not."""
+    question = "memory llama-3-8b --system rtx-4090 --seq 2048 --json"
+    tuned, full = run(f"{question} --train qlora"), run(question)
+    assert (tuned.code, full.code) == (0, 1)
+    assert json.loads(tuned.out)["trained"] == "LoRA of rank 16 (all) on a base in nf4"
+    plan = "plan llama-3-8b --system rtx-4090 --gpus 1 --global-batch 8 --seq 2048"
+    assert (run(f"{plan} --train qlora").code, run(plan).code) == (0, 1)
