@@ -12,6 +12,7 @@ import traincast as tc
 from traincast.analysis.batch_and_network import batches, best_batch, network, waiting
 from traincast.analysis.model_dimensions import dimensions, wasteful
 from traincast.analysis.per_parameter import bytes_per_parameter_of, flops_of_thumb, per_parameter, throughput
+from traincast.core.model_blocks import Mamba2
 
 # Bekman, "Software tune up for the best performance": bytes per parameter.
 RECIPES = [
@@ -274,3 +275,23 @@ def test_rules_of_thumb_come_with_exact_figures(gpt):
         <= rules["context, libraries"].high
     )
     assert all(rule.source for rule in rules.values())
+
+
+def test_a_model_without_attention_and_mlp_is_searched_and_advised():
+    """Mamba-2 of 2.7 billion parameters (arXiv 2405.21060, table 10): neither heads nor an MLP to size."""
+    states = Mamba2(heads=80, head_dim=64, state=128)
+    shape = {
+        "layers": 64,
+        "hidden": 2560,
+        "heads": 0,
+        "ffn": 0,
+        "seq": 2048,
+        "vocab": 50288,
+        "norm": "rmsnorm",
+    }
+    model = tc.Model(name="mamba2", **shape, tied=True, mamba2=states, layer_kinds=("mamba2 only",))
+    assert model.parameters == pytest.approx(2.7e9, rel=0.01)
+    _, best = tc.search(model, "dgx-h100", gpus=8, gbs=64).best
+    sized = {dimension.name for dimension in tc.advise(best).dimensions}
+    assert "hidden" in sized
+    assert not sized & {"ffn", "head width"}

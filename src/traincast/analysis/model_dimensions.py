@@ -159,14 +159,14 @@ def _sized_dimensions(model: Model, plan: Plan) -> Iterator[_Sized]:
     """Yield every dimension of the model."""
     tp, experts = plan.tp, model.experts
     yield _Sized("hidden", model.hidden, tp, _widths(model, tp))
-    if experts is None or experts.first_dense or experts.every > 1:
+    if any(kind.feed_forward == "dense" for kind in model.kinds):
         variants = [(f, "", replace(model, ffn=f)) for f in _multiples_near(model.ffn, tp)]
         yield _Sized("ffn", model.ffn, tp, variants)
     if experts is not None:
         sized = [replace(experts, ffn=f) for f in _multiples_near(experts.ffn, plan.etp)]
         variants = [(other.ffn, "", replace(model, experts=other)) for other in sized]
         yield _Sized("expert ffn", experts.ffn, plan.etp, variants)
-    if model.latent is None:
+    if model.latent is None and model.heads:
         yield _Sized("head width", model.head_width, 1, _heads(model, tp), by_flops=True)
     if model.vocab is not None:
         grains = [grain * tp for grain in (8, GOOD_MULTIPLE, 2 * GOOD_MULTIPLE)]
@@ -190,7 +190,7 @@ def _multiples_near(value: int, ranks: int) -> list[int]:
 def _widths(model: Model, tp: int) -> list[Candidate]:
     """Return hidden widths, multiples of 64 on every rank; heads keep their number or about their width."""
     near = _multiples_near(model.hidden, tp)
-    if model.head_dim is not None or model.latent is not None:
+    if model.head_dim is not None or model.latent is not None or not model.heads:
         return [(h, "", replace(model, hidden=h)) for h in near]
     candidates = []
     for h in near:

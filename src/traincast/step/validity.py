@@ -102,7 +102,9 @@ RULES: Final = (
         "tp neither divides the heads of keys and values nor is a multiple of them",
         ("tp", "groups"),
         lambda model, plan, gbs: (
-            (model.groups == model.heads) | (model.groups % plan.tp == 0) | (plan.tp % model.groups == 0)
+            (model.groups == model.heads)
+            | (model.groups % plan.tp == 0)
+            | (plan.tp % (model.groups or 1) == 0)
         ),
     ),
     Rule(
