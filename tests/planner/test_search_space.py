@@ -351,6 +351,13 @@ def test_cases_of_rejection_reach_every_rule():
 
 NOT_ASKED = {
     "replicas do not divide the ranks that hold the same experts",
+    # of fine-tuning, and of models without attention in some layers
+    "a packed base is multiplied at 16 bits: precision must be bf16, fp16 or fp32",
+    "a base held as operands of products below 16 bits needs a precision such as fp8 or nvfp4",
+    "adapters with SUMMA are not modelled",
+    "linear attention is not modelled with 2-D tensor parallelism",
+    "tp does not divide the heads of Mamba-2 or the gated delta net, groups of them, or channels",
+    "tp and cp together do not divide the heads of Mamba-2 or the gated delta net, or channels",
     # of models without experts, of plans without replicas, and of 1F1B that is not interleaved
     "tp_overlap has nothing to overlap",
     "ep_overlap has nothing to overlap",

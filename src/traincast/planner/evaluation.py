@@ -38,6 +38,7 @@ from traincast.times.pipeline.schedules import SCHEDULES
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
+LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
 # Choices that `step` and `devices_memory` do not read: they see them in the costs and footprints of a layer.
 OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
@@ -147,6 +148,18 @@ def _sharing_layers(spaces: Sequence[Space], timed: bool = True) -> list[list[in
             key += [SCHEDULES[plans.schedule].splits_backward, "activations" in words(plans.offload)]
         together.setdefault(tuple(key), []).append(index)
     return list(together.values())
+
+
+def groups(spaces: Sequence[Space]) -> Iterator[list[int]]:
+    """Yield the indices of spaces in groups of some `LAYOUTS_PER_GROUP`, those that share layers together."""
+    group: list[int] = []
+    for members in _sharing_layers(spaces):
+        group += members
+        if sum(len(spaces[index].layer_row) for index in group) >= LAYOUTS_PER_GROUP:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def _by_recompute(spaces: Sequence[Space], members: Sequence[int]) -> dict[str, list[int]]:

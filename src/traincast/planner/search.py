@@ -31,7 +31,14 @@ from traincast.core.quantities import Column
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.planner.confidence import equality_sentence, probability_near_best
-from traincast.planner.evaluation import StrategyResult, evaluate_all, rank_layouts, rejections
+from traincast.planner.evaluation import (
+    Evaluation,
+    StrategyResult,
+    evaluate_all,
+    groups,
+    rank_layouts,
+    rejections,
+)
 from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation, explain
 from traincast.planner.framework_spaces import (
     FRAMEWORKS,
@@ -452,11 +459,16 @@ class SearchRequest:
         for domain in dict.fromkeys(domains.values()):
             sizes = tuple(n for n in domains if domains[n] == domain)
             spaces = enumerate_spaces(self.model, sizes, domain, self.gbs, tuple(self.batches))
-            for done, evaluation in enumerate(evaluate_all(spaces, system, self.assumptions), 1):
-                for outcome in evaluation.outcomes():
+            evaluations: dict[int, Evaluation] = {}
+            for group in groups(spaces):
+                of_group = evaluate_all(tuple(spaces[i] for i in group), system, self.assumptions)
+                for index, evaluation in zip(group, of_group, strict=True):
+                    evaluations[index] = evaluation
+                    if progress is not None:
+                        progress(len(evaluations), len(spaces), int(evaluation.space.counts.sum()))
+            for index in range(len(spaces)):
+                for outcome in evaluations[index].outcomes():
                     outcomes[outcome.gpus].append(outcome)
-                if progress is not None:
-                    progress(done, len(spaces), int(evaluation.space.counts.sum()))
         request = {name: value for name, value in vars(self).items() if name not in ("gpus", "batches")}
         return [Found(**request, gpus=n, outcomes=tuple(outcomes[n])) for n in self.gpus]
 
