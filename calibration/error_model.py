@@ -36,7 +36,7 @@ STEPS: Final = 25
 ASSUMED: Final = {  # docs/uncertainty.md
     "new_stack": 0.08,
     "new_accelerator": 0.08,
-    "new_layers": 0.2,
+    "new_layers": 0.25,
     "memory_new_stack": 0.08,
 }
 MAX_NEW_STACK: Final = 0.3

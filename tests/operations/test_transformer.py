@@ -96,7 +96,8 @@ def replicated(model, tp):
     )  # final norm; mtp norms the state, the embedding and the result
     on_all_ranks += (model.max_positions or model.seq) * e if model.positions == "learned" else 0
     for kind in layers:
-        on_all_ranks += model.norms * vectors * e + (e if "proj" in model.biases else 0)
+        norms = model.norms if kind.is_pair else model.norms // 2
+        on_all_ranks += norms * vectors * e + (e if "proj" in model.biases else 0)
         if model.latent is not None:
             config = model.latent
             on_all_ranks += (
@@ -116,7 +117,7 @@ def replicated(model, tp):
         width = 2 * model.head_width * (e + ("qkv" in model.biases)) + (
             model.head_width if model.qk_norm == "full" else 0
         )
-        heads = (tp - model.groups) * width * len(layers)
+        heads = (tp - model.groups) * width * sum(kind.attends for kind in layers)
     return on_all_ranks, heads
 
 
@@ -125,6 +126,7 @@ def replicated(model, tp):
 def test_tensor_ranks_together_hold_the_model(name, tp):
     model = tc.load_model(name)
     widths = [model.heads, model.ffn, model.experts.shared_ffn if model.experts else 0]
+    widths += model.mamba2.sharded_heads if model.mamba2 else []
     if any(width % tp for width in widths):
         pytest.skip("does not divide")
     on_all_ranks, heads = replicated(model, tp)

@@ -456,7 +456,7 @@ RL = "is reinforcement learning or preference tuning: its steps generate or scor
         ({"model": "Qwen2.5-VL-7B"}, "is multimodal: its vision or audio tower is not modelled"),
         (
             {"notes": "hybrid Mamba-2/attention"},
-            "has state-space or linear-attention layers: they are not modelled",
+            "has state-space or linear-attention layers: only models of the catalogue with them are read",
         ),
         ({"notes": "GRPO, 16 samples a prompt"}, RL),
         ({"trained": "DPO"}, RL),
@@ -466,6 +466,14 @@ def test_unmodelled_features_named_in_a_row_are_skipped(cells, reason):
     with pytest.raises(Unreadable) as error:
         read(changed("korth-008", **cells))
     assert str(error.value) == reason
+
+
+def test_a_hybrid_of_the_catalogue_is_read():
+    sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
+    row = changed(
+        "korth-008", **sizes, model="Nemotron_3_Nano", notes="hybrid Mamba-2/attention/MoE", seq="8192"
+    )
+    assert read(row).model == replace(tc.load_model("nemotron-3-nano"), sources={})
 
 
 def test_a_row_without_sizes_has_those_of_the_catalogue():

@@ -30,8 +30,7 @@ def shape(cells: Cells) -> dict[str, Any]:
 
     A row without sizes whose `model` begins with a name of the catalogue has those of the catalogue.
     """
-    name = cells.text("model").lower().partition(" ")[0]
-    if not any(map(cells.text, ("layers", "hidden", "heads"))) and name in model_names():
+    if name := _catalogue_name(cells):
         model = replace(load_model(name, seq=cells.positive("seq")), adapters=adapters(cells))
         return {item.name: getattr(model, item.name) for item in fields(Model)}
     mlp = cells.text("mlp").lower()
@@ -66,6 +65,13 @@ def shape(cells: Cells) -> dict[str, Any]:
         cells.assume("seq")
         arguments["local"] = Local(window=SFT_SAMPLE_TOKENS, chunked=True)
     return arguments
+
+
+def _catalogue_name(cells: Cells) -> str:
+    """Return the model of the catalogue that a row without sizes names; empty if there is none."""
+    name = cells.text("model").lower().replace("_", "-").partition(" ")[0]
+    has_sizes = any(map(cells.text, ("layers", "hidden", "heads")))
+    return name if not has_sizes and name in model_names() else ""
 
 
 def _head_dim(cells: Cells, hidden: int, heads: int) -> int | None:
@@ -172,6 +178,8 @@ def note_unmodelled(cells: Cells) -> None:
     elif fine_tuning == "" and full and trained:
         reasons.append(f"trained = {trained!r}, but the model's name says LoRA; write lora or all in both")
     for kind in known["subjects"]:
+        if kind.get("unless_in_catalogue") and _catalogue_name(cells):
+            continue
         named = "names" in kind and _states(cells, kind["names"], ("model",))
         if named or _states(cells, kind["phrases"], PHRASE_COLUMNS):
             reasons.append(kind["reason"])
