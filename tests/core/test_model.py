@@ -272,8 +272,8 @@ def test_kinds_are_given_layer_by_layer_or_for_a_stretch_that_repeats() -> None:
             "gated_delta.key_heads = 3: must divide value_heads = 4",
         ),
         (
-            {"layer_kinds": ("mamba2 dense",), "mamba2": STATES, "adapters": Adapters()},
-            "adapters: every layer must have attention and a feed-forward block",
+            {"layer_kinds": ("mamba2 dense",), "mamba2": STATES, "adapters": Adapters(targets=("q",))},
+            "adapters.targets: 'q' is none of its proj,",
         ),
         ({"mamba2": replace(STATES, state=0)}, "mamba2.state = 0: must be a whole number of at least 1"),
         ({"layer_kinds": ("dense",), "heads": 0}, "heads = 0: must be a whole number of at least 1"),

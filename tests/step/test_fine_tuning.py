@@ -8,6 +8,7 @@ import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.adapters import Adapters, parse_training
 from traincast.core.errors import InputError
+from traincast.core.model_blocks import Experts, Mamba2
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
 from traincast.step.memory import Footprint
@@ -19,7 +20,25 @@ T = 2048  # tokens of a micro-batch
 E, F, KV, V = 4096, 14336, 1024, 128256  # widths of Llama 3 8B
 MOE, MLA = tc.load_model("mixtral-8x7b", seq=2048), tc.load_model("deepseek-v3", seq=2048)
 GPT = replace(tc.load_model("gpt3-175b", seq=2048), vocab=51200, tied=True)
-MODELS = {"llama": LLAMA, "mixtral": MOE, "deepseek": MLA, "gpt": GPT}
+HYBRID = tc.Model(
+    name="hybrid",
+    layers=4,
+    hidden=4096,
+    heads=32,
+    kv_heads=8,
+    ffn=14336,
+    seq=2048,
+    vocab=V,
+    causal=True,
+    mlp="swiglu",
+    norm="rmsnorm",
+    biases=(),
+    dropout=False,
+    experts=Experts(experts=8, topk=2, ffn=4096),
+    mamba2=Mamba2(heads=128, head_dim=64, state=128, groups=8, chunk=128),
+    layer_kinds=("mamba2 only", "attention only", "moe only", "mamba2 dense"),
+)
+MODELS = {"llama": LLAMA, "mixtral": MOE, "deepseek": MLA, "gpt": GPT, "hybrid": HYBRID}
 
 
 def tuned(text, model=LLAMA):

@@ -7,15 +7,16 @@ from typing import Final, Literal, get_args
 from traincast.core.errors import WHOLE, InputError, is_whole, unknown_name_error
 
 # Linear layers that can have an adapter. "qkv" and "fc1" are those that Megatron joins into one product, with
-# one adapter; "gate" and "up" are the parts of fc1, "fc2" is the down projection. The last four are those of
-# multi-head latent attention.
+# one adapter; "gate" and "up" are the parts of fc1, "fc2" is the down projection. The next four are those of
+# multi-head latent attention, "in_proj" is the input projection of what takes the place of attention.
 Target = Literal[
-    "q", "k", "v", "qkv", "proj", "gate", "up", "fc1", "fc2", "head", "q_down", "q_up", "kv_down", "kv_up"
+    "q", "k", "v", "qkv", "proj", "gate", "up", "fc1", "fc2", "head", "q_down", "q_up", "kv_down", "kv_up",
+    "in_proj",
 ]  # fmt: skip
 Base = Literal["16-bit", "operand", "int8", "nf4", "nf4-single"]
 TARGETS: Final = get_args(Target)
 JOINED: Final[Mapping[str, tuple[str, ...]]] = {"qkv": ("q", "k", "v"), "fc1": ("gate", "up")}
-ATTENTION: Final = ("q", "k", "v", "proj", "q_down", "q_up", "kv_down", "kv_up")
+ATTENTION: Final = ("q", "k", "v", "proj", "q_down", "q_up", "kv_down", "kv_up", "in_proj")
 MLP: Final = ("gate", "up", "fc2")
 GROUPS: Final = {"attention": ATTENTION, "mlp": MLP, "all": ATTENTION + MLP}  # what of it a model has
 # Bytes of a weight of a packed linear layer; 16-bit and operand are not packed. int8: a scale for each row is

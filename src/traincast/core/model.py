@@ -295,8 +295,6 @@ class Model:
                 problems.append(f"{part}.{given[0]}: layer_kinds is given as well; keep one of the two")
         if self.layer_kinds and (self.parallel and not all(kind.is_pair for kind in kinds)):
             problems.append("parallel = True: every layer must have two blocks")
-        if self.adapters is not None and not all(kind.attends and kind.is_pair for kind in kinds):
-            problems.append("adapters: every layer must have attention and a feed-forward block")
         if self.mamba2 is not None and self.mamba2.heads % self.mamba2.groups:
             problems.append(
                 f"mamba2.groups = {self.mamba2.groups}: must divide mamba2.heads = {self.mamba2.heads}"
@@ -366,23 +364,32 @@ class Model:
                 problems.append(f"adapters.targets: {joined} includes {', '.join(sorted(twice))}; keep one")
         return problems
 
-    @property
-    def adaptable(self) -> Mapping[str, tuple[int, int]]:
-        """Widths of input and output of the linear layers that can have an adapter; none of an expert's."""
-        e, latent = self.hidden, self.latent
-        widths = {"proj": (self.heads * self.value_width, e)} | self.mlp_targets(self.ffn)
+    @cached_property
+    def adaptable(self) -> frozenset[str]:
+        """Names of the linear layers that can have an adapter."""
+        names = {"head"} if self.vocab is not None else set()
+        for kind in self.kinds:
+            names |= self._mixer_targets(kind).keys()
+            names |= self._mlp_targets(self.ffn).keys() if kind.feed_forward else set()
+        return frozenset(names)
+
+    def _mixer_targets(self, kind: Kind) -> dict[str, tuple[int, int]]:
+        """Return the widths of input and output of the linear layers of what mixes tokens."""
+        e, latent, config = self.hidden, self.latent, self.linear_attention(kind)
+        if config is not None:
+            return {"in_proj": (e, config.projected), "proj": (config.inner, e)}
+        if not kind.mixer:
+            return {}
+        widths = {"proj": (self.heads * self.value_width, e)}
         if latent is None:
             q, k, v = self.projection_widths
-            widths |= {"q": (e, q), "k": (e, k), "v": (e, v), "qkv": (e, q + k + v)}
-        else:
-            kv_up = self.heads * (latent.nope_dim + latent.value_dim)
-            widths["q_up"] = latent.q_rank or e, self.heads * self.head_width
-            widths |= {"kv_down": (e, latent.kv_rank + latent.rope_dim), "kv_up": (latent.kv_rank, kv_up)}
-            if latent.q_rank is not None:
-                widths["q_down"] = e, latent.q_rank
-        return widths if self.vocab is None else widths | {"head": (e, self.vocab)}
+            return widths | {"q": (e, q), "k": (e, k), "v": (e, v), "qkv": (e, q + k + v)}
+        kv_up = self.heads * (latent.nope_dim + latent.value_dim)
+        widths["q_up"] = latent.q_rank or e, self.heads * self.head_width
+        widths |= {"kv_down": (e, latent.kv_rank + latent.rope_dim), "kv_up": (latent.kv_rank, kv_up)}
+        return widths if latent.q_rank is None else widths | {"q_down": (e, latent.q_rank)}
 
-    def mlp_targets(self, f: int) -> dict[str, tuple[int, int]]:
+    def _mlp_targets(self, f: int) -> dict[str, tuple[int, int]]:
         """Return the widths of input and output of the linear layers of an MLP of inner width f."""
         e = self.hidden
         gate = {"gate": (e, f)} if self.gated else {}
@@ -393,14 +400,14 @@ class Model:
         """Linear layers with an adapter; a group stands for those of its layers that the model has."""
         given = () if self.adapters is None else self.adapters.targets
         words = {part for word in given for part in GROUPS.get(word, (word,))}
-        return frozenset(words & self.adaptable.keys())
+        return frozenset(words & self.adaptable)
 
     def adapter_parameters(self, active: bool = False) -> int:
         """Count the weights of the adapters: rank × (input + output) of each; without `mtp`."""
         if self.adapters is None:
             return 0
         layers = sum(n * self._layer_adapters(kind, active) for kind, n in Counter(self.pattern).items())
-        head = sum(self.adaptable["head"]) if "head" in self.adapter_targets else 0
+        head = self.hidden + (self.vocab or 0) if "head" in self.adapter_targets else 0
         return self.adapters.rank * (layers + head)
 
     def _layer_adapters(self, kind: Kind, active: bool) -> int:
@@ -409,13 +416,12 @@ class Model:
         def widths(layers: Mapping[str, tuple[int, int]]) -> int:
             return sum(sum(pair) for name, pair in layers.items() if name in self.adapter_targets)
 
-        mlp = self.mlp_targets(self.ffn)
-        outside = {name: pair for name, pair in self.adaptable.items() if name not in {*mlp, "head"}}
+        mixer = widths(self._mixer_targets(kind))
         if not kind.moe or self.experts is None:
-            return widths(outside) + widths(mlp)
+            return mixer + (widths(self._mlp_targets(self.ffn)) if kind.feed_forward else 0)
         experts = self.experts.topk if active else self.experts.experts
-        shared = widths(self.mlp_targets(self.experts.shared_ffn)) if self.experts.shared_ffn else 0
-        return widths(outside) + experts * widths(self.mlp_targets(self.experts.ffn)) + shared
+        shared = widths(self._mlp_targets(self.experts.shared_ffn)) if self.experts.shared_ffn else 0
+        return mixer + experts * widths(self._mlp_targets(self.experts.ffn)) + shared
 
     @property
     def title(self) -> str:

@@ -22,7 +22,8 @@ from traincast.operations.operation import Collective, Gemm, Operation, PassCoun
 from traincast.operations.sharding import Sharding
 
 ROW_PARALLEL: Final = ("output projection", "down projection")
-TARGETS: Final = {"output projection": "proj", "down projection": "fc2"}  # of other roles: their name
+# Of other roles: their name.
+TARGETS: Final = {"output projection": "proj", "down projection": "fc2", "input projection": "in_proj"}
 
 
 def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = False) -> Iterator[Operation]:

@@ -14,6 +14,7 @@ MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron
     "qkv_proj": "qkv", "query_key_value": "qkv", "c_attn": "qkv", "Wqkv": "qkv", "linear_qkv": "qkv",
     "q_a_proj": "q_down", "q_b_proj": "q_up", "kv_a_proj_with_mqa": "kv_down", "kv_b_proj": "kv_up",
     "o_proj": "proj", "out_proj": "proj", "output_proj": "proj", "dense": "proj", "linear_proj": "proj",
+    "in_proj": "in_proj",
     "gate_proj": "gate", "up_proj": "up", "down_proj": "fc2", "gate_up_proj": "fc1", "w1": "gate", "w3": "up",
     "w2": "fc2", "fc1": "fc1", "fc2": "fc2", "c_fc": "fc1", "dense_h_to_4h": "fc1", "dense_4h_to_h": "fc2",
     "linear_fc1": "fc1", "linear_fc2": "fc2", "lm_head": "head", "all-linear": "all",
