@@ -11,16 +11,16 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 2950,
-    "catalog": 5100,
-    "operations": 1550,
-    "times": 2100,
-    "step": 2950,
-    "planner": 3650,
-    "launch": 5000,
-    "analysis": 3100,
-    "accuracy": 7150,
-    "ui": 11000,
+    "core": 3600,
+    "catalog": 6100,
+    "operations": 2050,
+    "times": 2150,
+    "step": 3150,
+    "planner": 4900,
+    "launch": 4700,
+    "analysis": 3050,
+    "accuracy": 7100,
+    "ui": 10700,
     "(top)": 100,
 }
 
