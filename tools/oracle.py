@@ -28,7 +28,7 @@ from traincast.core.errors import InputError
 
 COUNTS: Final = Path(__file__).parents[1] / "tests" / "data" / "transformers_counts.json"
 TYPES: Final = sorted(set(model_types()) & set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
-TRIES: Final = 10  # configurations drawn for each that is compared
+TRIES: Final = 40  # configurations drawn for each that is to be compared
 SIZES: Final = {  # field -> values drawn; those that a type spells otherwise are found through its `names`
     "num_hidden_layers": (2, 3, 4),
     "hidden_size": (192, 384),
@@ -142,6 +142,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="renew the counts that the tests hold")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()  # what is odd in a configuration drawn at random
     wrong, kept = [], []
     for model_type in options.types:
         results = list(compared(model_type, options.draws))
