@@ -10,8 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
-from traincast.core.model import Model
-from traincast.core.model_blocks import Experts, GatedDelta, Latent, Local, Mamba2, ShortConv
+from traincast.core.model import PARTS, Model
 from traincast.core.plan import AXES, Plan
 from traincast.core.system import System
 from traincast.step.pipeline_stages import end_layers, split
@@ -28,14 +27,6 @@ MEANINGS: Final[Mapping[str, str]] = {
     "moe_layers": "layers that have experts, counted from 1",
     "local_layers": "layers with local attention, counted from 1",
 }
-MODEL_PARTS: Final[Mapping[str, type]] = {
-    "latent": Latent,
-    "local": Local,
-    "experts": Experts,
-    "mamba2": Mamba2,
-    "gated_delta": GatedDelta,
-    "short_conv": ShortConv,
-}
 # Of parts; given layer by layer instead.
 PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")
 # Parts that few models have and no framework with a launch format: stated only where a model has them.
@@ -51,7 +42,7 @@ OMITTED_MODEL_FIELDS: Final = (
     "sources",
     "global_batch",
     "training_sequences",
-    *MODEL_PARTS,
+    *PARTS,
 )
 PLACEMENT_KNOBS: Final = tuple(f"fast_{axis}" for axis in AXES)
 
@@ -77,7 +68,7 @@ def model_facts(model: Model) -> Facts:
         facts["max_positions"] = model.max_positions or model.seq
     else:
         del facts["max_positions"]
-    for part in MODEL_PARTS:
+    for part in PARTS:
         block = getattr(model, part)
         if block is not None:
             facts |= {f"{part}.{name}": value for name, value in _values(block, PATTERN_FIELDS).items()}
@@ -145,7 +136,7 @@ def model_from_facts(facts: Mapping[str, Any], name: str) -> Model:
     if absent:
         raise InputError(name, [f"{key}: missing" for key in absent])
     arguments = _arguments(Model, facts)
-    for part, kind in MODEL_PARTS.items():
+    for part, kind in PARTS.items():
         prefix = f"{part}."
         block = {key.removeprefix(prefix): value for key, value in facts.items() if key.startswith(prefix)}
         block |= _pattern_fields(part, facts)
