@@ -9,6 +9,7 @@ again; a type of which no configuration can be compared is an error.
 """
 
 import argparse
+import contextlib
 import json
 import random
 import sys
@@ -94,7 +95,10 @@ def drawn(model_type: str, seed: int) -> Any:
 
 
 def compared(model_type: str, draws: int) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """Yield configurations of a type, with the count of the import and that of the built model."""
+    """Yield configurations of a type, with the count of the import and that of the built model.
+
+    Each comes with all fields, and without those that transformers leaves out when it saves it.
+    """
     found = 0
     for seed in range(TRIES * draws):
         try:
@@ -103,12 +107,16 @@ def compared(model_type: str, draws: int) -> Iterator[tuple[dict[str, Any], int,
                 built = transformers.AutoModelForCausalLM.from_config(config)
         except Exception:  # each type refuses combinations with errors of its own
             continue
-        fields = json.loads(json.dumps(config.to_dict(), default=str))
+        weights = sum(weights.numel() for weights in built.parameters())
+        full = json.loads(json.dumps(config.to_dict(), default=str))
+        saved = json.loads(json.dumps(config.to_diff_dict(), default=str))  # defaults left out
         try:
-            counted = imported(fields)
+            counted = imported(full)
         except InputError:
             continue
-        yield fields, counted, sum(weights.numel() for weights in built.parameters())
+        yield full, counted, weights
+        with contextlib.suppress(InputError):
+            yield saved, imported(saved), weights
         found += 1
         if found == draws:
             return
@@ -151,7 +159,8 @@ def main() -> int:
             if counted != built:
                 wrong.append(model_type)
                 print(f"{model_type}: {counted:,} imported, {built:,} built\n  {json.dumps(fields)}")
-        kept += [{"config": needed(fields, built), "parameters": built} for fields, _, built in results[:2]]
+        entries = [{"config": needed(full, built), "parameters": built} for full, _, built in results[:3]]
+        kept += [entry for place, entry in enumerate(entries) if entry not in entries[:place]]
     if options.write and not wrong:
         COUNTS.write_text("[\n" + ",\n".join(map(json.dumps, kept)) + "\n]\n", encoding="utf-8")
     version, names = transformers.__version__, ", ".join(sorted(set(wrong))) or "none"

@@ -55,6 +55,16 @@ def problems(load: Callable[..., Model], content: dict[str, Any]) -> tuple[str, 
     return caught.value.problems
 
 
+@pytest.mark.parametrize(
+    ("model_type", "field"),
+    [("opt", "dropout"), ("xglm", "dropout"), ("gpt_neo", "resid_dropout"), ("mpt", "emb_pdrop")],
+)
+def test_dropout_by_its_other_names(model_type: str, field: str, load: Callable[..., Model]) -> None:
+    known = next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == model_type)
+    assert load(known | {field: 0.1}).dropout
+    assert not load(known | {field: 0.0}).dropout
+
+
 def test_biases_of_qwen2_moe(load: Callable[..., Model]) -> None:
     """28 layers, each with biases of 28 heads of queries and 4 each of keys and values, of width 128."""
     explicit, default, off = (load(config("qwen2-57b-a14b", qkv_bias=flag)) for flag in (True, ..., False))

@@ -15,7 +15,10 @@ GELU: Final = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu
 RELU: Final = {"relu": "relu", "relu2": "relu2", "relu_squared": "relu2"}
 PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | RELU
 GATED: Final[Mapping[str, str]] = dict.fromkeys(GELU, "geglu") | {"silu": "swiglu", "swish": "swiglu"}
-DROPOUTS: Final = ("resid_pdrop", "embd_pdrop", "hidden_dropout", "hidden_dropout_prob")
+DROPOUTS: Final = (
+    "resid_pdrop", "embd_pdrop", "emb_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_dropout",
+    "residual_dropout", "embed_dropout", "embedding_dropout", "dropout",
+)  # fmt: skip
 
 
 def trunk(c: Config) -> Keys:
@@ -276,16 +279,16 @@ def qwen_experts(c: Config) -> Keys:
     return {"experts": keys} if any(is_moe) else {}
 
 
-def qwen2_experts(c: Config) -> Keys:
-    """Read the experts of Qwen 2, which have a shared expert with a gate as well."""
-    keys, width = qwen_experts(c), c.figure("shared_expert_intermediate_size")
-    return {"experts": keys["experts"] | {"shared_ffn": width, "shared_gate": True}} if keys else {}
-
-
 def flint_experts(c: Config) -> Keys:
     """Read the experts of Flint, which have a shared expert without a gate as well."""
     keys, width = qwen_experts(c), c.figure("shared_expert_intermediate_size")
     return {"experts": keys["experts"] | {"shared_ffn": width}} if keys else {}
+
+
+def qwen2_experts(c: Config) -> Keys:
+    """Read the experts of Qwen 2, which have a shared expert with a gate as well."""
+    keys = flint_experts(c)
+    return {"experts": keys["experts"] | {"shared_gate": True}} if keys else {}
 
 
 def deepseek_experts(c: Config) -> Keys:
