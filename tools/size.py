@@ -12,7 +12,7 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 3600,
-    "catalog": 6100,
+    "catalog": 6350,
     "operations": 2050,
     "times": 2150,
     "step": 3150,

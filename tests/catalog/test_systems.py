@@ -16,7 +16,8 @@ ACCELERATORS = {
     "h100-sxm-80", "h100-pcie-80", "h100-96-hbm2e-500w", "h200-sxm-141", "h800-sxm-80", "gh200-96",
     "gh200-144", "b200-180", "gb200-186", "b300-288", "gb300-288", "mi250-gcd", "mi250x-gcd", "mi250x-128",
     "mi300x-192", "mi325x-256", "mi355x-288", "tpu-v4", "tpu-v5e", "tpu-v5p", "tpu-v6e", "gaudi2-96",
-    "rtx-4090-24", "rtx-6000-ada-48", "l40s-48", "rtx-a6000-48", "a10g-24",
+    "rtx-4090-24", "rtx-6000-ada-48", "l40s-48", "rtx-a6000-48", "a10g-24", "tpu-v7x", "mi350x-288",
+    "trainium2-96", "h200-nvl-141", "rtx-pro-6000-96", "gb10-128", "gb300-desktop-252",
 }  # fmt: skip
 SYSTEMS = {
     "dgx-v100", "dgx-2", "dgx-a100", "dgx-a100-40", "selene", "hgx-a100-roce", "hgx-a100-roce-8x200",
@@ -27,7 +28,8 @@ SYSTEMS = {
     "azure-nd-a100-v4", "azure-ndm-a100-v4", "azure-nd-h100-v5", "azure-nd-h200-v5", "gcp-a3-mega",
     "gcp-a3-ultra", "gcp-a4", "frontier", "lumi", "mi300x-node", "mi325x-node", "mi355x-node", "tpu-v4-pod",
     "tpu-v5e-pod", "tpu-v5p-pod", "tpu-v6e-pod", "gaudi2-node", "jupiter",
-    "rtx-4090", "rtx-6000-ada", "l40s", "rtx-a6000", "a10g",
+    "rtx-4090", "rtx-6000-ada", "l40s", "rtx-a6000", "a10g", "tpu-v7x-pod", "mi350x-node", "aws-trn2",
+    "h200-nvl-node", "rtx-pro-6000", "dgx-spark", "dgx-station",
 }  # fmt: skip
 
 
@@ -116,6 +118,11 @@ def test_sources_of_prices_and_power(name: str) -> None:
         ("mi355x-288", (2516.6, 5033.2, 8000, 288, 1400)),  # AMD: 256 CUs x 4096 FLOP a cycle x 2.4 GHz
         ("tpu-v5e", (197, None, 819, 16, 200)),  # Google Cloud documentation
         ("tpu-v5p", (459, 459, 2765, 95, 400)),  # Google Cloud documentation
+        ("mi350x-288", (2306.9, 4613.7, 8000, 288, 1000)),  # AMD: 256 CUs x 4096 FLOP a cycle x 2.2 GHz
+        ("h200-nvl-141", (835.5, 1670.5, 4800, 140.4, 600)),  # NVIDIA H200 data sheet, sparsity halved
+        ("tpu-v7x", (2307, 4614, 7380, 192, 1000)),  # Google Cloud documentation
+        ("trainium2-96", (667, 1299, 2900, 96, 500)),  # AWS Neuron documentation
+        ("rtx-pro-6000-96", (503.8, 1007.6, 1792, 95.6, 600)),  # NVIDIA RTX Blackwell PRO white paper
         ("tpu-v6e", (918, None, 1638, 32, 300)),  # Google Cloud documentation
         ("rtx-4090-24", (165.2, 330.3, 1008, 23.99, 450)),  # NVIDIA Ada white paper, fp32 accumulation
         ("rtx-6000-ada-48", (364.2, 728.5, 960, 47.99, 300)),  # NVIDIA RTX 6000 Ada data sheet, halved

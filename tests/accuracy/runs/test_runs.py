@@ -551,6 +551,16 @@ def test_training_of_all_weights_is_read(cells):
     assert (run.gbs, run.model.adapters) == (512, None)
 
 
+def test_recipes_of_tpu7x_are_read():
+    """tpu-recipes, training/ironwood: batches of a chip below one sequence, remat_policy=custom, fp8."""
+    row = next(row for row in TABLE if row["gpu"].startswith("tpu") and not row["experts"])
+    cells = {"gpu": "tpu7x-ironwood", "recompute": "custom", "recompute_detail": "", "precision": "fp8"}
+    cells |= {"stack": "MaxText (JAX)", "gpus": "256", "tp": "1", "cp": "8", "pp": "1", "dp": "32"}
+    run = read(row | cells | {"gbs": "64", "mbs": "0.25", "zero": "3", "zero_detail": ""})
+    assert (run.system.name, run.stack) == ("tpu-v7x-pod", "maxtext-2025")
+    assert (run.plan.mbs, run.plan.recompute, run.plan.precision) == (2, "mlp+norms", "fp8")
+
+
 CELL = st.one_of(
     st.sampled_from(["", "0", "-1", "8", "1e99", "nan", "inf", "None", "True", "x" * 50]),
     st.text(max_size=30),

@@ -107,7 +107,7 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     if _offloads(cells, model["layers"]):
         arguments["offload"] = "activations"
     arguments |= recomputed(cells, model["layers"] / pp) or {}
-    if cells.text("mbs"):
+    if cells.text("mbs") and not (cells.states("no_accumulation") and pp == 1):
         arguments["mbs"] = cells.positive("mbs")
     arguments |= {knob: cells.text(knob).lower() for knob in TEXT_KNOBS if cells.text(knob)}
     return arguments | {knob: cells.text(knob).lower() == "true" for knob in SWITCHES if cells.text(knob)}
@@ -175,6 +175,8 @@ def recomputed(cells: Cells, layers_of_stage: float) -> dict[str, Any] | None:
         return {"recompute": "+".join(sorted(stated))}
     if not kind:
         return _policy_in_notes(cells, layers_of_stage) or cells.choose("recompute_recipes")
+    if kind == "custom" and (recipe := cells.choose("recompute_recipes")):
+        return dict(recipe)
     if not choice_problems("recompute", kind):  # selective, full, or modules as a plan names them
         return {"recompute": kind}
     cells.problem(f"recompute {kind}: {detail or 'no kind that is known, without details'}")
