@@ -39,6 +39,9 @@ Every written file is read back. What differs from the model and the plan is *no
 error, and under `not_expressed` with `--json`, so nothing is dropped silently. Settings without effect are not compared: sequence
 parallelism on one tensor rank, or a schedule without a pipeline.
 
+A format that describes the model must express its adapters and its kinds of layers, or the file would be of another training: else
+`export` refuses with exit code 2. Formats that do not describe the model (DeepSpeed, Accelerate) leave both to the training program.
+
 A model for which torchtitan has no flavour is written under its own name; torchtitan stops until that name is registered. Combinations
 of settings that a framework refuses are not written either and are listed in the same places; `check` does not advise them:
 

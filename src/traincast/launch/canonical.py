@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias
 
+from traincast.core.adapters import TARGETS
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
 from traincast.core.model import PARTS, Model
@@ -26,6 +27,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "placement": "members of each group in one fast domain",
     "moe_layers": "layers that have experts, counted from 1",
     "local_layers": "layers with local attention, counted from 1",
+    "adapters": "low-rank adapters on a frozen model, with the linear layers that they stand in",
 }
 # Of parts; given layer by layer instead.
 PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")
@@ -76,6 +78,9 @@ def model_facts(model: Model) -> Facts:
         facts["moe_layers"] = tuple(i for i, kind in enumerate(model.pattern, 1) if kind.moe)
     if model.local is not None:
         facts["local_layers"] = tuple(i for i, kind in enumerate(model.pattern, 1) if kind.local)
+    if model.adapters is not None:  # targets in one order, groups as what they stand for
+        targets = tuple(target for target in TARGETS if target in model.adapter_targets)
+        facts["adapters"] = replace(model.adapters, targets=targets)
     return {name: value for name, value in facts.items() if value is not None}
 
 

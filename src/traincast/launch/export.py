@@ -12,7 +12,7 @@ from traincast.core.system import System
 from traincast.core.units import count_of, gib, seconds_with_interval
 from traincast.core.version import __version__
 from traincast.launch.canonical import launch_facts
-from traincast.launch.format import Format, Writing, not_expressed
+from traincast.launch.format import Format, Writing, not_expressed, require_expressible
 from traincast.launch.formats import FORMATS as FORMATS
 from traincast.planner.framework_refusals import accepted
 from traincast.planner.search import Found
@@ -71,7 +71,8 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
     Raises
     ------
     InputError
-        If there is no such format, or the estimate is not of one plan.
+        If there is no such format, the estimate is not of one plan, or the format describes models and cannot
+        express the model's adapters or kinds of layers.
     NothingFits
         If the search found no plan.
     """
@@ -104,12 +105,11 @@ def launch(
     stack: str | None = None,
 ) -> Launch:
     """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
+    require_expressible(form, model)
     software = {"stack": None if stack is None else stack_of_plan(stack, plan)}
     facts = launch_facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus)} | software
     draft = Writing(facts, form.sections(accepted(form.framework, facts)), model.name)
     unexpressed = not_expressed(form, form.read(form.write(draft)), facts, model)
-    if model.adapters is not None:
-        unexpressed["adapters"] = f"adapters ({model.adapters.title}): this format has no setting for them"
     batch = f"{count_of(gbs, 'sequence')} of {model.seq:,} tokens"
     gpus = f"{count_of(plan.gpus, 'GPU')} of {system.name}"
     lines = [

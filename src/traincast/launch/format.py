@@ -21,6 +21,8 @@ from traincast.planner.framework_spaces import FRAMEWORKS, Framework
 
 CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
+# Facts of a model that a file must express where it describes the model: else it is of another training.
+ESSENTIAL: Final = ("adapters", "layer_kinds", "mamba2.", "gated_delta.", "short_conv.")
 POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
 
 
@@ -180,11 +182,32 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
     reasons = {}
     if not described:
         why = form.why.get("model", f"{form.title} does not describe it")
-        reasons["model"] = f"model = {model.name}: {why}"
+        reasons["model"] = f"model = {model.title}: {why}"
     for name in dict.fromkeys((*facts, *read_back)):
         if name not in CONTEXT_FACTS and facts.get(name) != read_back.get(name):
             reasons[name] = _reason(form, name, facts)
     return reasons
+
+
+def require_expressible(form: Format, model: Model) -> None:
+    """Raise an `InputError` if a format describes models, but cannot say what this one is or trains.
+
+    A program that is given its model has adapters and kinds of layers from there.
+    """
+    facts = launch_facts(model, Plan(), 1) | {"per_node": 1}
+    wanted = [name for name in facts if name.startswith(ESSENTIAL)]
+    if not form.model or not wanted:
+        return
+    read = form.facts(form.settings(facts), ErrorCollector(form.name))
+    if "adapters" in read:
+        read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
+    if name := next((name for name in wanted if read.get(name) != facts[name]), ""):
+        what = (
+            model.adapters.title if name == "adapters" and model.adapters else f"the layers of {model.name}"
+        )
+        part = "adapters" if name == "adapters" else "layer_kinds"
+        why = form.why.get(part, "it has no setting for them")
+        raise InputError(form.name, [f"{form.title} cannot express {what}: {why}"])
 
 
 def _reason(form: Format, name: str, facts: Facts) -> str:

@@ -3,7 +3,9 @@
 import re
 from typing import Any, Final
 
+from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
+from traincast.launch.adapters import BRIDGE_NAMES, BRIDGE_RANK, module_names, probability, targets_of
 from traincast.launch.canonical import Facts, normalized_recompute
 from traincast.launch.layer_patterns import layer_pattern, layout_chunks, layout_text, marked_layers
 from traincast.launch.settings import Settings, not_allowed, value_text, whole_number
@@ -73,6 +75,27 @@ def read_ffn(settings: Settings) -> Facts:
     hidden = settings.count("hidden_size")
     default = int(4 * hidden * 2 / 3 / 64) * 64 if settings.is_on("swiglu") else 4 * hidden
     return {"ffn": settings.count("ffn_hidden_size") or default} if hidden else {}
+
+
+def write_adapters(facts: Facts) -> Values:
+    """Write Megatron-Bridge's LoRA, which adapts joined layers on a base in 16 bits."""
+    adapters: Adapters | None = facts.get("adapters")
+    modules = module_names(adapters, BRIDGE_NAMES) if adapters else None
+    if adapters is None or modules is None or adapters.base != "16-bit":
+        return {}
+    dropout = {"peft.dropout": 0.1} if adapters.dropout else {}
+    return {"peft.dim": adapters.rank, "peft.target_modules": tuple(modules), **dropout}
+
+
+def read_adapters(settings: Settings) -> Facts:
+    """Read Megatron-Bridge's LoRA: by default of rank 32 on all joined layers."""
+    scheme = settings.get("peft_scheme") or settings.get("mode") or ""
+    if "lora" not in str(scheme) and not any(name.startswith("peft.") for name in settings):
+        return {}
+    modules = settings.get("peft.target_modules") or tuple(BRIDGE_NAMES.values())
+    targets = targets_of("peft.target_modules", modules)
+    rank, dropout = settings.number("peft.dim", default=BRIDGE_RANK), probability(settings, "peft.dropout")
+    return {"adapters": Adapters(rank=rank, targets=targets, dropout=dropout)}
 
 
 def write_positions(facts: Facts) -> Values:

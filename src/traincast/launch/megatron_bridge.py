@@ -60,18 +60,20 @@ SPELLED: Final[Mapping[str, str]] = {
     **INVERTED,
     **{name: [*others][-1] for parts, others in COMBINED for name in parts},
 }
-LAUNCHER_SETTINGS: Final = ("nnodes", "nproc_per_node", "recipe")
+LAUNCHER_SETTINGS: Final = ("nnodes", "nproc_per_node", "recipe", "mode", "peft_scheme")
 LAYER_PATTERNS: Final = ("moe_layer_freq", "window_attn_skip_freq")  # a list with a mark for each layer
 HARMLESS_SECTIONS: Final = (
     *("logger", "checkpoint", "dataset", "tokenizer", "rng", "profiling", "scheduler", "validation"),
 )
+
+HARMLESS_OF_LORA: Final = ("peft.alpha", "peft.lora_A_init_method", "peft.lora_B_init_method")
 
 
 def unread_rules(rules: UnreadRules) -> UnreadRules:
     """Return Megatron-LM's rules on settings that no row reads: here they may stand in any section."""
     in_sections = rules.renamed(lambda name: (name, f"*.{name}"))
     sections = (f"{section}.*" for section in HARMLESS_SECTIONS)
-    return replace(in_sections, harmless=(*in_sections.harmless, *sections, "recipe"))
+    return replace(in_sections, harmless=(*in_sections.harmless, *sections, "recipe", *HARMLESS_OF_LORA))
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
@@ -125,6 +127,8 @@ def read(text: str) -> Settings:
 def _megatron_settings(values: dict[str, str]) -> Values:
     """Return overrides as settings of Megatron-LM."""
     settings: dict[str, Any] = {}
+    if "dataset.seq_length" in values:  # that of the model is the same
+        values.setdefault("model.seq_length", values["dataset.seq_length"])
     values["mixed_precision"] = values.get("mixed_precision", "").replace("-", "_")
     inverted = (({name: True}, {other: False}) for name, other in INVERTED.items())
     reduced = ({"accumulate_allreduce_grads_in_fp32": True}, {"ddp.grad_reduce_in_fp32": True})

@@ -196,6 +196,8 @@ def complete_launch(
     if {"pp", "vp"} & set(knobs):
         facts.pop("chunks", None)
     transformer = errors.catch(_described_model, reading, facts, assumed) if model is None else model
+    if model is not None and "adapters" in facts:
+        transformer = errors.catch(model.with_adapters, facts["adapters"])
     if model is not None:
         model_values = model_facts(model)
         assumed += [
@@ -268,6 +270,6 @@ def models_of_same_sizes(facts: Facts) -> list[Model]:
 
 
 def _equal(model: Model, other: Model) -> bool:
-    """Return whether two models are equal except for the sequence length."""
-    any_length = {"seq": 0, "max_positions": 0}
-    return model_facts(model) | any_length == model_facts(other) | any_length
+    """Return whether two models are equal except for the sequence length and what is trained."""
+    of_run = {"seq": 0, "max_positions": 0, "adapters": None}
+    return model_facts(model) | of_run == model_facts(other) | of_run

@@ -47,6 +47,8 @@ MEGATRON_NOTE: Final = (
     "The last part runs on mock data for 100 steps: put your own data, tokenizer and learning rate there."
 )
 BRIDGE_NOTE: Final = "RECIPE supplies what is not overridden: choose one of the same model family."
+BRIDGE_PRETRAINING: Final = "--mode pretrain --dataset mock"
+BRIDGE_LORA: Final = "--mode lora --dataset squad"
 RUN_SETTINGS: Final[Values] = {
     "train_iters": 100,
     "lr": "1e-4",
@@ -110,7 +112,7 @@ def bridge(writing: Writing) -> str:
     lines = (f"    {name}={text}" for name, text in texts.items())
     program = (
         "scripts/training/run_recipe.py",
-        '--recipe "$RECIPE" --mode pretrain --dataset mock',
+        f'--recipe "$RECIPE" {BRIDGE_LORA if "adapters" in writing.facts else BRIDGE_PRETRAINING}',
         '"${OVERRIDES[@]}"',
     )
     return SCRIPT.format(

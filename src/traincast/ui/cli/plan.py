@@ -231,7 +231,8 @@ def export(
 ) -> None:
     """Write the best plan, or the one given, as a launch script or configuration of a training framework.
 
-    What the framework has no setting for is named in the file and on standard error.
+    What the framework has no setting for is named in the file and on standard error. A model whose adapters
+    or kinds of layers it cannot express is refused.
 
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
@@ -269,6 +270,7 @@ def export(
 def _best(given: PlanQuestion, model: str, gpus: int, form: "Format", locked: dict[str, Any]) -> "Found":
     """Search the plans that a framework can run and its launch format can express."""
     from traincast.launch.check import expressible_space
+    from traincast.launch.format import require_expressible
     from traincast.planner.search import search_request
 
     errors = ErrorCollector("export")
@@ -276,6 +278,7 @@ def _best(given: PlanQuestion, model: str, gpus: int, form: "Format", locked: di
     space = form.space
     framework_locks: dict[str, Any] = {}
     if model_read is not None:
+        errors.catch(require_expressible, form, model_read)
         space, framework_locks = expressible_space(form, model_read, locked | {"stack": given.assumptions})
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, top=MAX_PLANS_TRIED,

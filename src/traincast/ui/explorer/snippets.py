@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from traincast.core.errors import InputError
 from traincast.core.plan import Plan
 from traincast.launch.export import FORMATS, export
 from traincast.ui.explorer.question import PASTED, ExplorerCase
@@ -25,7 +26,11 @@ def _launches(case: ExplorerCase, plan: Plan) -> Iterator[dict[str, Any]]:
     """Yield the plan as the flags of each framework, and what these cannot express."""
     est = case.estimate(plan)
     for name, form in FORMATS.items():
-        launch = export(est, name)
+        try:
+            launch = export(est, name)
+        except InputError as error:  # the format cannot express the model
+            yield {"name": form.name, "title": form.title, "text": "", "unsaid": list(error.problems)}
+            continue
         unsaid = list(launch.not_expressed.values())
         yield {"name": form.name, "title": form.title, "text": launch.text, "unsaid": unsaid}
 
