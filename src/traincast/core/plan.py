@@ -33,6 +33,7 @@ from traincast.core.result import closed_object, described
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 COLUMNS: Final = (*KNOBS, "load")
 TAKEN: Final = (*COLUMNS, "tp_overlap")  # what a row of columns takes one value of
+ROW_TYPES: Final = dict.fromkeys(KNOBS, np.int64) | {"tp_overlap": np.bool_}  # knobs that rows may differ in
 _columns_of = attrgetter(*COLUMNS)
 _taken_of = attrgetter(*TAKEN)
 
@@ -64,7 +65,9 @@ class Plan(Knobs[int, int | None]):
         values = {knob: getattr(self, knob) for knob in KNOBS}
         values = {knob: n for knob, n in values.items() if n is not None or DEFAULTS[knob] is not None}
         problems = [f"{knob} = {value!r}: {WHOLE}" for knob, value in values.items() if not is_whole(value)]
-        problems += [wrong for choice in CHOICES for wrong in choice_problems(choice, getattr(self, choice))]
+        for choice, value in self.choices().items():
+            if value is not DEFAULTS[choice]:
+                problems += choice_problems(choice, value)
         above_one = {knob for knob, value in values.items() if is_whole(value) and value > 1}
         problems += self._contradictions(above_one)
         if problems:
@@ -279,9 +282,14 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
 
     def row(self, index: int) -> Plan:
         """Return one row as a plan."""
-        row = self.take(index)
-        numbers = {knob: int(value) for knob, value in row.numbers().items()}
-        return Plan(**numbers | row.choices() | {"tp_overlap": bool(row.tp_overlap)})
+        return self.take(np.array([index])).rows()[0]
+
+    def rows(self) -> list[Plan]:
+        """Return every row as a plan; one where no knob is a column."""
+        columns = [np.atleast_1d(getattr(self, name)).astype(dtype) for name, dtype in ROW_TYPES.items()]
+        rows = zip(*(column.tolist() for column in np.broadcast_arrays(*columns)), strict=True)
+        choices = self.choices()
+        return [Plan(**choices | dict(zip(ROW_TYPES, row, strict=True))) for row in rows]
 
 
 def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:

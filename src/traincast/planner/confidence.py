@@ -85,7 +85,7 @@ def probability_near_best(
         seconds.append(np.broadcast_to(est.step_seconds, rows))
         for name, blocks in shares.items():
             blocks.append(np.broadcast_to(est.case.shares[name], rows))
-        plans += [columns.row(i) for i in range(rows[0])]
+        plans += columns.rows()
     # Together, since the numbers of choices are those of one list.
     knobs = plan_coordinates([*listed, *plans])
     listed_knobs, knobs = knobs[: len(listed)], knobs[len(listed) :]

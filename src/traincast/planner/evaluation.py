@@ -622,8 +622,7 @@ def rank_layouts(
 
 def fastest(outcome: StrategyResult, layouts: Ints) -> list[Plan]:
     """Return the fastest plan of each layout (row of the space's layouts), in the same order."""
-    plans = fastest_plans(outcome, layouts)
-    return [plans.row(i) for i in range(len(layouts))]
+    return fastest_plans(outcome, layouts).rows()
 
 
 def fastest_plans(outcome: StrategyResult, layouts: Ints) -> Plans:

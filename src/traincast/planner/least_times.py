@@ -148,13 +148,17 @@ class LeastTimes:
 
     def plans(self, rows: Ints) -> list[Plan]:
         """Return the fastest plan of each of some rows."""
-        found: dict[int, Plan] = {}
-        for index in np.unique(self.outcome[rows]):
-            of_outcome = rows[self.outcome[rows] == index]
-            found |= zip(
-                of_outcome.tolist(), fastest(self.outcomes[index], self.layout[of_outcome]), strict=True
-            )
-        return [found[row] for row in rows.tolist()]
+        missing = np.array([row for row in rows.tolist() if row not in self._plans], np.int64)
+        for index in np.unique(self.outcome[missing]):
+            of_outcome = missing[self.outcome[missing] == index]
+            found = fastest(self.outcomes[index], self.layout[of_outcome])
+            self._plans |= zip(of_outcome.tolist(), found, strict=True)
+        return [self._plans[row] for row in rows.tolist()]
+
+    @cached_property
+    def _plans(self) -> dict[int, Plan]:
+        """Fastest plans found so far, by row."""
+        return {}
 
     @property
     def share_timed(self) -> float:
