@@ -1,6 +1,7 @@
 """Shared fixtures."""
 
 import csv
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ settings.register_profile(
 )  # on a busy machine, and the same everywhere
 settings.load_profile("traincast")
 
+os.environ["TRAINCAST_CACHE"] = "off"  # what is tested is read from its files
 GOLDEN = Path(__file__).parent / "published"
 
 

@@ -1,6 +1,7 @@
 """Parallel plans: a single one (`Plan`, whole numbers) or many as columns (`Plans`, float64 arrays)."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -220,8 +221,7 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
     @property
     def recomputed(self) -> frozenset[str]:
         """Modules that are recomputed in backward; ``full`` means all."""
-        chosen = words(self.recompute)
-        return chosen if "full" in chosen else frozenset[str]().union(*(MODULES[word] for word in chosen))
+        return recomputed_modules(self.recompute)
 
     @property
     def gpus(self) -> Column:
@@ -290,6 +290,13 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         rows = zip(*(column.tolist() for column in np.broadcast_arrays(*columns)), strict=True)
         choices = self.choices()
         return [Plan(**choices | dict(zip(ROW_TYPES, row, strict=True))) for row in rows]
+
+
+@cache
+def recomputed_modules(recompute: str) -> frozenset[str]:
+    """Return the modules that a value of `recompute` repeats in backward; ``full`` means all."""
+    chosen = words(recompute)
+    return chosen if "full" in chosen else frozenset[str]().union(*(MODULES[word] for word in chosen))
 
 
 def _check_shapes(shapes: dict[str, tuple[int, ...]]) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 
 from traincast.core.plan import Plan
 from traincast.core.quantities import Floats, Ints
-from traincast.planner.evaluation import fastest_plans
 from traincast.planner.least_times import LeastTimes
 from traincast.step.estimate import Answer, estimate_columns
 from traincast.step.uncertainty import (
@@ -78,7 +77,7 @@ def probability_near_best(
     plans: list[Plan] = []
     for index in np.unique(times.outcome[near]):
         outcome = outcomes[index]
-        columns = fastest_plans(outcome, times.layout[near[times.outcome[near] == index]])
+        columns = times.columns(near[times.outcome[near] == index])
         assumed, space = outcome.evaluation.assumptions, outcome.space
         est = estimate_columns(space.model, outcome.system, columns, space.gbs, assumed)
         rows = np.shape(est.step_seconds) or (1,)

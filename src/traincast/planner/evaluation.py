@@ -22,7 +22,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum
 from traincast.core.knobs import STRATEGIES, words
 from traincast.core.model import Model
-from traincast.core.plan import Plan, Plans
+from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.operations.operation import Operation, total
@@ -65,6 +65,7 @@ def of_layouts(
     portion: Callable[[int, Ints], Portion],
     figure: Callable[[Mapping[str, Any], Plans, Stages], Column],
     counts: Sequence[Ints] | None = None,
+    chosen: Sequence[Ints] | None = None,
 ) -> list[Floats]:
     """Compute a figure of layouts of several spaces, the least over the candidates of each.
 
@@ -80,6 +81,8 @@ def of_layouts(
         Returns the figure of candidates; it may read only those choices that are not `OF_LAYERS`.
     counts : sequence of array of int, optional
         Candidates of each of the layouts; 1 if left out.
+    chosen : sequence of array of int, optional
+        Set to the number of the first candidate of each layout that has the least.
 
     Returns
     -------
@@ -103,11 +106,24 @@ def of_layouts(
             before = np.cumsum([0, *number])
             starts = np.concatenate([one.starts + low for one, low in zip(portions, before, strict=False)])
             values = figure(parts, plans, stages(spaces[members[0]].model, plans))
-            lowest = np.minimum.reduceat(np.broadcast_to(values, before[-1]), starts)
+            values = np.broadcast_to(values, before[-1])
+            lowest = np.minimum.reduceat(values, starts)
             ends = np.cumsum([len(one.starts) for one in portions])[:-1]
             for (i, rows), values_of in zip(pieces, np.split(lowest, ends), strict=True):
                 least[members[i]][rows] = values_of
+            if chosen is not None:
+                candidates = _first_at(values, lowest, starts)
+                for (i, rows), numbers in zip(pieces, np.split(candidates, ends), strict=True):
+                    chosen[members[i]][rows] = numbers
     return least
+
+
+def _first_at(values: Floats, lowest: Floats, starts: Ints) -> Ints:
+    """Return the place in each stretch of values of the first that is the lowest; `starts` of stretches."""
+    lengths = np.diff(starts, append=len(values))
+    at = np.flatnonzero(values == np.repeat(lowest, lengths))
+    stretch = np.repeat(np.arange(len(starts)), lengths)[at]
+    return np.asarray(at[np.searchsorted(stretch, np.arange(len(starts)))] - starts)
 
 
 def _wrapping(space: Space) -> tuple[Any, ...]:
@@ -448,7 +464,12 @@ def _side_by_side(blocks: Sequence[Costs], shapes: Sequence[tuple[int, int]]) ->
 
 
 def least_times(
-    evaluations: Sequence[Evaluation], layouts: Sequence[Ints], machine: int = 0, *, bound: bool = False
+    evaluations: Sequence[Evaluation],
+    layouts: Sequence[Ints],
+    machine: int = 0,
+    *,
+    bound: bool = False,
+    fastest: Sequence[Ints] | None = None,
 ) -> list[Floats]:
     """Return the least time of layouts of evaluations on one machine [s].
 
@@ -462,6 +483,8 @@ def least_times(
         Row of the system's columns.
     bound : bool
         Whether to return `step_seconds_bound` instead, which is far cheaper.
+    fastest : sequence of array of int, optional
+        Set to the number of the fastest candidate of each layout, the first of ties.
     """
     first = evaluations[0]
     system, assumed = first.system.take(machine), first.assumptions
@@ -485,7 +508,7 @@ def least_times(
     counts = [
         fills.count[space.degree[rows]] for fills, space, rows in zip(of_spaces, spaces, layouts, strict=True)
     ]
-    return of_layouts(spaces, layouts, portion, seconds, counts)
+    return of_layouts(spaces, layouts, portion, seconds, counts, fastest)
 
 
 def _take(costs: Costs, index: Any) -> Costs:
@@ -620,18 +643,16 @@ def rank_layouts(
     return RankedCandidates(outcome_index[pair[order]], plans, seconds[order], memory[order])
 
 
-def fastest(outcome: StrategyResult, layouts: Ints) -> list[Plan]:
-    """Return the fastest plan of each layout (row of the space's layouts), in the same order."""
-    return fastest_plans(outcome, layouts).rows()
-
-
 def fastest_plans(outcome: StrategyResult, layouts: Ints) -> Plans:
-    """Return the fastest plan of each layout as columns."""
-    pair, fill, seconds = outcome.evaluation.candidates(np.full(len(layouts), outcome.machine), layouts)
-    order = np.lexsort((fill, seconds, pair))
-    best = order[np.unique(pair[order], return_index=True)[1]]
-    space = outcome.space
-    return space.without_assumptions(space.plans(layouts[pair[best]], fill[best]))
+    """Return the fastest plan of each layout (row of the space's layouts) as columns, in the same order."""
+    numbers = [np.empty(len(layouts), np.int64)]
+    least_times([outcome.evaluation], [layouts], outcome.machine, fastest=numbers)
+    return chosen_plans(outcome.space, layouts, numbers[0])
+
+
+def chosen_plans(space: Space, layouts: Ints, number: Ints) -> Plans:
+    """Return one candidate of each layout, by its number among those of the layout, as columns."""
+    return space.without_assumptions(space.plans(layouts, space.fills.first[space.degree[layouts]] + number))
 
 
 def rejections(outcomes: Sequence[StrategyResult]) -> dict[str, int]:

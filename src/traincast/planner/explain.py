@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import AXES, Plans
-from traincast.core.quantities import Column, Ints
+from traincast.core.plan import AXES, Plan, Plans
+from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import CAPACITY, System
 from traincast.core.units import count_of, gib, percent, signed
@@ -289,19 +289,26 @@ def _estimate(answer: Answer | None) -> Estimate | None:
 
 
 def explain(
-    times: LeastTimes, plans: list[Answer], framework: Framework, locks: Mapping[str, Any]
+    times: LeastTimes,
+    plans: list[Answer],
+    framework: Framework,
+    locks: Mapping[str, Any],
+    answered: Callable[[Plan], Answer],
 ) -> Explanation:
-    """Explain a search from the times of its layouts, its best plans, and what was searched."""
+    """Explain a search from the times of its layouts, its best plans, and what was searched.
+
+    `answered` returns a plan with its estimate.
+    """
     outcomes = tuple(times.outcomes)
-    misses = _misses(times, min((est.step_seconds for _, est in plans), default=0.0))
+    misses = _misses(times, min((est.step_seconds for _, est in plans), default=0.0), answered)
     answer = plans[0] if plans else misses["miss"]
     searches_context = any(np.max(outcome.space.layouts.cp, initial=1) > 1 for outcome in outcomes)
     return Explanation(
         outcomes,
         plans,
         sensitivity=sensitivity(plans[0][1]) if plans else {},
-        degrees=_by_degree(times, lambda layouts: layouts.tp * layouts.tp2),
-        context_degrees=_by_degree(times, lambda layouts: layouts.cp) if searches_context else [],
+        degrees=_by_degree(times, lambda layouts: layouts.tp * layouts.tp2, answered),
+        context_degrees=_by_degree(times, lambda layouts: layouts.cp, answered) if searches_context else [],
         excluded=_excluded(outcomes),
         fits_from=_fits_from(times) if misses["miss"] is not None and not plans else None,
         possible=[] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes),
@@ -334,7 +341,9 @@ def sensitivity(est: Estimate) -> dict[str, float]:
     return changes
 
 
-def _by_degree(times: LeastTimes, degree_of: Callable[[Plans], Column]) -> list[BestOfDegree]:
+def _by_degree(
+    times: LeastTimes, degree_of: Callable[[Plans], Column], answered: Callable[[Plan], Answer]
+) -> list[BestOfDegree]:
     """Return the fastest plan of each degree."""
     least_memory: dict[int, float] = {}
     degrees = [np.zeros(0)]
@@ -347,18 +356,9 @@ def _by_degree(times: LeastTimes, degree_of: Callable[[Plans], Column]) -> list[
             least_memory[value] = float(least)
         degrees.append(degree[outcome.fitting])
     values, group = np.unique(np.concatenate(degrees), return_inverse=True)
-    answers = _answers(times, times.best_of(group), times.outcomes[0].system)
+    answers = map(answered, times.plans(times.best_of(group)))
     best = dict(zip(map(int, values), answers, strict=True))
     return [BestOfDegree(value, best.get(value), least_memory[value]) for value in sorted(least_memory)]
-
-
-def _answers(times: LeastTimes, rows: Ints, system: System) -> list[Answer]:
-    """Return the fastest plans of rows, with their estimates on a machine."""
-    space, assumed = times.outcomes[0].space, times.outcomes[0].evaluation.assumptions
-    return [
-        (plan, estimate(space.model, system, plan, gbs=space.gbs, assumptions=assumed))
-        for plan in times.plans(rows)
-    ]
 
 
 def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
@@ -377,7 +377,7 @@ def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
     return reasons
 
 
-def _misses(times: LeastTimes, limit: Column) -> dict[str, Answer | None]:
+def _misses(times: LeastTimes, limit: Column, answered: Callable[[Plan], Answer]) -> dict[str, Answer | None]:
     """Return what memory excludes: the nearest miss, the nearest faster than `limit` [s], the fastest."""
     excluded = LeastTimes.of(_excluded_by_memory(_leading(times)), times.exhaustive)
     picked = {
@@ -386,9 +386,8 @@ def _misses(times: LeastTimes, limit: Column) -> dict[str, Answer | None]:
         "unlimited": excluded.best(1),
     }
     picked["unlimited"] = picked["unlimited"][excluded.seconds[picked["unlimited"]] < limit]
-    system = times.outcomes[0].system
-    answers = {name: _answers(excluded, rows, system) for name, rows in picked.items()}
-    return {name: answer[0] if answer else None for name, answer in answers.items()}
+    plans = {name: excluded.plans(rows) for name, rows in picked.items()}
+    return {name: answered(of_name[0]) if of_name else None for name, of_name in plans.items()}
 
 
 def space_of(outcome: StrategyResult, gpus: int) -> Space:

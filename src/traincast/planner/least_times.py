@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from traincast.core.plan import Plan
+from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
-from traincast.planner.evaluation import StrategyResult, fastest, least_times
+from traincast.planner.evaluation import StrategyResult, chosen_plans, fastest_plans, least_times
 
 if TYPE_CHECKING:
     from traincast.planner.evaluation import Evaluation
@@ -151,9 +151,20 @@ class LeastTimes:
         missing = np.array([row for row in rows.tolist() if row not in self._plans], np.int64)
         for index in np.unique(self.outcome[missing]):
             of_outcome = missing[self.outcome[missing] == index]
-            found = fastest(self.outcomes[index], self.layout[of_outcome])
-            self._plans |= zip(of_outcome.tolist(), found, strict=True)
+            self._plans |= zip(of_outcome.tolist(), self.columns(of_outcome).rows(), strict=True)
         return [self._plans[row] for row in rows.tolist()]
+
+    def columns(self, rows: Ints) -> Plans:
+        """Return the fastest plan of each of some rows of one outcome as columns."""
+        outcome = self.outcomes[self.outcome[rows[0]]]
+        if np.all(self._fastest[rows] >= 0):
+            return chosen_plans(outcome.space, self.layout[rows], self._fastest[rows])
+        return fastest_plans(outcome, self.layout[rows])
+
+    @cached_property
+    def _fastest(self) -> Ints:
+        """Number of the fastest candidate of each layout that has been timed in a round, else -1."""
+        return np.full(len(self.layout), -1)
 
     @cached_property
     def _plans(self) -> dict[int, Plan]:
@@ -178,7 +189,9 @@ class LeastTimes:
         indices, starts = np.unique(self.outcome[rows], return_index=True)
         outcomes = [self.outcomes[index] for index in indices]
         layouts = np.split(self.layout[rows], starts[1:])
-        self.seconds[rows] = np.concatenate(least_times(_evaluations(outcomes), layouts))
+        numbers = [np.empty(len(of_outcome), np.int64) for of_outcome in layouts]
+        seconds = least_times(_evaluations(outcomes), layouts, fastest=numbers)
+        self.seconds[rows], self._fastest[rows] = np.concatenate(seconds), np.concatenate(numbers)
         self.timed[rows] = True
 
 

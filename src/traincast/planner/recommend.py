@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
-from traincast.core.plan import Plan
+from traincast.core.plan import Plan, recomputed_modules
 from traincast.core.units import probability_text, seconds
 from traincast.planner.plan_sentences import differences
 
@@ -86,7 +86,7 @@ def unusual_knobs(plan: Plan) -> list[str]:
 
 def recomputed_work(plan: Plan) -> tuple[int, int, int]:
     """Return how much a plan recomputes, as a key of an order: the costliest module, how many, how often."""
-    modules = plan.columns().recomputed
+    modules = recomputed_modules(plan.recompute)
     costliest = max((RECOMPUTED_WORK.index(module) for module in modules), default=-1)
     return costliest, len(modules), -plan.recompute_every
 

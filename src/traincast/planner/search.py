@@ -284,7 +284,7 @@ class Found:
     @cached_property
     def _explanation(self) -> Explanation:
         plans = [self.answer(family.plan) for family in self._families]
-        return explain(self.times, plans, self.framework, self.locks)
+        return explain(self.times, plans, self.framework, self.locks, self.answer)
 
     def table(self) -> list[dict[str, Any]]:
         """Return the best plans as rows: rank, knobs, time [s], memory [byte] and seconds by component."""

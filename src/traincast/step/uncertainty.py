@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from traincast.catalog.kept import kept
 from traincast.catalog.software_stacks import fitted_stack
 from traincast.core.model import Model
 from traincast.core.plan import Plan
@@ -98,6 +99,7 @@ class Errors:
 
 
 @cache
+@kept
 def errors() -> Errors:
     """Read the errors of predictions from the catalogue."""
     from importlib.resources import files

@@ -32,36 +32,53 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
 
     Raises KeyboardInterrupt with a sentence that says how far it was.
     """
-    from rich.console import Console
-    from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
-
-    columns: tuple[str | ProgressColumn, ...] = (
-        *Progress.get_default_columns()[:3],
-        "{task.fields[rate]}",
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
-    task, begin, decided = bar.add_task(name, total=None, rate=""), time.perf_counter(), 0
-    far = ""
+    begin, decided, far = time.perf_counter(), 0, ""
+    bar = _ProgressBar(name) if sys.stderr.isatty() else None
 
     def update(done: float, total: float, candidates: int = 0) -> None:
         nonlocal decided, far
         decided += candidates
         far = f" after {done / total:.0%}" if total else ""
-        rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
-        bar.update(task, completed=done, total=total, rate=rate)
+        if bar is not None:
+            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
+            bar.update(done, total, rate)
 
-    showing = Timer(SHOWN_AFTER_SECONDS, bar.start)
-    showing.daemon = True
-    showing.start()
     try:
         yield update
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{name} interrupted{far}") from None
     finally:
-        showing.cancel()
-        showing.join()  # a bar that is about to be shown is shown before it is stopped
-        bar.stop()
+        if bar is not None:
+            bar.stop()
+
+
+class _ProgressBar:
+    """Progress bar on the terminal's stderr, shown after `SHOWN_AFTER_SECONDS`."""
+
+    def __init__(self, name: str):
+        from rich.console import Console
+        from rich.progress import Progress, ProgressColumn, TimeRemainingColumn
+
+        columns: tuple[str | ProgressColumn, ...] = (
+            *Progress.get_default_columns()[:3],
+            "{task.fields[rate]}",
+            TimeRemainingColumn(),
+        )
+        self.progress = Progress(*columns, console=Console(stderr=True))
+        self.task = self.progress.add_task(name, total=None, rate="")
+        self.showing = Timer(SHOWN_AFTER_SECONDS, self.progress.start)
+        self.showing.daemon = True
+        self.showing.start()
+
+    def update(self, done: float, total: float, rate: str) -> None:
+        """Show how much is done, and how fast."""
+        self.progress.update(self.task, completed=done, total=total, rate=rate)
+
+    def stop(self) -> None:
+        """End the bar; one that is about to be shown is shown before."""
+        self.showing.cancel()
+        self.showing.join()
+        self.progress.stop()
 
 
 class _Reply:

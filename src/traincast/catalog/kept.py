@@ -1,0 +1,94 @@
+"""Results that follow from the package's own files alone, kept on disk between processes."""
+
+import os
+import pickle
+from collections.abc import Callable
+from functools import cache, wraps
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Final, ParamSpec, TypeVar
+
+VARIABLE: Final = "TRAINCAST_CACHE"  # folder to keep them in, or "off"
+READ: Final = (".py", ".yaml")  # files of the package that results depend on
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def kept(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Keep the results of a function of the package's own files and of plain arguments.
+
+    They are as good as compiled modules: whatever changes in a file that they depend on makes them anew, and
+    where they cannot be written or read, the function is called. Checking a file of the catalogue costs
+    parsers and schemas a quarter of a second, most of the time of a short command.
+    """
+
+    @wraps(function)
+    def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        folder = _folder()
+        if folder is None:
+            return function(*args, **kwargs)
+        asked = repr((function.__module__, function.__qualname__, args, sorted(kwargs.items())))
+        file = folder / f"{blake2b(asked.encode(), digest_size=16).hexdigest()}.pickle"
+        try:
+            found, result = pickle.loads(file.read_bytes())
+            if found == asked:
+                return result  # type: ignore[no-any-return]
+        except Exception:
+            pass
+        result = function(*args, **kwargs)
+        _write(file, pickle.dumps((asked, result)))
+        return result
+
+    return call
+
+
+@cache
+def _folder() -> Path | None:
+    """Return the folder for the results of the package as it is; None if they are not to be kept."""
+    where = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    if where == "off":
+        return None
+    try:
+        root = Path(where).expanduser() if where else Path.home() / ".cache"
+    except RuntimeError:  # no home
+        return None
+    return root / "traincast" / _fingerprint()
+
+
+def _fingerprint() -> str:
+    """Return a digest of Python's version and of the names, sizes and times of the files that are read."""
+    import platform
+
+    seen, folders = [platform.python_version()], [str(Path(__file__).parent.parent)]
+    while folders:
+        for entry in sorted(os.scandir(folders.pop()), key=lambda entry: entry.name):
+            if entry.is_dir():
+                folders.append(entry.path)
+            elif entry.name.endswith(READ):
+                about = entry.stat()
+                seen.append(f"{entry.path} {about.st_size} {about.st_mtime_ns}")
+    return blake2b("\n".join(seen).encode(), digest_size=16).hexdigest()
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Write a file beside its place and rename it; what cannot be written is left."""
+    try:
+        if not file.parent.exists():
+            _remove_others(file.parent)
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle, name = mkstemp(dir=file.parent)
+        with os.fdopen(handle, "wb") as beside:
+            beside.write(content)
+        Path(name).replace(file)
+    except OSError:
+        pass
+
+
+def _remove_others(folder: Path) -> None:
+    """Remove the results of the package as it was."""
+    from shutil import rmtree
+
+    for other in folder.parent.glob("*"):
+        rmtree(other, ignore_errors=True)

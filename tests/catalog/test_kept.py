@@ -1,0 +1,115 @@
+"""Results of the package's own files are kept between processes, and are those of the files."""
+
+import subprocess
+import sys
+
+import pytest
+
+import traincast as tc
+from traincast.catalog import kept, load
+from traincast.catalog.software_stacks import load_stack
+from traincast.step.uncertainty import errors
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder for kept results, empty at first."""
+    monkeypatch.setenv(kept.VARIABLE, str(tmp_path))
+    kept._folder.cache_clear()
+    yield tmp_path
+    kept._folder.cache_clear()
+
+
+def files(folder):
+    return sorted(folder.rglob("*.pickle"))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: tc.load_model("DeepSeek-V3", seq=2048),
+        lambda: tc.load_model("llama-3-70b"),
+        lambda: tc.load_system("dgx-h100"),
+        lambda: tc.load_system("h200-nvs16"),
+        lambda: load_stack.__wrapped__("megatron-core-2025"),
+        errors.__wrapped__,
+    ],
+)
+def test_a_kept_result_equals_that_of_the_files(folder, read):
+    made = read()
+    assert len(files(folder)) >= 1
+    again = read()
+    assert again == made
+    assert again is not made
+    if hasattr(made, "sources"):
+        assert again.sources == made.sources
+
+
+def test_what_is_kept_is_read_instead_of_files(folder, monkeypatch):
+    model = tc.load_model("llama-3-8b")
+    monkeypatch.setattr(load, "_model_file", None)  # would be called to read the file
+    assert tc.load_model("llama-3-8b") == model
+    with pytest.raises(TypeError):
+        tc.load_model("llama-3-70b")
+
+
+def test_files_of_the_user_are_not_kept(folder, tmp_path):
+    file = tmp_path / "model.yaml"
+    file.write_text("{name: small, layers: 2, hidden: 64, heads: 4, ffn: 256, seq: 128}")
+    assert tc.load_model(file).layers == 2
+    file.write_text("{name: small, layers: 3, hidden: 64, heads: 4, ffn: 256, seq: 128}")
+    assert tc.load_model(file).layers == 3
+    assert not files(folder)
+
+
+def test_other_files_of_the_package_make_results_anew(folder, monkeypatch):
+    tc.load_system("polaris")
+    (old,) = files(folder)
+    monkeypatch.setattr(kept, "_fingerprint", lambda: "changed")
+    kept._folder.cache_clear()
+    tc.load_system("polaris")
+    assert [file.parent.name for file in files(folder)] == ["changed"]
+    assert not old.exists()
+
+
+def test_the_fingerprint_follows_the_files(monkeypatch, tmp_path):
+    package = tmp_path / "package" / "catalog"
+    (package / "models").mkdir(parents=True)
+    file = package / "models" / "one.yaml"
+    file.write_text("a: 1")
+    monkeypatch.setattr(kept, "__file__", str(package / "kept.py"))
+    before = kept._fingerprint()
+    (package / "notes.txt").write_text("not read")
+    assert kept._fingerprint() == before
+    file.write_text("a: 12")
+    assert kept._fingerprint() != before
+
+
+@pytest.mark.parametrize("content", [b"", b"not a pickle", b"\x80\x04N."])
+def test_a_damaged_file_is_made_anew(folder, content):
+    system = tc.load_system("polaris")
+    (file,) = files(folder)
+    file.write_bytes(content)
+    assert tc.load_system("polaris") == system
+    assert file.read_bytes() != content
+
+
+@pytest.mark.parametrize("where", ["off", "/dev/null/no-folder"])
+def test_results_need_not_be_kept(where):
+    code = "import traincast as tc; print(tc.load_system('polaris').name)"
+    run = subprocess.run(
+        [sys.executable, "-c", code], env={kept.VARIABLE: where}, capture_output=True, text=True, check=True
+    )
+    assert (run.stdout, run.stderr) == ("polaris\n", "")
+
+
+def test_a_short_command_needs_neither_parser_nor_schema(folder):
+    code = (
+        "import sys, traincast as tc; tc.load_model('llama-3-70b'); tc.load_system('dgx-h100');"
+        "print([name for name in ('pydantic', 'ruamel.yaml') if name in sys.modules])"
+    )
+    runs = [
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert runs == ["['pydantic', 'ruamel.yaml']\n", "[]\n"]
