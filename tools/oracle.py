@@ -2,7 +2,7 @@
 
     python tools/oracle.py                  # three random configurations of every type: `make oracle`
     python tools/oracle.py --draws 20 bert  # more of one type
-    python tools/oracle.py --write          # renew tests/data/transformers_counts.json, which needs none
+    python tools/oracle.py --write          # renew tests/data/transformers_counts.json (of the types given)
 
 A type is compared on the meta device. A combination that transformers or the import refuses by name is drawn
 again; a type of which no configuration can be compared is an error.
@@ -61,9 +61,18 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "linear_value_head_dim": (16, 48),
     "linear_conv_kernel_dim": (3, 4),
     "conv_L_cache": (2, 3),
+    "linear_num_heads": (2, 4),
+    "linear_head_dim": (16, 32),
+    "lru_width": (384, None),
+    "conv1d_width": (3, 4),
+    "time_step_rank": (8, "auto"),
+    "attn_layer_period": (2, 3),
+    "attn_layer_offset": (0, 1),
+    "expert_layer_offset": (0, 1),
 }
 LINEAR: Final = {  # field of a hybrid -> its word for layers without attention
-    "conv_L_cache": "conv", "mamba_d_state": "linear_attention", "linear_num_key_heads": "linear_attention"
+    "conv_L_cache": "conv", "linear_num_heads": "linear_attention", "block_size": "linear_attention",
+    "mamba_d_state": "linear_attention", "linear_num_key_heads": "linear_attention"
 }  # fmt: skip
 FIXED: Final = {"pad_token_id": None, "layer_types": None, "mlp_layer_types": None}
 
@@ -91,6 +100,9 @@ def drawn(model_type: str, seed: int) -> Any:
         fields["attn_layer_indices"] = [1]
     if "attention_types" in default:  # GPT-Neo: one word for each layer
         fields |= {"num_layers": 4, "attention_types": [[["global", "local"], 2]]}
+    if "mamba_d_ssm" in default:  # Falcon-H1: the width of all heads
+        fields["mamba_d_ssm"] = fields["mamba_n_heads"] * fields["mamba_d_head"]
+        fields["projectors_bias"] = fields["mamba_proj_bias"]
     return transformers.AutoConfig.for_model(model_type, **fields)
 
 
@@ -162,6 +174,9 @@ def main() -> int:
         entries = [{"config": needed(full, built), "parameters": built} for full, _, built in results[:3]]
         kept += [entry for place, entry in enumerate(entries) if entry not in entries[:place]]
     if options.write and not wrong:
+        others = json.loads(COUNTS.read_text(encoding="utf-8"))
+        kept += [entry for entry in others if entry["config"]["model_type"] not in options.types]
+        kept.sort(key=lambda entry: str(entry["config"]["model_type"]))
         COUNTS.write_text("[\n" + ",\n".join(map(json.dumps, kept)) + "\n]\n", encoding="utf-8")
     version, names = transformers.__version__, ", ".join(sorted(set(wrong))) or "none"
     print(f"{len(options.types)} types of transformers {version}; wrong: {names}")

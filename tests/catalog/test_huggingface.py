@@ -357,8 +357,8 @@ def test_layers_with_experts(
         ),
         (
             "llama-3-8b",
-            {"model_type": "mamba"},
-            "model_type = 'mamba': not a type that can be imported; known: afmoe, arcee, ",
+            {"model_type": "reformer"},
+            "model_type = 'reformer': not a type that can be imported; known: afmoe, arcee, ",
         ),
         (
             "llama-3-8b",

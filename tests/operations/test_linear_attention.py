@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.model import Model
-from traincast.core.model_blocks import KINDS, Experts, GatedDelta, LinearAttention, Mamba2, ShortConv
+from traincast.core.model_blocks import (
+    KINDS,
+    LINEAR,
+    Experts,
+    GatedDelta,
+    GatedLinear,
+    LinearAttention,
+    Mamba,
+    Mamba2,
+    RgLru,
+    ShortConv,
+)
 from traincast.core.plan import Plans
 from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.transformer import layer
@@ -18,12 +29,17 @@ from traincast.operations.transformer import layer
 CALIBRATED = calibrated()
 MAMBA = Mamba2(heads=8, head_dim=16, state=32, groups=4, chunk=8)
 NET = GatedDelta(key_heads=4, value_heads=8, key_dim=16, value_dim=32, chunk=8)
+LIGHTNING = GatedLinear(heads=8, key_dim=16, value_dim=32, activated=True, chunk=8)
+KIMI = replace(NET, key_heads=8, channel_decay=True, gate_rank=16)
+SELECTIVE = Mamba(width=64, state=16, rank=4)
+LRU = RgLru(width=64, blocks=4)
 CONFIGS = pytest.mark.parametrize("config", [MAMBA, NET], ids=["mamba2", "gated_delta"])
+SCANS = pytest.mark.parametrize("config", [MAMBA, NET, KIMI, LIGHTNING, SELECTIVE, LRU], ids=str)
 
 
 def model_of(config: LinearAttention, block: str = "only", **fields: Any) -> Model:
     """Return a model of layers with linear attention."""
-    part = {Mamba2: "mamba2", GatedDelta: "gated_delta", ShortConv: "short_conv"}[type(config)]
+    part = next(name for name, kind in LINEAR.items() if kind is type(config))
     sizes: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 0, "ffn": 0, "seq": 32, "norm": "rmsnorm"}
     return Model(name="m", **sizes | {part: config, "layer_kinds": (f"{part} {block}",)} | fields)
 
@@ -100,6 +116,30 @@ def delta_chunked(torch: Any, q: Any, k: Any, v: Any, a: Any, strength: Any, chu
     return torch.cat(results, 1)
 
 
+def linear_recurrence(torch: Any, q: Any, k: Any, v: Any, a: Any) -> Any:
+    """Return o of S = a S + k' v, o = q S, token by token, with one decay for each head."""
+    state, results = torch.zeros(k.shape[0], k.shape[2], v.shape[2], dtype=v.dtype), []
+    for t in range(q.shape[1]):
+        state = a[:, None, None] * state + k[:, t, :, None] * v[:, t, None, :]
+        results.append((q[:, t, None, :] @ state)[:, 0])
+    return torch.stack(results, 1)
+
+
+def linear_chunked(torch: Any, q: Any, k: Any, v: Any, a: Any, chunk: int) -> Any:
+    """Return the same chunk by chunk (arXiv 2401.04658, algorithm 1)."""
+    state, results = torch.zeros(k.shape[0], k.shape[2], v.shape[2], dtype=v.dtype), []
+    steps = torch.arange(chunk, dtype=v.dtype)
+    mask = (a[:, None, None] ** (steps[:, None] - steps[None, :])).tril()
+    rises = a[:, None, None] ** (steps[None, :, None] + 1)
+    falls = a[:, None, None] ** (chunk - 1 - steps[None, :, None])
+    for start in range(0, q.shape[1], chunk):
+        qs, ks, vs = (tensor[:, start : start + chunk] for tensor in (q, k, v))
+        inside = torch.bmm(torch.bmm(qs, ks.mT) * mask, vs)
+        results.append(inside + torch.bmm(qs * rises, state))
+        state = a[:, None, None] ** chunk * state + torch.bmm((ks * falls).mT, vs)
+    return torch.cat(results, 1)
+
+
 def counted(torch: Any, run: Callable[[], Any], expected: Any) -> int:
     """Return the FLOPs that torch counts of a function whose result is as expected."""
     from torch.utils.flop_counter import FlopCounterMode
@@ -140,6 +180,66 @@ def test_products_of_the_gated_delta_net_are_those_of_a_chunked_scan() -> None:
     assert products(operation(NET, "scan").forward) == flops
 
 
+def test_products_of_lightning_attention_are_those_of_a_chunked_scan() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    h, l = LIGHTNING.heads, 32
+    q, k = (torch.randn(h, l, LIGHTNING.key_dim, dtype=torch.float64) for _ in "qk")
+    v = torch.randn(h, l, LIGHTNING.value_dim, dtype=torch.float64)
+    a = torch.rand(h, dtype=torch.float64) * 0.5 + 0.5
+    flops = counted(
+        torch,
+        lambda: linear_chunked(torch, q, k, v, a, LIGHTNING.chunk),
+        linear_recurrence(torch, q, k, v, a),
+    )
+    assert products(operation(LIGHTNING, "scan").forward) == flops
+
+
+def test_decays_by_channel_cost_traffic_and_memory_but_no_products() -> None:
+    """Of 32 tokens and 8 heads of 16 rows: 15 decays more for each head, saved in fp32."""
+    heads, channels = (operation(replace(KIMI, channel_decay=flag), "scan") for flag in (False, True))
+    assert products(heads.forward) == products(channels.forward)
+    assert channels.saved_bytes - heads.saved_bytes == 4 * 32 * 8 * 15
+    assert channels.forward.nbytes > heads.forward.nbytes
+    assert channels.weights - heads.weights == 8 * 15
+
+
+def test_narrow_gates_are_on_every_rank_and_their_heads_are_cut() -> None:
+    """From 64 columns to 2 x 16, and from 16 to 8 x 32 of the gate and 8 x 16 of the decay."""
+    for tp in (1.0, 2.0):
+        down, up = (operation(KIMI, name, Plans(tp=tp)) for name in ("gates_down", "gates_up"))
+        assert (down.weights, up.weights) == (64 * 32, 16 * (256 + 128) / tp)
+
+
+def test_mamba_by_hand() -> None:
+    """Of 32 tokens, 64 channels with states of 16, dt through a width of 4: 9 FLOP for an element."""
+    scan, select, step = (operation(SELECTIVE, name) for name in ("scan", "x_proj", "dt_proj"))
+    assert scan.forward.flops("vector") == 32 * 64 * (9 * 16 + 2 + 8)
+    assert (products(select.forward), products(step.forward)) == (2 * 32 * 64 * 36, 2 * 32 * 4 * 64)
+    kept = sum(op.saved_bytes for op in (operation(SELECTIVE, "conv"), scan, select, step))
+    assert kept == 2 * 32 * (64 + 64 + 36) + 4 * 2 * 16 * 64 * 32 / 2048  # x; z; dt, B and C; states
+    half = operation(SELECTIVE, "x_proj", Plans(tp=2.0))
+    (summed,) = half.forward.collectives
+    assert (summed.kind, summed.nbytes) == ("all-reduce", 2 * 32 * 36)
+
+
+def test_attention_and_mamba2_side_by_side() -> None:
+    """Falcon-H1: the operations of both, whose partial sums are reduced together; 2 norms."""
+    fields: dict[str, Any] = {"mamba2": MAMBA, "ffn": 96, "heads": 4, "biases": ()}
+    sizes: dict[str, Any] = {"layers": 2, "hidden": 64, "seq": 32, "norm": "rmsnorm", "dropout": False}
+    model = Model(name="m", layer_kinds=("attention+mamba2 dense",), **sizes | fields)
+    operations = {op.name: op for op in layer(model, Plans(tp=2.0), CALIBRATED)}
+    assert not operations["attention.proj"].forward.collectives
+    assert operations["mamba2.out_proj"].forward.collectives
+    (kind,) = model.kinds
+    attention = replace(model, mamba2=None, layer_kinds=("dense",))
+    alone = replace(model, layer_kinds=("mamba2 dense",), heads=0)
+    shared = 3 * 64 * 96 + 2 * 64 if model.gated else 2 * 64 * 96 + 2 * 64
+    both = attention.kind_parameters(attention.kinds[0]) + alone.kind_parameters(alone.kinds[0])
+    assert model.kind_parameters(kind) == both - shared
+    assert sum(op.weights for op in layer(model, Plans(), CALIBRATED)) == model.kind_parameters(kind)
+
+
 def test_scan_by_hand() -> None:
     """Of 32 tokens in 4 chunks of 8: 4 groups, 8 heads of 16 with a state of 32 x 16."""
     scan = operation(MAMBA, "scan")
@@ -152,13 +252,14 @@ def test_scan_by_hand() -> None:
     assert scan.weights == 3 * 8
 
 
-@CONFIGS
+@SCANS
 @pytest.mark.parametrize("degree", [{"tp": 2.0}, {"cp": 2.0, "cp_kind": "all-gather"}])
 def test_ranks_share_the_work(config: LinearAttention, degree: Any) -> None:
     whole, half = (operation(config, "scan", plan) for plan in (Plans(), Plans(**degree)))
     for name in ("forward", "backward"):
         one, other = getattr(whole, name), getattr(half, name)
-        assert other.nbytes == pytest.approx(one.nbytes / 2)
+        if config != SELECTIVE or "cp" in degree:  # tensor ranks read the same B and C
+            assert other.nbytes == pytest.approx(one.nbytes / 2)
         assert [kernel.flops for kernel in other.kernels] == pytest.approx(
             [kernel.flops / 2 for kernel in one.kernels]
         )
@@ -201,6 +302,15 @@ VARIANTS = (
     replace(MAMBA, conv_bias=False, conv=3),
     NET,
     replace(NET, conv=2, key_heads=8),
+    replace(MAMBA, norm=False),
+    KIMI,
+    replace(KIMI, gate_rank=None),
+    LIGHTNING,
+    replace(LIGHTNING, gates=2),
+    replace(LIGHTNING, gates=2, bias=True),
+    SELECTIVE,
+    replace(SELECTIVE, norm=True, bias=True, conv_bias=False),
+    LRU,
     ShortConv(width=64),
     ShortConv(width=64, conv=4, bias=True),
 )

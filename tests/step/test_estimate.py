@@ -431,10 +431,10 @@ def test_a_broken_rule_is_named_with_its_values(knobs, said):
 @pytest.mark.parametrize(
     ("knobs", "said"),
     [
-        ({"tp": 16}, "tp does not divide the heads of Mamba-2 or the gated delta net, groups of them"),
+        ({"tp": 16}, "tp does not divide the heads of linear attention, groups of them"),
         (
             {"tp": 4, "cp": 32, "cp_kind": "ring"},
-            "tp and cp together do not divide the heads of Mamba-2 or the gated delta net",
+            "tp and cp together do not divide the heads of linear attention",
         ),
         ({"tp2": 2, "tp_kind": "summa"}, "linear attention is not modelled with 2-D"),
     ],

@@ -183,13 +183,13 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
     model, result = sharding.model, {}
     linear, config = model.linear_attention(kind), model.experts if kind.moe else None
     if linear is not None:
-        mixed = _count(linear_attention(sharding, kind.mixer, linear), model)
-        scan = scan_flops(model, kind) * model.seq
-        products = 2 * model.mixer_matrices(kind) * model.seq
-        result[LINEAR] = mixed._replace(products=products)
-        result[SCANS] = _Count(products=scan)
-    elif kind.mixer:
-        core = list(attention(sharding, kind.local))
+        mixed = _count(linear_attention(sharding, kind.linear, linear), model)
+        attention_matrices = model.attention_matrices if kind.attends else 0
+        matrices = model.mixer_matrices(kind) - attention_matrices
+        result[LINEAR] = mixed._replace(products=2 * matrices * model.seq)
+        result[SCANS] = _Count(products=scan_flops(model, kind) * model.seq)
+    if kind.attends:
+        core = list(attention(sharding, kind))
         result[PROJECTIONS] = _count((op for op in core if op.weights), model)
         result[SCORES] = _count((op for op in core if not op.weights), model)
     if config is None and kind.feed_forward:

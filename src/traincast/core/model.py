@@ -13,19 +13,23 @@ from traincast.core.errors import WHOLE, InputError, is_whole
 from traincast.core.model_blocks import (
     GATED,
     KINDS,
+    LINEAR,
     NORM_VECTORS,
     Biased,
     Experts,
     GatedDelta,
+    GatedLinear,
     Kind,
     Latent,
     LinearAttention,
     Local,
+    Mamba,
     Mamba2,
     Mlp,
     Norm,
     Positions,
     QkNorm,
+    RgLru,
     ShortConv,
 )
 from traincast.core.quantities import NO_NUMBERS
@@ -55,17 +59,18 @@ COUNTS: Final[
     "latent": ("kv_rank", "q_rank", "nope_dim", "rope_dim", "value_dim"),
     "local": ("window",),
     "experts": ("experts", "topk", "ffn", "every"),
+    "mamba": ("width", "state", "rank", "conv"),
     "mamba2": ("heads", "head_dim", "state", "groups", "conv", "chunk"),
-    "gated_delta": ("key_heads", "value_heads", "key_dim", "value_dim", "conv", "chunk"),
+    "gated_delta": ("key_heads", "value_heads", "key_dim", "value_dim", "conv", "chunk", "gate_rank"),
+    "gated_linear": ("heads", "key_dim", "value_dim", "chunk"),
+    "rg_lru": ("width", "blocks", "conv"),
     "short_conv": ("width", "conv"),
 }
 PARTS: Final[Mapping[str, type]] = {
     "latent": Latent,
     "local": Local,
     "experts": Experts,
-    "mamba2": Mamba2,
-    "gated_delta": GatedDelta,
-    "short_conv": ShortConv,
+    **LINEAR,
 }
 # Numbers that may be 0, and the layers that need them.
 UNUSED: Final[Mapping[str, Callable[[Kind], bool]]] = {
@@ -109,10 +114,16 @@ class Model:
         Multi-head latent attention.
     local : Local, optional
         Sliding-window or chunked attention.
+    mamba : Mamba, optional
+        Mamba-1 in the layers that `layer_kinds` names.
     mamba2 : Mamba2, optional
         Mamba-2 in the layers that `layer_kinds` names.
     gated_delta : GatedDelta, optional
         Gated delta net in the layers that `layer_kinds` names.
+    gated_linear : GatedLinear, optional
+        Linear attention with decays, such as lightning attention, in the layers that `layer_kinds` names.
+    rg_lru : RgLru, optional
+        Real-gated linear recurrent unit in the layers that `layer_kinds` names.
     short_conv : ShortConv, optional
         Gated short convolution in the layers that `layer_kinds` names.
     layer_kinds : tuple of str
@@ -196,8 +207,11 @@ class Model:
     causal: bool = False
     latent: Latent | None = None
     local: Local | None = None
+    mamba: Mamba | None = None
     mamba2: Mamba2 | None = None
     gated_delta: GatedDelta | None = None
+    gated_linear: GatedLinear | None = None
+    rg_lru: RgLru | None = None
     short_conv: ShortConv | None = None
     layer_kinds: tuple[str, ...] = ()
     mlp: Mlp = "gelu"
@@ -281,8 +295,10 @@ class Model:
             number = len(self.layer_kinds)
             problems.append(f"layer_kinds: {number} of them must divide layers = {self.layers}")
         kinds = {KINDS[kind] for kind in self.layer_kinds}
-        for part in ("mamba2", "gated_delta", "short_conv", "local", "experts"):
-            has_layers = any(part in (kind.mixer, "experts" if kind.moe else "") for kind in kinds)
+        for part in (*LINEAR, "local", "experts"):
+            has_layers = any(
+                part in (kind.mixer, kind.linear, "experts" if kind.moe else "") for kind in kinds
+            )
             if has_layers and getattr(self, part) is None:
                 problems.append(f"{part}: missing; layer_kinds names layers that have it")
             implied = not self.layer_kinds and part in ("local", "experts")
@@ -303,6 +319,10 @@ class Model:
         if net is not None and net.value_heads % net.key_heads:
             problems.append(
                 f"gated_delta.key_heads = {net.key_heads}: must divide value_heads = {net.value_heads}"
+            )
+        if self.rg_lru is not None and self.rg_lru.width % self.rg_lru.blocks:
+            problems.append(
+                f"rg_lru.blocks = {self.rg_lru.blocks}: must divide rg_lru.width = {self.rg_lru.width}"
             )
         return problems
 
@@ -376,11 +396,11 @@ class Model:
     def _mixer_targets(self, kind: Kind) -> dict[str, tuple[int, int]]:
         """Return the widths of input and output of the linear layers of what mixes tokens."""
         e, latent, config = self.hidden, self.latent, self.linear_attention(kind)
-        if config is not None:
-            return {"in_proj": (e, config.projected), "proj": (config.inner, e)}
-        if not kind.mixer:
-            return {}
-        widths = {"proj": (self.heads * self.value_width, e)}
+        linear = {} if config is None else {"in_proj": (e, config.projected), "proj": (config.inner, e)}
+        if not kind.attends:
+            return linear
+        beside = linear.get("proj", (0, 0))  # its output projection has an adapter of its own
+        widths = linear | {"proj": (self.heads * self.value_width + beside[0], e + beside[1])}
         if latent is None:
             q, k, v = self.projection_widths
             return widths | {"q": (e, q), "k": (e, k), "v": (e, v), "qkv": (e, q + k + v)}
@@ -545,24 +565,25 @@ class Model:
         return blocks + norms * self.norm_vectors * self.hidden
 
     def linear_attention(self, kind: Kind) -> LinearAttention | None:
-        """Return what takes the place of attention in layers of a kind; None for attention or nothing."""
-        configs = {"mamba2": self.mamba2, "gated_delta": self.gated_delta, "short_conv": self.short_conv}
-        return configs.get(kind.mixer)
+        """Return what takes the place of attention in layers of a kind, or is beside it; None for nothing."""
+        config: LinearAttention | None = getattr(self, kind.linear) if kind.linear else None
+        return config
 
     def _mixer_parameters(self, kind: Kind) -> int:
         """Count the weights of what mixes tokens, without the norm before it."""
         config = self.linear_attention(kind)
+        attention = self._attention_parameters() if kind.attends else 0
         if config is None:
-            return self._attention_parameters() if kind.mixer else 0
+            return attention
         biases = (config.projected + self.hidden) * config.bias
-        return self.mixer_matrices(kind) + config.conv_weights + config.small_weights + biases
+        small = config.conv_weights + config.small_weights + biases
+        return attention + _linear_matrices(config, self.hidden) + small
 
     def mixer_matrices(self, kind: Kind) -> int:
         """Count the weights of the projections of what mixes tokens."""
         config = self.linear_attention(kind)
-        if config is None:
-            return self.attention_matrices if kind.mixer else 0
-        return self.hidden * (config.projected + config.inner)
+        linear = 0 if config is None else _linear_matrices(config, self.hidden)
+        return linear + (self.attention_matrices if kind.attends else 0)
 
     def _feed_forward_parameters(self, kind: Kind, active: bool) -> int:
         """Count the weights of the MLP or the experts."""
@@ -653,3 +674,8 @@ class Model:
         if any(not 0 <= tokens < float("inf") for tokens in load) or not sum(load):
             raise InputError("imbalance", ["tokens of experts must be finite, none below 0, and not all 0"])
         return replace(self, experts=replace(self.experts, load=tuple(map(float, load))))
+
+
+def _linear_matrices(config: LinearAttention, hidden: int) -> int:
+    """Count the weights of the products of linear attention."""
+    return hidden * (config.projected + config.replicated + config.inner) + config.inner_matrices

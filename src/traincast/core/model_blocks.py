@@ -10,7 +10,10 @@ Norm = Literal["layernorm", "layernorm-scale", "layernorm-plain", "rmsnorm", "rm
 Positions = Literal["none", "rotary", "learned"]
 Biased = Literal["qkv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
-Mixer = Literal["attention", "local", "mamba2", "gated_delta", "short_conv", ""]
+Mixer = Literal[
+    "attention", "local", "attention+mamba2",
+    "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "short_conv", "",
+]  # fmt: skip
 FeedForward = Literal["dense", "moe", ""]
 GATED: Final = frozenset({"swiglu", "geglu"})
 NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
@@ -80,6 +83,69 @@ class Experts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mamba:
+    """Mamba-1, a selective state space, in place of attention (arXiv 2312.00752, section 3).
+
+    Every channel has a state of `state` elements with decays of their own, so its scan is no matrix product.
+    """
+
+    width: int  # channels
+    state: int = 16  # elements of a channel's state
+    rank: int  # of the projection that makes dt, the step of each channel
+    conv: int = 4  # tokens that the causal convolution spans
+    conv_bias: bool = True  # whether the convolution has a bias
+    bias: bool = False  # whether the projections have one
+    norm: bool = False  # whether norms with weights follow on dt, B and C (Jamba)
+
+    replicated: ClassVar[int] = 0
+
+    @property
+    def inner(self) -> int:
+        """Width of the result."""
+        return self.width
+
+    @property
+    def conv_width(self) -> int:
+        """Channels of the convolution: x."""
+        return self.width
+
+    @property
+    def projected(self) -> int:
+        """Columns of the projection of the input: x and the gate z."""
+        return 2 * self.width
+
+    @property
+    def selected(self) -> int:
+        """Columns of the projection of x to what selects: dt before its own projection, B and C."""
+        return self.rank + 2 * self.state
+
+    @property
+    def inner_matrices(self) -> int:
+        """Weights of the products inside: to dt, B and C, and from dt to its channels."""
+        return self.width * (self.selected + self.rank)
+
+    @property
+    def conv_weights(self) -> int:
+        """Weights of the convolution."""
+        return self.width * (self.conv + self.conv_bias)
+
+    @property
+    def small_weights(self) -> int:
+        """Weights beside products and convolution: A, D and the bias of dt, and norms."""
+        return self.width * (self.state + 2) + (self.selected if self.norm else 0)
+
+    @property
+    def sharded_heads(self) -> tuple[int, ...]:
+        """Channels, which tensor ranks share evenly."""
+        return (self.width,)
+
+    @property
+    def scan_flops(self) -> int:
+        """FLOPs of the scan for a token, 9 for an element of a state (mamba_ssm, issue 110) [FLOP]."""
+        return self.width * (9 * self.state + 2)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mamba2:
     """Mamba-2, a selective state space, in place of attention (arXiv 2405.21060, section 7).
 
@@ -93,7 +159,11 @@ class Mamba2:
     conv: int = 4  # tokens that the causal convolution spans
     conv_bias: bool = True  # whether the convolution has a bias
     bias: bool = False  # whether the projections have one
+    norm: bool = True  # whether the result is normed
     chunk: int = 256  # tokens of a chunk of the scan
+
+    replicated: ClassVar[int] = 0
+    inner_matrices: ClassVar[int] = 0
 
     @property
     def inner(self) -> int:
@@ -118,7 +188,7 @@ class Mamba2:
     @property
     def small_weights(self) -> int:
         """Weights beside products and convolution: A, D and the bias of dt, and the norm of the result."""
-        return 3 * self.heads + self.inner
+        return 3 * self.heads + (self.inner if self.norm else 0)
 
     @property
     def sharded_heads(self) -> tuple[int, ...]:
@@ -135,7 +205,8 @@ class Mamba2:
 class GatedDelta:
     """Gated delta net, linear attention that overwrites what it stored, in place of attention.
 
-    arXiv 2412.06464, as in Qwen3-Next: a state of `key_dim` x `value_dim` elements for each value head.
+    arXiv 2412.06464, as in Qwen3-Next: a state of `key_dim` x `value_dim` elements for each value head. With
+    decays by channel it is Kimi delta attention (arXiv 2510.26692, section 3).
     """
 
     key_heads: int  # of queries and of keys
@@ -145,6 +216,9 @@ class GatedDelta:
     value_dim: int
     conv: int = 4  # tokens that the causal convolution spans
     chunk: int = 64  # tokens of a chunk of the scan
+    channel_decay: bool = False  # whether each row of a state has a decay of its own, not each head
+    # Width between the two projections that make the gate, and those that make the decay; None for one each.
+    gate_rank: int | None = None
 
     bias: ClassVar[bool] = False
 
@@ -154,6 +228,21 @@ class GatedDelta:
         return self.value_heads * self.value_dim
 
     @property
+    def decays(self) -> int:
+        """Numbers that decay the states of a token: of value heads, or of their rows."""
+        return self.value_heads * (self.key_dim if self.channel_decay else 1)
+
+    @property
+    def replicated(self) -> int:
+        """Columns of the narrow projections, which every tensor rank has, to the ranks of gate and decay."""
+        return 2 * (self.gate_rank or 0)
+
+    @property
+    def inner_matrices(self) -> int:
+        """Weights of the products inside: from the ranks to gate and decay."""
+        return (self.gate_rank or 0) * (self.inner + self.decays)
+
+    @property
     def conv_width(self) -> int:
         """Channels of the convolution: queries, keys and values."""
         return 2 * self.key_heads * self.key_dim + self.inner
@@ -161,7 +250,8 @@ class GatedDelta:
     @property
     def projected(self) -> int:
         """Columns of the projection of the input: the convolution's channels, gate z, decay and strength."""
-        return self.conv_width + self.inner + 2 * self.value_heads
+        gates = self.inner + self.decays if self.gate_rank is None else 0
+        return self.conv_width + gates + self.value_heads
 
     @property
     def conv_weights(self) -> int:
@@ -171,7 +261,7 @@ class GatedDelta:
     @property
     def small_weights(self) -> int:
         """Weights beside products and convolution: A and the bias of dt, and the norm that heads share."""
-        return 2 * self.value_heads + self.value_dim
+        return self.value_heads + self.decays + self.value_dim
 
     @property
     def sharded_heads(self) -> tuple[int, ...]:
@@ -185,6 +275,113 @@ class GatedDelta:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GatedLinear:
+    """Linear attention whose heads decay, each by one number, in place of attention; its result is gated.
+
+    Lightning attention (arXiv 2401.04658, as in MiniMax-01: decays are constants) and mLSTM (arXiv
+    2405.04517, section 2.3: decay and strength are projections of the input).
+    """
+
+    heads: int
+    # Width of the query and key of a head, and of its value.
+    key_dim: int
+    value_dim: int
+    gates: int = 0  # numbers of each head for a token that are projected from the input, each with a bias
+    bias: bool = False  # whether projections and norm have a bias
+    activated: bool = False  # whether SiLU follows on the projection to queries, keys and values
+    chunk: int = 256  # tokens of a chunk of the scan
+
+    conv_weights: ClassVar[int] = 0
+    replicated: ClassVar[int] = 0
+    inner_matrices: ClassVar[int] = 0
+
+    @property
+    def inner(self) -> int:
+        """Width of the result of all heads."""
+        return self.heads * self.value_dim
+
+    @property
+    def attending(self) -> int:
+        """Width of queries, keys and values."""
+        return self.heads * (2 * self.key_dim + self.value_dim)
+
+    @property
+    def projected(self) -> int:
+        """Columns of the projection of the input: queries, keys, values, gate, and numbers of heads."""
+        return self.attending + self.inner + self.gates * self.heads
+
+    @property
+    def small_weights(self) -> int:
+        """Weights beside products: the norm of the result, and biases that projections without have."""
+        return self.inner * (1 + self.bias) + (0 if self.bias else self.gates * self.heads)
+
+    @property
+    def sharded_heads(self) -> tuple[int, ...]:
+        """Heads, which tensor ranks share evenly."""
+        return (self.heads,)
+
+    @property
+    def scan_flops(self) -> int:
+        """FLOPs of the recurrence S = a S + k' v, o = q S for a token [FLOP]."""
+        return 5 * self.heads * self.key_dim * self.value_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class RgLru:
+    """Real-gated linear recurrent unit in place of attention (Griffin, arXiv 2402.19427, section 2.4).
+
+    Projections and convolution have a bias. Gates are products of the channels of a block with one another.
+    """
+
+    width: int  # channels, each with a state of one element
+    blocks: int  # that the channels are divided into
+    conv: int = 4  # tokens that the causal convolution spans
+
+    bias: ClassVar[bool] = True
+    replicated: ClassVar[int] = 0
+
+    @property
+    def inner(self) -> int:
+        """Width of the result."""
+        return self.width
+
+    @property
+    def conv_width(self) -> int:
+        """Channels of the convolution."""
+        return self.width
+
+    @property
+    def projected(self) -> int:
+        """Columns of the projection of the input: x and the branch that gates the result."""
+        return 2 * self.width
+
+    @property
+    def inner_matrices(self) -> int:
+        """Weights of the products inside: both gates, block by block."""
+        return 2 * self.width * self.width // self.blocks
+
+    @property
+    def conv_weights(self) -> int:
+        """Weights of the convolution."""
+        return self.width * (self.conv + 1)
+
+    @property
+    def small_weights(self) -> int:
+        """Weights beside products and convolution: the decay, and the biases of both gates."""
+        return 3 * self.width
+
+    @property
+    def sharded_heads(self) -> tuple[int, ...]:
+        """Blocks, which tensor ranks share evenly."""
+        return (self.blocks,)
+
+    @property
+    def scan_flops(self) -> int:
+        """FLOPs of the recurrence h = a h + b x for a token [FLOP]."""
+        return 3 * self.width
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShortConv:
     """Short convolution between two gates, y = c * conv(b * x), in place of attention (LFM2)."""
 
@@ -193,6 +390,8 @@ class ShortConv:
     bias: bool = False  # whether convolution and projections have a bias
 
     small_weights: ClassVar[int] = 0
+    replicated: ClassVar[int] = 0
+    inner_matrices: ClassVar[int] = 0
 
     @property
     def inner(self) -> int:
@@ -220,7 +419,15 @@ class ShortConv:
         return 2 * self.conv * self.width
 
 
-LinearAttention = Mamba2 | GatedDelta | ShortConv
+LinearAttention = Mamba | Mamba2 | GatedDelta | GatedLinear | RgLru | ShortConv
+LINEAR: Final[Mapping[str, type[LinearAttention]]] = {  # by the name of the part in a model
+    "mamba": Mamba,
+    "mamba2": Mamba2,
+    "gated_delta": GatedDelta,
+    "gated_linear": GatedLinear,
+    "rg_lru": RgLru,
+    "short_conv": ShortConv,
+}
 
 
 class Kind(NamedTuple):
@@ -242,7 +449,13 @@ class Kind(NamedTuple):
     @property
     def attends(self) -> bool:
         """Whether it has attention with a softmax."""
-        return self.mixer in ("attention", "local")
+        return self.mixer == "local" or self.mixer.startswith("attention")
+
+    @property
+    def linear(self) -> str:
+        """Name of its linear attention, in place of attention or beside it; "" for none."""
+        name = self.mixer.removeprefix("attention+")
+        return name if name in LINEAR else ""
 
     @property
     def is_pair(self) -> bool:

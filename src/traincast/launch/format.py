@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.model import Model
+from traincast.core.model_blocks import LINEAR
 from traincast.core.plan import Plan
 from traincast.launch.canonical import Facts, launch_facts, model_facts, model_from_facts, plan_from_facts
 from traincast.launch.settings import Settings, dotted
@@ -22,7 +23,7 @@ from traincast.planner.framework_spaces import FRAMEWORKS, Framework
 CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
-ESSENTIAL: Final = ("adapters", "layer_kinds", "mamba2.", "gated_delta.", "short_conv.")
+ESSENTIAL: Final = ("adapters", "layer_kinds", *(f"{part}." for part in LINEAR))
 POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
 
 

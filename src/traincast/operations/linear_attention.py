@@ -1,7 +1,8 @@
-"""Linear attention on local shapes: Mamba-2, the gated delta net, gated short convolutions.
+"""Linear attention on local shapes: Mamba, delta nets, lightning attention, RG-LRU, short convolutions.
 
 A causal convolution mixes each channel with its few last tokens. The scan then works chunk by chunk: inside a
 chunk as attention does, with products of a chunk's tokens, and between chunks with a state for each head.
+Mamba-1 and the RG-LRU, whose channels decay apart, have scans without products, token by token.
 
 Heads are cut over tensor ranks. With context parallelism ranks exchange tokens for heads around convolution
 and scan (all-to-all), as Megatron-Core does (`MambaContextParallel`, `GatedDeltaNet`): a rank then has the
@@ -16,15 +17,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.model_blocks import GatedDelta, LinearAttention, Mamba2, ShortConv
+from traincast.core.model_blocks import (
+    GatedDelta,
+    GatedLinear,
+    LinearAttention,
+    Mamba,
+    Mamba2,
+    RgLru,
+    ShortConv,
+)
 from traincast.core.quantities import Column
-from traincast.operations.elementwise import norm
+from traincast.operations.elementwise import activation, bias, norm
+from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding
 
 STATE_BYTES: Final = 4  # of an element of states and masks between kernels, in fp32
 SCAN_KERNELS: Final = 5  # of the forward pass, in mamba_ssm and flash-linear-attention
 SILU_FLOPS: Final = 8  # of an activation, as in `elementwise.activation`
+SCAN_TOKENS: Final = 2048  # of a chunk whose last states Mamba-1's kernel saves (mamba_ssm, selective_scan)
 
 
 def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> Iterator[Operation]:
@@ -34,11 +45,33 @@ def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> 
     yield replace(into, recomputed_with="norms", role="input projection")
     if config.bias:
         yield sharding.column_parallel_bias(f"{name}.in_proj_bias", wide)
-    if isinstance(config, ShortConv):
-        yield _gated_convolution(sharding, name, config)
-    else:
-        yield _convolution(sharding, name, config)
-        yield _mamba2_scan(sharding, config) if isinstance(config, Mamba2) else _delta_scan(sharding, config)
+    match config:
+        case ShortConv():
+            yield _gated_convolution(sharding, name, config)
+        case Mamba():
+            yield _convolution(sharding, name, config)
+            yield from _selection(sharding, name, config)
+            yield _selective_scan(sharding, config)
+        case Mamba2():
+            yield _convolution(sharding, name, config)
+            yield _mamba2_scan(sharding, config)
+        case GatedDelta():
+            if config.gate_rank is not None:
+                yield from _narrow_gates(sharding, name, config, config.gate_rank)
+            yield _convolution(sharding, name, config)
+            yield _delta_scan(sharding, config)
+        case GatedLinear():
+            if config.activated:
+                n = sharding.tokens * sharding.local(config.attending)
+                yield replace(
+                    activation(f"{name}.silu", sharding.E, n), module="", role="", recomputed_with=""
+                )
+            yield _linear_scan(sharding, config)
+        case RgLru():
+            yield _convolution(sharding, name, config)
+            yield from _lru_gates(sharding, name, config)
+            yield _lru_scan(sharding, config)
+    if isinstance(config, GatedDelta | GatedLinear) or (isinstance(config, Mamba2) and config.norm):
         yield _norm(sharding, name, config)
     out = sharding.row_parallel(f"{name}.out_proj", config.inner, e)
     yield replace(out, role="output projection")
@@ -78,10 +111,11 @@ def _gated_convolution(sharding: Sharding, name: str, config: ShortConv) -> Oper
     )
 
 
-def _convolution(sharding: Sharding, name: str, config: Mamba2 | GatedDelta) -> Operation:
+def _convolution(sharding: Sharding, name: str, config: Mamba | Mamba2 | GatedDelta | RgLru) -> Operation:
     """Return the causal convolution of k tokens and SiLU, y = silu(Σ w x), channel by channel; x is saved.
 
-    Mamba-2's fused kernel (mamba_ssm, mamba_split_conv1d_scan_combined) saves no y and computes it again.
+    Mamba's fused functions (mamba_ssm, mamba_inner_fn and mamba_split_conv1d_scan_combined) save no y and
+    compute it again. The RG-LRU has no SiLU, which costs nothing beside the traffic.
     """
     n, passes = sharding.tokens * sharding.local(config.conv_width), sharding.assumptions.traffic.conv_passes
     forward = PassCount(
@@ -89,7 +123,7 @@ def _convolution(sharding: Sharding, name: str, config: Mamba2 | GatedDelta) -> 
         passes * sharding.E * 2 * n,  # reads x, writes y
         _exchange(sharding, config.projected),
     )
-    recomputed = 2 * n if isinstance(config, Mamba2) else 0
+    recomputed = 2 * n if isinstance(config, Mamba | Mamba2) else 0
     backward = PassCount(
         (Vector(n * (4 * config.conv + SILU_FLOPS)),),
         passes * sharding.E * (3 * n + recomputed),  # reads x and dy, writes dx
@@ -103,6 +137,45 @@ def _convolution(sharding: Sharding, name: str, config: Mamba2 | GatedDelta) -> 
         weights=weights,
         saved_bytes=sharding.E * n,
         has_framework_traffic=True,
+    )
+
+
+def _selection(sharding: Sharding, name: str, config: Mamba) -> Iterator[Operation]:
+    """Yield the products that make dt, B and C of Mamba-1 from x, which the convolution computes again.
+
+    Channels are cut, so what selects is a sum over tensor ranks, all-reduced in both passes (arXiv
+    2405.21060, section 8.1). dt is computed again before backward (mamba_inner_fn).
+    """
+    sizes, T, d = sharding.sizes, sharding.tokens, sharding.local(config.width)
+    summed = (Collective("all-reduce", sizes.E * T * config.selected, "tp"),)
+    norms = config.selected if config.norm else 0
+    select = linear(f"{name}.x_proj", sizes, T, d, config.selected, summed, saved_tokens=0 * T)
+    yield replace(select, weights=select.weights + norms)
+    step = linear(f"{name}.dt_proj", sizes, T, config.rank, d, backward=summed)
+    # B and C are saved with dt before its projection.
+    yield replace(step, saved_bytes=sharding.E * T * config.selected, recompute=1.0)
+
+
+def _selective_scan(sharding: Sharding, config: Mamba) -> Operation:
+    """Return the scan of Mamba-1 with its gate, one kernel that keeps states on the chip.
+
+    Forward reads x, dt, z, B and C and writes the result before and after the gate. Backward reads these and
+    dy, writes the result again and the gradients of x, dt and z, and adds to those of B and C in fp32
+    (mamba_ssm, selective_scan_fwd and _bwd). Saved are z and the last states of stretches of `SCAN_TOKENS`.
+    """
+    E, T, N = sharding.E, sharding.tokens, config.state
+    n = T * sharding.local(config.width)
+    flops = Vector(n * (9 * N + 2 + SILU_FLOPS))
+    states = STATE_BYTES * 2 * N * n / SCAN_TOKENS
+    return _scan(
+        sharding,
+        "mamba.scan",
+        ((), flops, E * (5 * n + 2 * T * N) + states),
+        ((), E * (9 * n + 2 * T * N) + STATE_BYTES * 4 * T * N + states),
+        weights=sharding.local(config.width * (N + 2)),
+        saved=E * n + states,
+        exchanged=config.inner,
+        kernels=1,
     )
 
 
@@ -137,12 +210,27 @@ def _mamba2_scan(sharding: Sharding, config: Mamba2) -> Operation:
     )
 
 
-def _delta_scan(sharding: Sharding, config: GatedDelta) -> Operation:
-    """Return the scan of the gated delta net in its chunkwise form (arXiv 2412.06464, section 3.3).
+def _narrow_gates(sharding: Sharding, name: str, config: GatedDelta, rank: int) -> Iterator[Operation]:
+    """Yield the two projections that make gate and decay through a narrow width.
 
-    Traffic is that of the kernels of flash-linear-attention (chunk_gated_delta_rule), with queries and keys
-    repeated for every value head. Saved are queries, keys, values, decay, strength and the inverse of every
-    chunk; backward recomputes the rest.
+    Every tensor rank has all of the first, and its heads of the second (Megatron-Core, `KimiDeltaAttention`).
+    """
+    down = sharding.replicated_linear(f"{name}.gates_down", sharding.model.hidden, config.replicated)
+    gathered = sharding.gather_narrow(config.replicated)
+    forward = replace(down.forward, collectives=(*down.forward.collectives, *gathered))
+    yield replace(down, forward=forward, saved_bytes=0 * down.saved_bytes)  # in_proj saves its input
+    # Two products, each of half of the narrow width.
+    up = sharding.column_parallel(f"{name}.gates_up", rank, config.inner + config.decays)
+    yield replace(up, saved_bytes=2 * up.saved_bytes)
+
+
+def _delta_scan(sharding: Sharding, config: GatedDelta) -> Operation:
+    """Return the scan of a delta net in its chunkwise form (arXiv 2412.06464, section 3.3).
+
+    With decays by channel the products are the same (arXiv 2510.26692, section 3.2), and decays are read and
+    written as keys are, in fp32. Traffic is that of the kernels of flash-linear-attention
+    (chunk_gated_delta_rule), with queries and keys repeated for every value head. Saved are queries, keys,
+    values, decays, strength and the inverse of every chunk; backward recomputes the rest.
     """
     E, T, Q, K, V = sharding.E, sharding.tokens, config.chunk, config.key_dim, config.value_dim
     h = sharding.local(config.value_heads)
@@ -159,15 +247,83 @@ def _delta_scan(sharding: Sharding, config: GatedDelta) -> Operation:
     recomputed = E * (score + 3 * k + 2 * v) + written  # reads A; K and V, K and W, U
     # Also K for A, written and read in fp32 and inverted; Q, K, V' and S for O.
     nbytes = recomputed + E * (k + score) + 2 * STATE_BYTES * score + E * (2 * k + 2 * v + state)
+    # Sums of the decays of a chunk are written, and read by each kernel.
+    decays = T * sharding.local(config.decays)
+    channels = decays - T * h  # beyond one for each head, which is negligible
+    nbytes = nbytes + (E + 4 * STATE_BYTES) * channels
     backward = (*_gradients(products), keys, values, corrected, states)
     return _scan(
         sharding,
         "gated_delta.scan",
         (products, elementwise, nbytes),
         (backward, 2 * nbytes + recomputed),
-        weights=sharding.local(2 * config.value_heads),
-        saved=E * (2 * k + v + score) + (E + STATE_BYTES) * T * h,
+        weights=sharding.local(config.value_heads + config.decays),
+        saved=E * (2 * k + v + score) + E * T * h + STATE_BYTES * decays,
         exchanged=config.inner,
+    )
+
+
+def _linear_scan(sharding: Sharding, config: GatedLinear) -> Operation:
+    """Return the scan of linear attention with one decay for each head (arXiv 2312.06635, section 4).
+
+    Traffic is that of the kernels of flash-linear-attention (chunk_simple_gla): states of chunks, then the
+    result of each. Saved are queries, keys, values and decays; backward recomputes the states.
+    """
+    E, T, Q, K, V = sharding.E, sharding.tokens, config.chunk, config.key_dim, config.value_dim
+    h = sharding.local(config.heads)
+    n = T / Q * h  # chunks of all heads
+    scores, inside = _product(Q, K, Q, n), _product(Q, Q, V, n)  # O = (L ∘ Q K') V
+    states, across = _product(K, Q, V, n), _product(Q, K, V, n)  # S = γ S + K' V, O += Q S
+    products = (scores, inside, states, across)
+    elementwise = Vector(n * (3 * Q * Q + 2 * K * V))
+    k, v, state = T * h * K, T * h * V, n * K * V
+    recomputed = E * (k + v + state)  # reads K and V, writes S
+    nbytes = recomputed + E * (2 * k + v + state) + E * v  # Q, K, V and S for O
+    biases = 0 if config.bias else config.gates * config.heads
+    return _scan(
+        sharding,
+        "gated_linear.scan",
+        (products, elementwise, nbytes),
+        ((*_gradients(products), states), 2 * nbytes + recomputed),
+        weights=sharding.local(biases),
+        saved=E * (2 * k + v) + STATE_BYTES * T * h * (1 if config.gates else 0),
+        exchanged=config.inner,
+        kernels=2,
+    )
+
+
+def _lru_gates(sharding: Sharding, name: str, config: RgLru) -> Iterator[Operation]:
+    """Yield the gates of the RG-LRU, products of the channels of a block (arXiv 2402.19427, equation 1).
+
+    Tensor ranks have whole blocks (RecurrentGemma's `BlockDiagonalLinear`), so nothing is exchanged.
+    """
+    T, blocks, width = sharding.tokens, sharding.local(config.blocks), config.width // config.blocks
+    rows = 2 * blocks * T  # of both gates
+    sizes = sharding.plain_sizes
+    yield linear(f"{name}.gates", sizes, rows, width, width, copies=2 * blocks, saved_tokens=rows / 2)
+    yield bias(f"{name}.gates_bias", sharding.E, T, sharding.local(2 * config.width))
+
+
+def _lru_scan(sharding: Sharding, config: RgLru) -> Operation:
+    """Return the recurrence of the RG-LRU, h = a h + √(1 - a²) (i ∘ x), and its product with GELU(y).
+
+    One kernel reads x and both gates and writes h; another reads h and y and writes the result (arXiv
+    2402.19427, section 4.2). Saved are the gates, h and y; the gates' products save x.
+    """
+    E, n = sharding.E, sharding.tokens * sharding.local(config.width)
+    flops = Vector(n * (3 + 3 * SILU_FLOPS + 8))  # sigmoids, GELU; 8 for a, √(1 - a²) and products
+    return _scan(
+        sharding,
+        "rg_lru.scan",
+        ((), flops, E * 7 * n),
+        (
+            (),
+            E * 13 * n,
+        ),  # reads x, gates, h and dh, writes dx and those of gates; reads h, y, dz, writes dh, dy
+        weights=sharding.local(config.width),
+        saved=E * 4 * n,
+        exchanged=config.inner,
+        kernels=2,
     )
 
 
@@ -191,31 +347,35 @@ def _scan(
     weights: Column,
     saved: Column,
     exchanged: int,
+    kernels: int = SCAN_KERNELS,
 ) -> Operation:
     """Return a scan of products, elementwise work and traffic; `exchanged` is the width of its result."""
     (products, elementwise, nbytes), (gradients, back_bytes) = forward, backward
     collectives, passes = _exchange(sharding, exchanged), sharding.assumptions.traffic.scan_passes
-    there = PassCount((*products, elementwise), passes * nbytes, collectives, launches=SCAN_KERNELS)
+    there = PassCount((*products, elementwise), passes * nbytes, collectives, launches=kernels)
     back = PassCount(
         (*gradients, *[elementwise] * 3),  # recomputed, and with two gradients
         passes * back_bytes,
         collectives,
-        launches=2 * SCAN_KERNELS,
+        launches=2 * kernels,
     )
     return Operation(name, there, back, weights=weights, saved_bytes=saved, has_framework_traffic=True)
 
 
-def _norm(sharding: Sharding, name: str, config: Mamba2 | GatedDelta) -> Operation:
-    """Return the RMS norm of the result: over all heads of Mamba-2; over each head of the gated delta net.
+def _norm(sharding: Sharding, name: str, config: Mamba2 | GatedDelta | GatedLinear) -> Operation:
+    """Return the norm of the result: over all heads of Mamba-2; over each head of the others.
 
-    The latter is multiplied by silu(z) as well (Megatron-Core's GatedDeltaNet); z is read and saved, and its
-    gradient written.
+    The latter is multiplied by an activation of z as well (Megatron-Core's GatedDeltaNet); z is read and
+    saved, and its gradient written. Weights of linear attention with decays are those of all heads.
     """
     T, inner = sharding.tokens, sharding.local(config.inner)
     if isinstance(config, Mamba2):
         return replace(norm(f"{name}.norm", sharding.E, T, inner, vectors=1), module="")
-    heads, n = sharding.local(config.value_heads), sharding.E * T * inner
+    is_delta = isinstance(config, GatedDelta)
+    heads, n = sharding.local(config.sharded_heads[0]), sharding.E * T * inner
     normed = norm(f"{name}.norm", sharding.E, T * heads, config.value_dim, vectors=1)
+    if not is_delta:
+        normed = replace(normed, weights=inner * (1 + config.bias))
     gate = Vector(SILU_FLOPS * T * inner)
     return replace(
         normed,

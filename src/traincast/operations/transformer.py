@@ -84,12 +84,12 @@ def _feed_forward(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
 
 
 def _mixer(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
-    """Yield what mixes the tokens of a layer, if anything does: attention or linear attention."""
+    """Yield what mixes the tokens of a layer, if anything does: attention, linear attention, or both."""
     config = sharding.model.linear_attention(kind)
+    if kind.attends:
+        yield from attention(sharding, kind)
     if config is not None:
-        yield from linear_attention(sharding, kind.mixer, config)
-    elif kind.mixer:
-        yield from attention(sharding, kind.local)
+        yield from linear_attention(sharding, kind.linear, config)
 
 
 def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool) -> Iterator[Operation]:
@@ -120,24 +120,26 @@ def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool
     )
 
 
-def attention(sharding: Sharding, local: bool = False) -> Iterator[Operation]:
-    """Yield attention of a layer (`local`: to a window or chunk), from projection to projection."""
+def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
+    """Yield attention of a kind of layer, from projection to projection."""
     model = sharding.model
     yield from _queries_keys_values(sharding) if model.latent is None else _latent(sharding, model.latent)
     if exchange := sharding.exchange_heads():
         yield exchange
     # Recomputed up projections restore queries, keys and values.
     restores_inputs = model.latent is not None and "latent" in sharding.plan.recomputed
-    for op in sharding.attention(local):
+    for op in sharding.attention(kind.local):
         if restores_inputs and op.role == "core attention":
-            inputs = sharding.E * sharding.heads(local).input_elements
+            inputs = sharding.E * sharding.heads(kind.local).input_elements
             op = replace(op, saved_bytes=op.saved_bytes - inputs, recomputed_bytes=inputs)
         yield op
     if model.sinks:
         yield weights_without_work("attention.sinks", sharding.E, sharding.local(model.heads))
     if model.attention_gate:
         yield _attention_gate(sharding)
-    row_parallel = sharding.partial_row_parallel if model.parallel else sharding.row_parallel
+    # Partial sums are reduced with those of what stands beside attention.
+    is_one_of_two = model.parallel or kind.linear
+    row_parallel = sharding.partial_row_parallel if is_one_of_two else sharding.row_parallel
     projection = row_parallel("attention.proj", model.heads * model.value_width, model.hidden)
     yield replace(projection, role="output projection")
     if "proj" in model.biases:

@@ -155,7 +155,7 @@ class ErrorCase:
             for name, parts in COMPONENTS.items()
         }
         has_experts, adapts = model.experts is not None, model.adapters is not None
-        new_layers = tuple(dict.fromkeys(kind.mixer for kind in model.kinds if model.linear_attention(kind)))
+        new_layers = tuple(dict.fromkeys(kind.linear for kind in model.kinds if kind.linear))
         return cls(fitted_stack(stack), accelerator, has_experts, sizes, shares, adapts, new_layers)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:

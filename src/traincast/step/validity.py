@@ -13,7 +13,7 @@ import numpy as np
 from traincast.core.adapters import PACKED
 from traincast.core.errors import InputError
 from traincast.core.model import Model
-from traincast.core.model_blocks import Experts, LinearAttention
+from traincast.core.model_blocks import LINEAR, Experts, LinearAttention, Mamba, RgLru
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Bools
 from traincast.times.pipeline.schedules import SCHEDULES, Requirement
@@ -55,9 +55,7 @@ def _of_linear_attention(
     """Return a condition on models with linear attention; other models pass."""
 
     def met(model: Model, plan: Plans, gbs: int) -> Any:
-        configs = [
-            config for config in (model.mamba2, model.gated_delta, model.short_conv) if config is not None
-        ]
+        configs = [config for part in LINEAR if (config := getattr(model, part)) is not None]
         return np.all([holds(config, plan) for config in configs], axis=0) if configs else True
 
     return met
@@ -108,16 +106,21 @@ RULES: Final = (
         ),
     ),
     Rule(
-        "tp does not divide the heads of Mamba-2 or the gated delta net, groups of them, or channels",
+        "tp does not divide the heads of linear attention, groups of them, or channels",
         ("tp",),
         _of_linear_attention(
             lambda config, plan: np.all([heads % plan.tp == 0 for heads in config.sharded_heads], axis=0)
         ),
     ),
     Rule(
-        "tp and cp together do not divide the heads of Mamba-2 or the gated delta net, or channels",
+        "tp and cp together do not divide the heads of linear attention, or channels",
         ("tp", "cp"),
         _of_linear_attention(lambda config, plan: config.sharded_heads[0] % (plan.tp * plan.cp) == 0),
+    ),
+    Rule(
+        "Mamba-1 and the RG-LRU are not modelled with context parallelism",
+        ("cp",),
+        _of_linear_attention(lambda config, plan: not isinstance(config, Mamba | RgLru) or plan.cp == 1),
     ),
     Rule(
         "linear attention is not modelled with 2-D tensor parallelism",

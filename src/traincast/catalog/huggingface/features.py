@@ -5,6 +5,7 @@ from math import inf
 from typing import Any, Final, TypeAlias, cast
 
 from traincast.catalog.huggingface.config import Config
+from traincast.core.errors import is_whole
 from traincast.core.model_blocks import FeedForward, Kind, Mixer
 
 Keys: TypeAlias = dict[str, Any]
@@ -454,15 +455,17 @@ def _pairs(c: Config, mixers: Sequence[str]) -> Keys:
     """Return the kinds of layers with two blocks, and the experts read before without their layers."""
     experts = dict(c.content.get("experts") or {})
     first, every = experts.pop("first_dense", 0), experts.pop("every", 1)
-    blocks = [
-        "moe" if experts and i >= first and (i - first + 1) % every == 0 else "dense"
-        for i in range(len(mixers))
-    ]
-    names = [
-        str(Kind(cast(Mixer, mixer), cast(FeedForward, block)))
-        for mixer, block in zip(mixers, blocks, strict=True)
-    ]
-    return {"layer_kinds": _stretch(names)} | ({"experts": experts} if "moe" in blocks else {})
+    has = [bool(experts) and i >= first and (i - first + 1) % every == 0 for i in range(len(mixers))]
+    return _kinds(mixers, has) | ({"experts": experts} if any(has) else {})
+
+
+def _kinds(mixers: Sequence[str], has_experts: Sequence[bool]) -> Keys:
+    """Return the kinds of layers with two blocks."""
+    blocks = ["moe" if has else "dense" for has in has_experts]
+    pairs = zip(mixers, blocks, strict=True)
+    return {
+        "layer_kinds": _stretch([str(Kind(cast(Mixer, mixer), cast(FeedForward, b))) for mixer, b in pairs])
+    }
 
 
 def mamba2(c: Config) -> Keys:
@@ -479,9 +482,83 @@ def mamba2(c: Config) -> Keys:
     return {"mamba2": {"heads": c.figure("mamba_num_heads"), "head_dim": head_dim} | figures | flags}
 
 
-def mamba2_alone(c: Config) -> Keys:
-    """Read a model whose layers are Mamba-2 and nothing else."""
+def alone(c: Config) -> Keys:
+    """Read a model whose layers are Mamba and nothing else."""
     return {"layers": c.figure("num_hidden_layers"), "hidden": c.figure("hidden_size")}
+
+
+def mamba(c: Config) -> Keys:
+    """Read the channels, states and convolution of Mamba-1."""
+    hidden, times = c.count("hidden_size") or 1, c.count("mamba_expand") or 1
+    figures: Keys = {"width": c.figure("mamba_width")}
+    figures["width"] = figures["width"] or c.sourced(times * hidden, "mamba_expand", "hidden_size")
+    figures |= {"state": c.figure("ssm_state_size"), "conv": c.figure("conv_kernel")}
+    if c.value("time_step_rank") == "auto":  # a sixteenth of the width, rounded up
+        figures["rank"] = c.sourced(-(-hidden // 16), "time_step_rank", "hidden_size")
+    else:
+        figures["rank"] = c.figure("time_step_rank")
+    return {"mamba": figures | {"conv_bias": c.flag("use_conv_bias"), "bias": c.flag("use_bias")}}
+
+
+def jamba(c: Config) -> Keys:
+    """Read which layers of Jamba have attention and which have experts; the other layers have Mamba-1."""
+    layers = range(c.count("num_hidden_layers") or 0)
+
+    def listed(block: str) -> list[bool]:
+        every = c.count(f"{block}_layer_period") or 1
+        return [i % every == c.count(f"{block}_layer_offset", least=0) for i in layers]
+
+    has_experts = [has and (c.count("num_experts") or 1) > 1 for has in listed("expert")]
+    keys = _kinds(["attention" if attends else "mamba" for attends in listed("attn")], has_experts)
+    keys["mamba"] = c.content["mamba"] | {"norm": True} if not all(listed("attn")) else None
+    return keys | ({"experts": _experts(c, "intermediate_size")} if any(has_experts) else {})
+
+
+def falcon_h1(c: Config) -> Keys:
+    """Read the layers of Falcon-H1, each with attention and Mamba-2 side by side, and the latter's width."""
+    keys: Keys = {"layer_kinds": ["attention+mamba2 dense"]}
+    heads, width = c.count("mamba_num_heads") or 1, c.count("mamba_d_ssm")
+    if c.value("mamba_head_dim") == "auto" and width is not None:
+        head_dim = c.sourced(width // heads, "mamba_d_ssm", "mamba_num_heads")
+        keys["mamba2"] = c.content["mamba2"] | {"head_dim": head_dim}
+    keys["mamba2"] = keys.get("mamba2", c.content["mamba2"]) | {"norm": c.flag("mamba_rms_norm")}
+    c.only("projectors_bias", c.value("use_bias"))
+    return keys
+
+
+def lightning(c: Config) -> Keys:
+    """Read the layers of MiniMax with lightning attention, whose heads are those of attention."""
+    words = {"linear_attention": "gated_linear"} | dict.fromkeys(FULL_ATTENTION, "attention")
+    layers, listed = c.count("num_hidden_layers") or 0, c.numbers("attn_type_list")
+    default = ["attention" if (i + 1) % 2 else "gated_linear" for i in range(layers)]
+    mixers = _layer_words(c, words) or ["attention" if one else "gated_linear" for one in listed] or default
+    keys = _pairs(c, mixers)
+    if "gated_linear" in mixers:
+        heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
+        head_dim = c.figure("head_dim") or c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
+        dims = {"heads": c.figure("num_attention_heads"), "key_dim": head_dim, "value_dim": head_dim}
+        keys["gated_linear"] = dims | {"activated": True, "chunk": c.figure("block_size")}
+    return keys
+
+
+def recurrent_gemma(c: Config) -> Keys:
+    """Read the recurrent units of RecurrentGemma, and the layers with attention to a window instead."""
+    words, layers = {"recurrent": "rg_lru", "attention": "local"}, c.count("num_hidden_layers") or 0
+    types = c.value("block_types")
+    if not isinstance(types, list) or not types or not set(map(str, types)) <= set(words):
+        c.wrong("block_types", f"must be a list of {', '.join(words)}")
+        return {}
+    mixers = [words[types[i % len(types)]] for i in range(layers)]
+    width = "hidden_size" if c.value("lru_width") is None else "lru_width"
+    keys = _pairs(c, mixers)
+    if "rg_lru" in mixers:
+        blocks, conv = c.figure("num_attention_heads"), c.figure("conv1d_width")
+        keys["rg_lru"] = {"width": c.figure(width), "blocks": blocks, "conv": conv}
+    if "local" in mixers:
+        keys["local"] = {"window": c.figure("attention_window_size")}
+    keys["biases"] = [*(["qkv"] if c.flag("attention_bias") else []), "proj", "mlp"]
+    # The width of gate and up projection together.
+    return keys | {"ffn": c.sourced((c.count("intermediate_size") or 2) // 2, "intermediate_size")}
 
 
 def nemotron_h(c: Config) -> Keys:
@@ -517,6 +594,49 @@ def granite_hybrid(c: Config) -> Keys:
     else:
         keys["ffn"] = c.figure("shared_intermediate_size")
     return keys | _pairs(c, mixers)
+
+
+def olmo_hybrid(c: Config) -> Keys:
+    """Read the heads of the gated delta net of OLMo, which follow from those of attention if left out."""
+    keys = gated_delta(c)
+    if not any(kind.startswith("gated_delta") for kind in keys["layer_kinds"]):
+        return keys
+    hidden, heads = c.count("hidden_size") or 1, c.figure("num_attention_heads")
+    figures = {key: figure for key, figure in keys["gated_delta"].items() if figure is not None}
+    figures = {"key_heads": heads, "value_heads": heads} | figures
+    if "key_dim" not in figures:
+        width = int(0.75 * hidden / (figures["key_heads"] or {"value": 1})["value"])
+        figures["key_dim"] = c.sourced(width, "hidden_size", "linear_num_key_heads")
+    if "value_dim" not in figures:
+        width = 2 * (figures["key_dim"] or {"value": 1})["value"]
+        figures["value_dim"] = c.sourced(width, "linear_key_head_dim")
+    return keys | {"gated_delta": figures}
+
+
+def kimi_delta(c: Config) -> Keys:
+    """Read Kimi delta attention and its layers; the others have attention."""
+    names = {"heads": "linear_num_heads", "dim": "linear_head_dim", "conv": "linear_conv_kernel_dim"}
+    nested, layers = c.fields.get("linear_attn_config"), c.count("num_hidden_layers") or 0
+    spelled = {"heads": "num_heads", "dim": "head_dim", "conv": "short_conv_kernel_size"}
+    inside = nested if isinstance(nested, dict) else {}
+    sizes = {
+        key: {"value": inside[old], "source": f"{c.place}: linear_attn_config.{old}"}
+        if is_whole(inside.get(old := spelled[key]))
+        else c.figure(name)
+        for key, name in names.items()
+    }
+    words = {"linear_attention": "gated_delta"} | dict.fromkeys(FULL_ATTENTION, "attention")
+    full = inside.get("full_attn_layers")
+    group = c.count("layer_group_size", least=0)
+    default = [bool((i + 1) % group == 0 if group else i and i % 4 == 0) for i in range(layers)]
+    attends = [i + 1 in full for i in range(layers)] if isinstance(full, list) else default
+    mixers = _layer_words(c, words) or ["attention" if one else "gated_delta" for one in attends]
+    keys = _pairs(c, mixers)
+    if "gated_delta" in mixers:
+        heads, dim = sizes["heads"], sizes["dim"]
+        keys["gated_delta"] = {"key_heads": heads, "value_heads": heads, "key_dim": dim, "value_dim": dim}
+        keys["gated_delta"] |= {"conv": sizes["conv"], "channel_decay": True, "gate_rank": dim}
+    return keys
 
 
 def gated_delta(c: Config) -> Keys:
@@ -580,7 +700,8 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         parallel, qk_normed, qk_normed_per_head, four_norms, falcon, multi_query, experts_beside_shared,
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
         stablelm, learned_after_two, four_times_as_wide, embeds_in_own_width, as_wide_as_the_model, gpt_neo,
-        mpt, mamba2, mamba2_alone, nemotron_h, bamba, granite_hybrid, gated_delta, experts_beside_gated,
+        mpt, mamba, mamba2, alone, nemotron_h, jamba, falcon_h1, lightning, recurrent_gemma, olmo_hybrid,
+        kimi_delta, bamba, granite_hybrid, gated_delta, experts_beside_gated,
         short_conv, lfm2,
     )
 }  # fmt: skip

@@ -21,13 +21,16 @@ from traincast.core.model_blocks import (
     Biased,
     Experts,
     GatedDelta,
+    GatedLinear,
     Latent,
     Local,
+    Mamba,
     Mamba2,
     Mlp,
     Norm,
     Positions,
     QkNorm,
+    RgLru,
     ShortConv,
 )
 
@@ -87,6 +90,20 @@ class ExpertsPart(ModelPart):
     load: tuple[Number, ...] | None = None
 
 
+class MambaPart(ModelPart):
+    """Mamba-1 in place of attention."""
+
+    becomes = Mamba
+
+    width: Count
+    state: Count | None = None
+    rank: Count
+    conv: Count | None = None
+    conv_bias: StrictBool | None = None
+    bias: StrictBool | None = None
+    norm: StrictBool | None = None
+
+
 class Mamba2Part(ModelPart):
     """Mamba-2 in place of attention."""
 
@@ -99,6 +116,7 @@ class Mamba2Part(ModelPart):
     conv: Count | None = None
     conv_bias: StrictBool | None = None
     bias: StrictBool | None = None
+    norm: StrictBool | None = None
     chunk: Tokens | None = None
 
 
@@ -113,6 +131,32 @@ class GatedDeltaPart(ModelPart):
     value_dim: Count
     conv: Count | None = None
     chunk: Tokens | None = None
+    channel_decay: StrictBool | None = None
+    gate_rank: Count | None = None
+
+
+class GatedLinearPart(ModelPart):
+    """Linear attention with a decay for each head in place of attention."""
+
+    becomes = GatedLinear
+
+    heads: Count
+    key_dim: Count
+    value_dim: Count
+    gates: Whole | None = None
+    bias: StrictBool | None = None
+    activated: StrictBool | None = None
+    chunk: Tokens | None = None
+
+
+class RgLruPart(ModelPart):
+    """Real-gated linear recurrent unit in place of attention."""
+
+    becomes = RgLru
+
+    width: Count
+    blocks: Count
+    conv: Count | None = None
 
 
 class ShortConvPart(ModelPart):
@@ -136,8 +180,11 @@ class ModelFile(File):
     head_dim: Count | None = None
     latent: LatentPart | None = None
     local: LocalPart | None = None
+    mamba: MambaPart | None = None
     mamba2: Mamba2Part | None = None
     gated_delta: GatedDeltaPart | None = None
+    gated_linear: GatedLinearPart | None = None
+    rg_lru: RgLruPart | None = None
     short_conv: ShortConvPart | None = None
     layer_kinds: tuple[Text, ...] | None = None
     ffn: Size
