@@ -21,14 +21,20 @@ from typing import Any, Final
 
 import torch
 import transformers
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.models.auto import modeling_auto as auto
 
 import traincast as tc
 from traincast.catalog.huggingface.config import model_types
 from traincast.core.errors import InputError
 
 COUNTS: Final = Path(__file__).parents[1] / "tests" / "data" / "transformers_counts.json"
-TYPES: Final = sorted(set(model_types()) & set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
+CLASSES: Final = (  # what is built of a type: its names, and the class that builds it
+    (auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, transformers.AutoModelForCausalLM),
+    (auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, transformers.AutoModelForSeq2SeqLM),
+    (auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES, transformers.AutoModelForSpeechSeq2Seq),
+    (auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, transformers.AutoModelForMaskedLM),
+)
+TYPES: Final = sorted(set(model_types()).intersection(*[set().union(*[names for names, _ in CLASSES])]))
 TRIES: Final = 40  # configurations drawn for each that is to be compared
 SIZES: Final = {  # field -> values drawn; those that a type spells otherwise are found through its `names`
     "num_hidden_layers": (2, 3, 4),
@@ -69,6 +75,11 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "attn_layer_period": (2, 3),
     "attn_layer_offset": (0, 1),
     "expert_layer_offset": (0, 1),
+    "encoder_layers": (1, 2, 3),
+    "encoder_attention_heads": (4, 6, 12),
+    "encoder_ffn_dim": (96, 416),
+    "max_source_positions": (100, 200),
+    "num_mel_bins": (40, 80),
 }
 LINEAR: Final = {  # field of a hybrid -> its word for layers without attention
     "conv_L_cache": "conv", "linear_num_heads": "linear_attention", "block_size": "linear_attention",
@@ -111,14 +122,22 @@ def compared(model_type: str, draws: int) -> Iterator[tuple[dict[str, Any], int,
 
     Each comes with all fields, and without those that transformers leaves out when it saves it.
     """
+    for names, built_by in CLASSES:
+        if model_type in names:
+            yield from built_as(built_by, model_type, draws)
+
+
+def built_as(built_by: Any, model_type: str, draws: int) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """Yield the configurations of a type that one class builds; an error if there is none."""
     found = 0
     for seed in range(TRIES * draws):
         try:
             config = drawn(model_type, seed)
             with torch.device("meta"):
-                built = transformers.AutoModelForCausalLM.from_config(config)
+                built = built_by.from_config(config)
         except Exception:  # each type refuses combinations with errors of its own
             continue
+        config.architectures = [type(built).__name__]
         weights = sum(weights.numel() for weights in built.parameters())
         full = json.loads(json.dumps(config.to_dict(), default=str))
         saved = json.loads(json.dumps(config.to_diff_dict(), default=str))  # defaults left out
@@ -171,7 +190,10 @@ def main() -> int:
             if counted != built:
                 wrong.append(model_type)
                 print(f"{model_type}: {counted:,} imported, {built:,} built\n  {json.dumps(fields)}")
-        entries = [{"config": needed(full, built), "parameters": built} for full, _, built in results[:3]]
+        entries = [
+            {"config": needed(full, built), "parameters": built}
+            for full, _, built in results[:3] + results[-1:]
+        ]
         kept += [entry for place, entry in enumerate(entries) if entry not in entries[:place]]
     if options.write and not wrong:
         others = json.loads(COUNTS.read_text(encoding="utf-8"))

@@ -11,9 +11,9 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 3900,
-    "catalog": 6700,
-    "operations": 2350,
+    "core": 4050,
+    "catalog": 6900,
+    "operations": 2450,
     "times": 2150,
     "step": 3150,
     "planner": 4900,

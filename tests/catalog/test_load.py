@@ -408,12 +408,13 @@ def test_missing_file(load: Callable[[Any], object], tmp_path: Path) -> None:
         ({"kv_heads": 3}, "kv_heads = 3: must divide heads = 4"),
         ({"causal": "yes"}, "causal = 'yes': neither true nor false"),
         (
-            {"mlp": "silu"},
-            "mlp = 'silu': not a known word; write 'gelu', 'relu', 'relu2', 'swiglu' or 'geglu'",
+            {"mlp": "tanh"},
+            "mlp = 'tanh': not a known word; "
+            "write 'gelu', 'relu', 'relu2', 'silu', 'xielu', 'swiglu' or 'geglu'",
         ),
         ({"norms": 3}, "norms = 3: not a known word; write 1, 2 or 4"),
         ({"biases": "qkv"}, "biases = 'qkv': not a list; write for instance [one, other]"),
-        ({"biases": ["all"]}, "biases.0 = 'all': not a known word; write 'qkv', 'proj' or 'mlp'"),
+        ({"biases": ["all"]}, "biases.0 = 'all': not a known word; write 'qkv', 'qv', 'proj' or 'mlp'"),
         ({"mtp": -1}, "mtp = -1: not a finite number of at least 0; write for instance 1"),
         ({"experts": 8}, f"experts = 8: not a mapping; its keys are {EXPERTS}"),
         ({"experts": {"experts": 8, "topk": 2}}, "experts.ffn: missing; write for instance ffn: 64"),

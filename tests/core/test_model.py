@@ -187,7 +187,7 @@ LATENT = Latent(kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16)
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"mlp": "silu"}, "mlp = 'silu': must be one of gelu, relu, relu2, swiglu, geglu"),
+        ({"mlp": "tanh"}, "mlp = 'tanh': must be one of gelu, relu, relu2, silu, xielu, swiglu, geglu"),
         ({"qk_norm": "all"}, "qk_norm = 'all': must be one of head, full, plain, None"),
         ({"norms": 3}, "norms = 3: must be 2 or 4"),
         ({"kv_heads": 3}, "kv_heads = 3: must divide heads = 4"),

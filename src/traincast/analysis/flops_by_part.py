@@ -21,8 +21,8 @@ from traincast.operations.linear_attention import linear_attention
 from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Gemm, Operation, PassCount, total
 from traincast.operations.sharding import Sharding, sharding_of
-from traincast.operations.transformer import attention, layer
-from traincast.step.model_flops import CONVENTIONS, scan_flops
+from traincast.operations.transformer import attention, cross_attention, layer, parts
+from traincast.step.model_flops import CONVENTIONS, scan_flops, tokens_share
 
 PROJECTIONS: Final = "attention projections"
 SCORES: Final = "attention scores"
@@ -31,7 +31,7 @@ SCANS: Final = "scans of linear attention"
 MLPS: Final = ("MLP", "experts", "shared experts")
 MTP: Final = "multi-token prediction"
 ROUTER: Final = "router"  # whose products Megatron-LM does not count
-OUTSIDE: Final = ("embedding", "head", MTP)  # of the layers
+OUTSIDE: Final = ("embedding", "decoder embedding", "head", MTP)  # of the layers
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ class _Count(NamedTuple):
     weights: Any = 0.0
     active: Any = 0.0
     products: Any = 0.0
+    met: Any = 0.0  # weights that a token of the model's sequence meets, times its tokens of the encoder
 
     def plus(self, other: "_Count", times: int = 1) -> "_Count":
         """Return the sum with the other count, taken several times."""
@@ -147,7 +148,7 @@ def flops_by_part(model: str | Model, seq: int | None = None) -> FlopsByPart:
 
 def _part(name: str, masked: _Count, full: _Count, seq: int) -> PartFlops:
     """Return a part as every convention counts it; `full` is without a mask."""
-    published = 0.0 if name == MTP else 2.0 * full.active  # multi-token prediction is in no published N
+    published = 0.0 if name == MTP else 2.0 * full.met  # multi-token prediction is in no published N
     scores = full.products if name in (SCORES, SCANS) else 0.0
     forward = {
         "megatron": 0.0 if name == ROUTER else masked.products / seq,
@@ -164,11 +165,14 @@ def _parts(model: Model, skipped: float) -> dict[str, _Count]:
     sharding = sharding_of(model, Plans(), assumed)
     result: dict[str, _Count] = {}
     for kind, n in Counter(model.pattern).items():
+        share = tokens_share(model, kind)
         for part, count in _layer_parts(sharding, kind).items():
-            result[part] = result.get(part, _Count()).plus(count, n)
-    if model.vocab is not None or model.patch is not None:
-        result["embedding"] = _count(embedding_and_head.embedding(sharding), model)
-        result["head"] = _count(embedding_and_head.head(sharding), model)
+            met = count._replace(met=share * count.active)
+            result[part] = result.get(part, _Count()).plus(met, n)
+    operations = parts(model, Plans(), assumed)
+    for part in ("embedding", "decoder embedding", "head"):
+        if part in operations:
+            result[part] = _count(operations[part], model)
     if model.mtp:
         ends = (*embedding_and_head.mtp(sharding), *embedding_and_head.head(sharding, shared=True))
         module = _count(ends, model)
@@ -180,7 +184,9 @@ def _parts(model: Model, skipped: float) -> dict[str, _Count]:
 
 def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
     """Count the parts of one layer of a kind."""
-    model, result = sharding.model, {}
+    whole = _count(layer(sharding.model, sharding.plan, sharding.assumptions, kind), sharding.model)
+    model, result = sharding.model.of(kind), dict[str, _Count]()
+    sharding = replace(sharding, model=model)
     linear, config = model.linear_attention(kind), model.experts if kind.moe else None
     if linear is not None:
         mixed = _count(linear_attention(sharding, kind.linear, linear), model)
@@ -190,6 +196,8 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
         result[SCANS] = _Count(products=scan_flops(model, kind) * model.seq)
     if kind.attends:
         core = list(attention(sharding, kind))
+        if kind.mixer == "decoder" and model.encoder is not None:
+            core += cross_attention(sharding, model.encoder)
         result[PROJECTIONS] = _count((op for op in core if op.weights), model)
         result[SCORES] = _count((op for op in core if not op.weights), model)
     if config is None and kind.feed_forward:
@@ -201,7 +209,6 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
         result["experts"] = _count((op for op in inner[:routed] if op.experts), model)
         if config.shared_ffn:
             result["shared experts"] = _count(inner[routed:], model)
-    whole = _count(layer(model, sharding.plan, sharding.assumptions, kind), model)
     for count in result.values():
         whole = whole.plus(count, -1)
     return result | {"norms": whole._replace(products=0.0)}
@@ -213,7 +220,8 @@ def _count(operations: Iterable[Operation], model: Model) -> _Count:
     result = _Count()
     for op in operations:
         products = total(2 * gemm.batch * gemm.m * gemm.k * gemm.n for gemm in _gemms(op.forward))
-        result = result.plus(_Count(op.weights, op.weights * (share if op.experts else 1.0), products))
+        active = op.weights * (share if op.experts else 1.0)
+        result = result.plus(_Count(op.weights, active, products, active))
     return result
 
 

@@ -11,11 +11,14 @@ from typing import Any, Final, get_args
 from traincast.core.adapters import GROUPS, JOINED, TARGETS, Adapters
 from traincast.core.errors import WHOLE, InputError, is_whole
 from traincast.core.model_blocks import (
+    DECODER,
+    ENCODER,
     GATED,
     KINDS,
     LINEAR,
     NORM_VECTORS,
     Biased,
+    Encoder,
     Experts,
     GatedDelta,
     GatedLinear,
@@ -27,6 +30,7 @@ from traincast.core.model_blocks import (
     Mamba2,
     Mlp,
     Norm,
+    OwnWidth,
     Positions,
     QkNorm,
     RgLru,
@@ -51,13 +55,16 @@ COUNTS: Final[
         "seq",
         "kv_heads",
         "head_dim",
+        "value_dim",
         "vocab",
         "max_positions",
         "patch",
         "classes",
     ),
     "latent": ("kv_rank", "q_rank", "nope_dim", "rope_dim", "value_dim"),
-    "local": ("window",),
+    "local": ("window", "heads", "kv_heads", "head_dim", "value_dim"),
+    "encoder": ("seq", "heads", "ffn", "width", "frame", "max_positions"),
+    "own_width": ("width", "head_width"),
     "experts": ("experts", "topk", "ffn", "every"),
     "mamba": ("width", "state", "rank", "conv"),
     "mamba2": ("heads", "head_dim", "state", "groups", "conv", "chunk"),
@@ -69,6 +76,8 @@ COUNTS: Final[
 PARTS: Final[Mapping[str, type]] = {
     "latent": Latent,
     "local": Local,
+    "encoder": Encoder,
+    "own_width": OwnWidth,
     "experts": Experts,
     **LINEAR,
 }
@@ -108,6 +117,8 @@ class Model:
         out.
     head_dim : int, optional
         Width of a head; hidden / heads if left out.
+    value_dim : int, optional
+        Width of the value of a head; `head_dim` if left out.
     causal : bool
         Whether attention is causal: a token attends only to itself and earlier ones.
     latent : Latent, optional
@@ -116,6 +127,8 @@ class Model:
         Sliding-window or chunked attention.
     mamba : Mamba, optional
         Mamba-1 in the layers that `layer_kinds` names.
+    encoder : Encoder, optional
+        Encoder, whose layers are the first of `layers`; the others attend to its result as well.
     mamba2 : Mamba2, optional
         Mamba-2 in the layers that `layer_kinds` names.
     gated_delta : GatedDelta, optional
@@ -129,7 +142,7 @@ class Model:
     layer_kinds : tuple of str
         Kind of every layer, of `KINDS`, or of every layer of a stretch that is repeated; if left out, `local`
         and `experts` say which layers they are in.
-    mlp : {"gelu", "relu", "relu2", "swiglu", "geglu"}
+    mlp : {"gelu", "relu", "relu2", "silu", "xielu", "swiglu", "geglu"}
         Activation of the MLP; the last two are gated.
     experts : Experts, optional
         Mixture of experts.
@@ -144,10 +157,15 @@ class Model:
     qk_norm : {"head", "full", "plain"}, optional
         Norm of queries and keys: per head with weights shared by all heads (Qwen 3, Gemma 3), over all heads
         with separate weights (OLMo 2), or per head without weights (Llama 4).
-    biases : tuple of {"qkv", "proj", "mlp"}
-        Linear layers that have a bias.
+    biases : tuple of {"qkv", "qv", "proj", "mlp"}
+        Linear layers that have a bias; "qv": of queries and values alone.
     sinks : bool
         Whether each head has a learned attention sink (GPT-OSS).
+    inner_norms : bool
+        Whether the inputs of the output projection and of the MLP's second layer are normed (BitNet:
+        arXiv 2504.12285, section 2).
+    small_weights : int
+        Weights of a layer besides these, whose work is negligible, such as trained slopes of an activation.
     attention_gate : bool
         Whether a gate, the sigmoid of a projection of the input, multiplies each element of each head's
         result (Qwen3-Next, arXiv 2505.06708).
@@ -162,8 +180,12 @@ class Model:
         Length of the table of learned positions; the sequence length if left out.
     vocab : int, optional
         Size of the vocabulary; if left out, neither embedding nor output head is counted.
+    own_width : OwnWidth, optional
+        Another width of embedding and head than that of the layers.
     embedding_norm : bool
         Whether the embedding is normed before the first layer (BLOOM).
+    final_norm : bool
+        Whether a norm follows the last layer; False where each layer ends with one.
     token_types : int
         Rows of a second embedding, of token types (BERT); 0 for none.
     tied : bool
@@ -171,7 +193,12 @@ class Model:
     head_bias : bool
         Whether the output head has a bias.
     head_transform : bool
-        Whether a dense layer with bias, activation and norm comes before the output head (BERT).
+        Whether a dense layer with activation and norm comes before the output head (BERT).
+    transform_bias : bool
+        Whether that dense layer has a bias.
+    small_end_weights : int
+        Weights outside of the layers besides these, whose work is negligible, such as a table of relative
+        positions.
     mtp : int
         Modules for multi-token prediction (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     patch : int, optional
@@ -205,9 +232,11 @@ class Model:
     kv_heads: int | None = None
     head_dim: int | None = None
     causal: bool = False
+    value_dim: int | None = None
     latent: Latent | None = None
     local: Local | None = None
     mamba: Mamba | None = None
+    encoder: Encoder | None = None
     mamba2: Mamba2 | None = None
     gated_delta: GatedDelta | None = None
     gated_linear: GatedLinear | None = None
@@ -222,17 +251,23 @@ class Model:
     qk_norm: QkNorm | None = None
     biases: tuple[Biased, ...] = ("proj", "mlp")
     sinks: bool = False
+    inner_norms: bool = False
+    small_weights: int = 0
     attention_gate: bool = False
     dropout: bool = True
     inner_dropout: bool = True
     positions: Positions = "none"
     max_positions: int | None = None
     vocab: int | None = None
+    own_width: OwnWidth | None = None
     embedding_norm: bool = False
+    final_norm: bool = True
     token_types: int = 0
     tied: bool = False
     head_bias: bool = False
     head_transform: bool = False
+    transform_bias: bool = True
+    small_end_weights: int = 0
     mtp: int = 0
     patch: int | None = None
     classes: int | None = None
@@ -256,6 +291,7 @@ class Model:
         if not problems and isinstance(self.hidden, int):
             problems = self._kind_problems() or [
                 *self._attention_problems(),
+                *self._encoder_problems(),
                 *self._expert_problems(),
                 *self._adapter_problems(),
             ]
@@ -355,6 +391,29 @@ class Model:
             problems.append(f"local.layers: {outside[0]} is none of the layers 1 to {self.layers}")
         return problems
 
+    def _encoder_problems(self) -> list[str]:
+        """Return a line for each contradiction between the encoder and other parts."""
+        encoder = self.encoder
+        if encoder is None:
+            return []
+        problems = []
+        if not 0 <= encoder.layers < self.layers:
+            problems.append(
+                f"encoder.layers = {encoder.layers}: must be at least 0 and below layers = {self.layers}"
+            )
+        heads = encoder.heads or self.heads
+        if self.head_dim is None and self.hidden % heads:
+            problems.append(f"encoder.heads = {heads}: must divide hidden = {self.hidden}")
+        given: dict[str, Any] = {
+            "latent": self.latent,
+            "local": self.local,
+            "experts": self.experts,
+            "mtp": self.mtp,
+        }
+        given |= {"parallel": self.parallel, "layer_kinds": self.layer_kinds, "adapters": self.adapters}
+        others = [name for name, value in given.items() if value]
+        return problems + [f"{name}: not modelled in a model with an encoder" for name in others]
+
     def _expert_problems(self) -> list[str]:
         """Return a line for each contradiction between figures of the experts."""
         experts, problems = self.experts, []
@@ -445,8 +504,15 @@ class Model:
 
     @property
     def title(self) -> str:
-        """Name of the model, the parts left out and what is trained, for the first line of an answer."""
+        """Name, parts left out, encoder, and what is trained, for the first line of an answer."""
         name = f"{self.name} without its {self.left_out}" if self.left_out else self.name
+        if self.encoder is not None:
+            unit = "frames" if self.hears else "tokens"
+            name += (
+                f" of {self.encoder.seq:,} tokens"
+                if self.left_out
+                else f", encoder of {self.encoder.seq:,} {unit}"
+            )
         return name if self.adapters is None else f"{name}, {self.adapters.title}"
 
     @property
@@ -461,7 +527,7 @@ class Model:
     @property
     def value_width(self) -> int:
         """Width of the value of a head."""
-        return self.head_width if self.latent is None else self.latent.value_dim
+        return (self.value_dim or self.head_width) if self.latent is None else self.latent.value_dim
 
     @property
     def groups(self) -> int:
@@ -495,10 +561,56 @@ class Model:
         if self.layer_kinds:
             repeats = self.layers // len(self.layer_kinds)
             return tuple(KINDS[kind] for kind in self.layer_kinds) * repeats
+        if self.encoder is not None:
+            encoded = self.encoder.layers
+            return (ENCODER,) * encoded + (DECODER,) * (self.layers - encoded)
         return tuple(
             Kind("local" if self._is_local(i) else "attention", "moe" if self._is_moe(i) else "dense")
             for i in range(self.layers)
         )
+
+    def of(self, kind: Kind) -> "Model":
+        """Return the model with the sequence and the heads that the layers of a kind have."""
+        return self._variants.get(kind.mixer, self)
+
+    @cached_property
+    def _variants(self) -> dict[str, "Model"]:
+        """Models with the sequence and heads of layers that differ from the others, by what mixes tokens."""
+        variants, encoder, local = {}, self.encoder, self.local
+        if encoder is not None:
+            own = {
+                name: value for name in ("heads", "ffn", "max_positions") if (value := getattr(encoder, name))
+            }
+            variants["encoder"] = replace(
+                self,
+                **own,
+                seq=encoder.seq,
+                causal=False,
+                encoder=None,
+                kv_heads=None if encoder.heads else self.kv_heads,
+            )
+        if local is not None:
+            names = ("heads", "kv_heads", "head_dim", "value_dim", "sinks")
+            given = {name: value for name in names if (value := getattr(local, name)) is not None}
+            if given:
+                same: Any = dict.fromkeys(names)
+                variants["local"] = replace(self, local=replace(local, **same), **given)
+        return variants
+
+    @property
+    def encodes(self) -> bool:
+        """Whether some of its layers are those of an encoder."""
+        return self.encoder is not None and self.encoder.layers > 0
+
+    @property
+    def hears(self) -> bool:
+        """Whether its encoder reads frames of sound, not tokens."""
+        return self.encoder is not None and self.encoder.frame is not None
+
+    @property
+    def variants(self) -> tuple["Model", ...]:
+        """The model as each kind of its layers has it."""
+        return tuple(dict.fromkeys(map(self.of, self.kinds)))
 
     def _is_local(self, i: int) -> bool:
         """Return whether layer i (from 0) has local attention."""
@@ -560,9 +672,13 @@ class Model:
 
     def kind_parameters(self, kind: Kind, active: bool = False) -> int:
         """Count the weights of one layer of a kind."""
+        model = self.of(kind)
         norms = self.norms if kind.is_pair else self.norms // 2
-        blocks = self._mixer_parameters(kind) + self._feed_forward_parameters(kind, active)
-        return blocks + norms * self.norm_vectors * self.hidden
+        blocks = model._mixer_parameters(kind) + model._feed_forward_parameters(kind, active)
+        if kind.mixer == "decoder":
+            blocks += self._cross_parameters()
+            norms += self.norms // 2
+        return blocks + norms * self.norm_vectors * self.hidden + self.small_weights
 
     def linear_attention(self, kind: Kind) -> LinearAttention | None:
         """Return what takes the place of attention in layers of a kind, or is beside it; None for nothing."""
@@ -580,16 +696,17 @@ class Model:
         return attention + _linear_matrices(config, self.hidden) + small
 
     def mixer_matrices(self, kind: Kind) -> int:
-        """Count the weights of the projections of what mixes tokens."""
+        """Count the weights of the projections of what mixes tokens, without those to an encoder."""
         config = self.linear_attention(kind)
         linear = 0 if config is None else _linear_matrices(config, self.hidden)
-        return linear + (self.attention_matrices if kind.attends else 0)
+        return linear + (self.of(kind).attention_matrices if kind.attends else 0)
 
     def _feed_forward_parameters(self, kind: Kind, active: bool) -> int:
         """Count the weights of the MLP or the experts."""
         e, moe = self.hidden, self.experts
         if not kind.moe or moe is None:
-            return self._mlp_parameters(self.ffn) if kind.feed_forward else 0
+            inner = self.norm_vectors * self.ffn if self.inner_norms else 0
+            return self._mlp_parameters(self.ffn) + inner if kind.feed_forward else 0
         experts = moe.topk if active else moe.experts
         router = e * moe.experts + (moe.experts if moe.router_bias else 0)
         shared = (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0) + (
@@ -611,7 +728,7 @@ class Model:
         e, h, q, v = self.hidden, self.heads, self.head_width, self.value_width
         latent = self.latent
         if latent is None:
-            return e * sum(self.projection_widths) + h * q * e
+            return e * sum(self.projection_widths) + h * v * e
         queries = e * h * q if latent.q_rank is None else e * latent.q_rank + latent.q_rank * h * q
         keys = e * (latent.kv_rank + latent.rope_dim) + latent.kv_rank * h * (latent.nope_dim + v)
         return queries + keys + h * v * e
@@ -621,23 +738,74 @@ class Model:
         if self.latent is not None:  # the latent vectors are normed
             return self.attention_matrices + (self.latent.q_rank or 0) + self.latent.kv_rank
         q, kv = self.heads * self.head_width, self.groups * self.head_width
-        qkv_bias = sum(self.projection_widths) if "qkv" in self.biases else 0
-        bias = qkv_bias + (self.hidden if "proj" in self.biases else 0)
+        bias = self.qkv_bias_width + (self.hidden if "proj" in self.biases else 0)
         norms = {None: 0, "head": 2 * self.head_width, "full": q + kv, "plain": 0}[self.qk_norm]
+        norms += self.norm_vectors * self.heads * self.value_width if self.inner_norms else 0
         return self.attention_matrices + bias + norms + (self.heads if self.sinks else 0)
+
+    @property
+    def qkv_bias_width(self) -> int:
+        """Columns of the projections to queries, keys and values that have a bias."""
+        q, k, v = self.projection_widths
+        return q + k + v if "qkv" in self.biases else q + v if "qv" in self.biases else 0
+
+    @property
+    def cross_matrices(self) -> tuple[int, int]:
+        """Weights of attention to the encoder: those the decoder's tokens meet, and the encoder's."""
+        if self.encoder is None:
+            return 0, 0
+        q, k, v = self.projection_widths
+        return self.hidden * (q + self.heads * self.value_width), (self.encoder.width or self.hidden) * (
+            k + v
+        )
+
+    def _cross_parameters(self) -> int:
+        """Count the weights of attention to the encoder."""
+        return sum(self.cross_matrices) + self.qkv_bias_width + (self.hidden if "proj" in self.biases else 0)
 
     @property
     def end_parameters(self) -> int:
         """Weights outside of the layers: embedding, positions, final norm, output head."""
-        e, norm = self.hidden, self.norm_vectors * self.hidden
-        weights = (self.max_positions or self.seq) * e if self.positions == "learned" else 0
+        e, norm, own = self.hidden, self.norm_vectors * self.hidden, self.own_width
+        weights = self.small_end_weights
         if self.patch is not None:
-            weights += self.patch * e + e + norm + (self.classes or 0) * (e + 1)
-        if self.vocab is not None:
-            weights += self.vocab * e * (1 if self.tied else 2) + norm * (1 + self.embedding_norm)
-            weights += self.token_types * e + (self.vocab if self.head_bias else 0)
-            weights += e * e + e + norm if self.head_transform else 0
-        return weights
+            weights += self._positions + self.patch * e + e + norm + (self.classes or 0) * (e + 1)
+        elif self.vocab is None:
+            weights += self._positions
+        if self.vocab is None:
+            return weights
+        wide, head = (e, e) if own is None else (own.width, own.head_width or own.width)
+        if self.patch is None:
+            weights += self._positions if own is None or own.wide_positions else self._positions // e * wide
+        weights += self.vocab * (wide if self.tied else wide + head) + norm * self.final_norm
+        weights += self.norm_vectors * wide * self.embedding_norm + self.token_types * wide
+        weights += self.vocab if self.head_bias else 0
+        weights += 0 if own is None else wide * e + e * own.bias
+        if self.head_transform:
+            weights += e * head + head * self.transform_bias + self.norm_vectors * head
+        elif own is not None:
+            weights += e * head + head * own.bias
+        return weights + self.encoder_end_parameters
+
+    @property
+    def _positions(self) -> int:
+        """Weights of the table of learned positions, of the width of the layers."""
+        return (self.max_positions or self.seq) * self.hidden if self.positions == "learned" else 0
+
+    @property
+    def frame_matrices(self) -> tuple[int, int]:
+        """Weights of both convolutions that embed sound; the first meets two frames for each token."""
+        frame = None if self.encoder is None else self.encoder.frame
+        return (0, 0) if frame is None else (3 * frame * self.hidden, 3 * self.hidden**2)
+
+    @property
+    def encoder_end_parameters(self) -> int:
+        """Weights around the encoder's layers: convolutions, positions, norms; the embedding is shared."""
+        if self.encoder is None or not self.encoder.layers:
+            return 0
+        norms = self.norm_vectors * self.hidden * (self.final_norm + self.embedding_norm)
+        frames = 0 if self.encoder.frame is None else sum(self.frame_matrices) + 2 * self.hidden
+        return norms + frames + self._variants["encoder"]._positions
 
     @property
     def mtp_parameters(self) -> int:

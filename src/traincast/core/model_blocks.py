@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from itertools import product, starmap
 from typing import ClassVar, Final, Literal, NamedTuple, get_args
 
-Mlp = Literal["gelu", "relu", "relu2", "swiglu", "geglu"]
+Mlp = Literal["gelu", "relu", "relu2", "silu", "xielu", "swiglu", "geglu"]
 Norm = Literal["layernorm", "layernorm-scale", "layernorm-plain", "rmsnorm", "rmsnorm-plain"]
 Positions = Literal["none", "rotary", "learned"]
-Biased = Literal["qkv", "proj", "mlp"]
+Biased = Literal["qkv", "qv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
 Mixer = Literal[
-    "attention", "local", "attention+mamba2",
+    "attention", "local", "encoder", "decoder", "attention+mamba2",
     "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "short_conv", "",
 ]  # fmt: skip
 FeedForward = Literal["dense", "moe", ""]
@@ -48,6 +48,38 @@ class Local:
     global_every: int = 0
     # Layers with local attention, counted from 1; replaces `global_every` for irregular patterns.
     layers: tuple[int, ...] = ()
+    # Heads of these layers and whether they have sinks, where they differ from those of the other layers.
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    value_dim: int | None = None
+    sinks: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """Encoder to whose result all other layers of the model attend (arXiv 1706.03762, section 3)."""
+
+    seq: int  # tokens of text, or frames of sound after the convolutions
+    layers: int = 0  # the first ones of the model; 0 if the encoder is left out and only its result is read
+    # Heads and inner width of the MLP, where they differ from the decoder's.
+    heads: int | None = None
+    ffn: int | None = None
+    width: int | None = None  # of its result; as the model's if None
+    # Values of a frame of sound that two convolutions of 3 frames embed, the second halving their number
+    # (Whisper: arXiv 2212.04356, section 2.2); None for text, embedded with the decoder's matrix.
+    frame: int | None = None
+    max_positions: int | None = None  # length of its table of learned positions; as the decoder's if None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnWidth:
+    """Embedding and head of another width than the layers (ALBERT: arXiv 1909.11942, section 3.1)."""
+
+    width: int  # of the embedding
+    head_width: int | None = None  # of what the head multiplies; that of the embedding if None
+    bias: bool = True  # whether the projections from and to the layers have one
+    wide_positions: bool = False  # whether positions are added behind the projection (OPT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -449,7 +481,7 @@ class Kind(NamedTuple):
     @property
     def attends(self) -> bool:
         """Whether it has attention with a softmax."""
-        return self.mixer == "local" or self.mixer.startswith("attention")
+        return self.mixer in ("local", "encoder", "decoder") or self.mixer.startswith("attention")
 
     @property
     def linear(self) -> str:
@@ -471,3 +503,5 @@ class Kind(NamedTuple):
 KINDS: Final[Mapping[str, Kind]] = {  # by the name of a layer in a model file
     str(kind): kind for kind in starmap(Kind, product(get_args(Mixer), get_args(FeedForward))) if any(kind)
 }
+ENCODER: Final = Kind("encoder", "dense")
+DECODER: Final = Kind("decoder", "dense")

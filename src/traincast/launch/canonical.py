@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from traincast.core.adapters import TARGETS
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
-from traincast.core.model import PARTS, Model
+from traincast.core.model import PARTS, SELECTS_LAYERS, Model
 from traincast.core.plan import AXES, Plan
 from traincast.core.system import System
 from traincast.step.pipeline_stages import end_layers, split
@@ -36,7 +36,21 @@ RARE_MODEL_FIELDS: Final = {
     field.name: field.default
     for field in fields(Model)
     if field.name
-    in ("parallel", "embedding_norm", "token_types", "head_bias", "head_transform", "layer_kinds")
+    in (
+        "parallel",
+        "embedding_norm",
+        "token_types",
+        "head_bias",
+        "head_transform",
+        "layer_kinds",
+        "value_dim",
+        "inner_norms",
+        "small_weights",
+        "own_width",
+        "final_norm",
+        "transform_bias",
+        "small_end_weights",
+    )
 }
 OMITTED_MODEL_FIELDS: Final = (
     "name",
@@ -73,7 +87,8 @@ def model_facts(model: Model) -> Facts:
     for part in PARTS:
         block = getattr(model, part)
         if block is not None:
-            facts |= {f"{part}.{name}": value for name, value in _values(block, PATTERN_FIELDS).items()}
+            omitted = PATTERN_FIELDS if part in SELECTS_LAYERS else ()
+            facts |= {f"{part}.{name}": value for name, value in _values(block, omitted).items()}
     if model.experts is not None:
         facts["moe_layers"] = tuple(i for i, kind in enumerate(model.pattern, 1) if kind.moe)
     if model.local is not None:

@@ -36,6 +36,12 @@ class Heads:
     q: Column  # width of a head's query and key
     v: Column  # and of its value
     share: Column = 1  # of the scores that fused kernels compute: below 1 where they skip what is masked
+    lk: Column | None = None  # keys of the rank's own tokens; as many as queries if None
+
+    @property
+    def own_keys(self) -> Column:
+        """Keys of the rank's own tokens of a sequence."""
+        return self.lq if self.lk is None else self.lk
 
     @property
     def rows(self) -> tuple[Column, Column]:
@@ -46,14 +52,14 @@ class Heads:
     def input_elements(self) -> Column:
         """Elements of queries, keys and values of the rank's own tokens."""
         r, rk = self.rows
-        return r * self.q + (rk * self.q + rk * self.v) / self.l * self.lq
+        return r * self.q + (rk * self.q + rk * self.v) / self.l * self.own_keys
 
     def fused(self, backward: bool = False) -> Fused:
         """Return the shapes of one kernel for all of core attention.
 
         Keys of a sequence that is cut come in pieces, two from each rank, which balances the causal mask.
         """
-        sequence_shards = self.l / self.lq
+        sequence_shards = self.l / self.own_keys
         pieces_of_rank = 1 - (1 - sequence_shards) // sequence_shards  # 1 if the sequence is not cut, else 2
         return Fused(
             self.rows[0],
@@ -174,7 +180,7 @@ def unfused(
             scatter_k,
             written=E * 2 * uq,
         ),
-        saved_bytes=E * (uq + uk / at.l * at.lq),  # the rank's own queries and keys
+        saved_bytes=E * (uq + uk / at.l * at.own_keys),  # the rank's own queries and keys
         recompute=recompute,
     )
     yield with_traffic(softmax, traffic)
@@ -189,7 +195,7 @@ def unfused(
             scatter_v,
             written=E * (n + uo),
         ),
-        saved_bytes=E * (uv / at.l * at.lq) if recompute else E * (n + uv / at.l * at.lq),
+        saved_bytes=E * (uv / at.l * at.own_keys) if recompute else E * (n + uv / at.l * at.own_keys),
     )
 
 

@@ -18,16 +18,26 @@ def vocabulary(sharding: Sharding) -> Column:
     return -(-(sharding.model.vocab or 0) // (multiple * sharding.plan.tp)) * multiple
 
 
-def embedding(sharding: Sharding) -> Iterator[Operation]:
-    """Yield the embedding of tokens (or of image patches) and of learned positions."""
-    model, e, (rows, width) = sharding.model, sharding.model.hidden, sharding.residual_shape
+def embedding(sharding: Sharding, frame: int | None = None, shared: bool = False) -> Iterator[Operation]:
+    """Yield the embedding of tokens (or of image patches, or of frames of sound) and of learned positions.
+
+    An embedding in a width of its own is projected to that of the layers on the rank's own tokens. The matrix
+    of tokens can be `shared` with a part before.
+    """
+    model, (rows, width) = sharding.model, sharding.residual_shape
+    own = model.own_width
+    e = model.hidden if own is None else own.width
+    narrow = width if own is None else e  # of the rank's rows before the projection
+    positions = e if own is None or not own.wide_positions else model.hidden
     if model.patch is not None:
         yield linear.linear("embedding.patches", sharding.plain_sizes, rows, model.patch, width)
         yield elementwise.bias("embedding.patches_bias", sharding.E, rows, width)
+    elif frame is not None:
+        yield from _convolutions(sharding, frame)
     else:
         tokens, local = sharding.tokens, vocabulary(sharding)
         lookup = elementwise.moved(
-            "embedding.tokens", sharding.E, 2 * tokens * e, 3 * tokens * e, weights=local * e
+            "embedding.tokens", sharding.E, 2 * tokens * e, 3 * tokens * e, weights=local * e * (not shared)
         )
         forward, backward = sharding.partial_sum_comms(e)
         yield replace(
@@ -36,19 +46,56 @@ def embedding(sharding: Sharding) -> Iterator[Operation]:
             backward=replace(lookup.backward, collectives=backward),
         )
     if model.positions == "learned":
-        table = (model.max_positions or model.seq) * e
+        table = (model.max_positions or model.seq) * positions
         yield elementwise.moved(
-            "embedding.positions", sharding.E, 3 * rows * width, rows * width, weights=table + 0 * rows
+            "embedding.positions", sharding.E, 3 * rows * narrow, rows * narrow, weights=table + 0 * rows
         )
     if model.token_types:
         table = model.token_types * e
         yield elementwise.moved(
-            "embedding.token_types", sharding.E, 3 * rows * width, rows * width, weights=table + 0 * rows
+            "embedding.token_types", sharding.E, 3 * rows * narrow, rows * narrow, weights=table + 0 * rows
         )
     if model.embedding_norm:
-        yield sharding.norm("embedding.norm", gather=False, returned=False)
+        yield _norm(sharding, "embedding.norm", own.width if own else None)
+    if own is not None:
+        yield from _own_projection(sharding, "embedding", own.width, model.hidden, own.bias)
     if model.dropout:
         yield sharding.dropout("embedding.dropout")
+
+
+def _convolutions(sharding: Sharding, frame: int) -> Iterator[Operation]:
+    """Yield the two convolutions of three frames, the second with a step of two, each with bias and GELU."""
+    (rows, width), sizes = sharding.residual_shape, sharding.plain_sizes
+    for name, n, inputs in (("conv1", 2 * rows, frame), ("conv2", rows, sharding.model.hidden)):
+        yield linear.linear(f"embedding.{name}", sizes, n, 3 * inputs, width)
+        yield elementwise.bias(f"embedding.{name}_bias", sharding.E, n, width)
+        yield elementwise.activation(f"embedding.{name}_gelu", sharding.E, n * width)
+
+
+def _norm(sharding: Sharding, name: str, width: int | None) -> Operation:
+    """Return a norm of the rank's own tokens, in a width of its own if it has one."""
+    if width is None:
+        return sharding.norm(name, gather=False, returned=False)
+    rows, vectors = sharding.residual_shape[0], sharding.model.norm_vectors
+    return elementwise.norm(name, sharding.E, rows, width, vectors=vectors)
+
+
+def _own_projection(
+    sharding: Sharding, block: str, inputs: int, outputs: int, biased: bool
+) -> Iterator[Operation]:
+    """Yield the projection between the width of embedding or head and that of the layers."""
+    yield sharding.replicated_linear(f"{block}.own_width", inputs, outputs)
+    if biased:
+        yield elementwise.bias(f"{block}.own_width_bias", sharding.E, sharding.residual_shape[0], outputs)
+
+
+def decoder_embedding(sharding: Sharding, encoder: Sharding) -> Iterator[Operation]:
+    """Yield what stands between encoder and decoder: the encoder's final norm, the decoder's embedding."""
+    if sharding.model.final_norm:
+        end = encoder.norm("encoder.norm", gather=False, returned=False)
+        yield end
+    for op in embedding(sharding, shared=not sharding.model.hears):
+        yield replace(op, name=f"decoder_{op.name}")
 
 
 def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
@@ -56,20 +103,31 @@ def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
 
     A dense layer before the projection works on the rank's own tokens, whose results are gathered.
     """
-    model, (rows, width) = sharding.model, sharding.residual_shape
-    yield sharding.norm("head.norm", gather=not model.head_transform)
+    model, (rows, width), own = sharding.model, sharding.residual_shape, sharding.model.own_width
+    inputs = model.hidden if own is None else own.head_width or own.width
+    changed = model.head_transform or own is not None
+    if model.final_norm:
+        yield sharding.norm("head.norm", gather=not changed)
     if model.head_transform:
-        yield sharding.replicated_linear("head.transform", model.hidden, model.hidden)
-        yield elementwise.bias("head.transform_bias", sharding.E, rows, width)
+        width = width if own is None else inputs
+        yield sharding.replicated_linear("head.transform", model.hidden, inputs)
+        if model.transform_bias:
+            yield elementwise.bias("head.transform_bias", sharding.E, rows, width)
         yield elementwise.activation(f"head.{model.mlp}", sharding.E, rows * width)
-        yield sharding.norm("head.transform_norm")
+        yield (
+            sharding.norm("head.transform_norm")
+            if own is None
+            else _norm(sharding, "head.transform_norm", inputs)
+        )
+    elif own is not None:
+        yield from _own_projection(sharding, "head", model.hidden, inputs, own.bias)
     if model.vocab is None:
         yield elementwise.weights_without_work(
             "head.classes", sharding.E, (model.classes or 0) * (model.hidden + 1) + 0.0 * sharding.tokens
         )
         return
     local = vocabulary(sharding)
-    projection = replace(sharding.projection("head.projection", local), role="head")
+    projection = replace(sharding.projection("head.projection", local, inputs), role="head")
     yield replace(projection, weights=0 * projection.weights) if shared or model.tied else projection
     if model.head_bias:
         bias = elementwise.bias("head.bias", sharding.E, sharding.tokens, local)
@@ -94,7 +152,8 @@ def tied(sharding: Sharding) -> Operation:
 
     A device that has both ends of the model has one copy (DeepSeek-V3: arXiv 2412.19437, section 3.2.3).
     """
-    weights = vocabulary(sharding) * sharding.model.hidden
+    own = sharding.model.own_width
+    weights = vocabulary(sharding) * (sharding.model.hidden if own is None else own.width)
     return elementwise.weights_without_work("head.tied", sharding.E, weights)
 
 

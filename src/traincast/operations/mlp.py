@@ -32,6 +32,8 @@ def mlp(sharding: Sharding, f: int, name: str = "mlp", ends_layer: bool = True) 
     yield replace(activated, saved_bytes=activated.saved_bytes + sharding.gate_bytes(inner))
     if model.dropout and model.inner_dropout:
         yield replace(sharding.dropout(f"{name}.inner_dropout", inner), module="activation")
+    if model.inner_norms and ends_layer:
+        yield sharding.inner_norm(f"{name}.inner_norm", f)
     down = sharding.row_parallel(f"{name}.fc2", f, e)
     yield replace(down, recomputed_with="activation", role="down projection", only_makes_output=ends_layer)
     if "mlp" in model.biases:

@@ -143,6 +143,7 @@ class Operation:
     recompute: float = 0.0  # share of the forward pass that is recomputed before backward
     output_unused: bool = False  # whether recomputation leaves it out, as backward does not read its result
     saves_layer_input: bool = False  # which a pipeline stage sends to the next
+    passed_bytes: Column = 0.0  # what a pipeline stage sends to the next besides [byte]
     module: str = ""  # that it is recomputed with
     recomputed_with: str = ""  # module whose recomputation also restores the activations it saves
     recomputed_bytes: Column = 0.0  # activations that are recomputed instead of saved [byte]

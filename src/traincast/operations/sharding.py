@@ -80,7 +80,7 @@ class Sharding(ABC):
         """Return a linear layer to a narrow width: every rank has all weights and works on its own tokens."""
 
     @abstractmethod
-    def projection(self, name: str, local: Column) -> Operation:
+    def projection(self, name: str, local: Column, inputs: int) -> Operation:
         """Return the linear layer onto the vocabulary, `local` rows on the rank, at 16 bits or above."""
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Sharding(ABC):
 
     @abstractmethod
     def gather_narrow(self, width: Column) -> Comms:
-        """Return the communication that gathers the narrow result of `replicated_linear`."""
+        """Return the communication that gathers tokens, such as the narrow result of `replicated_linear`."""
 
     @abstractmethod
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
@@ -120,6 +120,19 @@ class Sharding(ABC):
         """Heads of keys and values, counted once for each tensor rank that has them."""
         return -(-self.model.groups // self.plan.tp) * self.plan.tp
 
+    @property
+    def qkv_bias_width(self) -> Column:
+        """Columns of the projections to queries, keys and values that have a bias, as `kv_heads` counts."""
+        model, kv = self.model, self.kv_heads
+        keys = kv * model.head_width if "qkv" in model.biases else 0
+        return model.projection_widths[0] + keys + kv * model.value_width
+
+    def inner_norm(self, name: str, width: Column) -> Operation:
+        """Return a norm of a row-parallel layer's input; ranks sum two numbers of a token."""
+        sums = (Collective("all-reduce", 2 * self.E * self.tokens, "tp"),)
+        vectors = self.model.norm_vectors
+        return elementwise.norm(name, self.E, self.tokens, self.local(width), sums, sums, vectors)
+
     def local(self, width: Column) -> Column:
         """Return the part of a width that is on the rank."""
         return width // self.plan.tp
@@ -135,8 +148,11 @@ class Sharding(ABC):
         saved = self.assumptions.memory.saves_elementwise and self.model.gated
         return self.E * elements * float(saved)
 
-    def heads(self, local: bool = False) -> Heads:
-        """Return the shapes of core attention on the local heads, queries cut over the sequence."""
+    def heads(self, local: bool = False, keys: int | None = None) -> Heads:
+        """Return the shapes of core attention on the local heads, queries cut over the sequence.
+
+        Its keys are `keys` tokens of another sequence, all of them on the rank, or those of the model's own.
+        """
         model, plan = self.model, self.plan
         head_shards = plan.tp * plan.ulysses
         full = model.seq * model.seq
@@ -145,11 +161,13 @@ class Sharding(ABC):
         kv = -(-model.groups // head_shards)  # keys and values with fewer heads than ranks are replicated
         lq = model.seq // plan.context * plan.ulysses
         q, v = model.head_width, model.value_width
+        if keys is not None:
+            return Heads(plan.mbs, model.heads // head_shards, kv, lq, keys, q, v, lk=keys)
         return Heads(plan.mbs, model.heads // head_shards, kv, lq, model.seq, q, v, share)
 
-    def attention(self, local: bool = False) -> Iterator[Operation]:
-        """Yield core attention."""
-        at, plan, assumed = self.heads(local), self.plan, self.assumptions
+    def attention(self, local: bool = False, keys: int | None = None) -> Iterator[Operation]:
+        """Yield core attention, to `keys` tokens of another sequence where they are given."""
+        at, plan, assumed = self.heads(local, keys), self.plan, self.assumptions
         recompute = "attention" in plan.recomputed
         if plan.attention == "flash":
             copies, comms, rounds = self.saved_results, self._context_comms(at), self._ring_rounds()
@@ -279,9 +297,9 @@ class OneD(Sharding):
         """Return an all-gather over tensor ranks."""
         return self._gather(width)
 
-    def projection(self, name: str, local: Column) -> Operation:
+    def projection(self, name: str, local: Column, inputs: int) -> Operation:
         """Return a column-parallel layer on gathered tokens."""
-        e, saves_all = self.model.hidden, self.assumptions.memory.saves_gathered or not self.plan.sp
+        e, saves_all = inputs, self.assumptions.memory.saves_gathered or not self.plan.sp
         saved_tokens = self.tokens if saves_all else self.residual_shape[0]
         return linear(
             name,
@@ -355,9 +373,9 @@ class Summa(Sharding):
         """Return nothing: the next product broadcasts its operands."""
         return ()
 
-    def projection(self, name: str, local: Column) -> Operation:
+    def projection(self, name: str, local: Column, inputs: int) -> Operation:
         """Return a SUMMA product, as for any other layer."""
-        return self.column_parallel(name, self.model.hidden, local * self.plan.tp)
+        return self.column_parallel(name, inputs, local * self.plan.tp)
 
     def partial_sum_comms(self, width: Column) -> tuple[Comms, Comms]:
         """Return the reduce-scatter over the columns of the grid, and the all-gather of the gradient."""
@@ -378,10 +396,10 @@ class Summa(Sharding):
         """Return all tokens and the local width."""
         return self.tokens, self.model.hidden // self.plan.tp
 
-    def attention(self, local: bool = False) -> Iterator[Operation]:
+    def attention(self, local: bool = False, keys: int | None = None) -> Iterator[Operation]:
         """Yield core attention as SUMMA products if the plan says so, else as in context parallelism."""
         if self.plan.attention != "summa":
-            yield from super().attention(local)
+            yield from super().attention(local, keys)
             return
         model, mask = self.model, self.assumptions.memory.mask_bytes
         heads = self.plan.mbs, model.heads, model.seq, model.head_width

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
-from traincast.core.model_blocks import Kind, Latent
+from traincast.core.model_blocks import ENCODER, Encoder, Kind, Latent
 from traincast.core.plan import Plans
 from traincast.operations import embedding_and_head
 from traincast.operations.adapters import adapted, frozen
@@ -28,14 +28,23 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
     -------
     dict of str to tuple of Operation
         Kinds of layers by name (``"dense"``, ``"moe"``, ``"mamba2 only"``, ...), then ``"embedding"``,
-        ``"head"`` and ``"mtp"`` where the model has them; operations per rank and micro-batch.
+        ``"decoder embedding"``, ``"head"`` and ``"mtp"`` where the model has them; operations per rank and
+        micro-batch.
     """
     sharding = sharding_of(model, plan, assumptions)
     operations = {str(kind): layer(model, plan, assumptions, kind) for kind in model.kinds}
     if model.vocab is not None or model.patch is not None:
-        operations["embedding"] = tuple(frozen(sharding, embedding_and_head.embedding(sharding)))
+        first = sharding_of(model.of(model.pattern[0]), plan, assumptions)
+        frame = model.encoder.frame if model.encoder and model.encodes else None
+        embedded = [*embedding_and_head.embedding(first, frame)]
+        if model.small_end_weights:
+            weights = model.small_end_weights + 0.0 * plan.tp
+            embedded += [weights_without_work("embedding.small_weights", sharding.E, weights)]
+        operations["embedding"] = tuple(frozen(sharding, embedded))
         operations["head"] = tuple(adapted(sharding, embedding_and_head.head(sharding)))
-    if model.vocab is not None and (model.tied or model.mtp):
+    if model.encodes:
+        operations["decoder embedding"] = tuple(embedding_and_head.decoder_embedding(sharding, first))
+    if model.vocab is not None and (model.tied or model.mtp or model.encodes):
         operations["tied"] = tuple(frozen(sharding, (embedding_and_head.tied(sharding),)))
     if model.mtp:
         inner = layer(model, plan, assumptions, model.last_kind)
@@ -50,8 +59,8 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
 
     The kind is that of the model's first layer if left out. Only the degrees inside a layer matter.
     """
-    sharding = sharding_of(model, plan, assumptions)
     kind = model.pattern[0] if kind is None else kind
+    sharding = sharding_of(model.of(kind), plan, assumptions)
     feed_forward, tokens_mixed = _feed_forward(sharding, kind), _mixer(sharding, kind)
     # A block's norm gathers for the operation that follows it; experts and latent attention take the rank's
     # own tokens.
@@ -63,6 +72,7 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
             *_block_end(sharding, "mlp", ends_layer=True, gather=mixes_all),
             *tokens_mixed,
             *_block_end(sharding, "attention", ends_layer=False, gather=takes_all),
+            *_attention_to_encoder(sharding, kind),
         )
     elif kind.mixer:
         *most, last = tokens_mixed
@@ -70,6 +80,9 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         operations = (*most, replace(last, only_makes_output=True), *end)
     else:
         operations = (*feed_forward, *_block_end(sharding, "mlp", ends_layer=True, gather=takes_all))
+    if model.small_weights:
+        weights = model.small_weights + 0.0 * plan.tp
+        operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
     trained = adapted(sharding, operations, packs=True)
     return tuple(apply_recompute(_as_fused(op, assumptions), sharding) for op in trained)
 
@@ -90,6 +103,14 @@ def _mixer(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
         yield from attention(sharding, kind)
     if config is not None:
         yield from linear_attention(sharding, kind.linear, config)
+
+
+def _attention_to_encoder(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
+    """Yield attention of a decoder's layer to the encoder's result, between self-attention and MLP."""
+    encoder = sharding.model.encoder
+    if encoder is not None and kind.mixer == "decoder":
+        yield from cross_attention(sharding, encoder)
+        yield from _block_end(sharding, "cross", ends_layer=False, gather=True)
 
 
 def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool) -> Iterator[Operation]:
@@ -137,6 +158,8 @@ def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
         yield weights_without_work("attention.sinks", sharding.E, sharding.local(model.heads))
     if model.attention_gate:
         yield _attention_gate(sharding)
+    if model.inner_norms:
+        yield sharding.inner_norm("attention.inner_norm", model.heads * model.value_width)
     # Partial sums are reduced with those of what stands beside attention.
     is_one_of_two = model.parallel or kind.linear
     row_parallel = sharding.partial_row_parallel if is_one_of_two else sharding.row_parallel
@@ -146,15 +169,44 @@ def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
         yield sharding.row_parallel_bias("attention.proj_bias")
 
 
+def cross_attention(sharding: Sharding, encoder: Encoder) -> Iterator[Operation]:
+    """Yield attention to the encoder's result, projections included (arXiv 1706.03762, section 3.2.3).
+
+    As in Megatron-LM (`CrossAttention`), queries, and keys with values, are column-parallel: each tensor rank
+    has its heads for all tokens of the encoder, which it gathers in every layer with sequence parallelism.
+    All layers of a stage save one copy of the encoder's result; stages pass it on.
+    """
+    model, kv = sharding.model, sharding.kv_heads
+    width, result = encoder.width or model.hidden, replace(sharding, model=model.of(ENCODER))
+    keys_values = kv * (model.head_width + model.value_width)
+    q = sharding.column_parallel("cross.q", model.hidden, model.heads * model.head_width)
+    yield replace(q, recomputed_with="norms")
+    to_kv = result.column_parallel("cross.kv", width, keys_values)
+    gathered = replace(to_kv.forward, collectives=result.gather_narrow(width))
+    rows = result.residual_shape[0]
+    passed = sharding.E * rows * width
+    layers = model.layers - encoder.layers
+    yield replace(to_kv, forward=gathered, saved_bytes=passed / layers, passed_bytes=passed)
+    if model.qkv_bias_width:
+        queries = model.heads * model.head_width
+        yield sharding.column_parallel_bias("cross.q_bias", queries)
+        yield result.column_parallel_bias("cross.kv_bias", sharding.qkv_bias_width - queries)
+    for op in sharding.attention(keys=encoder.seq):
+        yield replace(op, name=op.name.replace("attention.", "cross.", 1))
+    yield sharding.row_parallel("cross.proj", model.heads * model.value_width, model.hidden)
+    if "proj" in model.biases:
+        yield sharding.row_parallel_bias("cross.proj_bias")
+
+
 def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
     """Yield the projection to queries, keys and values, with their norms and rotary positions."""
     model, q, T = sharding.model, sharding.model.head_width, sharding.tokens
     kv = sharding.kv_heads
-    wide = model.projection_widths[0] + 2 * kv * q
+    wide = model.projection_widths[0] + kv * (q + model.value_width)
     qkv = sharding.column_parallel("attention.qkv", model.hidden, wide)
     yield replace(qkv, recomputed_with="norms", role="qkv")
-    if "qkv" in model.biases:
-        yield sharding.column_parallel_bias("attention.qkv_bias", wide)
+    if model.qkv_bias_width:
+        yield sharding.column_parallel_bias("attention.qkv_bias", sharding.qkv_bias_width)
     rotated = T * sharding.local((model.heads + kv) * q)  # queries and keys
     if model.qk_norm:
         weights = {"head": 2 * q, "full": sharding.local((model.heads + kv) * q), "plain": 0}[model.qk_norm]

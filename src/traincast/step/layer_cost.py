@@ -72,7 +72,8 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
         weight=total(t.weight for t in timed) if SCHEDULES[plan.schedule].splits_backward else 0.0,
         weights=total(t.operation.weights for t in timed if not t.operation.experts),
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
-        message=total(t.operation.saved_bytes for t in timed if t.operation.saves_layer_input),
+        message=total(t.operation.saved_bytes for t in timed if t.operation.saves_layer_input)
+        + total(t.operation.passed_bytes for t in timed),
         saved=_offloaded([t.operation for t in timed], plan) if "activations" in words(plan.offload) else 0.0,
         frozen=total(t.operation.frozen_bytes for t in timed if not t.operation.experts),
         expert_frozen=total(t.operation.frozen_bytes for t in timed if t.operation.experts),

@@ -22,7 +22,12 @@ from traincast.step.pipeline_stages import ENDS, Counts, Stages
 from traincast.times.collectives import is_group
 from traincast.times.pipeline.schedules import SCHEDULES
 
-VOCABULARY: Final = ("embedding", "head", "tied")  # parts that hold a matrix of the vocabulary
+VOCABULARY: Final = (
+    "embedding",
+    "decoder embedding",
+    "head",
+    "tied",
+)  # parts that hold a matrix of the vocabulary
 Reported = Literal["allocated", "reserved", "device"]
 LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # what a tool reports -> components it leaves out
     "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated

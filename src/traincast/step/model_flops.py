@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from traincast.core.errors import unknown_name_error
 from traincast.core.model import Model
-from traincast.core.model_blocks import Kind
+from traincast.core.model_blocks import ENCODER, Kind
 
 
 @dataclass(frozen=True)
@@ -129,14 +129,17 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
 def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
     """Return the forward FLOPs of attention for one token: QK and AV for each attended pair, and scans."""
     counted = Counter(layers)
-    per_pair = 2 * model.heads * (model.head_width + model.value_width)
-    pairs = sum(
-        n * (model.attended(kind.local) if masked else model.seq**2)
-        for kind, n in counted.items()
-        if kind.attends
-    )
+    flops = sum(n * _scores(model.of(kind), kind, masked) for kind, n in counted.items() if kind.attends)
     scans = sum(n * scan_flops(model, kind) for kind, n in counted.items())
-    return per_pair * pairs / model.seq + scans
+    return flops / model.seq + scans
+
+
+def _scores(model: Model, kind: Kind, masked: bool) -> float:
+    """Return the forward FLOPs of attention of a layer for one sequence."""
+    pairs = model.attended(kind.local) if masked else model.seq**2
+    if kind.mixer == "decoder" and model.encoder is not None:
+        pairs += model.seq * model.encoder.seq
+    return 2 * model.heads * (model.head_width + model.value_width) * pairs
 
 
 def scan_flops(model: Model, kind: Kind) -> int:
@@ -145,20 +148,41 @@ def scan_flops(model: Model, kind: Kind) -> int:
     return 0 if config is None else config.scan_flops
 
 
-def _layer_weights(model: Model, kind: Kind) -> int:
+def tokens_share(model: Model, kind: Kind) -> float:
+    """Return the tokens that the layers of a kind see for each token of the model's sequence."""
+    return model.of(kind).seq / model.seq
+
+
+def _layer_weights(model: Model, kind: Kind) -> float:
     """Return the weights of a layer's products that a token meets, without routers as in Megatron-LM."""
-    mixer, experts = model.mixer_matrices(kind), model.experts
+    own, share = model.of(kind), tokens_share(model, kind)
+    mixer, experts = float(own.mixer_matrices(kind)), own.experts
+    if kind.mixer == "decoder":
+        mixer += cross_weights(model)
     if not kind.moe or experts is None:
-        return mixer + (model.mlp_matrices(model.ffn) if kind.feed_forward else 0)
-    return mixer + experts.topk * model.mlp_matrices(experts.ffn) + model.mlp_matrices(experts.shared_ffn)
+        return share * (mixer + (own.mlp_matrices(own.ffn) if kind.feed_forward else 0))
+    return share * (
+        mixer + experts.topk * own.mlp_matrices(experts.ffn) + own.mlp_matrices(experts.shared_ffn)
+    )
+
+
+def cross_weights(model: Model) -> float:
+    """Return the weights of the projections of attention to the encoder, per token of the decoder."""
+    queries, keys_values = model.cross_matrices
+    return queries + keys_values * (0 if model.encoder is None else model.encoder.seq / model.seq)
 
 
 def _end_weights(model: Model) -> float:
-    """Return the weights of products outside the layers, per token: head and image patches."""
-    e = model.hidden
-    head = 0 if model.vocab is None else model.vocab * e * (1 + model.mtp)
+    """Return the weights of products outside the layers, per token: head, image patches, frames of sound."""
+    e, own = model.hidden, model.own_width
+    width = e if own is None else own.head_width or own.width
+    head = 0 if model.vocab is None else model.vocab * width * (1 + model.mtp)
+    head += e * width if model.head_transform or own is not None else 0
+    head += 0 if own is None else e * own.width
     image = 0.0 if model.patch is None else model.patch * e + (model.classes or 0) * e / model.seq
-    return head + image
+    first, second = model.frame_matrices
+    frames = 0.0 if not model.encodes else (2 * first + second) * tokens_share(model, ENCODER)
+    return head + image + frames
 
 
 def _of_products(model: Model, masked: bool) -> Forward:
@@ -171,14 +195,17 @@ def _of_products(model: Model, masked: bool) -> Forward:
 
 def _of_parameters(model: Model) -> Forward:
     """Count all parameters that a token meets, and attention in full; no published N has mtp modules."""
-    layers = model.layer_parameters(active=True)
     attention = _attention(model, model.pattern, masked=False)
-    return Forward(2.0 * layers, attention, 2.0 * model.end_parameters)
+    return Forward(_of_layer_parameters(model).layers, attention, 2.0 * model.end_parameters)
 
 
 def _of_layer_parameters(model: Model) -> Forward:
     """Count the parameters of the layers that a token meets."""
-    return Forward(2.0 * model.layer_parameters(active=True), 0.0, 0.0)
+    counted = Counter(model.pattern).items()
+    layers = sum(
+        n * tokens_share(model, kind) * model.kind_parameters(kind, active=True) for kind, n in counted
+    )
+    return Forward(2.0 * layers, 0.0, 0.0)
 
 
 CONVENTIONS: Final[Mapping[str, Convention]] = {

@@ -23,7 +23,7 @@ from traincast.core.quantities import Column
 from traincast.times.pipeline.schedules import SCHEDULES
 
 CHUNKS_PER_DEVICE_LIMIT: Final = 1 << 20  # packs a pair (pp, chunks of a device) into one number
-ENDS: Final = ("embedding", "head", "tied", "mtp")
+ENDS: Final = ("embedding", "decoder embedding", "head", "tied", "mtp")
 Counts = Mapping[str, Column]
 
 
@@ -115,8 +115,10 @@ def devices(
         parts = Counter[str]()
         for chunk in order.chunks_of(position, pp, chunks_per_device):
             parts += chunk_parts[chunk]
-        if parts["embedding"]:  # the device has the matrix already
+        if parts["decoder embedding" if model.hears else "embedding"]:  # the device has the matrix already
             del parts["tied"]
+        elif parts["tied"]:
+            parts["tied"] = 1
         # In a step, a device works for each direction on its share of the micro-batches.
         executed = {part: n / order.directions if order.directions > 1 else n for part, n in parts.items()}
         result.append(PipelineDevice(position, executed, dict(parts)))
@@ -136,6 +138,12 @@ def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") ->
     parts = [Counter(map(str, model.pattern[low:high])) for low, high in pairwise(ends)]
     parts[0].update(_parts_before_layers(model))
     parts[-1].update(_parts_after_layers(model, pipelined=number > 1))
+    if model.encoder is not None and model.encodes:
+        first = (
+            int(np.searchsorted(ends, model.encoder.layers, "right")) - 1
+        )  # chunk of the decoder's first layer
+        parts[first]["decoder embedding"] += 1
+        parts[first]["tied"] += number > 1 and not model.hears
     return parts
 
 
@@ -223,6 +231,7 @@ def _stages_of_pairs(model: Model, pairs: tuple[tuple[int, int], ...], schedule:
         return {name: value for name, value in columns.items() if np.any(value)}
 
     parts = Counter(map(str, model.pattern)) + Counter(_parts_before_layers(model))
+    parts += Counter({"decoder embedding": int(model.encodes)})
     parts += Counter(_parts_after_layers(model, pipelined=False))
     return Stages(
         tuple(column([pipeline[i].position for pipeline in padded]) for i in range(length)),

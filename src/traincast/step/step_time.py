@@ -168,5 +168,6 @@ def _straggling(plan: Plans, assumed: Assumptions) -> Column:
 
 
 def _message(costs: Costs) -> Column:
-    """Return the activation that a stage sends to the next, the same after every kind of layer [byte]."""
-    return next((part.message for part in costs.values() if nonzero(part.message)), 0.0)
+    """Return the activation that a stage sends to the next, the largest after any kind of layer [byte]."""
+    messages = [part.message for part in costs.values() if nonzero(part.message)]
+    return largest(messages)[0] if messages else 0.0

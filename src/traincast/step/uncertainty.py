@@ -21,6 +21,7 @@ import numpy as np
 from traincast.catalog.kept import kept
 from traincast.catalog.software_stacks import fitted_stack
 from traincast.core.model import Model
+from traincast.core.model_blocks import Kind
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Column, Floats, plain
 
@@ -86,7 +87,7 @@ class Errors:
     new_stack: float  # what such software adds
     accelerators: frozenset[str]  # accelerators with runs, by name
     new_accelerator: float  # what accelerators without runs add
-    new_layers: float  # what layers without runs add: those with linear attention
+    new_layers: float  # what layers without runs add: linear attention, encoder-decoders
     quantile: float  # standard deviations that 90 % of errors are within
     apart: float  # the same of the differences between two plans
     reach: float  # `plan_distance` at which the errors of single plans are correlated by 1/e
@@ -155,7 +156,7 @@ class ErrorCase:
             for name, parts in COMPONENTS.items()
         }
         has_experts, adapts = model.experts is not None, model.adapters is not None
-        new_layers = tuple(dict.fromkeys(kind.linear for kind in model.kinds if kind.linear))
+        new_layers = tuple(dict.fromkeys(kind.linear or kind.mixer for kind in model.kinds if _is_new(kind)))
         return cls(fitted_stack(stack), accelerator, has_experts, sizes, shares, adapts, new_layers)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
@@ -165,6 +166,11 @@ class ErrorCase:
     def factor(self, known: Errors) -> float:
         """Return how uncertain predictions of this software are, relative to all."""
         return known.stacks.get(self.stack, known.other_stacks)
+
+
+def _is_new(kind: Kind) -> bool:
+    """Return whether no measured run has layers of a kind: linear attention, encoder, attention to it."""
+    return bool(kind.linear) or kind.mixer in ("encoder", "decoder")
 
 
 def deviation(case: ErrorCase, known: Errors) -> Column:

@@ -61,12 +61,25 @@ def _of_linear_attention(
     return met
 
 
+def _of_every_layer(holds: Callable[[Model, Plans, int], Any]) -> Callable[[Model, Plans, int], Any]:
+    """Return a condition on the heads, widths and tokens of every kind of layer."""
+
+    def met(model: Model, plan: Plans, gbs: int) -> Any:
+        first, *others = model.variants
+        held = holds(first, plan, gbs)
+        for variant in others:
+            held = held & holds(variant, plan, gbs)
+        return held
+
+    return met
+
+
 def _divides(knob: str, figure: str, noun: str) -> Rule:
     """Return the rule that a degree divides a figure of the model."""
     return Rule(
         f"{knob} does not divide {noun}",
         (knob, figure),
-        lambda model, plan, gbs: getattr(model, figure) % getattr(plan, knob) == 0,
+        _of_every_layer(lambda model, plan, gbs: getattr(model, figure) % getattr(plan, knob) == 0),
     )
 
 
@@ -94,16 +107,30 @@ RULES: Final = (
     Rule(
         "tp and ulysses together do not divide the attention heads",
         ("tp", "ulysses", "heads"),
-        lambda model, plan, gbs: (plan.ulysses == 1) | (model.heads % (plan.tp * plan.ulysses) == 0),
+        _of_every_layer(
+            lambda model, plan, gbs: (plan.ulysses == 1) | (model.heads % (plan.tp * plan.ulysses) == 0)
+        ),
     ),
     Rule(
         "tp neither divides the heads of keys and values nor is a multiple of them",
         ("tp", "groups"),
-        lambda model, plan, gbs: (
-            (model.groups == model.heads)
-            | (model.groups % plan.tp == 0)
-            | (plan.tp % (model.groups or 1) == 0)
+        _of_every_layer(
+            lambda model, plan, gbs: (
+                (model.groups == model.heads)
+                | (model.groups % plan.tp == 0)
+                | (plan.tp % (model.groups or 1) == 0)
+            )
         ),
+    ),
+    Rule(
+        "attention to an encoder is not modelled with context parallelism or 2-D tensor parallelism",
+        ("cp", "tp2"),
+        lambda model, plan, gbs: True if model.encoder is None else (plan.cp == 1) & (plan.tp_kind == "1d"),
+    ),
+    Rule(
+        "attention to an encoder is not modelled with recompute per-op, torchtitan's",
+        (),
+        lambda model, plan, gbs: model.encoder is None or "per-op" not in plan.recomputed,
     ),
     Rule(
         "tp does not divide the heads of linear attention, groups of them, or channels",
@@ -230,8 +257,10 @@ RULES: Final = (
     Rule(
         "the tokens of a micro-batch do not divide over the tensor ranks",
         ("mbs", "tp", "cp", "tp2", "seq"),
-        lambda model, plan, gbs: (
-            plan.mbs * model.seq % (plan.tp2 if plan.tp_kind == "summa" else plan.tp * plan.cp) == 0
+        _of_every_layer(
+            lambda model, plan, gbs: (
+                plan.mbs * model.seq % (plan.tp2 if plan.tp_kind == "summa" else plan.tp * plan.cp) == 0
+            )
         ),
     ),
     Rule(

@@ -5,11 +5,16 @@ from pathlib import Path
 from typing import Any
 
 from traincast.catalog.huggingface.config import Config, model_types
+from traincast.catalog.huggingface.encoders import ENCODER_FEATURES
 from traincast.catalog.huggingface.features import FEATURES
 from traincast.core.errors import InputError
 
+ALL_FEATURES = {**FEATURES, **ENCODER_FEATURES}
 TOWERS = {"vision_config": "vision", "audio_config": "audio", "speech_config": "audio"}
-HEADS = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForImageClassification", "Model")
+HEADS = (
+    "ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForImageClassification", "Model",
+    "ForMaskedLM", "WithLMHead",
+)  # fmt: skip
 
 
 def is_config(document: Mapping[str, Any]) -> bool:
@@ -28,17 +33,17 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
         raise InputError(str(path), [wrong])
     place = f"{path.name}, text_config (the text model only)" if inner is not document else path.name
     config = Config(inner, model_type, place, seq)
-    config.problems += _architecture_problems(document)
+    config.problems += _architecture_problems(document, config)
     config.check_allowed()
     for name in config.features:
-        config.content |= FEATURES[name](config)
+        config.content |= ALL_FEATURES[name](config)
     content = {**config.content, **config.same}
     problems = config.problems or _contradictions(config, content)
     if problems:
         raise InputError(str(path), problems)
     name = path.stem if path.stem.lower() != "config" else path.resolve().parent.name or "config"
-    header = {"name": name, "source": place, "left_out": _left_out(document)}
-    return {key: value for key, value in (header | content).items() if value is not None}
+    header = {"name": name, "source": place, "left_out": _left_out(document) or content.get("left_out")}
+    return {key: value for key, value in (content | header).items() if value is not None}
 
 
 def _left_out(document: Mapping[str, Any]) -> str | None:
@@ -58,10 +63,13 @@ def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
     return inner.get("model_type", default)
 
 
-def _architecture_problems(document: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the architecture: encoder-decoders and other heads cannot be imported."""
-    if document.get("is_encoder_decoder") is True:
-        return ["is_encoder_decoder = True: only decoders and vision transformers can be imported"]
+def _architecture_problems(document: Mapping[str, Any], config: Config) -> list[str]:
+    """Return what is wrong with the architecture: other heads cannot be imported."""
+    if document.get("is_encoder_decoder") is True and "encoder_layers" not in (
+        *config.names,
+        *config.defaults,
+    ):
+        return ["is_encoder_decoder = True: models of this type are imported as decoders or encoders alone"]
     names = document.get("architectures")
     if names is None or (
         isinstance(names, list) and all(isinstance(name, str) and name.endswith(HEADS) for name in names)

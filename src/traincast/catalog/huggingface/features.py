@@ -13,12 +13,15 @@ Feature: TypeAlias = Callable[[Config], Keys]
 MAX_ASSUMED_SEQ: Final = 8192  # [tokens] training sequence if the context is longer
 FULL_ATTENTION: Final = ("attention", "full_attention")  # words for it in `layer_types`
 GELU: Final = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu")
-RELU: Final = {"relu": "relu", "relu2": "relu2", "relu_squared": "relu2"}
-PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | RELU
+OTHERS: Final = {
+    "relu": "relu", "relu2": "relu2", "relu_squared": "relu2", "silu": "silu", "swish": "silu",
+    "xielu": "xielu",
+}  # fmt: skip
+PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | OTHERS
 GATED: Final[Mapping[str, str]] = dict.fromkeys(GELU, "geglu") | {"silu": "swiglu", "swish": "swiglu"}
 DROPOUTS: Final = (
     "resid_pdrop", "embd_pdrop", "emb_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_dropout",
-    "residual_dropout", "embed_dropout", "embedding_dropout", "dropout",
+    "residual_dropout", "embed_dropout", "embedding_dropout", "dropout", "dropout_rate", "dropout_p",
 )  # fmt: skip
 
 

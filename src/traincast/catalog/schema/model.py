@@ -19,6 +19,7 @@ from traincast.catalog.schema.fields import (
 )
 from traincast.core.model_blocks import (
     Biased,
+    Encoder,
     Experts,
     GatedDelta,
     GatedLinear,
@@ -28,6 +29,7 @@ from traincast.core.model_blocks import (
     Mamba2,
     Mlp,
     Norm,
+    OwnWidth,
     Positions,
     QkNorm,
     RgLru,
@@ -62,6 +64,11 @@ class LocalPart(ModelPart):
     chunked: StrictBool | None = None
     global_every: Count | None = None
     layers: tuple[Count, ...] | None = None
+    heads: Count | None = None
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
+    value_dim: Count | None = None
+    sinks: StrictBool | None = None
 
     @field_validator("layers")
     @classmethod
@@ -70,6 +77,31 @@ class LocalPart(ModelPart):
         if layers and info.data.get("global_every"):
             raise ValueError("global_every is given as well; keep one of the two")
         return layers
+
+
+class EncoderPart(ModelPart):
+    """Encoder to whose result the other layers attend."""
+
+    becomes = Encoder
+
+    seq: Tokens
+    layers: Whole | None = None
+    heads: Count | None = None
+    ffn: Count | None = None
+    width: Count | None = None
+    frame: Count | None = None
+    max_positions: Tokens | None = None
+
+
+class OwnWidthPart(ModelPart):
+    """Embedding and head of another width than the layers."""
+
+    becomes = OwnWidth
+
+    width: Count
+    head_width: Count | None = None
+    bias: StrictBool | None = None
+    wide_positions: StrictBool | None = None
 
 
 class ExpertsPart(ModelPart):
@@ -178,9 +210,11 @@ class ModelFile(File):
     heads: Size
     kv_heads: Count | None = None
     head_dim: Count | None = None
+    value_dim: Count | None = None
     latent: LatentPart | None = None
     local: LocalPart | None = None
     mamba: MambaPart | None = None
+    encoder: EncoderPart | None = None
     mamba2: Mamba2Part | None = None
     gated_delta: GatedDeltaPart | None = None
     gated_linear: GatedLinearPart | None = None
@@ -204,14 +238,20 @@ class ModelFile(File):
     biases: tuple[Biased, ...] | None = None
     sinks: StrictBool | None = None
     attention_gate: StrictBool | None = None
+    inner_norms: StrictBool | None = None
+    small_weights: Whole | None = None
     dropout: StrictBool | None = None
     inner_dropout: StrictBool | None = None
     positions: Positions | None = None
+    own_width: OwnWidthPart | None = None
     embedding_norm: StrictBool | None = None
+    final_norm: StrictBool | None = None
     token_types: Whole | None = None
     tied: StrictBool | None = None
     head_bias: StrictBool | None = None
     head_transform: StrictBool | None = None
+    transform_bias: StrictBool | None = None
+    small_end_weights: Whole | None = None
     global_batch: Sequences | None = None
     left_out: Text | None = None
     training_sequences: Sequences | None = None
