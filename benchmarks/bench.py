@@ -167,6 +167,23 @@ def modern(name: str, gpus: int, framework: str) -> tuple[float, int, float]:
     return min(seconds), result.candidates, result.times.share_timed
 
 
+SLIDER_TARGET = 0.05  # of the paper's study: an answer to a step of a slider, most wanted
+
+
+def slider(steps: int) -> float:
+    """Answer steps of the page's slider of memory bandwidth; return the median processor seconds of one."""
+    from traincast.ui.explorer.answers import search
+
+    def step(bandwidth: float) -> float:
+        state = {"model": "llama-3-70b", "gpus": 512, "framework": "megatron"}
+        begin = time.process_time()
+        search(state | {"figures": {"accelerator.hbm_bandwidth": bandwidth}}, lambda *_: None)
+        return time.process_time() - begin
+
+    step(3e12)  # enumerates the space, as the page's first answer does
+    return statistics.median(step(3e12 + 1e9 * i) for i in range(1, steps + 1))
+
+
 LONG = 10.0  # seconds of a search that is not repeated
 ASSUMED = ("paper", "megatron-core-2025", "megatron-lm-2022")  # the last paced by its host
 
@@ -255,6 +272,11 @@ def main() -> None:
             f"  {name} on {gpus:,}, {framework:<9}{candidates:>11,} candidates, {timed_share:.2%} timed: "
             f"{seconds:.3f} s, {seconds / study_seconds:.2f} times the study{target}"
         )
+    seconds = slider(repeats)
+    print(
+        f"\nA step of the explorer's slider, llama-3-70b on 512: {seconds:.3f} s, "
+        f"{seconds / study_seconds:.2f} times the study (at most {SLIDER_TARGET})"
+    )
     print(
         "\nThe same candidates under several assumptions: llama-3.1-405b on 16,384 GPUs, unlimited memory, "
         "enumeration kept"

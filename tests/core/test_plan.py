@@ -12,6 +12,7 @@ from traincast.core.errors import InputError
 from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES, chunks
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import AXES, Plan, Plans
+from traincast.planner.search import search
 from traincast.times.process_groups import Placement
 
 WHOLE = "must be a whole number of at least 1"
@@ -309,3 +310,14 @@ def test_groups_and_context():
     assert columns.context.tolist() == [1.0, 2.0]  # m2: tp2 of SUMMA, cp of context
     assert Plans(cp=8.0, cp_kind="all-gather").context == 8.0
     assert columns.gpus.tolist() == [4.0, 8.0]
+
+
+def test_rows_of_columns_are_plans_as_they_are_written():
+    """Rows of a search are not checked again, so they must be what a checked plan is."""
+    found = search("llama-3-8b", "dgx-h100", gpus=16, gbs=32, framework="any")
+    plans = [candidate.plan for candidate in found.near(0.5)]
+    assert len({plan.strategy for plan in plans}) > 2
+    for plan in plans:
+        written = Plan(**{knob.name: getattr(plan, knob.name) for knob in fields(plan)})
+        assert vars(plan) == vars(written)
+        assert hash(plan) == hash(written)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from traincast.catalog import huggingface
+from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
-from traincast.catalog.kept import kept
 from traincast.catalog.software_stacks import stack_file, stack_names, with_current_paths
 from traincast.core.errors import InputError, type_problems, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
@@ -56,7 +56,7 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
         If there is no such model, or with every mistake of the file.
     """
     _require_name("model", name_or_path)
-    read_and_check = _read_model if _is_file(name_or_path) else kept(_read_model)
+    read_and_check = _read_model if _is_file(name_or_path) else cached_on_disk(_read_model)
     return read_and_check(name_or_path, seq)
 
 
@@ -102,7 +102,7 @@ def load_system(name_or_path: str | Path) -> System:
         If there is no such system, or with every mistake of the file.
     """
     _require_name("system", name_or_path)
-    read_and_check = _read_system if _is_file(name_or_path) else kept(_read_system)
+    read_and_check = _read_system if _is_file(name_or_path) else cached_on_disk(_read_system)
     return read_and_check(name_or_path)
 
 

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read
-from traincast.catalog.kept import kept
 from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, PAPER, PRESETS, Assumptions, current_path
 from traincast.core.errors import InputError, unknown_name_error
 from traincast.core.system import System
@@ -29,14 +29,14 @@ def stack_names() -> tuple[str, ...]:
 
 
 @cache
-@kept
+@cached_on_disk
 def calibrated() -> Assumptions:
     """Return the values for all or most software (calibrated.yaml), which the files of stacks change."""
     return replace(PAPER, name=CALIBRATED).with_values(calibrated_file().changes())
 
 
 @cache
-@kept
+@cached_on_disk
 def load_stack(name: str) -> Assumptions:
     """Load the assumptions of a software stack."""
     file = stack_file(name)

@@ -285,11 +285,14 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         return self.take(np.array([index])).rows()[0]
 
     def rows(self) -> list[Plan]:
-        """Return every row as a plan; one where no knob is a column."""
+        """Return every row as a plan; one where no knob is a column. Rows are not checked again."""
         columns = [np.atleast_1d(getattr(self, name)).astype(dtype) for name, dtype in ROW_TYPES.items()]
-        rows = zip(*(column.tolist() for column in np.broadcast_arrays(*columns)), strict=True)
-        choices = self.choices()
-        return [Plan(**choices | dict(zip(ROW_TYPES, row, strict=True))) for row in rows]
+        plans, choices = [], self.choices()
+        for row in zip(*(column.tolist() for column in np.broadcast_arrays(*columns)), strict=True):
+            plan = object.__new__(Plan)
+            plan.__dict__.update(choices, **dict(zip(ROW_TYPES, row, strict=True)))
+            plans.append(plan)
+        return plans
 
 
 @cache

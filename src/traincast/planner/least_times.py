@@ -142,6 +142,11 @@ class LeastTimes:
         faster = known[order] < np.minimum.accumulate(np.r_[np.inf, known[order][:-1]])
         return np.asarray(order[faster][::-1])
 
+    def exact(self, rows: Ints) -> Floats:
+        """Return the least times of some rows, ascending [s]."""
+        self._time(rows[~self.timed[rows]])
+        return np.asarray(self.seconds[rows])
+
     def all(self) -> Floats:
         """Return the least time of every layout [s]."""
         return self.up_to(lambda known: np.inf)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.kept import kept
+from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.software_stacks import fitted_stack
 from traincast.core.model import Model
 from traincast.core.model_blocks import Kind
@@ -100,7 +100,7 @@ class Errors:
 
 
 @cache
-@kept
+@cached_on_disk
 def errors() -> Errors:
     """Read the errors of predictions from the catalogue."""
     from importlib.resources import files

@@ -9,7 +9,6 @@ import numpy as np
 from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
-from traincast.planner.evaluation import fastest_plans
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import short_of
 from traincast.planner.search import Found
@@ -80,13 +79,15 @@ def _row_of_columns(value: Any, row: int) -> Any:
 def sample(result: Found) -> dict[str, Any]:
     """Return a sample of the layouts that fit, each with its least time, denser where they are fast.
 
-    It takes ranks by time in geometric steps, so that the cloud keeps its shape while a slider moves.
+    It takes ranks in geometric steps, so that the cloud keeps its shape while a slider moves: by time, or by
+    the bound on it where a layout was not timed.
     """
-    order = np.argsort(result.times.all(), kind="stable")
+    order = np.argsort(result.times.seconds, kind="stable")
     if len(order):
         ranks = np.geomspace(1, len(order), MOST_POINTS).round().astype(np.int64)
         order = order[np.unique(ranks) - 1]
-    return _points(result.times, order)
+    seconds = result.times.exact(np.sort(order))
+    return _points(result.times, np.sort(order)[np.argsort(seconds, kind="stable")])
 
 
 def front(result: Found) -> dict[str, Any]:
@@ -101,13 +102,13 @@ def _points(times: LeastTimes, points: Ints) -> dict[str, Any]:
         rows = np.flatnonzero(times.outcome[points] == number)
         if not len(rows):
             continue
-        chosen, space = times.layout[points[rows]], outcome.space
+        space = outcome.space
         placed = "panels" in STRATEGIES[space.strategy].knobs  # their number belongs to the placement
         if placed or space.batch.overlaps_in_domain:  # and so does overlap
-            row_knobs = _knobs(fastest_plans(outcome, chosen), len(chosen), placed)
+            row_knobs = _knobs(times.columns(points[rows]), len(rows), placed)
         else:
-            plans = space.without_assumptions(space.layouts.take(chosen))
-            row_knobs = _knobs(plans, len(chosen), placed=False)
+            plans = space.without_assumptions(space.layouts.take(times.layout[points[rows]]))
+            row_knobs = _knobs(plans, len(rows), placed=False)
         for row, values in zip(rows, row_knobs, strict=True):
             knobs[row] = values
     seconds, memory = _rounded(times.seconds[points]), _rounded(times.memory[points])

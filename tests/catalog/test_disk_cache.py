@@ -1,4 +1,4 @@
-"""Results of the package's own files are kept between processes, and are those of the files."""
+"""What is cached on disk equals what the files of the package say."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import traincast as tc
-from traincast.catalog import kept, load
+from traincast.catalog import disk_cache, load
 from traincast.catalog.software_stacks import load_stack
 from traincast.step.uncertainty import errors
 
@@ -14,10 +14,10 @@ from traincast.step.uncertainty import errors
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A folder for kept results, empty at first."""
-    monkeypatch.setenv(kept.VARIABLE, str(tmp_path))
-    kept._folder.cache_clear()
+    monkeypatch.setenv(disk_cache.VARIABLE, str(tmp_path))
+    disk_cache._folder.cache_clear()
     yield tmp_path
-    kept._folder.cache_clear()
+    disk_cache._folder.cache_clear()
 
 
 def files(folder):
@@ -35,7 +35,7 @@ def files(folder):
         errors.__wrapped__,
     ],
 )
-def test_a_kept_result_equals_that_of_the_files(folder, read):
+def test_a_cached_result_equals_that_of_the_files(folder, read):
     made = read()
     assert len(files(folder)) >= 1
     again = read()
@@ -45,7 +45,7 @@ def test_a_kept_result_equals_that_of_the_files(folder, read):
         assert again.sources == made.sources
 
 
-def test_what_is_kept_is_read_instead_of_files(folder, monkeypatch):
+def test_what_is_cached_is_read_instead_of_files(folder, monkeypatch):
     model = tc.load_model("llama-3-8b")
     monkeypatch.setattr(load, "_model_file", None)  # would be called to read the file
     assert tc.load_model("llama-3-8b") == model
@@ -65,8 +65,8 @@ def test_files_of_the_user_are_not_kept(folder, tmp_path):
 def test_other_files_of_the_package_make_results_anew(folder, monkeypatch):
     tc.load_system("polaris")
     (old,) = files(folder)
-    monkeypatch.setattr(kept, "_fingerprint", lambda: "changed")
-    kept._folder.cache_clear()
+    monkeypatch.setattr(disk_cache, "_fingerprint", lambda: "changed")
+    disk_cache._folder.cache_clear()
     tc.load_system("polaris")
     assert [file.parent.name for file in files(folder)] == ["changed"]
     assert not old.exists()
@@ -77,12 +77,12 @@ def test_the_fingerprint_follows_the_files(monkeypatch, tmp_path):
     (package / "models").mkdir(parents=True)
     file = package / "models" / "one.yaml"
     file.write_text("a: 1")
-    monkeypatch.setattr(kept, "__file__", str(package / "kept.py"))
-    before = kept._fingerprint()
+    monkeypatch.setattr(disk_cache, "__file__", str(package / "disk_cache.py"))
+    before = disk_cache._fingerprint()
     (package / "notes.txt").write_text("not read")
-    assert kept._fingerprint() == before
+    assert disk_cache._fingerprint() == before
     file.write_text("a: 12")
-    assert kept._fingerprint() != before
+    assert disk_cache._fingerprint() != before
 
 
 @pytest.mark.parametrize("content", [b"", b"not a pickle", b"\x80\x04N."])
@@ -98,7 +98,11 @@ def test_a_damaged_file_is_made_anew(folder, content):
 def test_results_need_not_be_kept(where):
     code = "import traincast as tc; print(tc.load_system('polaris').name)"
     run = subprocess.run(
-        [sys.executable, "-c", code], env={kept.VARIABLE: where}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={disk_cache.VARIABLE: where},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert (run.stdout, run.stderr) == ("polaris\n", "")
 

@@ -1,4 +1,4 @@
-"""Results that follow from the package's own files alone, kept on disk between processes."""
+"""Cache on disk of results that follow from the package's own files alone, shared by processes."""
 
 import os
 import pickle
@@ -16,8 +16,8 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def kept(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Keep the results of a function of the package's own files and of plain arguments.
+def cached_on_disk(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Cache the results of a function of the package's own files and of plain arguments.
 
     They are as good as compiled modules: whatever changes in a file that they depend on makes them anew, and
     where they cannot be written or read, the function is called. Checking a file of the catalogue costs
