@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 import traincast as tc
 from collective_benchmarks import BANDS, check_collectives, rows
 from nccl_intervals import intervals
-from traincast.catalog.load import figures
-from traincast.catalog.software_stacks import CALIBRATED_FILE, calibrated
+from traincast.catalog.load import figures, load_model
+from traincast.catalog.software_stacks import CALIBRATED_FILE, calibrated, load_stack
 from traincast.core.assumptions import PAPER
 from traincast.core.errors import InputError
+from traincast.core.plan import Plan
 from traincast.core.system import Tier
+from traincast.step.estimate import estimate
 from traincast.times.collectives import AlphaBeta, collective, collective_curve
 from traincast.times.nccl import message, protocols, torus_axes
 from traincast.times.overlap import layer_by_layer
@@ -397,6 +399,35 @@ def test_latency_that_hides_takes_nothing_from_the_layers(stream, expected):
     )
 
 
+def test_all_of_the_first_bucket_is_exposed() -> None:
+    """By hand: 6 layers of 1 s in buckets of 3, each hidden behind 2 s: one bucket, 3 s, is exposed."""
+    assert layer_by_layer([1.0], [2.0], [6.0], together=[3.0]) == pytest.approx(3.0)
+
+
+def test_layers_share_a_bucket_of_gradients() -> None:
+    """Buckets of Megatron-Core: one latency for several layers, never more of it than layer by layer.
+
+    Llama 3 8B on 512 GB200, 256 ranks with the same weights: 109 M parameters of a layer on a rank, at least
+    256 M in a bucket.
+    """
+    plan = Plan(tp=2, cp=4, dp=64, zero=1, cp_kind="ring", precision="bf16")
+    layerwise = load_stack("megatron-core-2025").with_values(
+        {"collectives.bucket_parameters": 0.0, "collectives.bucket_per_rank": 0.0}
+    )
+    model, system = load_model("llama-3-8b"), SYSTEMS["gb200-nvl72"]
+    seconds = [
+        estimate(model, system, plan, gbs=64, assumptions=assumed).breakdown["dp_comm"]
+        for assumed in (layerwise, load_stack("megatron-core-2025"))
+    ]
+    assert seconds[1] < seconds[0]
+    sharded = Plan(tp=2, cp=4, dp=64, zero=3, cp_kind="ring", precision="bf16")  # FSDP gathers layer by layer
+    both = [
+        estimate(model, system, sharded, gbs=64, assumptions=assumed).breakdown["dp_comm"]
+        for assumed in (layerwise, load_stack("megatron-core-2025"))
+    ]
+    assert both[0] == both[1]
+
+
 def test_streaming_time_of_an_all_gather():
     """An all-gather of 1 GB over 64 nodes of 8: a 512th less than 1 GB over the slowest link, and hops
     besides."""
@@ -450,11 +481,11 @@ def test_a_library_that_is_no_ring_moves_more(kind, factor, assumed):
 def test_gathering_and_scattering_may_differ_where_states_are_sharded():
     """ZeRO-1 gathers as often as it scatters, bf16 both: a factor on one of them adds as much to its traffic
     as on the other."""
-    plan = tc.Plan(dp=16, zero=1, grad_dtype="16-bit")
+    plan = Plan(dp=16, zero=1, grad_dtype="16-bit")
 
     def sent(factors=None):
         assumed = CALIBRATED.with_values({"overlap.dp_window": 0.0} | (factors or {}))
-        return tc.estimate("llama-3-8b", "dgx-h100", plan, gbs=64, assumptions=assumed).breakdown["dp_comm"]
+        return estimate("llama-3-8b", "dgx-h100", plan, gbs=64, assumptions=assumed).breakdown["dp_comm"]
 
     usual, gathered, scattered = (
         sent(),

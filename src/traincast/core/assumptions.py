@@ -30,11 +30,17 @@ class Kernels:
     sustained_rates: bool = _assumed(
         False, "the sustained share of an accelerator, if known, replaces matrix_efficiency"
     )
+    power_exponent: float = _assumed(
+        0, "rates of products and attention grow with this power of an accelerator's power limit"
+    )
     sustained_bandwidth: bool = _assumed(
         False, "the achieved share of an accelerator's memory bandwidth, if known, replaces memory_efficiency"
     )
     product_efficiency: float = _assumed(
         1, "rate of products relative to the sustained rate: libraries of other years are slower or faster"
+    )
+    low_precision_efficiency: float = _assumed(
+        1, "the same of products at 8 bits and less, beside product_efficiency: their libraries are younger"
     )
     tile: float = _assumed(
         0, "edge of a multiprocessor's output tile; products are padded to whole tiles; 0 for none"
@@ -73,6 +79,9 @@ class AttentionKernel:
         "paper", "FlashAttention 1, 2 or 3, or cuDNN; paper: products, softmax and traffic at the usual rates"
     )
     efficiency: float = _assumed(0.5, "share of the peak reached forward, where an accelerator's is unknown")
+    framework_rate: float = _assumed(
+        1, "rate relative to that of the kernel alone: how a framework calls it, repeated heads, layouts"
+    )
     backward: float = _assumed(0.65, "rate backward relative to forward, where an accelerator's is unknown")
     wide_backward: float = _assumed(
         1, "slowdown backward for heads wider than 128, whose tiles do not fit on chip together"
@@ -161,6 +170,10 @@ class Collectives:
     slow_pipeline_links: float = _assumed(
         1.0, "weight of a pipeline's slow links with several stages per fast domain; erratum 2 used 0"
     )
+    bucket_parameters: float = _assumed(
+        0, "parameters whose gradients are reduced at once, at least; 0 for layer by layer"
+    )
+    bucket_per_rank: float = _assumed(0, "the same for each rank that shares them")
     skew_seconds: float = _assumed(
         0, "wait of a tensor-parallel collective for the slowest rank, per doubling of the group", "s"
     )

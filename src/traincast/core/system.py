@@ -6,6 +6,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, Final, TypeAlias
 
+from traincast.core.columns import minimum
 from traincast.core.errors import InputError, is_whole
 from traincast.core.precision import Rate
 from traincast.core.quantities import (
@@ -18,6 +19,7 @@ from traincast.core.quantities import (
 )
 
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, oldest first
+CLOCK_ROOF: Final = 0.948  # share of the peak at a given clock: products of idle data, 0.938 to 0.970
 PEAKS: Final[
     Mapping[Rate, tuple[str, str]]
 ] = {  # rate -> its peak, and the share of it that products sustain
@@ -93,6 +95,11 @@ class Accelerator(ColumnsEqual):
     host_bandwidth: Annotated[Known, _rate("bandwidth to the host's memory, one direction")] = None
     host_bytes: Annotated[Known, _bytes("the host's memory for one accelerator")] = None
     power: Annotated[Known, FigureSpec("W", "power of the accelerator")] = None  # the limit
+    # Set by an operator; the data sheet's if left out.
+    power_limit: Annotated[Known, FigureSpec("W", "power limit set below that of the data sheet")] = None
+    clock_limit: Annotated[
+        Known, _share("clock set below the one that the data sheet's peaks are given for, relative to it")
+    ] = None
     processors: Annotated[
         int | None, FigureSpec("", "multiprocessors (SMs, CUs, cores of matrix units)", "count", varies=False)
     ] = None
@@ -104,6 +111,19 @@ class Accelerator(ColumnsEqual):
         """Return the share of a peak that large products sustain; `usual` if it is not known."""
         share: Column | None = getattr(self, PEAKS[rate][1])
         return usual if share is None else share
+
+    def limited(self, power_exponent: Column, usual: Column) -> Column:
+        """Return the share of the sustained rates that limits of power and clock leave; 1 without.
+
+        Below its power limit a chip's rate grows with a power of it; a clock that is set acts where it is
+        below the one that the power limit leaves, at which matrix units reach `CLOCK_ROOF` of their peak.
+        """
+        left: Column = 1.0
+        if self.power_limit is not None and self.power is not None:
+            left = minimum(self.power_limit / self.power, 1.0) ** power_exponent
+        if self.clock_limit is not None:
+            left = minimum(left, CLOCK_ROOF * self.clock_limit / self.sustained("16-bit", usual))
+        return left
 
     def fused_attention(self, kernel: str, usual: Column) -> Column:
         """Return the share of the 16-bit peak that fused attention ("fa1", "fa2", "fa3", "cudnn") reaches.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import minimum
+from traincast.core.columns import maximum, minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
@@ -71,6 +71,7 @@ class _DataParallelTraffic:
     gather: Exchanges
     scatter: Exchanges
     between: Exchanges  # all-reduces over replicas, where they are not part of `scatter`
+    buckets: dict[str, Column]  # layers whose gradients are reduced, and weights gathered, together
     plan: Plans
     nm: Column
     assumed: Assumptions
@@ -90,7 +91,8 @@ class _DataParallelTraffic:
         window = self.assumed.overlap.dp_window if self.plan.dp_overlap else 0.0
         busy = [window * passes * getattr(self.costs[part], direction) for part in device]
         seconds, streams = zip(*(exchanges[part] for part in device), strict=True)
-        return layer_by_layer(seconds, busy, list(device.values()), contention, streams)
+        together = [self.buckets[part] for part in device]
+        return layer_by_layer(seconds, busy, list(device.values()), contention, streams, together)
 
     def in_step(
         self, time_of: Callable[..., Column], stored: Counts, executed: Counts
@@ -123,10 +125,31 @@ def _traffic(
     plan = placement.plan
     stored = dict.fromkeys(part for device in stages.stored_parts for part in device)
     used = free_of_copies({part: costs[part] for part in stored}, plan, system, assumed)
-    gather, scatter, between = _exchanges(used, placement, system, assumed)
+    buckets = _buckets(used, stages, placement, assumed)
+    gather, scatter, between = _exchanges(used, buckets, placement, system, assumed)
     if plan.zero < 2:
         scatter = {part: scatter[part].then(between[part]) for part in used}
-    return _DataParallelTraffic(used, gather, scatter, between, plan, nm, assumed)
+    return _DataParallelTraffic(used, gather, scatter, between, buckets, plan, nm, assumed)
+
+
+def _buckets(used: Costs, stages: Stages, placement: Placement, assumed: Assumptions) -> dict[str, Column]:
+    """Return how many layers of each kind share a bucket, whose gradients are reduced at once; at least 1.
+
+    A bucket has at least so many parameters, and more on many ranks, so that a ring's latency stays short
+    beside its data. FSDP gathers layer by layer.
+    """
+    ranks, _ = placement.group("shards")
+    least = maximum(assumed.collectives.bucket_parameters, assumed.collectives.bucket_per_rank * ranks)
+    if placement.plan.zero == 3 or not nonzero(least):
+        return dict.fromkeys(used, 1.0)
+    layers = {
+        part: maximum(largest([device.get(part, 0.0) for device in stages.stored_parts])[0], 1)
+        for part in used
+    }
+    return {
+        part: minimum(maximum(least / maximum(cost.weights, 1), 1), layers[part])
+        for part, cost in used.items()
+    }
 
 
 def _broadcasts(placement: Placement, assumed: Assumptions) -> Column:
@@ -146,15 +169,15 @@ class _ReplicaGroup(NamedTuple):
     between: Curve | None  # over replicas of the same shard, if there are any
     shards: Column
 
-    def gather(self, nbytes: Column) -> Traffic:
-        """Return the time to gather weights; 0 where they are not sharded [s]."""
+    def gather(self, nbytes: Column, bucket: Column = 1.0) -> Traffic:
+        """Return a layer's share of the time to gather the weights of a bucket; 0 if not sharded [s]."""
         if not self.sharded:
             return self._no_traffic(nbytes)
-        return Traffic(self.gathering.seconds(nbytes), self.gathering.streaming(nbytes))
+        return Traffic(self.gathering.seconds(nbytes * bucket) / bucket, self.gathering.streaming(nbytes))
 
-    def reduce(self, nbytes: Column) -> Traffic:
-        """Return the time to reduce gradients over the ranks that shard one copy [s]."""
-        return Traffic(self.reduction.seconds(nbytes), self.reduction.streaming(nbytes))
+    def reduce(self, nbytes: Column, bucket: Column = 1.0) -> Traffic:
+        """Return a layer's share of the time to reduce a bucket over the ranks that shard one copy [s]."""
+        return Traffic(self.reduction.seconds(nbytes * bucket) / bucket, self.reduction.streaming(nbytes))
 
     def synchronise(self, nbytes: Column) -> Traffic:
         """Return the time to sum each rank's shard of the gradients over the replicas [s]."""
@@ -190,15 +213,18 @@ def _replica_groups(
 
 
 def _exchanges(
-    used: Costs, placement: Placement, system: System, assumed: Assumptions
+    used: Costs, buckets: dict[str, Column], placement: Placement, system: System, assumed: Assumptions
 ) -> tuple[Exchanges, ...]:
     """Return the times to gather weights, reduce gradients and sum them over replicas, by part [s]."""
     plan, byte = placement.plan, assumed.memory.element_bytes / 2  # 16 bits have two bytes
     weight, gradient = 2 * plan.recipe.width * byte, plan.gradient_bytes * byte
     dense = _replica_groups(placement, ("weights", "shards", "replicas"), plan.shards, system, assumed)
     frozen = float(plan.zero == 3)  # else every rank keeps what is not updated
-    gather = {part: dense.gather(weight * cost.weights + frozen * cost.frozen) for part, cost in used.items()}
-    reduced = {part: dense.reduce(gradient * cost.weights) for part, cost in used.items()}
+    gather = {
+        part: dense.gather(weight * cost.weights + frozen * cost.frozen, buckets[part])
+        for part, cost in used.items()
+    }
+    reduced = {part: dense.reduce(gradient * cost.weights, buckets[part]) for part, cost in used.items()}
     between = {part: dense.synchronise(gradient * cost.weights) for part, cost in used.items()}
     with_experts = {
         part: cost for part, cost in used.items() if nonzero(cost.expert_weights + cost.expert_frozen)

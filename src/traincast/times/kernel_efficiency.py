@@ -93,7 +93,8 @@ def attention(flops: Column, shapes: Fused, gpu: Accelerator, peak: Column, assu
     `flops`: arithmetic of the products that are not skipped, F [FLOP]; `peak`: peak of the matrix units
     [FLOP/s].
     """
-    rate = gpu.fused_attention(assumed.attention.kernel, assumed.attention.efficiency) * peak  # A
+    share = gpu.fused_attention(assumed.attention.kernel, assumed.attention.efficiency)
+    rate = assumed.attention.framework_rate * share * peak  # A
     tile: Column = assumed.attention.tile
     if shapes.backward:
         rate = rate * (

@@ -29,19 +29,23 @@ def layer_by_layer(
     layers: Sequence[Column],
     contention: Column = 0,
     streams: Sequence[Column] | None = None,
+    together: Sequence[Column] | None = None,
 ) -> Column:
     """Return the exposed time of one collective per layer (arXiv 2410.00273, data parallel) [s].
 
     The first layer's is exposed; each other overlaps with one layer. A rank may have layers of several kinds.
+    Where several layers share a collective, all of the first bucket is exposed.
 
     `collective`: time of the collective of one layer of each kind [s]; `busy`: time of one layer of each kind
     that it overlaps with [s]; `streams`: the part of `collective` in which data stream and slow the layers
-    down; the rest is latency. All of it if left out [s].
+    down; the rest is latency. All of it if left out [s]; `together`: layers that share a collective, one if
+    left out.
     """
     exposed = total(exposed_time(x - t) * n for x, t, n in zip(collective, busy, layers, strict=True))
     first = 0 * collective[0]
-    for x, t, n in zip(collective, busy, layers, strict=True):
-        first = maximum(first, (x - exposed_time(x - t)) * minimum(n, 1))
+    shared = [1.0] * len(layers) if together is None else together
+    for x, t, n, bucket in zip(collective, busy, layers, shared, strict=True):
+        first = maximum(first, (x - exposed_time(x - t)) * minimum(n, bucket))
     if not nonzero(contention):
         return exposed + first
     streaming = total(x * n for x, n in zip(collective if streams is None else streams, layers, strict=True))

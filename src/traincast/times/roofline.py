@@ -20,7 +20,7 @@ def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: 
     if work.fused is not None and assumed.attention.kernel != "paper":
         faster = assumed.attention.low_precision if recipe.rate in ("fp8", "fp4") else 1.0
         return _launch_overhead(work, assumed) + attention(
-            work.flops("matrix"), work.fused, gpu, faster * gpu.peak(high), assumed
+            work.flops("matrix"), work.fused, gpu, faster * limited(gpu, assumed) * gpu.peak(high), assumed
         )
     matrix = work_done(work, "matrix", gpu, assumed) / (_sustained_share(high, gpu, assumed) * gpu.peak(high))
     if assumed.kernels.burst_seconds:
@@ -28,7 +28,8 @@ def arithmetic(work: PassCount, gpu: Accelerator, assumed: Assumptions, recipe: 
     vector = work.flops("vector") / (assumed.kernels.vector_efficiency * gpu.vector_flops)
     seconds = assumed.kernels.launch_seconds + matrix + vector
     if any(kernel.unit == "low" for kernel in work.kernels):
-        low = _sustained_share(recipe.rate, gpu, assumed) * recipe.reduced_rate * gpu.peak(recipe.rate)
+        efficiency = assumed.kernels.low_precision_efficiency * recipe.reduced_rate
+        low = efficiency * _sustained_share(recipe.rate, gpu, assumed) * gpu.peak(recipe.rate)
         seconds = seconds + work_done(work, "low", gpu, assumed) / low
     return seconds
 
@@ -50,9 +51,13 @@ def _is_fused_attention(work: PassCount, assumed: Assumptions) -> bool:
 def _sustained_share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
     """Return the share of a peak that products sustain: the accelerator's if asked for and known."""
     default = assumed.kernels.matrix_efficiency
-    return assumed.kernels.product_efficiency * (
-        gpu.sustained(rate, default) if assumed.kernels.sustained_rates else default
-    )
+    share = gpu.sustained(rate, default) if assumed.kernels.sustained_rates else default
+    return assumed.kernels.product_efficiency * limited(gpu, assumed) * share
+
+
+def limited(gpu: Accelerator, assumed: Assumptions) -> Column:
+    """Return the share of sustained rates that limits of power and clock leave."""
+    return gpu.limited(assumed.kernels.power_exponent, assumed.kernels.matrix_efficiency)
 
 
 def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:

@@ -476,6 +476,52 @@ def test_a_hybrid_of_the_catalogue_is_read():
     assert read(row).model == replace(tc.load_model("nemotron-3-nano"), sources={})
 
 
+@pytest.mark.parametrize(
+    ("gpu", "recompute"),
+    # NVIDIA-NeMo/Megatron-Bridge, scripts/performance/configs/nemotronh
+    [("h100-sxm-80", "attention+experts+norms"), ("b200-180", "none"), ("gb300-288", "none")],
+)
+def test_a_hybrid_of_megatron_bridge_has_its_recipe(gpu, recompute):
+    sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
+    row = changed(
+        "mbridge-101",
+        **sizes,
+        model="Nemotron_3_Nano",
+        notes="hybrid Mamba-2/attention/MoE model",
+        gpu=gpu,
+        recompute="",
+        recompute_detail="",
+    )
+    run = read(row)
+    assert run.stack == "megatron-bridge-26.02"  # no graphs of whole iterations
+    assert run.plan.recompute == recompute
+    assert "recompute" in run.assumed
+
+
+@pytest.mark.parametrize(
+    ("notes", "limit", "assumed"),
+    [("power limited to 600 W", 600, False), ("power-limited B200", 0.75 * 1000, True)],
+)
+def test_a_power_limit_is_read(notes, limit, assumed):
+    run = read(changed("simumax-004", notes=notes))
+    assert run.system.accelerator.power_limit == limit
+    assert ("power_limit" in run.assumed) == assumed
+    assert run.system.name != tc.load_system("dgx-b200").name  # runs of several limits are not one batch
+
+
+@pytest.mark.parametrize(
+    ("source", "stack", "software"),
+    [
+        ("MLPerf Training v4.1 (Dell)", "NeMo/Megatron (MLPerf)", "mlperf-2024"),
+        ("MLPerf Training v5.0 (Oracle)", "NeMo/Megatron (MLPerf)", "mlperf-2025"),
+        ("MLPerf Training v5.1 (Oracle)", "NeMo/Megatron (MLPerf)", "mlperf-2025-10"),
+        ("MLPerf Training v5.1 (AMD)", "NeMo/Megatron ROCm (MLPerf)", "mlperf-rocm-2025"),
+    ],
+)
+def test_releases_of_mlperf_are_stacks(source, stack, software):
+    assert read(changed("mlperf-007", source=source, stack=stack)).stack == software
+
+
 def test_a_row_without_sizes_has_those_of_the_catalogue():
     """Where its model begins with a name there; LitGPT holds all that it trains at 16 bits."""
     sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")

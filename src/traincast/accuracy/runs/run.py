@@ -9,7 +9,7 @@ import csv
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
@@ -40,6 +40,7 @@ RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu
 MIN_STEP_SECONDS: Final = 1e-6  # below a kernel launch it is another unit or a mistake [s]
 MAX_STEP_SECONDS: Final = 1e6  # above days as well [s]
 MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
+USUAL_POWER_LIMIT: Final = 0.75  # of the data sheet's, where a row says only that there is one
 FULL_RECOMPUTE_FACTOR: Final = 4 / 3  # FLOPs of a layer with full recompute over those without
 MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
 
@@ -81,11 +82,24 @@ def machine(cells: Cells) -> System | None:
     if networks := patterns()["systems"].get(gpu):
         if not network or cells.states("network_not_stated"):
             cells.assume("interconnect")
-        return system_of(first_match(networks, network))
+        return _limited(cells, system_of(first_match(networks, network)))
     close = get_close_matches(name, accelerators(), n=3, cutoff=0.4)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     cells.problem(f"accelerator {name!r} is not known{hint}" if name else "accelerator is not known")
     return None
+
+
+def _limited(cells: Cells, system: System) -> System:
+    """Return the system at the power limit that a row states; one that says only that there is one, noted."""
+    stated, full = cells.states("power_limited"), system.accelerator.power
+    if not stated or full is None:
+        return system
+    if not stated[1]:
+        cells.assume("power_limit")
+    limit = float(stated[1] or USUAL_POWER_LIMIT * full)
+    return replace(
+        system.with_figures({"accelerator.power_limit": limit}), name=f"{system.name} at {limit:g} W"
+    )
 
 
 @lru_cache
