@@ -72,6 +72,10 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "lru_width": (384, None),
     "conv1d_width": (3, 4),
     "time_step_rank": (8, "auto"),
+    "index_n_heads": (2, 4),
+    "index_head_dim": (16, 32),
+    "index_topk": (64,),
+    "first_k_dense_replace": (0, 1),
     "attn_layer_period": (2, 3),
     "attn_layer_offset": (0, 1),
     "expert_layer_offset": (0, 1),
@@ -111,6 +115,9 @@ def drawn(model_type: str, seed: int) -> Any:
         fields["attn_layer_indices"] = [1]
     if "attention_types" in default:  # GPT-Neo: one word for each layer
         fields |= {"num_layers": 4, "attention_types": [[["global", "local"], 2]]}
+    if "indexer_types" in default:  # the first layer has an index to share
+        shared = [rng.choice(("full", "shared")) for _ in range(fields["num_hidden_layers"] - 1)]
+        fields["indexer_types"] = ["full", *shared]
     if "mamba_d_ssm" in default:  # Falcon-H1: the width of all heads
         fields["mamba_d_ssm"] = fields["mamba_n_heads"] * fields["mamba_d_head"]
         fields["projectors_bias"] = fields["mamba_proj_bias"]

@@ -22,7 +22,7 @@ from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Gemm, Operation, PassCount, total
 from traincast.operations.sharding import Sharding, sharding_of
 from traincast.operations.transformer import attention, cross_attention, layer, parts
-from traincast.step.model_flops import CONVENTIONS, scan_flops, tokens_share
+from traincast.step.model_flops import CONVENTIONS, index_flops, scan_flops, tokens_share
 
 PROJECTIONS: Final = "attention projections"
 SCORES: Final = "attention scores"
@@ -200,6 +200,12 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
             core += cross_attention(sharding, model.encoder)
         result[PROJECTIONS] = _count((op for op in core if op.weights), model)
         result[SCORES] = _count((op for op in core if not op.weights), model)
+        if kind.indexed:  # not the wider products of selected latent vectors
+            is_masked = sharding.assumptions.attention.causal_skipping > 0
+            per_pair = 2 * model.heads * (model.head_width + model.value_width)
+            scores = per_pair * model.met(kind, is_masked)
+            index = index_flops(model, kind, is_masked) * model.seq
+            result[SCORES] = _Count(products=scores + index)
     if config is None and kind.feed_forward:
         result["MLP"] = _count(mlp(sharding, model.ffn), model)
     elif config is not None:

@@ -22,6 +22,7 @@ from traincast.core.model_blocks import (
     Experts,
     GatedDelta,
     GatedLinear,
+    Indexer,
     Kind,
     Latent,
     LinearAttention,
@@ -62,6 +63,7 @@ COUNTS: Final[
         "classes",
     ),
     "latent": ("kv_rank", "q_rank", "nope_dim", "rope_dim", "value_dim"),
+    "indexer": ("heads", "head_dim", "topk"),
     "local": ("window", "heads", "kv_heads", "head_dim", "value_dim"),
     "encoder": ("seq", "heads", "ffn", "width", "frame", "max_positions"),
     "own_width": ("width", "head_width"),
@@ -75,6 +77,7 @@ COUNTS: Final[
 }
 PARTS: Final[Mapping[str, type]] = {
     "latent": Latent,
+    "indexer": Indexer,
     "local": Local,
     "encoder": Encoder,
     "own_width": OwnWidth,
@@ -123,6 +126,9 @@ class Model:
         Whether attention is causal: a token attends only to itself and earlier ones.
     latent : Latent, optional
         Multi-head latent attention.
+    indexer : Indexer, optional
+        Lightning indexer of the layers that `layer_kinds` calls indexed, whose attention is latent; those it
+        calls index-shared meet the keys of the indexed layer before.
     local : Local, optional
         Sliding-window or chunked attention.
     mamba : Mamba, optional
@@ -234,6 +240,7 @@ class Model:
     causal: bool = False
     value_dim: int | None = None
     latent: Latent | None = None
+    indexer: Indexer | None = None
     local: Local | None = None
     mamba: Mamba | None = None
     encoder: Encoder | None = None
@@ -331,9 +338,11 @@ class Model:
             number = len(self.layer_kinds)
             problems.append(f"layer_kinds: {number} of them must divide layers = {self.layers}")
         kinds = {KINDS[kind] for kind in self.layer_kinds}
-        for part in (*LINEAR, "local", "experts"):
+        for part in (*LINEAR, "indexer", "local", "experts"):
             has_layers = any(
-                part in (kind.mixer, kind.linear, "experts" if kind.moe else "") for kind in kinds
+                part
+                in (kind.mixer, kind.linear, "experts" if kind.moe else "", "indexer" if kind.indexed else "")
+                for kind in kinds
             )
             if has_layers and getattr(self, part) is None:
                 problems.append(f"{part}: missing; layer_kinds names layers that have it")
@@ -378,6 +387,15 @@ class Model:
             )
         if self.attention_gate and self.latent is not None:
             problems.append("attention_gate = True: not modelled with latent attention; keep one of the two")
+        if self.indexer is not None and (
+            self.latent is None or self.latent.q_rank is None or not self.causal
+        ):
+            problems.append("indexer: needs causal latent attention with a q_rank")
+        if any(
+            kind.mixer == "index-shared" and all(before.mixer != "indexed" for before in self.pattern[:i])
+            for i, kind in enumerate(self.pattern)
+        ):
+            problems.append("layer_kinds: an index-shared layer needs an indexed one before it")
         if self.kv_heads is not None and self.heads % self.kv_heads:
             problems.append(f"kv_heads = {self.kv_heads}: must divide heads = {self.heads}")
         if self.positions == "learned" and self.max_positions is not None and self.max_positions < self.seq:
@@ -465,7 +483,9 @@ class Model:
             return widths | {"q": (e, q), "k": (e, k), "v": (e, v), "qkv": (e, q + k + v)}
         kv_up = self.heads * (latent.nope_dim + latent.value_dim)
         widths["q_up"] = latent.q_rank or e, self.heads * self.head_width
-        widths |= {"kv_down": (e, latent.kv_rank + latent.rope_dim), "kv_up": (latent.kv_rank, kv_up)}
+        widths["kv_down"] = e, latent.kv_rank + latent.rope_dim
+        if not kind.indexed:  # else it is no linear layer of its own
+            widths["kv_up"] = latent.kv_rank, kv_up
         return widths if latent.q_rank is None else widths | {"q_down": (e, latent.q_rank)}
 
     def _mlp_targets(self, f: int) -> dict[str, tuple[int, int]]:
@@ -651,6 +671,16 @@ class Model:
             )
         return l * w - w * (w - 1) / 2 if self.causal else float(l * w)
 
+    def met(self, kind: Kind, masked: bool = True) -> float:
+        """Count the query-key pairs of a sequence in one head of a layer, of the selected keys if indexed.
+
+        Those that the mask leaves if `masked`.
+        """
+        if not kind.indexed or self.indexer is None:
+            return self.attended(kind.local) if masked else float(self.seq**2)
+        selected = min(self.indexer.topk, self.seq)  # the first tokens have fewer before them
+        return selected * self.seq - (selected * (selected - 1) / 2 if masked else 0.0)
+
     @property
     def parameters(self) -> int:
         """Weights of the layers, and of embedding and output head if `vocab` is given; without `mtp`."""
@@ -689,6 +719,8 @@ class Model:
         """Count the weights of what mixes tokens, without the norm before it."""
         config = self.linear_attention(kind)
         attention = self._attention_parameters() if kind.attends else 0
+        if kind.mixer == "indexed" and self.indexer is not None:  # with the norm of its keys
+            attention += self.indexer_matrices + 2 * self.indexer.head_dim
         if config is None:
             return attention
         biases = (config.projected + self.hidden) * config.bias
@@ -699,7 +731,18 @@ class Model:
         """Count the weights of the projections of what mixes tokens, without those to an encoder."""
         config = self.linear_attention(kind)
         linear = 0 if config is None else _linear_matrices(config, self.hidden)
-        return linear + (self.of(kind).attention_matrices if kind.attends else 0)
+        index = self.indexer_matrices if kind.mixer == "indexed" else 0
+        return linear + index + (self.of(kind).attention_matrices if kind.attends else 0)
+
+    @property
+    def indexer_matrices(self) -> int:
+        """Weights of the indexer's projections: to queries, to one key of all heads, to weights of heads."""
+        config, latent = self.indexer, self.latent
+        if config is None or latent is None:
+            return 0
+        return (latent.q_rank or 0) * config.heads * config.head_dim + self.hidden * (
+            config.head_dim + config.heads
+        )
 
     def _feed_forward_parameters(self, kind: Kind, active: bool) -> int:
         """Count the weights of the MLP or the experts."""

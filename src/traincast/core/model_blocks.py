@@ -11,10 +11,13 @@ Positions = Literal["none", "rotary", "learned"]
 Biased = Literal["qkv", "qv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
 Mixer = Literal[
-    "attention", "local", "encoder", "decoder", "attention+mamba2",
+    "attention", "local", "indexed", "index-shared", "encoder", "decoder", "attention+mamba2",
     "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "short_conv", "",
 ]  # fmt: skip
 FeedForward = Literal["dense", "moe", ""]
+ATTENDING: Final[tuple[Mixer, ...]] = (  # with a softmax
+    "attention", "local", "indexed", "index-shared", "encoder", "decoder", "attention+mamba2",
+)  # fmt: skip
 GATED: Final = frozenset({"swiglu", "geglu"})
 NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
     "layernorm": 2,
@@ -36,6 +39,15 @@ class Latent:
     value_dim: int  # width of the value of a head
     # Width of the latent vector of queries; None if queries come from the hidden state.
     q_rank: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Indexer:
+    """Lightning indexer, which selects the keys that a query attends to (arXiv 2512.02556, section 2.1)."""
+
+    heads: int
+    head_dim: int
+    topk: int  # keys of a query
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,13 +493,23 @@ class Kind(NamedTuple):
     @property
     def attends(self) -> bool:
         """Whether it has attention with a softmax."""
-        return self.mixer in ("local", "encoder", "decoder") or self.mixer.startswith("attention")
+        return self.mixer in ATTENDING
+
+    @property
+    def indexed(self) -> bool:
+        """Whether its attention meets the keys that an indexer selects, its own or that of a layer before."""
+        return self.mixer in ("indexed", "index-shared")
 
     @property
     def linear(self) -> str:
         """Name of its linear attention, in place of attention or beside it; "" for none."""
         name = self.mixer.removeprefix("attention+")
         return name if name in LINEAR else ""
+
+    @property
+    def unmeasured(self) -> str:
+        """Name of what mixes its tokens if no measured run has such layers; "" if some has."""
+        return self.linear or ("" if self.mixer in ("attention", "local", "") else self.mixer)
 
     @property
     def is_pair(self) -> bool:

@@ -43,6 +43,8 @@ class Heads:
         """Keys of the rank's own tokens of a sequence."""
         return self.lq if self.lk is None else self.lk
 
+    values_in_keys: bool = False  # whether values are a part of the keys, stored and moved with them
+
     @property
     def rows(self) -> tuple[Column, Column]:
         """Rows of queries, and of keys or values, of all heads."""
@@ -52,7 +54,8 @@ class Heads:
     def input_elements(self) -> Column:
         """Elements of queries, keys and values of the rank's own tokens."""
         r, rk = self.rows
-        return r * self.q + (rk * self.q + rk * self.v) / self.l * self.own_keys
+        beside = 0 if self.values_in_keys else rk * self.v
+        return r * self.q + (rk * self.q + beside) / self.l * self.own_keys
 
     def fused(self, backward: bool = False) -> Fused:
         """Return the shapes of one kernel for all of core attention.
@@ -73,7 +76,7 @@ class Heads:
     @property
     def kv_elements(self) -> Column:
         """Elements of all keys and values."""
-        return self.rows[1] * (self.q + self.v)
+        return self.rows[1] * (self.q if self.values_in_keys else self.q + self.v)
 
 
 def flash(
@@ -90,10 +93,10 @@ def flash(
     `comms` are those of the two passes, `rounds` those of ring attention, `saved_copies` counts the copies of
     the result that it saves. With `recompute` all of it is recomputed before backward.
     """
-    r, rk = at.rows
+    r = at.rows[0]
     l, lq = at.l * at.share, at.lq * at.share  # keys of a query and queries of a key that are not skipped
     keys = at.b * at.h * at.l  # rows of keys or values as the query heads see them
-    uq, uo, uk, uv, scores = r * at.q, r * at.v, rk * at.q, rk * at.v, r * l  # elements
+    uq, uo, scores = r * at.q, r * at.v, r * l  # elements
     # 2 FLOP per score forward, 3 backward, and a sum of l scores per row (arXiv 2410.00273)
     softmax, softmax_backward = Vector(2 * scores + r * (l - 1)), Vector(3 * scores + r * (l - 1))
     drop = (Vector(scores),) if dropped else ()  # 1 FLOP per score
@@ -104,7 +107,7 @@ def flash(
     saved = inputs + E * (
         saved_copies * uo + 2 * r
     )  # with the result, and two numbers per row (arXiv 2410.00273)
-    moved = E * (uq + uo + uk + uv)
+    moved = E * (uq + uo + at.kv_elements)
     forward, recomputed = (logits, softmax, *drop, attend), (logits, softmax, *drop)
     backward = (dq, dk, softmax_backward, *drop, da, dv, *recomputed)
     return Operation(

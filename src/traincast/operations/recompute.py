@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from traincast.core.model_blocks import Kind
 from traincast.core.quantities import Column
 from traincast.operations.operation import Operation
 from traincast.operations.sharding import Sharding
@@ -10,11 +11,11 @@ from traincast.operations.sharding import Sharding
 NORMS_OF_PRE_NORM_LAYER: Final = 2  # a layer with more of them has norms after its blocks as well
 
 
-def apply_recompute(op: Operation, sharding: Sharding) -> Operation:
+def apply_recompute(op: Operation, sharding: Sharding, kind: Kind) -> Operation:
     """Return the operation as the plan recomputes it."""
     modules = sharding.plan.recomputed
     if "per-op" in modules and "full" not in modules:
-        return _selective_per_op(op, sharding)
+        return _selective_per_op(op, sharding, kind)
     if op.module in modules or "full" in modules:
         op = replace(op, recompute=1.0, output_unused=_is_output_unused(op, sharding))
     if op.recomputed_with in modules:  # another module's recomputation restores its activations
@@ -33,7 +34,7 @@ def _is_output_unused(op: Operation, sharding: Sharding) -> bool:
     return op.only_makes_output and is_pre_norm and not sharding.assumptions.memory.recomputes_last
 
 
-def _selective_per_op(op: Operation, sharding: Sharding) -> Operation:
+def _selective_per_op(op: Operation, sharding: Sharding, kind: Kind) -> Operation:
     """Recompute every second product and all elementwise work; save the other products and fused attention.
 
     This is torchtitan's policy of selective checkpointing per operation: of the products in the order
@@ -41,7 +42,7 @@ def _selective_per_op(op: Operation, sharding: Sharding) -> Operation:
     on, and the input of the layer. The last result is saved without being needed, in the place of the state
     between attention and MLP.
     """
-    model, at, gated = sharding.model, sharding.heads(), sharding.model.gated
+    model, at, gated = sharding.model, sharding.heads(kind), sharding.model.gated
     q, k, v = model.projection_widths
     recomputed: float = 1.0
     saved: Column = op.saved_bytes if op.saves_layer_input else 0 * op.saved_bytes

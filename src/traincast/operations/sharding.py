@@ -9,16 +9,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
+from traincast.core.model_blocks import Kind
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.operations import attention, elementwise
 from traincast.operations.attention import Heads, gathered
 from traincast.operations.linear import Routed, Sizes, linear, summa_linear
 from traincast.operations.operation import Axis, Collective, CollectiveKind, Comms, Operation, PassCount
+
+ATTENTION: Final = Kind("attention", "")
 
 
 @dataclass(frozen=True)
@@ -148,16 +151,26 @@ class Sharding(ABC):
         saved = self.assumptions.memory.saves_elementwise and self.model.gated
         return self.E * elements * float(saved)
 
-    def heads(self, local: bool = False, keys: int | None = None) -> Heads:
+    def share(self, local: bool = False) -> Any:
+        """Return the share of all pairs that fused attention computes."""
+        model, skipped = self.model, self.assumptions.attention.causal_skipping
+        if not (model.causal or local):
+            return 1
+        return 1 - skipped * (1 - model.attended(local) / (model.seq * model.seq))
+
+    def heads(self, kind: Kind = ATTENTION, keys: int | None = None) -> Heads:
         """Return the shapes of core attention on the local heads, queries cut over the sequence.
 
         Its keys are `keys` tokens of another sequence, all of them on the rank, or those of the model's own.
         """
         model, plan = self.model, self.plan
         head_shards = plan.tp * plan.ulysses
-        full = model.seq * model.seq
-        skipped: Any = self.assumptions.attention.causal_skipping
-        share: Any = 1 if not (model.causal or local) else 1 - skipped * (1 - model.attended(local) / full)
+        share = self.share(kind.local)
+        if kind.indexed and model.latent is not None:  # all heads read one latent vector, which holds values
+            lq, width = model.seq // plan.context, model.latent.kv_rank
+            met = model.met(kind) / (model.seq * model.seq)
+            shape = plan.mbs, model.heads // plan.tp, 1, lq, model.seq
+            return Heads(*shape, width + model.latent.rope_dim, width, met, values_in_keys=True)
         kv = -(-model.groups // head_shards)  # keys and values with fewer heads than ranks are replicated
         lq = model.seq // plan.context * plan.ulysses
         q, v = model.head_width, model.value_width
@@ -165,11 +178,11 @@ class Sharding(ABC):
             return Heads(plan.mbs, model.heads // head_shards, kv, lq, keys, q, v, lk=keys)
         return Heads(plan.mbs, model.heads // head_shards, kv, lq, model.seq, q, v, share)
 
-    def attention(self, local: bool = False, keys: int | None = None) -> Iterator[Operation]:
+    def attention(self, kind: Kind = ATTENTION, keys: int | None = None) -> Iterator[Operation]:
         """Yield core attention, to `keys` tokens of another sequence where they are given."""
-        at, plan, assumed = self.heads(local, keys), self.plan, self.assumptions
+        at, plan, assumed = self.heads(kind, keys), self.plan, self.assumptions
         recompute = "attention" in plan.recomputed
-        if plan.attention == "flash":
+        if plan.attention == "flash" or kind.indexed:
             copies, comms, rounds = self.saved_results, self._context_comms(at), self._ring_rounds()
             yield attention.flash(self.E, at, comms, rounds, copies, recompute, self.model.dropout)
         else:
@@ -396,10 +409,10 @@ class Summa(Sharding):
         """Return all tokens and the local width."""
         return self.tokens, self.model.hidden // self.plan.tp
 
-    def attention(self, local: bool = False, keys: int | None = None) -> Iterator[Operation]:
+    def attention(self, kind: Kind = ATTENTION, keys: int | None = None) -> Iterator[Operation]:
         """Yield core attention as SUMMA products if the plan says so, else as in context parallelism."""
         if self.plan.attention != "summa":
-            yield from super().attention(local, keys)
+            yield from super().attention(kind, keys)
             return
         model, mask = self.model, self.assumptions.memory.mask_bytes
         heads = self.plan.mbs, model.heads, model.seq, model.head_width

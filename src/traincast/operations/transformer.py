@@ -15,6 +15,7 @@ from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Operation
 from traincast.operations.recompute import apply_recompute
 from traincast.operations.sharding import Sharding, sharding_of
+from traincast.operations.sparse_attention import absorbed, indexer
 
 Layer = tuple[Operation, ...]
 
@@ -84,7 +85,7 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         weights = model.small_weights + 0.0 * plan.tp
         operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
     trained = adapted(sharding, operations, packs=True)
-    return tuple(apply_recompute(_as_fused(op, assumptions), sharding) for op in trained)
+    return tuple(apply_recompute(_as_fused(op, assumptions), sharding, kind) for op in trained)
 
 
 def _feed_forward(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
@@ -144,16 +145,21 @@ def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool
 def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
     """Yield attention of a kind of layer, from projection to projection."""
     model = sharding.model
-    yield from _queries_keys_values(sharding) if model.latent is None else _latent(sharding, model.latent)
+    latent = model.latent
+    yield from _queries_keys_values(sharding) if latent is None else _latent(sharding, latent, kind)
+    if kind.mixer == "indexed" and model.indexer is not None and latent is not None:
+        yield from indexer(sharding, kind, model.indexer, latent.q_rank or 0)
     if exchange := sharding.exchange_heads():
         yield exchange
     # Recomputed up projections restore queries, keys and values.
     restores_inputs = model.latent is not None and "latent" in sharding.plan.recomputed
-    for op in sharding.attention(kind.local):
+    for op in sharding.attention(kind):
         if restores_inputs and op.role == "core attention":
-            inputs = sharding.E * sharding.heads(kind.local).input_elements
+            inputs = sharding.E * sharding.heads(kind).input_elements
             op = replace(op, saved_bytes=op.saved_bytes - inputs, recomputed_bytes=inputs)
         yield op
+    if kind.indexed and latent is not None:
+        yield absorbed(sharding, latent, "attention.v_up", latent.value_dim, into=False)
     if model.sinks:
         yield weights_without_work("attention.sinks", sharding.E, sharding.local(model.heads))
     if model.attention_gate:
@@ -231,11 +237,12 @@ def _attention_gate(sharding: Sharding) -> Operation:
     return replace(gate, saved_bytes=saved * sharding.E * elements)
 
 
-def _latent(sharding: Sharding, config: Latent) -> Iterator[Operation]:
+def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operation]:
     """Yield the projections of multi-head latent attention (arXiv 2405.04434, section 2.1).
 
     Every tensor rank has all weights of the down projections and works on its own tokens; the narrow result
-    is gathered. The up projections are column-parallel.
+    is gathered. The up projections are column-parallel; where keys are selected, that of keys is applied to
+    the queries.
     """
     model, e, h, T = sharding.model, sharding.model.hidden, sharding.model.heads, sharding.tokens
     down, up = config.kv_rank + config.rope_dim, config.nope_dim + config.value_dim
@@ -254,8 +261,13 @@ def _latent(sharding: Sharding, config: Latent) -> Iterator[Operation]:
     kv_down = sharding.replicated_linear("attention.kv_down", e, down)
     yield replace(kv_down, saved_bytes=0 * sharding.E, role="kv_down")
     yield narrow_norm("attention.kv_norm", config.kv_rank, down)
-    kv_up = sharding.column_parallel("attention.kv_up", config.kv_rank, h * up)
-    yield replace(kv_up, module="latent", role="kv_up")
+    if kind.indexed:
+        yield replace(
+            absorbed(sharding, config, "attention.k_up", config.nope_dim, into=True), module="latent"
+        )
+    else:
+        kv_up = sharding.column_parallel("attention.kv_up", config.kv_rank, h * up)
+        yield replace(kv_up, module="latent", role="kv_up")
     # Rotated are the queries, and the one key that all heads share.
     rotated = T * sharding.local(h) * config.rope_dim + T * config.rope_dim
     yield moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module="latent")

@@ -127,19 +127,32 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
 
 
 def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
-    """Return the forward FLOPs of attention for one token: QK and AV for each attended pair, and scans."""
+    """Return the forward FLOPs of attention for one token: QK and AV for each pair that is met, and scans.
+
+    Heads are those of the model, however latent vectors are read; an indexer's scores count as well.
+    """
     counted = Counter(layers)
     flops = sum(n * _scores(model.of(kind), kind, masked) for kind, n in counted.items() if kind.attends)
     scans = sum(n * scan_flops(model, kind) for kind, n in counted.items())
-    return flops / model.seq + scans
+    index = sum(n * index_flops(model, kind, masked) for kind, n in counted.items())
+    return flops / model.seq + index + scans
 
 
 def _scores(model: Model, kind: Kind, masked: bool) -> float:
     """Return the forward FLOPs of attention of a layer for one sequence."""
-    pairs = model.attended(kind.local) if masked else model.seq**2
+    pairs = model.met(kind, masked)
     if kind.mixer == "decoder" and model.encoder is not None:
         pairs += model.seq * model.encoder.seq
     return 2 * model.heads * (model.head_width + model.value_width) * pairs
+
+
+def index_flops(model: Model, kind: Kind, masked: bool) -> float:
+    """Return the forward FLOPs of an indexer's scores of all earlier tokens, for one token."""
+    config = model.indexer
+    if config is None or kind.mixer != "indexed":
+        return 0.0
+    pairs = model.attended(local=False) if masked else model.seq**2
+    return 2 * config.heads * config.head_dim * pairs / model.seq
 
 
 def scan_flops(model: Model, kind: Kind) -> int:

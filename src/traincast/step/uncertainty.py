@@ -21,7 +21,6 @@ import numpy as np
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.software_stacks import fitted_stack
 from traincast.core.model import Model
-from traincast.core.model_blocks import Kind
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Column, Floats, plain
 
@@ -156,7 +155,7 @@ class ErrorCase:
             for name, parts in COMPONENTS.items()
         }
         has_experts, adapts = model.experts is not None, model.adapters is not None
-        new_layers = tuple(dict.fromkeys(kind.linear or kind.mixer for kind in model.kinds if _is_new(kind)))
+        new_layers = tuple(dict.fromkeys(kind.unmeasured for kind in model.kinds if kind.unmeasured))
         return cls(fitted_stack(stack), accelerator, has_experts, sizes, shares, adapts, new_layers)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
@@ -166,11 +165,6 @@ class ErrorCase:
     def factor(self, known: Errors) -> float:
         """Return how uncertain predictions of this software are, relative to all."""
         return known.stacks.get(self.stack, known.other_stacks)
-
-
-def _is_new(kind: Kind) -> bool:
-    """Return whether no measured run has layers of a kind: linear attention, encoder, attention to it."""
-    return bool(kind.linear) or kind.mixer in ("encoder", "decoder")
 
 
 def deviation(case: ErrorCase, known: Errors) -> Column:

@@ -150,6 +150,16 @@ RULES: Final = (
         _of_linear_attention(lambda config, plan: not isinstance(config, Mamba | RgLru) or plan.cp == 1),
     ),
     Rule(
+        "attention to selected keys is modelled as a fused kernel: attention must be flash",
+        (),
+        lambda model, plan, gbs: (model.indexer is None) | (plan.attention == "flash"),
+    ),
+    Rule(
+        "attention to selected keys gathers them: cp_kind must be all-gather",
+        ("cp",),
+        lambda model, plan, gbs: (model.indexer is None) | (plan.cp == 1) | (plan.cp_kind == "all-gather"),
+    ),
+    Rule(
         "linear attention is not modelled with 2-D tensor parallelism",
         ("tp2",),
         _of_linear_attention(lambda config, plan: plan.tp_kind == "1d"),

@@ -300,6 +300,8 @@ def deepseek_experts(c: Config) -> Keys:
     if c.value("n_routed_experts") is None:
         return {}
     layers, every = c.count("num_hidden_layers"), c.count("moe_layer_freq")
+    if c.fields.get("mlp_layer_types"):
+        return sparse_layers(c)
     first = c.count("first_k_dense_replace", least=0) or 0
     is_moe = [i >= first and i % (every or 1) == 0 for i in range(layers or 0)]
     keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
@@ -350,6 +352,18 @@ def latent(c: Config) -> Keys:
     names |= {"rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim"}
     figures = {key: c.figure(name) for key, name in names.items()}
     return {"latent": {key: figure for key, figure in figures.items() if figure is not None}}
+
+
+def indexed(c: Config) -> Keys:
+    """Read the lightning indexer, and which layers share the index of one before them."""
+    layers = c.count("num_hidden_layers") or 0
+    words = {"full": "indexed", "shared": "index-shared", "F": "indexed", "S": "index-shared"}
+    name = next((name for name in ("indexer_types", "index_topk_pattern") if c.fields.get(name)), "")
+    mixers = _layer_words(c, words, name) if name else []
+    every, first = c.count("index_topk_freq") or 1, c.count("index_skip_topk_offset", least=0) or 0
+    default = ["index-shared" if max(i - first + 1, 0) % every else "indexed" for i in range(layers)]
+    names = {"heads": "index_n_heads", "head_dim": "index_head_dim", "topk": "index_topk"}
+    return _pairs(c, mixers or default) | {"indexer": {key: c.figure(name) for key, name in names.items()}}
 
 
 def multi_token_prediction(c: Config) -> Keys:
@@ -704,7 +718,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
         stablelm, learned_after_two, four_times_as_wide, embeds_in_own_width, as_wide_as_the_model, gpt_neo,
         mpt, mamba, mamba2, alone, nemotron_h, jamba, falcon_h1, lightning, recurrent_gemma, olmo_hybrid,
-        kimi_delta, bamba, granite_hybrid, gated_delta, experts_beside_gated,
+        kimi_delta, indexed, bamba, granite_hybrid, gated_delta, experts_beside_gated,
         short_conv, lfm2,
     )
 }  # fmt: skip

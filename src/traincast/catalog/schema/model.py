@@ -23,6 +23,7 @@ from traincast.core.model_blocks import (
     Experts,
     GatedDelta,
     GatedLinear,
+    Indexer,
     Latent,
     Local,
     Mamba,
@@ -53,6 +54,16 @@ class LatentPart(ModelPart):
     nope_dim: Count
     rope_dim: Count
     value_dim: Count
+
+
+class IndexerPart(ModelPart):
+    """Lightning indexer, which selects keys."""
+
+    becomes = Indexer
+
+    heads: Count
+    head_dim: Count
+    topk: Count
 
 
 class LocalPart(ModelPart):
@@ -212,6 +223,7 @@ class ModelFile(File):
     head_dim: Count | None = None
     value_dim: Count | None = None
     latent: LatentPart | None = None
+    indexer: IndexerPart | None = None
     local: LocalPart | None = None
     mamba: MambaPart | None = None
     encoder: EncoderPart | None = None

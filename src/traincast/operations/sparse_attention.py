@@ -1,0 +1,104 @@
+"""Attention to the keys that a lightning indexer selects, on local shapes (DeepSeek-V3.2, arXiv 2512.02556).
+
+A narrow indexer scores all earlier tokens for each query, and latent attention meets the `topk` best alone. A
+selected latent vector is read once for all heads, so queries are projected to the width of the latent vector,
+and results from it (Megatron-Core, `AbsorbedMLASelfAttention`): as many FLOPs as the projections of keys and
+values, but products of scores are wider than those of heads with keys of their own.
+
+Every tensor rank runs the whole indexer on gathered tokens, whose input is detached: backward has gradients
+of its weights alone (`DSAIndexer`). It learns to agree with attention on the selected keys (section 2.1.1,
+equation 4), so attention's scores of these are computed again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from traincast.core.model_blocks import Indexer, Kind, Latent
+from traincast.core.quantities import Column
+from traincast.operations.elementwise import moved, norm
+from traincast.operations.linear import linear
+from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector
+from traincast.operations.sharding import Sharding
+
+SCORE_BYTES: Final = 4  # of a score or the number of a selected key, in fp32 and int32
+
+
+def indexer(sharding: Sharding, kind: Kind, config: Indexer, q_rank: int) -> Iterator[Operation]:
+    """Yield the indexer of a layer: its projections, its scores with the selection, and its loss."""
+    e, E, T = sharding.model.hidden, sharding.E, sharding.tokens
+    h, d = config.heads, config.head_dim
+    # The normed latent vector of queries is gathered and saved for attention as well; x is not.
+    yield _without_input(linear("attention.index_q", sharding.sizes, T, q_rank, h * d, saved_tokens=0 * T))
+    rows = T - sharding.residual_shape[0]  # the rank's own are saved by the projections of attention
+    gathered = sharding.gather_narrow(e)
+    key = linear("attention.index_k", sharding.sizes, T, e, d + h, gathered, saved_tokens=rows)
+    yield _without_input(key)
+    normed = norm("attention.index_norm", E, T, d)
+    yield replace(normed, backward=replace(normed.backward, collectives=()), module="")
+    turned = T * (h + 1) * d
+    yield replace(moved("attention.index_rotary", E, 2 * turned, 2 * turned), only_trains=True)
+    yield _scores(sharding, kind, config)
+    yield _loss(sharding, kind, config)
+
+
+def _without_input(op: Operation) -> Operation:
+    """Return a linear layer without the gradient of its input."""
+    return replace(op, backward=PassCount((), 0 * op.forward.nbytes))
+
+
+def _scores(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
+    """Return the scores Σ w relu(q k) of all heads for every earlier token, and the selection of the best.
+
+    Scores are summed over heads on the chip, written, and read by the selection. Saved are queries, keys,
+    weights of heads, and what is selected. Ranks that cut the sequence gather the keys.
+    """
+    E, T, at = sharding.E, sharding.tokens, sharding.heads(kind)
+    h, d, l = config.heads, config.head_dim, at.l
+    keys = l * sharding.share()  # of a query
+    keys_gathered: Comms = (Collective("all-gather", E * at.b * l * d, "cp"),)
+    narrow = E * (T * h * d + at.b * l * d + T * h)
+    forward = PassCount(
+        (Gemm(T * h, d, keys, layout="batched"), Vector(3 * T * h * keys)),  # relu, weight, sum
+        narrow + SCORE_BYTES * (2 * T * keys + T * config.topk),
+        keys_gathered,
+        launches=2,
+    )
+    nothing = PassCount((), 0 * forward.nbytes)
+    saved = narrow + SCORE_BYTES * T * config.topk
+    return Operation("attention.index_scores", forward, nothing, saved_bytes=saved)
+
+
+def _loss(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
+    """Return what teaches the indexer: its distance from attention over the selected keys, head by head.
+
+    Forward computes attention's scores again and sums them over heads and tensor ranks. Backward computes the
+    indexer's scores of the selected keys again, and the gradients of its queries and keys.
+    """
+    E, T, at = sharding.E, sharding.tokens, sharding.heads(kind)
+    h, d, n = config.heads, config.head_dim, at.l * at.share  # selected keys of a query
+    target = Gemm(at.rows[0], at.q, n, layout="batched")
+    again, dq, dk = Gemm(T * h, d, n), Gemm(T * h, n, d), Gemm(n, h, d, batch=T)
+    summed: Comms = (Collective("all-reduce", SCORE_BYTES * T * n, "tp"),)
+    read = E * (at.rows[0] * at.q + at.rows[1] * at.q)
+    narrow = E * (T * h * d + at.b * at.l * d + T * h)
+    return Operation(
+        "attention.index_loss",
+        PassCount((target, Vector(4 * at.rows[0] * n)), read + 2 * SCORE_BYTES * T * n, summed),
+        PassCount(
+            tuple(replace(each, layout="batched") for each in (again, dq, dk)),
+            2 * narrow + 2 * SCORE_BYTES * T * n,
+        ),
+        saved_bytes=SCORE_BYTES * T * n,
+        only_trains=True,
+    )
+
+
+def absorbed(sharding: Sharding, config: Latent, name: str, width: int, into: bool) -> Operation:
+    """Return a head's projection of queries to the latent vector, or (not `into`) of results from it.
+
+    Both are parts of the up projection of keys and values, in 16 bits, head by head.
+    """
+    heads: Column = sharding.local(sharding.model.heads)
+    i, o = (width, config.kv_rank) if into else (config.kv_rank, width)
+    return linear(name, sharding.plain_sizes, sharding.tokens * heads, i, o, copies=heads)

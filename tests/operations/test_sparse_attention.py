@@ -1,0 +1,114 @@
+"""Attention to selected keys by hand: 64 tokens, 8 selected, 4 heads over latent vectors of 16 + 8."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from traincast.catalog.software_stacks import calibrated
+from traincast.core.errors import InputError
+from traincast.core.model import Model
+from traincast.core.model_blocks import Indexer, Latent
+from traincast.core.plan import Plans
+from traincast.operations.operation import Gemm, Operation, PassCount
+from traincast.operations.transformer import layer
+
+CALIBRATED = calibrated()
+SEQ, TOPK = 64, 8
+PAIRS = 8 * 9 // 2 + (64 - 8) * 8  # the first 8 tokens have 1 to 8 before them
+LATENT = Latent(kv_rank=16, q_rank=24, nope_dim=12, rope_dim=8, value_dim=12)
+
+
+def model_of(kinds: tuple[str, ...] = ("indexed dense",), **fields: Any) -> Model:
+    """Return a model of layers with an indexer of 2 heads of 8."""
+    sizes: dict[str, Any] = {"layers": len(kinds), "hidden": 32, "heads": 4, "ffn": 48, "seq": SEQ}
+    parts: dict[str, Any] = {"latent": LATENT, "indexer": Indexer(heads=2, head_dim=8, topk=TOPK)}
+    words: dict[str, Any] = {"norm": "rmsnorm", "biases": (), "dropout": False, "causal": True}
+    return Model(name="m", layer_kinds=kinds, **sizes | parts | words | fields)
+
+
+def operations(model: Model, plan: Plans | None = None) -> dict[str, Operation]:
+    """Return the operations of the last layer by name."""
+    return {op.name: op for op in layer(model, plan or Plans(), CALIBRATED, model.last_kind)}
+
+
+def products(work: PassCount) -> float:
+    """Count multiplications and additions of the products of a pass, two for each [FLOP]."""
+    gemms = (kernel for kernel in work.kernels if isinstance(kernel, Gemm))
+    return float(sum(2 * gemm.batch * gemm.m * gemm.k * gemm.n for gemm in gemms))
+
+
+def test_pairs_are_those_of_selected_keys() -> None:
+    model = model_of()
+    assert model.met(model.last_kind) == PAIRS
+    assert model.met(model.last_kind, masked=False) == SEQ * TOPK
+    short = replace(model, seq=4)
+    assert short.met(short.last_kind) == 4 * 5 / 2
+
+
+def test_attention_meets_latent_vectors() -> None:
+    """Queries of 16 + 8 meet keys as wide and values of 16: for each pair 2 FLOP an element."""
+    found = operations(model_of())
+    assert products(found["attention.flash"].forward) == pytest.approx(2 * 4 * PAIRS * (24 + 16))
+    assert products(found["attention.k_up"].forward) == 2 * SEQ * 4 * 12 * 16
+    assert products(found["attention.v_up"].forward) == 2 * SEQ * 4 * 16 * 12
+    # Queries, one latent vector for all heads, and two numbers for each row.
+    assert found["attention.flash"].saved_bytes == 2 * SEQ * (4 * 24 + 24 + 2 * 4)
+
+
+def test_the_indexer_scores_all_earlier_tokens() -> None:
+    """2 heads of 8 over half of the pairs, the diagonal included."""
+    score = operations(model_of())["attention.index_scores"]
+    assert products(score.forward) == pytest.approx(2 * 2 * 8 * SEQ * (SEQ + 1) / 2)
+    assert products(score.backward) == 0
+
+
+def test_the_indexer_learns_from_attention_on_selected_keys() -> None:
+    loss = operations(model_of())["attention.index_loss"]
+    assert products(loss.forward) == pytest.approx(2 * 4 * PAIRS * 24)
+    assert products(loss.backward) == pytest.approx(3 * 2 * 2 * 8 * PAIRS)
+
+
+def test_the_indexer_trains_its_weights_alone() -> None:
+    found = operations(model_of())
+    for name in ("index_q", "index_k"):
+        assert products(found[f"attention.{name}"].backward) == 0
+        assert found[f"attention.{name}"].weight is not None
+
+
+def test_tensor_ranks_repeat_the_indexer_and_share_heads() -> None:
+    whole, half = (operations(model_of(), Plans(tp=tp)) for tp in (1.0, 2.0))
+    for name in ("index_q", "index_k", "index_scores"):
+        assert half[f"attention.{name}"].forward.flops("matrix") == whole[f"attention.{name}"].forward.flops(
+            "matrix"
+        )
+    assert products(half["attention.flash"].forward) == products(whole["attention.flash"].forward) / 2
+    assert half["attention.k_up"].weights == whole["attention.k_up"].weights / 2
+
+
+def test_layers_that_share_an_index_have_no_indexer() -> None:
+    model = model_of(("indexed dense", "index-shared dense"))
+    assert not [name for name in operations(model) if "index" in name]
+    first, second = (model.kind_parameters(kind) for kind in model.pattern)
+    assert first - second == 24 * 16 + 32 * (8 + 2) + 2 * 8
+
+
+@pytest.mark.parametrize("kinds", [("indexed dense",), ("indexed dense", "index-shared dense")])
+def test_weights_of_operations_are_those_of_the_model(kinds: tuple[str, ...]) -> None:
+    model = model_of(kinds)
+    weights = sum(op.weights for op in layer(model, Plans(), CALIBRATED, model.last_kind))
+    assert weights == model.kind_parameters(model.last_kind)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"latent": None}, "indexer: needs causal latent attention with a q_rank"),
+        ({"latent": replace(LATENT, q_rank=None)}, "indexer: needs causal latent attention with a q_rank"),
+        ({"kinds": ("index-shared dense",)}, "an index-shared layer needs an indexed one before it"),
+        ({"indexer": None}, "indexer: missing; layer_kinds names layers that have it"),
+    ],
+)
+def test_contradictions(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        model_of(**fields)
