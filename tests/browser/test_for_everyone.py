@@ -83,7 +83,7 @@ def test_everything_has_a_name(opened):
         == page.get_by_role("banner").count()
         == 1
     )
-    assert page.get_by_role("status").inner_text().startswith("Best plan")
+    assert page.get_by_role("status").inner_text().startswith("Recommended: ")
     page.locator("#memory details").click()
     page.locator("#memory table tbody tr").first.wait_for()
 

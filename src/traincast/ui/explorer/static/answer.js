@@ -1,29 +1,30 @@
-// The answer in words and numbers: the best plan's headline, or the nearest miss where nothing fits.
+// The answer in words and numbers: the recommended plan's headline, or the nearest miss where nothing fits.
 
 import { button, h } from "./dom.js";
 import { days, fixed, gib, large, number, percent, prefix, quarterGibs, seconds, whole } from "./format.js";
 
 /** The headline of an answer. */
 export function headline(answer) {
-  const [best] = answer.plans;
-  if (!best) return [nothing(answer)];
+  const [recommended] = answer.plans;
+  if (!recommended) return [nothing(answer)];
   const [words, reason] = answer.recommendation;
-  const label = h("p.label.mono", best.label);
-  return [step(best), h("p.says", words), label, stats(best, answer), h("p.notes", reason), notes(best, answer)];
+  const label = h("p.label.mono", recommended.label);
+  const why = reason ? h("p.notes", reason) : "";
+  return [step(recommended), h("p.says", words), label, stats(recommended, answer), why, notes(recommended, answer)];
 }
 
 /** The answer in a sentence, for screen readers. */
-export function sentence({ plans: [best], candidates, feasible }) {
-  if (!best) return `Nothing fits: none of ${whole(candidates)} candidates.`;
-  const plan = `${seconds(best.step_seconds, 4)} a step, ${gib(best.memory_bytes)}: ${best.label}`;
-  return `Best plan ${plan}. ${whole(feasible)} of ${whole(candidates)} candidates fit.`;
+export function sentence({ plans: [recommended], candidates, feasible }) {
+  if (!recommended) return `Nothing fits: none of ${whole(candidates)} candidates.`;
+  const plan = `${seconds(recommended.step_seconds, 4)} a step, ${gib(recommended.memory_bytes)}: ${recommended.label}`;
+  return `Recommended: ${plan}. ${whole(feasible)} of ${whole(candidates)} candidates fit.`;
 }
 
 /** The answer in a few words, for the foot of a small screen. */
-export function brief({ plans: [best], feasible }) {
-  if (!best) return "Nothing fits";
-  const step = `${seconds(best.step_seconds, 4)} a step`;
-  return [step, gib(best.memory_bytes), `${whole(feasible)} plans fit`].join(" · ");
+export function brief({ plans: [recommended], feasible }) {
+  if (!recommended) return "Nothing fits";
+  const step = `${seconds(recommended.step_seconds, 4)} a step`;
+  return [step, gib(recommended.memory_bytes), `${whole(feasible)} plans fit`].join(" · ");
 }
 
 function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: high }) {
@@ -35,13 +36,13 @@ function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: hi
   return h("p.step", value, h("span.of", "a step"), h("span.of", interval));
 }
 
-function stats(best, answer) {
-  const { metrics, fits_probability: probability, training_days: time } = best;
+function stats(recommended, answer) {
+  const { metrics, fits_probability: probability, training_days: time } = recommended;
   const [convention, mfu] = Object.entries(metrics.mfu ?? {})[0] ?? [];
   const likely = Number.isFinite(probability) ? `; fits: ${percent(probability)}` : "";
   const rows = [
-    ["Memory", gib(best.memory_bytes), `of ${gib(answer.system.capacity_bytes)}${likely}`],
-    ["Throughput", `${number(best.tokens_per_second_per_gpu, 4)} token/s`, "each GPU"],
+    ["Memory", gib(recommended.memory_bytes), `of ${gib(answer.system.capacity_bytes)}${likely}`],
+    ["Throughput", `${number(recommended.tokens_per_second_per_gpu, 4)} token/s`, "each GPU"],
     mfu !== undefined && ["Utilisation (MFU)", percent(mfu, 3), convention],
     time !== null && ["The whole run", days(time), `${large(metrics.gpu_hours)} GPU-hours`],
     metrics.cost && ["Cost", `$${large(metrics.cost)}`, "of the whole run"],

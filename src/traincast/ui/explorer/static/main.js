@@ -118,7 +118,7 @@ function draw(answer) {
   timer = setTimeout(drawSlower, answer.plans.length ? SETTLED : 0);
 }
 
-/** The plan that is shown in detail: the best, or a pinned one. */
+/** The plan that is shown in detail: the recommended, or a pinned one. */
 const shownPlan = () => now.pinned["ab".indexOf(now.state.view)]?.plan ?? now.answer.plans[0] ?? null;
 
 function drawPlan() {
@@ -160,7 +160,7 @@ function drawPins() {
     unpin: (i) => togglePin(now.state.pins[i]),
   };
   swap(byId("compare-body"), ...later.compare.comparison(data, byId("compare-body").clientWidth));
-  const views = [["best", "Best plan"], ...state.pins.map((_, i) => ["ab"[i], `Pinned plan ${"AB"[i]}`])];
+  const views = [["best", "Recommended plan"], ...state.pins.map((_, i) => ["ab"[i], `Pinned plan ${"AB"[i]}`])];
   byId("showing").hidden = views.length < 2 || !answer.plans.length;
   const buttons = views.map(([view, words]) => {
     const attributes = { "data-key": view, "aria-pressed": String(view === state.view) };
@@ -251,7 +251,7 @@ function matchPins() {
 
 /** What can be taken along: `[value, words, knobs or null]`. */
 function takeChoices() {
-  const best = now.answer.plans.slice(0, 1).map(({ knobs }) => ["best", "the best plan", knobs]);
+  const best = now.answer.plans.slice(0, 1).map(({ knobs }) => ["best", "the recommended plan", knobs]);
   const pins = now.state.pins.map((pin, i) => ["ab"[i], `pinned plan ${"AB"[i]}`, pin]);
   return [["search", "the search", null], ...best, ...pins];
 }
