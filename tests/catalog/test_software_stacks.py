@@ -170,6 +170,33 @@ def test_layers_of_experts_wait_for_the_host_once_in_forward():
     assert moved.memory == pytest.approx(calm.memory), "traffic is no memory"
 
 
+def test_a_layer_of_experts_takes_as_long_as_its_host_needs_to_issue_it():
+    """By hand: 32 layers of 5 s each, one micro-batch; the host is far slower than the GPU."""
+    model, plan = tc.load_model("mixtral-8x7b"), tc.Plan(ep=8, dp=8)
+
+    def took(issue, capacity=None):
+        experts = replace(model.experts, capacity=capacity)
+        assumed = CALIBRATED.with_values({"host.expert_dispatch_seconds": issue})
+        return tc.estimate(
+            replace(model, experts=experts), "dgx-h100", plan, gbs=8, assumptions=assumed
+        ).step_seconds
+
+    assert took(5) == pytest.approx(32 * 5, rel=0.01)
+    assert took(1e-6) == pytest.approx(took(0), rel=1e-6), "a stage is as slow as the slower of the two"
+    assert took(5, capacity=1.0) == took(0, capacity=1.0), "padded inputs: shapes are known, graphs captured"
+
+
+def test_what_hides_an_exchange_hides_no_gradients():
+    """One budget: of two plans with the same passes, that with a hidden exchange exposes more of dp."""
+    model, plan = tc.load_model("mixtral-8x7b", seq=512), tc.Plan(ep=8, dp=64, ep_overlap=True)
+
+    def dp_comm(share):
+        assumed = CALIBRATED.with_values({"overlap.ep_overlapped": share})
+        return tc.estimate(model, "dgx-h100", plan, gbs=64, assumptions=assumed).breakdown["dp_comm"]
+
+    assert dp_comm(0.0) > dp_comm(1.0) > 0
+
+
 def test_tokens_cast_before_they_are_gathered_take_half_the_bytes():
     def waited(precision, cast):
         plan = tc.Plan(tp=8, precision=precision)

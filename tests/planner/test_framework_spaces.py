@@ -388,6 +388,17 @@ def test_overlap_that_hides_nothing_is_not_searched():
     assert not any(columns.tp_overlap for columns in plans_of(found))
 
 
+def test_overlap_of_experts_is_searched_where_the_software_has_it():
+    """Megatron-Core overlaps their exchange since the second half of 2025."""
+
+    def overlaps(stack):
+        found = tc.search(MOE, H100, gpus=16, gbs=32, framework="megatron", assumptions=stack)
+        return {bool(columns.ep_overlap) for columns in plans_of(found)}
+
+    assert overlaps("nemo-2025") == {False}
+    assert overlaps("megatron-core-2025") == {False, True}
+
+
 def test_a_choice_that_rules_overlap_out_leaves_the_candidates_without_it():
     """Megatron-Core overlaps tensor-parallel communication with sequence parallelism only."""
     found = tc.search(DENSE, H100, gpus=16, gbs=32, framework="megatron", locks={"sp": False, "tp": 2})

@@ -387,6 +387,19 @@ def test_activations_in_flight():
     assert both["weights"] == 2 * (6 * 10 + 14)
 
 
+def test_overlapped_exchanges_keep_a_chunk_more():
+    """Megatron-Core runs one chunk ahead, so that both passes at work are of different micro-batches."""
+    model = replace(tc.load_model("llama-3-8b"), layers=30)
+    knobs = {"pp": 4.0, "dp": 1.0, "vp": 2.0, "layout": "4*7,2"}
+    first, later = (
+        device_by_device(model, ep_overlap=overlap, **knobs)[0]["activations"] for overlap in (False, True)
+    )
+    layers = 8 * 6  # of a device
+    # (2 (pp - 1) + (v - 1) pp + 1) / v of them in flight (arXiv 2205.05198, 4.2.3), and half of them
+    assert first == pytest.approx(11 / 2 * (layers + 1))
+    assert later - first == pytest.approx((layers + 1) / 2)
+
+
 def test_logits_are_freed_before_a_layer_is_recomputed():
     """The head's peak and the live layer are not there at once: the larger of the two counts."""
     model = replace(tc.load_model("llama-3-8b"), layers=14)

@@ -201,6 +201,9 @@ class Overlap:
     tp_exposed: float = _assumed(1, "exposed share of tensor-parallel communication")
     tp_overlapped: float = _assumed(1, "the same if a plan overlaps it with products")
     ep_exposed: float = _assumed(1, "exposed share of expert-parallel communication")
+    wide_ep_exposed: float = _assumed(
+        0, "the same where a group of experts spans fast domains; 0 for no difference"
+    )
     ep_overlapped: float = _assumed(
         1, "the same if a plan overlaps it with the work of another micro-batch, where that is long enough"
     )
@@ -289,6 +292,15 @@ class Host:
     )
     sync_seconds: float = _assumed(
         0, "wait of a layer with experts until the host knows the tokens of each expert", "s"
+    )
+    wide_sync_seconds: float = _assumed(
+        0, "the same where a group of experts spans fast domains; 0 for no difference", "s"
+    )
+    expert_dispatch_seconds: float = _assumed(
+        0,
+        "launch overhead of a layer with dropless experts in both directions, beside that of its operations; "
+        "0 if it is captured in a graph",
+        "s",
     )
     microbatch_seconds: float = _assumed(
         0, "per micro-batch besides issuing operations: data, the schedule, transfers", "s"

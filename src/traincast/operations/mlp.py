@@ -115,8 +115,7 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
 def _expert_passes(sharding: Sharding) -> Column:
     """Return the passes over the data of permutation and expert activations, relative to fused kernels."""
     traffic = sharding.assumptions.traffic
-    inside, across = traffic.expert_passes, traffic.wide_expert_passes
-    return inside + (across - inside) * sharding.plan.experts_across_domains if across else inside
+    return sharding.plan.of_dispatcher(traffic.expert_passes, traffic.wide_expert_passes)
 
 
 def _expert_bias(name: str, sharding: Sharding, routed: Routed, width: Column) -> Operation:

@@ -115,13 +115,14 @@ class Framework:
         if "recompute" in searched:
             modules = searched["recompute"]
             searched["recompute"] = tuple(lean(model) if value == LEAN else value for value in modules)
-        if not (self.experts and model.experts is not None):
+        overlap = assumptions.overlap
+        if not (self.experts and model.experts is not None) or overlap.ep_overlapped >= overlap.ep_exposed:
             searched.pop("ep_overlap", None)
-        elif "sp" in searched:
+        if self.experts and model.experts is not None and "sp" in searched:
             searched["sp"] = (True,)  # which experts need
         if not self.ordered and tiers == 2:
             searched.pop("order", None)  # a placement on the fast domains says it all
-        if assumptions.overlap.tp_overlapped >= assumptions.overlap.tp_exposed:
+        if overlap.tp_overlapped >= overlap.tp_exposed:
             searched.pop("tp_overlap", None)
         searched |= {name: lock_values(name, value) for name, value in fixed.items()}
         overlapping = len(searched.get("tp_overlap", ())) > 1

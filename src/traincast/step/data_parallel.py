@@ -1,8 +1,8 @@
 """Data-parallel traffic, exposed and hidden: weights gathered and gradients reduced."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum, minimum
@@ -10,12 +10,14 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import Axis, CollectiveKind, total
-from traincast.step.layer_cost import Costs
+from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.offload import free_of_copies
 from traincast.step.pipeline_stages import Counts, Stages
 from traincast.times.collectives import Curve, collective_curve, is_group
-from traincast.times.overlap import largest, layer_by_layer
+from traincast.times.overlap import exposed_time, largest, layer_by_layer
 from traincast.times.process_groups import Placement
+
+TINY: Final = 1e-30  # in place of a pass that takes no time [s]
 
 
 class Traffic(NamedTuple):
@@ -125,6 +127,8 @@ def _traffic(
     plan = placement.plan
     stored = dict.fromkeys(part for device in stages.stored_parts for part in device)
     used = free_of_copies({part: costs[part] for part in stored}, plan, system, assumed)
+    if plan.ep_overlap:
+        used = {part: _free_of_exchanges(cost) for part, cost in used.items()}
     buckets = _buckets(used, stages, placement, assumed)
     gather, scatter, between = _exchanges(used, buckets, placement, system, assumed)
     if plan.zero < 2:
@@ -150,6 +154,12 @@ def _buckets(used: Costs, stages: Stages, placement: Placement, assumed: Assumpt
         part: minimum(maximum(least / maximum(cost.weights, 1), 1), layers[part])
         for part, cost in used.items()
     }
+
+
+def _free_of_exchanges(cost: PartCosts) -> PartCosts:
+    """Return the costs with passes shortened by the exchanges with experts that they hide already."""
+    free = exposed_time(1 - cost.hidden / maximum(cost.forward + cost.backward, TINY))
+    return replace(cost, forward=free * cost.forward, backward=free * cost.backward)
 
 
 def _broadcasts(placement: Placement, assumed: Assumptions) -> Column:

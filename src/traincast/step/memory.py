@@ -92,8 +92,8 @@ def devices_memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> list[dict[str, Column]]:
     """Return the memory by component of each device in `stages` [byte]."""
-    flight = SCHEDULES[plan.schedule].in_flight
-    nm = plan.microbatches(gbs)
+    schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
+    ahead = schedule.ahead_of_exchanges * is_group(plan.vp) / plan.vp if plan.ep_overlap else 0.0
     groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
     communicators = (
         assumed.memory.buffer_bytes * total(is_group(n) for n in groups)
@@ -103,7 +103,8 @@ def devices_memory(
     devices = []
     for i, position in enumerate(stages.position):
         parts = states(footprints, plan, stages.stored_parts[i], assumed)
-        saved = _sum(footprints, stages.executed_parts[i], "saved") * flight(plan.pp, position, nm, plan.vp)
+        flying = minimum(schedule.in_flight(plan.pp, position, nm, plan.vp) + ahead, nm)
+        saved = _sum(footprints, stages.executed_parts[i], "saved") * flying
         # those of two layers are on the device, one at work and one on its way
         if "activations" in words(plan.offload):
             saved = minimum(saved, 2 * _largest(footprints, stages.stored_parts[i], "saved"))

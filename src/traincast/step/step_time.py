@@ -137,7 +137,7 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
     *busy, busy_model = (
         sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward") for parts in counts
     )
-    if not nonzero(assumed.host.dispatch_seconds):
+    if not (nonzero(assumed.host.dispatch_seconds) or nonzero(assumed.host.expert_dispatch_seconds)):
         longest, slowest = largest(busy)
         return _Pace(slowest, longest, 0.0, exposed_time(busy_model - longest))
     *launch, launch_model = (sum_of(costs, parts, "dispatch") for parts in counts)

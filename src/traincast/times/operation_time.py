@@ -108,18 +108,33 @@ class OperationTimer:
     def _passes(self, op: Operation) -> Passes:
         """Return the times of the passes of an operation."""
         assumed, forward = self.assumed, self.time_pass(op.forward)
-        if op.synchronises and nonzero(assumed.host.sync_seconds):
-            forward = replace(forward, compute=forward.compute + assumed.host.sync_seconds)
         if op.backward is op.forward:
             return Passes(forward, forward, 0.0)
         if op.weight is None:
-            return Passes(forward, self.time_pass(op.backward), 0.0)
+            passes = Passes(forward, self.time_pass(op.backward), 0.0)
+            return self._issued(passes) if op.synchronises else passes
         if assumed.kernels.joint_backward:
             backward = self.time_pass(op.whole_backward)
             weight_seconds = backward.total * _matrix_flops(op.weight) / _matrix_flops(op.whole_backward)
             return Passes(forward, backward, weight_seconds)
         weight = self.time_pass(op.weight)
         return Passes(forward, self.time_pass(op.backward) + weight, weight.total)
+
+    def _issued(self, passes: Passes) -> Passes:
+        """Return the passes of a layer's dispatch of tokens with what the host does for all of the layer.
+
+        Forward waits until the host knows the tokens of each expert. The host issues the layer's kernels, a
+        third of them forward, while the accelerator works.
+        """
+        host, (forward, backward, weight) = self.assumed.host, passes
+        if nonzero(host.sync_seconds) or host.wide_sync_seconds:
+            wait = self.plan.of_dispatcher(host.sync_seconds, host.wide_sync_seconds)
+            forward = replace(forward, compute=forward.compute + wait)
+        if nonzero(host.expert_dispatch_seconds):
+            third = host.expert_dispatch_seconds / 3
+            forward = replace(forward, dispatch=forward.dispatch + third)
+            backward = replace(backward, dispatch=backward.dispatch + 2 * third)
+        return Passes(forward, backward, weight)
 
     def _with_recomputation(
         self, op: Operation, forward: PassSeconds, backward: PassSeconds, weight: Column
@@ -153,7 +168,9 @@ class OperationTimer:
             overlap = assumed.overlap
             comm = comm * where(plan.tp_overlap, overlap.tp_overlapped, overlap.tp_exposed)
         exchange = total(self._collective(call) for call in work.collectives if call.over in EXPERT_AXES)
-        exchange = (1 if plan.ep_overlap else assumed.overlap.ep_exposed) * exchange
+        if not plan.ep_overlap and nonzero(exchange):
+            inside, across = assumed.overlap.ep_exposed, assumed.overlap.wide_ep_exposed
+            exchange = plan.of_dispatcher(inside, across) * exchange
         return PassSeconds(compute, memory, comm, exchange, self._dispatch(work))
 
     def _collective(self, call: Collective) -> Column:

@@ -202,6 +202,8 @@ def test_experts_of_rows():
         ("mpt-140", "composer-fsdp-2023", "hgx-a100-40-roce-8x200"),
         ("google-075", "nemo-2024", "gcp-a3-mega"),
         ("simumax-007", "megatron-core-plain", "dgx-b200"),
+        ("dgxc-122", "nemo-2025", "dgx-h100"),  # experts in NeMo 25.02: no overlap of their exchange
+        ("dgxc-223", "megatron-core-2025", "dgx-h100"),  # dense: nothing differs
     ],
 )
 def test_software_and_machine_of_rows(row_id, stack, system):
@@ -313,6 +315,35 @@ def test_unstated_recomputation_is_the_least_that_fits():
     reading = read(changed("jaxtb-002"))  # remat policy not stated in table (5B: save-dots, ...)
     assert reading.plan.recompute == "activation+attention+norms"
     assert "recompute" in reading.assumed
+
+
+def test_recipes_of_megatron_bridge_offload_before_they_recompute_whole_layers():
+    """70B on 64 GB300, two sequences a micro-batch, not sharded: too much for memory. A Grace CPU is near."""
+    near = READ["mbridge-109"]
+    assert (near.plan.recompute, near.plan.offload) == ("none", "activations")
+    far = read(changed("mbridge-109", gpu="b200", gpus_per_node="8", precision="mxfp8"))
+    assert (far.plan.recompute, far.plan.offload) == ("selective", "none"), "over PCIe"
+
+
+def test_graphs_of_whole_iterations_are_assumed_where_recipes_set_them():
+    """Container 26.08 states neither dispatcher nor graphs."""
+    row = changed("mbridge-004")
+    assert read(row).stack == "megatron-bridge-2026"
+    on_h100 = {"gpu": "h100-sxm-80", "source": row["source"].replace("DGX-GB200", "DGX-H100")}
+    assert read(row | on_h100 | {"precision": "fp8"}).stack == "megatron-bridge-26.02"
+
+
+def test_expert_tensor_parallelism_is_read_where_it_is_stated():
+    wide = {"moe_ffn": "8192", "moe_detail": "experts=128,topk=8,moe_ffn=8192"}  # wider than the model
+    row = changed("nvmoe-008", ep="16", **wide)
+    assert read(row).plan.etp == 1, "ETP 1 in the notes"
+    assert read(row | {"notes": ""}).plan.etp == 2, "as tp, Megatron-Core's default"
+    assert read(row | {"notes": "ETP 1", "moe_detail": "experts=128, ETP=2"}).plan.etp == 2
+
+
+def test_automodel_trains_what_it_builds_in_bf16():
+    plan = READ["nvmoe-003"].plan
+    assert (plan.precision, plan.optimizer_kind, plan.grad_dtype) == ("bf16-pure", "adam-bf16", "16-bit")
 
 
 def test_stated_columns_are_not_assumed():

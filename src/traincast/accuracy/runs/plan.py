@@ -28,6 +28,7 @@ SWITCHES: Final = ("tp_overlap", "ep_overlap")  # as columns
 REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
 MEMORY_SLACK: Final = 1.1  # tolerance over the memory of the accelerator, the accuracy of the estimate
 MAX_MBS: Final = 1024  # [sequences]
+COHERENT_LINK: Final = 200e9  # between host and accelerator: NVLink-C2C has 450, PCIe 6.0 128 [byte/s]
 MAX_LAYOUT_LENGTH: Final = 100_000  # characters of a layout in letters, written out
 
 
@@ -82,7 +83,10 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     experts: Experts | None = model.get("experts")
     moe = experts is not None
     # experts are sharded over tp, Megatron-Core's default, which runs with narrow experts turn off
-    wide_experts = experts is not None and experts.ffn > model["hidden"]
+    etp = cells.stated_number("expert_tensor_parallel") if moe else 1
+    if etp is None:
+        wide = experts is not None and experts.ffn > model["hidden"] and cut["ep"] <= cut["cp"] * cut["dp"]
+        etp = cut["tp"] if wide else 1
     tp, pp = cut["tp"], cut["pp"]
     sp = tp == 1 or moe or cells.choose("sp")
     tp_overlap = cells.choose("tp_overlap")
@@ -90,7 +94,7 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
         tp_overlap = sp and not moe and cells.states("overlaps_tp")
     arguments: dict[str, Any] = {
         **cut,
-        "etp": tp if wide_experts and cut["ep"] <= cut["cp"] * cut["dp"] else 1,
+        "etp": etp,
         "cp_kind": "none" if cut["cp"] == 1 else cells.choose("cp_kind"),
         "sp": sp,
         "attention": cells.choose("attention"),
@@ -259,12 +263,14 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
         if name not in arguments:
             cells.assume(name)
     sizes = [arguments["mbs"]] if "mbs" in arguments else list(_micro_batches(cells, arguments, gbs))
-    kinds = [arguments["recompute"]] if "recompute" in arguments else list(_recompute_kinds(model))
+    kinds = [{"recompute": arguments["recompute"]}] if "recompute" in arguments else None
+    kinds = kinds or list(_recompute_kinds(cells, model, system))
     # no recompute with large micro-batches first, then more recompute with the smallest
     choices = [(kinds[0], size) for size in sizes] + [(kind, sizes[-1]) for kind in kinds[1:]]
     for kind, mbs in choices:
-        every = {} if kind == "full" else {"recompute_every": 1}  # only full recompute may skip layers
-        plan = Plan(**arguments | {"mbs": mbs, "recompute": kind} | every)
+        # only full recompute may skip layers
+        every = {} if kind["recompute"] == "full" else {"recompute_every": 1}
+        plan = Plan(**arguments | {"mbs": mbs} | kind | every)
         if len(choices) == 1 or _fits(plan, model, system, gbs, cells.text(SOFTWARE)):
             break
     return plan
@@ -285,13 +291,22 @@ def _micro_batches(cells: Cells, arguments: dict[str, Any], gbs: int) -> Iterato
             power >>= 1
 
 
-def _recompute_kinds(model: Model) -> Iterator[str]:
-    yield from ("none", "selective")
+def _recompute_kinds(cells: Cells, model: Model, system: System) -> Iterator[dict[str, str]]:
+    """Yield what a row without a statement may recompute, the cheapest first.
+
+    Recipes of frameworks that recompute modules offload activations before they recompute whole layers, where
+    the host is as near as other accelerators (NVLink-C2C), and never do the latter.
+    """
+    modules = ["none", "selective"]
     if model.experts is not None:
-        yield "activation+norms"
+        modules.append("activation+norms")
     if model.latent is not None:
-        yield "activation+mla_up_proj+norms"
-    yield "full"
+        modules.append("activation+mla_up_proj+norms")
+    yield from ({"recompute": kind} for kind in modules)
+    if not cells.states("recomputes_modules"):
+        yield {"recompute": "full"}
+    elif system.accelerator.host_link >= COHERENT_LINK:
+        yield {"recompute": "none", "offload": "activations"}
 
 
 def _fits(plan: Plan, model: Model, system: System, gbs: int, stack: str) -> bool:

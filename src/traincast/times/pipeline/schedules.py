@@ -88,6 +88,8 @@ class Schedule(ABC):
     splits_backward: ClassVar[bool] = False  #: whether W may run apart from B
     fixed_order: ClassVar[bool] = True  #: False where a free device runs whatever is ready
     directions: ClassVar[int] = 1  #: directions of micro-batches, each with its own copy of the weights
+    #: chunks that a device with several runs ahead, where exchanges of one pass overlap with another's work
+    ahead_of_exchanges: ClassVar[int] = 0
 
     @property
     def virtual_stages(self) -> int | None:
@@ -181,6 +183,7 @@ class OneForwardOneBackward(Schedule):
         ),
         Requirement("interleaving needs a pipeline, pp > 1", lambda pp, nm, v: (v == 1) | (pp > 1)),
     )
+    ahead_of_exchanges: ClassVar[int] = 1  # Megatron-Core, megatron/core/pipeline_parallel/schedules.py
 
     def order(self, device: int, pp: int, nm: int, v: int) -> Order:
         """Return 1F1B; v > 1: groups of pp micro-batches run chunk by chunk (arXiv 2104.04473, figure 4)."""
