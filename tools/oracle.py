@@ -21,20 +21,30 @@ from typing import Any, Final
 
 import torch
 import transformers
+from torch.utils.flop_counter import FlopCounterMode
 from transformers.models.auto import modeling_auto as auto
 
 import traincast as tc
 from traincast.catalog.huggingface.config import model_types
+from traincast.catalog.huggingface.towers import vision_types
 from traincast.core.errors import InputError
+from traincast.step.model_flops import forward_flops
 
 COUNTS: Final = Path(__file__).parents[1] / "tests" / "data" / "transformers_counts.json"
+SEEN: Final = COUNTS.with_name("vision_language_counts.json")
+WHOLE: Final = sorted(
+    set(vision_types()["projectors"]) & set(auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+)
 CLASSES: Final = (  # what is built of a type: its names, and the class that builds it
+    (WHOLE, transformers.AutoModelForImageTextToText),
     (auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, transformers.AutoModelForCausalLM),
     (auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, transformers.AutoModelForSeq2SeqLM),
     (auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES, transformers.AutoModelForSpeechSeq2Seq),
     (auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, transformers.AutoModelForMaskedLM),
 )
-TYPES: Final = sorted(set(model_types()).intersection(*[set().union(*[names for names, _ in CLASSES])]))
+TYPES: Final = sorted(
+    {*model_types(), *WHOLE}.intersection(*[set[str]().union(*[names for names, _ in CLASSES])])
+)
 TRIES: Final = 40  # configurations drawn for each that is to be compared
 SIZES: Final = {  # field -> values drawn; those that a type spells otherwise are found through its `names`
     "num_hidden_layers": (2, 3, 4),
@@ -85,10 +95,29 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "max_source_positions": (100, 200),
     "num_mel_bins": (40, 80),
 }
+VISION: Final = {  # field of a tower, or of what leads from it to the language model -> values drawn
+    "num_hidden_layers": (2, 3), "depth": (2, 3), "num_attention_heads": (4, 8), "num_heads": (4, 8),
+    "hidden_size": (64, 128), "embed_dim": (64, 128), "intermediate_size": (96, 160),
+    "out_hidden_size": (192, 384), "image_size": (56, 112), "patch_size": (7, 14),
+    "num_position_embeddings": (16, 49), "num_patches": (16, 49),
+    "deepstack_visual_indexes": ([1], [0, 1]), "fullatt_block_indexes": ([1], [0]), "window_size": (28, 56),
+    "projector_input_dim": (96,), "projector_output_dim": (96,), "vision_output_dim": (80,),
+    "pos_emb_height": (8,), "pos_emb_width": (4, 8), "mm_tokens_per_image": (4, 16),
+    "alignment_intermediate_size": (64,), "projector_hidden_size": (48, 64), "projection_dim": (192,),
+}  # fmt: skip
+RUNS: Final = {  # vision-language type whose tower is run -> what its images come as
+    "llava": "", "internvl": "", "mistral3": "sized", "idefics3": "cuts", "smolvlm": "cuts",
+    "qwen2_vl": "patches", "qwen2_5_vl": "patches", "qwen3_vl": "patches", "qwen3_vl_moe": "patches",
+    "qwen3_5": "patches", "glm4v": "patches",
+}  # fmt: skip
 LINEAR: Final = {  # field of a hybrid -> its word for layers without attention
     "conv_L_cache": "conv", "linear_num_heads": "linear_attention", "block_size": "linear_attention",
     "mamba_d_state": "linear_attention", "linear_num_key_heads": "linear_attention"
 }  # fmt: skip
+FLAGS: Final = (  # of towers and projectors
+    "multimodal_projector_bias", "vision_use_head", "use_qk_norm", "attention_bias", "use_mean_pooling",
+    "projector_bias",
+)  # fmt: skip
 FIXED: Final = {"pad_token_id": None, "layer_types": None, "mlp_layer_types": None}
 
 
@@ -124,13 +153,35 @@ def drawn(model_type: str, seed: int) -> Any:
     return transformers.AutoConfig.for_model(model_type, **fields)
 
 
+def drawn_whole(model_type: str, seed: int) -> Any:
+    """Return a random configuration of a vision-language type, as transformers reads it."""
+    rng = random.Random(f"{model_type} {seed}")
+    default = transformers.AutoConfig.for_model(model_type).to_dict()
+    text, vision = default.pop("text_config"), default.pop("vision_config")
+
+    def some(fields: dict[str, Any]) -> dict[str, Any]:
+        flags = {name: rng.random() < 0.5 for name, value in fields.items() if isinstance(value, bool)}
+        flags = {name: value for name, value in flags.items() if name in FLAGS}
+        return flags | {name: rng.choice(values) for name, values in VISION.items() if name in fields}
+
+    inner = drawn(text["model_type"], seed).to_dict()
+    for name in ("max_position_embeddings", "n_positions"):  # which an image must fit in
+        inner |= {name: 8192} if name in inner else {}
+    inner["tie_word_embeddings"] = tied = rng.random() < 0.5
+    seen = some(vision) | {"model_type": vision["model_type"]}
+    if isinstance(vision.get("image_size"), list):  # both sides
+        seen |= {name: [seen[name]] * 2 for name in ("image_size", "patch_size")}
+    around = some(default) | {"tie_word_embeddings": tied}
+    return transformers.AutoConfig.for_model(model_type, text_config=inner, vision_config=seen, **around)
+
+
 def compared(model_type: str, draws: int) -> Iterator[tuple[dict[str, Any], int, int]]:
     """Yield configurations of a type, with the count of the import and that of the built model.
 
     Each comes with all fields, and without those that transformers leaves out when it saves it.
     """
     for names, built_by in CLASSES:
-        if model_type in names:
+        if model_type in names and (names is WHOLE or model_type not in WHOLE):
             yield from built_as(built_by, model_type, draws)
 
 
@@ -139,7 +190,7 @@ def built_as(built_by: Any, model_type: str, draws: int) -> Iterator[tuple[dict[
     found = 0
     for seed in range(TRIES * draws):
         try:
-            config = drawn(model_type, seed)
+            config = (drawn_whole if model_type in WHOLE else drawn)(model_type, seed)
             with torch.device("meta"):
                 built = built_by.from_config(config)
         except Exception:  # each type refuses combinations with errors of its own
@@ -160,19 +211,55 @@ def built_as(built_by: Any, model_type: str, draws: int) -> Iterator[tuple[dict[
             return
 
 
+def tower_flops(fields: dict[str, Any]) -> tuple[float, int]:
+    """Return the forward FLOPs of tower and projectors for one image: counted, and those of a run."""
+    model = read(fields)
+    tower = model.tower
+    assert tower is not None
+    if tower.resizable:
+        model = model.with_images(size=4 * tower.merge * tower.patch_size)
+        tower = model.tower
+    forward = forward_flops(model)
+    config = transformers.AutoConfig.for_model(**fields)
+    built = transformers.AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
+    side, cut = tower.size, tower.size // tower.patch_size
+    inputs: dict[str, Any] = {"pixel_values": torch.randn(1, 3, side, side)}
+    if RUNS[fields["model_type"]] == "patches":
+        inputs = {"pixel_values": torch.randn(tower.patches, tower.patch)}
+        inputs["image_grid_thw"] = torch.tensor([[1, cut, cut]])
+    elif RUNS[fields["model_type"]] == "cuts":
+        inputs = {"pixel_values": torch.randn(1, 1, 3, side, side)}
+    elif RUNS[fields["model_type"]] == "sized":
+        inputs["image_sizes"] = torch.tensor([[side, side]])
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        built.eval().model.get_image_features(**inputs)
+    return round((forward.tower + forward.projector) * model.seq), counter.get_total_flops()
+
+
 def imported(fields: dict[str, Any]) -> int:
     """Return the parameters of the model that a configuration is imported as."""
+    return read(fields).parameters
+
+
+def read(fields: dict[str, Any]) -> tc.Model:
+    """Return the model that a configuration is imported as."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(fields), encoding="utf-8")
-        return tc.load_model(path).parameters
+        return tc.load_model(path)
 
 
 def needed(fields: dict[str, Any], count: int) -> dict[str, Any]:
-    """Return the fields of a configuration without which the import counts otherwise."""
+    """Return the fields of a configuration and its parts without which the import counts otherwise."""
     kept = dict(fields)
-    for name in fields:
-        fewer = {key: value for key, value in kept.items() if key != name}
+    for path in [
+        *((name,) for name in fields),
+        *((name, inner) for name, value in fields.items() if isinstance(value, dict) for inner in value),
+    ]:
+        *part, name = path
+        within = kept.get(part[0], {}) if part else kept
+        fewer = {key: value for key, value in within.items() if key != name}
+        fewer = kept | {part[0]: fewer} if part and part[0] in kept else fewer
         try:
             kept = fewer if imported(fewer) == count else kept
         except InputError:
@@ -201,12 +288,20 @@ def main() -> int:
             {"config": needed(full, built), "parameters": built}
             for full, _, built in results[:3] + results[-1:]
         ]
+        for entry in entries if model_type in RUNS else ():
+            counted, run = tower_flops(entry["config"])
+            entry["tower_flops"] = run
+            if counted != run:
+                wrong.append(model_type)
+                print(f"{model_type}: {counted:,} FLOP of the tower counted, {run:,} run")
         kept += [entry for place, entry in enumerate(entries) if entry not in entries[:place]]
     if options.write and not wrong:
-        others = json.loads(COUNTS.read_text(encoding="utf-8"))
-        kept += [entry for entry in others if entry["config"]["model_type"] not in options.types]
-        kept.sort(key=lambda entry: str(entry["config"]["model_type"]))
-        COUNTS.write_text("[\n" + ",\n".join(map(json.dumps, kept)) + "\n]\n", encoding="utf-8")
+        for path, of_images in ((COUNTS, False), (SEEN, True)):
+            others = json.loads(path.read_text(encoding="utf-8"))
+            others = [entry for entry in others if entry["config"]["model_type"] not in options.types]
+            others += [entry for entry in kept if (entry["config"]["model_type"] in WHOLE) == of_images]
+            others.sort(key=lambda entry: str(entry["config"]["model_type"]))
+            path.write_text("[\n" + ",\n".join(map(json.dumps, others)) + "\n]\n", encoding="utf-8")
     version, names = transformers.__version__, ", ".join(sorted(set(wrong))) or "none"
     print(f"{len(options.types)} types of transformers {version}; wrong: {names}")
     return bool(wrong)

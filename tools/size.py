@@ -11,11 +11,11 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4050,
-    "catalog": 6900,
-    "operations": 2450,
+    "core": 4350,
+    "catalog": 7550,
+    "operations": 2600,
     "times": 2150,
-    "step": 3150,
+    "step": 3300,
     "planner": 4900,
     "launch": 4800,
     "analysis": 3050,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from traincast.catalog.load import load_model
 from traincast.catalog.software_stacks import calibrated
-from traincast.core.model import Model
+from traincast.core.model import PATCHES, PROJECTOR, Model, Tower
 from traincast.core.model_blocks import Kind
 from traincast.core.plan import Plans
 from traincast.core.result import KEY, Doc, Result
@@ -31,6 +31,7 @@ SCANS: Final = "scans of linear attention"
 MLPS: Final = ("MLP", "experts", "shared experts")
 MTP: Final = "multi-token prediction"
 ROUTER: Final = "router"  # whose products Megatron-LM does not count
+TOWER: Final = (PATCHES, "vision tower", PROJECTOR)
 OUTSIDE: Final = ("embedding", "decoder embedding", "head", MTP)  # of the layers
 
 
@@ -156,6 +157,8 @@ def _part(name: str, masked: _Count, full: _Count, seq: int) -> PartFlops:
         "palm": published + scores / seq,
         "6n": 0.0 if name in OUTSIDE else published,
     }
+    if name in TOWER:  # not every token meets it: its products, whatever the convention
+        forward = dict.fromkeys(forward, full.products / seq)
     return PartFlops(name, float(full.weights), float(full.active), {k: float(v) for k, v in forward.items()})
 
 
@@ -173,6 +176,8 @@ def _parts(model: Model, skipped: float) -> dict[str, _Count]:
     for part in ("embedding", "decoder embedding", "head"):
         if part in operations:
             result[part] = _count(operations[part], model)
+    if model.tower is not None:
+        result |= _tower_parts(model, model.tower, sharding)
     if model.mtp:
         ends = (*embedding_and_head.mtp(sharding), *embedding_and_head.head(sharding, shared=True))
         module = _count(ends, model)
@@ -180,6 +185,17 @@ def _parts(model: Model, skipped: float) -> dict[str, _Count]:
             module = module.plus(count._replace(products=0.0) if part == ROUTER else count)
         result[MTP] = _Count().plus(module, model.mtp)
     return result
+
+
+def _tower_parts(model: Model, tower: Tower, sharding: Sharding) -> dict[str, _Count]:
+    """Count the parts of a vision tower, trained whole, over the images of a sequence."""
+    trained = replace(model, tower=replace(tower, frozen=False))
+    operations = parts(trained, sharding.plan, sharding.assumptions)
+    result = {PATCHES: _count(operations[PATCHES], model), "vision tower": _Count()}
+    for name, n in tower.parts.items():
+        if name not in (PATCHES, PROJECTOR):
+            result["vision tower"] = result["vision tower"].plus(_count(operations[name], model), n)
+    return result | {PROJECTOR: _count(operations.get(PROJECTOR, ()), model)}
 
 
 def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:

@@ -33,6 +33,7 @@ from traincast.core.model_blocks import (
     Norm,
     OwnWidth,
     Positions,
+    Projector,
     QkNorm,
     RgLru,
     ShortConv,
@@ -94,6 +95,9 @@ SELECTS_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "local": {"global_every": 0, "layers": ()},
     "experts": {"first_dense": 0, "every": 1},
 }
+PREFIX: Final = "vision "  # of the names of a tower's kinds of layers among the parts of a model
+PATCHES: Final = "vision patches"
+PROJECTOR: Final = "projector"
 REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 
 
@@ -215,6 +219,8 @@ class Model:
         Batch of one optimizer step, used if no other is given [sequences].
     training_sequences : float, optional
         Length of the complete training run [sequences].
+    tower : Tower, optional
+        Vision tower, whose images take a part of each sequence.
     adapters : Adapters, optional
         Low-rank adapters, which alone are trained; all weights are if left out.
     left_out : str
@@ -280,6 +286,7 @@ class Model:
     classes: int | None = None
     global_batch: int | None = None
     training_sequences: float | None = None
+    tower: "Tower | None" = None
     adapters: Adapters | None = None
     left_out: str = field(default="", compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -301,6 +308,7 @@ class Model:
                 *self._encoder_problems(),
                 *self._expert_problems(),
                 *self._adapter_problems(),
+                *self._tower_problems(),
             ]
         if problems:
             raise InputError(f"model {self.name}", problems)
@@ -461,6 +469,14 @@ class Model:
                 problems.append(f"adapters.targets: {joined} includes {', '.join(sorted(twice))}; keep one")
         return problems
 
+    def _tower_problems(self) -> list[str]:
+        """Return a line if the images of a sequence take more tokens than it has."""
+        tower = self.tower
+        if tower is None or tower.images * tower.tokens <= self.seq:
+            return []
+        taken = tower.images * tower.tokens
+        return [f"seq = {self.seq}: must hold the {taken} tokens of {tower.title}"]
+
     @cached_property
     def adaptable(self) -> frozenset[str]:
         """Names of the linear layers that can have an adapter."""
@@ -533,6 +549,7 @@ class Model:
                 if self.left_out
                 else f", encoder of {self.encoder.seq:,} {unit}"
             )
+        name += f", {self.tower.title}" if self.tower else ""
         return name if self.adapters is None else f"{name}, {self.adapters.title}"
 
     @property
@@ -683,18 +700,26 @@ class Model:
 
     @property
     def parameters(self) -> int:
-        """Weights of the layers, and of embedding and output head if `vocab` is given; without `mtp`."""
-        return self.layer_parameters() + self.end_parameters
+        """Weights of the layers, of the tower, and of embedding and head if `vocab` is given; no `mtp`."""
+        return self.layer_parameters() + self.end_parameters + self.tower_parameters
+
+    @property
+    def tower_parameters(self) -> int:
+        """Weights of the vision tower and its projectors; 0 without one."""
+        return 0 if self.tower is None else self.tower.parameters
 
     @property
     def trained_parameters(self) -> int:
         """Weights that are trained: those of the adapters where there are any, else all, `mtp` included."""
-        return self.adapter_parameters() if self.adapters else self.parameters + self.mtp_parameters
+        if self.adapters:
+            return self.adapter_parameters()
+        frozen = self.tower.tower_parameters if self.tower and self.tower.frozen else 0
+        return self.parameters + self.mtp_parameters - frozen
 
     @property
     def active_parameters(self) -> int:
         """Weights that a token uses: of the experts only those it is routed to."""
-        return self.layer_parameters(active=True) + self.end_parameters
+        return self.layer_parameters(active=True) + self.end_parameters + self.tower_parameters
 
     def layer_parameters(self, active: bool = False) -> int:
         """Count the weights of the layers, biases and norms included."""
@@ -864,6 +889,18 @@ class Model:
         """
         return replace(self, adapters=adapters, training_sequences=None)
 
+    def with_images(
+        self, images: int | None = None, size: int | None = None, frozen: bool = False
+    ) -> "Model":
+        """Return the model with other images in each sequence, or with its tower frozen.
+
+        Raises `InputError` if it has no tower, or cannot take them (`Tower.with_images`).
+        """
+        if self.tower is None:
+            raise InputError("images", [f"{self.name} has no vision tower"])
+        tower = self.tower.with_images(images, size)
+        return replace(self, tower=replace(tower, frozen=frozen or tower.frozen))
+
     def with_load(self, load: float | Sequence[float]) -> "Model":
         """Return the model with unevenly loaded experts: the fullest rank's load, or tokens of every expert.
 
@@ -890,3 +927,145 @@ class Model:
 def _linear_matrices(config: LinearAttention, hidden: int) -> int:
     """Count the weights of the products of linear attention."""
     return hidden * (config.projected + config.replicated + config.inner) + config.inner_matrices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tower:
+    """Vision tower of a language model: it reads the images of a sequence before the first layer does.
+
+    Images are square. Each has `patches` rows in the tower, and takes `tokens` of the sequence.
+
+    Parameters
+    ----------
+    layers : Model
+        The layers; of this model's sequence length and ends nothing is used.
+    patch : int
+        Values of a patch, which a linear layer embeds.
+    patch_size : int
+        Side of a patch [pixel].
+    size : int
+        Side of an image [pixel].
+    merge : int
+        Side of the square of patches that become one token of the sequence.
+    classes : int
+        Rows of an image besides its patches: class tokens.
+    patch_bias : bool
+        Whether the embedding of patches has a bias.
+    small_weights : int
+        Weights whose work is not counted: tables of positions, class tokens, norms outside of the layers.
+    projectors : tuple of Projector
+        What leads to the width of the language model.
+    images : int
+        Images of a sequence.
+    resizable : bool
+        Whether it takes images of any size.
+    frozen : bool
+        Whether the tower is not trained; its projectors are.
+
+    Raises
+    ------
+    InputError
+        If a number is not allowed, or an image does not divide into tokens; all mistakes at once.
+    """
+
+    layers: Model
+    patch: int
+    patch_size: int
+    size: int
+    merge: int = 1
+    classes: int = 0
+    patch_bias: bool = True
+    small_weights: int = 0
+    projectors: tuple[Projector, ...] = ()
+    images: int = 1
+    resizable: bool = False
+    frozen: bool = False
+
+    def __post_init__(self) -> None:
+        names = ("patch", "patch_size", "size", "merge", "images")
+        problems = [
+            f"tower.{name} = {getattr(self, name)!r}: {WHOLE}"
+            for name in names
+            if not is_whole(getattr(self, name))
+        ]
+        if not problems and (self._side < self.merge or self._side % self.merge):
+            cut = f"{self._side} patches of {self.patch_size} pixels a side"
+            problems = [f"tower.size = {self.size}: {cut} do not divide into squares of {self.merge}"]
+        problems += [
+            f"tower.projectors: widths = {projector.widths}: must be of the input and one or two layers"
+            for projector in self.projectors
+            if len(projector.widths) not in (2, 3)
+        ]
+        if problems:
+            raise InputError("tower", problems)
+
+    @property
+    def _side(self) -> int:
+        """Patches along a side of an image."""
+        return self.size // self.patch_size
+
+    @property
+    def patches(self) -> int:
+        """Patches of an image."""
+        return self._side**2
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the sequence that an image takes."""
+        return (self._side // self.merge) ** 2
+
+    @cached_property
+    def model(self) -> Model:
+        """The tower as a model whose sequences are images."""
+        return replace(self.layers, seq=self.patches + self.classes)
+
+    @cached_property
+    def parts(self) -> dict[str, int]:
+        """Its parts, among those of the whole model, with the number of each."""
+        kinds = {PREFIX + str(kind): n for kind, n in Counter(self.layers.pattern).items()}
+        return {PATCHES: 1} | kinds | ({PROJECTOR: 1} if self.projectors else {})
+
+    @property
+    def tower_parameters(self) -> int:
+        """Weights without the projectors."""
+        e = self.layers.hidden
+        embedding = (self.patch + self.patch_bias) * e
+        return embedding + self.layers.layer_parameters() + self.small_weights
+
+    @property
+    def projector_parameters(self) -> int:
+        """Weights of the projectors."""
+        return sum(projector.parameters for projector in self.projectors)
+
+    @property
+    def parameters(self) -> int:
+        """All weights."""
+        return self.tower_parameters + self.projector_parameters
+
+    @property
+    def title(self) -> str:
+        """What it reads, in a few words."""
+        images = f"{self.images} image{'s' if self.images > 1 else ''}"
+        frozen = ", its tower frozen" if self.frozen else ""
+        return f"{images} of {self.size} × {self.size} in each sequence{frozen}"
+
+    def with_images(self, images: int | None = None, size: int | None = None) -> "Tower":
+        """Return the tower with other images: how many in each sequence, and their side [pixel].
+
+        The side is rounded to whole tokens, as image processors do.
+
+        Raises `InputError` if a number is not allowed, or the tower takes images of one size alone.
+        """
+        problems = [
+            f"{name} = {value!r}: {WHOLE}"
+            for name, value in (("images", images), ("image size", size))
+            if value is not None and not is_whole(value)
+        ]
+        if size is not None and size != self.size and not self.resizable and not problems:
+            fixed = f"the tower takes images of {self.size} × {self.size}, to which larger ones are cut"
+            problems.append(f"image size = {size}: {fixed}; give their number as images")
+        if problems:
+            raise InputError("images", problems)
+        step = self.patch_size * self.merge
+        side = self.size if size is None or size == self.size else max(round(size / step), 1) * step
+        return replace(self, images=self.images if images is None else images, size=side)

@@ -463,6 +463,32 @@ class ShortConv:
         return 2 * self.conv * self.width
 
 
+@dataclass(frozen=True, kw_only=True)
+class Projector:
+    """One linear layer, or two with an activation between them, that each token of an image passes."""
+
+    widths: tuple[int, ...]  # of the input, and of the output of each layer
+    biased: bool = True
+    gated: bool = False  # whether the activation is gated, so that the first layer has twice the width
+    norm: int = 0  # weights of the norm of the input; 0 for none
+
+    @property
+    def layers(self) -> tuple[tuple[int, int], ...]:
+        """Input and output width of each linear layer."""
+        (i, o), *second = zip(self.widths, self.widths[1:], strict=False)
+        return ((i, o * (1 + self.gated)), *second)
+
+    @property
+    def matrices(self) -> int:
+        """Weights of the products."""
+        return sum(i * o for i, o in self.layers)
+
+    @property
+    def parameters(self) -> int:
+        """Weights, with biases and norm."""
+        return self.matrices + self.biased * sum(o for _, o in self.layers) + self.norm
+
+
 LinearAttention = Mamba | Mamba2 | GatedDelta | GatedLinear | RgLru | ShortConv
 LINEAR: Final[Mapping[str, type[LinearAttention]]] = {  # by the name of the part in a model
     "mamba": Mamba,

@@ -27,6 +27,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "placement": "members of each group in one fast domain",
     "moe_layers": "layers that have experts, counted from 1",
     "local_layers": "layers with local attention, counted from 1",
+    "tower": "vision tower that reads the images of each sequence",
     "adapters": "low-rank adapters on a frozen model, with the linear layers that they stand in",
 }
 # Of parts; given layer by layer instead.
@@ -93,6 +94,8 @@ def model_facts(model: Model) -> Facts:
         facts["moe_layers"] = tuple(i for i, kind in enumerate(model.pattern, 1) if kind.moe)
     if model.local is not None:
         facts["local_layers"] = tuple(i for i, kind in enumerate(model.pattern, 1) if kind.local)
+    if model.tower is not None:
+        facts["tower"] = model.tower.title
     if model.adapters is not None:  # targets in one order, groups as what they stand for
         targets = tuple(target for target in TARGETS if target in model.adapter_targets)
         facts["adapters"] = replace(model.adapters, targets=targets)

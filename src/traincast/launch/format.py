@@ -23,7 +23,7 @@ from traincast.planner.framework_spaces import FRAMEWORKS, Framework
 CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
-ESSENTIAL: Final = ("adapters", "layer_kinds", *(f"{part}." for part in LINEAR))
+ESSENTIAL: Final = ("adapters", "tower", "layer_kinds", *(f"{part}." for part in LINEAR))
 POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
 
 
@@ -203,10 +203,10 @@ def require_expressible(form: Format, model: Model) -> None:
     if "adapters" in read:
         read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
     if name := next((name for name in wanted if read.get(name) != facts[name]), ""):
-        what = (
-            model.adapters.title if name == "adapters" and model.adapters else f"the layers of {model.name}"
-        )
-        part = "adapters" if name == "adapters" else "layer_kinds"
+        titles = {"tower": f"the vision tower of {model.name}"}
+        titles |= {"adapters": model.adapters.title} if model.adapters else {}
+        what = titles.get(name, f"the layers of {model.name}")
+        part = name if name in titles else "layer_kinds"
         why = form.why.get(part, "it has no setting for them")
         raise InputError(form.name, [f"{form.title} cannot express {what}: {why}"])
 

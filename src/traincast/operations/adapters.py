@@ -55,14 +55,22 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
         yield from _adapters(op, sharding)
 
 
-def frozen(sharding: Sharding, operations: Iterable[Operation]) -> Iterator[Operation]:
-    """Yield operations before the first adapter: where adapters are trained they have no backward pass."""
+def frozen(sharding: Sharding, operations: Iterable[Operation], always: bool = False) -> Iterator[Operation]:
+    """Yield operations that run forward alone: those before the first adapter of a model, or `always`."""
     for op in operations:
-        if sharding.model.adapters is None:
+        if sharding.model.adapters is None and not always:
             yield op
         else:
-            held = _frozen(op, sharding.E * op.weights)
-            yield replace(held, backward=_no_work(op), saved_bytes=0 * op.saved_bytes)
+            yield without_backward(_frozen(op, sharding.E * op.weights))
+
+
+def without_backward(op: Operation, keeps_weights: bool = False) -> Operation:
+    """Return an operation whose input needs no gradient; its weights have one if it `keeps_weights`."""
+    held = replace(op, backward=_no_work(op))
+    if keeps_weights:
+        return held
+    nothing = 0 * op.saved_bytes
+    return replace(held, weight=None, saved_bytes=nothing, recompute=0.0, recomputed_bytes=nothing)
 
 
 def _is_low(op: Operation) -> bool:

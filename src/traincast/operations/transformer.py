@@ -16,6 +16,7 @@ from traincast.operations.operation import Operation
 from traincast.operations.recompute import apply_recompute
 from traincast.operations.sharding import Sharding, sharding_of
 from traincast.operations.sparse_attention import absorbed, indexer
+from traincast.operations.towers import tower_parts, tower_plan
 
 Layer = tuple[Operation, ...]
 
@@ -29,8 +30,8 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
     -------
     dict of str to tuple of Operation
         Kinds of layers by name (``"dense"``, ``"moe"``, ``"mamba2 only"``, ...), then ``"embedding"``,
-        ``"decoder embedding"``, ``"head"`` and ``"mtp"`` where the model has them; operations per rank and
-        micro-batch.
+        ``"decoder embedding"``, ``"head"``, ``"mtp"`` and those of its tower where the model has them; per
+        rank and micro-batch.
     """
     sharding = sharding_of(model, plan, assumptions)
     operations = {str(kind): layer(model, plan, assumptions, kind) for kind in model.kinds}
@@ -47,6 +48,10 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
         operations["decoder embedding"] = tuple(embedding_and_head.decoder_embedding(sharding, first))
     if model.vocab is not None and (model.tied or model.mtp or model.encodes):
         operations["tied"] = tuple(frozen(sharding, (embedding_and_head.tied(sharding),)))
+    if (tower := model.tower) is not None:
+        cut = tower_plan(plan, tower)
+        layers = {str(kind): layer(tower.model, cut, assumptions, kind) for kind in tower.model.kinds}
+        operations |= tower_parts(model, tower, plan, assumptions, layers)
     if model.mtp:
         inner = layer(model, plan, assumptions, model.last_kind)
         joined = adapted(sharding, embedding_and_head.mtp(sharding))

@@ -47,6 +47,7 @@ class Job(Result):
     left_out: Annotated[
         str | None, Doc("parts of the model that are not counted, such as a multimodal model's vision tower")
     ]
+    images: Annotated[str | None, Doc("images that the vision tower reads; null without one")]
     trained: Annotated[str | None, Doc("the part of the model that is trained; null for all of it")]
     system: Annotated[str, Doc("name of the system")]
     gpus: Annotated[int, Doc("GPUs in the job")]
@@ -59,8 +60,9 @@ class Job(Result):
         """Return the job of an estimate or of a search."""
         model, left_out = answer.model, answer.model.left_out or None
         trained = None if model.adapters is None else model.adapters.title
+        images = None if model.tower is None else model.tower.title
         system, stack = answer.system.name, answer.assumptions.name
-        return cls(model.name, left_out, trained, system, gpus, answer.gbs, model.seq, stack)
+        return cls(model.name, left_out, images, trained, system, gpus, answer.gbs, model.seq, stack)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

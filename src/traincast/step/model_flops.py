@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from traincast.core.errors import unknown_name_error
-from traincast.core.model import Model
+from traincast.core.model import Model, Tower
 from traincast.core.model_blocks import ENCODER, Kind
 
 
@@ -35,6 +35,8 @@ class Forward(NamedTuple):
     layers: float  # products with weights inside the layers [FLOP]
     attention: float  # queries by keys, scores by values [FLOP]
     ends: float  # before the first and after the last layer [FLOP]
+    tower: float = 0.0  # vision tower [FLOP]
+    projector: float = 0.0  # its projectors [FLOP]
 
 
 def forward_flops(model: Model, convention: str = "megatron") -> Forward:
@@ -44,7 +46,21 @@ def forward_flops(model: Model, convention: str = "megatron") -> Forward:
     """
     if convention not in CONVENTIONS:
         raise unknown_name_error("convention", convention, CONVENTIONS)
-    return CONVENTIONS[convention].forward(model)
+    forward = CONVENTIONS[convention].forward(model)
+    return forward if model.tower is None else forward._replace(**_tower(model.tower, model.seq))
+
+
+def _tower(tower: Tower, seq: int) -> dict[str, float]:
+    """Return the forward FLOPs of a vision tower and of its projectors for a token of the sequence [FLOP]."""
+    model, images = tower.model, tower.images / seq
+    products = sum(n * _layer_weights(model, kind) for kind, n in Counter(model.pattern).items())
+    of_row = 2.0 * products + _attention(model, model.pattern, masked=True)
+    patches = 2.0 * tower.patches * tower.patch * model.hidden
+    matrices = sum(projector.matrices for projector in tower.projectors)
+    return {
+        "tower": images * (model.seq * of_row + patches),
+        "projector": images * 2.0 * tower.tokens * matrices,
+    }
 
 
 def model_flops_per_token(model: Model, convention: str = "megatron") -> float:
@@ -84,12 +100,16 @@ def _both_passes(model: Model, forward: Forward) -> float:
     """Return the FLOPs of a token's forward and backward pass [FLOP].
 
     Backward makes the gradients of input and weights, each as costly as forward; that of frozen weights is
-    left out: 4 N, and 6 for every weight of the adapters.
+    left out: 4 N, and 6 for every weight of the adapters. What is frozen before all that is trained has no
+    backward pass.
     """
+    text = forward.layers + forward.attention + forward.ends
     if model.adapters is None:
-        return 3 * sum(forward)
+        passes = 1 if model.tower is not None and model.tower.frozen else 3
+        return 3 * (text + forward.projector) + passes * forward.tower
     products = forward.layers + forward.ends
-    return 2 * products + 3 * forward.attention + 6.0 * model.adapter_parameters(active=True)
+    frozen = 2 * products + forward.tower + forward.projector
+    return frozen + 3 * forward.attention + 6.0 * model.adapter_parameters(active=True)
 
 
 def hardware_flops_per_token(model: Model, recompute: str = "none", convention: str = "megatron") -> float:
@@ -122,6 +142,8 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
         raise unknown_name_error("recomputation", recompute, RECOMPUTE)
     forward = forward_flops(model, convention)
     inside = forward.layers + forward.attention + 2.0 * model.adapter_parameters(active=True)
+    if model.tower is not None and not (model.tower.frozen or model.adapters):
+        inside += forward.tower
     recomputed = {"none": 0.0, "selective": forward.attention, "full": inside}
     return _both_passes(model, forward) + recomputed[recompute]
 

@@ -69,8 +69,18 @@ def end_layers(model: Model) -> int:
     return round((head + model.mtp * (layer + head)) / layer)
 
 
-def split(layers: int, number: int, end: int = 0) -> tuple[int, ...]:
-    """Split layers into chunks as evenly as they divide, the head counted as `end` layers of the last chunk.
+def begin_layers(model: Model) -> int:
+    """Return how many layers a vision tower counts for, by products of both passes, if it is trained."""
+    tower = model.tower
+    if tower is None:
+        return 0
+    rows = tower.model.seq * tower.tower_parameters / (3 if tower.frozen or model.adapters else 1)
+    rows += tower.tokens * tower.projector_parameters
+    return round(tower.images * rows / (model.seq * model.layer_parameters(active=True) / model.layers))
+
+
+def split(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, ...]:
+    """Split layers into chunks as evenly as they divide; ends count as layers of the first and last chunk.
 
     Frameworks count so where they account for embedding and loss in the split. A remainder makes later chunks
     longer, since they have fewer micro-batches in flight.
@@ -79,8 +89,8 @@ def split(layers: int, number: int, end: int = 0) -> tuple[int, ...]:
     ----------
     layers, number : int
         Layers of the model, and number of chunks.
-    end : int
-        Layers that the head counts for.
+    end, begin : int
+        Layers that the head counts for, and those that a vision tower does.
 
     Returns
     -------
@@ -96,7 +106,13 @@ def split(layers: int, number: int, end: int = 0) -> tuple[int, ...]:
     """
     if number == 1:
         return (layers,)
-    last = max(-(-(layers + end) // number) - end, 0)
+    share = -(-(layers + end + begin) // number)
+    last = max(share - end, 0)
+    if begin and number > 2:
+        first = min(max(share - begin, 0), layers - last)
+        return first, *split(layers - first, number - 1, end)
+    if begin:
+        last = min(max(last, layers - max(share - begin, 0)), layers)
     each, more = divmod(layers - last, number - 1)
     return (*[each] * (number - 1 - more), *[each + 1] * more, last)
 
@@ -128,7 +144,7 @@ def devices(
 def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") -> list[Counter[str]]:
     """Return the parts in every chunk of the model, first to last; arguments and errors as for `devices`."""
     number = pp * chunks_per_device
-    cut = chunks(layout) if layout else split(model.layers, number, end_layers(model))
+    cut = chunks(layout) if layout else split(model.layers, number, end_layers(model), begin_layers(model))
     if len(cut) != number or sum(cut) != model.layers:
         wanted = f"{number} numbers of layers that add up to {model.layers} are wanted"
         raise InputError(
@@ -149,7 +165,8 @@ def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") ->
 
 def _parts_before_layers(model: Model) -> dict[str, int]:
     """Count the parts before the first layer."""
-    return {} if model.vocab is None and model.patch is None else {"embedding": 1}
+    tower = {} if model.tower is None else model.tower.parts
+    return tower if model.vocab is None and model.patch is None else {"embedding": 1} | tower
 
 
 def _parts_after_layers(model: Model, pipelined: bool) -> dict[str, int]:
@@ -218,7 +235,7 @@ def _stages_of_pairs(model: Model, pairs: tuple[tuple[int, int], ...], schedule:
     pipelines = pipelines or [(PipelineDevice(0, {}, {}),)]  # no rows
     length = max(map(len, pipelines))
     padded = [[*pipeline, *[pipeline[0]] * (length - len(pipeline))] for pipeline in pipelines]
-    names = [*map(str, model.kinds), *ENDS]
+    names = [*map(str, model.kinds), *ENDS, *(model.tower.parts if model.tower else ())]
 
     def column(values: Sequence[float]) -> Column:
         return np.asarray(values, float) if len(set(values)) > 1 else float(values[0])

@@ -23,6 +23,7 @@ from traincast.catalog.software_stacks import fitted_stack
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Column, Floats, plain
+from traincast.step.model_flops import forward_flops
 
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
@@ -137,6 +138,7 @@ class ErrorCase:
     shares: Mapping[str, Column]  # share of the step that is spent on each of `COMPONENTS`
     adapts: bool = False  # whether adapters alone are trained
     new_layers: tuple[str, ...] = ()  # what layers have that no measured run has
+    new_share: float = 1.0  # share of the model's FLOPs in such layers, towers counted apart
 
     @classmethod
     def of(
@@ -156,7 +158,14 @@ class ErrorCase:
         }
         has_experts, adapts = model.experts is not None, model.adapters is not None
         new_layers = tuple(dict.fromkeys(kind.unmeasured for kind in model.kinds if kind.unmeasured))
-        return cls(fitted_stack(stack), accelerator, has_experts, sizes, shares, adapts, new_layers)
+        new_share = 1.0
+        if model.tower is not None:
+            forward = forward_flops(model)
+            new_share = 1.0 if new_layers else (forward.tower + forward.projector) / sum(forward)
+            new_layers += ("vision tower",)
+        return cls(
+            fitted_stack(stack), accelerator, has_experts, sizes, shares, adapts, new_layers, new_share
+        )
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
@@ -176,7 +185,7 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
     is_new = case.stack not in known.stacks or case.adapts
     variance = variance + (known.new_stack * is_new) ** 2
     variance = variance + (known.new_accelerator * (case.accelerator not in known.accelerators)) ** 2
-    variance = variance + (known.new_layers * bool(case.new_layers)) ** 2
+    variance = variance + (known.new_layers * bool(case.new_layers) * case.new_share) ** 2
     for name, span in case.spans(known).items():
         variance = variance + (span.drift * span.beyond(case.sizes[name])) ** 2
     return variance**0.5

@@ -103,6 +103,19 @@ RULES: Final = (
             model.adapters is None or model.adapters.base != "operand" or plan.recipe.copies > 0
         ),
     ),
+    Rule(
+        "a vision tower with SUMMA is not modelled",
+        (),
+        lambda model, plan, gbs: model.tower is None or plan.tp_kind != "summa",
+    ),
+    Rule(
+        "tp does not divide the heads or the MLP's width of the vision tower",
+        ("tp",),
+        lambda model, plan, gbs: (
+            model.tower is None
+            or (model.tower.layers.heads % plan.tp == 0) & (model.tower.layers.ffn % plan.tp == 0)
+        ),
+    ),
     _divides("tp", "heads", "the attention heads"),
     Rule(
         "tp and ulysses together do not divide the attention heads",

@@ -7,6 +7,7 @@ from typing import Any
 from traincast.catalog.huggingface.config import Config, model_types
 from traincast.catalog.huggingface.encoders import ENCODER_FEATURES
 from traincast.catalog.huggingface.features import FEATURES
+from traincast.catalog.huggingface.towers import text_defaults, tower, whole
 from traincast.core.errors import InputError
 
 ALL_FEATURES = {**FEATURES, **ENCODER_FEATURES}
@@ -24,26 +25,50 @@ def is_config(document: Mapping[str, Any]) -> bool:
 
 def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = None) -> dict[str, Any]:
     """Convert a configuration to the content of a model file."""
-    text_config = document.get("text_config")
+    text_config, row = document.get("text_config"), whole(document)
     inner = text_config if isinstance(text_config, dict) else document
     model_type = _model_type(document, inner)
+    if row is not None:
+        inner, model_type = _text_of(document, inner, row)
     if not isinstance(model_type, str) or model_type not in model_types():
         known = ", ".join(sorted(model_types()))
-        wrong = f"model_type = {model_type!r}: not a type that can be imported; known: {known}"
-        raise InputError(str(path), [wrong])
-    place = f"{path.name}, text_config (the text model only)" if inner is not document else path.name
+        unknown = f"model_type = {model_type!r}: not a type that can be imported; known: {known}"
+        raise InputError(str(path), [unknown])
+    only = "" if row else " (the text model only)"
+    place = f"{path.name}, text_config{only}" if isinstance(text_config, dict) else path.name
     config = Config(inner, model_type, place, seq)
     config.problems += _architecture_problems(document, config)
     config.check_allowed()
     for name in config.features:
         config.content |= ALL_FEATURES[name](config)
     content = {**config.content, **config.same}
-    problems = config.problems or _contradictions(config, content)
+    problems = list(config.problems or _contradictions(config, content))
+    if row is not None and (hidden := _value(content, "hidden")):
+        vision, wrong = tower(document, row, hidden, path.name)
+        content, problems = content | vision, [*problems, *wrong]
     if problems:
         raise InputError(str(path), problems)
     name = path.stem if path.stem.lower() != "config" else path.resolve().parent.name or "config"
-    header = {"name": name, "source": place, "left_out": _left_out(document) or content.get("left_out")}
+    left_out = (None if row else _left_out(document)) or content.get("left_out")
+    header = {"name": name, "source": place, "left_out": left_out}
     return {key: value for key, value in (content | header).items() if value is not None}
+
+
+def _text_of(
+    document: Mapping[str, Any], inner: Mapping[str, Any], row: Mapping[str, Any]
+) -> tuple[dict[str, Any], Any]:
+    """Return the fields and the type of the language model of a configuration that is read whole.
+
+    Whether the head shares the embedding's weights stands beside text_config, or in it.
+    """
+    default = row["defaults"].get("text_config.model_type", f"{document.get('model_type')}_text")
+    if inner is document:  # its fields stand at the top, or all of them are left out
+        inner = document if "text" in row else {}
+    model_type = row["text"] if inner is document else inner.get("model_type", default)
+    if model_type == document.get("model_type"):
+        model_type = row.get("text", model_type)
+    tied = {name: document[name] for name in ("tie_word_embeddings",) if name in document}
+    return {**text_defaults(model_type), **inner, **tied}, model_type
 
 
 def _left_out(document: Mapping[str, Any]) -> str | None:

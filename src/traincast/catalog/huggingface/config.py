@@ -31,8 +31,15 @@ def model_types() -> dict[str, dict[str, Any]]:
 class Config:
     """Fields of a configuration, with the defaults and spellings of its model type."""
 
-    def __init__(self, fields: Mapping[str, Any], model_type: str, place: str, seq: int | None):
-        family = model_types()[model_type]
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        model_type: str,
+        place: str,
+        seq: int | None,
+        family: Mapping[str, Any] | None = None,
+    ):
+        family = family or model_types()[model_type]
         self.features: list[str] = family["features"].split()
         self.allowed: Mapping[str, Any] = family.get("only", {})
         self.same: Mapping[str, Any] = family.get("same", {})

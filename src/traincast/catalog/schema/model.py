@@ -1,6 +1,8 @@
 """Schema of a model file."""
 
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 from pydantic import StrictBool, ValidationInfo, field_validator
 
@@ -17,6 +19,7 @@ from traincast.catalog.schema.fields import (
     Tokens,
     Whole,
 )
+from traincast.core.model import Model, Tower
 from traincast.core.model_blocks import (
     Biased,
     Encoder,
@@ -32,6 +35,7 @@ from traincast.core.model_blocks import (
     Norm,
     OwnWidth,
     Positions,
+    Projector,
     QkNorm,
     RgLru,
     ShortConv,
@@ -39,9 +43,9 @@ from traincast.core.model_blocks import (
 
 
 class ModelPart(Part):
-    """Mapping inside a model file; `becomes` is the class it is converted to."""
+    """Mapping inside a model file; `becomes` makes what it is converted to."""
 
-    becomes: ClassVar[type]
+    becomes: ClassVar[Callable[..., Any]]
 
 
 class LatentPart(ModelPart):
@@ -212,6 +216,55 @@ class ShortConvPart(ModelPart):
     bias: StrictBool | None = None
 
 
+class TowerLayersPart(ModelPart):
+    """Layers of a vision tower; its sequences are images."""
+
+    becomes = partial(Model, name="vision tower", seq=1, dropout=False)
+
+    layers: Count
+    hidden: Count
+    heads: Count
+    head_dim: Count | None = None
+    local: LocalPart | None = None
+    ffn: Count
+    mlp: Mlp | None = None
+    norm: Norm | None = None
+    norms: Literal[2, 4] | None = None
+    qk_norm: QkNorm | None = None
+    biases: tuple[Biased, ...] | None = None
+    positions: Literal["none", "rotary"] | None = None
+
+
+class ProjectorPart(ModelPart):
+    """Linear layers between a tower and the language model."""
+
+    becomes = Projector
+
+    widths: tuple[Count, ...]
+    biased: StrictBool | None = None
+    gated: StrictBool | None = None
+    norm: Whole | None = None
+
+
+class TowerPart(ModelPart):
+    """Vision tower."""
+
+    becomes = Tower
+
+    layers: TowerLayersPart
+    patch: Count
+    patch_size: Count
+    size: Count
+    merge: Count | None = None
+    classes: Whole | None = None
+    patch_bias: StrictBool | None = None
+    small_weights: Whole | None = None
+    projectors: tuple[ProjectorPart, ...] | None = None
+    images: Count | None = None
+    resizable: StrictBool | None = None
+    frozen: StrictBool | None = None
+
+
 class ModelFile(File):
     """Model file. Its keys are fields of `Model`; those left out or null take the default there."""
 
@@ -264,6 +317,7 @@ class ModelFile(File):
     head_transform: StrictBool | None = None
     transform_bias: StrictBool | None = None
     small_end_weights: Whole | None = None
+    tower: TowerPart | None = None
     global_batch: Sequences | None = None
     left_out: Text | None = None
     training_sequences: Sequences | None = None

@@ -36,6 +36,9 @@ _TRAIN = (
     "What is trained: full, lora or qlora with settings (lora:r=16,targets=q+v,base=nf4,dropout), "
     "or PEFT's adapter_config.json (qlora:FILE)."
 )
+_IMAGES = "Images of a sequence that the vision tower reads; else 1."
+_IMAGE_SIZE = "Side of an image [pixels]; else that of the tower, or 1024 where it takes any."
+_FROZEN = "Whether the vision tower is frozen, its projectors trained."
 _RESTART = "Time from a failure until training goes on [s]; goodput is estimated with it."
 
 
@@ -47,6 +50,9 @@ class RunOptions:
     global_batch: Annotated[int | None, _BATCH] = None
     tokens_per_batch: Annotated[str | None, option(_TOKENS)] = None
     imbalance: Annotated[str | None, option(_LOAD)] = None
+    images: Annotated[int | None, option(_IMAGES)] = None
+    image_size: Annotated[int | None, option(_IMAGE_SIZE)] = None
+    frozen_tower: Annotated[bool, option(_FROZEN)] = False
     train: Annotated[str, option(_TRAIN)] = "full"
     tokens: Annotated[str | None, option("Tokens of the whole run, such as 15T; else the model's own.")] = (
         None
@@ -69,6 +75,9 @@ class RunOptions:
         load = None if self.imbalance is None else errors.catch(self._load)
         if model is not None and load is not None:
             model = errors.catch(model.with_load, load) or model
+        if model is not None and (self.frozen_tower or (self.images, self.image_size) != (None, None)):
+            seen = errors.catch(model.with_images, self.images, self.image_size, self.frozen_tower)
+            model = seen or model
         adapters = errors.catch(load_training, self.train)
         if model is not None and adapters is not None:
             model = errors.catch(model.with_adapters, adapters) or model

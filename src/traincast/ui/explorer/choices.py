@@ -68,6 +68,7 @@ def model_info(model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
         "left_out": model.left_out or None,
+        "images": None if model.tower is None else model.tower.title,
         "pasted": model.name == PASTED,
         "parameters": model.parameters,
         "active_parameters": model.active_parameters,

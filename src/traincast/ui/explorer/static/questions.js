@@ -107,11 +107,12 @@ function pastedName(config) {
 /** Show the key figures of the model and of the system, in a line each. */
 export function facts(model, system) {
   if (model) {
-    const { parameters, active_parameters: active, layers, hidden, seq, left_out: leftOut } = model;
+    const { parameters, active_parameters: active, layers, hidden, seq, left_out: leftOut, images } = model;
     const activeText = active && active !== parameters ? ` (${large(active)} active)` : "";
     const without = leftOut ? `without its ${leftOut}: ` : "";
     const shape = `${layers} layers, hidden ${whole(hidden)}, sequence ${whole(seq)}`;
-    byId("model-facts").textContent = `${without}${large(parameters)} parameters${activeText}, ${shape}`;
+    const seen = images ? `, ${images}` : "";
+    byId("model-facts").textContent = `${without}${large(parameters)} parameters${activeText}, ${shape}${seen}`;
   }
   if (system) {
     const { accelerator, capacity_bytes: capacity, fast_domain: domain } = system;

@@ -1,0 +1,213 @@
+"""Vision towers of vision-language configurations, by the table vision_types.yaml."""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from math import isqrt
+from pathlib import Path
+from typing import Any, Final
+
+from traincast.catalog.documents import read
+from traincast.catalog.huggingface.config import Config
+from traincast.catalog.huggingface.features import GATED, PLAIN, Keys
+
+USUAL_SIZE: Final = 1024  # side of an image where a tower takes any and nothing says one [pixel] (assumed)
+
+
+@cache
+def vision_types() -> Any:
+    """Read the table of towers and projectors."""
+    return read(Path(__file__).with_name("vision_types.yaml"))
+
+
+def whole(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the row of a vision-language configuration that can be imported whole; None for others."""
+    row: Mapping[str, Any] | None = vision_types()["projectors"].get(str(document.get("model_type")))
+    vision = document.get("vision_config")
+    if row is None or not isinstance(vision, dict):
+        return None
+    return row if str(_tower_type(vision, row)) in vision_types()["towers"] else None
+
+
+def text_defaults(model_type: str) -> Mapping[str, Any]:
+    """Return the sizes that a text_config of a type may leave out."""
+    sizes: Mapping[str, Any] = vision_types()["text"].get(str(model_type), {})
+    return sizes
+
+
+def _tower_type(vision: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
+    """Return the type of the tower."""
+    return vision.get("model_type", row["defaults"]["vision_config.model_type"])
+
+
+def tower(
+    document: Mapping[str, Any], row: Mapping[str, Any], hidden: int, file: str
+) -> tuple[Keys, list[str]]:
+    """Return the key `tower` of a model file, and the problems of its configuration.
+
+    `hidden` is the width of the language model, `row` that of `whole`, `file` the name of the configuration.
+    """
+    vision = document["vision_config"]
+    kind = _tower_type(vision, row)
+    family: dict[str, Any] = {"features": "", **vision_types()["towers"][kind]}
+    family["defaults"] = {"num_channels": 3, "mlp_ratio": None} | family["defaults"]
+    c = Config(vision, kind, f"{file}, vision_config", None, family)
+    fields = {**document, **vision}  # what leads to the language model is described in both
+    around = Config(fields, str(document["model_type"]), file, None, {"features": "", **row})
+    if around.allowed.get("vision_feature_layer") == "int":
+        if not isinstance(document.get("vision_feature_layer", -1), int):
+            around.wrong("vision_feature_layer", "cannot be represented; only one layer can")
+        around.allowed = {key: value for key, value in around.allowed.items() if value != "int"}
+    c.check_allowed()
+    around.check_allowed()
+    keys = _tower(c, family)
+    if not c.problems and not around.problems:
+        keys |= _merged(c, around, row, keys)
+    if not c.problems and not around.problems:
+        keys["projectors"] = _projectors(c, around, row, hidden, keys)
+        extra = hidden if row.get("small_weights") == "t" else 0
+        keys["small_weights"] += extra
+    for name in ("table", "side"):
+        keys.pop(name, None)
+    return {"tower": keys}, [f"vision_config.{problem}" for problem in c.problems] + around.problems
+
+
+def _number(value: Any) -> Any:
+    """Return a number, or the first of a list of equal ones (sides of an image or a patch)."""
+    is_side = isinstance(value, list) and len(set(map(str, value))) == 1
+    return value[0] if is_side else value
+
+
+def _side(c: Config, name: str) -> int:
+    """Return a side in pixels; 1 if it is wrong, which is noted."""
+    value = _number(c.value(name))
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    c.wrong(name, "must be a whole number of at least 1, of squares")
+    return 1
+
+
+def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
+    """Return the keys of a tower but for what leads to the language model."""
+    names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
+    layers: Keys = {key: c.figure(name) for key, name in names.items()} | family.get("same", {})
+    hidden, ratio = c.count("hidden_size") or 1, c.value("mlp_ratio")
+    inner = family.get("inner", "intermediate_size")
+    layers["ffn"] = c.sourced(int(hidden * ratio), "mlp_ratio") if ratio else c.figure(inner)
+    layers["mlp"] = c.word("hidden_act", GATED if family["mlp"] == "gated" else PLAIN)
+    if family.get("biased_attention"):
+        layers["biases"] = ["qkv"] if c.flag("attention_bias") else []
+    vectors = family.get("vectors", 0)
+    if family.get("internvl"):
+        layers["biases"] = [*(["qkv"] if c.flag("attention_bias") else []), "proj", "mlp"]
+        layers |= {"qk_norm": "full"} if c.flag("use_qk_norm") else {}
+        vectors += 0 if c.flag("use_mean_pooling") else 2  # else the pooled result is normed
+    patch, frames = (
+        _side(c, "patch_size"),
+        c.defaults.get("temporal_patch_size") and c.count("temporal_patch_size"),
+    )
+    fields = ("patch_size", "num_channels", *(["temporal_patch_size"] if frames else []))
+    has_size = "image_size" in c.defaults
+    size = _side(c, "image_size") if has_size else USUAL_SIZE
+    resizable = not has_size or bool(family.get("resizable"))
+    classes = family.get("classes", 0)
+    rows = _table(c, family.get("table"), (size // patch) ** 2 + classes)
+    layers_of = c.count("num_hidden_layers") or 1
+    small = (rows + vectors + layers_of * family.get("layer_vectors", 0)) * hidden
+    if family.get("head") and c.flag(family["head"]):  # pools by attention: probe, attention, norm and MLP
+        ffn = c.count("intermediate_size") or 1
+        small += hidden + 4 * hidden**2 + 4 * hidden + 2 * hidden + 2 * hidden * ffn + ffn + hidden
+    if family.get("windows"):
+        layers |= _windows(c, patch)
+    if resizable:
+        size = min(size, USUAL_SIZE)
+    return {
+        "layers": {key: value for key, value in layers.items() if value is not None},
+        "patch": c.sourced(patch**2 * (c.count("num_channels") or 3) * (frames or 1), *fields),
+        "patch_size": c.sourced(patch, "patch_size"),
+        "size": {"value": size, "source": f"{c.place}: images of any size [pixel]", "basis": "assumed"}
+        if resizable
+        else c.sourced(size, "image_size"),
+        "classes": classes,
+        "patch_bias": family.get("patch_bias", True),
+        "small_weights": small,
+        "resizable": resizable,
+        "side": size // patch,
+    }
+
+
+def _table(c: Config, rows: Any, patches: int) -> int:
+    """Return the rows of the table of positions."""
+    if rows == "patches":
+        return patches
+    product = 1 if rows else 0
+    for name in [rows] if isinstance(rows, str) else rows or []:
+        product *= c.count(name) or 1
+    return product
+
+
+def _windows(c: Config, patch: int) -> Keys:
+    """Return the attention to windows of the layers that are not listed as full."""
+    full, layers = c.numbers("fullatt_block_indexes"), c.count("num_hidden_layers") or 0
+    side = (c.count("window_size") or patch) // patch
+    local = [i + 1 for i in range(layers) if i not in full]
+    window = c.sourced(side**2, "window_size", "patch_size")
+    return {"local": {"window": window, "chunked": True, "layers": local}} if local else {}
+
+
+def _merged(c: Config, around: Config, row: Mapping[str, Any], keys: Mapping[str, Any]) -> Keys:
+    """Return how many patches a side of a token has, and with it the side of a resizable image."""
+    if "tokens" in row:
+        number = around.count(row["tokens"]) or 1
+        tokens = isqrt(number)
+        if tokens**2 != number or keys["side"] % tokens:
+            around.wrong(row["tokens"], f"must be a square whose side divides {keys['side']} patches")
+            return {}
+        merge, source = keys["side"] // tokens, around.sourced(1, row["tokens"])["source"]
+    elif "merge" in row:
+        value = _number(around.value(row["merge"]))
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            around.wrong(row["merge"], "must be a number above 0")
+            return {}
+        merge = round(1 / value) if value < 1 else round(value)
+        source = around.sourced(1, row["merge"])["source"]
+    else:
+        return {}
+    merged: Keys = {"merge": {"value": merge, "source": source}}
+    if keys["resizable"]:
+        step = keys["patch_size"]["value"] * merge
+        side = max(round(keys["size"]["value"] / step), 1) * step
+        merged["size"] = keys["size"] | {"value": side}
+    return merged
+
+
+def _projectors(
+    c: Config, around: Config, row: Mapping[str, Any], hidden: int, keys: Mapping[str, Any]
+) -> list[Keys]:
+    """Return the projectors of a row of the table."""
+    width = c.count("hidden_size") or 1
+    merge = keys["merge"]["value"] if "merge" in keys else 1
+    symbols = {"v": width, "m": width * merge**2, "t": hidden}
+
+    def number(word: Any) -> int:
+        if isinstance(word, int):
+            return word
+        name, _, divisor = str(word).partition(" / ")
+        if name in symbols:
+            return symbols[name]
+        return (around.count(name) or 1) // int(divisor or 1)
+
+    def flag(word: Any) -> bool:
+        return word if isinstance(word, bool) else around.flag(word)
+
+    result = []
+    for projector in row["projectors"]:
+        keys_of: Keys = {"widths": [number(word) for word in projector["widths"]]}
+        keys_of["biased"] = flag(projector.get("biased", True))
+        keys_of["gated"] = projector.get("gated", False)
+        if "norm" in projector:
+            vectors, of = projector["norm"]
+            keys_of["norm"] = vectors * number(of)
+        times = projector.get("times")
+        listed: Sequence[Any] = around.numbers(times) if times else [0]
+        result += [keys_of] * len(listed)
+    return result
