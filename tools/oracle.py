@@ -15,7 +15,7 @@ import random
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,12 +35,32 @@ SEEN: Final = COUNTS.with_name("vision_language_counts.json")
 WHOLE: Final = sorted(
     set(vision_types()["projectors"]) & set(auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
 )
+
+
+def _with_heads(names: Mapping[str, Any]) -> set[str]:
+    """Return the types among names whose row of the table has heads of its own."""
+    return {name for name in names if name in model_types() and model_types()[name].get("heads")}
+
+
 CLASSES: Final = (  # what is built of a type: its names, and the class that builds it
     (WHOLE, transformers.AutoModelForImageTextToText),
     (auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, transformers.AutoModelForCausalLM),
     (auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, transformers.AutoModelForSeq2SeqLM),
     (auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES, transformers.AutoModelForSpeechSeq2Seq),
     (auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, transformers.AutoModelForMaskedLM),
+    (_with_heads(auto.MODEL_MAPPING_NAMES), transformers.AutoModel),
+    (
+        _with_heads(auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES),
+        transformers.AutoModelForSequenceClassification,
+    ),
+    (
+        _with_heads(auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES),
+        transformers.AutoModelForTokenClassification,
+    ),
+    (
+        _with_heads(auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES),
+        transformers.AutoModelForQuestionAnswering,
+    ),
 )
 TYPES: Final = sorted(
     {*model_types(), *WHOLE}.intersection(*[set[str]().union(*[names for names, _ in CLASSES])])
@@ -94,6 +114,12 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "encoder_ffn_dim": (96, 416),
     "max_source_positions": (100, 200),
     "num_mel_bins": (40, 80),
+    "embedding_size": (48, 192),
+    "output_embedding_size": (80,),
+    "word_embed_proj_dim": (96, 192),
+    "global_head_dim": (32, 64),
+    "local_attention": (32,),
+    "num_labels": (2, 5),
 }
 VISION: Final = {  # field of a tower, or of what leads from it to the language model -> values drawn
     "num_hidden_layers": (2, 3), "depth": (2, 3), "num_attention_heads": (4, 8), "num_heads": (4, 8),
@@ -118,7 +144,20 @@ FLAGS: Final = (  # of towers and projectors
     "multimodal_projector_bias", "vision_use_head", "use_qk_norm", "attention_bias", "use_mean_pooling",
     "projector_bias",
 )  # fmt: skip
-FIXED: Final = {"pad_token_id": None, "layer_types": None, "mlp_layer_types": None}
+FIXED: Final = {
+    "pad_token_id": None, "layer_types": None, "mlp_layer_types": None, "num_attention_heads_per_layer": None,
+    "hidden_size_per_layer_input": 0, "num_experts_per_tok": 2, "padding_idx": None,
+}  # fmt: skip
+
+
+OF_TYPE: Final[dict[str, dict[str, Any]]] = {  # what single types need besides
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4},
+        "ffn_config": {"ffn_hidden_size": 80, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "esm": {"position_embedding_type": "rotary", "emb_layer_norm_before": False},
+    "modernbert-decoder": {"pad_token_id": 0},
+}
 
 
 def drawn(model_type: str, seed: int) -> Any:
@@ -150,7 +189,7 @@ def drawn(model_type: str, seed: int) -> Any:
     if "mamba_d_ssm" in default:  # Falcon-H1: the width of all heads
         fields["mamba_d_ssm"] = fields["mamba_n_heads"] * fields["mamba_d_head"]
         fields["projectors_bias"] = fields["mamba_proj_bias"]
-    return transformers.AutoConfig.for_model(model_type, **fields)
+    return transformers.AutoConfig.for_model(model_type, **(fields | OF_TYPE.get(model_type, {})))
 
 
 def drawn_whole(model_type: str, seed: int) -> Any:

@@ -11,9 +11,9 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4350,
-    "catalog": 7550,
-    "operations": 2600,
+    "core": 4600,
+    "catalog": 8500,
+    "operations": 2650,
     "times": 2150,
     "step": 3300,
     "planner": 4900,

@@ -78,6 +78,17 @@ def test_biases_of_qwen2_moe(load: Callable[..., Model]) -> None:
     assert problem == "qkv_bias = 'no': must be true or false"
 
 
+def test_classifiers_and_backbones_have_no_output_head(load: Callable[..., Model]) -> None:
+    """`LlamaForSequenceClassification` has 3 rows of the width in place of those of the vocabulary."""
+    lm, backbone, graded = (
+        load(config("llama-3-8b", architectures=[name], id2label={"0": "a", "1": "b", "2": "c"}))
+        for name in ("LlamaForCausalLM", "LlamaModel", "LlamaForSequenceClassification")
+    )
+    assert lm.parameters - backbone.parameters == lm.vocab * lm.hidden
+    assert graded.parameters - backbone.parameters == 3 * lm.hidden
+    assert not backbone.head
+
+
 def test_every_family_has_a_configuration() -> None:
     types = {config(name).get("text_config", config(name))["model_type"] for name in FILES}
     types |= OF_TOWERS
@@ -364,18 +375,18 @@ def test_layers_with_experts(
         ("llama-3-8b", {"is_encoder_decoder": True}, "is_encoder_decoder = True: models of this type"),
         (
             "llama-3-8b",
-            {"architectures": ["LlamaForSequenceClassification"]},
-            "architectures = ['LlamaForSequence",
+            {"architectures": ["LlamaForGrading"]},
+            "architectures = ['LlamaForGrading']: must be a list of names that end in ForCausalLM",
         ),
         (
             "llama-3-8b",
             {"model_type": "reformer"},
-            "model_type = 'reformer': not a type that can be imported; known: afmoe, arcee, ",
+            "model_type = 'reformer': not a type that can be imported; known: afmoe, albert, ",
         ),
         (
             "llama-3-8b",
             {"model_type": ...},
-            "model_type = None: not a type that can be imported; known: afmoe, arcee, ",
+            "model_type = None: not a type that can be imported; known: afmoe, albert, ",
         ),
         ("llama-3-8b", {"model_type": ["llama"]}, "model_type = ['llama']: not a type"),
         (

@@ -11,7 +11,7 @@ import pytest
 import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.model import Model
-from traincast.core.model_blocks import Encoder, Local, OwnWidth
+from traincast.core.model_blocks import Encoder, Experts, Local, OwnWidth
 from traincast.core.plan import Plan, Plans
 from traincast.operations.operation import Gemm, Operation, total
 from traincast.operations.transformer import layer, parts
@@ -35,6 +35,11 @@ RARE = {
         SMALL, own_width=OwnWidth(width=16, head_width=24, bias=False, wide_positions=True)
     ),
     "inner norms": replace(SMALL, inner_norms=True, final_norm=False, small_weights=3, small_end_weights=5),
+    "shared layers": replace(SMALL, shared_layers=True),
+    "backbone": replace(SMALL, head=False, tied=True, own_width=OwnWidth(width=16)),
+    "keys are values": replace(SMALL, keys_are_values=True, kv_heads=2),
+    "a gate for each head": replace(SMALL, attention_gate=True, gate_per_head=True),
+    "experts with a norm": replace(SMALL, experts=Experts(experts=4, topk=2, ffn=32, result_norm=True)),
     "local heads": replace(
         SMALL, local=Local(window=8, global_every=2, kv_heads=2, head_dim=32, value_dim=16, sinks=True)
     ),
@@ -69,7 +74,8 @@ def test_weights_of_operations_are_the_parameters(name: str) -> None:
 def test_flops_of_operations_are_those_of_the_convention(name: str) -> None:
     model = RARE[name]
     expected = tc.model_flops_per_token(model, "megatron-full") * model.seq / 3
-    assert forward_flops(model) == pytest.approx(expected, rel=1e-12)
+    router = 0 if model.experts is None else 2 * model.hidden * model.experts.experts  # in no convention
+    assert forward_flops(model) == pytest.approx(expected + model.layers * model.seq * router, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", RARE)
@@ -134,6 +140,12 @@ def test_stages_hold_the_embedding_where_they_use_it() -> None:
 def test_contradictions_are_refused(change: dict[str, object], wrong: str) -> None:
     with pytest.raises(tc.InputError, match=wrong):
         replace(T5, **change)
+
+
+def test_shared_layers_are_refused_in_a_pipeline() -> None:
+    system = tc.load_system("dgx-h100")
+    with pytest.raises(tc.InputError, match="layers with shared weights are not modelled in a pipeline"):
+        tc.estimate(RARE["shared layers"], system, tc.Plan(pp=2, tp=1), gbs=8)
 
 
 def test_context_parallelism_is_refused() -> None:

@@ -152,8 +152,8 @@ class Model:
     layer_kinds : tuple of str
         Kind of every layer, of `KINDS`, or of every layer of a stretch that is repeated; if left out, `local`
         and `experts` say which layers they are in.
-    mlp : {"gelu", "relu", "relu2", "silu", "xielu", "swiglu", "geglu"}
-        Activation of the MLP; the last two are gated.
+    mlp : {"gelu", "relu", "relu2", "silu", "xielu", "swiglu", "geglu", "reglu2"}
+        Activation of the MLP; the last three are gated.
     experts : Experts, optional
         Mixture of experts.
     norm : {"layernorm", "layernorm-scale", "layernorm-plain", "rmsnorm", "rmsnorm-plain"}
@@ -171,6 +171,12 @@ class Model:
         Linear layers that have a bias; "qv": of queries and values alone.
     sinks : bool
         Whether each head has a learned attention sink (GPT-OSS).
+    gate_per_head : bool
+        Whether one number for each head gates its result, instead of one for each element.
+    keys_are_values : bool
+        Whether values are the projected keys, not projected themselves (Gemma 4).
+    shared_layers : bool
+        Whether all layers have the same weights (ALBERT: arXiv 1909.11942, section 3.1).
     inner_norms : bool
         Whether the inputs of the output projection and of the MLP's second layer are normed (BitNet:
         arXiv 2504.12285, section 2).
@@ -200,6 +206,8 @@ class Model:
         Rows of a second embedding, of token types (BERT); 0 for none.
     tied : bool
         Whether the output head shares the weights of the embedding.
+    head : bool
+        Whether there is an output head; False for a backbone, whose loss is taken for negligible.
     head_bias : bool
         Whether the output head has a bias.
     head_transform : bool
@@ -267,6 +275,9 @@ class Model:
     inner_norms: bool = False
     small_weights: int = 0
     attention_gate: bool = False
+    gate_per_head: bool = False
+    keys_are_values: bool = False
+    shared_layers: bool = False
     dropout: bool = True
     inner_dropout: bool = True
     positions: Positions = "none"
@@ -277,6 +288,7 @@ class Model:
     final_norm: bool = True
     token_types: int = 0
     tied: bool = False
+    head: bool = True
     head_bias: bool = False
     head_transform: bool = False
     transform_bias: bool = True
@@ -460,6 +472,8 @@ class Model:
         """Return a line for each target of an adapter that the model lacks or that stands in another one."""
         if self.adapters is None:
             return []
+        if self.keys_are_values:
+            return ["adapters: not modelled where values are the projected keys"]
         has, given = self.adaptable, self.adapters.targets
         known = [word for word in TARGETS if word in has]
         lacking = [word for word in given if word not in GROUPS and word not in has]
@@ -480,7 +494,7 @@ class Model:
     @cached_property
     def adaptable(self) -> frozenset[str]:
         """Names of the linear layers that can have an adapter."""
-        names = {"head"} if self.vocab is not None else set()
+        names = {"head"} if self.vocab is not None and self.head else set()
         for kind in self.kinds:
             names |= self._mixer_targets(kind).keys()
             names |= self._mlp_targets(self.ffn).keys() if kind.feed_forward else set()
@@ -574,8 +588,10 @@ class Model:
     @property
     def projection_widths(self) -> tuple[int, int, int]:
         """Columns of the projections to queries (with their gate), keys and values, all heads together."""
-        queries = (1 + self.attention_gate) * self.heads * self.head_width
-        return queries, self.groups * self.head_width, self.groups * self.value_width
+        gate = self.heads * (1 if self.gate_per_head else self.value_width) if self.attention_gate else 0
+        queries = self.heads * self.head_width + gate
+        values = 0 if self.keys_are_values else self.groups * self.value_width
+        return queries, self.groups * self.head_width, values
 
     @property
     def gated(self) -> bool:
@@ -627,7 +643,7 @@ class Model:
                 kv_heads=None if encoder.heads else self.kv_heads,
             )
         if local is not None:
-            names = ("heads", "kv_heads", "head_dim", "value_dim", "sinks")
+            names = ("heads", "kv_heads", "head_dim", "value_dim", "sinks", "keys_are_values")
             given = {name: value for name in names if (value := getattr(local, name)) is not None}
             if given:
                 same: Any = dict.fromkeys(names)
@@ -723,7 +739,8 @@ class Model:
 
     def layer_parameters(self, active: bool = False) -> int:
         """Count the weights of the layers, biases and norms included."""
-        return sum(n * self.kind_parameters(kind, active) for kind, n in Counter(self.pattern).items())
+        weights = sum(n * self.kind_parameters(kind, active) for kind, n in Counter(self.pattern).items())
+        return weights // self.layers if self.shared_layers else weights
 
     def kind_parameters(self, kind: Kind, active: bool = False) -> int:
         """Count the weights of one layer of a kind."""
@@ -777,6 +794,7 @@ class Model:
             return self._mlp_parameters(self.ffn) + inner if kind.feed_forward else 0
         experts = moe.topk if active else moe.experts
         router = e * moe.experts + (moe.experts if moe.router_bias else 0)
+        router += self.norm_vectors * e * moe.result_norm
         shared = (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0) + (
             e if moe.shared_gate else 0
         )
@@ -845,10 +863,12 @@ class Model:
         wide, head = (e, e) if own is None else (own.width, own.head_width or own.width)
         if self.patch is None:
             weights += self._positions if own is None or own.wide_positions else self._positions // e * wide
-        weights += self.vocab * (wide if self.tied else wide + head) + norm * self.final_norm
+        weights += self.vocab * (wide + head * (self.head and not self.tied)) + norm * self.final_norm
         weights += self.norm_vectors * wide * self.embedding_norm + self.token_types * wide
-        weights += self.vocab if self.head_bias else 0
         weights += 0 if own is None else wide * e + e * own.bias
+        if not self.head:
+            return weights + self.encoder_end_parameters
+        weights += self.vocab if self.head_bias else 0
         if self.head_transform:
             weights += e * head + head * self.transform_bias + self.norm_vectors * head
         elif own is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product, starmap
 from typing import ClassVar, Final, Literal, NamedTuple, get_args
 
-Mlp = Literal["gelu", "relu", "relu2", "silu", "xielu", "swiglu", "geglu"]
+Mlp = Literal["gelu", "relu", "relu2", "silu", "xielu", "swiglu", "geglu", "reglu2"]
 Norm = Literal["layernorm", "layernorm-scale", "layernorm-plain", "rmsnorm", "rmsnorm-plain"]
 Positions = Literal["none", "rotary", "learned"]
 Biased = Literal["qkv", "qv", "proj", "mlp"]
@@ -18,7 +18,7 @@ FeedForward = Literal["dense", "moe", ""]
 ATTENDING: Final[tuple[Mixer, ...]] = (  # with a softmax
     "attention", "local", "indexed", "index-shared", "encoder", "decoder", "attention+mamba2",
 )  # fmt: skip
-GATED: Final = frozenset({"swiglu", "geglu"})
+GATED: Final = frozenset({"swiglu", "geglu", "reglu2"})
 NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
     "layernorm": 2,
     "layernorm-scale": 1,
@@ -66,6 +66,7 @@ class Local:
     head_dim: int | None = None
     value_dim: int | None = None
     sinks: bool | None = None
+    keys_are_values: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +108,7 @@ class Experts:
     first_dense: int = 0  # leading layers with a dense MLP
     every: int = 1  # interval of layers with experts: layers n, 2n, ... counted from 1, after `first_dense`
     router_bias: bool = False  # whether the router has a trained bias
+    result_norm: bool = False  # whether the result of all experts is normed (A.X K1)
     # Capacity factor: an expert takes at most this multiple of the mean load, the rest is dropped. None: no
     # token is dropped.
     capacity: float | None = None

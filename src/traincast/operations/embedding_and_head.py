@@ -105,9 +105,11 @@ def head(sharding: Sharding, shared: bool = False) -> Iterator[Operation]:
     """
     model, (rows, width), own = sharding.model, sharding.residual_shape, sharding.model.own_width
     inputs = model.hidden if own is None else own.head_width or own.width
-    changed = model.head_transform or own is not None
+    changed = not model.head or model.head_transform or own is not None
     if model.final_norm:
         yield sharding.norm("head.norm", gather=not changed)
+    if not model.head:
+        return
     if model.head_transform:
         width = width if own is None else inputs
         yield sharding.replicated_linear("head.transform", model.hidden, inputs)

@@ -58,6 +58,8 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
     yield from _expert_mlps(sharding, config, n * config.topk * plan.etp * plan.load)
     combine = _permutation("experts.unpermute", sharding, config.topk, (3, 3), to_experts=False)
     yield replace(combine, module="")  # it ends the block, as fc2 does in a dense layer
+    if config.result_norm:
+        yield sharding.norm("experts.result_norm", gather=False, returned=False)
     if config.shared_ffn:
         gate = model.hidden if config.shared_gate else 0
         for op in mlp(sharding, config.shared_ffn, "shared", ends_layer=False):

@@ -128,7 +128,8 @@ class Sharding(ABC):
         """Columns of the projections to queries, keys and values that have a bias, as `kv_heads` counts."""
         model, kv = self.model, self.kv_heads
         keys = kv * model.head_width if "qkv" in model.biases else 0
-        return model.projection_widths[0] + keys + kv * model.value_width
+        values = 0 if model.keys_are_values else kv * model.value_width
+        return model.projection_widths[0] + keys + values
 
     def inner_norm(self, name: str, width: Column) -> Operation:
         """Return a norm of a row-parallel layer's input; ranks sum two numbers of a token."""

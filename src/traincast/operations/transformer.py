@@ -89,6 +89,8 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
     if model.small_weights:
         weights = model.small_weights + 0.0 * plan.tp
         operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
+    if model.shared_layers:  # a part of the model holds its share of the one copy
+        operations = tuple(replace(op, weights=op.weights / model.layers) for op in operations)
     trained = adapted(sharding, operations, packs=True)
     return tuple(apply_recompute(_as_fused(op, assumptions), sharding, kind) for op in trained)
 
@@ -213,7 +215,7 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
     """Yield the projection to queries, keys and values, with their norms and rotary positions."""
     model, q, T = sharding.model, sharding.model.head_width, sharding.tokens
     kv = sharding.kv_heads
-    wide = model.projection_widths[0] + kv * (q + model.value_width)
+    wide = model.projection_widths[0] + kv * (q + (0 if model.keys_are_values else model.value_width))
     qkv = sharding.column_parallel("attention.qkv", model.hidden, wide)
     yield replace(qkv, recomputed_with="norms", role="qkv")
     if model.qkv_bias_width:
@@ -229,7 +231,7 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
 
 
 def _attention_gate(sharding: Sharding) -> Operation:
-    """Return the gate of attention's result, y = o σ(g), head by head and element by element.
+    """Return the gate of attention's result, y = o σ(g), element by element or one for each head.
 
     g are columns of the queries' projection (arXiv 2505.06708). Forward reads o and g and writes y; backward
     reads them and dy, and writes do and dg. Saved are g, and o where fused attention does not save it itself.
@@ -237,9 +239,11 @@ def _attention_gate(sharding: Sharding) -> Operation:
     model, plan = sharding.model, sharding.plan
     elements = sharding.tokens * sharding.local(model.heads * model.value_width)
     attention_saves = plan.attention == "flash" and "attention" not in plan.recomputed
-    saved = 2 - (sharding.saved_results if attention_saves else 0)
-    gate = moved("attention.gate", sharding.E, 3 * elements, 5 * elements)
-    return replace(gate, saved_bytes=saved * sharding.E * elements)
+    gates = sharding.tokens * sharding.local(model.heads) if model.gate_per_head else elements
+    results = (1 - (sharding.saved_results if attention_saves else 0)) * elements
+    moves = 2 * elements + gates, 3 * elements + 2 * gates
+    gate = moved("attention.gate", sharding.E, *moves)
+    return replace(gate, saved_bytes=sharding.E * (gates + results))
 
 
 def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operation]:

@@ -211,8 +211,8 @@ def _end_weights(model: Model) -> float:
     """Return the weights of products outside the layers, per token: head, image patches, frames of sound."""
     e, own = model.hidden, model.own_width
     width = e if own is None else own.head_width or own.width
-    head = 0 if model.vocab is None else model.vocab * width * (1 + model.mtp)
-    head += e * width if model.head_transform or own is not None else 0
+    head = 0 if model.vocab is None or not model.head else model.vocab * width * (1 + model.mtp)
+    head += e * width if head and (model.head_transform or own is not None) else 0
     head += 0 if own is None else e * own.width
     image = 0.0 if model.patch is None else model.patch * e + (model.classes or 0) * e / model.seq
     first, second = model.frame_matrices

@@ -65,7 +65,7 @@ def end_layers(model: Model) -> int:
     if model.vocab is None:
         return 0
     layer = model.layer_parameters(active=True) / model.layers
-    head = model.vocab * model.hidden
+    head = model.vocab * model.hidden * model.head
     return round((head + model.mtp * (layer + head)) / layer)
 
 
@@ -173,7 +173,7 @@ def _parts_after_layers(model: Model, pipelined: bool) -> dict[str, int]:
     """Count the parts after the last layer."""
     ends = {} if model.vocab is None and model.patch is None else {"head": 1}
     # a copy of the embedding's weights
-    if (model.tied or model.mtp) and model.vocab is not None and pipelined:
+    if ((model.tied and model.head) or model.mtp) and model.vocab is not None and pipelined:
         ends["tied"] = 1
     return ends | ({"mtp": model.mtp} if model.mtp else {})
 

@@ -136,6 +136,11 @@ RULES: Final = (
         ),
     ),
     Rule(
+        "layers with shared weights are not modelled in a pipeline",
+        ("pp",),
+        lambda model, plan, gbs: (plan.pp == 1) if model.shared_layers else True,
+    ),
+    Rule(
         "attention to an encoder is not modelled with context parallelism or 2-D tensor parallelism",
         ("cp", "tp2"),
         lambda model, plan, gbs: True if model.encoder is None else (plan.cp == 1) & (plan.tp_kind == "1d"),

@@ -5,17 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from traincast.catalog.huggingface.config import Config, model_types
-from traincast.catalog.huggingface.encoders import ENCODER_FEATURES
+from traincast.catalog.huggingface.encoders import ENCODER_FEATURES, head_keys, head_of
 from traincast.catalog.huggingface.features import FEATURES
 from traincast.catalog.huggingface.towers import text_defaults, tower, whole
 from traincast.core.errors import InputError
 
 ALL_FEATURES = {**FEATURES, **ENCODER_FEATURES}
 TOWERS = {"vision_config": "vision", "audio_config": "audio", "speech_config": "audio"}
-HEADS = (
-    "ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForImageClassification", "Model",
-    "ForMaskedLM", "WithLMHead",
-)  # fmt: skip
 
 
 def is_config(document: Mapping[str, Any]) -> bool:
@@ -42,6 +38,8 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     for name in config.features:
         config.content |= ALL_FEATURES[name](config)
     content = {**config.content, **config.same}
+    if "vocab" in content and not config.problems:
+        content |= head_keys(config, content, document)
     problems = list(config.problems or _contradictions(config, content))
     if row is not None and (hidden := _value(content, "hidden")):
         vision, wrong = tower(document, row, hidden, path.name)
@@ -97,10 +95,10 @@ def _architecture_problems(document: Mapping[str, Any], config: Config) -> list[
         return ["is_encoder_decoder = True: models of this type are imported as decoders or encoders alone"]
     names = document.get("architectures")
     if names is None or (
-        isinstance(names, list) and all(isinstance(name, str) and name.endswith(HEADS) for name in names)
+        isinstance(names, list) and all(head_of(config, name) is not None for name in names)
     ):
         return []
-    return [f"architectures = {names!r}: must be a list of names that end in {', '.join(HEADS)}"]
+    return [f"architectures = {names!r}: must be a list of names that end in {', '.join(config.heads)}"]
 
 
 def _contradictions(config: Config, content: Mapping[str, Any]) -> list[str]:

@@ -18,6 +18,12 @@ NULLABLE: Final = frozenset(  # fields that may be null besides those whose defa
         "sliding_window",
     )
 )
+HEADS: Final[Mapping[str, str]] = {  # what follows the layers, by the end of the architecture's name
+    "ForCausalLM": "lm", "LMHeadModel": "lm", "ForConditionalGeneration": "lm", "ForMaskedLM": "lm",
+    "WithLMHeadModel": "lm", "MTModel": "lm", "ForImageClassification": "lm", "Model": "",
+    "ForSequenceClassification": "score", "ForTokenClassification": "classifier",
+    "ForQuestionAnswering": "span",
+}  # fmt: skip
 _MISSING: Final = object()
 
 
@@ -45,6 +51,7 @@ class Config:
         self.same: Mapping[str, Any] = family.get("same", {})
         self.defaults: Mapping[str, Any] = family["defaults"]
         self.names: Mapping[str, tuple[str, ...]] = family.get("names", {})
+        self.heads: Mapping[str, str | None] = {**HEADS, **family.get("heads", {})}
         self.fields, self.model_type, self.place, self.seq = fields, model_type, place, seq
         self.problems: list[str] = []
         self.content: dict[str, Any] = {}  # keys of the model file read so far

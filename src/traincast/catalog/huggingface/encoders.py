@@ -1,4 +1,4 @@
-"""Features of encoder-decoders, their decoders alone, and encoders in a configuration."""
+"""Features of encoder-decoders, their decoders alone, encoders, and types with a part of their own."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -85,6 +85,262 @@ def bigbird_pegasus(c: Config) -> Keys:
     return keys
 
 
+def own_width(c: Config) -> Keys:
+    """Read the width of the embedding; that of the head, if it has one of its own, is the embedding's."""
+    width, hidden, head = (
+        c.figure("embedding_size"),
+        c.count("hidden_size"),
+        c.figure("output_embedding_size"),
+    )
+    if width is None or (width["value"] == hidden and not c.flag("always_projected")):
+        return {}
+    return {"own_width": {"width": width} | ({} if head is None else {"head_width": head})}
+
+
+def opt_width(c: Config) -> Keys:
+    """Read OPT's width of embedding and head, and its final norm; positions are as wide as the model."""
+    width = c.count("word_embed_proj_dim")
+    keys: Keys = {"final_norm": c.flag("do_layer_norm_before")}
+    if width is None or width == c.count("hidden_size"):
+        return keys
+    return keys | {
+        "own_width": {"width": c.figure("word_embed_proj_dim"), "bias": False, "wide_positions": True}
+    }
+
+
+def esm(c: Config) -> Keys:
+    """Count the regression on attention maps of ESM-2's model of contacts."""
+    contacts = (c.count("num_hidden_layers") or 0) * (c.count("num_attention_heads") or 0) + 1
+    return {"small_end_weights": c.sourced(contacts, "num_hidden_layers", "num_attention_heads")}
+
+
+def result_normed(c: Config) -> Keys:
+    """Set a norm of the result of experts read before."""
+    return {"experts": c.content["experts"] | {"result_norm": True}} if "experts" in c.content else {}
+
+
+def moshi(c: Config) -> Keys:
+    """Read the width of the gated MLP of Moshi's text model: half of what is written; one more token."""
+    width = c.count("intermediate_size") or 0
+    return {"ffn": c.sourced(width // 2, "intermediate_size"), "small_end_weights": c.figure("hidden_size")}
+
+
+def roformer(c: Config) -> Keys:
+    """Count the table of rotary positions, which transformers holds as a parameter."""
+    length, hidden, heads = (
+        c.count(name) or 1 for name in ("max_position_embeddings", "hidden_size", "num_attention_heads")
+    )
+    return {"small_end_weights": c.sourced(length * (hidden // heads), "max_position_embeddings")}
+
+
+def relative_bias(c: Config) -> Keys:
+    """Read the table of relative positions that all layers share (MPNet)."""
+    buckets, heads = c.count("relative_attention_num_buckets") or 0, c.count("num_attention_heads") or 0
+    return {"small_end_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
+
+
+def modernbert(c: Config) -> Keys:
+    """Read ModernBERT: a window in most layers, norms without shift, none before the first layer.
+
+    The norm of the embedding takes the place of that of the first layer.
+    """
+    c.only("norm_bias", False)
+    keys: Keys = {"transform_bias": c.flag("classifier_bias"), "head_bias": c.flag("decoder_bias")}
+    window = c.count("local_attention")
+    if window is None or not _is_sliding(c):
+        return keys
+    return keys | {"local": {"window": c.sourced(window // 2 + 1, "local_attention")} | _where(c)}
+
+
+def _is_sliding(c: Config) -> bool:
+    """Return whether some layer has local attention."""
+    return "sliding_attention" in (c.value("layer_types") or [])
+
+
+def _where(c: Config) -> Keys:
+    """Return the layers with local attention, counted from 1."""
+    words = c.value("layer_types")
+    return {"layers": [i for i, word in enumerate(words, 1) if word == "sliding_attention"]}
+
+
+def xlm(c: Config) -> Keys:
+    """Read XLM: four times as wide inside, GELU or ReLU, an embedding of languages if there are several."""
+    hidden, languages = c.count("hidden_size") or 1, c.count("n_langs") or 1
+    keys: Keys = {"ffn": c.sourced(4 * hidden, "hidden_size"), "causal": c.flag("causal")}
+    keys["mlp"] = "gelu" if c.flag("gelu_activation") else "relu"
+    if languages > 1 and c.flag("use_lang_emb"):
+        keys["small_end_weights"] = c.sourced(languages * hidden, "n_langs")
+    return keys
+
+
+def cpmant(c: Config) -> Keys:
+    """Read CPM-Ant: prompts and segments are embedded besides tokens; a table of relative positions."""
+    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    names = ("prompt_types", "prompt_length", "segment_types", "position_bias_num_buckets")
+    prompts, length, segments, buckets = (c.count(name) or 0 for name in names)
+    weights = (prompts * length + segments) * hidden + (segments**2 + buckets) * heads
+    return {"small_end_weights": c.sourced(weights, *names), "tied": False}  # whatever it says
+
+
+def doge(c: Config) -> Keys:
+    """Read Doge's trained mask of values, and the trained scales of its residual stream."""
+    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    groups = c.count("num_key_value_heads") or heads
+    mask = groups * groups * (hidden // heads) + groups * c.flag("attention_bias")
+    weights = 2 * hidden + groups + mask
+    return {"small_weights": c.sourced(weights, "hidden_size", "num_key_value_heads")}
+
+
+def last_bias(c: Config) -> Keys:
+    """Read the inner width of GPT-NeoX-Japanese, and its one bias, that of the last layer."""
+    hidden, multiple = c.count("hidden_size") or 1, c.count("intermediate_multiple_size") or 1
+    keys: Keys = {"ffn": c.sourced(multiple * hidden, "hidden_size", "intermediate_multiple_size")}
+    return keys | {"small_end_weights": c.figure("hidden_size")}
+
+
+def persimmon(c: Config) -> Keys:
+    """Read the flag for norms of queries and keys, which have a shift as well."""
+    if not c.flag("qk_layernorm"):
+        return {}
+    width = (c.count("hidden_size") or 1) // (c.count("num_attention_heads") or 1)
+    shifts = c.sourced(2 * width, "hidden_size", "num_attention_heads")
+    return {"qk_norm": "head", "small_weights": shifts}
+
+
+def gate_biased(c: Config) -> Keys:
+    """Count a bias of each head's gate."""
+    return {"small_weights": c.figure("num_attention_heads")}
+
+
+def per_head_gate(c: Config) -> Keys:
+    """Read the flag for a gate of attention: one number for each head, or one for each element."""
+    gate = c.value("attention_gate")
+    if gate not in (True, False, "per-head", "per-element"):
+        c.wrong("attention_gate", "must be true, false, per-head or per-element")
+    return {"attention_gate": bool(gate), "gate_per_head": gate in (True, "per-head")}
+
+
+def laguna(c: Config) -> Keys:
+    """Read the heads of Laguna, which can be others in layers with local attention."""
+    heads, keys = c.numbers("num_attention_heads_per_layer"), dict[str, Any]()
+    words, content = c.value("layer_types") or [], c.content
+    if "experts" in content:
+        width = c.figure("shared_expert_intermediate_size")
+        keys["experts"] = content["experts"] | {"shared_ffn": width, "router_bias": True}
+    if not heads or len(words) != len(heads):
+        return keys
+    by_word = {
+        word: {n for n, other in zip(heads, words, strict=True) if other == word} for word in set(words)
+    }
+    if any(len(numbers) > 1 for numbers in by_word.values()):
+        c.wrong(
+            "num_attention_heads_per_layer", "cannot be represented; only one number for each layer type can"
+        )
+        return keys
+    own = {word: c.sourced(min(ns), "num_attention_heads_per_layer") for word, ns in by_word.items()}
+    keys["heads"] = own.get("full_attention", own[words[0]])
+    if "local" in content and "full_attention" in own:
+        keys["local"] = content["local"] | {"heads": own["sliding_attention"]}
+    return keys
+
+
+def mimo(c: Config) -> Keys:
+    """Read MiMo-V2: values of another width; in local layers, twice the heads of keys, and sinks."""
+    keys: Keys = {"value_dim": c.figure("v_head_dim")}
+    groups = c.count("num_key_value_heads")
+    if "local" not in c.content or groups is None:
+        return keys
+    local = {"kv_heads": c.sourced(2 * groups, "num_key_value_heads"), "sinks": True}
+    return keys | {"local": c.content["local"] | local}
+
+
+def gemma4(c: Config) -> Keys:
+    """Read Gemma 4: heads of another width, fewer keys that serve as values, in layers with full attention.
+
+    Experts stand beside an MLP, each with norms; these and the router's scales are small weights.
+    """
+    for name in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
+        c.only(name, 0)
+    c.only("use_double_wide_mlp", False)
+    wide, groups = c.figure("global_head_dim"), c.figure("num_global_key_value_heads")
+    override: Mapping[str, Any] = next(
+        iter((c.fields.get("per_layer_config") or {}).values()), {}
+    )  # as transformers saves it
+    if "head_dim" in override:
+        wide = c.sourced(override["head_dim"], "per_layer_config")
+    if "num_key_value_heads" in override:
+        groups = c.sourced(override["num_key_value_heads"], "per_layer_config")
+    joined, local = c.flag("attention_k_eq_v"), c.content.get("local")
+    keys: Keys = {}
+    if local is not None:
+        own = {"kv_heads": c.figure("num_key_value_heads"), "head_dim": c.figure("head_dim")}
+        keys |= {"local": local | own | {"keys_are_values": False}}
+    keys |= {"head_dim": wide, "keys_are_values": joined}
+    if joined and groups is not None:
+        keys["kv_heads"] = groups
+    if c.flag("enable_moe_block"):
+        experts = {"experts": c.figure("num_experts"), "topk": c.figure("top_k_experts")}
+        experts |= {"ffn": c.figure("moe_intermediate_size"), "shared_ffn": c.figure("intermediate_size")}
+        small = 4 * (c.count("hidden_size") or 0) + (c.count("num_experts") or 0)
+        keys |= {"experts": experts, "small_weights": c.sourced(small, "hidden_size", "num_experts")}
+    return keys
+
+
+def nested(c: Config) -> Keys:
+    """Read DBRX, whose settings of attention and experts are nested."""
+    attention, inner = c.fields.get("attn_config") or {}, c.fields.get("ffn_config") or {}
+    names = {"experts": "moe_num_experts", "topk": "moe_top_k", "ffn": "ffn_hidden_size"}
+    defaults = {"moe_num_experts": 4, "moe_top_k": 1, "ffn_hidden_size": 3584}
+
+    def figure(fields: Mapping[str, Any], part: str, name: str, default: int) -> Keys:
+        value = fields.get(name, default)
+        if not isinstance(value, int) or value < 1:
+            c.wrong(part, f"{name} = {value!r}: must be a whole number of at least 1")
+        return {"value": value, "source": f"{c.place}: {part}.{name}"}
+
+    act = (inner.get("ffn_act_fn") or {"name": "silu"}).get("name")
+    if act not in GATED:
+        c.wrong("ffn_config", f"ffn_act_fn = {act!r}: must be one of {', '.join(GATED)}")
+    experts = {key: figure(inner, "ffn_config", name, defaults[name]) for key, name in names.items()}
+    keys: Keys = {"kv_heads": figure(attention, "attn_config", "kv_n_heads", 1), "mlp": GATED.get(str(act))}
+    return keys | {"experts": experts, "ffn": experts["ffn"]}
+
+
+def head_of(c: Config, architecture: Any) -> str | None:
+    """Return the pieces that follow the layers of an architecture; None if it is not known."""
+    ends = [end for end in c.heads if str(architecture).endswith(end)]
+    is_encoder = str(architecture).endswith("EncoderModel")
+    return None if is_encoder or not ends else c.heads[max(ends, key=len)]
+
+
+def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
+    """Return the keys of a model without an output head, if its architecture has none.
+
+    Poolers and classifiers work on one token of a sequence or on few columns: their weights count, their work
+    does not.
+    """
+    named = document.get("architectures")
+    pieces = (head_of(c, named[0]) or "").split() if isinstance(named, list) and named else ["lm"]
+    labels, e = document.get("id2label"), content["hidden"]["value"]
+    n = len(labels) if isinstance(labels, dict) and labels else 2  # as transformers
+    weights = {"pooler": e * e + e, "dense": e * e + e, "classifier": n * (e + 1), "score": n * e}
+    weights |= {"span": 2 * (e + 1), "pair": 2 * (e + 1), "one": e + 1}
+    if "transform" in pieces:  # a dense layer with a scale, as ModernBERT has before its head
+        weights["transform"] = e * e + e + e * c.flag("classifier_bias")
+    known = (content.get("small_end_weights") or {"value": 0})["value"]
+    small = known + sum(weights[piece] for piece in pieces if piece != "lm")
+    keys = {"small_end_weights": {"value": small, "source": f"{c.place}: architectures"}} if small else {}
+    if "lm" in pieces:
+        return keys if small != known else {}
+    return keys | {"head": False, "head_bias": False, "head_transform": False}
+
+
 ENCODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
-    feature.__name__: feature for feature in (bart, encoder, t5, whisper, bigbird_pegasus)
-}
+    feature.__name__: feature
+    for feature in (
+        bart, encoder, t5, whisper, bigbird_pegasus, own_width, opt_width, esm, result_normed, moshi,
+        roformer, relative_bias,
+        modernbert, xlm, cpmant, doge, last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo, gemma4,
+        nested,
+    )
+}  # fmt: skip

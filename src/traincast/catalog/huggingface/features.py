@@ -18,7 +18,9 @@ OTHERS: Final = {
     "xielu": "xielu",
 }  # fmt: skip
 PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | OTHERS
-GATED: Final[Mapping[str, str]] = dict.fromkeys(GELU, "geglu") | {"silu": "swiglu", "swish": "swiglu"}
+GATED: Final[Mapping[str, str]] = dict.fromkeys(GELU, "geglu") | {
+    "silu": "swiglu", "swish": "swiglu", "relu2": "reglu2",
+}  # fmt: skip
 DROPOUTS: Final = (
     "resid_pdrop", "embd_pdrop", "emb_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_dropout",
     "residual_dropout", "embed_dropout", "embedding_dropout", "dropout", "dropout_rate", "dropout_p",
@@ -397,12 +399,6 @@ def four_times_as_wide(c: Config) -> Keys:
     return {}
 
 
-def embeds_in_own_width(c: Config) -> Keys:
-    """Refuse an embedding of another width than the model's."""
-    c.only("word_embed_proj_dim", c.value("hidden_size"))
-    return {}
-
-
 def as_wide_as_the_model(c: Config) -> Keys:
     """Refuse heads that together are not as wide as the model."""
     heads, width = c.count("num_attention_heads"), c.count("hidden_size")
@@ -673,10 +669,12 @@ def gated_delta(c: Config) -> Keys:
 def short_conv(c: Config) -> Keys:
     """Read the short convolutions of LFM2 and which layers have attention instead."""
     attention, layers = c.numbers("full_attn_idxs"), c.count("num_hidden_layers") or 0
-    words = {"conv": "short_conv"} | dict.fromkeys(FULL_ATTENTION, "attention")
+    words = {"conv": "short_conv", "sliding_attention": "local"} | dict.fromkeys(FULL_ATTENTION, "attention")
     listed = ["attention" if i in attention else "short_conv" for i in range(layers)]
     mixers = _layer_words(c, words) or (listed if attention else ["attention"] * layers)
     keys = _pairs(c, mixers)
+    if "local" in mixers:
+        keys["local"] = {"window": c.figure("sliding_window")}
     if "short_conv" in mixers:
         sizes = {"width": c.figure("hidden_size"), "conv": c.figure("conv_L_cache")}
         keys["short_conv"] = sizes | {"bias": c.flag("conv_bias")}
@@ -716,7 +714,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         llama4_experts, latent, multi_token_prediction, llama4_qk_norm, learned, image, biased_by_part,
         parallel, qk_normed, qk_normed_per_head, four_norms, falcon, multi_query, experts_beside_shared,
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
-        stablelm, learned_after_two, four_times_as_wide, embeds_in_own_width, as_wide_as_the_model, gpt_neo,
+        stablelm, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo,
         mpt, mamba, mamba2, alone, nemotron_h, jamba, falcon_h1, lightning, recurrent_gemma, olmo_hybrid,
         kimi_delta, indexed, bamba, granite_hybrid, gated_delta, experts_beside_gated,
         short_conv, lfm2,

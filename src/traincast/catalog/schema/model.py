@@ -84,6 +84,7 @@ class LocalPart(ModelPart):
     head_dim: Count | None = None
     value_dim: Count | None = None
     sinks: StrictBool | None = None
+    keys_are_values: StrictBool | None = None
 
     @field_validator("layers")
     @classmethod
@@ -132,6 +133,7 @@ class ExpertsPart(ModelPart):
     first_dense: Whole | None = None
     every: Count | None = None
     router_bias: StrictBool | None = None
+    result_norm: StrictBool | None = None
     capacity: Amount | None = None
     imbalance: Factor | None = None
     load: tuple[Number, ...] | None = None
@@ -303,6 +305,9 @@ class ModelFile(File):
     biases: tuple[Biased, ...] | None = None
     sinks: StrictBool | None = None
     attention_gate: StrictBool | None = None
+    gate_per_head: StrictBool | None = None
+    keys_are_values: StrictBool | None = None
+    shared_layers: StrictBool | None = None
     inner_norms: StrictBool | None = None
     small_weights: Whole | None = None
     dropout: StrictBool | None = None
@@ -313,6 +318,7 @@ class ModelFile(File):
     final_norm: StrictBool | None = None
     token_types: Whole | None = None
     tied: StrictBool | None = None
+    head: StrictBool | None = None
     head_bias: StrictBool | None = None
     head_transform: StrictBool | None = None
     transform_bias: StrictBool | None = None
