@@ -43,9 +43,10 @@ scoreboard: .venv/.dev  ## Renew the errors of published runs that tests and doc
 refit: .venv/.dev  ## Fit the catalogue to the published runs again (ten minutes), and renew the scoreboard
 	$(BIN)/python calibration/refit.py
 
-oracle: .venv/.dev  ## Compare imported configurations with the models that transformers builds
+oracle: .venv/.dev  ## Compare configurations, FLOPs and saved activations with transformers and torch
 	$(INSTALL) torch==2.13.0 transformers==5.23.0
 	$(BIN)/python tools/oracle.py --draws $(DRAWS)
+	$(BIN)/python -m pytest tests/operations/test_torch_oracle.py
 
 docs: .venv/.dev  ## Build the documentation into site/
 	$(BIN)/python tools/docs/generate.py

@@ -288,3 +288,25 @@ def test_adapters_check_themselves():
     """All mistakes at once."""
     with pytest.raises(InputError, match=r"(?s)rank = 0.*base = 'x'"):
         Adapters(rank=0, base="x")
+
+
+def test_adapters_that_cast_their_input_save_it_each():
+    """PEFT: q, k, v, gate and up save a copy each, where Megatron's or torchtune's share one (by hand)."""
+    plan = Plans()
+
+    def saved(model, **figures):
+        assumed = EXACT.with_values({f"memory.{name}": value for name, value in figures.items()})
+        return Footprint.of(layer(model, plan, assumed), plan).saved / (2 * T)
+
+    shared, copied = saved(tuned("lora:r=16")), saved(tuned("lora:r=16"), shares_adapter_inputs=False)
+    assert copied - shared == 2 * E + E  # of q, k, v one is shared; of gate and up one
+
+
+def test_a_packed_base_may_widen_activations():
+    """LitGPT: all but masks twice as wide; norms, which are in fp32, as they were."""
+    plan, assumed = Plans(), EXACT.with_values({"memory.widens_packed": True, "memory.norms_in_fp32": True})
+    narrow = Footprint.of(layer(tuned("lora:dropout"), plan, assumed), plan).saved
+    wide = Footprint.of(layer(tuned("qlora:dropout"), plan, assumed), plan).saved
+    masks = T * (6 * E + F)  # of q, k, v, proj, gate, up; fc2: a byte each
+    norms = 2 * T * (4 * E + 4)
+    assert wide - norms - masks == 2 * (narrow - norms - masks)

@@ -216,10 +216,9 @@ def test_saved_tensors_of_software_stacks():
     """Activated gate, queries and keys before their positions; operands of fp8 products in 16 bits, where
     they are cast again."""
     model = tc.load_model("llama-3-8b")
-    eager = CALIBRATED.with_values({"memory.saves_elementwise": True})
-    assert (saved(model, assumed=eager).saved - saved(model).saved) / model.seq == 2 * 14336 + 2 * (
-        4096 + 1024
-    )
+    for name, elements in {"saves_elementwise": 14336, "saves_rotated": 4096 + 1024}.items():
+        eager = CALIBRATED.with_values({f"memory.{name}": True})
+        assert (saved(model, assumed=eager).saved - saved(model).saved) / model.seq == 2 * elements
     assumed = CALIBRATED.with_values({"memory.saves_casts": False})
     assert saved(model, assumed=assumed, precision="fp8").saved == saved(model).saved
     saved_bytes = (
@@ -479,3 +478,29 @@ def test_zero_2_sums_the_gradients_of_a_chunk_over_the_micro_batches_it_works_th
     assert sharded.memory["gradients"] == pytest.approx(gradients / 64 + gradients / 8)
     assert sharded.step_seconds < 1.03 * whole.step_seconds
     assert sharded.fits_probability > 0.1
+
+
+@pytest.mark.parametrize(
+    ("last", "gbs", "kept"), [("step", 8, 1.0), ("backward", 16, 1.0), ("backward", 8, None)]
+)
+def test_gradients_take_the_place_of_activations(last, gbs, kept):
+    """Of one micro-batch gradients come as activations go: the larger of the two counts beside the states."""
+    assumed = CALIBRATED.with_values({"memory.gradients_last": last})
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(dp=8), gbs=gbs, assumptions=assumed)
+    held = est.memory
+    states_alone = held["weights"] + held["optimizer"]
+    all_gradients = 4 * est.model.parameters
+    if kept is None:
+        larger = max(all_gradients, held["activations"] + held["logits"])
+        assert states_alone + held["activations"] + held["logits"] + held["gradients"] == pytest.approx(
+            states_alone + larger, rel=1e-3
+        )
+    else:
+        assert held["gradients"] == pytest.approx(kept * all_gradients, rel=1e-3)
+
+
+def test_gradients_of_a_layer_at_work():
+    """An optimizer that runs in backward holds those of the largest part: here a matrix of the vocabulary."""
+    assumed = CALIBRATED.with_values({"memory.gradients_last": "layer"})
+    est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(), gbs=1, assumptions=assumed)
+    assert est.memory["gradients"] == pytest.approx(4 * 128256 * 4096, rel=1e-3)

@@ -241,7 +241,30 @@ class MemoryUse:
         "the gathered input of a column-parallel layer is saved; else its shard, gathered again backward",
     )
     saves_elementwise: bool = _assumed(
-        False, "results inside fused kernels are saved: a gated MLP's gate, queries and keys before rotation"
+        False, "the activated gate of a gated MLP is saved, which the product with its other half keeps"
+    )
+    saves_rotated: bool = _assumed(False, "queries and keys before their rotation are saved")
+    norms_in_fp32: bool = _assumed(
+        False,
+        "an RMSNorm is a chain of operations in fp32, which save its input in fp32 and the normed one; a "
+        "LayerNorm saves its statistics as well",
+    )
+    softmax_in_fp32: bool = _assumed(
+        False, "unfused attention saves the result of its softmax in fp32, besides that of the product"
+    )
+    expands_keys: Literal["never", "unfused", "always"] = _assumed(
+        "never", "where keys and values of fewer heads are copied for each head of queries before attention"
+    )
+    shares_adapter_inputs: bool = _assumed(
+        True, "adapters of one input save it once; else each saves a copy that it casts"
+    )
+    widens_packed: bool = _assumed(
+        False, "activations are in fp32 where the base of adapters is packed (results have the input's type)"
+    )
+    gradients_last: Literal["step", "backward", "layer"] = _assumed(
+        "step",
+        "how long gradients are in memory: from step to step; from the first backward pass, whose freed "
+        "activations make room for them; or while a layer is at work (optimizer in backward)",
     )
     saves_casts: bool = _assumed(
         True,

@@ -51,8 +51,8 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
             if recipe.rate == "fp8" and not sharding.assumptions.memory.stores_16bit_weights:
                 copies = 2 * (recipe.copies - recipe.width)
             held = replace(held, frozen_bytes=held.frozen_bytes + copies * scale * op.weights)
-        yield held
-        yield from _adapters(op, sharding)
+        yield _widened(held, sharding)
+        yield from (_widened(part, sharding) for part in _adapters(op, sharding))
 
 
 def frozen(sharding: Sharding, operations: Iterable[Operation], always: bool = False) -> Iterator[Operation]:
@@ -71,6 +71,15 @@ def without_backward(op: Operation, keeps_weights: bool = False) -> Operation:
         return held
     nothing = 0 * op.saved_bytes
     return replace(held, weight=None, saved_bytes=nothing, recompute=0.0, recomputed_bytes=nothing)
+
+
+def _widened(op: Operation, sharding: Sharding) -> Operation:
+    """Return an operation that saves fp32 in place of 16 bits, where a packed base widens activations."""
+    adapters, assumed = sharding.model.adapters, sharding.assumptions.memory
+    is_norm_or_mask = (op.module == "norms" and assumed.norms_in_fp32) or op.is_mask
+    if not assumed.widens_packed or adapters is None or adapters.base not in PACKED or is_norm_or_mask:
+        return op
+    return replace(op, saved_bytes=op.saved_bytes * sharding.fp32 / sharding.E)
 
 
 def _is_low(op: Operation) -> bool:
@@ -135,7 +144,7 @@ def _outputs(op: Operation, sharding: Sharding, joined: bool) -> dict[str, Colum
 
 
 def _adapters(op: Operation, sharding: Sharding) -> Iterator[Operation]:
-    """Yield the adapters of a linear layer: the first saves the input that all of them share."""
+    """Yield the adapters of a linear layer: the first saves the input that all share, or each a copy."""
     targets = sharding.model.adapter_targets
     outputs = _outputs(op, sharding, joined=True) | _outputs(op, sharding, joined=False)
     shared: Column = 0.0
@@ -147,7 +156,9 @@ def _adapters(op: Operation, sharding: Sharding) -> Iterator[Operation]:
     for target, o in outputs.items():
         if target in targets:
             yield from _adapter(op, sharding, target, o, saved, gathers)
-            saved, gathers = 0 * saved, ()
+            gathers = ()
+            if sharding.assumptions.memory.shares_adapter_inputs:
+                saved = 0 * saved
 
 
 def _adapter(

@@ -134,6 +134,7 @@ def unfused(
     dropped: bool = True,
     passes: tuple[Column, Column] = (1, 1),
     launches: Column = 0,
+    result: Column | None = None,
 ) -> Iterator[Operation]:
     """Yield attention as separate kernels: logits, softmax, dropout, attend; masked scores are computed too.
 
@@ -154,10 +155,14 @@ def unfused(
         matrices is a multiple of 4, so that Megatron-LM's fused softmax works, and where it is not.
     launches : Column
         Additional kernels of each pass of softmax where it is not.
+    result : Column, optional
+        Size of an element of the saved result of softmax; `E` if left out [byte].
     """
     (r, rk), lq, l = at.rows, at.lq, at.l
     traffic, unfused_traffic = passes
     softmax = _softmax(E, r, l, recompute)
+    if result is not None:
+        softmax = replace(softmax, saved_bytes=softmax.saved_bytes / E * result)
     if nonzero(traffic - unfused_traffic):
         matrices = at.b * at.h
         is_unfused = -(-(matrices - matrices // 4 * 4) // 4)  # 1 where the number is no multiple of 4, else 0

@@ -61,22 +61,36 @@ def dropout(name: str, E: Column, mask: Column, n: Column, recompute: bool = Fal
     masking = PassCount((Vector(n),), n * (2 * E + mask))
     saved = 0 * mask if recompute else mask * n
     return Operation(
-        name, masking, masking, saved_bytes=saved, recompute=recompute, fused_with_neighbour=True
+        name,
+        masking,
+        masking,
+        saved_bytes=saved,
+        recompute=recompute,
+        fused_with_neighbour=True,
+        is_mask=True,
     )
 
 
 def norm(
-    name: str, E: Column, r: Column, w: Column, forward: Comms = (), backward: Comms = (), vectors: int = 2
+    name: str,
+    E: Column,
+    r: Column,
+    w: Column,
+    forward: Comms = (),
+    backward: Comms = (),
+    vectors: int = 2,
+    saved: Column | None = None,
 ) -> Operation:
-    """Return the norm of r local rows of width w, with `vectors` weights per column; its input is saved.
+    """Return the norm of r local rows of width w, with `vectors` weights per column.
 
-    9 FLOP per element forward; 8 and 4 sums of w elements per row backward.
+    9 FLOP per element forward; 8 and 4 sums of w elements per row backward. Its input is saved, or as many
+    bytes as `saved` says.
     """
     return Operation(
         name,
         PassCount((Vector(9 * r * w),), E * (2 * r * w + 2 * r + vectors * w), forward),
         PassCount((Vector(8 * r * w + 4 * r * (w - 1)),), E * (5 * r * w + vectors * w), backward),
         weights=vectors * w,
-        saved_bytes=E * r * w,
+        saved_bytes=E * r * w if saved is None else saved,
         module="norms",
     )

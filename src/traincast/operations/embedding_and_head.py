@@ -30,7 +30,8 @@ def embedding(sharding: Sharding, frame: int | None = None, shared: bool = False
     narrow = width if own is None else e  # of the rank's rows before the projection
     positions = e if own is None or not own.wide_positions else model.hidden
     if model.patch is not None:
-        yield linear.linear("embedding.patches", sharding.plain_sizes, rows, model.patch, width)
+        projection = linear.linear("embedding.patches", sharding.plain_sizes, rows, model.patch, width)
+        yield replace(projection, backward=PassCount((), 0 * projection.forward.nbytes))  # pixels need none
         yield elementwise.bias("embedding.patches_bias", sharding.E, rows, width)
     elif frame is not None:
         yield from _convolutions(sharding, frame)

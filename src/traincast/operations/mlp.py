@@ -61,9 +61,10 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
     if config.result_norm:
         yield sharding.norm("experts.result_norm", gather=False, returned=False)
     if config.shared_ffn:
-        gate = model.hidden if config.shared_gate else 0
-        for op in mlp(sharding, config.shared_ffn, "shared", ends_layer=False):
-            yield replace(op, weights=op.weights + gate) if op.role == "down projection" else op
+        yield from mlp(sharding, config.shared_ffn, "shared", ends_layer=False)
+        if config.shared_gate:  # one number of a token, by which the result is multiplied
+            gate = linear("shared.gate", sharding.plain_sizes, n, model.hidden, 1)
+            yield replace(gate, saved_bytes=0 * gate.saved_bytes, module="experts", recomputed_with="norms")
 
 
 def _permutation(

@@ -65,7 +65,9 @@ def _selective_per_op(op: Operation, sharding: Sharding, kind: Kind) -> Operatio
         case "up projection":
             recomputed = 0.5 if gated else 0.0
         case "activation":
-            saved = op.saved_bytes / model.up_projections
+            # One of its inputs; the activated gate, where it is saved, is recomputed.
+            saves_gate = sharding.assumptions.memory.saves_elementwise and gated
+            saved = op.saved_bytes / (model.up_projections + saves_gate)
         case "down projection":
             recomputed = 0.0 if gated else 1.0
     return replace(op, recompute=recomputed, saved_bytes=saved, recomputed_bytes=op.saved_bytes - saved)

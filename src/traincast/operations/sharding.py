@@ -40,6 +40,30 @@ class Sharding(ABC):
         return self.plan.recipe.width * self.assumptions.memory.element_bytes
 
     @cached_property
+    def fp32(self) -> Column:
+        """Size of an element in fp32 [byte]."""
+        return 2 * self.assumptions.memory.element_bytes  # that of 16 bits
+
+    @property
+    def copies_norm_inputs(self) -> bool:
+        """Whether a norm saves a copy of its input in fp32."""
+        return self.assumptions.memory.norms_in_fp32 and self.model.norm.startswith("rms")
+
+    def norm_bytes(self, rows: Column, width: Column, vectors: int) -> Column:
+        """Return the memory that a norm saves, with `vectors` weights per column [byte].
+
+        A fused one saves its input. From single operations (transformers 5.23, `LlamaRMSNorm`) the input in
+        fp32, the factor of each row, and the normed input where its weights are trained.
+        """
+        n = rows * width
+        if not self.assumptions.memory.norms_in_fp32:
+            return self.E * n
+        if not self.copies_norm_inputs:
+            return self.E * n + 2 * self.fp32 * rows  # mean and deviation
+        normed = self.E * n if vectors and self.model.adapters is None else 0 * self.E
+        return self.fp32 * (n + rows) + normed
+
+    @cached_property
     def sizes(self) -> Sizes:
         """Element sizes of linear layers at the rate of the precision recipe."""
         recipe, assumed = self.plan.recipe, self.assumptions
@@ -183,7 +207,11 @@ class Sharding(ABC):
         """Yield core attention, to `keys` tokens of another sequence where they are given."""
         at, plan, assumed = self.heads(kind, keys), self.plan, self.assumptions
         recompute = "attention" in plan.recomputed
-        if plan.attention == "flash" or kind.indexed:
+        is_fused = plan.attention == "flash" or kind.indexed
+        expanded = ("always",) if is_fused else ("always", "unfused")
+        if assumed.memory.expands_keys in expanded and plan.cp_kind == "none":
+            at = replace(at, kv=at.h)
+        if is_fused:
             copies, comms, rounds = self.saved_results, self._context_comms(at), self._ring_rounds()
             yield attention.flash(self.E, at, comms, rounds, copies, recompute, self.model.dropout)
         else:
@@ -196,6 +224,7 @@ class Sharding(ABC):
                 self.model.dropout,
                 passes=(assumed.traffic.softmax_passes, assumed.traffic.unfused_softmax_passes),
                 launches=assumed.host.unfused_softmax_launches,
+                result=self.fp32 if assumed.memory.softmax_in_fp32 else None,
             )
 
     @property
@@ -338,8 +367,9 @@ class OneD(Sharding):
             backward = (
                 self._gather(e, operand=True) if gathers else self._scatter(e)
             )  # the paper writes its equal
+        saved = self.norm_bytes(*self.residual_shape, self.model.norm_vectors)
         return elementwise.norm(
-            name, self.E, *self.residual_shape, forward, backward, vectors=self.model.norm_vectors
+            name, self.E, *self.residual_shape, forward, backward, self.model.norm_vectors, saved
         )
 
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:

@@ -144,6 +144,8 @@ def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool
     # no such layer.
     returned = (gather or ends_layer) and not shares_end
     block_norm = sharding.norm(f"{block}.norm", gather, returned)
+    if shares_end and not sharding.copies_norm_inputs:  # both norms of parallel blocks save one input
+        block_norm = replace(block_norm, saved_bytes=block_norm.saved_bytes - sharding.E * rows * width)
     yield replace(
         block_norm, saves_layer_input=ends_layer, role=block_norm.role if ends_layer else "attention norm"
     )
@@ -223,10 +225,12 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
     rotated = T * sharding.local((model.heads + kv) * q)  # queries and keys
     if model.qk_norm:
         weights = {"head": 2 * q, "full": sharding.local((model.heads + kv) * q), "plain": 0}[model.qk_norm]
-        normed = norm("attention.qk_norm", sharding.E, T * sharding.local(model.heads + kv), q, vectors=1)
+        rows = T * sharding.local(model.heads + kv)
+        saved = sharding.norm_bytes(rows, q, model.qk_norm != "plain")
+        normed = norm("attention.qk_norm", sharding.E, rows, q, vectors=1, saved=saved)
         yield replace(normed, weights=weights + 0.0 * sharding.plan.tp)
     if model.positions == "rotary":
-        inputs = sharding.E * rotated * float(sharding.assumptions.memory.saves_elementwise)
+        inputs = sharding.E * rotated * float(sharding.assumptions.memory.saves_rotated)
         yield replace(moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated), saved_bytes=inputs)
 
 
@@ -258,7 +262,10 @@ def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operatio
 
     def narrow_norm(name: str, width: int, gathered: int) -> Operation:
         comms = sharding.gather_narrow(gathered)
-        return norm(name, sharding.E, sharding.residual_shape[0], width, comms, vectors=1)
+        rows = sharding.residual_shape[0]
+        return norm(
+            name, sharding.E, rows, width, comms, vectors=1, saved=sharding.norm_bytes(rows, width, 1)
+        )
 
     if config.q_rank is not None:
         q_down = sharding.replicated_linear("attention.q_down", e, config.q_rank)

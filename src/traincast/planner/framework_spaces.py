@@ -311,6 +311,14 @@ ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.p
 )
 
 
+NO_PIPELINE: Final = Rule(
+    "transformers' Trainer runs no pipeline",
+    ("pp",),
+    lambda model, plan, gbs: plan.pp == 1,
+    search_only=True,
+)
+
+
 def lean(model: Model) -> str:
     """Return the modules that cost least to recompute, of those that Megatron-Core can recompute."""
     more = {"activation": model.experts is not None, "mla_up_proj": model.latent is not None}
@@ -441,6 +449,30 @@ FRAMEWORKS: Final = {
             },
         ),
         Framework(
+            "huggingface",
+            "transformers' Trainer with Accelerate, and TRL, PEFT and axolotl on it: DDP, FSDP2 and ZeRO, no"
+            " pipeline",
+            "transformers 5.23, accelerate 1.15",
+            "transformers/training_args.py, accelerate/parallelism_config.py",
+            ("1d",),
+            {"recompute": ("none", "full"), "zero": (0, 2, 3), "sp": (False,)},
+            experts=False,
+            hybrid=True,
+            interleaved=False,
+            pipeline_zero=0,
+            assumptions="huggingface-eager",
+            on_request=("context", "ring"),
+            held={
+                "offload": ("optimizer", "optimizer+weights"),
+                "optimizer_kind": ("adam-8bit",),
+                "zero": (1,),  # of DeepSpeed
+                "sp": (True,),
+                "attention": ("unfused",),
+                "precision": ("bf16-pure", "fp8-current"),
+            },
+            rules=(NO_PIPELINE,),
+        ),
+        Framework(
             "jax",
             "MaxText on JAX: sharding by XLA, all-gather and ring context parallelism, experts, GPipe",
             "MaxText 0.2.2",
@@ -496,7 +528,16 @@ FRAMEWORKS: Final = {
                 "attention": ("unfused",),
                 "recompute_every": (2, 3, 4),
             },
-            includes=("paper", "megatron", "torchtitan", "deepspeed", "nanotron", "fsdp", "jax"),
+            includes=(
+                "paper",
+                "megatron",
+                "torchtitan",
+                "deepspeed",
+                "nanotron",
+                "fsdp",
+                "jax",
+                "huggingface",
+            ),
         ),
     )
 }

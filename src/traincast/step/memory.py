@@ -128,6 +128,12 @@ def devices_memory(
             inside = {part: n for part, n in stages.stored_parts[i].items() if part not in ENDS}
             live = live + _largest(footprints, inside, "peak")
         parts["workspace"] = maximum(live - parts["logits"], 0 * live) + matrix
+        if assumed.memory.gradients_last == "backward":
+            freed = minimum(parts["gradients"], parts["activations"] + parts["logits"])
+            parts["gradients"] = where(nm > 1, parts["gradients"], parts["gradients"] - freed)
+        elif assumed.memory.gradients_last == "layer":
+            each = plan.gradient_bytes * assumed.memory.element_bytes / 2
+            parts["gradients"] = each * _largest(footprints, stages.stored_parts[i], "weights")
         parts["reserved"] = assumed.memory.allocator_share * total(
             column for name, column in parts.items() if name != "buffers"
         )

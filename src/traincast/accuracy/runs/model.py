@@ -22,6 +22,7 @@ DEFAULT_VOCAB: Final = 51200  # GPT-2's 50257 tokens, padded to a multiple of 10
 LATENT: Final = Latent(kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536)
 DEFAULT_HEAD_WIDTH: Final = 128  # where it cannot be hidden/heads, and MaxText's default
 SWITCHES: Final = ("q", "k", "v", "proj", "mlp", "head")  # LitGPT's, of layers with an adapter
+TIED_SHARE: Final = 0.1  # distance from the count with one matrix, relative to that with two
 SFT_SAMPLE_TOKENS: Final = 512  # of a sample in packed instruction tuning: some hundreds of tokens
 
 
@@ -61,10 +62,18 @@ def shape(cells: Cells) -> dict[str, Any]:
     if cells.text("experts"):
         arguments |= {"experts": _experts(cells), "local": _local(cells)}
     arguments["adapters"] = adapters(cells)
+    if not cells.states("tied") and cells.text("params_b") and not cells.problems:
+        arguments["tied"] = arguments.get("tied") or _is_tied(Model(**arguments), cells)
     if cells.states("packed_samples"):  # samples do not attend to each other
         cells.assume("seq")
         arguments["local"] = Local(window=SFT_SAMPLE_TOKENS, chunked=True)
     return arguments
+
+
+def _is_tied(model: Model, cells: Cells) -> bool:
+    """Return whether the stated number of parameters has no place for a second matrix of the vocabulary."""
+    stated, one = 1e9 * (cells.measured("params_b") or 0), replace(model, tied=True).parameters
+    return abs(stated - one) < TIED_SHARE * abs(stated - model.parameters)
 
 
 def _catalogue_name(cells: Cells) -> str:

@@ -145,6 +145,9 @@ def _sharding(cells: Cells, cut: dict[str, int]) -> dict[str, Any]:
     unsharded_gradients = cut["pp"] > 1 and (zero == ZERO["2"] or cells.states("gathers_once"))
     if zero > 1 and (unsharded_gradients or cells.states("not_resharded")):
         zero = 1
+    if zero and cells.states("not_sharded"):
+        zero = 0
+        cells.assume("zero")
     ranks = cut["dp"] * cut["cp"]
     replicas = _replicas(cells, ranks, cut["tp"]) if zero else 1
     return {"zero": zero, "replicas": replicas if replicas and ranks % replicas == 0 else 1}

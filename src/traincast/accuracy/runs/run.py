@@ -28,7 +28,6 @@ from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.core.plan import Plan
 from traincast.core.system import System
-from traincast.core.units import GIB
 from traincast.step.memory import Reported
 
 FILES: Final = (".yaml", ".yml", ".json")  # suffixes of system files
@@ -243,7 +242,7 @@ def _run(cells: Cells) -> Run:
         plan=filled(cells, arguments, model, system, gbs),
         gbs=gbs,
         step_seconds=measured,
-        memory_bytes=None if memory is None else memory * GIB,  # frameworks report GiB and write GB
+        memory_bytes=None if memory is None else memory * float(cells.choose("memory_unit")),
         reported=kind,
         assumed=tuple(cells.assumed),
     )
