@@ -38,10 +38,10 @@ bench: .venv/.dev  ## Measure how fast the engine is
 	$(BIN)/python benchmarks/bench.py
 
 scoreboard: .venv/.dev  ## Renew the errors of published runs that tests and docs hold the code to
-	$(BIN)/python calibration/scoreboard.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python calibration/scoreboard.py
 
 refit: .venv/.dev  ## Fit the catalogue to the published runs again (ten minutes), and renew the scoreboard
-	$(BIN)/python calibration/refit.py
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python calibration/refit.py
 
 oracle: .venv/.dev  ## Compare configurations, FLOPs and saved activations with transformers and torch
 	$(INSTALL) torch==2.13.0 transformers==5.23.0

@@ -1,46 +1,58 @@
 """Estimate of the error model in `traincast.step.uncertainty` from runs left out of fits, and its coverage.
 
-Variances maximise a composite likelihood: of the error of every run, and of the difference of errors of every
-pair of runs that differ only in their plan. Errors have heavy tails (Student's t with 4 degrees of freedom);
-a group of n runs has weight √n.
+Variances maximise a composite likelihood: of the error of every run in every way that it is left out, which
+tells what distance from measured runs adds, and of the difference of errors of every pair of runs that differ
+only in their plan. Errors have heavy tails (Student's t with 4 degrees of freedom); a group of n runs has
+weight √n.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from left_out_residuals import PARTS, Residuals
+from left_out_residuals import LEFT_OUT, PARTS, Residuals, evidence
+from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.step.uncertainty import (
     COMPONENTS,
+    DISTANCES,
+    DRAWS,
     NEAR_BEST_SLOWDOWN,
     NORMAL_90_PERCENT,
-    SIZES,
     Errors,
-    Span,
-    deviation,
     first_within,
     plan_coordinates,
+    ranking_probability,
 )
 
 DEGREES_OF_FREEDOM: Final = 4.0  # of Student's t
 PRIOR_GROUPS: Final = 3.0  # weight of the prior that a stack is like all others [groups]
 ALTERNATIONS: Final = (
-    15,
-    3,
+    12,
+    2,
 )  # alternations of variances and factors of stacks: from scratch, and from a previous fit
 STEPS: Final = 25
-ASSUMED: Final = {  # docs/uncertainty.md
-    "new_stack": 0.08,
-    "new_accelerator": 0.08,
-    "new_layers": 0.25,
-    "memory_new_stack": 0.08,
+MEMORY_NEW_STACK: Final = 0.08  # what software without measured memory adds (docs/uncertainty.md)
+SPLIT_WEIGHT: Final = 0.5  # of a run left out with more than its group, relative to one left out with it
+MAX_TAIL: Final = 1.15  # of the tails of a stack relative to those of all: few runs decide them
+SETTLINGS: Final = 3  # alternations of quantiles and drifts
+# distance → the runs left out that tell what it adds: 90 % of them lie within their intervals
+DRIFTS: Final = {
+    "new_stack": "without_stack",
+    "new_accelerator": "without_accelerator",
+    "gpus": "without_many_gpus",
+    "pp": "without_pipelined_experts",
+    "ep": "without_wide_ep",
+    "seconds": "without_short_steps",
 }
-MAX_NEW_STACK: Final = 0.3
-DRIFT_BOUNDS: Final = (0.05, 0.25)  # lowest and highest, per factor of e in size
+MAX_DRIFT: Final = 0.3
+# Least that other distances add, assumed where errors do not show it: of what is new, and for each unit
+LEAST_DRIFT: Final = {
+    name: 0.0 if name in DRIFTS else 0.25 if name == "new_layers" else 0.03 for name in DISTANCES
+}
 REACH_CANDIDATES: Final = (
     0.5,
     1.0,
@@ -50,54 +62,97 @@ REACH_CANDIDATES: Final = (
 )  # correlation lengths between plans; the likeliest is taken
 MAX_UNRANKED_PLANS: Final = 2  # a ranking has more plans than this
 HALVINGS: Final = 5  # bisections of the scale of differences
-MIN_GROUPS_FOR_DRIFT: Final = 3  # groups needed to estimate a drift
+NOMINAL: Final = 0.9  # share of runs that intervals are to hold
+REJECTED: Final = 0.05  # level of the test of it
+RESAMPLES: Final = 2000
+MIN_GROUPS: Final = 5  # for a bootstrap over groups
+CHANCES: Final = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95)
+FOLDS: Final = 10  # of groups, each left out of the error model in turn
+ODDS_STEPS: Final = 50  # Newton steps of the line of log-odds
+ODDS_PRIOR: Final = 1.0  # standard deviation of its slope from 1, and of its shift from 0
 
 
-def estimate_errors(data: Residuals, without: int | None = None, start: Errors | None = None) -> Errors:
+def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors | None = None) -> Errors:
     """Estimate the constants of the error model.
 
     Parameters
     ----------
     data : Residuals
         Runs with their errors.
-    without : int, optional
-        Group to leave out.
+    without : array of bool, shape (runs,), optional
+        Runs to leave out.
     start : Errors, optional
         Initial values of the constants.
     """
-    mask = (data.weights > 0) & (data.groups != (-1 if without is None else without))
+    mask = (data.weights > 0) & (True if without is None else ~without)
     fits = [
         _fit(data, mask, start, reach) for reach in (REACH_CANDIDATES if start is None else (start.reach,))
     ]
     _, reach, factors, variances = max(fits, key=lambda result: result[0])
-    size = _deviations_without(data, mask, variances, factors)
-    quantile = weighted_quantile(np.abs(data.left_out[mask]) / size, data.weights[mask], 0.9)
+    factors = _tail_factors(data, mask, factors, variances)
+    for _ in range(SETTLINGS):
+        quantiles = _quantiles(data, mask, factors, variances)
+        variances = _with_drifts(data, mask, factors, variances, quantiles)
     differences, size, weights = _differences(data, mask, factors, variances, reach)
     apart = weighted_quantile(np.abs(differences) / size, weights, 0.9)
-    known = replace(_known(data, mask, factors, variances), quantile=quantile, apart=apart, reach=reach)
-    return (
-        known
-        if start is not None
-        else _calibrate_rankings(data, replace(known, new_stack=_new_stack(data, variances, known)))
+    known = replace(
+        _known(data, mask, factors, variances),
+        quantile=quantiles["quantile"],
+        quantile_moe=quantiles["quantile_moe"],
+        apart=apart,
+        reach=reach,
     )
+    if start is not None:
+        return known
+    # of deviations that know neither a run nor its group, as those of the next run will not
+    size, _ = _held_deviations(data, known)
+    quantiles_of_rows = _quantile_of_rows(data, size, np.ones(len(size), bool))
+    moe = np.array([data.cases[i].moe for i in data.left.rows])
+    dense, experts = (float(quantiles_of_rows[moe == kind].mean()) for kind in (False, True))
+    return _calibrate_rankings(data, replace(known, quantile=dense, quantile_moe=experts))
 
 
-def _new_stack(data: Residuals, variances: Floats, known: Errors) -> float:
-    """Return the extra deviation of software without runs: 90 % of runs predicted without theirs lie within.
+def _quantiles(
+    data: Residuals, mask: Bools, factors: Mapping[str, float], variances: Floats
+) -> dict[str, float]:
+    """Return the deviations that 90 % of errors are within, by kind; factors are those of other groups."""
+    left = data.left
+    used = mask[left.rows] & (left.columns == LEFT_OUT)
+    rows = left.rows[used]
+    standard = np.abs(left.errors[used]) / _deviations_without(data, mask, variances, factors)[used]
+    moe = np.array([data.cases[i].moe for i in rows])
+    weights = data.independent[rows]
+    names = {"quantile": ~moe, "quantile_moe": moe}
+    return {
+        name: weighted_quantile(standard[kind], weights[kind], 0.9) if kind.any() else NORMAL_90_PERCENT
+        for name, kind in names.items()
+    }
 
-    Without such predictions it is the assumed value.
-    """
-    predicted = ~np.isnan(data.without_stack) & (data.weights > 0)
-    if not predicted.any():
-        return ASSUMED["new_stack"]
-    squares, common = (
-        data.without_stack[predicted] ** 2,
-        known.other_stacks**2 * (data.design[predicted] @ variances),
-    )
-    missing = squares / known.quantile**2 - common  # variance missing for the run to lie within
-    return float(
-        np.clip(weighted_quantile(missing, data.weights[predicted], 0.9), 0, MAX_NEW_STACK**2) ** 0.5
-    )
+
+def _with_drifts(
+    data: Residuals,
+    mask: Bools,
+    factors: Mapping[str, float],
+    variances: Floats,
+    quantiles: Mapping[str, float],
+) -> Floats:
+    """Return the variances with those of `DRIFTS` such that 90 % of the runs left out lie within."""
+    left, result = data.left, variances.copy()
+    moe = np.array([data.cases[i].moe for i in left.rows])
+    limit = np.abs(left.errors) / np.where(moe, quantiles["quantile_moe"], quantiles["quantile"])
+    for name, column in DRIFTS.items():
+        k = DISTANCES.index(name)
+        distance = left.distances[:, k]
+        used = mask[left.rows] & (left.columns == column) & (distance > 0)
+        if not used.any():
+            continue
+        others = result.copy()
+        others[len(PARTS) + k] = 0.0
+        rest = _deviations_without(data, mask, others, factors)
+        missing = (limit**2 - rest**2)[used] / distance[used] ** 2  # variance for the run to lie within
+        found = weighted_quantile(missing, data.independent[left.rows[used]], 0.9)
+        result[len(PARTS) + k] = np.clip(found, 1e-8, MAX_DRIFT**2)
+    return np.asarray(result)
 
 
 def rankings(data: Residuals, known: Errors) -> Floats:
@@ -111,6 +166,8 @@ def rankings(data: Residuals, known: Errors) -> Floats:
     groups = [group for group in data.alike if len(np.unique(cut[group], axis=0)) > MAX_UNRANKED_PLANS]
     size = Counter(int(data.groups[group[0]]) for group in groups)
     for group in groups:
+        order = recommended_order(data.seconds[group], np.array([data.runs[i].plan.mbs for i in group]))
+        group = group[order]
         shares = {name: np.array([float(data.cases[i].shares[name]) for i in group]) for name in COMPONENTS}
         probability = first_within(
             data.seconds[group], shares, cut[group], data.cases[group[0]].factor(known), known=known
@@ -121,7 +178,10 @@ def rankings(data: Residuals, known: Errors) -> Floats:
 
 
 def _calibrate_rankings(data: Residuals, known: Errors) -> Errors:
-    """Scale the differences between plans until predicted probabilities of rankings match their hit rate."""
+    """Scale the differences between plans until predicted probabilities of rankings match their hit rate.
+
+    Then fit the line of log-odds (`ranking_probability`), with a prior of a slope of 1 and no shift.
+    """
     low, high = 0.5, 2.0
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
@@ -131,21 +191,49 @@ def _calibrate_rankings(data: Residuals, known: Errors) -> Errors:
             if np.average(probability, weights=weight) > np.average(is_right, weights=weight)
             else (low, middle)
         )
-    return replace(known, apart=(low * high) ** 0.5 * known.apart)
+    scaled = replace(known, apart=(low * high) ** 0.5 * known.apart)
+    _, probability, is_right = rankings(data, scaled).T
+    slope, shift = odds_line(probability, is_right)
+    return replace(scaled, ranking_slope=slope, ranking_shift=shift)
+
+
+def odds_line(probability: Floats, is_right: Floats) -> tuple[float, float]:
+    """Return slope and shift of the log-odds of what happened over those drawn (Platt, 1999)."""
+    smooth = (probability * DRAWS + 0.5) / (DRAWS + 1)
+    x = np.column_stack((np.log(smooth / (1 - smooth)), np.ones(len(smooth))))
+    prior = np.array([1.0, 0.0])
+    line = prior
+    for _ in range(ODDS_STEPS):
+        chance = 1 / (1 + np.exp(-(x @ line)))
+        pull = x.T @ (is_right - chance) - (line - prior) / ODDS_PRIOR**2
+        curvature = (x.T * (chance * (1 - chance))) @ x + np.eye(2) / ODDS_PRIOR**2
+        line = line + np.linalg.solve(curvature, pull)
+    return float(line[0]), float(line[1])
+
+
+def odds_left_out(drawn: Floats, is_right: Floats) -> Floats:
+    """Return the probabilities of rankings from the shares drawn, each tenth by the line of the others."""
+    stated = np.empty(len(drawn))
+    for fold in range(FOLDS):
+        out = np.arange(len(drawn)) % FOLDS == fold
+        line = odds_line(drawn[~out], is_right[~out])
+        stated[out] = [ranking_probability(float(x), *line) for x in drawn[out]]
+    return stated
 
 
 _Fit: TypeAlias = tuple[
     float, float, dict[str, float], Floats
-]  # likelihood of pairs, reach, factors of stacks, variances
+]  # likelihood of pairs, reach, factors of stacks, variances of parts and of distances
 
 
 def _fit(data: Residuals, mask: Bools, start: Errors | None, reach: float) -> _Fit:
     """Fit variances and factors of stacks for a reach; also return the log-likelihood of the pairs."""
     factors = dict.fromkeys(sorted(set(data.stacks[mask].tolist())), 1.0)
-    variances = np.full(len(PARTS), 0.005)
+    variances = np.full(len(PARTS) + len(DISTANCES), 0.005)
     if start is not None:
         factors = {name: start.stacks.get(name, 1.0) for name in factors}
-        variances = np.array([getattr(start, name) ** 2 for name in PARTS])
+        deviations = [getattr(start, name) for name in PARTS] + [start.drifts[name] for name in DISTANCES]
+        variances = np.square(deviations)
     for _ in range(ALTERNATIONS[start is not None]):
         variances = _variances(data, mask, factors, variances, reach)
         factors = _factors(data, mask, variances, factors)
@@ -163,46 +251,58 @@ def _differences(
     pairs = data.pairs
     used = mask[pairs.first] & mask[pairs.second]
     scale = np.array([factors[name] for name in data.stacks[pairs.first[used]]])
-    size = scale * (pairs.design(reach)[used] @ variances) ** 0.5
+    size = scale * (pairs.design(reach)[used] @ variances[: len(PARTS)]) ** 0.5
     return (data.left_out[pairs.first] - data.left_out[pairs.second])[used], size, pairs.weights[used]
 
 
 def _variances(
     data: Residuals, mask: Bools, factors: Mapping[str, float], start: Floats, reach: float
 ) -> Floats:
-    """Fit the variances of the parts by multiplicative steps that raise the likelihood."""
-    pairs = data.pairs
-    used = mask[pairs.first] & mask[pairs.second]
-    design = np.vstack((data.design[mask], pairs.design(reach)[used]))
-    squares = np.concatenate(
-        (data.left_out[mask] ** 2, (data.left_out[pairs.first] - data.left_out[pairs.second])[used] ** 2)
-    )
-    weights = np.concatenate((data.weights[mask], pairs.weights[used]))
-    scale = np.array(
-        [factors[name] ** 2 for name in np.concatenate((data.stacks[mask], data.stacks[pairs.first[used]]))]
-    )
-    result = start
+    """Fit the variances of parts and distances by multiplicative steps that raise the likelihood."""
+    pairs, left = data.pairs, data.left
+    used, out = mask[pairs.first] & mask[pairs.second], mask[left.rows]
+    rows = left.rows[out]
+    no_distance = np.zeros((used.sum(), len(DISTANCES)))
+    of_parts = np.vstack((data.design[rows], pairs.design(reach)[used]))
+    stacks = np.concatenate((data.stacks[rows], data.stacks[pairs.first[used]]))
+    scale = np.array([factors[name] ** 2 for name in stacks])
+    design = np.hstack((of_parts * scale[:, None], np.vstack((left.distances[out] ** 2, no_distance))))
+    differences = (data.left_out[pairs.first] - data.left_out[pairs.second])[used]
+    squares = np.concatenate((left.errors[out] ** 2, differences**2))
+    by_column = np.where(left.columns[out] == LEFT_OUT, 1.0, SPLIT_WEIGHT)
+    weights = np.concatenate((data.weights[rows] * by_column, pairs.weights[used]))
+    least = np.array([1e-8] * len(PARTS) + [max(LEAST_DRIFT[name] ** 2, 1e-8) for name in DISTANCES])
+    most = np.array([np.inf] * len(PARTS) + [MAX_DRIFT**2] * len(DISTANCES))
+    result = np.maximum(start, least)
     for _ in range(STEPS):
-        total = np.maximum(scale * (design @ result), 1e-8)
+        total = np.maximum(design @ result, 1e-8)
         heavy = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + squares / total)
-        pull = (weights * scale * heavy * squares / total**2) @ design
-        result = np.maximum(result * pull / np.maximum((weights * scale / total) @ design, 1e-30), 1e-8)
-    return result
+        pull = (weights * heavy * squares / total**2) @ design
+        result = np.clip(result * pull / np.maximum((weights / total) @ design, 1e-30), least, most)
+    return np.asarray(result)
 
 
 def _squares(
     data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]
 ) -> tuple[Any, Any, Any]:
-    """Return place, weight and robust mean squared standardised error of every stack in every group."""
-    squares = data.left_out[mask] ** 2 / (data.design[mask] @ variances)
-    squares *= (DEGREES_OF_FREEDOM + 1) / (
-        DEGREES_OF_FREEDOM + squares / np.array([factors[name] ** 2 for name in data.stacks[mask]])
-    )
-    names = list(zip(data.stacks[mask].tolist(), data.groups[mask].tolist(), strict=True))
+    """Return place, weight and robust mean squared standardised error of every stack in every group.
+
+    Of the squared error that part is taken which the distance from measured runs does not explain.
+    """
+    left = data.left
+    used = mask[left.rows] & (left.columns == LEFT_OUT)
+    rows = left.rows[used]
+    inside = data.design[rows] @ variances[: len(PARTS)]
+    outside = left.distances[used] ** 2 @ variances[len(PARTS) :]
+    scaled = np.array([factors[name] ** 2 for name in data.stacks[rows]]) * inside
+    squares = left.errors[used] ** 2
+    heavy = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + squares / (scaled + outside))
+    squares = heavy * squares / inside * scaled / (scaled + outside)
+    names = list(zip(data.stacks[rows].tolist(), data.groups[rows].tolist(), strict=True))
     places = {name: k for k, name in enumerate(dict.fromkeys(names))}
     place_of_run = np.array([places[name] for name in names], np.int64)
-    weight = np.bincount(place_of_run, data.weights[mask])
-    return places, weight, np.bincount(place_of_run, data.weights[mask] * squares) / weight
+    weight = np.bincount(place_of_run, data.weights[rows])
+    return places, weight, np.bincount(place_of_run, data.weights[rows] * squares) / weight
 
 
 def _factors(data: Residuals, mask: Bools, variances: Floats, near: Mapping[str, float]) -> dict[str, float]:
@@ -215,6 +315,32 @@ def _factors(data: Residuals, mask: Bools, variances: Floats, near: Mapping[str,
     }
 
 
+def _tail_factors(
+    data: Residuals, mask: Bools, factors: Mapping[str, float], variances: Floats
+) -> dict[str, float]:
+    """Return the factors of stacks such that 90 % of the runs of each lie within, shrunk towards `factors`.
+
+    Mean squares are of the middle of errors, intervals end in their tails.
+    """
+    left = data.left
+    used = mask[left.rows] & (left.columns == LEFT_OUT)
+    rows = left.rows[used]
+    factor = np.array([factors[name] for name in data.stacks[rows]])
+    inside = factor**2 * (data.design[rows] @ variances[: len(PARTS)])
+    outside = left.distances[used] ** 2 @ variances[len(PARTS) :]
+    standard = np.abs(left.errors[used]) / (inside + outside) ** 0.5
+    usual = weighted_quantile(standard, data.independent[rows], NOMINAL)
+    result = dict(factors)
+    for name in factors:
+        of_stack = data.stacks[rows] == name
+        n = len(set(data.groups[rows][of_stack].tolist()))
+        if n >= MIN_GROUPS:
+            tail = weighted_quantile(standard[of_stack], data.independent[rows[of_stack]], NOMINAL) / usual
+            tail = float(np.clip(tail, 1 / MAX_TAIL, MAX_TAIL))
+            result[name] = factors[name] * ((n * tail**2 + PRIOR_GROUPS) / (n + PRIOR_GROUPS)) ** 0.5
+    return result
+
+
 def _factor(weights: Floats, squares: Floats) -> float:
     """Return the factor of a stack from the mean squares of its groups."""
     n = len(weights)
@@ -224,47 +350,50 @@ def _factor(weights: Floats, squares: Floats) -> float:
 def _deviations_without(
     data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]
 ) -> Floats:
-    """Return the deviation of each run's error; the factor of its stack is that of other groups."""
+    """Return the deviation of each error of `Left`; the factor of its stack is that of other groups."""
     places, weight, squares = _squares(data, mask, variances, factors)
     stacks, unknown = np.array([stack for stack, _ in places]), _others(factors)
-    parts: dict[Any, tuple[float, float]] = {}
+    others: dict[Any, float] = {}
     for k, (stack, group) in enumerate(places):
-        others = (stacks == stack) & (np.arange(len(stacks)) != k)
-        parts[stack, group] = (
-            (_factor(weight[others], squares[others]), 0.0)
-            if others.any()
-            else (unknown, ASSUMED["new_stack"])
-        )
-    values = np.array(
-        [parts[name] for name in zip(data.stacks[mask].tolist(), data.groups[mask].tolist(), strict=True)]
-    )
-    return np.asarray((values[:, 0] ** 2 * (data.design[mask] @ variances) + values[:, 1] ** 2) ** 0.5)
+        rest = (stacks == stack) & (np.arange(len(stacks)) != k)
+        others[stack, group] = _factor(weight[rest], squares[rest]) if rest.any() else unknown
+    left = data.left
+    factor = np.array([others.get((data.stacks[i], int(data.groups[i])), unknown) for i in left.rows])
+    return deviations(data, np.where(left.columns == "without_stack", unknown, factor), variances)
+
+
+def deviations(data: Residuals, factor: Floats, variances: Floats) -> Floats:
+    """Return the deviation of each error of `Left` for factors of its stacks."""
+    left = data.left
+    inside = data.design[left.rows] @ variances[: len(PARTS)]
+    return np.asarray((factor**2 * inside + left.distances**2 @ variances[len(PARTS) :]) ** 0.5)
 
 
 def _others(factors: Mapping[str, float]) -> float:
-    """Return the factor of unknown software: the root mean square of all factors."""
-    return float(np.mean([factor**2 for factor in factors.values()]) ** 0.5)
+    """Return the factor of unknown software: the median of all factors."""
+    return float(np.median(list(factors.values())))
 
 
 def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances: Floats) -> Errors:
-    """Return the fitted constants with memory errors, sizes and drifts; the quantiles are placeholders."""
-    deviations = dict(zip(PARTS, map(float, variances**0.5), strict=True))
-    used = np.flatnonzero(mask)
+    """Return the fitted constants with memory errors and evidence; quantiles are placeholders."""
+    numbers = dict(zip((*PARTS, *DISTANCES), map(float, variances**0.5), strict=True))
     left_out = set(data.groups[~mask & (data.weights > 0)].tolist())
     memory, memory_stacks = memory_errors(data, ~np.isin(data.groups, list(left_out)))
     return Errors(
-        **deviations,
+        **{name: numbers[name] for name in PARTS},
+        drifts={name: numbers[name] for name in DISTANCES},
         stacks=dict(factors),
         other_stacks=_others(factors),
-        accelerators=frozenset(data.cases[i].accelerator for i in used),
         quantile=NORMAL_90_PERCENT,
+        quantile_moe=NORMAL_90_PERCENT,
         apart=NORMAL_90_PERCENT,
         reach=1.0,
-        dense=_spans(data, [i for i in used.tolist() if not data.cases[i].moe]),
-        moe=_spans(data, [i for i in used.tolist() if data.cases[i].moe]),
+        ranking_slope=1.0,
+        ranking_shift=0.0,
+        evidence=evidence(data, data.fitted & mask),
         memory=memory,
         memory_stacks=memory_stacks,
-        **ASSUMED,
+        memory_new_stack=MEMORY_NEW_STACK,
     )
 
 
@@ -278,52 +407,32 @@ def memory_errors(data: Residuals, mask: Bools) -> tuple[float, dict[str, float]
     mask : array of bool, shape (runs,)
         Runs to use.
     """
-    memory = replace(data, left_out=data.memory)
-    used = mask & (memory.weights > 0)
-    weights, squares = memory.weights[used], memory.left_out[used] ** 2
-    factors = dict.fromkeys(memory.stacks[used].tolist(), 1.0)
-    variances = np.array([0.01 * (name == "own") for name in PARTS])
+    used = mask & ~np.isnan(data.memory)
+    size = np.bincount(data.groups[used], minlength=int(data.groups.max()) + 1)
+    weights = size[data.groups[used]] ** -0.5
+    squares, stacks = data.memory[used] ** 2, data.stacks[used]
+    places = {name: k for k, name in enumerate(dict.fromkeys(zip(stacks, data.groups[used], strict=True)))}
+    place = np.array([places[name] for name in zip(stacks, data.groups[used], strict=True)], np.int64)
+    of_place = np.array([stack for stack, _ in places])
+    total = np.bincount(place, weights)
+    factors, variance = dict.fromkeys(of_place.tolist(), 1.0), 0.01
     for _ in range(ALTERNATIONS[0]):
-        standard = (
-            squares
-            / (memory.design[used] @ variances)
-            / np.array([factors[name] ** 2 for name in memory.stacks[used]])
+        scale = np.array([factors[name] ** 2 for name in stacks])
+        heavy = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + squares / variance / scale)
+        variance = variance * float(np.average(heavy * squares / variance / scale, weights=weights))
+        mean = np.bincount(place, weights * heavy * squares / variance) / total
+        factors = {name: _factor(total[of_place == name], mean[of_place == name]) for name in factors}
+    standard = np.zeros(len(squares), np.float64)
+    for k, (stack, _) in enumerate(places):
+        rest = (of_place == stack) & (np.arange(len(of_place)) != k)
+        factor = (
+            _factor(total[rest], mean[rest])
+            if rest.any()
+            else float(np.hypot(_others(factors), MEMORY_NEW_STACK / variance**0.5))
         )
-        variances = variances * np.average(
-            (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + standard) * standard, weights=weights
-        )
-        factors = _factors(memory, used, variances, factors)
-    size = _deviations_without(memory, used, variances, factors)
-    reach = weighted_quantile(squares**0.5 / size, weights, 0.9) * float(variances.max()) ** 0.5
-    return reach * _others(factors), {name: reach * factor for name, factor in factors.items()}
-
-
-def _spans(data: Residuals, where: Sequence[int]) -> dict[str, Span]:
-    """Return the range of sizes of runs, and the drift of errors beyond it, by size."""
-    spans = {}
-    for name in SIZES:
-        sizes = np.array([float(data.cases[i].sizes[name]) for i in where])
-        spans[name] = Span(
-            float(sizes.min()), float(sizes.max()), _drift(data, np.array(where), np.log(sizes))
-        )
-    return spans
-
-
-def _drift(data: Residuals, where: Ints, x: Floats) -> float:
-    """Return the root mean square over stacks of the slope of errors by the logarithm of size."""
-    slopes, weights = [], []
-    for name in sorted(set(data.stacks[where])):
-        of_stack = data.stacks[where] == name
-        rows = where[of_stack]
-        if len(set(data.groups[rows].tolist())) >= MIN_GROUPS_FOR_DRIFT:
-            weight = data.weights[rows]
-            centred = x[of_stack] - np.average(x[of_stack], weights=weight)
-            spread = float(np.average(centred**2, weights=weight))
-            if spread > 0.1:  # a third of a factor of e
-                slopes.append(float(np.average(centred * data.left_out[rows], weights=weight)) / spread)
-                weights.append(float(weight.sum()))
-    rms = float(np.average(np.square(slopes), weights=weights) ** 0.5) if slopes else 0.0
-    return float(np.clip(rms, *DRIFT_BOUNDS))
+        standard[place == k] = (squares[place == k] / variance) ** 0.5 / factor
+    reach = weighted_quantile(standard, np.asarray(weights, np.float64), 0.9) * variance**0.5
+    return reach * _others(factors), {str(name): reach * factor for name, factor in factors.items()}
 
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
@@ -331,13 +440,147 @@ def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
     return float(np.quantile(values, share, weights=weights, method="inverted_cdf"))
 
 
-def coverage(data: Residuals) -> Iterator[tuple[int, bool]]:
-    """Yield for every run whether its measured time lies in the predicted interval.
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Intervals of runs in every way they are left out, estimated without the runs of their group.
 
-    The constants of prediction and error model are fitted without the run's group.
+    Parameters
+    ----------
+    rows, columns : array, shape (left,)
+        As in `Left`.
+    errors, reach : array, shape (left,)
+        Logarithm of predicted over measured time, and of the end of the interval over the prediction.
     """
-    start = estimate_errors(data)
-    for group in sorted(set(data.groups[data.weights > 0].tolist())):
-        known = estimate_errors(data, group, start)
-        for i in np.flatnonzero((data.groups == group) & (data.weights > 0)).tolist():
-            yield i, bool(abs(data.left_out[i]) <= known.quantile * float(deviation(data.cases[i], known)))
+
+    rows: Ints
+    columns: Any
+    errors: Floats
+    reach: Floats
+
+    @property
+    def inside(self) -> Bools:
+        """Whether the measured time lies in the interval, shape (left,)."""
+        return np.asarray(np.abs(self.errors) <= self.reach)
+
+
+def held(data: Residuals, known: Errors | None = None) -> Held:
+    """Return the intervals of all runs left out, a tenth of the groups left out of the error model in turn.
+
+    Neither the constants of the prediction nor the deviation of its error know the group of a run; the number
+    of deviations that 90 % are within, one for each kind of model, is that of all such runs together.
+    """
+    left, (size, _) = data.left, _held_deviations(data, known or estimate_errors(data))
+    reach = _quantile_of_rows(data, size, np.ones(len(size), bool)) * size
+    return Held(left.rows, left.columns, left.errors, reach)
+
+
+def _held_deviations(data: Residuals, start: Errors) -> tuple[Floats, Ints]:
+    """Return the deviation of each error of `Left` without its tenth of the groups, and that tenth."""
+    left = data.left
+    groups = sorted(set(data.groups[data.weights > 0].tolist()))
+    size, folds = np.zeros(len(left.rows)), np.zeros(len(left.rows), np.int64)
+    for fold in range(FOLDS):
+        out = np.isin(data.groups, groups[fold::FOLDS])
+        fitted = estimate_errors(data, out, start)
+        values = [getattr(fitted, name) for name in PARTS] + [fitted.drifts[name] for name in DISTANCES]
+        factor = np.array([fitted.stacks.get(name, fitted.other_stacks) for name in data.stacks[left.rows]])
+        factor = np.where(left.columns == "without_stack", fitted.other_stacks, factor)
+        mine = out[left.rows]
+        size[mine], folds[mine] = deviations(data, factor, np.square(values))[mine], fold
+    return size, folds
+
+
+def _quantile_of_rows(data: Residuals, size: Floats, used: Bools) -> Floats:
+    """Return the deviations that 90 % of errors are within, of the kind of model of each row of `Left`."""
+    left = data.left
+    moe = np.array([data.cases[i].moe for i in left.rows])
+    standard, weights = np.abs(left.errors) / size, data.independent[left.rows]
+    result = np.zeros(len(moe))
+    for kind in (False, True):
+        of_kind = used & (moe == kind) & (left.columns == LEFT_OUT)
+        result[moe == kind] = weighted_quantile(standard[of_kind], weights[of_kind], NOMINAL)
+    return result
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How well intervals of some runs hold.
+
+    Parameters
+    ----------
+    n, groups : int
+        Runs, and their groups (source x model x accelerator).
+    share : float
+        Share of the measured times that lie inside; composed rows count as what they are composed of.
+    rejected : bool or None
+        Whether 90 % are rejected at 5 % by a bootstrap over groups; None with fewer than `MIN_GROUPS`.
+    width : float
+        Median of the logarithm of the upper end over the prediction.
+    score : float
+        Mean interval score (Winkler, 1972) of logarithms: lower is better.
+    """
+
+    n: int
+    groups: int
+    share: float
+    rejected: bool | None
+    width: float
+    score: float
+
+
+def coverage(data: Residuals, of: Held, used: Bools) -> Coverage:
+    """Return how well the intervals of some of the runs left out hold, shape (left,)."""
+    rows, inside, reach = of.rows[used], of.inside[used], of.reach[used]
+    weights = data.independent[rows]
+    beyond = np.maximum(np.abs(of.errors[used]) - reach, 0.0)
+    names, place = np.unique(data.groups[rows], return_inverse=True)
+    total, held_by = (np.bincount(place, each).astype(np.float64) for each in (weights, weights * inside))
+    return Coverage(
+        n=len(rows),
+        groups=len(names),
+        share=float(held_by.sum() / total.sum()),
+        rejected=_is_rejected(held_by, total) if len(names) >= MIN_GROUPS else None,
+        width=float(np.median(reach)),
+        score=float(np.average(2 * reach + 2 / (1 - NOMINAL) * beyond, weights=weights)),
+    )
+
+
+def _is_rejected(inside: Floats, total: Floats) -> bool:
+    """Return whether a bootstrap over groups rejects 90 %; where all lie inside, whether luck is unlikely.
+
+    `inside, total`: weight of the runs of each group that lie inside, and of all, shape (groups,).
+    """
+    n = len(total)
+    if np.isclose(inside.sum(), total.sum()):
+        return bool(NOMINAL**n < REJECTED / 2)
+    drawn = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
+    low, high = np.quantile(
+        inside[drawn].sum(axis=1) / total[drawn].sum(axis=1), (REJECTED / 2, 1 - REJECTED / 2)
+    )
+    return not low <= NOMINAL <= high
+
+
+def reliability(stated: Floats, happened: Floats, bins: int = 5) -> list[tuple[float, float, int]]:
+    """Return mean stated probability, share that happened and number of cases, in bins of equal numbers."""
+    order = np.argsort(stated, kind="stable")
+    parts = [part for part in np.array_split(order, bins) if len(part)]
+    return [(float(stated[part].mean()), float(happened[part].mean()), len(part)) for part in parts]
+
+
+def memory_chances(data: Residuals) -> tuple[Floats, Floats]:
+    """Return stated probabilities that measured runs fit in capacities around them, and whether they do.
+
+    The capacities are those at which the stated probability is each of `CHANCES`; each run's group is left
+    out of the errors of memory.
+    """
+    known = np.flatnonzero(~np.isnan(data.memory))
+    stated, fits = [], []
+    for group in sorted(set(data.groups[known].tolist())):
+        others, stacks = memory_errors(data, data.groups != group)
+        for i in known[data.groups[known] == group].tolist():
+            ninety = stacks.get(data.cases[i].stack, float(np.hypot(others, MEMORY_NEW_STACK)))
+            for chance in CHANCES:
+                room = ninety / np.log(19) * np.log(chance / (1 - chance))  # as `fits_probability`
+                stated.append(chance)
+                fits.append(float(-data.memory[i] <= room))
+    return np.array(stated), np.array(fits)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from error_model import ASSUMED, estimate_errors
+from error_model import LEAST_DRIFT, estimate_errors
 from left_out_residuals import PARTS, Residuals, gather
 from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.core.quantities import Bools
@@ -34,27 +34,27 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
     def groups(mask: Bools) -> int:
         return len(set(data.groups[mask].tolist()))
 
-    accelerators = np.array([case.accelerator for case in data.cases])
     with_memory = ~np.isnan(data.memory)
-    fitted = (*PARTS, "other_stacks", "quantile", "apart", "reach")
-    assumed = {name: _entry(value, "assumed", "docs/uncertainty.md") for name, value in ASSUMED.items()}
-    if (~np.isnan(data.without_stack)).any():
-        assumed["new_stack"] = _entry(
-            known.new_stack, source=f"runs predicted with constants fitted without their software, {day}"
-        )
+    fitted = (
+        *PARTS, "other_stacks", "quantile", "quantile_moe", "apart", "reach", "ranking_slope",
+        "ranking_shift",
+    )  # fmt: skip
     counted = f"{groups(timed)} groups of {int(timed.sum()):,} published runs"
     runs_text = f"{counted}, each predicted with constants fitted without its group"
     return {
         "name": "errors",
         "title": TITLE,
-        "source": f"{runs_text} (source x model x accelerator), {day}",
-        "time": {name: _entry(getattr(known, name)) for name in fitted}
-        | {name: assumed[name] for name in ("new_stack", "new_accelerator", "new_layers")},
+        "source": f"{runs_text} (source x model x accelerator), and without larger ones, {day}",
+        "time": {name: _entry(getattr(known, name)) for name in fitted},
+        "drifts": {
+            name: _entry(value, "assumed" if value == LEAST_DRIFT[name] else "fitted")
+            for name, value in known.drifts.items()
+        },
         "memory": {
             "ninety": _entry(
                 known.memory, source=f"{int(with_memory.sum())} published runs with memory, {day}"
             ),
-            "new_stack": assumed["memory_new_stack"],
+            "new_stack": _entry(known.memory_new_stack, "assumed", "docs/uncertainty.md"),
             "stacks": {
                 name: _entry(
                     known.memory_stacks[name],
@@ -67,28 +67,31 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
             name: _entry(known.stacks[name], source=f"{groups(timed & (data.stacks == name))} groups, {day}")
             for name in sorted(known.stacks)
         },
-        "accelerators": {name: groups(timed & (accelerators == name)) for name in sorted(known.accelerators)},
-        "dense": _spans(known.dense),
-        "moe": _spans(known.moe),
+        "measured": {  # by the runs that constants are fitted to
+            "stacks": sorted(known.evidence.stacks),
+            "precisions": {name: sorted(kinds) for name, kinds in known.evidence.precisions.items()},
+            "kin": sorted(known.evidence.kin),
+            "dense": _spans(known.evidence.dense),
+            "moe": _spans(known.evidence.moe),
+        },
     }
 
 
-def _entry(value: float, basis: str = "fitted", source: str | None = None) -> dict[str, Any]:
+def _entry(value: float, basis: str = "fitted", source: str | None = None, digits: int = 4) -> dict[str, Any]:
     """Return a figure of the file."""
     return {
-        "value": int(value) if value == int(value) else float(f"{value:.4g}"),
+        "value": int(value) if value == int(value) else float(f"{value:.{digits}g}"),
         **({"source": source} if source else {}),
         "basis": basis,
     }
 
 
 def _spans(spans: Mapping[str, Span]) -> dict[str, Any]:
-    """Return the measured range of sizes, and the drift of errors beyond it."""
+    """Return the measured range of sizes."""
     return {
         name: {
-            "least": _entry(span.least, "measured"),
-            "most": _entry(span.most, "measured"),
-            "drift": _entry(span.drift),
+            "least": _entry(span.least, "measured", digits=7),
+            "most": _entry(span.most, "measured", digits=7),
         }
         for name, span in spans.items()
     }

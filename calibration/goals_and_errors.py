@@ -9,30 +9,51 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from math import exp, log
+from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 
 from collective_benchmarks import BANDS, Timing, check_collectives
-from error_model import coverage
+from error_model import (
+    Coverage,
+    coverage,
+    estimate_errors,
+    held,
+    memory_chances,
+    odds_left_out,
+    rankings,
+)
 from kernel_benchmarks import KernelPrediction
 from kernel_benchmarks import predict as predict_kernels
 from kernel_benchmarks import read as read_kernels
-from left_out import TABLE
+from left_out import SPLITS, TABLE, UNSEEN
 from left_out_residuals import gather
-from traincast.accuracy.scores import ErrorSummary, Prediction, Subject, source_of, summaries, summary, totals
+from traincast.accuracy.scores import (
+    KINDS,
+    ErrorSummary,
+    Prediction,
+    Subject,
+    source_of,
+    summaries,
+    summary,
+    totals,
+)
 from traincast.accuracy.validate import Report, validate
+from traincast.catalog.documents import read
+from traincast.core.quantities import Floats
 
 LEFT_OUT: Final = "left_out"
 What = Literal["mape", "regret", "best_of_three", "memory"]
 JAX: Final = ("maxtext-2025", "pax-2023", "pax-2024")
+GOALS_FILE: Final = Path(__file__).with_name("goals.yaml")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Goal:
-    """Goal set before the model was built.
+    """Goal for the errors of some families of runs; `why` is the reason where it is missed.
 
     Parameters
     ----------
@@ -46,6 +67,8 @@ class Goal:
         Figure that is judged.
     column : str
         Column of the table of left-out runs.
+    why : str
+        Reason for missing it.
     """
 
     rows: str
@@ -53,41 +76,22 @@ class Goal:
     most: float
     what: What = "mape"
     column: str = LEFT_OUT
+    why: str = ""
 
 
-GOALS: Final = (
-    Goal("Korthikanti (arXiv 2205.05198)", ("korth",), 3),
-    Goal("vTrain, several nodes", ("vtrain-m",), 5),
-    Goal("… regret of the best of three", ("vtrain-m",), 1.5, "best_of_three"),
-    Goal("vTrain, one node", ("vtrain-s",), 6),
-    Goal("… a whole hidden size left out", ("vtrain-s",), 10, column="without_size"),
-    Goal("… mean regret", ("vtrain-s",), 4, "regret"),
-    Goal("… regret of the best of three", ("vtrain-s",), 0.5, "best_of_three"),
-    Goal("Zero Bubble, all schedules", ("zb",), 3),
-    Goal("… memory", ("zb",), 2.5, "memory"),
-    Goal("BLOOM's search", ("bloom",), 4),
-    Goal("… memory", ("bloom",), 4.5, "memory"),
-    Goal("llm-foundry (FSDP)", ("mpt",), 3.5),
-    Goal("DGX-cloud, dense", ("dgxc",), 5),
-    Goal("NeMo", ("nemo",), 4.5),
-    Goal("Megatron-Bridge, dense", ("mbridge",), 4.5),
-    Goal("MLPerf", ("mlperf",), 6),
-    Goal("SimuMax on B200, dense and MoE", ("simumax", "simumax/moe"), 4),
-    Goal("… memory", ("simumax", "simumax/moe"), 1.5, "memory"),
-    Goal("torchtitan", ("titan",), 9),
-    Goal("… memory", ("titan",), 5, "memory"),
-    Goal("IBM, compiled and eager", ("ibm", "ibm-old"), 6),
-    Goal("InternEvo", ("internevo",), 12),
-    Goal("… strategies left out", ("internevo",), 5, column="without_strategy"),
+_GOALS: Final = read(GOALS_FILE)
+GOALS, UNSEEN_GOALS = (
+    tuple(Goal(**{**goal, "sources": tuple(goal["sources"])}) for goal in _GOALS[part])
+    for part in ("families", "unseen")
 )
-TOTALS: Final = {
-    "dense": 5.0,
-    "moe": 12.0,
-}  # highest error of all dense and of all mixture-of-experts models [%]
-COLLECTIVES, PRODUCTS, ATTENTION = 6.5, 6.5, 8.0  # highest errors of benchmarks [%]
-COVERED: Final = (0.85, 0.95)  # lowest and highest share of left-out runs within their 90 % intervals
-STACK, JAX_STACK = 10.0, 20.0  # highest error of a left-out software stack, dense models [%]
+SPLIT_GOALS: Final = {
+    (goal["kind"] == "moe", goal["column"]): (float(goal["most"]), goal.get("why", ""))
+    for goal in _GOALS["splits"]
+}
+OTHERS: Final = _GOALS["others"]
 MIN_RUNS_OF_STACK: Final = 4  # a stack with fewer runs is not judged
+TRUSTED: Final = 0.10  # mean error of the families of a split up to which its like can be trusted
+DOUBTED: Final = 0.15  # and from which on it should not be
 
 
 @dataclass(frozen=True)
@@ -96,14 +100,29 @@ class Board:
 
     Parameters
     ----------
-    report : Report
-        Predictions of the bundled runs.
+    reports : tuple of Report
+        Predictions of the bundled runs, and of runs to which no constant is fitted.
     residuals : mapping of str to mapping of str to float
         Run → column → logarithm of predicted over measured.
     """
 
-    report: Report
+    reports: tuple[Report, ...]
     residuals: Mapping[str, Mapping[str, float]]
+
+    @property
+    def report(self) -> Report:
+        """Predictions of the bundled runs."""
+        return self.reports[0]
+
+    @cached_property
+    def subjects(self) -> Mapping[str, Subject]:
+        """Properties of all runs that can be read, by id."""
+        return {name: subject for report in self.reports for name, subject in report.subjects.items()}
+
+    @cached_property
+    def all_predictions(self) -> tuple[Prediction, ...]:
+        """Predictions of all rows."""
+        return tuple(prediction for report in self.reports for prediction in report.predictions)
 
     def predictions(self, column: str) -> list[Prediction]:
         """Return the predictions of a column of left-out residuals; fits do not touch memory.
@@ -111,7 +130,7 @@ class Board:
         Runs with measured memory but no time are included.
         """
         predictions = []
-        for prediction in self.report.predictions:
+        for prediction in self.all_predictions:
             residual = self.residuals.get(prediction.id, {}).get(column)
             if prediction.measured_step_seconds is None:
                 predictions += [prediction] if prediction.skipped is None else []
@@ -125,7 +144,7 @@ class Board:
 
     def of(self, sources: Sequence[str], column: str) -> ErrorSummary:
         """Return the errors of several sources together."""
-        subjects = self.report.subjects
+        subjects = self.subjects
         predictions = [
             prediction
             for prediction in self.predictions(column)
@@ -135,16 +154,34 @@ class Board:
 
     def by_source(self, column: str = LEFT_OUT) -> dict[str, ErrorSummary]:
         """Return the errors by source, and in total by kind."""
-        predictions, subjects = self.predictions(column), self.report.subjects
+        predictions, subjects = self.predictions(column), self.subjects
         return {
             summary_of_source.source: summary_of_source
             for summary_of_source in (*summaries(predictions, subjects), *totals(predictions, subjects))
         }
 
+    def split(self, column: str, moe: bool) -> "SplitErrors | None":
+        """Return the errors of runs left out in a way, as means over families; None without such runs."""
+        families = [
+            of_family
+            for name, of_family in self.by_source(column).items()
+            if of_family.n and name not in KINDS.values() and name.endswith("/moe") == moe
+        ]
+        if not families:
+            return None
+        n, mape, bias, worst = (
+            [getattr(of_family, figure) for of_family in families]
+            for figure in ("n", "mape", "bias", "worst")
+        )
+        return SplitErrors(
+            len(families), sum(n), float(np.mean(mape)), float(np.mean(bias)), max(worst),
+            families[int(np.argmax(mape))].source,
+        )  # fmt: skip
+
     def by_stack(self, moe: bool) -> dict[str, ErrorSummary]:
         """Return the errors by software stack, with constants fitted without its runs."""
         groups: dict[str, list[Prediction]] = defaultdict(list)
-        subjects: Mapping[str, Subject] = self.report.subjects
+        subjects = self.subjects
         for prediction in self.predictions("without_stack"):
             if subjects[prediction.id].moe == moe and prediction.measured_step_seconds is not None:
                 groups[subjects[prediction.id].stack].append(prediction)
@@ -152,7 +189,7 @@ class Board:
 
     def moved(self) -> float:
         """Return the mean change of predictions since the left-out table was written [1]."""
-        predictions = {prediction.id: prediction for prediction in self.report.predictions}
+        predictions = {prediction.id: prediction for prediction in self.all_predictions}
         pairs = (
             (predictions[name], residuals["fitted"])
             for name, residuals in self.residuals.items()
@@ -169,6 +206,18 @@ class Board:
         )
 
 
+@dataclass(frozen=True)
+class SplitErrors:
+    """Errors of runs left out in a way: means over families, the largest of all, and the worst family."""
+
+    families: int
+    n: int
+    mape: float
+    bias: float
+    worst: float
+    worst_family: str
+
+
 def read_left_out() -> dict[str, dict[str, float]]:
     """Read the left-out table: run → column → logarithm of predicted over measured."""
     rows = csv.DictReader(TABLE.read_text(encoding="utf-8").splitlines())
@@ -179,19 +228,125 @@ def read_left_out() -> dict[str, dict[str, float]]:
 @cache
 def board() -> Board:
     """Return the present scoreboard of the bundled runs."""
-    return Board(validate(), read_left_out())
+    return Board((validate(), validate(UNSEEN)), read_left_out())
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How well stated uncertainty holds, each run's group left out of predictions and error model.
+
+    Parameters
+    ----------
+    splits : mapping of (str, bool) to Coverage
+        Column of the table of left-out runs, and whether models have experts → coverage of intervals.
+    families : mapping of str to Coverage
+        The same by family, left out by source x model x accelerator.
+    rankings, fits : tuple of arrays, shape (cases,)
+        Stated probabilities that the first plan is near the best, and that a run fits; and what happened.
+    """
+
+    splits: Mapping[tuple[str, bool], Coverage]
+    families: Mapping[str, Coverage]
+    rankings: tuple[Floats, Floats]
+    fits: tuple[Floats, Floats]
 
 
 @cache
-def covered() -> tuple[float, float]:
-    """Return the share of left-out runs within their 90 % interval, of all and with √n for a group of n.
-
-    Constants and intervals are fitted without the run's group.
-    """
+def calibration() -> Calibration:
+    """Return how well the stated uncertainty of bundled and unseen runs holds."""
     data = gather()
-    inside = dict(coverage(data))
-    weights = data.weights[list(inside)]
-    return float(np.mean(list(inside.values()))), float(np.average(list(inside.values()), weights=weights))
+    known = estimate_errors(data)
+    of = held(data, known)
+    moe = np.array([data.cases[i].moe for i in of.rows])
+    families = np.array([source_of(data.runs[i].id, data.cases[i].moe) for i in of.rows])
+    splits = {
+        (column, kind): coverage(data, of, used)
+        for column in SPLITS
+        for kind in (False, True)
+        if (used := (of.columns == column) & (moe == kind)).any()
+    }
+    by_family = {
+        str(family): coverage(data, of, (of.columns == LEFT_OUT) & (families == family))
+        for family in sorted(set(families))
+    }
+    _, drawn, is_right = rankings(data, known).T
+    stated = odds_left_out(drawn, is_right)
+    return Calibration(splits, by_family, (stated, is_right), memory_chances(data))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a goal asks for, what was reached, and why it was missed."""
+
+    rows: str
+    goal: str
+    reached: str
+    met: bool
+    why: str = ""
+
+
+def verdicts() -> list[Verdict]:
+    """Judge every goal of goals.yaml."""
+    scores = board()
+    found = []
+    for goal in (*GOALS, *UNSEEN_GOALS):
+        summary_of_rows = scores.of(goal.sources, goal.column)
+        found.append(_judged(goal.rows, goal.most, getattr(summary_of_rows, goal.what), goal.why))
+    for (moe, column), (most, why) in SPLIT_GOALS.items():
+        split = scores.split(column, moe)
+        rows = f"Mean over families, {'experts' if moe else 'dense'}, without {SPLITS[column].title}"
+        found.append(_judged(rows, most, split.mape if split else None, why))
+    found += [_worst_stack(scores, jax, name) for jax, name in ((False, "stack"), (True, "jax_stack"))]
+    timed = [item.error for items in perlmutter().values() for item in items]
+    kernels = kernel_errors()
+    attention = [item.error for kind in ("attention forward", "attention backward") for item in kernels[kind]]
+    benchmarks = {
+        "collectives": ("Collectives on Perlmutter, as fitted", mean(timed)),
+        "products": ("Matrix products, as fitted", mean(item.error for item in kernels["product"])),
+        "attention": ("Fused attention, as fitted", mean(attention)),
+    }
+    found += [
+        _judged(rows, OTHERS[name]["most"], error, OTHERS[name].get("why", ""))
+        for name, (rows, error) in benchmarks.items()
+    ]
+    least, most = OTHERS["coverage"]["least"], OTHERS["coverage"]["most"]
+    for (column, moe), item in calibration().splits.items():
+        if column == LEFT_OUT:
+            rows = f"90 % intervals hold, {'experts' if moe else 'dense'}"
+            met = least <= 100 * item.share <= most
+            found.append(
+                Verdict(
+                    rows,
+                    f"{least} to {most}",
+                    f"{100 * item.share:.1f}",
+                    met,
+                    OTHERS["coverage"].get("why", ""),
+                )
+            )
+    return found
+
+
+def _judged(rows: str, most: float, reached: float | None, why: str) -> Verdict:
+    """Return the verdict on an error, up to the digits that are printed."""
+    if reached is None:
+        return Verdict(rows, f"{most:g}", "no such rows", False, why)
+    return Verdict(rows, f"{most:g}", f"{100 * reached:.1f}", round(100 * reached, 1) <= most, why)
+
+
+def _worst_stack(scores: Board, jax: bool, name: str) -> Verdict:
+    """Return the verdict on the worst left-out stack that has enough runs."""
+    most = OTHERS[name]["most"]
+    stacks = {
+        stack: item
+        for stack, item in scores.by_stack(moe=False).items()
+        if item.n >= MIN_RUNS_OF_STACK and (stack in JAX) == jax
+    }
+    worst, item = max(stacks.items(), key=lambda pair: pair[1].mape or 0.0)
+    within = sum((item.mape or 0.0) <= most / 100 for item in stacks.values())
+    what = "JAX" if jax else "others"
+    found = f"{within} of {len(stacks)} within, the worst is `{worst}`"
+    rows = f"A whole software stack left out, dense, {what}: {found}"
+    return _judged(rows, most, item.mape, OTHERS[name].get("why", ""))
 
 
 @cache

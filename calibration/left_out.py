@@ -1,21 +1,47 @@
-"""Residuals of the published runs, fitted and left out, and their table in the package."""
+"""Residuals of the published runs, fitted and left out, and their table."""
 
 import csv
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from traincast.accuracy.fit.fit import Fitted
-from traincast.accuracy.fit.residuals import group_of
-from traincast.accuracy.runs.run import Run
+from traincast.accuracy.fit.parameters import accelerator_name
+from traincast.accuracy.fit.residuals import MeasuredRuns, group_of
+from traincast.accuracy.runs.run import Run, readable, rows
+from traincast.accuracy.scores import Prediction
+from traincast.accuracy.validate import validate
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
 TABLE: Final = Path(__file__).with_name("measured") / "left_out.csv"
+UNSEEN: Final = TABLE.with_name("unseen_runs.csv")  # no constant is fitted to these runs
 DIGITS: Final = 5
+SHORT_STEP: Final = 0.3  # [s]
+MANY_GPUS: Final = 1000
+WIDE_EP: Final = 32  # ranks of a group of experts that Megatron-Core and DeepSeek call wide
+
+
+@cache
+def unseen_runs() -> tuple[Run, ...]:
+    """Return the readable runs to which no constant is fitted."""
+    return tuple(run for _, run in readable(rows(UNSEEN)) if isinstance(run, Run))
+
+
+@cache
+def unseen_predictions() -> tuple[Prediction, ...]:
+    """Return the predictions of every row to which no constant is fitted."""
+    return validate(UNSEEN).predictions
+
+
+def _model(run: Run) -> Hashable:
+    """Return the widths of a model: cut to fewer layers, or under another name, it is the same."""
+    experts = run.model.experts and (run.model.experts.experts, run.model.experts.ffn)
+    return run.model.hidden, run.model.ffn, run.model.heads, experts
 
 
 def _size(run: Run) -> Hashable:
@@ -28,25 +54,79 @@ def _strategy(run: Run) -> Hashable:
     return (run.plan.tp, run.plan.replicas > 1) if run.id.startswith("internevo") else None
 
 
-WITHOUT: Final[
-    dict[str, Callable[[Run], Hashable]]
-] = {  # column → group left out together with a run; None: not left out
-    "left_out": group_of,
-    "without_stack": lambda run: run.stack,
+def _ep_across_nodes(run: Run) -> bool:
+    """Return whether a group of experts spans fast domains (nodes, or NVLink racks)."""
+    return run.model.experts is not None and run.plan.ep * run.plan.etp > run.system.fast_domain
+
+
+@dataclass(frozen=True)
+class Split:
+    """Way of leaving runs out: runs of equal `group` at once, none where it is None; and its name."""
+
+    title: str
+    group: Callable[[Run], Hashable]
+
+
+def _where(condition: Callable[[Run], bool]) -> Callable[[Run], Hashable]:
+    """Return the group of all runs that meet a condition."""
+    return lambda run: condition(run) or None
+
+
+SPLITS: Final = {  # column of the table → how runs are left out, the kindest first
+    "left_out": Split("source × model × accelerator", group_of),
+    "without_model": Split("whole model, on every accelerator", _model),
+    "without_accelerator": Split("whole accelerator", lambda run: accelerator_name(run.system)),
+    "without_stack": Split("whole framework release", lambda run: run.stack),
+    "without_pipelined_experts": Split(
+        "all pipelined expert runs", _where(lambda run: run.model.experts is not None and run.plan.pp > 1)
+    ),
+    "without_wide_ep": Split(
+        f"all expert runs with ep ≥ {WIDE_EP}",
+        _where(lambda run: run.model.experts is not None and run.plan.ep >= WIDE_EP),
+    ),
+    "without_ep_across_nodes": Split("all EP across fast domains", _where(_ep_across_nodes)),
+    "without_short_steps": Split(
+        f"all steps under {SHORT_STEP:g} s", _where(lambda run: (run.step_seconds or 1e9) < SHORT_STEP)
+    ),
+    "without_many_gpus": Split(
+        f"all runs above {MANY_GPUS:,} GPUs", _where(lambda run: run.plan.gpus > MANY_GPUS)
+    ),
+}
+WITHOUT: Final[dict[str, Callable[[Run], Hashable]]] = {
+    **{column: split.group for column, split in SPLITS.items()},
     "without_size": _size,
     "without_strategy": _strategy,
 }
 
 
-def residuals(fitted: Fitted, progress: Callable[[str], Any]) -> dict[str, Floats]:
-    """Return log(predicted / measured), shape (runs,), by column; nan where a run is not left out."""
-    runs = fitted.measured.runs
-    used = fitted.measured.data.weights > 0
-    columns = {"fitted": np.where(used, fitted.solution.residuals, np.nan)}
+def residuals(
+    fitted: Fitted, unseen: Sequence[Run], progress: Callable[[str], Any]
+) -> tuple[list[Run], dict[str, Floats]]:
+    """Return runs and their log(predicted / measured), shape (runs,), by column; nan where none is left out.
+
+    The runs of the fit come first, then the unseen ones, which are predicted with constants fitted without
+    the fit's runs of their group.
+    """
+    runs, n = [*fitted.measured.runs, *unseen], len(fitted.measured.runs)
+    everything = MeasuredRuns(runs, fitted.parameters)
+    values = [item.value for item in fitted.constants]
+    at_fit = np.log(everything.predict(values) / everything.measured)
+    used = np.isfinite(at_fit) & np.append(fitted.measured.data.weights > 0, np.ones(len(unseen), bool))
+    columns = {"fitted": np.where(used, at_fit, np.nan)}
     for column, group in WITHOUT.items():
         groups = [group(run) if is_used else None for run, is_used in zip(runs, used, strict=True)]
-        columns[column] = fitted.left_out(groups, progress=partial(_report_column, progress, column))
-    return columns
+        names = list(dict.fromkeys(name for name in groups if name is not None))
+        fits = fitted.without(groups[:n], progress=partial(_report_column, progress, column))
+        y = np.full(len(runs), np.nan)
+        for name in names:
+            where = [i for i, other in enumerate(groups) if other == name]
+            y[where] = (
+                at_fit[where]
+                if name not in fits
+                else np.log(everything.predict(fits[name], where)[where] / everything.measured[where])
+            )
+        columns[column] = y
+    return runs, columns
 
 
 def _report_column(report: Callable[[str], Any], column: str, line: str) -> None:
@@ -54,7 +134,7 @@ def _report_column(report: Callable[[str], Any], column: str, line: str) -> None
     report(f"{column}: {line}")
 
 
-def write(runs: Sequence[Run], columns: dict[str, Floats], path: Path = TABLE) -> None:
+def write(runs: Iterable[Run], columns: dict[str, Floats], path: Path = TABLE) -> None:
     """Write the table: one row per run with a residual."""
     with atomic_output(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

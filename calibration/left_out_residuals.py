@@ -2,46 +2,61 @@
 
 ``measured/left_out.csv`` has one row per measured run that can be predicted: `id`, `source`, `group`
 (source x model x accelerator), `fitted` and `left_out`, the logarithm of predicted over measured time with
-the catalogue's constants, and with constants fitted without the row's group; optionally `without_stack`, with
-constants fitted without all runs of its software. Further columns are ignored.
+the catalogue's constants, and with constants fitted without the row's group; optionally the other `SPLITS`,
+with constants fitted without larger groups. Further columns are ignored.
 """
 
 import csv
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from left_out import TABLE
+from left_out import SPLITS, TABLE, unseen_runs
+from published import FILE
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
 from traincast.accuracy.runs.run import Run
+from traincast.accuracy.scores import independent_weights
 from traincast.accuracy.validate import batches
+from traincast.catalog.documents import read
+from traincast.catalog.load import accelerator_called, load_accelerator
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
-from traincast.core.quantities import Floats, Ints
-from traincast.step.memory import LEFT_OUT, memory_as_reported
-from traincast.step.uncertainty import COMPONENTS, ErrorCase, plan_coordinates, plan_distance
+from traincast.core.quantities import Bools, Floats, Ints
+from traincast.step.memory import LEFT_OUT as NOT_REPORTED
+from traincast.step.memory import memory_as_reported
+from traincast.step.uncertainty import (
+    COMPONENTS,
+    DISTANCES,
+    SIZES,
+    ErrorCase,
+    Evidence,
+    Span,
+    plan_coordinates,
+    plan_distance,
+)
 
 PARTS: Final = ("common", "own", "experts", *COMPONENTS)
+LEFT_OUT: Final = next(iter(SPLITS))  # the column of source x model x accelerator
 NEAR_BEST: Final = (
     0.3  # plans slower than the best by more than this share do not affect the top of a ranking
 )
 
 
 @dataclass(frozen=True)
-class Left:
+class Entry:
     """Row of the table of left-out residuals."""
 
     group: str
     left_out: float
-    without_stack: float  # nan if absent
+    without: Mapping[str, float]  # column → the same without larger groups; nan where it is not left out
 
 
-def table(path: str | Path | None = None) -> dict[str, Left]:
+def table(path: str | Path | None = None) -> dict[str, Entry]:
     """Read left-out residuals by id of the run; default: the bundled ones.
 
     Raises
@@ -53,8 +68,10 @@ def table(path: str | Path | None = None) -> dict[str, Left]:
     try:
         with file.open(encoding="utf-8", newline="") as opened:
             return {
-                row["id"]: Left(
-                    row["group"], float(row["left_out"]), float(row.get("without_stack") or "nan")
+                row["id"]: Entry(
+                    row["group"],
+                    float(row["left_out"]),
+                    {name: float(row.get(name) or "nan") for name in SPLITS},
                 )
                 for row in csv.DictReader(opened)
                 if row["left_out"]
@@ -75,8 +92,8 @@ class Residuals:
         Index of the group of each run.
     left_out : array, shape (runs,)
         Logarithm of predicted over measured time, with constants fitted without the group; nan if unknown.
-    without_stack : array, shape (runs,)
-        The same with constants fitted without all runs of its software.
+    without : mapping of str to array, shape (runs,)
+        Column of `SPLITS` → the same with constants fitted without larger groups.
     cases : tuple of ErrorCase
         Properties of each run that its error depends on.
     memory : array, shape (runs,)
@@ -86,7 +103,7 @@ class Residuals:
     runs: tuple[Run, ...]
     groups: Ints
     left_out: Floats
-    without_stack: Floats
+    without: Mapping[str, Floats]
     cases: tuple[ErrorCase, ...]
     memory: Floats
 
@@ -96,6 +113,11 @@ class Residuals:
         timed = ~np.isnan(self.left_out)
         size = np.bincount(self.groups[timed], minlength=int(self.groups.max()) + 1)
         return np.where(timed, np.maximum(size[self.groups], 1) ** -0.5, 0.0)
+
+    @cached_property
+    def independent(self) -> Floats:
+        """Independent measurements that a run counts as, shape (runs,)."""
+        return independent_weights([run.id for run in self.runs])
 
     @cached_property
     def stacks(self) -> Any:
@@ -109,6 +131,65 @@ class Residuals:
         return np.array(
             [[1.0, 1.0, float(case.moe), *squares] for case, squares in zip(self.cases, shares, strict=True)]
         )
+
+    @cached_property
+    def fitted(self) -> Bools:
+        """Whether constants are fitted to a run, shape (runs,)."""
+        unseen = {run.id for run in unseen_runs()}
+        return np.asarray((self.weights > 0) & np.array([run.id not in unseen for run in self.runs]))
+
+    @cached_property
+    def sizes(self) -> Floats:
+        """Logarithms of `SIZES` (of linear ones themselves), shape (runs, sizes); nan if unknown."""
+        values = np.array([[float(case.sizes.get(name, np.nan)) for name in SIZES] for case in self.cases])
+        linear = [size.linear for size in SIZES.values()]
+        return np.where(linear, values, np.log(values))
+
+    @cached_property
+    def left(self) -> "Left":
+        """Every run in every way it is left out."""
+        parts = [self._left(column, split.group) for column, split in SPLITS.items()]
+        return Left(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _left(self, column: str, group: Callable[[Run], Hashable]) -> tuple[Any, ...]:
+        """Return the fields of `Left` for a column of the table."""
+        y = self.left_out if column == LEFT_OUT else self.without[column]
+        names = [None if np.isnan(error) else group(run) for run, error in zip(self.runs, y, strict=True)]
+        numbers = {name: k for k, name in enumerate(dict.fromkeys(names)) if name is not None}
+        places = np.array([numbers.get(name, -1) for name in names], np.int64)
+        distances = np.zeros((len(self.runs), len(DISTANCES)))
+        for k in numbers.values():
+            out = places == k
+            distances[out] = self.distances(out, self.fitted & ~out)
+        rows = np.flatnonzero(places >= 0)
+        return rows, np.full(len(rows), column), y[rows], distances[rows]
+
+    def distances(self, rows: Bools, runs: Bools) -> Floats:
+        """Return `ErrorCase.distances` of rows from the evidence of some runs, shape (rows, distances)."""
+        cases = [self.cases[i] for i in np.flatnonzero(rows)]
+        known = evidence(self, runs)
+        is_new = np.array(
+            [
+                (
+                    case.stack not in known.stacks,
+                    case.accelerator not in known.precisions,
+                    case.accelerator not in known.precisions and case.accelerator not in known.kin,
+                    case.precision not in known.precisions.get(case.accelerator, (case.precision,)),
+                    case.adapts,
+                    bool(case.new_layers) * case.new_share,
+                )
+                for case in cases
+            ],
+            np.float64,
+        )
+        beyond = np.zeros((len(cases), len(SIZES)))
+        moe = np.array([case.moe for case in cases])
+        for kind, spans in ((False, known.dense), (True, known.moe)):
+            for k, (name, span) in enumerate(spans.items()):
+                values = np.exp(self.sizes[rows, k]) if not SIZES[name].linear else self.sizes[rows, k]
+                distance = np.nan_to_num(span.beyond(values, SIZES[name].linear))
+                beyond[moe == kind, k] = distance[moe == kind]
+        return np.hstack((is_new, beyond))
 
     @cached_property
     def seconds(self) -> Floats:
@@ -153,6 +234,75 @@ class Residuals:
         return Pairs(first, second, weights, distance, (shares[first] - shares[second]) ** 2)
 
 
+def evidence(data: Residuals, runs: Bools) -> Evidence:
+    """Return what some runs have, shape (runs,) (`Evidence`)."""
+    chosen = [data.cases[i] for i in np.flatnonzero(runs)]
+    names = {case.accelerator: accelerator_called(case.accelerator) for case in data.cases}
+    found = {case.accelerator for case in chosen}
+    generations = {generation(names[name]) for name in found}
+    spans = {}
+    for moe in (False, True):
+        of_kind = data.sizes[runs & np.array([case.moe == moe for case in data.cases])]
+        spans[moe] = (
+            {
+                name: Span(*(float(f"{x if size.linear else np.exp(x):.7g}") for x in ends))
+                for (name, size), ends in zip(
+                    SIZES.items(), zip(np.nanmin(of_kind, 0), np.nanmax(of_kind, 0), strict=True), strict=True
+                )
+            }
+            if len(of_kind)
+            else {}
+        )
+    return Evidence(
+        stacks=frozenset(case.stack for case in chosen),
+        precisions={
+            name: frozenset(case.precision for case in chosen if case.accelerator == name)
+            for name in sorted(found)
+        },
+        kin=frozenset(
+            load_accelerator(name).name
+            for kind, members in generation_members().items()
+            if kind in generations
+            for name in members
+        ),
+        dense=spans[False],
+        moe=spans[True],
+    )
+
+
+@cache
+def generation_members() -> dict[str, tuple[str, ...]]:
+    """Return the accelerators of each generation (published.yaml)."""
+    return {kind: tuple(names) for kind, names in read(FILE)["generations"].items()}
+
+
+def generation(accelerator: str | None) -> str | None:
+    """Return the generation of an accelerator of the catalogue; its own name if it is of none."""
+    return next((kind for kind, names in generation_members().items() if accelerator in names), accelerator)
+
+
+@dataclass(frozen=True, eq=False)
+class Left:
+    """Runs in every way they are left out.
+
+    Parameters
+    ----------
+    rows : array of int, shape (left,)
+        Indices of the runs.
+    columns : array of str, shape (left,)
+        Ways of leaving out, of `SPLITS`.
+    errors : array, shape (left,)
+        Logarithms of predicted over measured time.
+    distances : array, shape (left, distances)
+        How far outside of the other runs of the fit they lie, in each of `DISTANCES`.
+    """
+
+    rows: Ints
+    columns: Any
+    errors: Floats
+    distances: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """Pairs of runs that differ only in their plan.
@@ -189,7 +339,8 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
     path : str or Path, optional
         Table of left-out residuals.
     """
-    all_runs, known = bundled_runs() if runs is None else runs, table(path)
+    all_runs = [*bundled_runs(), *unseen_runs()] if runs is None else runs
+    known, unseen = table(path), {run.id for run in unseen_runs()}
     cases: dict[int, ErrorCase] = {}
     memory = np.full(len(all_runs), np.nan)
     run_batches, _ = batches(all_runs)
@@ -201,7 +352,7 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
             continue
         reported_memory = {
             kind: np.broadcast_to(np.asarray(memory_as_reported(est.memory, kind)), len(batch.rows))
-            for kind in LEFT_OUT
+            for kind in NOT_REPORTED
         }
         for k, i in enumerate(batch.rows.tolist()):
             run = all_runs[i]
@@ -210,9 +361,9 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
             }
             time = float(np.broadcast_to(seconds, len(batch.rows))[k])
             cases[i] = ErrorCase.of(
-                run.model, run.system.accelerator.name, run.stack, float(run.plan.gpus), parts, time
+                run.model, run.system.accelerator.name, run.stack, run.plan.columns(), parts, time
             )
-            if run.memory_bytes:
+            if run.memory_bytes and run.id not in unseen:
                 memory[i] = np.log(reported_memory[run.reported][k] / run.memory_bytes)
     used = [i for i in sorted(cases) if all_runs[i].id in known or not np.isnan(memory[i])]
     names = [
@@ -220,13 +371,13 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
         for i in used
     ]
     places = {name: k for k, name in enumerate(sorted(set(names)))}
-    missing = Left("", np.nan, np.nan)
+    missing = Entry("", np.nan, dict.fromkeys(SPLITS, np.nan))
     rows = [known.get(all_runs[i].id, missing) for i in used]
     return Residuals(
         tuple(all_runs[i] for i in used),
         np.array([places[name] for name in names]),
         np.array([row.left_out for row in rows]),
-        np.array([row.without_stack for row in rows]),
+        {name: np.array([row.without[name] for row in rows]) for name in SPLITS},
         tuple(cases[i] for i in used),
         memory[used],
     )

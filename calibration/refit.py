@@ -1,6 +1,6 @@
 """Fit the constants of published.yaml to the bundled runs, write them, and predict each run left out.
 
-    python calibration/refit.py                  # some ten minutes on one core; needs traincast[calibration]
+    python calibration/refit.py                  # some five minutes on one core; needs traincast[calibration]
     python calibration/refit.py --dry-run        # print the constants and the errors, write nothing
     python calibration/refit.py --keep-values    # no fit: left-out errors around the catalogue's values
 
@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 from rich.console import Console
 
-from left_out import residuals, write
+from left_out import residuals, unseen_runs, write
 from published import FOLDERS, in_catalogue, parameters
 from traincast.accuracy.fit.fit import Fitted, FittedConstant, bounds, fit
 from traincast.accuracy.fit.fitted_yaml import load, put, text_of
@@ -59,19 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else fit(constants, runs, progress=report, steps=options.steps, settle=False)
     )
     print(table(fitted))
-    errors = {} if options.no_left_out else residuals(fitted, report)
-    print(sources(runs, errors or {"fitted": fitted.solution.residuals}))
+    timed = [run for run in unseen_runs() if run.step_seconds]
+    every, errors = ([], {}) if options.no_left_out else residuals(fitted, timed, report)
+    print(sources(every, errors) if errors else sources(runs, {"fitted": fitted.solution.residuals}))
     if options.dry_run:
         return
     if not (options.keep_values or options.no_values):
         for path in write_catalogue(map(with_source, fitted.constants)):
             report(f"wrote {path.relative_to(ROOT)}")
     if errors:
-        write(runs, errors)
+        write(every, errors)
         # in a new process, as this one has loaded the old values
         renewed = "import normalise, errors_yaml; normalise.write(); errors_yaml.write_errors()"
         subprocess.run([sys.executable, "-c", renewed], check=True, cwd=Path(__file__).parent)
-    subprocess.run([sys.executable, str(Path(__file__).with_name("scoreboard.py"))], check=True)
+    board = subprocess.run([sys.executable, str(Path(__file__).with_name("scoreboard.py"))], check=False)
+    sys.exit(board.returncode)  # 1 where a goal is missed
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -9,7 +9,8 @@ published runs. A test compares it with what the code predicts now: no source ma
     accuracy: mpt +0.6: traffic of sharded weights is no longer hidden by the optimizer
     accuracy: papers -2 rows: a plan that no framework can run is refused
 
-The same rule holds here: a source whose growth nobody explains keeps its old figures, and the command fails.
+Then it judges the goals of goals.yaml, and fails where one is missed. The same rule holds here: a source
+whose growth nobody explains keeps its old figures, and the command fails.
 """
 
 import json
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 import normalise
+from goals_and_errors import verdicts
+from left_out import UNSEEN
 from traincast.accuracy.validate import Report, validate
 from traincast.core.output_files import atomic_output
 
@@ -43,10 +46,11 @@ Explained = dict[
 ]  # source, and "mape" or "n" → how much of its growth or loss is explained
 
 
-def scores(report: Report) -> dict[str, Score]:
+def scores(*reports: Report) -> dict[str, Score]:
     """Return the score of every source."""
     return {
         summary.source: Score(n=summary.n, mape=round(100 * summary.mape, 2))
+        for report in reports
         for summary in report.summaries
         if summary.mape is not None
     }
@@ -102,7 +106,7 @@ def read(path: Path = FILE) -> dict[str, Score]:
 def main() -> None:
     """Write scores and pages."""
     normalise.write()
-    before, now = read(), scores(validate())
+    before, now = read(), scores(validate(), validate(UNSEEN))
     refused = worse(before, now, explained())
     lines = (
         f"  {json.dumps(source)}: {json.dumps(score)}"
@@ -111,9 +115,14 @@ def main() -> None:
     with atomic_output(FILE) as unfinished:
         unfinished.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     subprocess.run([sys.executable, str(ROOT / "tools" / "docs" / "generate.py")], check=True)
+    missed = [item for item in verdicts() if not item.met]
+    for item in missed:
+        print(f"missed: {item.rows}: {item.reached} % instead of {item.goal} %; {item.why}")
     if refused:
         reasons = "\n".join(f"  {source}: {how}" for source, how in refused.items())
         raise SystemExit(f"not explained in changelog.d/ (see {Path(__file__).name}):\n{reasons}")
+    if missed:
+        raise SystemExit(f"{len(missed)} goals of goals.yaml are missed (docs/scoreboard.md)")
 
 
 if __name__ == "__main__":

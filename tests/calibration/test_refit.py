@@ -30,7 +30,7 @@ SEVEN = (
     *(f"attention_fa{i}" for i in (1, 2, 3)),
 )
 FITTED = "fitted to 9 published runs, 2026-01-02"
-RUNS = {run.id: run for run in bundled_runs() if run.step_seconds}
+RUNS = {run.id: run for run in (*bundled_runs(), *left_out.unseen_runs()) if run.step_seconds}
 
 
 def test_what_is_fitted_is_little_and_has_reasons():
@@ -135,6 +135,9 @@ def test_the_table_of_runs_left_out_is_of_the_bundled_runs():
         assert abs(float(row["fitted"])) < 3
         assert math.isfinite(float(row["left_out"]))
         assert math.isfinite(float(row["without_stack"]))
+        run = RUNS[row["id"]]
+        assert bool(row["without_short_steps"]) == (run.step_seconds < left_out.SHORT_STEP)
+        assert bool(row["without_many_gpus"]) == (run.plan.gpus > left_out.MANY_GPUS)
         assert bool(row["without_size"]) == (row["source"] == "vtrain-s")
         assert bool(row["without_strategy"]) == (row["source"] == "internevo")
 
@@ -153,7 +156,9 @@ def test_strategies_of_internevo():
 
 def test_no_source_gets_worse_without_a_word():
     """The gate: see calibration/scoreboard.py for how growth is explained, and how the file is renewed."""
-    wrong = scoreboard.worse(scoreboard.read(), scoreboard.scores(validate()), scoreboard.explained())
+    wrong = scoreboard.worse(
+        scoreboard.read(), scoreboard.scores(validate(), validate(left_out.UNSEEN)), scoreboard.explained()
+    )
     assert not wrong, "say why in changelog.d/, then `make scoreboard`"
 
 

@@ -11,9 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import traincast as tc
-from error_model import coverage, estimate_errors, memory_errors, rankings, weighted_quantile
+from error_model import (
+    FOLDS,
+    coverage,
+    estimate_errors,
+    held,
+    memory_errors,
+    odds_left_out,
+    odds_line,
+    rankings,
+    reliability,
+    weighted_quantile,
+)
 from errors_yaml import document
-from left_out_residuals import gather, table
+from left_out_residuals import evidence, gather, table
 from traincast.accuracy.validate import validate
 from traincast.catalog.software_stacks import calibrated, load_stack, resolve
 from traincast.core.assumptions import PAPER
@@ -22,6 +33,8 @@ from traincast.core.plan import Plan
 from traincast.step.uncertainty import (
     COMPONENTS,
     NORMAL_90_PERCENT,
+    SIZES,
+    UNLIKE,
     ErrorCase,
     deviation,
     draw_near_best,
@@ -29,6 +42,7 @@ from traincast.step.uncertainty import (
     first_within,
     fits_probability,
     interval,
+    measured_deviation,
     outside_measured_range,
     plan_coordinates,
     plan_distance,
@@ -44,7 +58,17 @@ USUAL = ErrorCase(
     "megatron-core-2025",
     "H100 SXM5 80 GB",
     False,
-    {"gpus": 256, "hidden": 8192, "layers": 80, "seq": 8192},
+    {
+        "gpus": 256,
+        "hidden": 8192,
+        "layers": 80,
+        "seq": 8192,
+        "pp": 4,
+        "ep": 1,
+        "mbs": 1,
+        "seconds": 5.0,
+        "year": 2025,
+    },
     dict.fromkeys(COMPONENTS, 0.05),
 )
 PLAN = Plan(tp=4, pp=4, vp=5, dp=8)
@@ -59,14 +83,33 @@ def estimate(**changes):
 def test_coverage_of_runs_whose_group_nothing_was_fitted_to():
     """Neither constants of the prediction nor of the error model know the group: 90 % of times lie in 90 %
     intervals."""
-    inside = dict(coverage(DATA))
-    timed = np.flatnonzero(DATA.weights > 0)
-    assert len(inside) == len(timed) > 1800
-    groups = DATA.groups[timed]
-    of_runs = np.array([inside[i] for i in timed.tolist()])
-    of_groups = [of_runs[groups == group].mean() for group in set(groups.tolist())]
-    assert 0.85 <= of_runs.mean() <= 0.95
+    of = held(DATA, KNOWN)
+    left_out = of.columns == "left_out"
+    assert left_out.sum() == (DATA.weights > 0).sum() > 1800
+    groups = DATA.groups[of.rows]
+    of_groups = [of.inside[left_out & (groups == group)].mean() for group in set(groups[left_out].tolist())]
+    assert 0.85 <= of.inside[left_out].mean() <= 0.95
     assert 0.85 <= np.mean(of_groups) <= 0.95
+
+
+def test_a_bootstrap_over_groups_finds_intervals_that_do_not_hold():
+    """Planted: intervals a third as wide as they should be are rejected, the right ones are not."""
+    of = held(DATA, KNOWN)
+    used = of.columns == "left_out"
+    assert not coverage(DATA, of, used).rejected
+    narrow = coverage(DATA, replace(of, reach=of.reach / 3), used)
+    assert narrow.rejected
+    assert narrow.score > coverage(DATA, of, used).score
+    assert coverage(DATA, of, used & (DATA.groups[of.rows] == DATA.groups[of.rows][0])).rejected is None
+
+
+def test_distances_of_runs_are_those_of_their_cases():
+    """What calibration computes for columns of runs is what `ErrorCase.distances` says of each."""
+    known = replace(KNOWN, evidence=evidence(DATA, DATA.fitted))
+    rows = np.arange(len(DATA.cases)) % 50 == 0
+    expected = [list(DATA.cases[i].distances(known).values()) for i in np.flatnonzero(rows)]
+    assert DATA.distances(rows, DATA.fitted) == pytest.approx(np.array(expected, float), abs=1e-9)
+    assert KNOWN.evidence == known.evidence
 
 
 def test_the_catalogue_holds_what_the_left_out_runs_say():
@@ -74,10 +117,12 @@ def test_the_catalogue_holds_what_the_left_out_runs_say():
     errors = document(DATA, estimate_errors(DATA), "today")
     time = {name: entry["value"] for name, entry in errors["time"].items() if name != "reach"}  # one of a few
     assert time == pytest.approx({name: getattr(KNOWN, name) for name in time}, rel=0.2, abs=0.05)
+    drifts = {name: entry["value"] for name, entry in errors["drifts"].items()}
+    assert drifts == pytest.approx(dict(KNOWN.drifts), rel=0.3, abs=0.05)
     stacks = {name: entry["value"] for name, entry in errors["stacks"].items() if name in KNOWN.stacks}
     assert len(stacks) > 20
     assert stacks == pytest.approx({name: KNOWN.stacks[name] for name in stacks}, rel=0.3)
-    assert set(errors["accelerators"]) == KNOWN.accelerators
+    assert set(errors["measured"]["precisions"]) == set(KNOWN.evidence.precisions)
     assert errors["memory"]["ninety"]["value"] == pytest.approx(KNOWN.memory, rel=0.2)
 
 
@@ -89,8 +134,22 @@ def test_ranking_probabilities_are_calibrated():
     assert np.average(probability, weights=weight) == pytest.approx(
         np.average(right, weights=weight), abs=0.12
     )
-    bold = probability > 0.7  # as docs/uncertainty.md says
-    assert right[bold].mean() > max(right[~bold].mean(), 0.5)
+    stated = odds_left_out(probability, right)
+    assert np.mean((stated - right) ** 2) < np.mean((probability - right) ** 2)  # Brier scores
+    bold = stated > 0.8
+    assert stated[bold].mean() == pytest.approx(right[bold].mean(), abs=0.12)
+
+
+def test_log_odds_of_planted_chances_are_recovered():
+    """Drawn shares are twice as sure, in log-odds, as what happens; seed 5."""
+    rng = np.random.default_rng(5)
+    odds = rng.normal(0, 3, 4000)
+    happened = (rng.random(4000) < 1 / (1 + np.exp(-odds / 2))).astype(float)
+    slope, shift = odds_line(1 / (1 + np.exp(-odds)), happened)
+    assert slope == pytest.approx(0.5, abs=0.05)
+    assert shift == pytest.approx(0, abs=0.1)
+    bins = reliability(odds_left_out(1 / (1 + np.exp(-odds)), happened), happened, FOLDS)
+    assert [said for said, _, _ in bins] == pytest.approx([true for _, true, _ in bins], abs=0.07)
 
 
 def test_pairs_differ_in_their_plans_alone():
@@ -113,7 +172,9 @@ def test_planted_errors_of_communication_are_recovered():
     rng = np.random.default_rng(3)
     share = np.array([case.shares["communication"] for case in DATA.cases])
     drawn = rng.normal(0, 0.5, DATA.groups.max() + 1)[DATA.groups] * share + rng.normal(0, 0.04, len(share))
-    errors = estimate_errors(replace(DATA, left_out=np.where(np.isnan(DATA.left_out), np.nan, drawn)))
+    planted = np.where(np.isnan(DATA.left_out), np.nan, drawn)
+    without = {name: np.where(np.isnan(y), np.nan, drawn) for name, y in DATA.without.items()}
+    errors = estimate_errors(replace(DATA, left_out=planted, without=without))
     reach = (
         errors.quantile / NORMAL_90_PERCENT
     )  # the likelihood, made for heavy tails, takes normal errors for smaller ones, the quantile does not
@@ -141,33 +202,52 @@ def test_an_interval_holds_its_prediction(seconds, **spent):
     assert low * high == pytest.approx(seconds**2)
 
 
-@given(size=st.sampled_from(["gpus", "hidden", "layers", "seq"]), factor=factors, moe=st.booleans())
+@given(size=st.sampled_from(list(SIZES)), factor=factors, moe=st.booleans())
 def test_intervals_widen_outside_measured_ranges(size, factor, moe):
-    inside = replace(USUAL, moe=moe, sizes={name: span.most for name, span in USUAL.spans(KNOWN).items()})
+    inside = replace(USUAL, moe=moe)
     inside = replace(inside, sizes={name: span.most for name, span in inside.spans(KNOWN).items()})
     beyond = replace(inside, sizes=inside.sizes | {size: inside.sizes[size] * factor})
     farther = replace(inside, sizes=inside.sizes | {size: inside.sizes[size] * factor * 2})
     assert outside_measured_range(inside) == []
-    assert len(outside_measured_range(beyond)) == 1
-    assert deviation(inside, KNOWN) < deviation(beyond, KNOWN) < deviation(farther, KNOWN)
+    respects = outside_measured_range(beyond)
+    assert len(respects) - ("no measured run is like this one" in respects) == 1
+    known = replace(KNOWN, drifts=dict.fromkeys(KNOWN.drifts, 0.05))
+    assert deviation(inside, known) < deviation(beyond, known) < deviation(farther, known)
+    assert deviation(inside, KNOWN) <= deviation(beyond, KNOWN) <= deviation(farther, KNOWN)
 
 
 def test_unmeasured_hardware_and_software_widen_intervals_and_are_named():
     software, chip = replace(USUAL, stack="mine"), replace(USUAL, accelerator="H1000")
     assert outside_measured_range(USUAL) == []
-    assert outside_measured_range(software) == ["software without a measured run: mine"]
-    assert outside_measured_range(chip) == ["accelerator without a measured run: H1000"]
+    assert outside_measured_range(software) == ["software without a run that constants are fitted to: mine"]
+    assert outside_measured_range(replace(USUAL, accelerator="H100 PCIe 80 GB")) == [
+        "accelerator without a measured run: H100 PCIe 80 GB"
+    ]
+    assert "no accelerator of its generation has one" in outside_measured_range(chip)
+    assert outside_measured_range(replace(USUAL, precision="nvfp4")) == [
+        "precision without a measured run on H100 SXM5 80 GB: nvfp4"
+    ]
     layers = replace(USUAL, new_layers=("mamba2",))
-    assert outside_measured_range(layers) == ["layers without a measured run: mamba2"]
-    assert deviation(layers, KNOWN) ** 2 == pytest.approx(deviation(USUAL, KNOWN) ** 2 + KNOWN.new_layers**2)
+    assert "layers without a measured run: mamba2" in outside_measured_range(layers)
+    added = KNOWN.drifts["new_layers"] ** 2
+    assert deviation(layers, KNOWN) ** 2 == pytest.approx(deviation(USUAL, KNOWN) ** 2 + added)
     assert deviation(chip, KNOWN) > deviation(USUAL, KNOWN)
     assert deviation(software, KNOWN) > deviation(USUAL, KNOWN)
-    many = replace(USUAL, sizes=USUAL.sizes | {"gpus": 1e5, "seq": 1})
-    most, least = KNOWN.dense["gpus"].most, KNOWN.dense["seq"].least
-    assert outside_measured_range(many) == [
-        f"more GPUs than any dense run: 100,000 against {most:,.0f}",
-        f"shorter sequences than any dense run: tokens 1 against {least:,.0f}",
+    many = replace(USUAL, sizes=USUAL.sizes | {"gpus": 1e5, "seconds": 0.001, "year": 2031})
+    spans = KNOWN.evidence.dense
+    respects = outside_measured_range(many)
+    assert [respect for respect in respects if "like this one" not in respect] == [
+        f"more GPUs than any dense run: 100,000 against {spans['gpus'].most:,.0f}",
+        f"shorter steps than any dense run: seconds 0.001 against {spans['seconds'].least:.2g}",
+        f"newer software than any dense run: year 2031 against {spans['year'].most:g}",
     ]
+
+
+def test_what_is_outside_of_all_evidence_is_said_first():
+    """Another accelerator, other layers and a size far beyond: more than twice the measured deviation."""
+    far = replace(USUAL, accelerator="H1000", new_layers=("mamba2",), sizes=USUAL.sizes | {"seq": 1e7})
+    assert deviation(far, KNOWN) > UNLIKE * measured_deviation(far, KNOWN)
+    assert outside_measured_range(far)[0] == "no measured run is like this one"
 
 
 @given(name=st.sampled_from(list(COMPONENTS)), small=shares, more=shares)
@@ -178,7 +258,7 @@ def test_larger_shares_of_uncertain_parts_widen_the_interval(name, small, more):
     )
     assert little <= much
     assert deviation(
-        replace(USUAL, moe=True, sizes={n: s.most for n, s in KNOWN.moe.items()}), KNOWN
+        replace(USUAL, moe=True, sizes={n: s.most for n, s in KNOWN.evidence.moe.items()}), KNOWN
     ) > deviation(USUAL, KNOWN)
 
 
@@ -221,7 +301,7 @@ def test_calibrated_is_the_usual_stack():
         gbs=512,
         assumptions=replace(load_stack("megatron-core-2025"), name="mine"),
     )
-    assert renamed.outside == ["software without a measured run: mine"]
+    assert renamed.outside == ["software without a run that constants are fitted to: mine"]
     assert renamed.interval[1] > stack.interval[1]
 
 
@@ -343,7 +423,11 @@ def test_a_varied_accelerator_counts_as_unmeasured():
     assert capacity.interval[1] == pytest.approx(float(unchanged.interval[1]))
     assert capacity.fits_probability[0] < capacity.fits_probability[1]
     assert deviation(varied.case, KNOWN)[0] == pytest.approx(
-        math.hypot(float(deviation(unchanged.case, KNOWN)), KNOWN.new_accelerator)
+        math.hypot(
+            float(deviation(unchanged.case, KNOWN)),
+            KNOWN.drifts["new_accelerator"],
+            KNOWN.drifts["new_generation"],
+        )
     )
 
 

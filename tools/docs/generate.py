@@ -47,7 +47,7 @@ import commands_page  # noqa: E402
 import experts_page  # noqa: E402
 import export_page  # noqa: E402
 import json_page  # noqa: E402
-from scoreboard_page import scoreboard  # noqa: E402
+from scoreboard_page import reliability_figure, scoreboard  # noqa: E402
 
 LAYERS = sp.Symbol("n_l", positive=True, integer=True)  # of a stage
 GENERATED = "<!-- Written by tools/docs/generate.py from the code: do not edit. -->\n\n"
@@ -577,6 +577,7 @@ def draw() -> None:
 
     (DOCS / "figures").mkdir(exist_ok=True)
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")
+    save(reliability_figure(), DOCS / "figures" / "reliability.svg")
     measured = validate(DOCS.parent / "examples" / "measured_cpu" / "steps.csv", parts=True)
     save(accuracy_figure(measured), DOCS / "figures" / "measured-steps.svg")
     data_limits = limits("h100-sxm-80")

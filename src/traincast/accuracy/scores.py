@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
-from traincast.core.quantities import Floats
+from traincast.core.quantities import Floats, Ints
 from traincast.core.result import Doc, Result
+from traincast.planner.recommend import WITHIN
 
 MAX_UNRANKED_PLANS: Final = 2  # groups of more plans are ranked
 BEST_OF: Final = 3  # the best of this many top-ranked plans, for `best_of_three`
@@ -66,6 +67,7 @@ class Subject:
     stack: str
     setting: Hashable  # everything but the plan: equal for rows to be ranked against each other
     plan: Hashable
+    mbs: int = 1
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ def summary(source: str, rows: Sequence[Prediction], of: Mapping[str, Subject]) 
     """Summarise errors of rows."""
     predicted = [row for row in rows if row.skipped is None]
     timed = [row for row in predicted if row.measured_step_seconds is not None]
-    errors, weights = np.array([row.error for row in timed]), _weights(timed)
+    errors, weights = np.array([row.error for row in timed]), independent_weights([row.id for row in timed])
     ranks = rankings(timed, of)
     rank_correlations, regrets, of_three = zip(*ranks, strict=True) if ranks else ((), (), ())
     n = len(timed)
@@ -165,9 +167,9 @@ def summary(source: str, rows: Sequence[Prediction], of: Mapping[str, Subject]) 
     )
 
 
-def _weights(rows: Sequence[Prediction]) -> Floats:
+def independent_weights(ids: Sequence[str]) -> Floats:
     """Return the weight of each row: less than 1 where a source has fewer measurements than rows."""
-    sources = [row.id.rsplit("-", 1)[0] for row in rows]
+    sources = [name.rsplit("-", 1)[0] for name in ids]
     n = Counter(sources)
     return np.array([min(1.0, INDEPENDENT.get(name, n[name]) / n[name]) for name in sources])
 
@@ -186,7 +188,8 @@ def _statistic(of: Callable[[Sequence[float]], Any], values: Sequence[float]) ->
 def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> list[tuple[float, ...]]:
     """Score the ranking of every group of runs that differ only in their plan.
 
-    The scores are rank correlation, regret of the plan ranked first, and of the best of the first three.
+    The scores are rank correlation, regret of the plan ranked first, and of the best of the first three; a
+    search ranks as `recommended_order` does.
     """
     groups: dict[Hashable, list[Prediction]] = defaultdict(list)
     for prediction in predictions:
@@ -196,10 +199,16 @@ def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> li
         if len({of[prediction.id].plan for prediction in rows}) > MAX_UNRANKED_PLANS:
             predicted: Floats = np.array([row.predicted_step_seconds for row in rows])
             measured: Floats = np.array([row.measured_step_seconds for row in rows])
-            order = measured[np.argsort(predicted, kind="stable")]
+            order = measured[recommended_order(predicted, np.array([of[row.id].mbs for row in rows]))]
             regrets = [float(order[:first].min() / measured.min() - 1) for first in (1, BEST_OF)]
             scores.append((spearman(predicted, measured), *regrets))
     return scores
+
+
+def recommended_order(predicted: Floats, mbs: Floats) -> Ints:
+    """Return plans as a search ranks them: of those as fast as the first within `WITHIN` by mbs."""
+    is_tied = predicted <= predicted.min() * (1 + WITHIN)
+    return np.lexsort((predicted, np.where(is_tied, mbs, np.inf)))
 
 
 def spearman(a: Floats, b: Floats) -> float:

@@ -204,7 +204,8 @@ def validate(
 def _subject(run: Run) -> Subject:
     """Return the properties of a run; runs of one setting differ in their plan only."""
     setting = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
-    return Subject(moe=run.model.experts is not None, stack=run.stack, setting=setting, plan=run.plan)
+    moe = run.model.experts is not None
+    return Subject(moe=moe, stack=run.stack, setting=setting, plan=run.plan, mbs=run.plan.mbs)
 
 
 def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: bool) -> Iterable[Prediction]:

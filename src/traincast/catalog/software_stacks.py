@@ -55,6 +55,14 @@ def stack_file(name: str) -> "StackFile":
     return check(STACK, document, name)
 
 
+@cache
+@cached_on_disk
+def stack_year(name: str) -> int | None:
+    """Return the year of a stack's software; None where the catalogue does not have it."""
+    document = catalogue_entry("stacks", name.lower())
+    return None if document is None else int(document["year"])
+
+
 def calibrated_file() -> "AssumptionsFile":
     """Read and check the file of the values for all or most software."""
     from traincast.catalog.schema.messages import check

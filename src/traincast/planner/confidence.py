@@ -18,6 +18,7 @@ from traincast.step.uncertainty import (
     errors,
     plan_coordinates,
     plan_distance,
+    ranking_probability,
 )
 
 MAX_LAYOUTS: Final = 256  # layouts compared
@@ -91,5 +92,8 @@ def probability_near_best(
     all_shares = {name: np.concatenate(blocks) for name, blocks in shares.items()}
     good = draw_near_best(np.concatenate(seconds), all_shares, knobs, est.case.factor(errors()), within)
     same = plan_distance(listed_knobs[:, None], knobs[None]) == 0  # whatever their placement
-    first, any_of = (float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))
+    if len(plans) == 1:
+        return 1.0, 1.0
+    shares_of_draws = (float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))
+    first, any_of = map(ranking_probability, shares_of_draws)
     return first, any_of

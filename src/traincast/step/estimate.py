@@ -129,8 +129,8 @@ class StepEstimate(Generic[Figure]):
         if changes_accelerator(self.system.columns()):
             accelerator += ", varied"  # nobody ran on it
         breakdown: Mapping[str, Any] = self.breakdown
-        gpus, stack = self.columns.gpus, self.assumptions.name
-        return ErrorCase.of(self.model, accelerator, stack, gpus, breakdown, self.step.seconds)
+        stack = self.assumptions.name
+        return ErrorCase.of(self.model, accelerator, stack, self.columns, breakdown, self.step.seconds)
 
     @cached_property
     def interval(self) -> tuple[Figure, Figure] | None:

@@ -19,9 +19,9 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.catalog.disk_cache import cached_on_disk
-from traincast.catalog.software_stacks import fitted_stack
+from traincast.catalog.software_stacks import fitted_stack, stack_year
 from traincast.core.model import Model
-from traincast.core.plan import Plan
+from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, plain
 from traincast.step.model_flops import forward_flops
 
@@ -50,26 +50,63 @@ KINDS: Final = (
     "optimizer_kind",
     "grad_dtype",
 )
-# what can be beyond measured runs: more, fewer, and the unit, in words
-SIZES: Final[Mapping[str, tuple[str, str, str]]] = {
-    "gpus": ("more GPUs", "fewer GPUs", ""),
-    "hidden": ("a wider model", "a narrower model", "hidden size "),
-    "layers": ("more layers", "fewer layers", ""),
-    "seq": ("longer sequences", "shorter sequences", "tokens "),
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of which measured runs have a range: how to call more and less of it, and its unit, in words."""
+
+    more: str
+    fewer: str
+    unit: str = ""
+    linear: bool = False  # distances are differences, else logarithms of ratios
+
+    def text(self, value: float) -> str:
+        """Return a value in words."""
+        number = f"{value:g}" if self.linear else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+        return self.unit + number
+
+
+SIZES: Final[Mapping[str, Size]] = {
+    "gpus": Size("more GPUs", "fewer GPUs"),
+    "hidden": Size("a wider model", "a narrower model", "hidden size "),
+    "layers": Size("more layers", "fewer layers"),
+    "seq": Size("longer sequences", "shorter sequences", "tokens "),
+    "pp": Size("a deeper pipeline", "a shallower pipeline", "pp "),
+    "ep": Size("wider expert parallelism", "narrower expert parallelism", "ep "),
+    "mbs": Size("a larger micro-batch", "a smaller micro-batch", "mbs "),
+    "seconds": Size("longer steps", "shorter steps", "seconds "),
+    "year": Size("newer software", "older software", "year ", linear=True),
 }
+# what a plan can have that no run of the fit has, beside sizes outside of their range
+FIRSTS: Final = ("stack", "accelerator", "generation", "precision", "adapters", "layers")
+DISTANCES: Final = (*(f"new_{name}" for name in FIRSTS), *SIZES)
+UNLIKE: Final = 2.0  # deviation over that of measured runs, from which on no measured run is like a plan
 
 
 @dataclass(frozen=True)
 class Span:
-    """Measured range of a size, and growth of the error for each factor of e outside it."""
+    """Measured range of a size."""
 
     least: float
     most: float
-    drift: float
 
-    def beyond(self, value: Column) -> Column:
-        """Return by how many factors of e a value lies outside."""
+    def beyond(self, value: Column, linear: bool = False) -> Column:
+        """Return by how many factors of e (or units, if `linear`) a value lies outside."""
+        if linear:
+            return np.maximum(np.maximum(value - self.most, self.least - value), 0.0)
         return np.maximum(np.maximum(np.log(value / self.most), np.log(self.least / value)), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What the runs have that constants are fitted to."""
+
+    stacks: frozenset[str]  # software
+    precisions: Mapping[str, frozenset[str]]  # accelerator → precisions of its runs
+    kin: frozenset[str]  # accelerators of a generation of which one has runs
+    dense: Mapping[str, Span]  # ranges of `SIZES`, by kind of model
+    moe: Mapping[str, Span]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +121,14 @@ class Errors:
     host: float
     stacks: Mapping[str, float]  # how uncertain predictions of a software stack are, relative to all
     other_stacks: float  # the same of software without runs
-    new_stack: float  # what such software adds
-    accelerators: frozenset[str]  # accelerators with runs, by name
-    new_accelerator: float  # what accelerators without runs add
-    new_layers: float  # what layers without runs add: linear attention, encoder-decoders
-    quantile: float  # standard deviations that 90 % of errors are within
+    drifts: Mapping[str, float]  # what each of `DISTANCES` adds, of sizes for each unit of distance
+    quantile: float  # standard deviations that 90 % of errors are within, of dense models
+    quantile_moe: float  # and of mixtures of experts
     apart: float  # the same of the differences between two plans
     reach: float  # `plan_distance` at which the errors of single plans are correlated by 1/e
-    dense: Mapping[str, Span]  # sizes of measured runs, by kind of model
-    moe: Mapping[str, Span]
+    ranking_slope: float  # log-odds that the first plan is near the best, over those drawn
+    ranking_shift: float
+    evidence: Evidence
     # what 90 % of the errors of memory are within, by software whose memory was measured
     memory_stacks: Mapping[str, float]
     memory: float  # the same of all measured software together
@@ -108,15 +144,22 @@ def errors() -> Errors:
     from traincast.catalog.documents import read
 
     file = _numbers(read(files("traincast").joinpath("catalog", "errors.yaml")))
-    dense, moe = ({name: Span(**file[kind][name]) for name in SIZES} for kind in ("dense", "moe"))
+    measured = file["measured"]
+    dense, moe = ({name: Span(**span) for name, span in measured[kind].items()} for kind in ("dense", "moe"))
+    evidence = Evidence(
+        stacks=frozenset(measured["stacks"]),
+        precisions={name: frozenset(runs) for name, runs in measured["precisions"].items()},
+        kin=frozenset(measured["kin"]),
+        dense=dense,
+        moe=moe,
+    )
     memory = {"memory": "ninety", "memory_stacks": "stacks", "memory_new_stack": "new_stack"}
     return Errors(
         **file["time"],
-        dense=dense,
-        moe=moe,
         **{name: file["memory"][key] for name, key in memory.items()},
+        drifts=file["drifts"],
         stacks=file["stacks"],
-        accelerators=frozenset(file["accelerators"]),
+        evidence=evidence,
     )
 
 
@@ -139,6 +182,7 @@ class ErrorCase:
     adapts: bool = False  # whether adapters alone are trained
     new_layers: tuple[str, ...] = ()  # what layers have that no measured run has
     new_share: float = 1.0  # share of the model's FLOPs in such layers, towers counted apart
+    precision: str = "bf16"
 
     @classmethod
     def of(
@@ -146,12 +190,19 @@ class ErrorCase:
         model: Model,
         accelerator: str,
         stack: str,
-        gpus: Column,
+        plans: Plans,
         breakdown: Mapping[str, Column],
         seconds: Column,
     ) -> "ErrorCase":
         """Return the case of an estimate; `breakdown` and `seconds` are of its time [s]."""
-        sizes = {"gpus": gpus, **{name: getattr(model, name) for name in SIZES if name != "gpus"}}
+        sizes = {
+            **{name: getattr(plans, name) for name in ("gpus", "pp", "ep", "mbs")},
+            **{name: getattr(model, name) for name in ("hidden", "layers", "seq")},
+            "seconds": seconds,
+        }
+        stack = fitted_stack(stack)
+        if year := stack_year(stack):
+            sizes["year"] = year
         shares = {
             name: sum(breakdown[component] for component in parts) / seconds
             for name, parts in COMPONENTS.items()
@@ -163,31 +214,53 @@ class ErrorCase:
             forward = forward_flops(model)
             new_share = 1.0 if new_layers else (forward.tower + forward.projector) / sum(forward)
             new_layers += ("vision tower",)
-        return cls(
-            fitted_stack(stack), accelerator, has_experts, sizes, shares, adapts, new_layers, new_share
-        )
+        own = (has_experts, sizes, shares, adapts, new_layers, new_share, plans.precision)
+        return cls(stack, accelerator, *own)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
         """Return the sizes of measured runs of models of this kind."""
-        return known.moe if self.moe else known.dense
+        return known.evidence.moe if self.moe else known.evidence.dense
 
     def factor(self, known: Errors) -> float:
         """Return how uncertain predictions of this software are, relative to all."""
         return known.stacks.get(self.stack, known.other_stacks)
 
+    def distances(self, known: Errors) -> dict[str, Column]:
+        """Return how far outside of measured runs the case lies, in each of `DISTANCES`."""
+        evidence = known.evidence
+        runs = evidence.precisions.get(self.accelerator)
+        firsts = (
+            self.stack not in evidence.stacks,
+            runs is None,
+            runs is None and self.accelerator not in evidence.kin,
+            runs is not None and self.precision not in runs,
+            self.adapts,
+            bool(self.new_layers) * self.new_share,
+        )
+        spans = {
+            name: span.beyond(self.sizes[name], SIZES[name].linear)
+            for name, span in self.spans(known).items()
+            if name in self.sizes
+        }
+        return {
+            **{f"new_{name}": float(is_new) for name, is_new in zip(FIRSTS, firsts, strict=True)},
+            **spans,
+        }
 
-def deviation(case: ErrorCase, known: Errors) -> Column:
-    """Return the standard deviation of the logarithm of predicted over measured time."""
+
+def measured_deviation(case: ErrorCase, known: Errors) -> Column:
+    """Return the deviation of `deviation` as if the case lay inside of measured runs."""
     variance: Column = known.common**2 + known.own**2 + case.moe * known.experts**2
     for name in COMPONENTS:
         variance = variance + (getattr(known, name) * case.shares[name]) ** 2
-    variance = case.factor(known) ** 2 * variance
-    is_new = case.stack not in known.stacks or case.adapts
-    variance = variance + (known.new_stack * is_new) ** 2
-    variance = variance + (known.new_accelerator * (case.accelerator not in known.accelerators)) ** 2
-    variance = variance + (known.new_layers * bool(case.new_layers) * case.new_share) ** 2
-    for name, span in case.spans(known).items():
-        variance = variance + (span.drift * span.beyond(case.sizes[name])) ** 2
+    return case.factor(known) * variance**0.5
+
+
+def deviation(case: ErrorCase, known: Errors) -> Column:
+    """Return the standard deviation of the logarithm of predicted over measured time."""
+    variance = measured_deviation(case, known) ** 2
+    for name, distance in case.distances(known).items():
+        variance = variance + (known.drifts[name] * distance) ** 2
     return variance**0.5
 
 
@@ -197,24 +270,35 @@ def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> t
     `seconds`: predicted times [s].
     """
     known = known or errors()
-    reach = np.exp(known.quantile * deviation(case, known))
+    reach = np.exp((known.quantile_moe if case.moe else known.quantile) * deviation(case, known))
     return plain(seconds / reach), plain(seconds * reach)
 
 
 def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list[str]:
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
-    respects = [] if case.stack in known.stacks else [f"software without a measured run: {case.stack}"]
-    if case.adapts:
-        respects.append("adapters on a frozen model: measured runs train all weights")
-    if case.accelerator not in known.accelerators:
-        respects.append(f"accelerator without a measured run: {case.accelerator}")
-    respects += [f"layers without a measured run: {name}" for name in case.new_layers]
-    for name, span in case.spans(known).items():
-        value, (more, fewer, unit) = float(case.sizes[name]), SIZES[name]
-        if not span.least <= value <= span.most:
-            which, end = (more, span.most) if value > span.most else (fewer, span.least)
-            respects.append(f"{which} than any {kind}: {unit}{value:,.0f} against {end:,.0f}")
+    words = {
+        "new_stack": f"software without a run that constants are fitted to: {case.stack}",
+        "new_accelerator": f"accelerator without a measured run: {case.accelerator}",
+        "new_generation": "no accelerator of its generation has one",
+        "new_precision": f"precision without a measured run on {case.accelerator}: {case.precision}",
+        "new_adapters": "adapters on a frozen model: constants are fitted to runs that train all weights",
+        "new_layers": f"layers without a measured run: {', '.join(case.new_layers)}",
+    }
+    respects = []
+    for name, distance in case.distances(known).items():
+        if not distance:
+            continue
+        if name in words:
+            respects.append(words[name])
+            continue
+        size, span, value = SIZES[name], case.spans(known)[name], float(case.sizes[name])
+        which, end = (size.more, span.most) if value > span.most else (size.fewer, span.least)
+        respects.append(
+            f"{which} than any {kind}: {size.text(value)} against {size.text(end).removeprefix(size.unit)}"
+        )
+    if respects and deviation(case, known) > UNLIKE * measured_deviation(case, known):
+        return ["no measured run is like this one", *respects]
     return respects
 
 
@@ -321,3 +405,15 @@ def first_within(
 ) -> float:
     """Return the probability that the top-ranked plan is near the true best."""
     return float(np.mean(draw_near_best(seconds, shares, coordinates, factor, within, known)[:, 0]))
+
+
+def ranking_probability(drawn: float, slope: float | None = None, shift: float | None = None) -> float:
+    """Return the probability of a ranking from the share of draws in which it holds.
+
+    Errors that plans share in ways that no draw has make large shares too sure; the log-odds of rankings that
+    were measured are a line in those drawn (Platt, 1999), by default that of the catalogue.
+    """
+    slope = errors().ranking_slope if slope is None else slope
+    shift = errors().ranking_shift if shift is None else shift
+    smooth = (drawn * DRAWS + 0.5) / (DRAWS + 1)
+    return float(1 / (1 + np.exp(-shift - slope * np.log(smooth / (1 - smooth)))))

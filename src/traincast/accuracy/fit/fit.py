@@ -72,15 +72,20 @@ class Fitted:
         Groups are source × model × accelerator by default; a run whose group is None is never left out.
         """
         names = self.measured.data.groups if groups is None else groups
-        benchmarks = [None] * (len(self.solution.residuals) - len(names))  # are never left out
         residuals = np.full(len(self.measured.runs), np.nan)
-        limits = bounds(self.parameters)
-        fits = left_out(self.solution, self.data, limits, [*names, *benchmarks], progress)
-        for name, theta in fits.items():
+        for name, values in self.without(names, progress).items():
             rows = [i for i, group in enumerate(names) if group == name]
-            predicted = self.measured.predict(_values(self.parameters, theta), rows)
+            predicted = self.measured.predict(values, rows)
             residuals[rows] = np.log(predicted[rows] / self.measured.measured[rows])
         return residuals
+
+    def without(
+        self, groups: Sequence[Hashable], progress: Callable[[str], Any] | None = None
+    ) -> dict[Hashable, tuple[float, ...]]:
+        """Return the values of the parameters fitted without each group of runs, by group."""
+        benchmarks = [None] * (len(self.solution.residuals) - len(groups))  # are never left out
+        fits = left_out(self.solution, self.data, bounds(self.parameters), [*groups, *benchmarks], progress)
+        return {name: _values(self.parameters, theta) for name, theta in fits.items()}
 
 
 def _values(parameters: Sequence[Parameter], theta: Floats) -> tuple[float, ...]:

@@ -16,7 +16,8 @@ from traincast.core.errors import MissingExtra
 from traincast.core.quantities import Bools, Floats
 
 DETERMINED: Final = 0.8  # a determined parameter's standard deviation after the fit over that before, at most
-START_NOISE: Final = 0.3  # of the starts without a group [sigma]
+REWEIGHTINGS: Final = 60  # most reweightings of a fit without a group
+SETTLED: Final = 1e-5  # a parameter changes by less between two of them [sigma]
 Model: TypeAlias = Callable[[Floats], tuple[Floats, Floats]]  # theta → residuals and their derivatives
 Bounds: TypeAlias = tuple[Floats, Floats]  # least and largest theta, each of shape (parameters,)
 
@@ -139,20 +140,54 @@ def left_out(
 ) -> dict[Hashable, Floats]:
     """Return the parameters fitted without each group of the data in turn, shape (parameters,), by group.
 
-    Starts are perturbed, and residuals linearised at the full fit. A row whose group is None is never left
-    out.
+    Residuals are linearised at the full fit, which leaves a convex problem. A row whose group is None is
+    never left out; a group without weight leaves the full fit as it is.
     """
-
-    def linearised(theta: Floats) -> tuple[Floats, Floats]:
-        return solution.residuals + solution.jacobian @ (theta - solution.theta), solution.jacobian
-
-    rng = np.random.default_rng(0)
     names = list(dict.fromkeys(group for group in groups if group is not None))
     thetas: dict[Hashable, Floats] = {}
     for name in names:
-        others = replace(data, weights=np.where([group == name for group in groups], 0.0, data.weights))
-        start = solution.theta + rng.normal(0, START_NOISE, len(solution.theta))
-        thetas[name] = solve(linearised, others, start, bounds, steps=100, free=solution.free).theta
+        is_out = np.array([group == name for group in groups])
+        has_weight = bool((data.weights[is_out] > 0).any())
+        others = replace(data, weights=np.where(is_out, 0.0, data.weights))
+        thetas[name] = linearised(solution, others, bounds) if has_weight else solution.theta
         if progress:
             progress(f"{len(thetas)} of {len(names)} groups left out")
     return thetas
+
+
+def linearised(solution: Solution, data: Data, bounds: Bounds) -> Floats:
+    """Fit the parameters of a solution to other weights, residuals linearised at it, shape (parameters,).
+
+    The loss is convex and so is reached by iteratively reweighted least squares (Holland and Welsch, 1977).
+    """
+    rows = np.flatnonzero(data.weights > 0)
+    slopes = (solution.jacobian * solution.free)[rows]
+    scales, weights = data.scales[rows], data.weights[rows]
+    constant = solution.residuals[rows] - slopes @ solution.theta
+    theta = solution.theta
+    for _ in range(REWEIGHTINGS):
+        y = constant + slopes @ theta
+        pull = weights / np.sqrt(1 + (y / scales) ** 2) / scales**2
+        weighted = slopes.T * pull
+        previous = theta
+        theta = _boxed(weighted @ slopes + np.eye(len(theta)), weighted @ constant, bounds, theta)
+        if np.abs(theta - previous).max() < SETTLED:
+            break
+    return theta
+
+
+def _boxed(curvature: Floats, slope: Floats, bounds: Bounds, start: Floats) -> Floats:
+    """Minimise x·curvature·x/2 + slope·x between bounds, by the set of parameters at a bound."""
+    low, high = bounds
+    x = np.clip(start, low, high)
+    for _ in range(len(x)):
+        gradient = curvature @ x + slope
+        held = ((x <= low) & (gradient > 0)) | ((x >= high) & (gradient < 0))
+        free = ~held
+        step = np.linalg.solve(curvature[np.ix_(free, free)], -gradient[free])
+        changed = x.copy()
+        changed[free] = np.clip(x[free] + step, low[free], high[free])
+        if np.allclose(changed, x, rtol=0, atol=SETTLED / 10):
+            return changed
+        x = changed
+    return x

@@ -12,7 +12,7 @@ from traincast.core.quantities import Floats, Ints
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import short_of
 from traincast.planner.search import Found
-from traincast.step.estimate import Estimate, estimate_columns
+from traincast.step.estimate import Estimate, Estimates, estimate_columns
 from traincast.step.uncertainty import outside_measured_range
 from traincast.ui.explorer.limits import MOST_POINTS
 from traincast.ui.explorer.question import ExplorerCase
@@ -49,20 +49,24 @@ def _rows_of_group(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, 
     summary = {name: getattr(est, name) for name in SUMMARY_FIELDS} | est.uncertainty()
     summary |= {"breakdown_seconds": est.breakdown, "memory_by_component_bytes": est.memory}
     summary["metrics"] = case.metrics(est)
-    outside: dict[str, Any] = {}
-    if est.interval:  # sizes depend on model and GPUs only: the same for all rows
-        sizes = _row_of_columns(est.case.sizes, 0)
-        outside["outside_measured"] = outside_measured_range(replace(est.case, sizes=sizes))
     return [
         {
             "strategy": plan.strategy,
             "plan": {name: getattr(plan, name) for name in (*KNOBS, *CHOICES)},
             **_row_of_columns(summary, row),
-            **outside,
+            **_outside(est, row),
             **_label_and_knobs(plan),
         }
         for row, plan in enumerate(plans)
     ]
+
+
+def _outside(est: Estimates, row: int) -> dict[str, list[str]]:
+    """Return the respects in which a row lies outside of measured runs, where errors are known."""
+    if not est.interval:
+        return {}
+    sizes, shares = (_row_of_columns(columns, row) for columns in (est.case.sizes, est.case.shares))
+    return {"outside_measured": outside_measured_range(replace(est.case, sizes=sizes, shares=shares))}
 
 
 def _label_and_knobs(plan: Plan) -> dict[str, Any]:
