@@ -98,6 +98,8 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "linear_conv_kernel_dim": (3, 4),
     "conv_L_cache": (2, 3),
     "linear_num_heads": (2, 4),
+    "layer_group_size": (2, 3),
+    "zero_expert_num": (0,),  # transformers gives weights to experts without any
     "linear_head_dim": (16, 32),
     "lru_width": (384, None),
     "conv1d_width": (3, 4),

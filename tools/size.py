@@ -11,9 +11,9 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4600,
-    "catalog": 8500,
-    "operations": 2650,
+    "core": 4750,
+    "catalog": 8700,
+    "operations": 2900,
     "times": 2150,
     "step": 3300,
     "planner": 4950,

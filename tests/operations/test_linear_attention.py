@@ -20,6 +20,7 @@ from traincast.core.model_blocks import (
     Mamba,
     Mamba2,
     RgLru,
+    Rwkv,
     ShortConv,
 )
 from traincast.core.plan import Plans
@@ -240,14 +241,31 @@ def test_attention_and_mamba2_side_by_side() -> None:
     assert sum(op.weights for op in layer(model, Plans(), CALIBRATED)) == model.kind_parameters(kind)
 
 
+def test_rwkv_by_hand() -> None:
+    """Of 32 tokens and 64 channels: three inputs are mixed for time mixing, two for the MLP."""
+    fields: dict[str, Any] = {"ffn": 96, "channel_mix": True, "mlp": "relu2", "biases": (), "dropout": False}
+    model = model_of(Rwkv(width=64), "dense", **fields)
+    assert model.layer_parameters() == 2 * (4 * 64**2 + 5 * 64 + 2 * 64 * 96 + 64**2 + 2 * 64 + 2 * 64)
+    found = {op.name: op for op in layer(model, Plans(), CALIBRATED)}
+    assert sum(op.weights for op in found.values()) == model.kind_parameters(model.kinds[0])
+    assert found["rwkv.token_shift"].saved_bytes == 2 * 3 * 32 * 64
+    assert found["mlp.token_shift"].saved_bytes == 2 * 2 * 32 * 64
+    assert found["rwkv.scan"].saved_bytes == 2 * 4 * 32 * 64
+
+
 def test_scan_by_hand() -> None:
     """Of 32 tokens in 4 chunks of 8: 4 groups, 8 heads of 16 with a state of 32 x 16."""
     scan = operation(MAMBA, "scan")
     scores, inside, state = 8 * 32 * 8, 8 * 8 * 16, 32 * 8 * 16
     forward = 2 * 4 * (4 * scores + 8 * (inside + 2 * state))
-    recomputed = 2 * 4 * (4 * scores + 8 * state)
+    recomputed = 2 * 4 * (4 * scores + 8 * (state + inside))
     assert products(scan.forward) == forward
     assert products(scan.backward) == 2 * forward + recomputed
+    # Backward, kernel by kernel (mamba_ssm, _mamba_chunk_scan_combined_bwd): tensors as wide as x, as B, and
+    # states at 16 bits; states and scores in fp32.
+    x, b, states, cb = 32 * 128, 32 * 4 * 32, 4 * 8 * 32 * 16, 32 * 4 * 8
+    moved = 2 * (17 * x + 15 * b + 5 * states) + 4 * (6 * states + 6 * cb)
+    assert scan.backward.nbytes == pytest.approx(CALIBRATED.traffic.scan_passes * moved)
     assert scan.saved_bytes == 2 * 32 * (128 + 128 + 8)  # z, the result and dt, 2 bytes each
     assert scan.weights == 3 * 8
 
@@ -307,10 +325,10 @@ VARIANTS = (
     replace(KIMI, gate_rank=None),
     LIGHTNING,
     replace(LIGHTNING, gates=2),
-    replace(LIGHTNING, gates=2, bias=True),
     SELECTIVE,
     replace(SELECTIVE, norm=True, bias=True, conv_bias=False),
     LRU,
+    Rwkv(width=64),
     ShortConv(width=64),
     ShortConv(width=64, conv=4, bias=True),
 )

@@ -238,7 +238,7 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
 
 def _count(operations: Iterable[Operation], model: Model) -> _Count:
     """Count operations of one sequence: weights, those that a token meets, and products."""
-    share = 1.0 if model.experts is None else model.experts.topk / model.experts.experts
+    share = 1.0 if model.experts is None else model.experts.routed / model.experts.experts
     result = _Count()
     for op in operations:
         products = total(2 * gemm.batch * gemm.m * gemm.k * gemm.n for gemm in _gemms(op.forward))

@@ -36,6 +36,7 @@ from traincast.core.model_blocks import (
     Projector,
     QkNorm,
     RgLru,
+    Rwkv,
     ShortConv,
 )
 from traincast.core.quantities import NO_NUMBERS
@@ -74,6 +75,7 @@ COUNTS: Final[
     "gated_delta": ("key_heads", "value_heads", "key_dim", "value_dim", "conv", "chunk", "gate_rank"),
     "gated_linear": ("heads", "key_dim", "value_dim", "chunk"),
     "rg_lru": ("width", "blocks", "conv"),
+    "rwkv": ("width",),
     "short_conv": ("width", "conv"),
 }
 PARTS: Final[Mapping[str, type]] = {
@@ -147,6 +149,8 @@ class Model:
         Linear attention with decays, such as lightning attention, in the layers that `layer_kinds` names.
     rg_lru : RgLru, optional
         Real-gated linear recurrent unit in the layers that `layer_kinds` names.
+    rwkv : Rwkv, optional
+        Time mixing of RWKV-4 in the layers that `layer_kinds` names; as wide as the model.
     short_conv : ShortConv, optional
         Gated short convolution in the layers that `layer_kinds` names.
     layer_kinds : tuple of str
@@ -182,6 +186,9 @@ class Model:
         arXiv 2504.12285, section 2).
     small_weights : int
         Weights of a layer besides these, whose work is negligible, such as trained slopes of an activation.
+    channel_mix : bool
+        Whether the MLP's input is mixed with the token before, and the sigmoid of a projection of the input
+        multiplies its result (RWKV, arXiv 2305.13048, section 3.1.2).
     attention_gate : bool
         Whether a gate, the sigmoid of a projection of the input, multiplies each element of each head's
         result (Qwen3-Next, arXiv 2505.06708).
@@ -262,6 +269,7 @@ class Model:
     gated_delta: GatedDelta | None = None
     gated_linear: GatedLinear | None = None
     rg_lru: RgLru | None = None
+    rwkv: Rwkv | None = None
     short_conv: ShortConv | None = None
     layer_kinds: tuple[str, ...] = ()
     mlp: Mlp = "gelu"
@@ -274,6 +282,7 @@ class Model:
     sinks: bool = False
     inner_norms: bool = False
     small_weights: int = 0
+    channel_mix: bool = False
     attention_gate: bool = False
     gate_per_head: bool = False
     keys_are_values: bool = False
@@ -385,6 +394,8 @@ class Model:
             problems.append(
                 f"gated_delta.key_heads = {net.key_heads}: must divide value_heads = {net.value_heads}"
             )
+        if self.rwkv is not None and self.rwkv.width != self.hidden:
+            problems.append(f"rwkv.width = {self.rwkv.width}: must be hidden = {self.hidden}")
         if self.rg_lru is not None and self.rg_lru.width % self.rg_lru.blocks:
             problems.append(
                 f"rg_lru.blocks = {self.rg_lru.blocks}: must divide rg_lru.width = {self.rg_lru.width}"
@@ -405,8 +416,9 @@ class Model:
             problems.append(
                 f"head_dim = {self.head_dim}: latent gives the widths of a head; keep one of the two"
             )
-        if self.attention_gate and self.latent is not None:
-            problems.append("attention_gate = True: not modelled with latent attention; keep one of the two")
+        if self.attention_gate and self.latent is not None and not self.gate_per_head:
+            wanted = "not modelled with latent attention, unless gate_per_head"
+            problems.append(f"attention_gate = True: {wanted}; keep one of the two")
         if self.indexer is not None and (
             self.latent is None or self.latent.q_rank is None or not self.causal
         ):
@@ -792,8 +804,9 @@ class Model:
         if not kind.moe or moe is None:
             inner = self.norm_vectors * self.ffn if self.inner_norms else 0
             return self._mlp_parameters(self.ffn) + inner if kind.feed_forward else 0
-        experts = moe.topk if active else moe.experts
-        router = e * moe.experts + (moe.experts if moe.router_bias else 0)
+        experts = round(moe.routed) if active else moe.experts
+        columns = moe.experts + moe.zero
+        router = e * columns + (columns if moe.router_bias else 0)
         router += self.norm_vectors * e * moe.result_norm
         shared = (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0) + (
             e if moe.shared_gate else 0
@@ -802,22 +815,24 @@ class Model:
 
     def mlp_matrices(self, f: int) -> int:
         """Count the weights of the up- and down-projections of an MLP of inner width f."""
-        return (self.up_projections + 1) * self.hidden * f
+        receptance = self.hidden * self.hidden if self.channel_mix else 0
+        return (self.up_projections + 1) * self.hidden * f + receptance
 
     def _mlp_parameters(self, f: int) -> int:
         """Count the weights of an MLP of inner width f, biases included."""
-        return self.mlp_matrices(f) + (self.up_projections * f + self.hidden if "mlp" in self.biases else 0)
+        biases = self.up_projections * f + self.hidden if "mlp" in self.biases else 0
+        return self.mlp_matrices(f) + biases + (2 * self.hidden if self.channel_mix else 0)
 
     @property
     def attention_matrices(self) -> int:
         """Weights of the projections of queries, keys, values and the output."""
         e, h, q, v = self.hidden, self.heads, self.head_width, self.value_width
-        latent = self.latent
+        latent, gate = self.latent, self.hidden * self.heads if self.attention_gate else 0
         if latent is None:
             return e * sum(self.projection_widths) + h * v * e
         queries = e * h * q if latent.q_rank is None else e * latent.q_rank + latent.q_rank * h * q
         keys = e * (latent.kv_rank + latent.rope_dim) + latent.kv_rank * h * (latent.nope_dim + v)
-        return queries + keys + h * v * e
+        return queries + keys + h * v * e + gate
 
     def _attention_parameters(self) -> int:
         """Count the weights of attention: matrices, biases, norms and sinks."""

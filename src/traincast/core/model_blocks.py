@@ -12,7 +12,7 @@ Biased = Literal["qkv", "qv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
 Mixer = Literal[
     "attention", "local", "indexed", "index-shared", "encoder", "decoder", "attention+mamba2",
-    "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "short_conv", "",
+    "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "rwkv", "short_conv", "",
 ]  # fmt: skip
 FeedForward = Literal["dense", "moe", ""]
 ATTENDING: Final[tuple[Mixer, ...]] = (  # with a softmax
@@ -109,12 +109,18 @@ class Experts:
     every: int = 1  # interval of layers with experts: layers n, 2n, ... counted from 1, after `first_dense`
     router_bias: bool = False  # whether the router has a trained bias
     result_norm: bool = False  # whether the result of all experts is normed (A.X K1)
+    zero: int = 0  # experts without weights, which return their input (LongCat-Flash, arXiv 2509.01322)
     # Capacity factor: an expert takes at most this multiple of the mean load, the rest is dropped. None: no
     # token is dropped.
     capacity: float | None = None
     imbalance: float = 1.0  # load of the fullest expert-parallel rank relative to the mean
     # Tokens of each expert, in any unit (measured counts); replaces `imbalance`. Empty if not known.
     load: tuple[float, ...] = ()
+
+    @property
+    def routed(self) -> float:
+        """Experts with weights that a token is routed to, on average where all are as likely."""
+        return self.topk * self.experts / (self.experts + self.zero) if self.zero else self.topk
 
     def fullest(self, ep: int) -> float:
         """Return the load of the fullest of `ep` ranks relative to the mean: 1 for one rank."""
@@ -333,10 +339,10 @@ class GatedLinear:
     key_dim: int
     value_dim: int
     gates: int = 0  # numbers of each head for a token that are projected from the input, each with a bias
-    bias: bool = False  # whether projections and norm have a bias
     activated: bool = False  # whether SiLU follows on the projection to queries, keys and values
     chunk: int = 256  # tokens of a chunk of the scan
 
+    bias: ClassVar[bool] = False
     conv_weights: ClassVar[int] = 0
     replicated: ClassVar[int] = 0
     inner_matrices: ClassVar[int] = 0
@@ -358,8 +364,8 @@ class GatedLinear:
 
     @property
     def small_weights(self) -> int:
-        """Weights beside products: the norm of the result, and biases that projections without have."""
-        return self.inner * (1 + self.bias) + (0 if self.bias else self.gates * self.heads)
+        """Weights beside products: the norm of the result, and the biases of numbers of heads."""
+        return self.inner + self.gates * self.heads
 
     @property
     def sharded_heads(self) -> tuple[int, ...]:
@@ -428,6 +434,43 @@ class RgLru:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rwkv:
+    """Time mixing of RWKV-4 in place of attention (arXiv 2305.13048, section 3.1.1).
+
+    Each channel is a weighted mean of the values before, whose weights decay; it is as wide as the model. Its
+    three projections have inputs of their own, each mixed with the token before.
+    """
+
+    width: int  # channels
+
+    bias: ClassVar[bool] = False
+    conv_weights: ClassVar[int] = 0
+    replicated: ClassVar[int] = 0
+    inner_matrices: ClassVar[int] = 0
+    sharded_heads: ClassVar[tuple[int, ...]] = (1,)  # no software cuts it
+
+    @property
+    def inner(self) -> int:
+        """Width of the result."""
+        return self.width
+
+    @property
+    def projected(self) -> int:
+        """Columns of the projections of the input: keys, values and receptance."""
+        return 3 * self.width
+
+    @property
+    def small_weights(self) -> int:
+        """Weights beside products: mixing with the token before, decay, and weight of the token itself."""
+        return 5 * self.width
+
+    @property
+    def scan_flops(self) -> int:
+        """FLOPs of numerator and denominator of the mean, and their decay, for a token [FLOP]."""
+        return 8 * self.width
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShortConv:
     """Short convolution between two gates, y = c * conv(b * x), in place of attention (LFM2)."""
 
@@ -491,13 +534,14 @@ class Projector:
         return self.matrices + self.biased * sum(o for _, o in self.layers) + self.norm
 
 
-LinearAttention = Mamba | Mamba2 | GatedDelta | GatedLinear | RgLru | ShortConv
+LinearAttention = Mamba | Mamba2 | GatedDelta | GatedLinear | RgLru | Rwkv | ShortConv
 LINEAR: Final[Mapping[str, type[LinearAttention]]] = {  # by the name of the part in a model
     "mamba": Mamba,
     "mamba2": Mamba2,
     "gated_delta": GatedDelta,
     "gated_linear": GatedLinear,
     "rg_lru": RgLru,
+    "rwkv": Rwkv,
     "short_conv": ShortConv,
 }
 

@@ -47,6 +47,7 @@ RARE_MODEL_FIELDS: Final = {
         "value_dim",
         "head",
         "gate_per_head",
+        "channel_mix",
         "keys_are_values",
         "shared_layers",
         "inner_norms",

@@ -24,10 +24,11 @@ from traincast.core.model_blocks import (
     Mamba,
     Mamba2,
     RgLru,
+    Rwkv,
     ShortConv,
 )
 from traincast.core.quantities import Column
-from traincast.operations.elementwise import activation, bias, norm
+from traincast.operations.elementwise import activation, bias, moved, norm
 from traincast.operations.linear import linear
 from traincast.operations.operation import Collective, Comms, Gemm, Operation, PassCount, Vector
 from traincast.operations.sharding import Sharding
@@ -41,6 +42,8 @@ SCAN_TOKENS: Final = 2048  # of a chunk whose last states Mamba-1's kernel saves
 def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> Iterator[Operation]:
     """Yield linear attention of a layer: projection, convolution, scan, norm of the result, projection."""
     e, wide = sharding.model.hidden, config.projected
+    if isinstance(config, Rwkv):
+        yield token_shift(sharding, f"{name}.token_shift", 3)
     into = sharding.column_parallel(f"{name}.in_proj", e, wide)
     yield replace(into, recomputed_with="norms", role="input projection")
     if config.bias:
@@ -71,6 +74,8 @@ def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> 
             yield _convolution(sharding, name, config)
             yield from _lru_gates(sharding, name, config)
             yield _lru_scan(sharding, config)
+        case Rwkv():
+            yield _wkv_scan(sharding, config)
     if isinstance(config, GatedDelta | GatedLinear) or (isinstance(config, Mamba2) and config.norm):
         yield _norm(sharding, name, config)
     out = sharding.row_parallel(f"{name}.out_proj", config.inner, e)
@@ -183,8 +188,9 @@ def _mamba2_scan(sharding: Sharding, config: Mamba2) -> Operation:
     """Return the scan of Mamba-2, state-space duality (arXiv 2405.21060, section 6), with its gate.
 
     Traffic is that of the kernels of mamba_ssm (mamba_chunk_scan_combined), which write scores and states of
-    chunks. Saved are the gate z, dt and the result (x, B and C with the convolution); backward recomputes
-    scores and states.
+    chunks. Saved are the gate z, dt and the result (x, B and C with the convolution). Backward recomputes
+    scores and states, and runs a kernel for each gradient (_mamba_chunk_scan_combined_bwd), which read x and
+    dy again; that of the decays computes a product of the gradient of scores anew.
     """
     E, T, Q, N, P = sharding.E, sharding.tokens, config.chunk, config.state, config.head_dim
     h, g = sharding.local(config.heads), _shared(sharding, config.groups)
@@ -198,12 +204,23 @@ def _mamba2_scan(sharding: Sharding, config: Mamba2) -> Operation:
     state, score = chunks * h * N * P, T * g * Q
     recomputed = E * (x + 2 * groups) + STATE_BYTES * (state + score)  # reads x, B and C
     nbytes = recomputed + STATE_BYTES * (2 * state + score) + E * (groups + 4 * x)  # C, x, z; y twice
-    backward = (*_gradients((scores, inside, states, across)), scores, states)
+    backward = (*_gradients((scores, inside, states, across)), scores, states, inside)
+    back_bytes = (
+        recomputed + E * groups + STATE_BYTES * 2 * state  # CB, states, and their passing
+        + E * 6 * x  # dz: reads x, z, y and dy, writes dz and the gradient before the gate
+        + E * (x + groups) + STATE_BYTES * state  # gradient of states
+        + (STATE_BYTES + E) * 2 * state  # its passing, which writes it and states at 16 bits
+        + E * (3 * x + groups + state) + STATE_BYTES * score  # dx
+        + E * 2 * (x + 2 * groups + state)  # dB and dC, of states
+        + E * 2 * x + STATE_BYTES * score  # gradient of CB
+        + E * 6 * groups + STATE_BYTES * 2 * score  # dB and dC, of CB
+        + E * 2 * x + STATE_BYTES * score  # gradient of the decays
+    )  # fmt: skip
     return _scan(
         sharding,
         "mamba2.scan",
         ((scores, inside, states, across), elementwise, nbytes),
-        (backward, 2 * nbytes + recomputed),
+        (backward, back_bytes),
         weights=sharding.local(3 * config.heads),
         saved=E * (2 * x + T * h),
         exchanged=config.inner,
@@ -279,13 +296,12 @@ def _linear_scan(sharding: Sharding, config: GatedLinear) -> Operation:
     k, v, state = T * h * K, T * h * V, n * K * V
     recomputed = E * (k + v + state)  # reads K and V, writes S
     nbytes = recomputed + E * (2 * k + v + state) + E * v  # Q, K, V and S for O
-    biases = 0 if config.bias else config.gates * config.heads
     return _scan(
         sharding,
         "gated_linear.scan",
         (products, elementwise, nbytes),
         ((*_gradients(products), states), 2 * nbytes + recomputed),
-        weights=sharding.local(biases),
+        weights=sharding.local(config.gates * config.heads),
         saved=E * (2 * k + v) + STATE_BYTES * T * h * (1 if config.gates else 0),
         exchanged=config.inner,
         kernels=2,
@@ -321,6 +337,51 @@ def _lru_scan(sharding: Sharding, config: RgLru) -> Operation:
             E * 13 * n,
         ),  # reads x, gates, h and dh, writes dx and those of gates; reads h, y, dz, writes dh, dy
         weights=sharding.local(config.width),
+        saved=E * 4 * n,
+        exchanged=config.inner,
+        kernels=2,
+    )
+
+
+def token_shift(sharding: Sharding, name: str, inputs: int) -> Operation:
+    """Return the mixing of each token with the one before, for each of the layers that read it apart.
+
+    Saved are the input, and what is mixed for all but the first of these layers, which saves it itself.
+    """
+    E, (T, e) = sharding.E, sharding.residual_shape
+    forward = PassCount((Vector(3 * inputs * T * e),), E * (1 + inputs) * T * e)
+    backward = PassCount((Vector(5 * inputs * T * e),), E * (2 + inputs) * T * e)
+    weights = inputs * e + 0.0 * T
+    return Operation(name, forward, backward, weights=weights, saved_bytes=E * inputs * T * e)
+
+
+def channel_gate(sharding: Sharding) -> Iterator[Operation]:
+    """Yield RWKV's gate of the MLP's result, y = σ(r) v, with the projection to r, whose input is its own."""
+    e = sharding.model.hidden
+    yield sharding.replicated_linear("mlp.receptance", e, e)
+    rows, width = sharding.residual_shape
+    n = rows * width
+    gate = moved("mlp.channel_gate", sharding.E, 3 * n, 5 * n)
+    yield replace(gate, saved_bytes=2 * sharding.E * n, only_makes_output=True)
+
+
+def _wkv_scan(sharding: Sharding, config: Rwkv) -> Operation:
+    """Return the weighted mean of RWKV-4 and its gate, y = σ(r) wkv (arXiv 2305.13048, equations 14 to 16).
+
+    One kernel reads keys and values and writes the mean, with the largest exponent so far (appendix D): 4
+    exponentials, 14 other operations. Saved are keys, values, the mean and r.
+    """
+    E, n = sharding.E, sharding.tokens * sharding.local(config.width)
+    flops = Vector(n * (4 * SILU_FLOPS + 14 + SILU_FLOPS))
+    return _scan(
+        sharding,
+        "rwkv.scan",
+        ((), flops, E * 6 * n),  # and reads the mean and r, writes the result
+        (
+            (),
+            E * 11 * n,
+        ),  # reads 4, writes 2; the gate: 3 and 2
+        weights=sharding.local(2 * config.width),
         saved=E * 4 * n,
         exchanged=config.inner,
         kernels=2,
@@ -375,7 +436,7 @@ def _norm(sharding: Sharding, name: str, config: Mamba2 | GatedDelta | GatedLine
     heads, n = sharding.local(config.sharded_heads[0]), sharding.E * T * inner
     normed = norm(f"{name}.norm", sharding.E, T * heads, config.value_dim, vectors=1)
     if not is_delta:
-        normed = replace(normed, weights=inner * (1 + config.bias))
+        normed = replace(normed, weights=1 * inner)
     gate = Vector(SILU_FLOPS * T * inner)
     return replace(
         normed,

@@ -46,17 +46,17 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
     model, plan = sharding.model, sharding.plan
     n = sharding.residual_shape[0]
     # Every rank has all of the router's weights, at 16 bits or above.
-    router = linear("experts.router", sharding.plain_sizes, n, model.hidden, config.experts)
-    weights = router.weights + (config.experts if config.router_bias else 0)
+    router = linear("experts.router", sharding.plain_sizes, n, model.hidden, config.experts + config.zero)
+    weights = router.weights + (config.experts + config.zero if config.router_bias else 0)
     saved = (
         0 * router.saved_bytes if config.shared_ffn else router.saved_bytes
     )  # shared experts save the same input
     yield replace(router, weights=weights, saved_bytes=saved, module="experts", recomputed_with="norms")
-    dispatch = _permutation("experts.permute", sharding, config.topk, (2, 3), to_experts=True)
+    dispatch = _permutation("experts.permute", sharding, config.routed, (2, 3), to_experts=True)
     # Inputs of experts with a capacity are padded to it, so the host need not know how many tokens come.
     yield replace(dispatch, synchronises=config.capacity is None)
-    yield from _expert_mlps(sharding, config, n * config.topk * plan.etp * plan.load)
-    combine = _permutation("experts.unpermute", sharding, config.topk, (3, 3), to_experts=False)
+    yield from _expert_mlps(sharding, config, n * config.routed * plan.etp * plan.load)
+    combine = _permutation("experts.unpermute", sharding, config.routed, (3, 3), to_experts=False)
     yield replace(combine, module="")  # it ends the block, as fc2 does in a dense layer
     if config.result_norm:
         yield sharding.norm("experts.result_norm", gather=False, returned=False)
@@ -68,7 +68,7 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
 
 
 def _permutation(
-    name: str, sharding: Sharding, topk: int, moves: tuple[int, int], to_experts: bool
+    name: str, sharding: Sharding, topk: float, moves: tuple[int, int], to_experts: bool
 ) -> Operation:
     """Return the dispatch of rows, sorted by expert, to their experts, or the return of the results.
 

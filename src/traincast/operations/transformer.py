@@ -10,7 +10,7 @@ from traincast.core.plan import Plans
 from traincast.operations import embedding_and_head
 from traincast.operations.adapters import adapted, frozen
 from traincast.operations.elementwise import moved, norm, weights_without_work, with_traffic
-from traincast.operations.linear_attention import linear_attention
+from traincast.operations.linear_attention import channel_gate, linear_attention, token_shift
 from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Operation
 from traincast.operations.recompute import apply_recompute
@@ -101,7 +101,11 @@ def _feed_forward(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
     if kind.moe and model.experts is not None:
         yield from experts(sharding, model.experts)
     elif kind.feed_forward:
-        yield from mlp(sharding, model.ffn)
+        if model.channel_mix:
+            yield token_shift(sharding, "mlp.token_shift", 2)
+        yield from mlp(sharding, model.ffn, ends_layer=not model.channel_mix)
+        if model.channel_mix:
+            yield from channel_gate(sharding)
 
 
 def _mixer(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
@@ -237,7 +241,7 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
 def _attention_gate(sharding: Sharding) -> Operation:
     """Return the gate of attention's result, y = o σ(g), element by element or one for each head.
 
-    g are columns of the queries' projection (arXiv 2505.06708). Forward reads o and g and writes y; backward
+    g are columns of the queries' projection (arXiv 2505.06708), with latent attention of one of their own. Forward reads o and g and writes y; backward
     reads them and dy, and writes do and dg. Saved are g, and o where fused attention does not save it itself.
     """
     model, plan = sharding.model, sharding.plan
@@ -284,6 +288,10 @@ def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operatio
     else:
         kv_up = sharding.column_parallel("attention.kv_up", config.kv_rank, h * up)
         yield replace(kv_up, module="latent", role="kv_up")
+    if model.attention_gate:  # one number for each head, on every tensor rank
+        gates = sharding.replicated_linear("attention.gate_proj", e, h)
+        made = replace(gates.forward, collectives=(*gates.forward.collectives, *sharding.gather_narrow(h)))
+        yield replace(gates, forward=made, saved_bytes=0 * gates.saved_bytes)
     # Rotated are the queries, and the one key that all heads share.
     rotated = T * sharding.local(h) * config.rope_dim + T * config.rope_dim
     yield moved("attention.rotary", sharding.E, 2 * rotated, 2 * rotated, module="latent")

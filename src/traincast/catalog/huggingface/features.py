@@ -652,6 +652,62 @@ def kimi_delta(c: Config) -> Keys:
     return keys
 
 
+def ling_delta(c: Config) -> Keys:
+    """Read Kimi delta attention with gate and decay in one projection each (Ling 3.0)."""
+    keys = kimi_delta(c)
+    if "gated_delta" in keys:
+        keys["gated_delta"].pop("gate_rank")
+    return keys
+
+
+def xlstm(c: Config) -> Keys:
+    """Read the heads of mLSTM, and the widths that are given as factors of the model's."""
+    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    for name, same in {"num_blocks": "num_hidden_layers", "embedding_dim": "hidden_size"}.items():
+        if c.fields.get(name) is not None:
+            c.only(name, c.value(same))
+    wide = {name: _factor(c, name) * hidden for name in ("qk_dim_factor", "v_dim_factor", "ffn_proj_factor")}
+    for name in ("qk_dim_factor", "v_dim_factor"):
+        if int(wide[name]) % heads:
+            c.wrong(name, f"times hidden_size = {hidden} must be a multiple of the heads, {heads}")
+    dims = {
+        key: c.sourced(int(wide[name]) // heads, name, "hidden_size", "num_attention_heads")
+        for key, name in {"key_dim": "qk_dim_factor", "value_dim": "v_dim_factor"}.items()
+    }
+    multiple = c.count("ffn_round_up_to_multiple_of") or 1
+    ffn = int((wide["ffn_proj_factor"] + multiple - 1) // multiple * multiple)
+    net = {"heads": c.figure("num_attention_heads"), "gates": 2, "chunk": c.figure("chunk_size")} | dims
+    keys = alone(c) | {"layer_kinds": ["gated_linear dense"], "gated_linear": net}
+    return keys | {"ffn": c.sourced(ffn, "ffn_proj_factor", "hidden_size", "ffn_round_up_to_multiple_of")}
+
+
+def _factor(c: Config, name: str) -> float:
+    """Return a number above 0; 1 if it is wrong, which is noted."""
+    value = c.value(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+        c.wrong(name, "must be a number above 0")
+        return 1.0
+    return float(value)
+
+
+def rwkv(c: Config) -> Keys:
+    """Read RWKV-4, whose time mixing is as wide as the model."""
+    hidden = c.figure("hidden_size")
+    if c.value("attention_hidden_size") is not None:
+        c.only("attention_hidden_size", c.value("hidden_size"))
+    ffn = c.figure("intermediate_size")
+    return alone(c) | {"rwkv": {"width": hidden}, "ffn": ffn} | ({} if ffn else four_times_as_wide(c))
+
+
+def longcat(c: Config) -> Keys:
+    """Read LongCat's layers, two of ours: one with an MLP beside its experts, one with an MLP alone."""
+    layers, zero = c.count("num_layers") or 1, c.count("zero_expert_num", least=0)
+    experts = _experts(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
+    experts |= {"zero": c.sourced(zero, "zero_expert_num")} if zero else {}
+    twice = c.sourced(2 * layers, "num_layers")
+    return {"layers": twice, "layer_kinds": ["moe", "dense"], "experts": experts}
+
+
 def gated_delta(c: Config) -> Keys:
     """Read the gated delta net and its layers; the others have attention with a gate."""
     names = {"key_heads": "linear_num_key_heads", "value_heads": "linear_num_value_heads"}
@@ -716,7 +772,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
         stablelm, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo,
         mpt, mamba, mamba2, alone, nemotron_h, jamba, falcon_h1, lightning, recurrent_gemma, olmo_hybrid,
-        kimi_delta, indexed, bamba, granite_hybrid, gated_delta, experts_beside_gated,
-        short_conv, lfm2,
+        kimi_delta, indexed, ling_delta, xlstm, rwkv, longcat, bamba, granite_hybrid,
+        gated_delta, experts_beside_gated, short_conv, lfm2,
     )
 }  # fmt: skip

@@ -38,6 +38,7 @@ from traincast.core.model_blocks import (
     Projector,
     QkNorm,
     RgLru,
+    Rwkv,
     ShortConv,
 )
 
@@ -134,6 +135,7 @@ class ExpertsPart(ModelPart):
     every: Count | None = None
     router_bias: StrictBool | None = None
     result_norm: StrictBool | None = None
+    zero: Whole | None = None
     capacity: Amount | None = None
     imbalance: Factor | None = None
     load: tuple[Number, ...] | None = None
@@ -193,7 +195,6 @@ class GatedLinearPart(ModelPart):
     key_dim: Count
     value_dim: Count
     gates: Whole | None = None
-    bias: StrictBool | None = None
     activated: StrictBool | None = None
     chunk: Tokens | None = None
 
@@ -206,6 +207,14 @@ class RgLruPart(ModelPart):
     width: Count
     blocks: Count
     conv: Count | None = None
+
+
+class RwkvPart(ModelPart):
+    """Time mixing of RWKV-4 in place of attention."""
+
+    becomes = Rwkv
+
+    width: Count
 
 
 class ShortConvPart(ModelPart):
@@ -286,6 +295,7 @@ class ModelFile(File):
     gated_delta: GatedDeltaPart | None = None
     gated_linear: GatedLinearPart | None = None
     rg_lru: RgLruPart | None = None
+    rwkv: RwkvPart | None = None
     short_conv: ShortConvPart | None = None
     layer_kinds: tuple[Text, ...] | None = None
     ffn: Size
@@ -304,6 +314,7 @@ class ModelFile(File):
     qk_norm: QkNorm | None = None
     biases: tuple[Biased, ...] | None = None
     sinks: StrictBool | None = None
+    channel_mix: StrictBool | None = None
     attention_gate: StrictBool | None = None
     gate_per_head: StrictBool | None = None
     keys_are_values: StrictBool | None = None
