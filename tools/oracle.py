@@ -140,6 +140,7 @@ RUNS: Final = {  # vision-language type whose tower is run -> what its images co
 }  # fmt: skip
 LINEAR: Final = {  # field of a hybrid -> its word for layers without attention
     "conv_L_cache": "conv", "linear_num_heads": "linear_attention", "block_size": "linear_attention",
+    "index_block_size": "minimax_m3_sparse",
     "mamba_d_state": "linear_attention", "linear_num_key_heads": "linear_attention"
 }  # fmt: skip
 FLAGS: Final = (  # of towers and projectors

@@ -134,6 +134,121 @@ def test_published_parameters(name: str, parameters: float) -> None:
     assert load_model(FILES[name]).parameters == pytest.approx(parameters, rel=1e-4)
 
 
+PUBLISHED: dict[
+    str, tuple[dict[str, Any], float, float | None]
+] = {  # all parameters, and the active ones of layers
+    "mamba": (  # arXiv 2312.00752, mamba-130m; its tied checkpoint
+        {"hidden_size": 768, "num_hidden_layers": 24, "vocab_size": 50280},
+        129_135_360,
+        None,
+    ),
+    "falcon_mamba": (  # arXiv 2410.05355, table 1: 7.27 billion
+        {"hidden_size": 4096, "num_hidden_layers": 64, "vocab_size": 65024, "intermediate_size": 8192}
+        | {"time_step_rank": 256, "tie_word_embeddings": False},
+        7.27e9,
+        None,
+    ),
+    "jamba": (  # arXiv 2403.19887, section 3: 52 billion, 12 of them active
+        {"hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 65536, "intermediate_size": 14336}
+        | {"num_attention_heads": 32, "max_position_embeddings": 262144},
+        52e9,
+        12e9,
+    ),
+    "rwkv": (  # arXiv 2305.13048, table 2: 12 layers of 768, 1.693e8
+        {"hidden_size": 768, "num_hidden_layers": 12, "vocab_size": 50277},
+        1.693e8,
+        None,
+    ),
+    "minimax": (  # arXiv 2501.08313: 456 billion, 45.9 of them active; 7 of 8 layers with lightning attention
+        {"hidden_size": 6144, "num_hidden_layers": 80, "vocab_size": 200064, "intermediate_size": 9216}
+        | {"num_attention_heads": 64, "head_dim": 128, "num_local_experts": 32, "num_experts_per_tok": 2}
+        | {"max_position_embeddings": 8192, "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1] * 10},
+        456e9,
+        45.9e9,
+    ),
+    "kimi_linear": (  # arXiv 2510.26692: 48 billion, 3 of them active
+        {"hidden_size": 2304, "num_hidden_layers": 27, "vocab_size": 163840, "intermediate_size": 9216}
+        | {"num_attention_heads": 32, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64}
+        | {"v_head_dim": 128, "num_experts": 256, "num_experts_per_token": 8, "moe_intermediate_size": 1024}
+        | {"model_max_length": 1048576, "first_k_dense_replace": 1}
+        | {
+            "linear_attn_config": {
+                "full_attn_layers": [4, 8, 12, 16, 20, 24, 27],
+                "head_dim": 128,
+                "num_heads": 32,
+                "short_conv_kernel_size": 4,
+            }
+        },
+        49.12e9,  # of the checkpoint
+        3e9,
+    ),
+    "longcat_flash": (  # arXiv 2509.01322: 560 billion, 27 of them active on average
+        {"hidden_size": 6144, "num_layers": 28, "vocab_size": 131072, "ffn_hidden_size": 12288}
+        | {"num_attention_heads": 64, "kv_lora_rank": 512, "q_lora_rank": 1536, "qk_nope_head_dim": 128}
+        | {"qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 512, "zero_expert_num": 256}
+        | {"moe_topk": 12, "expert_ffn_hidden_size": 2048, "max_position_embeddings": 131072},
+        560e9,
+        27e9,
+    ),
+    "glm_moe_dsa": (  # arXiv 2602.15763, GLM-5: 744 billion, 40 of them active
+        {"hidden_size": 6144, "num_hidden_layers": 78, "vocab_size": 154880, "intermediate_size": 12288}
+        | {"num_attention_heads": 64, "kv_lora_rank": 512, "q_lora_rank": 2048, "qk_nope_head_dim": 192}
+        | {"qk_rope_head_dim": 64, "v_head_dim": 256, "n_routed_experts": 256, "num_experts_per_tok": 8}
+        | {"moe_intermediate_size": 2048, "max_position_embeddings": 202752},
+        744e9,
+        40e9,
+    ),
+}
+
+
+@pytest.mark.parametrize("model_type", PUBLISHED)
+def test_published_sizes(model_type: str, load: Callable[..., Model]) -> None:
+    """To the digits that are published, one or two of the active parameters, without embedding and head."""
+    fields, parameters, active = PUBLISHED[model_type]
+    model = load({"model_type": model_type} | fields)
+    assert model.parameters == pytest.approx(parameters, rel=0.01)
+    if active is not None:
+        assert model.layer_parameters(active=True) == pytest.approx(active, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "change", "said"),
+    [
+        (
+            "minimax",
+            {"attn_type_list": [1]},
+            "attn_type_list = [1]: must hold 0 or 1 for each of the 80 layers",
+        ),
+        (
+            "glm_moe_dsa",
+            {"mlp_layer_types": -1},
+            "mlp_layer_types = -1: must be a list of sparse, dense",
+        ),
+        (
+            "glm_moe_dsa",
+            {"indexer_types": ["full"]},
+            "indexer_types = ['full']: must hold one word for each of the 78 layers",
+        ),
+        (
+            "rwkv",
+            {"attention_hidden_size": 512},
+            "attention_hidden_size = 512: cannot be represented; only 768 can",
+        ),
+        ("jamba", {"attn_layer_period": 0}, "attn_layer_period = 0: must be a whole number of at least 1"),
+        (
+            "kimi_linear",
+            {"tie_word_embeddings": True},
+            "tie_word_embeddings = True: cannot be represented; only False can",
+        ),
+    ],
+)
+def test_mistakes_of_recurrent_and_sparse_models(
+    model_type: str, change: dict[str, Any], said: str, load: Callable[..., Model]
+) -> None:
+    fields = {"model_type": model_type} | PUBLISHED[model_type][0] | change
+    assert said in problems(load, fields)
+
+
 @pytest.mark.parametrize("name", sorted(FILES))
 def test_every_figure_has_its_field(name: str) -> None:
     for figure in figures(FILES[name]):

@@ -199,7 +199,7 @@ LATENT = Latent(kv_rank=32, nope_dim=16, rope_dim=8, value_dim=16)
         ),
         (
             {"latent": LATENT, "attention_gate": True},
-            "attention_gate = True: not modelled with latent attention, unless gate_per_head; keep one of the two",
+            "attention_gate = True: not modelled with latent attention, unless gate_per_head",
         ),
         (
             {"positions": "learned", "max_positions": 64},

@@ -93,6 +93,30 @@ def test_layers_that_share_an_index_have_no_indexer() -> None:
     assert first - second == 24 * 16 + 32 * (8 + 2) + 2 * 8
 
 
+def blocks_of(seq: int, topk: int = 8, block: int = 4) -> Model:
+    """Return a model whose indexer selects blocks of keys for heads with keys of their own."""
+    config = Indexer(heads=2, head_dim=8, topk=topk, block=block)
+    return model_of(latent=None, indexer=config, kv_heads=2, seq=seq)
+
+
+@pytest.mark.parametrize(("seq", "topk", "block"), [(64, 8, 4), (63, 8, 4), (5, 8, 4), (7, 4, 4), (64, 8, 1)])
+def test_pairs_of_blocks_are_those_met_token_by_token(seq: int, topk: int, block: int) -> None:
+    """A token meets the earlier ones of its own block, and all of the other blocks that it selects."""
+    model = model_of(seq=seq) if block == 1 else blocks_of(seq, topk, block)
+    expected = sum((min(topk // block, t // block + 1) - 1) * block + t % block + 1 for t in range(seq))
+    assert model.met(model.last_kind) == expected
+
+
+def test_blocks_of_keys() -> None:
+    """Attention of 4 heads of 8 meets the selected pairs; the indexer's product is that of all earlier."""
+    model = blocks_of(SEQ)
+    found, met = operations(model), model.met(model.last_kind)
+    assert products(found["attention.flash"].forward) == pytest.approx(2 * 4 * met * (8 + 8))
+    assert products(found["attention.index_scores"].forward) == pytest.approx(2 * 2 * 8 * SEQ * (SEQ + 1) / 2)
+    assert "attention.index_loss" not in found
+    assert sum(op.weights for op in found.values()) == model.kind_parameters(model.last_kind)
+
+
 @pytest.mark.parametrize("kinds", [("indexed dense",), ("indexed dense", "index-shared dense")])
 def test_weights_of_operations_are_those_of_the_model(kinds: tuple[str, ...]) -> None:
     model = model_of(kinds)
@@ -103,8 +127,11 @@ def test_weights_of_operations_are_those_of_the_model(kinds: tuple[str, ...]) ->
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"latent": None}, "indexer: needs causal latent attention with a q_rank"),
-        ({"latent": replace(LATENT, q_rank=None)}, "indexer: needs causal latent attention with a q_rank"),
+        ({"latent": None}, "indexer: needs latent attention with a q_rank, unless it selects blocks"),
+        ({"latent": replace(LATENT, q_rank=None)}, "indexer: needs latent attention with a q_rank"),
+        ({"causal": False}, "indexer: needs causal attention"),
+        ({"indexer": Indexer(heads=2, head_dim=8, topk=8, block=3)}, "must be a multiple of block = 3"),
+        ({"indexer": Indexer(heads=2, head_dim=8, topk=8, block=4)}, "not modelled with latent attention"),
         ({"kinds": ("index-shared dense",)}, "an index-shared layer needs an indexed one before it"),
         ({"indexer": None}, "indexer: missing; layer_kinds names layers that have it"),
     ],

@@ -65,7 +65,7 @@ COUNTS: Final[
         "classes",
     ),
     "latent": ("kv_rank", "q_rank", "nope_dim", "rope_dim", "value_dim"),
-    "indexer": ("heads", "head_dim", "topk"),
+    "indexer": ("heads", "head_dim", "topk", "block"),
     "local": ("window", "heads", "kv_heads", "head_dim", "value_dim"),
     "encoder": ("seq", "heads", "ffn", "width", "frame", "max_positions"),
     "own_width": ("width", "head_width"),
@@ -418,11 +418,8 @@ class Model:
             )
         if self.attention_gate and self.latent is not None and not self.gate_per_head:
             wanted = "not modelled with latent attention, unless gate_per_head"
-            problems.append(f"attention_gate = True: {wanted}; keep one of the two")
-        if self.indexer is not None and (
-            self.latent is None or self.latent.q_rank is None or not self.causal
-        ):
-            problems.append("indexer: needs causal latent attention with a q_rank")
+            problems.append(f"attention_gate = True: {wanted}")
+        problems += self._indexer_problems()
         if any(
             kind.mixer == "index-shared" and all(before.mixer != "indexed" for before in self.pattern[:i])
             for i, kind in enumerate(self.pattern)
@@ -463,6 +460,20 @@ class Model:
         given |= {"parallel": self.parallel, "layer_kinds": self.layer_kinds, "adapters": self.adapters}
         others = [name for name, value in given.items() if value]
         return problems + [f"{name}: not modelled in a model with an encoder" for name in others]
+
+    def _indexer_problems(self) -> list[str]:
+        """Return a line for each contradiction between the indexer and the attention that it selects for."""
+        config, latent = self.indexer, self.latent
+        if config is None:
+            return []
+        problems = [] if self.causal else ["indexer: needs causal attention"]
+        if config.block == 1 and (latent is None or latent.q_rank is None):
+            problems.append("indexer: needs latent attention with a q_rank, unless it selects blocks")
+        if config.block > 1 and latent is not None:
+            problems.append(f"indexer.block = {config.block}: not modelled with latent attention")
+        if config.topk % config.block:
+            problems.append(f"indexer.topk = {config.topk}: must be a multiple of block = {config.block}")
+        return problems
 
     def _expert_problems(self) -> list[str]:
         """Return a line for each contradiction between figures of the experts."""
@@ -723,8 +734,15 @@ class Model:
         """
         if not kind.indexed or self.indexer is None:
             return self.attended(kind.local) if masked else float(self.seq**2)
-        selected = min(self.indexer.topk, self.seq)  # the first tokens have fewer before them
-        return selected * self.seq - (selected * (selected - 1) / 2 if masked else 0.0)
+        block = self.indexer.block
+        blocks, rest = self.seq // block, self.seq % block  # full blocks, and tokens of the last one
+        most = min(self.indexer.topk // block, blocks + (rest > 0))  # blocks of a query
+        if not masked:
+            return float(most * block * self.seq)
+        earlier = min(most, blocks)  # the first blocks have fewer before them
+        before = earlier * (earlier - 1) / 2 + (blocks - earlier) * (most - 1)
+        own = (blocks * block * (block + 1) + rest * (rest + 1)) / 2
+        return block * (block * before + rest * (most - 1)) + own
 
     @property
     def parameters(self) -> int:
@@ -792,8 +810,10 @@ class Model:
     def indexer_matrices(self) -> int:
         """Weights of the indexer's projections: to queries, to one key of all heads, to weights of heads."""
         config, latent = self.indexer, self.latent
-        if config is None or latent is None:
+        if config is None:
             return 0
+        if latent is None:
+            return self.hidden * (config.heads + 1) * config.head_dim
         return (latent.q_rank or 0) * config.heads * config.head_dim + self.hidden * (
             config.head_dim + config.heads
         )

@@ -43,11 +43,16 @@ class Latent:
 
 @dataclass(frozen=True, kw_only=True)
 class Indexer:
-    """Lightning indexer, which selects the keys that a query attends to (arXiv 2512.02556, section 2.1)."""
+    """Lightning indexer, which selects the keys that a query attends to (arXiv 2512.02556, section 2.1).
+
+    By blocks (MiniMax-M3) queries come from the hidden state, the best score of a block stands for it, and
+    each head selects for a group of attention's heads.
+    """
 
     heads: int
     head_dim: int
     topk: int  # keys of a query
+    block: int = 1  # keys that are selected together; above 1 those of the query's own block are among them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -190,12 +190,11 @@ class Sharding(ABC):
         """
         model, plan = self.model, self.plan
         head_shards = plan.tp * plan.ulysses
-        share = self.share(kind.local)
+        share = model.met(kind) / (model.seq * model.seq) if kind.indexed else self.share(kind.local)
         if kind.indexed and model.latent is not None:  # all heads read one latent vector, which holds values
             lq, width = model.seq // plan.context, model.latent.kv_rank
-            met = model.met(kind) / (model.seq * model.seq)
             shape = plan.mbs, model.heads // plan.tp, 1, lq, model.seq
-            return Heads(*shape, width + model.latent.rope_dim, width, met, values_in_keys=True)
+            return Heads(*shape, width + model.latent.rope_dim, width, share, values_in_keys=True)
         kv = -(-model.groups // head_shards)  # keys and values with fewer heads than ranks are replicated
         lq = model.seq // plan.context * plan.ulysses
         q, v = model.head_width, model.value_width

@@ -8,6 +8,9 @@ values, but products of scores are wider than those of heads with keys of their 
 Every tensor rank runs the whole indexer on gathered tokens, whose input is detached: backward has gradients
 of its weights alone (`DSAIndexer`). It learns to agree with attention on the selected keys (section 2.1.1,
 equation 4), so attention's scores of these are computed again.
+
+Where blocks of keys are selected (MiniMax-M3), attention has keys and values of its own heads, and how the
+indexer learns is not published: nothing is counted for it.
 """
 
 from collections.abc import Iterator
@@ -24,10 +27,19 @@ from traincast.operations.sharding import Sharding
 SCORE_BYTES: Final = 4  # of a score or the number of a selected key, in fp32 and int32
 
 
-def indexer(sharding: Sharding, kind: Kind, config: Indexer, q_rank: int) -> Iterator[Operation]:
+def indexer(sharding: Sharding, kind: Kind, config: Indexer) -> Iterator[Operation]:
     """Yield the indexer of a layer: its projections, its scores with the selection, and its loss."""
-    e, E, T = sharding.model.hidden, sharding.E, sharding.tokens
+    e, E, T, latent = sharding.model.hidden, sharding.E, sharding.tokens, sharding.model.latent
     h, d = config.heads, config.head_dim
+    if latent is None or latent.q_rank is None:  # all from the gathered input that attention saves
+        wide = (h + 1) * d
+        made = linear("attention.index_qk", sharding.sizes, T, e, wide, saved_tokens=0 * T)
+        yield _without_input(replace(made, weight=None), weights=made.weights)
+        normed = norm("attention.index_norm", E, T * (h + 1), d, vectors=1)
+        yield _without_input(replace(normed, saved_bytes=0 * E, module=""), weights=2 * d + 0.0 * T)
+        yield _scores(sharding, kind, config)
+        return
+    q_rank = latent.q_rank
     # The normed latent vector of queries is gathered and saved for attention as well; x is not.
     yield _without_input(linear("attention.index_q", sharding.sizes, T, q_rank, h * d, saved_tokens=0 * T))
     rows = T - sharding.residual_shape[0]  # the rank's own are saved by the projections of attention
@@ -42,30 +54,34 @@ def indexer(sharding: Sharding, kind: Kind, config: Indexer, q_rank: int) -> Ite
     yield _loss(sharding, kind, config)
 
 
-def _without_input(op: Operation) -> Operation:
-    """Return a linear layer without the gradient of its input."""
-    return replace(op, backward=PassCount((), 0 * op.forward.nbytes))
+def _without_input(op: Operation, weights: Column | None = None) -> Operation:
+    """Return a layer without the gradient of its input; it has `weights` if they are given."""
+    op = replace(op, backward=PassCount((), 0 * op.forward.nbytes))
+    return op if weights is None else replace(op, weights=weights)
 
 
 def _scores(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
     """Return the scores Σ w relu(q k) of all heads for every earlier token, and the selection of the best.
 
-    Scores are summed over heads on the chip, written, and read by the selection. Saved are queries, keys,
-    weights of heads, and what is selected. Ranks that cut the sequence gather the keys.
+    Scores are summed over heads on the chip (of blocks: the best of each, head by head), written, and read by
+    the selection. Saved are queries, keys and weights of heads, which the loss needs, and what is selected.
+    Ranks that cut the sequence gather the keys.
     """
     E, T, at = sharding.E, sharding.tokens, sharding.heads(kind)
     h, d, l = config.heads, config.head_dim, at.l
     keys = l * sharding.share()  # of a query
     keys_gathered: Comms = (Collective("all-gather", E * at.b * l * d, "cp"),)
     narrow = E * (T * h * d + at.b * l * d + T * h)
+    rows = T if config.block == 1 else T * h  # of scores that are written
+    selected = rows * config.topk / config.block
     forward = PassCount(
         (Gemm(T * h, d, keys, layout="batched"), Vector(3 * T * h * keys)),  # relu, weight, sum
-        narrow + SCORE_BYTES * (2 * T * keys + T * config.topk),
+        narrow + SCORE_BYTES * (2 * rows * keys / config.block + selected),
         keys_gathered,
         launches=2,
     )
     nothing = PassCount((), 0 * forward.nbytes)
-    saved = narrow + SCORE_BYTES * T * config.topk
+    saved = narrow * (config.block == 1) + SCORE_BYTES * selected
     return Operation("attention.index_scores", forward, nothing, saved_bytes=saved)
 
 

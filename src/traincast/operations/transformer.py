@@ -160,8 +160,8 @@ def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
     model = sharding.model
     latent = model.latent
     yield from _queries_keys_values(sharding) if latent is None else _latent(sharding, latent, kind)
-    if kind.mixer == "indexed" and model.indexer is not None and latent is not None:
-        yield from indexer(sharding, kind, model.indexer, latent.q_rank or 0)
+    if kind.mixer == "indexed" and model.indexer is not None:
+        yield from indexer(sharding, kind, model.indexer)
     if exchange := sharding.exchange_heads():
         yield exchange
     # Recomputed up projections restore queries, keys and values.
@@ -241,8 +241,9 @@ def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
 def _attention_gate(sharding: Sharding) -> Operation:
     """Return the gate of attention's result, y = o σ(g), element by element or one for each head.
 
-    g are columns of the queries' projection (arXiv 2505.06708), with latent attention of one of their own. Forward reads o and g and writes y; backward
-    reads them and dy, and writes do and dg. Saved are g, and o where fused attention does not save it itself.
+    g are columns of the queries' projection (arXiv 2505.06708), with latent attention of one of their own.
+    Forward reads o and g and writes y; backward reads them and dy, and writes do and dg. Saved are g, and o
+    where fused attention does not save it itself.
     """
     model, plan = sharding.model, sharding.plan
     elements = sharding.tokens * sharding.local(model.heads * model.value_width)

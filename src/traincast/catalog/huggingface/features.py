@@ -170,10 +170,10 @@ def experts_everywhere(c: Config) -> Keys:
 
 def sparse_layers(c: Config) -> Keys:
     """Read routed and shared experts in the layers that `mlp_layer_types` calls sparse."""
-    types = c.fields.get("mlp_layer_types")
-    if types is None:
+    if c.fields.get("mlp_layer_types") is None:
         c.wrong("mlp_layer_types", "must be given")
         return {}
+    types = _layer_words(c, {"sparse": "sparse", "dense": "dense"}, "mlp_layer_types")
     keys = _experts(c, "moe_intermediate_size") | _shared(c, "moe_intermediate_size")
     keys |= _moe_layers(c, [layer == "sparse" for layer in types], "mlp_layer_types")
     return {"experts": keys} if "sparse" in types else {}
@@ -368,6 +368,38 @@ def indexed(c: Config) -> Keys:
     return _pairs(c, mixers or default) | {"indexer": {key: c.figure(name) for key, name in names.items()}}
 
 
+def block_indexed(c: Config) -> Keys:
+    """Read MiniMax-M3's indexer of blocks of keys and its layers, and its experts and wider dense layers."""
+    layers, nested = c.count("num_hidden_layers") or 0, c.fields.get("sparse_attention_config")
+    inside = nested if isinstance(nested, dict) else {}
+    spelled = {"index_n_heads": "sparse_num_index_heads", "index_head_dim": "sparse_index_dim"}
+    spelled |= {"index_block_size": "sparse_block_size", "index_topk_blocks": "sparse_topk_blocks"}
+    sizes = {
+        name: {"value": inside[old], "source": f"{c.place}: sparse_attention_config.{old}"}
+        if is_whole(inside.get(old))
+        else c.figure(name)
+        for name, old in spelled.items()
+    }
+    words = {"minimax_m3_sparse": "indexed"} | dict.fromkeys(FULL_ATTENTION, "attention")
+    freq = _flags(c, "sparse_attention_config", inside.get("sparse_attention_freq"))
+    listed = ["indexed" if one else "attention" for one in freq]
+    mixers = _layer_words(c, words) or listed or ["attention"] * layers
+    words = {"sparse": "moe", "dense": "dense"}
+    default = _flags(c, "moe_layer_freq", c.fields.get("moe_layer_freq")) or [True] * layers
+    has = [word == "moe" for word in _layer_words(c, words, "mlp_layer_types")] or default
+    if c.problems:
+        return {}
+    keys = _kinds(mixers, has) | ({"ffn": c.figure("dense_intermediate_size")} if not all(has) else {})
+    if any(has):
+        keys["experts"] = experts_beside_shared(c)["experts"]
+    if "indexed" in mixers:
+        block, blocks = (sizes[name] or {"value": 1} for name in ("index_block_size", "index_topk_blocks"))
+        topk = c.sourced(block["value"] * blocks["value"], "index_topk_blocks", "index_block_size")
+        keys["indexer"] = {"heads": sizes["index_n_heads"], "head_dim": sizes["index_head_dim"]}
+        keys["indexer"] |= {"topk": topk, "block": block}
+    return keys
+
+
 def multi_token_prediction(c: Config) -> Keys:
     """Read the modules for multi-token prediction."""
     modules = c.count("num_nextn_predict_layers", least=0)
@@ -458,6 +490,17 @@ def _layer_words(c: Config, words: Mapping[str, str], name: str = "layer_types")
     return [words[word] for word in types]
 
 
+def _flags(c: Config, name: str, value: Any) -> list[bool]:
+    """Return a list with 0 or 1 for each layer; empty if it is null, or wrong, which is noted."""
+    layers = c.count("num_hidden_layers")
+    if value is None:
+        return []
+    if isinstance(value, list) and len(value) == layers and all(flag in (0, 1) for flag in value):
+        return [bool(flag) for flag in value]
+    c.wrong(name, f"must hold 0 or 1 for each of the {layers} layers")
+    return []
+
+
 def _stretch(kinds: Sequence[str]) -> list[str]:
     """Return the shortest stretch of kinds of layers that is repeated."""
     lengths = (n for n in range(1, len(kinds) + 1) if len(kinds) % n == 0)
@@ -542,7 +585,7 @@ def falcon_h1(c: Config) -> Keys:
 def lightning(c: Config) -> Keys:
     """Read the layers of MiniMax with lightning attention, whose heads are those of attention."""
     words = {"linear_attention": "gated_linear"} | dict.fromkeys(FULL_ATTENTION, "attention")
-    layers, listed = c.count("num_hidden_layers") or 0, c.numbers("attn_type_list")
+    layers, listed = c.count("num_hidden_layers") or 0, _flags(c, "attn_type_list", c.value("attn_type_list"))
     default = ["attention" if (i + 1) % 2 else "gated_linear" for i in range(layers)]
     mixers = _layer_words(c, words) or ["attention" if one else "gated_linear" for one in listed] or default
     keys = _pairs(c, mixers)
@@ -772,7 +815,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
         stablelm, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo,
         mpt, mamba, mamba2, alone, nemotron_h, jamba, falcon_h1, lightning, recurrent_gemma, olmo_hybrid,
-        kimi_delta, indexed, ling_delta, xlstm, rwkv, longcat, bamba, granite_hybrid,
+        kimi_delta, indexed, block_indexed, ling_delta, xlstm, rwkv, longcat, bamba, granite_hybrid,
         gated_delta, experts_beside_gated, short_conv, lfm2,
     )
 }  # fmt: skip

@@ -69,6 +69,7 @@ class IndexerPart(ModelPart):
     heads: Count
     head_dim: Count
     topk: Count
+    block: Count | None = None
 
 
 class LocalPart(ModelPart):
