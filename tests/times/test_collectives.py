@@ -442,7 +442,7 @@ def test_streaming_time_of_an_all_gather():
 
 
 def test_a_step_pays_a_share_of_the_start_up():
-    at, system = Group(8.0, (8.0, 8.0)), SYSTEMS["dgx-h100"]
+    at, system = Group(8.0, (8.0,)), SYSTEMS["hgx-a100-hdr-4x200"]
     with_launch, without_launch = (
         float(
             collective(

@@ -45,6 +45,9 @@ class Kernels:
     tile: float = _assumed(
         0, "edge of a multiprocessor's output tile; products are padded to whole tiles; 0 for none"
     )
+    tile_aspect: float = _assumed(
+        1, "longer edge of a tile over the shorter: 2 where two multiprocessors of a Blackwell share one"
+    )
     wave_loss: float = _assumed(
         0, "share of the idle time of multiprocessors in the last wave of tiles that is lost"
     )

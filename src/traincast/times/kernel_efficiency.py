@@ -40,17 +40,20 @@ def tiled(product: Gemm, gpu: Accelerator, assumed: Assumptions) -> Column:
         return 1 / assumed.kernels.scan_efficiency
     if not assumed.kernels.tile:
         return 1.0
-    m, n = product.m, product.n
-    rows, columns = (_tile_edge(size, assumed.kernels.tile) for size in (m, n))
+    m, n, aspect = product.m, product.n, assumed.kernels.tile_aspect
+    longer = where(m >= n, aspect, 1.0)  # along the longer side of the result
+    rows, columns = (
+        _tile_edge(size, assumed.kernels.tile * edge) for size, edge in ((m, longer), (n, aspect / longer))
+    )
     tiles = product.batch * ceil(m / rows) * ceil(n / columns)
     padded = tiles * rows * columns / (product.batch * m * n)
     if gpu.processors is None or not assumed.kernels.wave_loss:
         return padded
-    waves = tiles * (rows * columns / assumed.kernels.tile**2) / gpu.processors
+    waves = tiles * (rows * columns / (aspect * assumed.kernels.tile**2)) / gpu.processors
     return padded * (1 + assumed.kernels.wave_loss * (ceil(waves) / waves - 1))
 
 
-def _tile_edge(size: Column, tile: float) -> Column:
+def _tile_edge(size: Column, tile: Column) -> Column:
     """Return the edge of a tile along a side: a full tile, or half of one if the side is no longer."""
     half = tile / TILE_FRACTION
     return minimum(tile, half * ceil(size / half))

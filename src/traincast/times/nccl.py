@@ -277,8 +277,9 @@ def all_to_all(
 ) -> Column:
     """Return the time of an all-to-all: over the network to the target domain, then to the target rank [s].
 
-    Messages of Simple; fitted to groups of 2 to 8 A100 in one node. Latency between domains is an assumption.
-    Data stream through all tiers at once (PXN of NCCL, forwarding of DeepEP), so the slowest decides.
+    Every message goes by the faster protocol: LL, or Simple with a hop of start-up, as timed in CUDA graphs
+    on 2 to 8 GPUs. Latency between domains is an assumption. Data stream through all tiers at once (PXN of
+    NCCL, forwarding of DeepEP), so the slowest decides.
 
     `V`: size of a rank's tensor, its own part included [byte]; 0 for a group of one.
     """
@@ -290,12 +291,14 @@ def all_to_all(
         if copies is not None:
             sent = sent * distinct(copies, n / within) / copies
         partners = (beyond / within - 1) / PEERS_PER_WORK
-        latency = (
-            2 * is_group(domains(beyond, within)) * _simple_hop(tier, i > 0, fitted) + partners * tier.latency
-        ) * sign(V)
-        stream = sent / (_outer_bandwidth(tier, 1.0, False) if i else _inner_bandwidth(tier, beyond))
-        seconds = seconds + latency
-        streams.append(stream + 0.5 * sqrt(latency * stream))
+        crossed = is_group(domains(beyond, within)) * sign(V)
+        wide = _outer_bandwidth(tier, 1.0, False) if i else _inner_bandwidth(tier, beyond)
+        narrow = minimum(_ll_bandwidth(tier, fitted), wide / 2) if i else _ll_inner_bandwidth(tier, beyond)
+        start, stream = crossed * _simple_hop(tier, i > 0, fitted), sent / wide
+        seconds = seconds + partners * tier.latency * sign(V)
+        streams.append(
+            minimum(crossed * tier.latency + sent / narrow, start + stream + 0.5 * sqrt(start * stream))
+        )
     return seconds + reduce(maximum, streams)
 
 

@@ -177,6 +177,7 @@ def _check_name_value_pairs(words: Sequence[str]) -> None:
 
 _RUNS = "Table of runs, a CSV file with the columns of the bundled one; the bundled one without it."
 _ASSUMED = "What is assumed: calibrated (each run with its own software stack), a stack, or paper."
+_KERNELS = "Tables of timed kernels (CSV, Parquet, folders) to predict instead of runs."
 _FIGURE = "Figure of predicted against measured times, and of what errors correlate with: .svg, .pdf or .png."
 
 
@@ -184,6 +185,7 @@ _FIGURE = "Figure of predicted against measured times, and of what errors correl
 def validate(
     *,
     runs: Annotated[Path | None, option(_RUNS)] = None,
+    kernels: Annotated[tuple[Path, ...] | None, option(_KERNELS)] = None,
     assumptions: Annotated[str, option(_ASSUMED, completer=names_of_assumptions)] = "calibrated",
     output: Annotated[Path | None, output_option(_FIGURE)] = None,
     html: HtmlFile = None,
@@ -194,6 +196,12 @@ def validate(
 
     Example: traincast validate --output parity.svg
     """
+    if kernels:
+        given = {"--runs": runs, "--output": output, "--html": html}
+        if together := [name for name, value in given.items() if value is not None]:
+            raise InputError("validate", [f"{name}: not with --kernels" for name in together])
+        _validate_kernels(kernels, json)
+        return
     from traincast.accuracy.validate import validate
 
     errors = ErrorCollector("validate")
@@ -217,3 +225,14 @@ def validate(
     else:
         text.tables.show(text.accuracy.validation(report))
         print_files(output, html)
+
+
+def _validate_kernels(tables: tuple[Path, ...], json: bool) -> None:
+    """Predict timed kernels, and show by machine and size how far the predictions are off."""
+    from traincast.accuracy.kernels import validate_kernels
+
+    report = validate_kernels(tables)
+    if json:
+        print_json(report)
+    else:
+        text.tables.show(text.accuracy.kernels(report))

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
     from traincast.accuracy.fit.calibrate import Calibration
     from traincast.accuracy.fit.fit import FittedConstant
+    from traincast.accuracy.kernels import KernelReport
     from traincast.accuracy.measure.measure import MeasuredMachine
     from traincast.accuracy.measure.training.compare import StepComparison
     from traincast.accuracy.scores import ErrorSummary
     from traincast.accuracy.validate import Report
 
 LARGE_MEAN_ERROR: Final = 0.3  # a larger mean error points to a mistake in the input
+NAME_WIDTH: Final = 24  # characters of the type and library of kernels
 MAX_SKIPPED_LISTED: Final = 20  # more rows are summarised by reason
 MAX_PROBLEMS_LISTED: Final = 8  # of a measured machine
 MAX_IDLE_SPREAD: Final = 0.1  # of samples of a product; wider with other load (idle: 0.01 to 0.03)
@@ -39,6 +41,12 @@ STEP_ERRORS: Final = (
     "their median. Of the plans of one shape that compete: rank correlation, how much slower the one ranked "
     "first really is (regret), and the best of the three ranked first. The machine is calibrated to the "
     "steps of every other shape; those of the others are left out."
+)
+KERNEL_ERRORS: Final = (
+    "Errors are the mean of predicted over measured time, less 1, in absolute value, of ordinary sizes: with "
+    "the rate that the catalogue states, that of steady training; with one rate for the group, relative "
+    "to it (own); with the rate of the other machines. Then by size, with the group's rate: up to 3e10, "
+    "3e11 and 3e12 FLOP (collectives: 64 KiB, 1 MiB, 50 MB), and above."
 )
 MACHINE_TITLES: Final = {
     "before": "as measured",
@@ -65,6 +73,33 @@ def validation(report: "Report") -> Parts:
     elif skipped:
         yield heading(f"Skipped: {len(skipped)} rows, each for all its reasons")
         yield from paragraphs(*(f"{count:>4}: {reason}" for reason, count in reasons(skipped).most_common()))
+
+
+def kernels(report: "KernelReport") -> Parts:
+    """Show the errors of timed kernels by machine, type and library, and of each kind in the mean."""
+    heads = ("machine", "type, library", "n", "stated", "rate", "own", "others'", "by", "size", "[%]", "")
+    for kind in dict.fromkeys(group.kind for group in report.groups):
+        groups = [group for group in report.groups if group.kind == kind]
+        yield heading(f"{kind}: {report.mean(kind):.1%} with one rate for each group of {len(groups)}")
+        rows = [
+            (
+                group.machine,
+                f"{group.dtype}, {group.library.rpartition('_')[2]}"[:NAME_WIDTH],
+                str(group.n),
+                f"{group.catalogue:.0%}",
+                f"{group.rate:.2f}",
+                f"{group.own:.1%}",
+                "" if group.left_out is None else f"{group.left_out:.0%}",
+                *("" if error is None else f"{100 * error:.0f}" for error in group.bands),
+            )
+            for group in groups
+        ]
+        yield table(heads, rows, gap=1)
+        yield ""
+    yield from paragraphs(KERNEL_ERRORS)
+    if report.left_out_rows:
+        yield heading("Left out")
+        yield from paragraphs(*(f"{n:>7,}: {reason}" for reason, n in report.left_out_rows.items()))
 
 
 def summary_cells(summary: "ErrorSummary") -> list[str]:
