@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.step.metrics import FORMULAS, Metrics
+from traincast.step.metrics import FORMULAS, Metrics, mean_power
 from traincast.step.model_flops import CONVENTIONS, hardware_flops_per_token, model_flops_per_token
 
 MODEL = tc.Model(name="small", layers=8, hidden=2048, heads=16, ffn=8192, seq=2048, vocab=32000, causal=True)
@@ -63,9 +63,13 @@ def test_throughput_and_utilisation(est):
         assert metrics.hfu[convention] == pytest.approx(metrics.mfu[convention])  # nothing is recomputed
 
 
+IN_FULL = {"power.streaming": 1.0, "power.waiting": 1.0, "power.host": 1.0}
+
+
 def test_money_energy_and_carbon(est):
     """1e12 tokens are 7,629,394.53 steps of 64 × 2048; 16 GPUs at 2 $/h; 800 W × 1.25 = 1 kW per GPU; 0.4 kg
     per kWh."""
+    est = replace(est, assumptions=est.assumptions.with_values(IN_FULL))
     metrics = tc.metrics(est, tokens=TOKENS)
     hours = 7_629_394.53125 * est.step_seconds / 3600
     assert metrics.steps == 7_629_394.53125
@@ -77,6 +81,22 @@ def test_money_energy_and_carbon(est):
     assert tc.metrics(est, tokens=TOKENS, price=3.0).cost == pytest.approx(48 * hours)
     alone = replace(est, system=replace(MACHINE, node_power=None))
     assert tc.metrics(alone, tokens=TOKENS).energy_kwh == pytest.approx(8 * hours)  # 400 W × 1.25
+
+
+def test_mean_power_by_hand(est):
+    """400 W while it computes, half while it streams, a quarter while it waits; half of the node's 400 W."""
+    drawn = est.assumptions.with_values({"power.streaming": 0.5, "power.waiting": 0.25, "power.host": 0.5})
+    spent, seconds = est.breakdown, est.step_seconds
+    computing = spent["compute"] + spent["recomputation"]
+    streaming = spent["exposed_memory"]
+    active = computing + 0.5 * streaming + 0.25 * (seconds - computing - streaming)
+    assert mean_power(replace(est, assumptions=drawn)) == pytest.approx(400 * active / seconds + 200)
+    limited = replace(MACHINE, accelerator=replace(MACHINE.accelerator, power_limit=300.0))
+    power = mean_power(replace(est, assumptions=drawn, system=limited))
+    assert power == pytest.approx(300 * active / seconds + 200)
+    in_full = replace(est, assumptions=est.assumptions.with_values(IN_FULL))
+    assert mean_power(in_full) == pytest.approx(800)
+    assert mean_power(est) < 800
 
 
 def test_goodput(est):

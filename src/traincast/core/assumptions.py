@@ -349,6 +349,15 @@ class Host:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Power:
+    """Power that a machine draws, as shares of what its data sheets allow."""
+
+    streaming: float = _assumed(1, "share of an accelerator's power while memory traffic is exposed")
+    waiting: float = _assumed(1, "the same while it communicates or waits")
+    host: float = _assumed(1, "share of what a node may draw beside its accelerators")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Assumptions:
     """Assumptions that turn counts into times and bytes; defaults are those of arXiv 2410.00273, corrected.
 
@@ -374,6 +383,8 @@ class Assumptions:
         Sizes of elements, what is saved for backward, and memory that is not the model's.
     host : Host
         Overheads of the host, and waits for the slowest rank.
+    power : Power
+        Power that a machine draws.
     ordered_ranks : bool
         Whether a plan without a placement is placed in the order in which frameworks number ranks, instead of
         the fastest placement.
@@ -390,6 +401,7 @@ class Assumptions:
     overlap: Overlap = Overlap()
     memory: MemoryUse = MemoryUse()
     host: Host = Host()
+    power: Power = Power()
     ordered_ranks: bool = _assumed(
         False, "plans without a placement are placed in the order of ranks, instead of the fastest placement"
     )

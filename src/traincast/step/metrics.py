@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
+from traincast.core.columns import maximum, minimum
 from traincast.core.errors import InputError, type_problems, unknown_name_error
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
@@ -47,7 +48,7 @@ class Metrics(Result):
     days: Annotated[Column | None, Doc("length of the whole run, failures aside", "day")]
     gpu_hours: Annotated[Column | None, Doc("GPU-hours of the whole run, failures aside", "h")]
     cost: Annotated[Column | None, Doc("price of the whole run", "$")]
-    energy_kwh: Annotated[Column | None, Doc("electricity of the whole run at full power", "kWh")]
+    energy_kwh: Annotated[Column | None, Doc("electricity of the whole run at its mean power", "kWh")]
     carbon_kg: Annotated[Column | None, Doc("emissions of the whole run", "kg of CO2 equivalent")]
     mtbf_seconds: Annotated[Column | None, Doc("mean time between failures of the job", "s")]
     checkpoint_bytes: Annotated[Column, Doc("size of a checkpoint", "byte")]
@@ -256,10 +257,28 @@ def _not_a_figure(name: str, value: Any) -> list[str]:
     return [f"{name} = {value!r}: must be a finite number {'of at least' if may_be_zero else 'above'} 0"]
 
 
+def mean_power(est: Estimate | Estimates) -> Column | None:
+    """Return the mean power of an accelerator with its share of the node [W]; None where it is not known.
+
+    While products and attention run it draws its limit, less while memory traffic is exposed, less still
+    while it communicates or waits; the node around it draws a share of what it may.
+    """
+    system, shares, spent = est.system, est.assumptions.power, est.breakdown
+    gpu, full = system.accelerator, system.accelerator.power
+    if full is None:
+        return system.node_power
+    limit = full if gpu.power_limit is None else minimum(full, gpu.power_limit)
+    computing = spent["compute"] + spent["recomputation"]
+    waiting = est.step.seconds - computing - spent["exposed_memory"]
+    active = computing + shares.streaming * spent["exposed_memory"] + shares.waiting * waiting
+    around = 0.0 if system.node_power is None else shares.host * maximum(system.node_power - full, 0)
+    drawn: Column = limit * active / est.step.seconds + around
+    return drawn
+
+
 def _figures(est: Estimate | Estimates) -> dict[str, Column]:
     """Return the figures that the estimate, its model and its system have."""
     model, system = est.model, est.system
-    power = system.accelerator.power if system.node_power is None else system.node_power
     precision, optimizer = (
         _plan_choice(est, "precision", "bf16", PRECISIONS),
         _plan_choice(est, "optimizer_kind", "adam", OPTIMIZERS),
@@ -271,7 +290,7 @@ def _figures(est: Estimate | Estimates) -> dict[str, Column]:
         "step_seconds": est.step_seconds,
         "tokens": None if model.training_sequences is None else model.training_sequences * model.seq,
         "price": system.price,
-        "power": power,
+        "power": mean_power(est),
         "pue": system.pue,
         "carbon": system.carbon,
         "failure_hours": system.failure_hours,
