@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import random
+import re
 import sys
 import tempfile
 import warnings
@@ -49,6 +50,11 @@ CLASSES: Final = (  # what is built of a type: its names, and the class that bui
     (auto.MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES, transformers.AutoModelForSpeechSeq2Seq),
     (auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES, transformers.AutoModelForMaskedLM),
     (_with_heads(auto.MODEL_MAPPING_NAMES), transformers.AutoModel),
+    (_with_heads(auto.MODEL_FOR_CTC_MAPPING_NAMES), transformers.AutoModelForCTC),
+    (
+        _with_heads(auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
+        transformers.AutoModelForImageClassification,
+    ),
     (
         _with_heads(auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES),
         transformers.AutoModelForSequenceClassification,
@@ -153,11 +159,16 @@ FIXED: Final = {
 }  # fmt: skip
 
 
+LEFT_OUT: Final = dict.fromkeys(  # type -> names of weights that its import leaves out, and says so
+    ("wav2vec2", "hubert"), r"feature_extractor|pos_conv|^projector|^classifier|^layer_weights"
+)
 OF_TYPE: Final[dict[str, dict[str, Any]]] = {  # what single types need besides
     "dbrx": {
         "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4},
         "ffn_config": {"ffn_hidden_size": 80, "moe_num_experts": 4, "moe_top_k": 2},
     },
+    "wav2vec2": {"conv_kernel": [10, 3, 3, 3, 3, 2, 2]},
+    "hubert": {"conv_kernel": [10, 3, 3, 3, 3, 2, 2]},
     "esm": {"position_embedding_type": "rotary", "emb_layer_norm_before": False},
     "modernbert-decoder": {"pad_token_id": 0},
 }
@@ -238,7 +249,9 @@ def built_as(built_by: Any, model_type: str, draws: int) -> Iterator[tuple[dict[
         except Exception:  # each type refuses combinations with errors of its own
             continue
         config.architectures = [type(built).__name__]
-        weights = sum(weights.numel() for weights in built.parameters())
+        without = re.compile(LEFT_OUT.get(model_type, "$^"))
+        kept = [part for name, part in built.named_parameters() if not without.search(name)]
+        weights = sum(part.numel() for part in kept)
         full = json.loads(json.dumps(config.to_dict(), default=str))
         saved = json.loads(json.dumps(config.to_diff_dict(), default=str))  # defaults left out
         try:

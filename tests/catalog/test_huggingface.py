@@ -26,7 +26,11 @@ FILES = {path.stem: path for path in (HERE / "data" / "hf").glob("*.json")}
 SEES = EXAMPLE.parents[1] / "qwen3-vl" / "config.json"
 FILES |= {path.parent.name: path for path in (EXAMPLE, HYBRID, SEES)}
 COUNTED = json.loads((HERE / "data" / "transformers_counts.json").read_text(encoding="utf-8"))
-NEVER_BUILT = {"emu3_text_model"}  # the text part of a type that is built as a whole
+NEVER_BUILT = {
+    "emu3_text_model",
+    "clip_vision_model",
+    "siglip_vision_model",
+}  # the text part of a type that is built as a whole
 OF_TOWERS = {  # text parts, counted with the towers in vision_language_counts.json
     "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_moe_text", "glm4v_text", "glm4v_moe_text"
 }  # fmt: skip
@@ -87,6 +91,30 @@ def test_classifiers_and_backbones_have_no_output_head(load: Callable[..., Model
     assert lm.parameters - backbone.parameters == lm.vocab * lm.hidden
     assert graded.parameters - backbone.parameters == 3 * lm.hidden
     assert not backbone.head
+
+
+CLIP = {"model_type": "clip", "architectures": ["CLIPModel"], "projection_dim": 512, "text_config": {}}
+SIGLIP = {"model_type": "siglip", "architectures": ["SiglipModel"], "text_config": {}}
+
+
+@pytest.mark.parametrize(
+    ("content", "parameters", "seq", "left_out"),
+    [  # parameters of `vision_model` and `visual_projection` as transformers 5.23 builds them
+        (CLIP | {"vision_config": {}}, 87_849_216, 50, "text tower"),
+        (SIGLIP | {"vision_config": {}}, 85_797_120, 196, "text tower and pooling head"),
+    ],
+)
+def test_contrastive_models_are_read_by_their_vision_tower(
+    content: dict[str, Any], parameters: int, seq: int, left_out: str, load: Callable[..., Model]
+) -> None:
+    model = load(content)
+    assert (model.parameters, model.seq, model.left_out) == (parameters, seq, left_out)
+
+
+def test_an_encoder_of_t5_has_no_decoder(load: Callable[..., Model]) -> None:
+    """t5-small: 35,330,816 parameters in transformers 5.23."""
+    model = load(config("t5-small", architectures=["T5EncoderModel"]))
+    assert (model.parameters, model.layers, model.encoder, model.causal) == (35_330_816, 6, None, False)
 
 
 def test_every_family_has_a_configuration() -> None:

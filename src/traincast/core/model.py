@@ -890,7 +890,8 @@ class Model:
         e, norm, own = self.hidden, self.norm_vectors * self.hidden, self.own_width
         weights = self.small_end_weights
         if self.patch is not None:
-            weights += self._positions + self.patch * e + e + norm + (self.classes or 0) * (e + 1)
+            weights += self._positions + self.patch * e + e + (self.classes or 0) * (e + 1)
+            weights += norm * (self.final_norm + self.embedding_norm)
         elif self.vocab is None:
             weights += self._positions
         if self.vocab is None:

@@ -11,6 +11,7 @@ from traincast.catalog.huggingface.towers import text_defaults, tower, whole
 from traincast.core.errors import InputError
 
 ALL_FEATURES = {**FEATURES, **ENCODER_FEATURES}
+CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
 TOWERS = {"vision_config": "vision", "audio_config": "audio", "speech_config": "audio"}
 
 
@@ -24,6 +25,9 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     text_config, row = document.get("text_config"), whole(document)
     inner = text_config if isinstance(text_config, dict) else document
     model_type = _model_type(document, inner)
+    if (seen := CONTRASTIVE.get(str(document.get("model_type")))) is not None:
+        around = {name: document[name] for name in ("projection_dim", "architectures") if name in document}
+        inner, model_type = around | (document.get("vision_config") or {}), seen
     if row is not None:
         inner, model_type = _text_of(document, inner, row)
     if not isinstance(model_type, str) or model_type not in model_types():
@@ -32,6 +36,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
         raise InputError(str(path), [unknown])
     only = "" if row else " (the text model only)"
     place = f"{path.name}, text_config{only}" if isinstance(text_config, dict) else path.name
+    place = f"{path.name}, vision_config" if seen else place
     config = Config(inner, model_type, place, seq)
     config.problems += _architecture_problems(document, config)
     config.check_allowed()
@@ -47,7 +52,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     if problems:
         raise InputError(str(path), problems)
     name = path.stem if path.stem.lower() != "config" else path.resolve().parent.name or "config"
-    left_out = (None if row else _left_out(document)) or content.get("left_out")
+    left_out = content.get("left_out") or (None if row else _left_out(document))
     header = {"name": name, "source": place, "left_out": left_out}
     return {key: value for key, value in (content | header).items() if value is not None}
 

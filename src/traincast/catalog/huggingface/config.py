@@ -18,11 +18,11 @@ NULLABLE: Final = frozenset(  # fields that may be null besides those whose defa
         "sliding_window",
     )
 )
-HEADS: Final[Mapping[str, str]] = {  # what follows the layers, by the end of the architecture's name
+HEADS: Final[Mapping[str, str | None]] = {  # what follows the layers, by the end of the architecture's name
     "ForCausalLM": "lm", "LMHeadModel": "lm", "ForConditionalGeneration": "lm", "ForMaskedLM": "lm",
     "WithLMHeadModel": "lm", "MTModel": "lm", "ForImageClassification": "lm", "Model": "",
     "ForSequenceClassification": "score", "ForTokenClassification": "classifier",
-    "ForQuestionAnswering": "span",
+    "ForQuestionAnswering": "span", "EncoderModel": None, "ForCTC": "lm",
 }  # fmt: skip
 _MISSING: Final = object()
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import GATED, MAX_ASSUMED_SEQ, PLAIN, Feature, Keys
 
+SOUND_FRAMES: Final = 1499  # [frames] of 30 s: 480,000 samples at a stride of 320 (arXiv 2006.11477)
 T5_MLP: Final = {**{f"gated-{word}": mlp for word, mlp in GATED.items()}, **PLAIN}
 
 
@@ -59,12 +60,20 @@ def _encoder_seq(c: Config) -> Any:
     return c.sourced(min(context, MAX_ASSUMED_SEQ), "max_position_embeddings") | {"basis": "assumed"}
 
 
+def encodes_alone(c: Config) -> bool:
+    """Return whether a configuration is of an encoder that is trained without its decoder."""
+    return "EncoderModel" in str(c.fields.get("architectures"))
+
+
 def t5(c: Config) -> Keys:
     """Read T5: RMS norms, a table of relative positions of each stack, an MLP with a gate or without."""
     buckets, heads = c.count("relative_attention_num_buckets") or 0, c.count("num_attention_heads") or 0
     per_layer = {"small_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
     of_both = {"small_end_weights": c.sourced(2 * buckets * heads, "relative_attention_num_buckets")}
     keys: Keys = {"head_dim": c.figure("head_dim"), "mlp": c.word("feed_forward_proj", T5_MLP)}
+    if encodes_alone(c):
+        of_both = {"small_end_weights": c.sourced(buckets * heads, "relative_attention_num_buckets")}
+        keys |= {"causal": False, "layers": c.figure("encoder_layers"), "encoder": None}
     return keys | (per_layer if c.flag("relative_in_every_layer") else of_both)
 
 
@@ -161,6 +170,101 @@ def _where(c: Config) -> Keys:
     """Return the layers with local attention, counted from 1."""
     words = c.value("layer_types")
     return {"layers": [i for i, word in enumerate(words, 1) if word == "sliding_attention"]}
+
+
+def deberta(c: Config) -> Keys:
+    """Read DeBERTa-v2 and v3: positions in the embedding, or relative ones in attention.
+
+    The table of relative positions counts; the scores with it are left out. They are as costly as the others
+    where the table has as many rows as a sequence has tokens.
+    """
+    keys: Keys = {"causal": False, "biases": ["qkv", "proj", "mlp"], "head_bias": True}
+    keys["token_types"] = c.count("type_vocab_size", least=0)
+    if not c.flag("position_biased_input"):
+        keys["positions"] = "none"
+    if not c.flag("relative_attention"):
+        return keys
+    kinds = c.value("pos_att_type") or []
+    if kinds and not c.flag("share_att_key"):
+        c.only("share_att_key", True)
+    rows, hidden = c.value("position_buckets"), c.count("hidden_size") or 1
+    if not isinstance(rows, int) or rows < 1:
+        rows = c.value("max_relative_positions")
+    if not isinstance(rows, int) or rows < 1:
+        rows = c.count("max_position_embeddings") or 1
+    normed = 2 * hidden if "layer_norm" in str(c.value("norm_rel_ebd")) else 0
+    weights = c.sourced(2 * rows * hidden + normed, "position_buckets", "norm_rel_ebd")
+    return keys | {"small_end_weights": weights, "left_out": "scores of relative positions"}
+
+
+def dinov2(c: Config) -> Keys:
+    """Read DINOv2: scales of the residual stream, tokens of class and mask; two vectors to classify."""
+    hidden, ratio = c.count("hidden_size") or 1, c.value("mlp_ratio")
+    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or ratio <= 0:
+        c.wrong("mlp_ratio", "must be a number above 0")
+        return {}
+    keys: Keys = {"ffn": c.sourced(int(ratio * hidden), "mlp_ratio", "hidden_size")}
+    if c.flag("use_swiglu_ffn"):  # two thirds, in multiples of 8
+        keys = {
+            "mlp": "swiglu",
+            "ffn": c.sourced((int(keys["ffn"]["value"] * 2 / 3) + 7) // 8 * 8, "mlp_ratio"),
+        }
+    keys["small_weights"] = c.sourced(2 * hidden, "hidden_size")
+    tokens = (1 + c.flag("use_mask_token")) * hidden
+    labels = len(c.fields.get("id2label") or "01") if _classifies(c) else 0  # 2 if left out, as transformers
+    keys |= {"small_end_weights": c.sourced(tokens + labels * hidden, "hidden_size", "use_mask_token")}
+    return keys | {"classes": c.sourced(labels, "id2label") if labels else None}
+
+
+def _classifies(c: Config) -> bool:
+    """Return whether the architecture is an image classifier."""
+    return "ForImageClassification" in str(c.fields.get("architectures"))
+
+
+def contrastive(c: Config) -> Keys:
+    """Read a vision tower of CLIP or SigLIP; CLIP's has a class token and a norm of the embedding."""
+    keys: Keys = {"classes": None, "biases": ["qkv", "proj", "mlp"]}
+    alone = "VisionModel" in str(c.fields.get("architectures"))
+    others = [] if alone else ["text tower"]
+    if c.flag("class_token"):
+        width = 0 if alone else c.count("projection_dim") or 0
+        projected = c.sourced(width * (c.count("hidden_size") or 0), "projection_dim")
+        keys |= {"embedding_norm": True, "small_end_weights": projected}
+    else:
+        side, patch = c.count("image_size") or 0, c.count("patch_size") or 1
+        tokens = c.sourced((side // patch) ** 2, "image_size", "patch_size")
+        keys |= {"seq": c.seq or tokens, "max_positions": tokens}
+        others += ["pooling head"] if c.flag("vision_use_head") else []
+    return keys | ({"left_out": " and ".join(others)} if others else {})
+
+
+def vit(c: Config) -> Keys:
+    """Read ViT without a classifier, which has a pooler, if the architecture says so."""
+    hidden, named = c.count("hidden_size") or 0, c.fields.get("architectures")
+    if not (isinstance(named, list) and named and str(named[0]).endswith("Model")):
+        return {}
+    return {"classes": None, "small_end_weights": c.sourced(hidden * (hidden + 1), "hidden_size")}
+
+
+def sound(c: Config) -> Keys:
+    """Read what follows the convolutions of wav2vec 2.0, whose results are embedded as image patches are.
+
+    Sequences are taken to be 30 s of sound, which the usual convolutions make 1,499 frames of.
+    """
+    named, hidden, dims = c.fields.get("architectures"), c.count("hidden_size") or 1, c.numbers("conv_dim")
+    architecture = str(named[0]) if isinstance(named, list) and named else "Model"
+    values = dims[-1] if dims else 512
+    labels = c.figure("vocab_size") if architecture.endswith("ForCTC") else None
+    small = 2 * values + hidden  # norm of the frames, and what masked ones are replaced with
+    return {
+        "patch": c.sourced(values, "conv_dim"),
+        "classes": labels,
+        "biases": ["qkv", "proj", "mlp"],
+        "positions": "none",
+        "small_end_weights": c.sourced(small, "conv_dim", "hidden_size"),
+        "seq": c.seq or {"value": SOUND_FRAMES, "source": f"{c.place}: 30 s of sound", "basis": "assumed"},
+        "left_out": "convolutions" if architecture.endswith(("Model", "ForCTC")) else "convolutions and head",
+    }
 
 
 def xlm(c: Config) -> Keys:
@@ -309,8 +413,7 @@ def nested(c: Config) -> Keys:
 def head_of(c: Config, architecture: Any) -> str | None:
     """Return the pieces that follow the layers of an architecture; None if it is not known."""
     ends = [end for end in c.heads if str(architecture).endswith(end)]
-    is_encoder = str(architecture).endswith("EncoderModel")
-    return None if is_encoder or not ends else c.heads[max(ends, key=len)]
+    return c.heads[max(ends, key=len)] if ends else None
 
 
 def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
@@ -341,6 +444,6 @@ ENCODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_typ
         bart, encoder, t5, whisper, bigbird_pegasus, own_width, opt_width, esm, result_normed, moshi,
         roformer, relative_bias,
         modernbert, xlm, cpmant, doge, last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo, gemma4,
-        nested,
+        nested, deberta, dinov2, contrastive, vit, sound,
     )
 }  # fmt: skip

@@ -467,7 +467,7 @@ def image(c: Config) -> Keys:
         keys["classes"] = c.sourced(len(labels), "id2label")
     if side is None or patch is None or channels is None:
         return keys
-    if side % patch:
+    if side % patch and not c.defaults.get("cuts_rest"):
         c.wrong("patch_size", f"must divide image_size = {side}")
     tokens = c.sourced((side // patch) ** 2 + 1, "image_size", "patch_size")
     return keys | {
