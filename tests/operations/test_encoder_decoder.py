@@ -154,6 +154,16 @@ def test_context_parallelism_is_refused() -> None:
         tc.estimate(T5, system, tc.Plan(cp=2, cp_kind="ring"), gbs=8)
 
 
+@pytest.mark.parametrize("to", ["megatron", "torchtitan", "nanotron"])
+@pytest.mark.parametrize(
+    "name", ["t5", "decoder alone", "own width", "inner norms", "backbone", "local heads"]
+)
+def test_export_refuses_what_a_format_cannot_express(name: str, to: str) -> None:
+    est = tc.estimate(RARE[name], tc.load_system("dgx-h100"), tc.Plan(dp=8), gbs=64)
+    with pytest.raises(tc.InputError, match=f"cannot express the layers of {RARE[name].name}"):
+        tc.export(est, to)
+
+
 def test_the_encoder_costs_time_and_widens_the_interval() -> None:
     system = tc.load_system("dgx-h100")
     short, long = (

@@ -23,7 +23,11 @@ from traincast.planner.framework_spaces import FRAMEWORKS, Framework
 CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
-ESSENTIAL: Final = ("adapters", "tower", "layer_kinds", *(f"{part}." for part in LINEAR))
+ESSENTIAL: Final = (  # beginnings of their names
+    "adapters", "tower", "layer_kinds", *(f"{part}." for part in LINEAR), "encoder.", "own_width.",
+    "shared_layers", "inner_norms", "keys_are_values", "value_dim",
+    *(f"local.{name}" for name in ("heads", "kv_heads", "head_dim", "value_dim", "keys_are_values")),
+)  # fmt: skip
 POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
 
 
@@ -196,7 +200,7 @@ def require_expressible(form: Format, model: Model) -> None:
     A program that is given its model has adapters and kinds of layers from there.
     """
     facts = launch_facts(model, Plan(), 1) | {"per_node": 1}
-    wanted = [name for name in facts if name.startswith(ESSENTIAL)]
+    wanted = [name for name in facts if name == "head" or name.startswith(ESSENTIAL)]
     if not form.model or not wanted:
         return
     read = form.facts(form.settings(facts), ErrorCollector(form.name))
