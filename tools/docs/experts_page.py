@@ -1,7 +1,10 @@
 """Page of what experts ran: published plans beside those that a search finds for the same job."""
 
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -33,6 +36,8 @@ LEAST_GPUS: Final = 64
 CLOSE: Final = 0.1  # how much faster than the expert's plan ours may be said to be without a word about it
 LIKELY: Final = 0.1  # probability with which a plan that ran must be said to fit
 NUMERICS: Final = ("precision", "grad_dtype", "optimizer_kind")  # held: they are no choice of speed alone
+HELD: Final = (*NUMERICS, "attention")  # and whether the software of its day fused attention
+RELEASE: Final = re.compile(r"\bv?(2\d)\.(\d\d)(?:\.(\d+))?\b")  # of a container or a collection of recipes
 # Meta's runs, whose gradients are sharded and whose first and last stages have a layer less: rate of a GPU
 # [FLOP/s] (Llama 3, arXiv 2407.21783, table 4 and section 3.3.2); vp is the largest that its layers allow.
 META: Final = {8192: 430e12, 16384: 400e12}
@@ -77,15 +82,30 @@ class Comparison:
 def runs() -> list[Run]:
     """Return the runs of the page by the rule that its introduction states."""
     chosen: dict[tuple[str, ...], Run] = {}
-    for name, run in bundled():
-        if isinstance(run, str) or run.step_seconds is None or run.stack not in stack_names():
-            continue
-        if not run.stack.startswith(STACKS) or "proxy" in run.model.name or run.plan.gpus < LEAST_GPUS:
-            continue
-        key = source_of(name, False), run.model.name, run.system.accelerator.name
-        if key not in chosen or run.plan.gpus >= chosen[key].plan.gpus:
+    for run in _published():
+        key = source_of(run.id, False), run.model.name, run.system.accelerator.name
+        if key not in chosen or _newness(run) >= _newness(chosen[key]):
             chosen[key] = run
     return [run for run in (*_meta(), *chosen.values()) if _possible(run)]
+
+
+def _published() -> Iterator[Run]:
+    """Yield the timed runs of whole models on many GPUs with a stack whose framework is offered by name."""
+    for _, run in bundled():
+        if isinstance(run, str) or run.step_seconds is None or run.stack not in stack_names():
+            continue
+        if run.stack.startswith(STACKS) and "proxy" not in run.model.name and run.plan.gpus >= LEAST_GPUS:
+            yield run
+
+
+def _newness(run: Run) -> tuple[tuple[int, ...], int]:
+    """Return the release that a run is of, empty where none is named, and its GPUs."""
+    return _release(run), run.plan.gpus
+
+
+def _release(run: Run) -> tuple[int, ...]:
+    named = RELEASE.search(run.source)
+    return tuple(int(part or 0) for part in named.groups()) if named else ()
 
 
 def _meta() -> Iterator[Run]:
@@ -115,15 +135,17 @@ def _possible(run: Run) -> bool:
 
 
 def compare(run: Run) -> Comparison:
-    """Search the plans of a run's job, and compare."""
+    """Search the plans of a run's job, and compare; what it is predicted to need fits, since it ran."""
     expert, name = estimate_of(run), stack_file(run.stack).framework
-    held, space = NUMERICS, FRAMEWORKS[name]
+    held, space = HELD, FRAMEWORKS[name]
     if run.plan.schedule not in space.choices["schedule"] or run.plan.zero == META_PLAN["zero"]:
-        held, space = (*NUMERICS, "zero"), replace(FRAMEWORKS["any"], ordered=True)
+        held, space = (*HELD, "zero"), replace(FRAMEWORKS["any"], ordered=True)
+    room = max(expert.memory_bytes * (1 + 1e-9), expert.system.accelerator.hbm_bytes)
+    system = expert.system.with_figures({"accelerator.hbm_bytes": room})
 
     def searched(names: Iterable[str]) -> Found:
         return search(
-            run.model, expert.system, gpus=run.plan.gpus, gbs=run.gbs, assumptions=run.stack, framework=space,
+            run.model, system, gpus=run.plan.gpus, gbs=run.gbs, assumptions=run.stack, framework=space,
             locks={name: getattr(expert.plan, name) for name in names},
         )  # fmt: skip
 
@@ -147,14 +169,17 @@ def page(rows: Sequence[Comparison]) -> str:
     unlikely = [row for row in rows if (row.expert.fits_probability or 0.0) < LIKELY]
     faster = [row for row in rows if row.slower < -1e-9]
     outside = [row for row in rows if not row.inside]
+    changed = list(changes())
+    apart = np.median([abs(change.measured - change.predicted) for change in changed])
     return f"""# What experts ran
 
 Would the search have found what experts chose? {len(rows)} published runs: every run since 2024 of a whole model on at least
 {LEAST_GPUS} GPUs with Megatron-Core, NeMo, Megatron-Bridge, NeMo AutoModel or torchtitan (MLPerf 3.1 included), of each source, model and
-accelerator the one on the most GPUs, the last of the [bundled table](validation.md); and Meta's two runs of Llama 3.1 405B (arXiv
+accelerator that of the newest release, there the one on the most GPUs ([bundled table](validation.md)); and Meta's two runs of Llama 3.1 405B (arXiv
 2407.21783, table 4; step times from its rates, causal attention counted half). The search holds the model, the machine, the batch, the
-software stack, and the numerics ({", ".join(f"`{name}`" for name in NUMERICS)}); its space is that of the stack's framework, or `any` with
-the expert's ZeRO stage, for DeepSeek's and Meta's own software.
+software stack, the numerics ({", ".join(f"`{name}`" for name in NUMERICS)}), and whether attention is fused; its space is that of the stack's framework, or `any` with
+the expert's ZeRO stage, for DeepSeek's and Meta's own software. A plan that ran fits: where it is predicted to need more than the
+accelerator has, the search may use as much.
 
 * In {close} of {len(rows)} the expert's plan is predicted within {100 * CLOSE:.0f} % of the fastest that fits. Of the {len(rows) - close}
   others, {believed} differ by more than 90 % of the errors of such differences ([uncertainty](uncertainty.md)): believe those, measure the
@@ -171,7 +196,55 @@ the expert's ZeRO stage, for DeepSeek's and Meta's own software.
 
 The components of the step that gain, in percent of the expert's step.
 
-{"".join(_gain(row) for row in rows if row.slower > CLOSE)}"""
+{"".join(_gain(row) for row in rows if row.slower > CLOSE)}
+## What experts changed
+
+Whether to believe such a difference can be measured where a later release ran the same job, as large, with another plan. Predicted and
+measured change differ by {100 * apart:.0f} points (median of {len(changed)}); the software is a release newer as well, in the prediction only where
+another stack of the catalogue stands for it.
+
+| run | later run | model | GPUs | what changed | predicted [%] | measured [%] |
+| --- | --- | --- | --- | --- | --- | --- |
+{"".join(change.line for change in changed)}"""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Two runs of a job with different plans, of a release and a later one."""
+
+    before: Run
+    after: Run
+
+    @property
+    def predicted(self) -> float:
+        """Relative change of the step time, predicted."""
+        return estimate_of(self.after).step_seconds / estimate_of(self.before).step_seconds - 1
+
+    @property
+    def measured(self) -> float:
+        """Relative change of the step time, measured."""
+        return (self.after.step_seconds or 0.0) / (self.before.step_seconds or 1.0) - 1
+
+    @property
+    def line(self) -> str:
+        """Row of the table."""
+        run, cells = self.after, (f"`{self.before.id}`", f"`{self.after.id}`", self.after.model.name)
+        numbers = (f"{100 * change:+.0f}" for change in (self.predicted, self.measured))
+        what = _changed(run.plan, self.before.plan)
+        return f"| {' | '.join((*cells, f'{run.plan.gpus:,} {run.system.name}', what, *numbers))} |\n"
+
+
+def changes() -> Iterator[Change]:
+    """Yield what experts changed in a job from one release to the next that has it."""
+    jobs: dict[tuple[object, ...], list[Run]] = defaultdict(list)
+    for run in _published():
+        if _release(run):
+            size = run.plan.gpus, run.gbs, run.plan.precision
+            jobs[source_of(run.id, False), run.model.name, run.system.accelerator.name, *size].append(run)
+    for of_job in jobs.values():
+        for before, after in pairwise(sorted(of_job, key=_release)):
+            if _changed(after.plan, before.plan) != "nothing" and _possible(before) and _possible(after):
+                yield Change(before, after)
 
 
 def _listed(none: str, some: str, rows: Sequence[Comparison]) -> str:
