@@ -25,7 +25,8 @@ ACCELERATOR = {
     "hbm_bytes": "80 GiB",
 }
 EXPERTS = (
-    "experts, topk, ffn, shared_ffn, shared_gate, first_dense, every, router_bias, capacity, imbalance, load"
+    "experts, topk, ffn, shared_ffn, shared_gate, first_dense, every, router_bias, result_norm, "
+    "zero, groups, group_topk, capacity, imbalance, load"
 )
 TIER = {"name": "links", "bandwidth": "400 Gb/s", "efficiency": 0.7, "latency": "2.5 us"}
 SYSTEM = {

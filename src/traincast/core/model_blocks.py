@@ -115,6 +115,10 @@ class Experts:
     router_bias: bool = False  # whether the router has a trained bias
     result_norm: bool = False  # whether the result of all experts is normed (A.X K1)
     zero: int = 0  # experts without weights, which return their input (LongCat-Flash, arXiv 2509.01322)
+    # Groups of experts, one after the other, and those of them that hold all experts of a token: where a node
+    # has a group, this limits the nodes that a token is sent to (arXiv 2405.04434, section 2.2.2).
+    groups: int = 1
+    group_topk: int = 1
     # Capacity factor: an expert takes at most this multiple of the mean load, the rest is dropped. None: no
     # token is dropped.
     capacity: float | None = None

@@ -52,11 +52,11 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
         0 * router.saved_bytes if config.shared_ffn else router.saved_bytes
     )  # shared experts save the same input
     yield replace(router, weights=weights, saved_bytes=saved, module="experts", recomputed_with="norms")
-    dispatch = _permutation("experts.permute", sharding, config.routed, (2, 3), to_experts=True)
+    dispatch = _permutation("experts.permute", sharding, config, (2, 3), to_experts=True)
     # Inputs of experts with a capacity are padded to it, so the host need not know how many tokens come.
     yield replace(dispatch, synchronises=config.capacity is None)
     yield from _expert_mlps(sharding, config, n * config.routed * plan.etp * plan.load)
-    combine = _permutation("experts.unpermute", sharding, config.routed, (3, 3), to_experts=False)
+    combine = _permutation("experts.unpermute", sharding, config, (3, 3), to_experts=False)
     yield replace(combine, module="")  # it ends the block, as fc2 does in a dense layer
     if config.result_norm:
         yield sharding.norm("experts.result_norm", gather=False, returned=False)
@@ -68,7 +68,7 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
 
 
 def _permutation(
-    name: str, sharding: Sharding, topk: float, moves: tuple[int, int], to_experts: bool
+    name: str, sharding: Sharding, config: Experts, moves: tuple[int, int], to_experts: bool
 ) -> Operation:
     """Return the dispatch of rows, sorted by expert, to their experts, or the return of the results.
 
@@ -76,9 +76,10 @@ def _permutation(
     receives more than its share, and all wait for it.
     """
     plan, (n, width) = sharding.plan, sharding.residual_shape
-    rows = n * topk
+    rows = n * config.routed
     nbytes = sharding.E * rows * width * plan.load
-    exchange = Collective("all-to-all", nbytes, "ep", copies=topk)
+    limit = config.groups, config.group_topk
+    exchange = Collective("all-to-all", nbytes, "ep", copies=config.routed, groups=limit)
     gather = Collective("all-gather", nbytes * plan.etp, "etp")
     scatter = Collective("reduce-scatter", nbytes * plan.etp, "etp")
     elements = _expert_passes(sharding) * rows * width

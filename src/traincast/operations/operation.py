@@ -87,6 +87,8 @@ class Collective:
     nbytes: Column  # full tensor, not the shard; all-to-all: a rank's tensor; send: the block [byte]
     over: Axis
     copies: Column = 1.0  # all-to-all: members that each part goes to
+    # all-to-all: groups of members, one after the other, and those of them that each part goes to
+    groups: tuple[int, int] = (1, 1)
 
 
 Comms = tuple[Collective, ...]

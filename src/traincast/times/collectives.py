@@ -36,6 +36,7 @@ def collective(
     system: System,
     assumed: Assumptions,
     copies: Column = 1.0,
+    groups: tuple[int, int] = (1, 1),
 ) -> Column:
     """Return the time of one collective (arXiv 2410.00273; each tier is a term of every sum and maximum) [s].
 
@@ -49,6 +50,7 @@ def collective(
             system,
             assumed,
             copies,
+            groups,
         )
     if kind == "send":
         return _send_to_neighbour(V, members, system, assumed)
@@ -120,7 +122,12 @@ def _unscaled_curve(
 
 
 def all_to_all(
-    V: Column, members: Group, system: System, assumed: Assumptions, copies: Column = 1.0
+    V: Column,
+    members: Group,
+    system: System,
+    assumed: Assumptions,
+    copies: Column = 1.0,
+    groups: tuple[int, int] = (1, 1),
 ) -> Column:
     """Return the time of an all-to-all: over the network to the target domain, then to the target rank [s].
 
@@ -133,14 +140,14 @@ def all_to_all(
     else:
         distinct_copies = copies if assumed.collectives.node_copies else None
     if assumed.collectives.protocols:
-        return nccl.all_to_all(V, members, system.tiers, assumed.collectives, distinct_copies)
+        return nccl.all_to_all(V, members, system.tiers, assumed.collectives, distinct_copies, groups)
     spans, seconds = (1.0, *near, n), []
     for i, tier in enumerate(system.tiers):
         within, beyond = spans[i], spans[i + 1]
         domains = n / within
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
         if i and distinct_copies is not None:
-            sent = sent * nccl.distinct(distinct_copies, domains) / distinct_copies
+            sent = sent * nccl.distinct(distinct_copies, domains, groups) / distinct_copies
         ports = tier.ports if i else 1.0
         seconds.append(
             sent / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * sign(V)

@@ -273,7 +273,12 @@ def _outer_bandwidth(tier: Tier, within: Column, data_parallel: bool) -> Column:
 
 
 def all_to_all(
-    V: Column, members: Group, tiers: Sequence[Tier], fitted: Collectives, copies: Column | None = None
+    V: Column,
+    members: Group,
+    tiers: Sequence[Tier],
+    fitted: Collectives,
+    copies: Column | None = None,
+    groups: tuple[int, int] = (1, 1),
 ) -> Column:
     """Return the time of an all-to-all: over the network to the target domain, then to the target rank [s].
 
@@ -289,7 +294,7 @@ def all_to_all(
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
         if copies is not None:
-            sent = sent * distinct(copies, n / within) / copies
+            sent = sent * distinct(copies, n / within, groups) / copies
         partners = (beyond / within - 1) / PEERS_PER_WORK
         crossed = is_group(domains(beyond, within)) * sign(V)
         wide = _outer_bandwidth(tier, 1.0, False) if i else _inner_bandwidth(tier, beyond)
@@ -302,8 +307,19 @@ def all_to_all(
     return seconds + reduce(maximum, streams)
 
 
-def distinct(copies: Column, domains: Column) -> Column:
-    """Return the mean number of D equally likely domains that K copies go to: D (1 - (1 - 1/D)^K)."""
+def distinct(copies: Column, domains: Column, groups: tuple[int, int] = (1, 1)) -> Column:
+    """Return the mean number of D equally likely domains that K copies go to: D (1 - (1 - 1/D)^K).
+
+    Where they go to M of N `groups` of the domains, D are those that these fill, D M/N; or, where a domain
+    holds g groups, those that hold one of them, D (1 - (1 - g/N) (1 - g/(N - 1)) …), M factors.
+    """
+    number, most = groups
+    if most < number:
+        held = maximum(number / domains, 1)
+        missed: Column = 1.0
+        for chosen in range(most):
+            missed = missed * maximum(1 - held / (number - chosen), 0)
+        domains = domains * (1 - missed)
     return domains * (1 - (1 - 1 / domains) ** copies)
 
 

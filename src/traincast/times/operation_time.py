@@ -178,7 +178,7 @@ class OperationTimer:
         group, system, assumed = self.placement.group(call.over), self.system, self.assumed
         seconds: Column
         if call.kind in ("all-to-all", "send"):
-            seconds = collective(call.kind, call.nbytes, group, system, assumed, call.copies)
+            seconds = collective(call.kind, call.nbytes, group, system, assumed, call.copies, call.groups)
         else:
             key = call.kind, call.over
             if key not in self._curves:

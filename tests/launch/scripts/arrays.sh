@@ -11,6 +11,7 @@ MODEL_ARGS=(
     --multi-latent-attention --kv-lora-rank 512 --q-lora-rank 1536
     --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128
     --num-experts 256 --moe-ffn-hidden-size 2048 --moe-router-topk 8
+    --moe-router-num-groups 8 --moe-router-group-topk 4
     --moe-shared-expert-intermediate-size 2048
     --moe-layer-freq "([0]*3+[1]*58)"
     --mtp-num-layers 1

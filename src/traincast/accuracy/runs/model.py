@@ -112,6 +112,7 @@ def _family_arguments(cells: Cells, mlp: str) -> dict[str, Any]:
 def _experts(cells: Cells) -> Experts:
     ffn = cells.whole("moe_ffn", cells.whole("ffn", 0))
     shared, factor = cells.states("shared_ffn"), cells.states("capacity")
+    limited = {None: (1, 1), 2: (8, 3), 3: (8, 4)}[cells.stated_number("deepseek")]
     drops_all_excess = 1.0 if cells.states("drops_tokens") else None
     return Experts(
         experts=cells.whole("experts"),
@@ -121,6 +122,8 @@ def _experts(cells: Cells) -> Experts:
         first_dense=cells.whole("dense_layers", 0),
         every=2 if cells.states("alternate_experts") else 1,
         router_bias=bool(cells.states("gpt_oss")),
+        groups=limited[0],
+        group_topk=limited[1],
         capacity=max(float(factor[1]), 1.0) if factor else drops_all_excess,
     )
 

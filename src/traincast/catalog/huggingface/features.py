@@ -308,6 +308,8 @@ def deepseek_experts(c: Config) -> Keys:
     is_moe = [i >= first and i % (every or 1) == 0 for i in range(layers or 0)]
     keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
     keys |= _shared(c, "moe_intermediate_size")
+    limits = {"groups": "n_group", "group_topk": "topk_group"}
+    keys |= {key: c.figure(name) for key, name in limits.items() if c.fields.get(name)}
     return {"experts": keys} if any(is_moe) else {}
 
 

@@ -137,6 +137,8 @@ class ExpertsPart(ModelPart):
     router_bias: StrictBool | None = None
     result_norm: StrictBool | None = None
     zero: Whole | None = None
+    groups: Count | None = None
+    group_topk: Count | None = None
     capacity: Amount | None = None
     imbalance: Factor | None = None
     load: tuple[Number, ...] | None = None
