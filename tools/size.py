@@ -11,9 +11,9 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4750,
-    "catalog": 8700,
-    "operations": 2900,
+    "core": 4950,
+    "catalog": 9100,
+    "operations": 3050,
     "times": 2150,
     "step": 3400,
     "planner": 4950,

@@ -31,6 +31,7 @@ SCANS: Final = "scans of linear attention"
 MLPS: Final = ("MLP", "experts", "shared experts")
 MTP: Final = "multi-token prediction"
 ROUTER: Final = "router"  # whose products Megatron-LM does not count
+TEXT: Final = "text and modulation"  # of a diffusion model, besides what each token meets
 TOWER: Final = (PATCHES, "vision tower", PROJECTOR)
 OUTSIDE: Final = ("embedding", "decoder embedding", "head", MTP)  # of the layers
 
@@ -233,6 +234,8 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
             result["shared experts"] = _count(inner[routed:], model)
     for count in result.values():
         whole = whole.plus(count, -1)
+    if model.diffusion is not None:
+        return result | {TEXT: whole._replace(active=0.0)}
     return result | {"norms": whole._replace(products=0.0)}
 
 

@@ -18,6 +18,7 @@ from traincast.core.model_blocks import (
     LINEAR,
     NORM_VECTORS,
     Biased,
+    Diffusion,
     Encoder,
     Experts,
     GatedDelta,
@@ -234,6 +235,8 @@ class Model:
         Batch of one optimizer step, used if no other is given [sequences].
     training_sequences : float, optional
         Length of the complete training run [sequences].
+    diffusion : Diffusion, optional
+        What a transformer for diffusion has besides; its sequences are a latent image, and text beside it.
     tower : Tower, optional
         Vision tower, whose images take a part of each sequence.
     adapters : Adapters, optional
@@ -307,6 +310,7 @@ class Model:
     classes: int | None = None
     global_batch: int | None = None
     training_sequences: float | None = None
+    diffusion: Diffusion | None = None
     tower: "Tower | None" = None
     adapters: Adapters | None = None
     left_out: str = field(default="", compare=False)
@@ -330,6 +334,7 @@ class Model:
                 *self._expert_problems(),
                 *self._adapter_problems(),
                 *self._tower_problems(),
+                *self._diffusion_problems(),
             ]
         if problems:
             raise InputError(f"model {self.name}", problems)
@@ -506,6 +511,23 @@ class Model:
                 problems.append(f"adapters.targets: {joined} includes {', '.join(sorted(twice))}; keep one")
         return problems
 
+    def _diffusion_problems(self) -> list[str]:
+        """Return a line for each contradiction between diffusion and other parts."""
+        joint = any(KINDS[kind].joint for kind in self.layer_kinds)
+        if self.diffusion is None:
+            return ["diffusion: missing; layer_kinds names joint layers"] if joint else []
+        others: dict[str, Any] = {
+            "latent": self.latent,
+            "experts": self.experts,
+            "adapters": self.adapters,
+            "mtp": self.mtp,
+        }
+        others |= {"vocab": self.vocab, "patch": self.patch, "tower": self.tower, "norms": self.norms == 4}
+        problems = [f"{name}: not modelled in a diffusion model" for name, value in others.items() if value]
+        if joint and not 0 < self.diffusion.text < self.seq:
+            problems.append(f"seq = {self.seq}: must hold {self.diffusion.text} tokens of text and an image")
+        return problems
+
     def _tower_problems(self) -> list[str]:
         """Return a line if the images of a sequence take more tokens than it has."""
         tower = self.tower
@@ -653,6 +675,10 @@ class Model:
     def _variants(self) -> dict[str, "Model"]:
         """Models with the sequence and heads of layers that differ from the others, by what mixes tokens."""
         variants, encoder, local = {}, self.encoder, self.local
+        if self.diffusion is not None and self.diffusion.single:
+            beside = replace(self.diffusion, single=False)  # both end in one linear layer with one bias
+            biases = tuple(word for word in self.biases if word != "proj")
+            variants["attention"] = replace(self, parallel=True, norms=1, biases=biases, diffusion=beside)
         if encoder is not None:
             own = {
                 name: value for name in ("heads", "ffn", "max_positions") if (value := getattr(encoder, name))
@@ -672,6 +698,10 @@ class Model:
                 same: Any = dict.fromkeys(names)
                 variants["local"] = replace(self, local=replace(local, **same), **given)
         return variants
+
+    def cut_to(self, seq: int) -> "Model":
+        """Return the model with sequences of some of its tokens, which have weights of their own."""
+        return replace(self, seq=seq, diffusion=None, layer_kinds=())
 
     @property
     def encodes(self) -> bool:
@@ -780,7 +810,38 @@ class Model:
         if kind.mixer == "decoder":
             blocks += self._cross_parameters()
             norms += self.norms // 2
+        if self.diffusion is not None and not active:  # a token meets one stream, and what samples share
+            blocks += self._conditioned_parameters(self.diffusion, kind, blocks)
         return blocks + norms * self.norm_vectors * self.hidden + self.small_weights
+
+    def _conditioned_parameters(self, diffusion: Diffusion, kind: Kind, blocks: int) -> int:
+        """Count what a layer for diffusion has besides its `blocks`: those of text, and modulation."""
+        e = self.hidden
+        text = blocks if kind.joint else 0
+        if kind.mixer == "joint-last":  # of text, keys and values alone are read afterwards
+            text -= self._mlp_parameters(self.ffn) + self.heads * self.value_width * e
+            text -= e if "proj" in self.biases else 0
+        return text + (0 if diffusion.shared else diffusion.vectors(kind) * e * (e + 1))
+
+    @property
+    def has_ends(self) -> bool:
+        """Whether what is before the first and after the last layer is counted."""
+        return not (self.vocab is None and self.patch is None and self.diffusion is None)
+
+    @property
+    def diffusion_ends(self) -> dict[str, tuple[tuple[int, int], ...]]:
+        """Linear layers of a diffusion model outside of its layers, by whether they run for each token."""
+        diffusion, e = self.diffusion, self.hidden
+        if diffusion is None:
+            return {}
+        sample = [pair for width in diffusion.conditions for pair in ((width, e), (e, e))]
+        sample += [(e, 6 * e)] * diffusion.shared + [(e, 2 * e)] * diffusion.final
+        text = [(diffusion.text_width, e), *[(e, e)] * (diffusion.text_layers - 1)]
+        return {
+            "image": ((diffusion.inputs, e), (e, diffusion.outputs)),
+            "text": tuple(text) if diffusion.text_width else (),
+            "sample": tuple(sample),
+        }
 
     def linear_attention(self, kind: Kind) -> LinearAttention | None:
         """Return what takes the place of attention in layers of a kind, or is beside it; None for nothing."""
@@ -889,6 +950,7 @@ class Model:
         """Weights outside of the layers: embedding, positions, final norm, output head."""
         e, norm, own = self.hidden, self.norm_vectors * self.hidden, self.own_width
         weights = self.small_end_weights
+        weights += sum((i + 1) * o for layers in self.diffusion_ends.values() for i, o in layers)
         if self.patch is not None:
             weights += self._positions + self.patch * e + e + (self.classes or 0) * (e + 1)
             weights += norm * (self.final_norm + self.embedding_norm)
@@ -952,10 +1014,28 @@ class Model:
 
         Raises `InputError` if it has no tower, or cannot take them (`Tower.with_images`).
         """
+        if self.diffusion is not None:
+            return self._with_image(self.diffusion, images, size, frozen)
         if self.tower is None:
             raise InputError("images", [f"{self.name} has no vision tower"])
         tower = self.tower.with_images(images, size)
         return replace(self, tower=replace(tower, frozen=frozen or tower.frozen))
+
+    def _with_image(
+        self, diffusion: Diffusion, images: int | None, size: int | None, frozen: bool
+    ) -> "Model":
+        """Return a diffusion model for images of another size; a sequence is one image."""
+        problems = [] if size is None or is_whole(size) else [f"image size = {size!r}: {WHOLE}"]
+        if not problems and size is not None and (size < diffusion.pixels or size % diffusion.pixels):
+            problems.append(f"image size = {size}: must be a multiple of {diffusion.pixels} pixels")
+        if images not in (None, 1) or frozen:
+            given = "frozen tower" if frozen else f"images = {images}"
+            problems.append(f"{given}: a sequence of {self.name} is one image, read by no tower")
+        if problems:
+            raise InputError("images", problems)
+        if size is None:
+            return self
+        return replace(self, seq=diffusion.text + diffusion.frames * (size // diffusion.pixels) ** 2)
 
     def with_load(self, load: float | Sequence[float]) -> "Model":
         """Return the model with unevenly loaded experts: the fullest rank's load, or tokens of every expert.

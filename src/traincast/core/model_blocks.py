@@ -12,11 +12,13 @@ Biased = Literal["qkv", "qv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
 Mixer = Literal[
     "attention", "local", "indexed", "index-shared", "encoder", "decoder", "attention+mamba2",
-    "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "rwkv", "short_conv", "",
+    "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "rwkv", "short_conv", "joint", "joint-last",
+    "",
 ]  # fmt: skip
 FeedForward = Literal["dense", "moe", ""]
 ATTENDING: Final[tuple[Mixer, ...]] = (  # with a softmax
     "attention", "local", "indexed", "index-shared", "encoder", "decoder", "attention+mamba2",
+    "joint", "joint-last",
 )  # fmt: skip
 GATED: Final = frozenset({"swiglu", "geglu", "reglu2"})
 NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
@@ -518,6 +520,32 @@ class ShortConv:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Diffusion:
+    """What makes a transformer one for diffusion: latent images, text beside them, and adaptive norms.
+
+    The time step and other conditions of a sample give vectors that scale, shift and gate each block
+    (adaptive layer norm, arXiv 2212.09748, section 3.2): one product a sample, not a token.
+    """
+
+    inputs: int  # values of a patch of the latent image, which a linear layer embeds
+    outputs: int  # and of what is predicted for it
+    pixels: int  # pixels of the image along a side of a patch
+    frames: int = 1  # latent frames, of a video
+    text: int = 0  # tokens of text in the sequence, in layers of kind "joint" with weights of their own
+    text_width: int = 0  # of the embedding of text, which is projected to the model's; 0 for none
+    text_layers: int = 1  # linear layers of that projection
+    single: bool = False  # whether layers that are not joint have attention and MLP beside each other
+    shared: bool = False  # whether all layers share the product that makes the vectors
+    final: bool = True  # whether a product makes the vectors of the last norm as well
+    conditions: tuple[int, ...] = (256,)  # widths of the conditions of a sample, each embedded by two layers
+
+    def vectors(self, kind: "Kind") -> int:
+        """Return the vectors of a layer: a scale, a shift and a gate for each block of each stream."""
+        single = 3 if self.single and not kind.joint else 6
+        return {"joint": 12, "joint-last": 8}.get(kind.mixer, single)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Projector:
     """One linear layer, or two with an activation between them, that each token of an image passes."""
 
@@ -575,6 +603,11 @@ class Kind(NamedTuple):
     def attends(self) -> bool:
         """Whether it has attention with a softmax."""
         return self.mixer in ATTENDING
+
+    @property
+    def joint(self) -> bool:
+        """Whether text and image have weights of their own, and attend to each other."""
+        return self.mixer in ("joint", "joint-last")
 
     @property
     def indexed(self) -> bool:

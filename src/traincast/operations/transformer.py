@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
-from traincast.core.model_blocks import ENCODER, Encoder, Kind, Latent
+from traincast.core.model_blocks import ENCODER, Diffusion, Encoder, Kind, Latent
 from traincast.core.plan import Plans
+from traincast.operations import diffusion as diffusion_ends
 from traincast.operations import embedding_and_head
 from traincast.operations.adapters import adapted, frozen
 from traincast.operations.elementwise import moved, norm, weights_without_work, with_traffic
@@ -44,6 +45,12 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
             embedded += [weights_without_work("embedding.small_weights", sharding.E, weights)]
         operations["embedding"] = tuple(frozen(sharding, embedded))
         operations["head"] = tuple(adapted(sharding, embedding_and_head.head(sharding)))
+    if (diffusion := model.diffusion) is not None:
+        small = weights_without_work(
+            "embedding.small_weights", sharding.E, model.small_end_weights + 0.0 * plan.tp
+        )
+        operations["embedding"] = (*diffusion_ends.embedding(sharding, diffusion), small)
+        operations["head"] = tuple(diffusion_ends.head(sharding, diffusion))
     if model.encodes:
         operations["decoder embedding"] = tuple(embedding_and_head.decoder_embedding(sharding, first))
     if model.vocab is not None and (model.tied or model.mtp or model.encodes):
@@ -72,7 +79,10 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
     # own tokens.
     takes_all = not kind.moe or (model.experts is not None and model.experts.shared_ffn > 0)
     mixes_all = not kind.attends or model.latent is None or model.latent.q_rank is None
-    if kind.is_pair:
+    operations: tuple[Operation, ...]
+    if kind.joint and model.diffusion is not None:
+        operations = tuple(_joint(sharding, model.diffusion, kind))
+    elif kind.is_pair:
         operations = (
             *feed_forward,
             *_block_end(sharding, "mlp", ends_layer=True, gather=mixes_all),
@@ -86,6 +96,9 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         operations = (*most, replace(last, only_makes_output=True), *end)
     else:
         operations = (*feed_forward, *_block_end(sharding, "mlp", ends_layer=True, gather=takes_all))
+    if model.diffusion is not None and not kind.joint:
+        diffusion = model.diffusion
+        operations = (*operations, *diffusion_ends.modulation(sharding, diffusion, kind, (sharding,)))
     if model.small_weights:
         weights = model.small_weights + 0.0 * plan.tp
         operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
@@ -93,6 +106,32 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         operations = tuple(replace(op, weights=op.weights / model.layers) for op in operations)
     trained = adapted(sharding, operations, packs=True)
     return tuple(apply_recompute(_as_fused(op, assumptions), sharding, kind) for op in trained)
+
+
+def _joint(sharding: Sharding, diffusion: Diffusion, kind: Kind) -> Iterator[Operation]:
+    """Yield a layer in which image and text have weights of their own and attend to each other.
+
+    (MM-DiT, arXiv 2403.03206, section 4.) Each stream is a sequence of its own but for core attention.
+    """
+    model = sharding.model
+    lengths = {"image": model.seq - diffusion.text, "text": diffusion.text}
+    own = {name: replace(sharding, model=model.cut_to(length)) for name, length in lengths.items()}
+    for name, stream in own.items():
+        operations = [*_block_end(stream, "attention", ends_layer=False, gather=True)]
+        operations += _queries_keys_values(stream)
+        if name == "image" or kind.mixer == "joint":
+            operations += mlp(stream, model.ffn)
+            projection = stream.row_parallel("attention.proj", model.heads * model.value_width, model.hidden)
+            operations += [replace(projection, role="output projection")]
+            if "proj" in model.biases:
+                operations.append(stream.row_parallel_bias("attention.proj_bias"))
+        operations += _block_end(stream, "mlp", ends_layer=True, gather=True)
+        for op in operations:
+            yield op if name == "image" else replace(op, name=f"text.{op.name}")
+    if exchange := sharding.exchange_heads():
+        yield exchange
+    yield from sharding.attention(kind)
+    yield from diffusion_ends.modulation(sharding, diffusion, kind, tuple(own.values()))
 
 
 def _feed_forward(sharding: Sharding, kind: Kind) -> Iterator[Operation]:

@@ -559,6 +559,6 @@ def default_framework(model: Model, strategies: Sequence[str] | None) -> Framewo
     framework.
     """
     requested = set(strategies or ())
-    if model.vocab is None and requested <= set(FRAMEWORKS["paper"].strategies):
+    if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):
         return FRAMEWORKS["paper"]
     return FRAMEWORKS["megatron" if requested <= set(FRAMEWORKS["megatron"].runs) else "any"]

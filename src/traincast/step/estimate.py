@@ -393,7 +393,8 @@ Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part 
 
 def usual_assumptions(model: Model | None) -> str:
     """Return the name of the default assumptions: the paper's without a vocabulary, else the usual stack."""
-    return PAPER.name if model is None or model.vocab is None else usual_stack(model)
+    is_of_paper = model is None or (model.vocab is None and model.diffusion is None)
+    return PAPER.name if model is None or is_of_paper else usual_stack(model)
 
 
 @overload

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from traincast.core.errors import unknown_name_error
 from traincast.core.model import Model, Tower
-from traincast.core.model_blocks import ENCODER, Kind
+from traincast.core.model_blocks import ENCODER, Diffusion, Kind
 
 
 @dataclass(frozen=True)
@@ -194,11 +194,24 @@ def _layer_weights(model: Model, kind: Kind) -> float:
     mixer, experts = float(own.mixer_matrices(kind)), own.experts
     if kind.mixer == "decoder":
         mixer += cross_weights(model)
+    if model.diffusion is not None:
+        mixer += _conditioned_weights(model, model.diffusion, kind)
     if not kind.moe or experts is None:
         return share * (mixer + (own.mlp_matrices(own.ffn) if kind.feed_forward else 0))
     return share * (
         mixer + experts.routed * own.mlp_matrices(experts.ffn) + own.mlp_matrices(experts.shared_ffn)
     )
+
+
+def _conditioned_weights(model: Model, diffusion: Diffusion, kind: Kind) -> float:
+    """Return the weights of products of a layer for diffusion that a token meets besides, of its share."""
+    e, weights = model.hidden, 0.0
+    if not diffusion.shared:  # one row for each sample
+        weights += diffusion.vectors(kind) * e**2 / model.seq
+    if kind.mixer == "joint-last":
+        unused = model.heads * model.value_width * e + model.mlp_matrices(model.ffn)
+        weights -= unused * diffusion.text / model.seq
+    return weights
 
 
 def cross_weights(model: Model) -> float:
@@ -217,7 +230,17 @@ def _end_weights(model: Model) -> float:
     image = 0.0 if model.patch is None else model.patch * e + (model.classes or 0) * e / model.seq
     first, second = model.frame_matrices
     frames = 0.0 if not model.encodes else (2 * first + second) * tokens_share(model, ENCODER)
-    return head + image + frames
+    return head + image + frames + _diffusion_weights(model)
+
+
+def _diffusion_weights(model: Model) -> float:
+    """Return the weights of products outside of the layers of a diffusion model, for a token."""
+    if model.diffusion is None:
+        return 0.0
+    text = model.diffusion.text or (0 if model.encoder is None else model.encoder.seq)
+    rows = {"image": model.seq - model.diffusion.text, "text": text, "sample": 1}
+    ends = model.diffusion_ends.items()
+    return sum(rows[name] * i * o for name, layers in ends for i, o in layers) / model.seq
 
 
 def _of_products(model: Model, masked: bool) -> Forward:

@@ -166,12 +166,12 @@ def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") ->
 def _parts_before_layers(model: Model) -> dict[str, int]:
     """Count the parts before the first layer."""
     tower = {} if model.tower is None else model.tower.parts
-    return tower if model.vocab is None and model.patch is None else {"embedding": 1} | tower
+    return {"embedding": 1} | tower if model.has_ends else tower
 
 
 def _parts_after_layers(model: Model, pipelined: bool) -> dict[str, int]:
     """Count the parts after the last layer."""
-    ends = {} if model.vocab is None and model.patch is None else {"head": 1}
+    ends = {"head": 1} if model.has_ends else {}
     # a copy of the embedding's weights
     if ((model.tied and model.head) or model.mtp) and model.vocab is not None and pipelined:
         ends["tied"] = 1

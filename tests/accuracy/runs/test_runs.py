@@ -479,10 +479,10 @@ RL = "is reinforcement learning or preference tuning: its steps generate or scor
         ),
         ({"model": "flan-T5-XL"}, "is an encoder-decoder: only decoders are modelled"),
         ({"model": "BERT-340M"}, "is an encoder: a table's rows are read as decoders"),
-        ({"model": "FLUX.1-schnell"}, "is a diffusion model: only decoders of text are modelled"),
+        ({"model": "FLUX.1-schnell"}, "is a diffusion model: only those of the catalogue are read"),
         (
             {"model": "Wan 14B (DiT)", "notes": "video diffusion"},
-            "is a diffusion model: only decoders of text are modelled",
+            "is a diffusion model: only those of the catalogue are read",
         ),
         ({"model": "Qwen2.5-VL-7B"}, "is multimodal: its vision or audio tower is not modelled"),
         (

@@ -32,7 +32,7 @@ def shape(cells: Cells) -> dict[str, Any]:
     A row without sizes whose `model` begins with a name of the catalogue has those of the catalogue.
     """
     if name := _catalogue_name(cells):
-        model = replace(load_model(name, seq=cells.positive("seq")), adapters=adapters(cells))
+        model = replace(_of_catalogue(cells, name), adapters=adapters(cells))
         return {item.name: getattr(model, item.name) for item in fields(Model)}
     mlp = cells.text("mlp").lower()
     if mlp not in get_args(Mlp):
@@ -74,6 +74,15 @@ def _is_tied(model: Model, cells: Cells) -> bool:
     """Return whether the stated number of parameters has no place for a second matrix of the vocabulary."""
     stated, one = 1e9 * (cells.measured("params_b") or 0), replace(model, tied=True).parameters
     return abs(stated - one) < TIED_SHARE * abs(stated - model.parameters)
+
+
+def _of_catalogue(cells: Cells, name: str) -> Model:
+    """Return a model of the catalogue with the sequences of a row, or the images of one for diffusion."""
+    model = load_model(name)
+    if model.diffusion is None or cells.text("seq"):
+        return load_model(name, seq=cells.positive("seq"))
+    cells.assume("seq")
+    return model.with_images(size=cells.choose("image_size"))
 
 
 def _catalogue_name(cells: Cells) -> str:

@@ -41,7 +41,9 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
     tp = cells.positive("tp", 0)
     if not tp:  # it follows from the other degrees
         split_without_tp = cells.whole("dp", 1) * pp * cp if cells.text("dp") else 0
-        if gpus == 1 or (split_without_tp and gpus % split_without_tp == 0):
+        if assumed := cells.choose("tp"):
+            tp = assumed
+        elif gpus == 1 or (split_without_tp and gpus % split_without_tp == 0):
             tp = max(gpus // max(split_without_tp, 1), 1)
         else:
             cells.problem("tp is not known")

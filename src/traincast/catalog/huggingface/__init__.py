@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from traincast.catalog.huggingface import diffusers
 from traincast.catalog.huggingface.config import Config, model_types
 from traincast.catalog.huggingface.encoders import ENCODER_FEATURES, head_keys, head_of
 from traincast.catalog.huggingface.features import FEATURES
@@ -17,11 +18,13 @@ TOWERS = {"vision_config": "vision", "audio_config": "audio", "speech_config": "
 
 def is_config(document: Mapping[str, Any]) -> bool:
     """Return whether the content of a file is a Hugging Face configuration."""
-    return not {"architectures", "model_type"}.isdisjoint(document)
+    return not {"architectures", "model_type", "_class_name"}.isdisjoint(document)
 
 
 def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = None) -> dict[str, Any]:
     """Convert a configuration to the content of a model file."""
+    if diffusers.is_diffusers(document):
+        return diffusers.as_model_file(document, path, seq)
     text_config, row = document.get("text_config"), whole(document)
     inner = text_config if isinstance(text_config, dict) else document
     model_type = _model_type(document, inner)

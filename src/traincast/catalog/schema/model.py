@@ -22,6 +22,7 @@ from traincast.catalog.schema.fields import (
 from traincast.core.model import Model, Tower
 from traincast.core.model_blocks import (
     Biased,
+    Diffusion,
     Encoder,
     Experts,
     GatedDelta,
@@ -230,6 +231,24 @@ class ShortConvPart(ModelPart):
     bias: StrictBool | None = None
 
 
+class DiffusionPart(ModelPart):
+    """What a transformer for diffusion has besides."""
+
+    becomes = Diffusion
+
+    inputs: Count
+    outputs: Count
+    pixels: Count
+    frames: Count | None = None
+    text: Whole | None = None
+    text_width: Whole | None = None
+    text_layers: Count | None = None
+    single: StrictBool | None = None
+    shared: StrictBool | None = None
+    final: StrictBool | None = None
+    conditions: tuple[Count, ...] | None = None
+
+
 class TowerLayersPart(ModelPart):
     """Layers of a vision tower; its sequences are images."""
 
@@ -337,6 +356,7 @@ class ModelFile(File):
     head_transform: StrictBool | None = None
     transform_bias: StrictBool | None = None
     small_end_weights: Whole | None = None
+    diffusion: DiffusionPart | None = None
     tower: TowerPart | None = None
     global_batch: Sequences | None = None
     left_out: Text | None = None
