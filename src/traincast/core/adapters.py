@@ -27,6 +27,7 @@ PACKED: Final[Mapping[str, float]] = {
     "int8": 1.0, "nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8, "nf4-single": (4 + 32 / 64) / 8
 }  # fmt: skip
 METHODS: Final[Mapping[str, Base | None]] = {"full": None, "lora": "16-bit", "qlora": "nf4"}
+OBJECTIVES: Final = ("sft", "dpo")  # as TRL calls them; before a plus sign
 HOW: Final = "full, or lora or qlora with settings such as lora:r=16,targets=q+v,base=nf4,dropout"
 
 
@@ -76,6 +77,18 @@ class Adapters:
         """What is trained, in a few words."""
         base = "" if self.base == "16-bit" else f" on a base in {self.base}"
         return f"LoRA of rank {self.rank} ({'+'.join(self.targets)}){base}"
+
+
+def split_objective(text: str) -> tuple[str, str]:
+    """Return the objective of a text of `--train`, and the rest of it: what is trained.
+
+    Examples
+    --------
+    >>> split_objective("dpo+lora:r=16"), split_objective("dpo"), split_objective("qlora:targets=q+v")
+    (('dpo', 'lora:r=16'), ('dpo', 'full'), ('sft', 'qlora:targets=q+v'))
+    """
+    first, _, rest = text.strip().partition("+")
+    return (first, rest or "full") if first in OBJECTIVES else ("sft", text)
 
 
 def parse_training(text: str) -> Adapters | None:

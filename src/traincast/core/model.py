@@ -9,6 +9,7 @@ from reprlib import repr as shortened
 from typing import Any, Final, get_args
 
 from traincast.core.adapters import GROUPS, JOINED, TARGETS, Adapters
+from traincast.core.documents import Documents
 from traincast.core.errors import WHOLE, InputError, is_whole
 from traincast.core.model_blocks import (
     DECODER,
@@ -241,6 +242,11 @@ class Model:
         Vision tower, whose images take a part of each sequence.
     adapters : Adapters, optional
         Low-rank adapters, which alone are trained; all weights are if left out.
+    reference : bool
+        Whether a frozen copy of the model, or the model without its adapters, passes each micro-batch forward
+        as well (DPO, arXiv 2305.18290). A pair of answers is two sequences.
+    documents : Documents, optional
+        Documents that sequences are packed with or padded to; each is one document if left out.
     left_out : str
         Parts that are not modelled, such as ``"vision tower"`` if only the text part of a multimodal model
         is.
@@ -313,6 +319,8 @@ class Model:
     diffusion: Diffusion | None = None
     tower: "Tower | None" = None
     adapters: Adapters | None = None
+    reference: bool = False
+    documents: Documents | None = None
     left_out: str = field(default="", compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -609,7 +617,14 @@ class Model:
                 else f", encoder of {self.encoder.seq:,} {unit}"
             )
         name += f", {self.tower.title}" if self.tower else ""
-        return name if self.adapters is None else f"{name}, {self.adapters.title}"
+        return ", ".join(filter(None, (name, self.training)))
+
+    @property
+    def training(self) -> str:
+        """What is trained, beside what reference and on what documents; empty for all, as in pre-training."""
+        parts = ["DPO with a reference model"] if self.reference else []
+        parts += [self.adapters.title] if self.adapters is not None else []
+        return ", ".join([*parts, *([self.documents.title(self.seq)] if self.documents is not None else [])])
 
     @property
     def head_width(self) -> int:
@@ -744,7 +759,13 @@ class Model:
 
     def attended(self, local: bool) -> float:
         """Count the query-key pairs of a sequence of `seq` tokens in one head that the mask leaves."""
-        l, attention = self.seq, self.local
+        if self.documents is None:
+            return self._attended(self.seq, local)
+        return sum(n * self._attended(l, local) for l, n in self.documents.in_sequence(self.seq))
+
+    def _attended(self, l: int, local: bool) -> float:
+        """Count the pairs of a document of l tokens."""
+        attention = self.local
         if attention is None or not local or attention.window >= l:
             return l * (l + 1) / 2 if self.causal else float(l * l)
         w = attention.window
@@ -999,6 +1020,22 @@ class Model:
         e, norm = self.hidden, self.norm_vectors * self.hidden
         module = 2 * e * e + 3 * norm  # joins state and embedding, each normed, and norms the result
         return self.mtp * (module + self.kind_parameters(self.last_kind))
+
+    def fine_tuned(self, objective: str, adapters: Adapters | None, documents: Documents | None) -> "Model":
+        """Return the model as fine-tuning by an objective of `OBJECTIVES` trains it.
+
+        Raises `InputError` if the model lacks one of the adapters' targets.
+        """
+        if objective == "sft" and adapters is None and documents is None:
+            return self
+        reference = objective == "dpo"
+        return replace(
+            self,
+            adapters=adapters or self.adapters,
+            reference=reference,
+            documents=documents,
+            training_sequences=None,
+        )
 
     def with_adapters(self, adapters: Adapters) -> "Model":
         """Return the model with adapters; the length of its pre-training is not that of their training.

@@ -28,6 +28,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "moe_layers": "layers that have experts, counted from 1",
     "local_layers": "layers with local attention, counted from 1",
     "tower": "vision tower that reads the images of each sequence",
+    "reference": "whether a reference model passes each micro-batch forward as well (DPO)",
+    "documents": "lengths of the documents that sequences are packed with or padded to",
     "adapters": "low-rank adapters on a frozen model, with the linear layers that they stand in",
 }
 # Of parts; given layer by layer instead.
@@ -42,6 +44,7 @@ RARE_MODEL_FIELDS: Final = {
         "embedding_norm",
         "token_types",
         "head_bias",
+        "reference",
         "head_transform",
         "layer_kinds",
         "value_dim",

@@ -24,8 +24,8 @@ CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
 ESSENTIAL: Final = (  # beginnings of their names
-    "adapters", "tower", "layer_kinds", *(f"{part}." for part in LINEAR), "encoder.", "own_width.",
-    "shared_layers", "inner_norms", "keys_are_values", "value_dim",
+    "adapters", "reference", "tower", "layer_kinds", *(f"{part}." for part in LINEAR), "encoder.",
+    "own_width.", "shared_layers", "inner_norms", "keys_are_values", "value_dim",
     *(f"local.{name}" for name in ("heads", "kv_heads", "head_dim", "value_dim", "keys_are_values")),
 )  # fmt: skip
 POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
@@ -208,7 +208,7 @@ def require_expressible(form: Format, model: Model) -> None:
         read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
     if name := next((name for name in wanted if read.get(name) != facts[name]), ""):
         titles = {"tower": f"the vision tower of {model.name}"}
-        titles |= {"adapters": model.adapters.title} if model.adapters else {}
+        titles |= dict.fromkeys(("adapters", "reference"), model.training)
         what = titles.get(name, f"the layers of {model.name}")
         part = name if name in titles else "layer_kinds"
         why = form.why.get(part, "it has no setting for them")

@@ -33,7 +33,7 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
     """
     adapters = sharding.model.adapters
     if adapters is None:
-        yield from operations
+        yield from (_with_reference(op, sharding) for op in operations)
         return
     scale, recipe = sharding.assumptions.memory.element_bytes / 2, sharding.plan.recipe
     base = adapters.base if packs else "16-bit"
@@ -41,7 +41,7 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
         held = _frozen(op, sharding.E * op.weights)
         if op.weight is not None and base in PACKED:
             held = replace(held, frozen_bytes=PACKED[base] * scale * op.weights)
-            yield _dequantisation(op, sharding, held.frozen_bytes)
+            yield _with_reference(_dequantisation(op, sharding, held.frozen_bytes), sharding)
         elif op.weight is not None and base == "operand":
             casts = sharding.sizes.cast_weights(op.weights)  # there is nothing to cast
             forward = replace(op.forward, nbytes=op.forward.nbytes - casts, cast=op.forward.cast - casts)
@@ -51,7 +51,7 @@ def adapted(sharding: Sharding, operations: Iterable[Operation], packs: bool = F
             if recipe.rate == "fp8" and not sharding.assumptions.memory.stores_16bit_weights:
                 copies = 2 * (recipe.copies - recipe.width)
             held = replace(held, frozen_bytes=held.frozen_bytes + copies * scale * op.weights)
-        yield _widened(held, sharding)
+        yield _with_reference(_widened(held, sharding), sharding)
         yield from (_widened(part, sharding) for part in _adapters(op, sharding))
 
 
@@ -59,9 +59,9 @@ def frozen(sharding: Sharding, operations: Iterable[Operation], always: bool = F
     """Yield operations that run forward alone: those before the first adapter of a model, or `always`."""
     for op in operations:
         if sharding.model.adapters is None and not always:
-            yield op
+            yield _with_reference(op, sharding)
         else:
-            yield without_backward(_frozen(op, sharding.E * op.weights))
+            yield _with_reference(without_backward(_frozen(op, sharding.E * op.weights)), sharding)
 
 
 def without_backward(op: Operation, keeps_weights: bool = False) -> Operation:
@@ -71,6 +71,14 @@ def without_backward(op: Operation, keeps_weights: bool = False) -> Operation:
         return held
     nothing = 0 * op.saved_bytes
     return replace(held, weight=None, saved_bytes=nothing, recompute=0.0, recomputed_bytes=nothing)
+
+
+def _with_reference(op: Operation, sharding: Sharding) -> Operation:
+    """Return an operation that a reference model runs as well: a frozen copy, or the base of adapters."""
+    if not sharding.model.reference:
+        return op
+    copy = sharding.E * op.weights if sharding.model.adapters is None else 0 * op.frozen_bytes
+    return replace(op, is_reference=True, frozen_bytes=op.frozen_bytes + copy)
 
 
 def _widened(op: Operation, sharding: Sharding) -> Operation:

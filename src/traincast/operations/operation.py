@@ -154,6 +154,7 @@ class Operation:
     role: Role = ""
     only_makes_output: bool = False  # whether backward reads its operands, not its result
     fused_with_neighbour: bool = False  # whether frameworks that fuse additions run it inside another kernel
+    is_reference: bool = False  # whether a reference model runs its forward pass as well
     is_mask: bool = False  # whether what it saves is the mask of dropout
     has_framework_traffic: bool = (
         False  # whether `elementwise_passes` of the assumptions leaves its traffic alone

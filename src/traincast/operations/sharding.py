@@ -179,7 +179,7 @@ class Sharding(ABC):
     def share(self, local: bool = False) -> Any:
         """Return the share of all pairs that fused attention computes."""
         model, skipped = self.model, self.assumptions.attention.causal_skipping
-        if not (model.causal or local):
+        if not (model.causal or local or model.documents):
             return 1
         return 1 - skipped * (1 - model.attended(local) / (model.seq * model.seq))
 

@@ -48,7 +48,7 @@ class Job(Result):
         str | None, Doc("parts of the model that are not counted, such as a multimodal model's vision tower")
     ]
     images: Annotated[str | None, Doc("images that the vision tower reads; null without one")]
-    trained: Annotated[str | None, Doc("the part of the model that is trained; null for all of it")]
+    trained: Annotated[str | None, Doc("what is trained, with what reference and documents; null for all")]
     system: Annotated[str, Doc("name of the system")]
     gpus: Annotated[int, Doc("GPUs in the job")]
     global_batch: Annotated[int, Doc("sequences of a step", "sequence")]
@@ -59,7 +59,7 @@ class Job(Result):
     def of(cls, answer: Any, gpus: int) -> "Job":
         """Return the job of an estimate or of a search."""
         model, left_out = answer.model, answer.model.left_out or None
-        trained = None if model.adapters is None else model.adapters.title
+        trained = model.training or None
         images = None if model.tower is None else model.tower.title
         system, stack = answer.system.name, answer.assumptions.name
         return cls(model.name, left_out, images, trained, system, gpus, answer.gbs, model.seq, stack)

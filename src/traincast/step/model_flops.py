@@ -101,15 +101,16 @@ def _both_passes(model: Model, forward: Forward) -> float:
 
     Backward makes the gradients of input and weights, each as costly as forward; that of frozen weights is
     left out: 4 N, and 6 for every weight of the adapters. What is frozen before all that is trained has no
-    backward pass.
+    backward pass. A reference model adds its forward pass.
     """
     text = forward.layers + forward.attention + forward.ends
+    reference = text + forward.tower + forward.projector if model.reference else 0.0
     if model.adapters is None:
         passes = 1 if model.tower is not None and model.tower.frozen else 3
-        return 3 * (text + forward.projector) + passes * forward.tower
+        return 3 * (text + forward.projector) + passes * forward.tower + reference
     products = forward.layers + forward.ends
     frozen = 2 * products + forward.tower + forward.projector
-    return frozen + 3 * forward.attention + 6.0 * model.adapter_parameters(active=True)
+    return frozen + 3 * forward.attention + 6.0 * model.adapter_parameters(active=True) + reference
 
 
 def hardware_flops_per_token(model: Model, recompute: str = "none", convention: str = "megatron") -> float:

@@ -148,6 +148,8 @@ class OperationTimer:
         ):
             recompute = replace(forward, comm=0 * forward.comm)  # the layer that follows gathers in any case
         recomputed = recompute.times(float(op.recompute)) if op.recompute and not op.output_unused else None
+        if op.is_reference:
+            forward = forward.times(2)
         return TimedOperation(op, forward, backward, weight, recomputed)
 
     def time_pass(self, work: PassCount) -> PassSeconds:

@@ -19,6 +19,7 @@ from traincast.catalog.schema.fields import (
     Tokens,
     Whole,
 )
+from traincast.core.adapters import Adapters, Base
 from traincast.core.model import Model, Tower
 from traincast.core.model_blocks import (
     Biased,
@@ -298,6 +299,17 @@ class TowerPart(ModelPart):
     frozen: StrictBool | None = None
 
 
+class AdaptersPart(ModelPart):
+    """Low-rank adapters, which alone are trained."""
+
+    becomes = Adapters
+
+    rank: Count | None = None
+    targets: tuple[Text, ...] | None = None
+    base: Base | None = None
+    dropout: StrictBool | None = None
+
+
 class ModelFile(File):
     """Model file. Its keys are fields of `Model`; those left out or null take the default there."""
 
@@ -359,6 +371,7 @@ class ModelFile(File):
     diffusion: DiffusionPart | None = None
     tower: TowerPart | None = None
     global_batch: Sequences | None = None
+    adapters: AdaptersPart | None = None
     left_out: Text | None = None
     training_sequences: Sequences | None = None
     training_tokens: Tokens | None = None

@@ -11,6 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from traincast.catalog.documents import read
+from traincast.catalog.load import as_model
+from traincast.core.adapters import parse_training, split_objective
 from traincast.core.errors import InputError
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse
@@ -37,6 +39,7 @@ class StudyFile(BaseModel):
     strategies: Names = list(STRATEGIES_BY_DEFAULT)
     global_batch: Any = None
     assumptions: str | None = None
+    train: str = "full"  # what is trained, as of `--train`
     top: Any = 1
     vary: Any = ()  # axes, each a mapping of fields that vary together to their values
     name: Annotated[str | None, BeforeValidator(str)] = None
@@ -57,8 +60,11 @@ def load_study(path: str | Path) -> Study:
         file = StudyFile.model_construct(**{"models": [], "systems": [], "gpus": [1], **known})
     batches = None if file.global_batch is None else _values("global_batch", file.global_batch, problems)
     try:
+        objective, trained = split_objective(file.train)
+        adapters = parse_training(trained)
+        models = [as_model(name).fine_tuned(objective, adapters, None) for name in file.models]
         study = define(
-            models=file.models,
+            models=models,
             systems=file.systems,
             gpus=_whole(_values("gpus", file.gpus, problems)),
             strategies=file.strategies,

@@ -34,7 +34,11 @@ _TOKENS = "Global batch in tokens; k, M and G count in 1024: 4M is 512 sequences
 _LOAD = "Load of experts: the fullest rank relative to the mean, or tokens of every expert with commas."
 _TRAIN = (
     "What is trained: full, lora or qlora with settings (lora:r=16,targets=q+v,base=nf4,dropout), "
-    "or PEFT's adapter_config.json (qlora:FILE)."
+    "or PEFT's adapter_config.json (qlora:FILE); dpo+ before it adds the reference model of DPO."
+)
+_LENGTHS = (
+    "Lengths of documents with their shares (512:0.7,2048:0.3), or a file with one a line: packed into "
+    "sequences, or padded to them (padded:512,1024)."
 )
 _IMAGES = "Images of a sequence that the vision tower reads; else 1."
 _IMAGE_SIZE = "Side of an image [pixels]; else that of the tower, or 1024 where it takes any."
@@ -54,6 +58,7 @@ class RunOptions:
     image_size: Annotated[int | None, option(_IMAGE_SIZE)] = None
     frozen_tower: Annotated[bool, option(_FROZEN)] = False
     train: Annotated[str, option(_TRAIN)] = "full"
+    lengths: Annotated[str | None, option(_LENGTHS)] = None
     tokens: Annotated[str | None, option("Tokens of the whole run, such as 15T; else the model's own.")] = (
         None
     )
@@ -69,6 +74,8 @@ class RunOptions:
         """
         from traincast.catalog.huggingface.adapters import load_training
         from traincast.catalog.load import load_model, load_system
+        from traincast.core.adapters import split_objective
+        from traincast.core.documents import parse_lengths
         from traincast.step.metrics import check_given
 
         model, system = errors.catch(load_model, name, seq=self.seq), errors.catch(load_system, system_name)
@@ -78,9 +85,11 @@ class RunOptions:
         if model is not None and (self.frozen_tower or (self.images, self.image_size) != (None, None)):
             seen = errors.catch(model.with_images, self.images, self.image_size, self.frozen_tower)
             model = seen or model
-        adapters = errors.catch(load_training, self.train)
-        if model is not None and adapters is not None:
-            model = errors.catch(model.with_adapters, adapters) or model
+        objective, trained = split_objective(self.train)
+        adapters = errors.catch(load_training, trained)
+        documents = None if self.lengths is None else errors.catch(parse_lengths, self.lengths)
+        if model is not None:
+            model = errors.catch(model.fine_tuned, objective, adapters, documents) or model
         errors.catch(self._tokens)
         errors.catch(check_given, price=self.price, restart_seconds=self.restart)
         return model, system, errors.catch(self._batch, model, usual)

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 from traincast.catalog.load import known_model, known_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
+from traincast.core.adapters import parse_training, split_objective
+from traincast.core.documents import parse_lengths
 from traincast.core.errors import ErrorCollector, InputError, close_to, is_whole, type_problems
 from traincast.core.knobs import CHOICES
 from traincast.core.model import Model
@@ -56,6 +58,8 @@ class State:
     tokens: Any = None
     price: Any = None
     restart: Any = None
+    train: Any = None
+    lengths: Any = None
 
 
 FIELDS: Final = tuple(entry.name for entry in fields(State))
@@ -223,7 +227,25 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
 
 
 def model_of(state: State) -> Model:
-    """Return the model of a state: one of the catalogue, or a pasted one."""
+    """Return the model of a state: one of the catalogue, or a pasted one, and what of it is trained."""
+    return _trained(_described(state), state)
+
+
+def _trained(model: Model, state: State) -> Model:
+    """Return the model with the adapters, reference and documents of a state; files are not read."""
+    texts = {"train": state.train, "lengths": state.lengths}
+    problems = [
+        line for name, text in texts.items() for line in type_problems(name, text, "a text", str, type(None))
+    ]
+    if problems:
+        raise InputError("search", problems)
+    objective, trained = split_objective(state.train or "full")
+    documents = None if state.lengths is None else parse_lengths(state.lengths, files=False)
+    return model.fine_tuned(objective, parse_training(trained), documents)
+
+
+def _described(state: State) -> Model:
+    """Return the model of a state as it is described."""
     if wrong := type_problems("model", state.model, "a name of the catalogue, or an object", str, Mapping):
         raise InputError("search", wrong)
     if state.seq is not None and not (is_whole(state.seq) and state.seq <= MOST_TOKENS):

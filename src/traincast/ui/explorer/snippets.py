@@ -13,7 +13,21 @@ from traincast.ui.explorer.question import PASTED, ExplorerCase
 
 KNOBS: Final = {knob.name: knob.default for knob in fields(Plan)}
 SEARCH_ARGUMENTS: Final = ("framework", "strategy", "assumptions")
-SEARCH_OPTIONS: Final = ("gpus", "seq", "global_batch", *SEARCH_ARGUMENTS, "tokens", "price", "restart")
+SEARCH_OPTIONS: Final = (
+    "gpus",
+    "seq",
+    "global_batch",
+    *SEARCH_ARGUMENTS,
+    "tokens",
+    "price",
+    "restart",
+    "train",
+    "lengths",
+)
+TRAINING_IMPORTS: Final = (
+    "from traincast.core.adapters import Adapters",
+    "from traincast.core.documents import Documents",
+)
 
 
 def copy_texts(case: ExplorerCase, plan: Plan | None) -> dict[str, Any]:
@@ -48,6 +62,11 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
         lines.append("from traincast.catalog.load import read_model")
         model = f"read_model({dict(state.model)!r}, {PASTED!r}, seq={case.model.seq})"
     lines += ["", f"model = {model}", f"system = {system}"]
+    if case.model.training:  # adapters, a reference, documents
+        named = ("adapters", "reference", "documents")
+        changed = {name: value for name in named if (value := getattr(case.model, name))}
+        lines[:1] = ["from dataclasses import replace", "", lines[0], *TRAINING_IMPORTS]
+        lines.append(f"model = replace(model, {_keywords(changed)})")
     if plan is None:
         lines += [f"found = tc.search(model, system, {_keywords(_search_arguments(case))})"]
         lines += ["for _, est in found.plans:", "    print(est)", "print(found.explain())"]
@@ -90,6 +109,7 @@ def _command(case: ExplorerCase, plan: Plan | None) -> str:
     else:
         settings = (state.seq, case.question.gbs, case.question.assumptions.name)
         options = dict(zip(("seq", "global_batch", "assumptions"), settings, strict=True)) | knobs_of(plan)
+        options |= {"train": state.train, "lengths": state.lengths}
     command = "plan" if plan is None else "estimate"
     words = ["traincast", command, model, "--system", str(state.system), *_flags(options)]
     comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())

@@ -1,0 +1,128 @@
+"""Documents of fine-tuning: how long they are, and whether sequences are packed or padded."""
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from math import fsum, isfinite
+from pathlib import Path
+from typing import Final
+
+from traincast.core.errors import WHOLE, InputError, is_whole
+
+PADDED: Final = "padded:"  # before the lengths
+HOW: Final = (
+    "write lengths in tokens with their shares, such as 512:0.7,2048:0.3, or a file, one length a line"
+)
+MAX_LENGTHS: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Lengths of documents, and how they fill sequences.
+
+    Parameters
+    ----------
+    lengths : tuple of (int, float)
+        Lengths [tokens] and the share of the documents that have each, in any unit. What is longer than a
+        sequence is cut to it.
+    packed : bool
+        Whether sequences are filled with documents, cut where a sequence ends, and tokens attend to their own
+        document alone (variable-length attention); else each sequence is one document, padded, and the
+        padding is computed as well.
+
+    Raises
+    ------
+    InputError
+        If a length or share is not allowed; all mistakes at once.
+    """
+
+    lengths: tuple[tuple[int, float], ...]
+    packed: bool = True
+
+    def __post_init__(self) -> None:
+        problems = [] if self.lengths else ["lengths: at least one is needed"]
+        for tokens, share in self.lengths:
+            problems += [] if is_whole(tokens) else [f"length = {tokens!r}: {WHOLE}"]
+            is_share = isinstance(share, int | float) and isfinite(share) and share > 0
+            problems += [] if is_share else [f"share of {tokens} = {share!r}: must be above 0"]
+        if problems:
+            raise InputError("lengths", problems)
+
+    @cached_property
+    def shares(self) -> tuple[tuple[int, float], ...]:
+        """Lengths and shares, which sum to 1."""
+        whole = fsum(share for _, share in self.lengths)
+        return tuple((tokens, share / whole) for tokens, share in self.lengths)
+
+    def mean(self, seq: int) -> float:
+        """Return the mean length of a document that is cut to a sequence [tokens]."""
+        return fsum(share * min(tokens, seq) for tokens, share in self.shares)
+
+    def padding(self, seq: int) -> float:
+        """Return the share of all tokens that is padding."""
+        return 0.0 if self.packed else 1 - self.mean(seq) / seq
+
+    def in_sequence(self, seq: int) -> tuple[tuple[int, float], ...]:
+        """Return the lengths of documents in a sequence and how many it has of each; one where padded."""
+        if not self.packed:
+            return ((seq, 1.0),)
+        mean = self.mean(seq)
+        return tuple((min(tokens, seq), share * seq / mean) for tokens, share in self.shares)
+
+    def title(self, seq: int) -> str:
+        """Return lengths and what becomes of them, in a few words."""
+        mean = f"documents of {self.mean(seq):,.0f} tokens on average"
+        return f"{mean}, packed" if self.packed else f"{mean}, padded ({self.padding(seq):.0%} of all tokens)"
+
+
+def parse_lengths(text: str, files: bool = True) -> Documents:
+    """Return the documents of a text such as ``"512:0.7,2048:0.3"``, or of a file with one length a line.
+
+    ``padded:`` before it says that sequences are padded instead of packed.
+
+    Raises
+    ------
+    InputError
+        If a length or share is wrong, or the file cannot be read.
+
+    Examples
+    --------
+    >>> parse_lengths("padded:512,1024").padding(1024)
+    0.25
+    """
+    packed, rest = not text.startswith(PADDED), text.removeprefix(PADDED).strip()
+    path = Path(rest)
+    if not rest[:1].isdecimal() or (files and path.is_file()):
+        if not files:
+            raise InputError("lengths", [f"{rest[:40]!r}: {HOW.partition(', or a file')[0]}"])
+        words = _lines(path)
+        return Documents(tuple(sorted(Counter(_length(word) for word in words).items())), packed)
+    pairs = [word.partition(":") for word in rest.split(",")]
+    return Documents(tuple((_length(tokens), _share(share)) for tokens, _, share in pairs), packed)
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file that are not empty."""
+    try:
+        lines = path.read_text(encoding="utf-8").split()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no text"
+        raise InputError("--lengths", [f"{str(path)!r}: {reason}; {HOW}"]) from None
+    if not 0 < len(lines) <= MAX_LENGTHS:
+        raise InputError("--lengths", [f"{str(path)!r}: holds {len(lines):,} lengths; 1 to {MAX_LENGTHS:,}"])
+    return lines
+
+
+def _length(word: str) -> int:
+    """Return a length [tokens]."""
+    if not word.strip().isdecimal() or int(word) < 1:
+        raise InputError("--lengths", [f"{word.strip()[:40]!r}: {WHOLE}; {HOW}"])
+    return int(word)
+
+
+def _share(word: str) -> float:
+    """Return the share of a length, 1 where it is left out."""
+    try:
+        return float(word) if word.strip() else 1.0
+    except ValueError:
+        raise InputError("--lengths", [f"share {word!r}: must be a number; {HOW}"]) from None

@@ -1,0 +1,142 @@
+"""Documents packed into sequences or padded to them, and the reference model of DPO, counted by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+import traincast as tc
+from traincast.core.adapters import parse_training
+from traincast.core.documents import Documents, parse_lengths
+from traincast.core.errors import InputError
+from traincast.step.model_flops import forward_flops, model_flops_per_token
+from traincast.ui.cli.main import main
+
+S = 4096
+LLAMA = tc.load_model("llama-3-8b", seq=S)
+PLAN = tc.Plan(dp=8, zero=3, recompute="full", fast_dp=8)
+
+
+def tuned(objective="sft", train="full", documents=None):
+    """Llama 3 8B as fine-tuning trains it."""
+    return LLAMA.fine_tuned(objective, parse_training(train), documents)
+
+
+def estimate(model, plan=PLAN, **knobs):
+    """Estimate of a plan on a node of H100."""
+    return tc.estimate(model, "dgx-h100", replace(plan, **knobs), gbs=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "mean", "padding"),
+    [
+        ("512:0.7,2048:0.3", 0.7 * 512 + 0.3 * 2048, 0.0),
+        ("padded:512:7,2048:3", 0.7 * 512 + 0.3 * 2048, 1 - 972.8 / S),
+        ("padded:1024", 1024, 0.75),
+        ("8192", S, 0.0),  # cut to a sequence
+    ],
+)
+def test_lengths_and_what_is_padding(text, mean, padding):
+    documents = parse_lengths(text)
+    assert documents.mean(S) == pytest.approx(mean)
+    assert documents.padding(S) == pytest.approx(padding)
+
+
+def test_packed_documents_attend_to_themselves():
+    """Two documents of half a sequence have half of its pairs and a bit more: 2 · n (n + 1) / 2 each."""
+    n = S // 2
+    assert tuned(documents=Documents(((n, 1),))).attended(local=False) == 2 * n * (n + 1) / 2
+    mixed = tuned(documents=Documents(((1024, 0.5), (3072, 0.5))))  # 4096 tokens are one of each
+    assert mixed.attended(local=False) == 1024 * 1025 / 2 + 3072 * 3073 / 2
+
+
+def test_padding_is_computed_and_packing_is_faster():
+    """Padded sequences cost what full ones do; packed short documents save attention alone."""
+    full, short = estimate(LLAMA), Documents(((256, 1.0),))
+    padded, packed = estimate(tuned(documents=replace(short, packed=False))), estimate(tuned(documents=short))
+    assert padded.step_seconds == full.step_seconds
+    assert packed.step_seconds < full.step_seconds
+    assert packed.memory == full.memory
+    products = forward_flops(LLAMA).layers + forward_flops(LLAMA).ends
+    assert packed.step_seconds > full.step_seconds * products / sum(forward_flops(LLAMA))
+
+
+def test_lengths_of_a_file(tmp_path):
+    path = tmp_path / "lengths.txt"
+    path.write_text("512\n512\n\n2048\n", encoding="utf-8")
+    assert parse_lengths(str(path)) == Documents(((512, 2), (2048, 1)))
+    assert not parse_lengths(f"padded:{path}").packed
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0", "'0': must be a whole number"),
+        ("512:x", "share 'x': must be a number"),
+        ("512:0", "share of 512 = 0.0: must be above 0"),
+        ("", "No such file|Is a directory"),
+        ("missing.txt", "No such file"),
+        ("512,", "'': must be a whole number"),
+    ],
+)
+def test_wrong_lengths_are_named(text, words):
+    with pytest.raises(InputError, match=words):
+        parse_lengths(text)
+
+
+def test_files_are_not_read_for_a_page(tmp_path):
+    """The explorer takes lengths alone: no file of the machine that serves it."""
+    path = tmp_path / "lengths.txt"
+    path.write_text("512\n", encoding="utf-8")
+    with pytest.raises(InputError, match="write lengths in tokens"):
+        parse_lengths(str(path), files=False)
+
+
+def test_a_reference_model_of_dpo_passes_forward():
+    """8 N instead of 6 N, a frozen copy in 16 bits, no more gradients or states; with LoRA no copy at all."""
+    dpo, sft = tuned("dpo"), tuned()
+    forward = sum(forward_flops(LLAMA))
+    assert model_flops_per_token(dpo) == model_flops_per_token(sft) + forward
+    with_copy, alone = estimate(dpo), estimate(sft)
+    assert with_copy.memory["weights"] - alone.memory["weights"] == pytest.approx(
+        2 * LLAMA.parameters / 8, rel=1e-3
+    )
+    for part in ("gradients", "optimizer", "activations", "logits"):
+        assert with_copy.memory[part] == alone.memory[part]
+    more = with_copy.breakdown["compute"] / alone.breakdown["compute"]
+    assert more == pytest.approx(4 / 3, rel=0.03)  # a third forward pass beside one and two of backward
+    assert with_copy.breakdown["recomputation"] == alone.breakdown["recomputation"]
+    lora = estimate(tuned("dpo", "lora"))
+    assert lora.memory["weights"] == estimate(tuned(train="lora")).memory["weights"]
+    assert lora.step_seconds > estimate(tuned(train="lora")).step_seconds
+
+
+def test_the_command_line_says_what_is_trained(capsys):
+    """In the first line, whichever command is asked."""
+    main(f"memory llama-3-8b --system dgx-h100 --train dpo+lora:r=8 --lengths padded:1024 --seq {S}".split())
+    text = " ".join(capsys.readouterr().out.split())
+    assert "DPO with a reference model, LoRA of rank 8 (all), documents of 1,024 tokens on average" in text
+    assert "padded (75% of all tokens)" in text
+
+
+def test_model_files_and_studies_name_what_is_trained(tmp_path):
+    """`adapters` of a model file, `train` of a study."""
+    from traincast.planner.study.study_file import load_study
+
+    model = tmp_path / "model.yaml"
+    model.write_text(
+        "name: m\nlayers: 2\nhidden: 1024\nheads: 8\nffn: 4096\nvocab: 512\nseq: 1024\nmlp: swiglu\n"
+        "adapters: {rank: 8, targets: [q, v], base: nf4}\n",
+        encoding="utf-8",
+    )
+    read = tc.load_model(model)
+    assert read.adapters == parse_training("qlora:r=8,targets=q+v")
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "models: llama-3-8b\nsystems: dgx-h100\ngpus: 8\nglobal_batch: 8\ntrain: dpo+lora:r=4\n",
+        encoding="utf-8",
+    )
+    (trained,) = load_study(study).models
+    assert (trained.reference, trained.adapters.rank) == (True, 4)
+    study.write_text(study.read_text(encoding="utf-8").replace("r=4", "r=0"), encoding="utf-8")
+    with pytest.raises(InputError, match="r = 0"):
+        load_study(study)
