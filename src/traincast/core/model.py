@@ -728,7 +728,7 @@ class Model:
         """Whether its encoder reads frames of sound, not tokens."""
         return self.encoder is not None and self.encoder.frame is not None
 
-    @property
+    @cached_property
     def variants(self) -> tuple["Model", ...]:
         """The model as each kind of its layers has it."""
         return tuple(dict.fromkeys(map(self.of, self.kinds)))
