@@ -120,10 +120,10 @@ def scalar_rate() -> float:
 def forget() -> None:
     """Clear the caches that searches share."""
     from traincast.planner.evaluation import completed_spaces
-    from traincast.planner.search_space import _enumerate, enumerate_space, enumerate_spaces
+    from traincast.planner.search_space import _enumerate, enumerate_outlines, enumerate_space
     from traincast.step.pipeline_stages import distinct_devices
 
-    for cached in (_enumerate, enumerate_space, enumerate_spaces, completed_spaces, distinct_devices):
+    for cached in (_enumerate, enumerate_space, enumerate_outlines, completed_spaces, distinct_devices):
         cached.cache_clear()
 
 
@@ -164,7 +164,7 @@ def modern(name: str, gpus: int, framework: str) -> tuple[float, int, float]:
         seconds.append(time.process_time() - begin)
         if seconds[-1] > LONG:
             break
-    return min(seconds), result.candidates, result.times.share_timed
+    return min(seconds), result.candidates, result.share_timed
 
 
 SLIDER_TARGET = 0.05  # of the paper's study: an answer to a step of a slider, most wanted

@@ -230,7 +230,7 @@ def test_recommend_asks_for_candidates_near_the_fastest_that_fits_as_wanted():
         return 1 - nbytes / 10
 
     def recommended(limit, wanted, within):
-        return recommend(near, (limit, 1.0), probability, wanted, within)
+        return recommend(near, (limit, lambda: 1.0), probability, wanted, within)
 
     assert recommended(2.0, 0.8, 0.02).plan == safe.plan
     assert recommended(2.0, 0.8, 0.02).fastest == fast.plan

@@ -1,6 +1,6 @@
 """How surely plans differ: which are equal within errors, and how likely one is among the true best."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -61,17 +61,18 @@ def _ranges(numbers: Ints) -> str:
 
 
 def probability_near_best(
-    times: LeastTimes, listed: Sequence[Plan], within: float = NEAR_BEST_SLOWDOWN
+    answer: Callable[[Callable[[LeastTimes], Ints]], tuple[LeastTimes, Ints]],
+    listed: Sequence[Plan],
+    within: float = NEAR_BEST_SLOWDOWN,
 ) -> tuple[float, float] | None:
     """Return the probability that the first of some plans, and that any, is near the true best time.
 
-    None where errors are not known or nothing fits. `listed` has the best plans, best first.
+    None where errors are not known or nothing fits. `listed` has the best plans, best first; `answer` returns
+    the layouts that answer a question, and the times whose rows they are.
     """
+    times, near = answer(lambda times: times.best(MAX_LAYOUTS, slowdown=np.exp(MAX_LOG_SLOWDOWN)))
     outcomes = times.outcomes
-    if not outcomes[0].evaluation.assumptions.errors_known:
-        return None
-    near = times.best(MAX_LAYOUTS, slowdown=np.exp(MAX_LOG_SLOWDOWN))
-    if not len(near):
+    if not len(near) or not outcomes[0].evaluation.assumptions.errors_known:
         return None
     seconds: list[Floats] = []
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}

@@ -33,7 +33,7 @@ from traincast.step.memory import Footprint, devices_memory
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.step_time import step, step_seconds_bound
 from traincast.step.validity import reasons
-from traincast.times.operation_time import OperationTimer, Passes
+from traincast.times.operation_time import LeastTimer, OperationTimer, Passes
 from traincast.times.pipeline.schedules import SCHEDULES
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
@@ -344,7 +344,7 @@ class Evaluation:
         number = self.machines.machines()
         least = np.empty((number, len(self.fitting)))
         for block in self.timed.blocks(max(CANDIDATES_PER_BLOCK // number, 1)):
-            costs = _take(self.costs, (..., block.shard))
+            costs = take_costs(self.costs, (..., block.shard))
             time = step(costs, block.plans, block.stages, gbs, across, self.assumptions)
             least[:, block.rows] = np.minimum.reduceat(np.atleast_2d(time.seconds), block.starts, axis=1)
         return least
@@ -365,7 +365,7 @@ class Evaluation:
             rows = slice(low, low + CANDIDATES_PER_BLOCK)
             layouts, machines = layout[pair[rows]], machine[pair[rows]]
             shard = self.shards.row[space.layer_row[layouts], space.fills.layer_placement[fill[rows]]]
-            costs = _take(self.costs, (self.timing[machines], shard))
+            costs = take_costs(self.costs, (self.timing[machines], shard))
             plans = space.plans(layouts, fill[rows])
             devices, system = stages(space.model, plans), self.system.take(machines)
             time = step(costs, plans, devices, space.gbs, system, self.assumptions)
@@ -398,7 +398,13 @@ def evaluate_all(
     costs = {
         (key, recompute): of_shards
         for key, same in together.items()
-        for recompute, of_shards in _costs(same, across, assumed, machines.machines()).items()
+        for recompute, of_shards in costs_of(
+            same[0].shards.plans,
+            spaces[0].model,
+            list(dict.fromkeys(timed.space.layouts.recompute for timed in same)),
+            across,
+            assumed,
+        ).items()
     }
     return [
         Evaluation(
@@ -414,13 +420,20 @@ def evaluate_all(
     ]
 
 
-def _costs(
-    candidates: Sequence[TimedCandidates], across: System, assumed: Assumptions, machines: int
+def costs_of(
+    plans: Plans,
+    model: Model,
+    recomputes: Sequence[str],
+    across: System,
+    assumed: Assumptions,
+    near: Sequence[tuple[float, ...]] = (),
 ) -> dict[str, Costs]:
-    """Return the costs of shards that spaces share, by recomputation; columns of shape (machines, shards)."""
-    plans, model = candidates[0].shards.plans, candidates[0].space.model
-    number = len(np.atleast_1d(plans.tp))
-    blocks: dict[str, list[Costs]] = {timed.space.layouts.recompute: [] for timed in candidates}
+    """Return the costs of shards by recomputation; columns of shape (machines, shards).
+
+    `across` has the machines down. With `near` the costs are those of `LeastTimer`, whatever the placement.
+    """
+    number, machines = len(np.atleast_1d(plans.tp)), across.machines()
+    blocks: dict[str, list[Costs]] = {recompute: [] for recompute in recomputes}
     shapes: list[tuple[int, int]] = []
     for low in range(0, max(number, 1), CANDIDATES_PER_BLOCK):
         block = (
@@ -430,12 +443,15 @@ def _costs(
         shapes.append(shape)
         passes: dict[str, list[Passes]] = {}
         for recompute, of_blocks in blocks.items():
-            count = _operations if block is plans else _operations.__wrapped__  # blocks of many are not kept
+            # blocks of many are not kept
+            count = _operations.__wrapped__ if near or block is not plans else _operations
             recomputed, operations = (
                 replace(block, recompute=recompute),
                 count(block, model, assumed, recompute),
             )
             timer, of_parts = OperationTimer(recomputed, across, assumed), {}
+            if near:
+                timer = LeastTimer(recomputed, across, assumed, near)
             for part, of_part in operations.items():
                 if part not in passes:
                     passes[part] = timer.time_passes(of_part)
@@ -496,7 +512,7 @@ def least_times(
         count = fills.count[space.degree[rows]]
         layout, fill = np.repeat(rows, count), fills.of(space.degree[rows])
         shard = evaluation.shards.row[space.layer_row[layout], fills.layer_placement[fill]]
-        costs = _take(evaluation.costs, (evaluation.timing[machine], shard))
+        costs = take_costs(evaluation.costs, (evaluation.timing[machine], shard))
         plans = space.layouts.take(layout) if bound else space.plans(layout, fill)
         return Portion(costs, plans, np.cumsum(count) - count)
 
@@ -511,7 +527,7 @@ def least_times(
     return of_layouts(spaces, layouts, portion, seconds, counts, fastest)
 
 
-def _take(costs: Costs, index: Any) -> Costs:
+def take_costs(costs: Costs, index: Any) -> Costs:
     """Return rows of the columns of every part."""
     return {part: part_costs.take(index) for part, part_costs in costs.items()}
 

@@ -53,8 +53,8 @@ class CandidateBatch:
     @property
     def shape(self) -> "CandidateBatch":
         """The batch with what shapes its space only: batches of one shape share it."""
-        shaping = tuple(choice for choice in self.choices if choice[0] in SHAPING)
-        return replace(self, choices=shaping, overlaps_in_domain=False)
+        given = {name: value for name, value in self.choices if name in SHAPING and value != DEFAULTS[name]}
+        return replace(self, choices=tuple(sorted(given.items())), overlaps_in_domain=False)
 
 
 @dataclass(frozen=True)

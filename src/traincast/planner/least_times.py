@@ -38,6 +38,7 @@ class LeastTimes:
     seconds: Floats  # least time where `timed`, else a bound from below [s]
     timed: Bools
     exhaustive: bool = False  # whether all were timed from the start
+    reached: float = 0.0  # largest time that mattered to the last question [s]
 
     @classmethod
     def of(cls, outcomes: Sequence[StrategyResult], exhaustive: bool = False) -> "LeastTimes":
@@ -62,8 +63,10 @@ class LeastTimes:
         size = FIRST_ROUND
         while True:
             known = np.where(self.timed, self.seconds, np.inf)
-            open_rows = np.flatnonzero(~self.timed & (self.seconds <= limit(known)))
+            most = limit(known)
+            open_rows = np.flatnonzero(~self.timed & (self.seconds <= most))
             if not len(open_rows):
+                self.reached = float(np.max(most, initial=0.0))
                 return known
             nearest = open_rows[np.argsort(self.seconds[open_rows], kind="stable")]
             candidates = np.cumsum(self._candidates[nearest])
@@ -101,6 +104,7 @@ class LeastTimes:
             return np.where(lean, (1 + share) * known[lean].min(initial=np.inf), -np.inf)
 
         known = self.up_to(limit)
+        self.reached = (1 + share) * float(known[lean].min(initial=np.inf))
         pool = np.flatnonzero((known <= limit(known)) & self.timed)
         return np.asarray(pool[np.lexsort((self.memory[pool], known[pool]))])
 
@@ -177,9 +181,9 @@ class LeastTimes:
         return {}
 
     @property
-    def share_timed(self) -> float:
-        """Share of the candidates that fit which have been timed in full, 0 where none fits."""
-        return float(self._candidates[self.timed].sum() / max(self._candidates.sum(), 1))
+    def candidates_timed(self) -> int:
+        """Number of candidates that have been timed in full."""
+        return int(self._candidates[self.timed].sum())
 
     @cached_property
     def _candidates(self) -> Ints:

@@ -142,7 +142,7 @@ class Recommendation:
 
 def recommend(
     near: Callable[[float, float], list[Candidate]],
-    limits: tuple[float, float],
+    limits: tuple[float, Callable[[], float]],
     probability: Probability | None,
     wanted: float,
     within: float,
@@ -155,7 +155,8 @@ def recommend(
         Returns the candidates within a share of the fastest of those that need at most so much memory [byte],
         fastest first, as `Found.near` does.
     limits
-        Memory with which a plan fits with the wanted probability, and the least memory of all plans [byte].
+        Memory with which a plan fits with the wanted probability, and a function that returns the least
+        memory of all plans [byte].
     probability
         Probability that a plan of so much memory [byte] fits; None where errors are not known.
     wanted : float
@@ -166,7 +167,7 @@ def recommend(
     """
     fastest = near(0.0, math.inf)[0]
     pool = near(within, limits[0])
-    likely = choose(pool or near(within, limits[1]))
+    likely = choose(pool or near(within, limits[1]()))
     chosen = likely.candidate
     reason = [
         *_fit_sentences(chosen, probability, wanted, bool(pool)),

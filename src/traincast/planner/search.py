@@ -27,7 +27,7 @@ from traincast.core.errors import (
 from traincast.core.knobs import ALIASES, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, Ints
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.planner.confidence import equality_sentence, probability_near_best
@@ -59,7 +59,8 @@ from traincast.planner.recommend import (
     families,
     recommend,
 )
-from traincast.planner.search_space import enumerate_spaces
+from traincast.planner.search_space import Outline, enumerate_outlines, of_batch
+from traincast.planner.shortlist import MOST_NEAR, Shortlist, near_members
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, Estimate, Job, estimate
 from traincast.step.metrics import Metrics, metrics
@@ -91,13 +92,35 @@ class Found:
     top: int
     fit_probability: float  # that the recommended plan fits with, at least
     within: float | None  # share of the fastest time that counts as equal; None: the best is recommended
-    outcomes: tuple[StrategyResult, ...] = field(compare=False)  # one per batch of candidates
+    work: "Work" = field(compare=False)
     exhaustive: bool = field(default=False, compare=False)  # whether every candidate that fits is timed
 
     @cached_property
+    def outcomes(self) -> tuple[StrategyResult, ...]:
+        """Results of every batch of candidates, all of them evaluated."""
+        return tuple(self.work.outcomes(self.gpus))
+
+    @cached_property
     def times(self) -> LeastTimes:
-        """Layouts that fit, with the least time of those that have mattered so far."""
+        """All layouts that fit, with the least time of those that have mattered so far."""
         return LeastTimes.of(self.outcomes, self.exhaustive)
+
+    @cached_property
+    def _shortlist(self) -> Shortlist | None:
+        """Layouts evaluated as far as questions about time need them; None where all are evaluated."""
+        return None if self.exhaustive or self.objective == "memory" else self.work.shortlist
+
+    @property
+    def share_timed(self) -> float:
+        """Share of the candidates that fit which have been timed in full, 0 where none fits."""
+        times = self.times if self._shortlist is None else self._shortlist.times
+        return times.candidates_timed / max(self.feasible, 1)
+
+    def _answer(self, question: Callable[[LeastTimes], Ints]) -> tuple[LeastTimes, Ints]:
+        """Return the layouts that answer one question about times, and the times whose rows they are."""
+        if self._shortlist is None or "times" in vars(self):
+            return self.times, question(self.times)
+        return self._shortlist.answer(question)
 
     @property
     def job(self) -> Job:
@@ -107,12 +130,12 @@ class Found:
     @property
     def strategies(self) -> tuple[str, ...]:
         """Strategies searched, in the order requested."""
-        return tuple(dict.fromkeys(outcome.space.strategy for outcome in self.outcomes))
+        return tuple(dict.fromkeys(batch.strategy for batch in self.work.batches))
 
     @property
     def candidates(self) -> int:
         """Candidates that meet every rule, memory aside."""
-        return sum(outcome.candidates for outcome in self.outcomes)
+        return self.work.candidates(self.gpus)
 
     @property
     def feasible(self) -> int:
@@ -168,21 +191,21 @@ class Found:
 
         Candidates that need more than `most_memory` [byte] do not count.
         """
-        rows = self.times.near(share, most_memory)
-        figures = self.times.seconds[rows].tolist(), self.times.memory[rows].tolist()
-        return [Candidate(*row) for row in zip(self.times.plans(rows), *figures, strict=True)]
+        times, rows = self._answer(lambda times: times.near(share, most_memory))
+        figures = times.seconds[rows].tolist(), times.memory[rows].tolist()
+        return [Candidate(*row) for row in zip(times.plans(rows), *figures, strict=True)]
 
     @cached_property
     def recommendation(self) -> Recommendation | None:
         """The recommended plan, the fastest, and why; None where nothing fits."""
-        if not self.feasible:
+        best = next(iter(self._ranked(1)), None)
+        if best is None:
             return None
         if self.within is None:
-            (best,) = self._ranked(1)
             return Recommendation(best, best, "")
-        least = float(self.times.memory.min())
         fits = self._fits_probability if self.assumptions.errors_known else None
-        return recommend(self.near, (self._memory_limit, least), fits, self.fit_probability, self.within)
+        limits = self._memory_limit, lambda: float(self.times.memory.min())
+        return recommend(self.near, limits, fits, self.fit_probability, self.within)
 
     def _fits_probability(self, nbytes: float) -> float:
         """Return the probability that a plan of so much memory fits."""
@@ -202,11 +225,11 @@ class Found:
     def _ranked(self, top: int) -> list[Plan]:
         """Return the best plans of all batches: they are among the candidates of the best layouts."""
         by_memory = self.objective == "memory"
-        layouts, times = self.times.best(top, by_memory), self.times
+        times, layouts = self._answer(lambda times: times.best(top, by_memory))
         rows = []
         for index in np.unique(times.outcome[layouts]):
             of_outcome = times.layout[layouts[times.outcome[layouts] == index]]
-            ranking = rank_layouts([self.outcomes[index]], [of_outcome], top, by_memory)
+            ranking = rank_layouts([times.outcomes[index]], [of_outcome], top, by_memory)
             for i, row in enumerate(zip(ranking.seconds, ranking.memory, strict=True)):
                 rows.append((*(row[::-1] if by_memory else row), int(index), i, ranking.plans))
         rows.sort(key=lambda row: row[:4])
@@ -228,8 +251,8 @@ class Found:
     @property
     def least_seconds(self) -> float:
         """Step time of the fastest plan [s], infinite where nothing fits."""
-        best = self.times.best(1)
-        return float(self.times.seconds[best[0]]) if len(best) else np.inf
+        times, best = self._answer(lambda times: times.best(1))
+        return float(times.seconds[best[0]]) if len(best) else np.inf
 
     @property
     def recommended(self) -> Answer | None:
@@ -265,7 +288,7 @@ class Found:
         None where errors are not known, memory ranks, or nothing fits.
         """
         listed = [plan for plan, _ in self.plans]
-        return probability_near_best(self.times, listed) if listed and self.objective != "memory" else None
+        return probability_near_best(self._answer, listed) if listed and self.objective != "memory" else None
 
     @cached_property
     def confidence(self) -> str:
@@ -455,22 +478,74 @@ class SearchRequest:
         """
         system, ordered = self.system, self.batches[0].ordered
         domains = {n: system.domain(n) if ordered else system.fast_domain for n in self.gpus}
-        outcomes: dict[int, list[StrategyResult]] = {n: [] for n in domains}
+        works: dict[int, Work] = {}
         for domain in dict.fromkeys(domains.values()):
             sizes = tuple(n for n in domains if domains[n] == domain)
-            spaces = enumerate_spaces(self.model, sizes, domain, self.gbs, tuple(self.batches))
-            evaluations: dict[int, Evaluation] = {}
-            for group in groups(spaces):
-                of_group = evaluate_all(tuple(spaces[i] for i in group), system, self.assumptions)
-                for index, evaluation in zip(group, of_group, strict=True):
-                    evaluations[index] = evaluation
-                    if progress is not None:
-                        progress(len(evaluations), len(spaces), int(evaluation.space.counts.sum()))
-            for index in range(len(spaces)):
-                for outcome in evaluations[index].outcomes():
-                    outcomes[outcome.gpus].append(outcome)
+            work = Work(self.model, system, sizes, domain, self.gbs, self.assumptions, tuple(self.batches))
+            if self.exhaustive or self.objective == "memory" or work.shortlist is None:
+                work.evaluate(progress)
+            elif progress is not None:
+                for done, candidates in enumerate(work.candidates_by_batch(sizes[0]), 1):
+                    progress(done, len(self.batches), candidates)
+            works |= dict.fromkeys(sizes, work)
         request = {name: value for name, value in vars(self).items() if name not in ("gpus", "batches")}
-        return [Found(**request, gpus=n, outcomes=tuple(outcomes[n])) for n in self.gpus]
+        return [Found(**request, gpus=n, work=works[n]) for n in self.gpus]
+
+
+@dataclass(eq=False)
+class Work:
+    """What searches on numbers of GPUs share that use as much of a fast domain."""
+
+    model: Model
+    system: System
+    gpus: tuple[int, ...]  # ascending
+    domain: int  # GPUs of a fast domain that are used
+    gbs: int
+    assumptions: Assumptions
+    batches: tuple[CandidateBatch, ...]
+    _evaluations: list[Evaluation] | None = None  # of the batches, once all were evaluated
+
+    @cached_property
+    def outlines(self) -> dict[CandidateBatch, Outline]:
+        """Layouts of every shape of batches."""
+        return enumerate_outlines(self.model, self.gpus, self.domain, self.gbs, self.batches)
+
+    @cached_property
+    def shortlist(self) -> Shortlist | None:
+        """Layouts evaluated as far as needed; None for several numbers of GPUs or of too many placements."""
+        if len(self.gpus) > 1 or len(near_members(self.system, self.gpus[0])) > MOST_NEAR:
+            return None
+        return Shortlist(self.outlines, self.batches, self.system, self.assumptions)
+
+    def candidates(self, gpus: int) -> int:
+        """Return the candidates on a number of GPUs that meet every rule."""
+        return sum(self.candidates_by_batch(gpus))
+
+    def candidates_by_batch(self, gpus: int) -> list[int]:
+        """Return the candidates of each batch on a number of GPUs that meet every rule."""
+        job, number = self.gpus.index(gpus), dict[CandidateBatch, int]()
+        for shape, outline in self.outlines.items():
+            low, high = outline.space.starts[job : job + 2]
+            number[shape] = int(outline.counts[low:high].sum())
+        return [number[batch.shape] for batch in self.batches]
+
+    def evaluate(self, progress: Progress | None = None) -> list[Evaluation]:
+        """Evaluate every batch."""
+        spaces = [of_batch(self.outlines[batch.shape].every_layout, batch) for batch in self.batches]
+        evaluations: dict[int, Evaluation] = {}
+        for group in groups(spaces):
+            of_group = evaluate_all(tuple(spaces[i] for i in group), self.system, self.assumptions)
+            for index, evaluation in zip(group, of_group, strict=True):
+                evaluations[index] = evaluation
+                if progress is not None:
+                    progress(len(evaluations), len(spaces), int(evaluation.space.counts.sum()))
+        self._evaluations = [evaluations[index] for index in range(len(spaces))]
+        return self._evaluations
+
+    def outcomes(self, gpus: int) -> list[StrategyResult]:
+        """Return the results of all batches on a number of GPUs."""
+        job = self.gpus.index(gpus)
+        return [evaluation.outcomes()[job] for evaluation in self._evaluations or self.evaluate()]
 
 
 def search(

@@ -44,9 +44,10 @@ from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint
 from traincast.step.pipeline_stages import with_load
 from traincast.step.placement import divisors, factorizations, placements_in_order
-from traincast.step.validity import rules
+from traincast.step.validity import Rule, rules
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
+DISTINCT_BY_TABLE: Final = 1 << 22  # largest number that is looked up in a table instead of sorted
 CACHED_QUESTIONS: Final = 4  # searches whose spaces are kept for the next machine
 Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
@@ -66,9 +67,7 @@ class Fills:
 
     def of(self, rows: Ints) -> Ints:
         """Return all fills of rows of degrees, one row after the other: shape (fills of these rows,)."""
-        count = self.count[rows]
-        ends = np.cumsum(count)
-        return np.repeat(self.first[rows] - (ends - count), count) + np.arange(ends[-1] if len(ends) else 0)
+        return _ragged(self.first, self.count, rows)
 
     @cached_property
     def one_per_layer_placement(self) -> "Fills":
@@ -140,6 +139,74 @@ class Space:
 
 
 @dataclass(frozen=True, eq=False)
+class Replicas:
+    """Numbers of replicas of the sharded state (HSDP) that layouts can have."""
+
+    kind: Ints  # row in `count` of each layout, shape (layouts,)
+    sample: Ints  # a layout of each kind, shape (kinds,)
+    count: Ints  # how many numbers each kind has
+    values: Floats  # one kind after the other, ascending
+
+    @classmethod
+    def of_shape(cls, batch: CandidateBatch, plan: Plans, degree: Ints) -> "Replicas":
+        """Return the divisors of dp, for layouts of some rows of degrees; a lock leaves one number."""
+        knobs = (degree, *(column for column in (plan.ep, plan.etp) if np.ndim(column)))
+        sample, kind = _distinct(knobs, len(degree))
+        dp = np.asarray(plan.dp)[sample].astype(np.int64)
+        values = _divisors_of(dp)
+        searched = values == dict(batch.locks).get("replicas", values)
+        row, value = np.nonzero((dp[:, None] % values == 0) & searched)
+        return cls(kind, sample, np.bincount(row, minlength=len(sample)), values[value].astype(float))
+
+    def that_meet(self, rule: Rule, model: Model, layouts: Plans, gbs: int) -> "Replicas":
+        """Return the numbers with which layouts meet a rule."""
+        row = np.repeat(np.arange(len(self.sample)), self.count)
+        plans = replace(layouts.take(self.sample[row]), replicas=self.values)
+        met = np.broadcast_to(rule.holds(model, plans, gbs), row.shape)
+        return replace(self, count=np.bincount(row[met], minlength=len(self.sample)), values=self.values[met])
+
+    def of(self, rows: Ints) -> tuple[Ints, Floats]:
+        """Return layouts repeated for each number of replicas they can have, and these numbers."""
+        kind = self.kind[rows]
+        first = np.cumsum(self.count) - self.count
+        return np.repeat(rows, self.count[kind]), self.values[_ragged(first, self.count, kind)]
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """All layouts of one batch; those that differ in replicas of the sharded state alone are one row."""
+
+    space: Space  # its layouts have one replica each; `rejected` counts all of them
+    replicas: Replicas | None  # None where one replica is all there is
+
+    @cached_property
+    def counts(self) -> Ints:
+        """Number of candidates of each row, an array of shape (rows,)."""
+        replicas = self.replicas
+        return self.space.counts if replicas is None else self.space.counts * replicas.count[replicas.kind]
+
+    @cached_property
+    def every_layout(self) -> Space:
+        """All layouts as a space."""
+        return self.space if self.replicas is None else self.layouts(np.arange(len(self.space.layer_row)))
+
+    def layouts(self, rows: Ints) -> Space:
+        """Return the layouts of some rows, ascending, as a space."""
+        space = self.space
+        row, replicas = (rows, None) if self.replicas is None else self.replicas.of(rows)
+        layouts = space.layouts.take(row)
+        used, layer_row = np.unique(space.layer_row[row], return_inverse=True)
+        return replace(
+            space,
+            layouts=layouts if replicas is None else replace(layouts, replicas=replicas),
+            starts=np.searchsorted(row, space.starts),
+            layers=space.layers.take(used),
+            layer_row=layer_row,
+            degree=space.degree[row],
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Shards:
     """The distinct shards among the candidates of some layouts: all that a layer's cost depends on."""
 
@@ -191,23 +258,27 @@ def enumerate_space(
     A space has the layouts that meet every rule and can be placed, their fills, and how many candidates each
     rule rejects.
     """
-    space = _enumerate(model, gpus, domain, gbs, batch.shape)
+    return of_batch(_enumerate(model, gpus, domain, gbs, batch.shape).every_layout, batch)
+
+
+def of_batch(space: Space, batch: CandidateBatch) -> Space:
+    """Return a space of the batch's shape with all of the batch's choices."""
     given = dict(batch.choices)
     layouts, layers = replace(space.layouts, **given), replace(space.layers, **given)
     return replace(space, batch=batch, layouts=layouts, layers=layers)
 
 
 @lru_cache(maxsize=CACHED_QUESTIONS)
-def enumerate_spaces(
+def enumerate_outlines(
     model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batches: tuple[CandidateBatch, ...]
-) -> tuple[Space, ...]:
-    """Enumerate several batches, as `enumerate_space` does one."""
-    return tuple(enumerate_space(model, gpus, domain, gbs, batch) for batch in batches)
+) -> dict[CandidateBatch, Outline]:
+    """Enumerate several batches, and return the outline of each shape."""
+    return {shape: _enumerate(model, gpus, domain, gbs, shape) for shape in (b.shape for b in batches)}
 
 
 @lru_cache(maxsize=16)
-def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Space:
-    """Enumerate the space of all batches of a shape."""
+def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Outline:
+    """Enumerate all batches of a shape."""
     axes = STRATEGIES[batch.strategy].axes
     blocks = [factorizations(n, len(axes)) for n in gpus]
     degrees = np.concatenate(blocks)
@@ -221,25 +292,37 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     plan, degree = _layouts(model, gbs, batch, degrees)
     counts, wide, places, placeable = _fill_options(model.hidden, domain, batch, degrees)
     fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
-    candidates = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
+    fill_options = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
+    replicas = Replicas.of_shape(batch, plan, degree) if batch.hybrid else None
+    candidates = fill_options if replicas is None else fill_options * replicas.count[replicas.kind]
     # Not where the panels are locked to a number that a grid does not have.
     valid: Bools = np.asarray(wide.any(axis=1))[degree]
     rejected: dict[str, Ints] = {}
 
-    def reject(reason: str, holds: Bools) -> None:
-        broken = valid & ~holds
+    def reject(reason: str, broken: Bools, counts: Ints) -> None:
         if broken.any():
-            counted = np.bincount(job[degree[broken]], candidates[broken], len(gpus))
-            rejected[reason] = counted.astype(np.int64)
-            np.logical_and(valid, holds, out=valid)
+            counted = np.bincount(job[degree[broken]], counts[broken], len(gpus)).astype(np.int64)
+            rejected[reason] = rejected.get(reason, 0) + counted
 
     for rule in rules(batch.uneven, batch.rules):
-        reject(rule.broken, np.broadcast_to(rule.holds(model, plan, gbs), valid.shape))
-    reject(NO_PLACEMENT, np.any(placeable, axis=1)[degree])
+        if replicas is not None and "replicas" in rule.about:
+            left = replicas.that_meet(rule, model, plan, gbs)
+            broken = (replicas.count - left.count)[replicas.kind]
+            reject(rule.broken, valid & (broken > 0), fill_options * broken)
+            replicas = left
+            candidates = fill_options * left.count[left.kind]
+            valid &= candidates > 0
+            continue
+        holds = np.broadcast_to(rule.holds(model, plan, gbs), valid.shape)
+        reject(rule.broken, valid & ~holds, candidates)
+        valid &= holds
+    placed = np.any(placeable, axis=1)[degree]
+    reject(NO_PLACEMENT, valid & ~placed, candidates)
+    valid &= placed
     layouts = plan.take(valid)
     used, degree = np.unique(degree[valid], return_inverse=True)
     layers, layer_row = _layer_rows(layouts, batch)
-    return Space(
+    space = Space(
         model=model,
         gbs=gbs,
         batch=batch,
@@ -252,6 +335,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         fills=_fills(batch, degrees[used], counts[used], wide[used], places, placeable[used]),
         rejected=rejected,
     )
+    return Outline(space, None if replicas is None else replace(replicas, kind=replicas.kind[valid]))
 
 
 # Fills: panels and placements -------------------------------------------------------------------------------
@@ -331,6 +415,13 @@ def _fills(
     return Fills(np.cumsum(count) - count, count, panel_counts, fast.astype(float), layer_placement)
 
 
+def _ragged(first: Ints, count: Ints, rows: Ints) -> Ints:
+    """Return the items of lists, one list after the other; list r has `count[r]` from `first[r]` on."""
+    number = count[rows]
+    ends = np.cumsum(number)
+    return np.repeat(first[rows] - (ends - number), number) + np.arange(ends[-1] if len(ends) else 0)
+
+
 def _layer_axes(batch: CandidateBatch) -> tuple[str, ...]:
     """Return the axes whose placement a layer's time depends on: the first of the strategy's axes."""
     strategy = STRATEGIES[batch.strategy]
@@ -367,7 +458,7 @@ def _layouts(model: Model, gbs: int, batch: CandidateBatch, degrees: Ints) -> tu
 def _branch_inside(
     model: Model, batch: CandidateBatch, columns: dict[str, Ints], branch: Callable[[str, Ints, Bools], None]
 ) -> None:
-    """Add the knobs that subdivide the degrees: experts, Ulysses, replicas, virtual stages."""
+    """Add the knobs that subdivide the degrees: experts, Ulysses, virtual stages."""
     if batch.experts and model.experts is not None:
         ranks = columns["tp"] * columns.get("cp", 1) * columns["dp"]
         ep = divisors(model.experts.experts)
@@ -380,9 +471,6 @@ def _branch_inside(
         cp = columns["cp"][:, None]
         hybrid = (cp % values == 0) & (values > 1) & (values < cp)
         branch("ulysses", values, values == cp if batch.given["cp_kind"] == "ulysses" else hybrid)
-    if batch.hybrid:
-        values = _divisors_of(columns["dp"])
-        branch("replicas", values, columns["dp"][:, None] % values == 0)
     if batch.vp is None:
         v = np.arange(1, model.layers + 1)
         tried = _interleaves(model.layers, columns["pp"][:, None], v)
@@ -411,12 +499,28 @@ def _divisors_of(column: Ints) -> Ints:
 
 def _distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
     """Return the first of each kind of equal rows of columns, and the number of the kind of every row."""
-    key = np.zeros(rows, np.int64)
+    key, kinds = np.zeros(rows, np.int64), 1
     for column in columns:
-        values, which = np.unique(column, return_inverse=True)
-        key = key * len(values) + which
-    _, first, kind = np.unique(key, return_index=True, return_inverse=True)
+        which, values = _numbered(column)
+        key, kinds = key * values + which, kinds * values
+    if kinds > DISTINCT_BY_TABLE:
+        _, first, kind = np.unique(key, return_index=True, return_inverse=True)
+        return first, kind
+    kind, number = _numbered(key)
+    first = np.empty(number, np.int64)
+    first[kind[::-1]] = np.arange(rows)[::-1]
     return first, kind
+
+
+def _numbered(column: Any) -> tuple[Ints, int]:
+    """Return the place of each value of a column among its values, ascending, and how many these are."""
+    whole = np.asarray(column).astype(np.int64)
+    if not len(whole) or whole.min() < 0 or whole.max() > DISTINCT_BY_TABLE or np.any(whole != column):
+        values, which = np.unique(column, return_inverse=True)
+        return which, len(values)
+    there = np.zeros(whole.max() + 1, np.bool_)
+    there[whole] = True
+    return (np.cumsum(there) - 1)[whole], int(there.sum())
 
 
 def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:

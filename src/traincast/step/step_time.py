@@ -88,8 +88,25 @@ def step_seconds_bound(costs: Costs, plan: Plans, stages: Stages, gbs: int, assu
     It has the passes of the slowest device, the bubble, and the waits for host and stragglers. What it leaves
     out takes no negative time: transfers between stages, data parallelism, optimizer and offload.
     """
-    nm, pace = plan.microbatches(gbs), _slowest_device(costs, stages, plan.pp, assumed)
-    passes = nm * (pace.busy + pace.host_wait) + _lost(costs, stages, plan, assumed) * pace.others
+    pace = _slowest_device(costs, stages, plan.pp, assumed)
+    bubble = _lost(costs, stages, plan, assumed) * pace.others
+    return _at_least(plan.microbatches(gbs) * (pace.busy + pace.host_wait) + bubble, plan, assumed)
+
+
+def least_step_seconds(costs: Costs, plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> Column:
+    """Return a bound from below on the time of a step, from bounds on the passes of its parts [s].
+
+    It rises with every one of these: the bubble counts where the schedule loses a fixed share of the passes
+    (up to one micro-batch), so that a longer slowest stage costs more than shorter others gain.
+    """
+    pace, nm = _slowest_device(costs, stages, plan.pp, assumed), plan.microbatches(gbs)
+    split = SCHEDULES[plan.schedule].splits_backward
+    bubble = 0.0 if split else _lost(costs, stages, plan, assumed) * pace.others
+    return _at_least(nm * (pace.busy + pace.host_wait) + bubble, plan, assumed)
+
+
+def _at_least(passes: Column, plan: Plans, assumed: Assumptions) -> Column:
+    """Return the least time of a step with passes, waits and bubble of some length [s]."""
     longer = 1 + _straggling(plan, assumed) if nonzero(assumed.host.straggling) else 1.0
     return (1 - ROUNDING) * longer * (passes + assumed.host.step_seconds)
 

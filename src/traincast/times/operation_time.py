@@ -2,17 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from functools import reduce
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import log2, maximum, where
+from traincast.core.columns import log2, maximum, minimum, where
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import Axis, Collective, CollectiveKind, Operation, PassCount, total
 from traincast.times.collectives import Curve, collective, collective_curve, is_group
 from traincast.times.overlap import exposed_time, panelled
-from traincast.times.process_groups import Placement
+from traincast.times.process_groups import Group, Placement
 from traincast.times.roofline import arithmetic, exposed_memory
 
 EXPERT_AXES: Final = ("ep", "etp")
@@ -161,7 +164,7 @@ class OperationTimer:
         memory = exposed_memory(work, compute, gpu, assumed)
         comm = total(self._collective(call) for call in work.collectives if call.over not in EXPERT_AXES)
         if work.panels is not None:
-            comm = panelled(comm, work.panels, compute + memory)
+            comm = self._panelled(comm, work.panels, compute + memory)
         elif (
             work.rounds is not None
         ):  # a ring: each block is fetched while attention works on the previous one
@@ -174,6 +177,10 @@ class OperationTimer:
             inside, across = assumed.overlap.ep_exposed, assumed.overlap.wide_ep_exposed
             exchange = plan.of_dispatcher(inside, across) * exchange
         return PassSeconds(compute, memory, comm, exchange, self._dispatch(work))
+
+    def _panelled(self, comm: Column, panels: Column, busy: Column) -> Column:
+        """Return the exposed communication of a product in panels [s]."""
+        return panelled(comm, panels, busy)
 
     def _collective(self, call: Collective) -> Column:
         """Return the time of a collective [s]."""
@@ -197,6 +204,47 @@ class OperationTimer:
             return 0.0
         collectives = total(is_group(self.placement.group(call.over).members) for call in work.collectives)
         return host.dispatch_seconds * (work.launches * bool(work.kernels) + collectives)
+
+
+class LeastTimer(OperationTimer):
+    """Times of operations that no placement makes shorter.
+
+    Each collective takes the least of its times with some numbers of members in a domain of each tier: `near`
+    has all that a placement can have. Most kinds are fastest with as many as there are in the larger domains.
+    """
+
+    def __init__(self, plan: Plans, system: System, assumed: Assumptions, near: Sequence[tuple[float, ...]]):
+        super().__init__(plan, system, assumed)
+        self._near = near
+        self._widest = list(dict.fromkeys((inner, *(len(outer) * [float("inf")])) for inner, *outer in near))
+        self._least: dict[Any, tuple[Collective, Column]] = {}
+
+    def _panelled(self, comm: Column, panels: Column, busy: Column) -> Column:
+        """Return what is exposed at least where all of the product is one panel, but overlaps [s]."""
+        return exposed_time(comm - busy)
+
+    def _collective(self, call: Collective) -> Column:
+        """Return the least time of a collective [s]."""
+        key = call.kind, call.over, id(call.nbytes), id(call.copies)
+        if key not in self._least:
+            self._least[key] = call, self._least_seconds(call)
+        seconds = self._least[key][1]
+        if call.over == "tp" and nonzero(self.assumed.collectives.skew_seconds):
+            seconds = seconds + self.assumed.collectives.skew_seconds * log2(self.plan.tp)
+        return seconds
+
+    def _least_seconds(self, call: Collective) -> Column:
+        """Return the least time over placements, of each of the distinct collectives [s]."""
+        columns = np.broadcast_arrays(self.placement.group(call.over).members, call.nbytes, call.copies)
+        _, first, row = np.unique(columns[0] + 1j * columns[1], return_index=True, return_inverse=True)
+        if columns[2].size and np.ptp(columns[2]) > 0:
+            first = row = np.arange(columns[0].size)
+        n, volume, copies = (column.ravel()[first] for column in columns)
+        near = self._near if call.kind in ("all-to-all", "all-reduce") else self._widest
+        groups = (Group(n, tuple(minimum(n, within) for within in members)) for members in near)
+        times = (collective(call.kind, volume, group, self.system, self.assumed, copies) for group in groups)
+        least = np.asarray(reduce(minimum, times))
+        return least[row].reshape(columns[0].shape)
 
 
 def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> Timed:
