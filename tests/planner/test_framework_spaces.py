@@ -21,7 +21,7 @@ DENSE = Model(
     mlp="swiglu",
     norm="rmsnorm", biases=(), dropout=False, positions="rotary",
 )  # fmt: skip
-MOE = tc.Model(**{**vars(DENSE), "name": "small-moe", "experts": Experts(experts=8, topk=2, ffn=1024)})
+MOE = replace(DENSE, name="small-moe", experts=Experts(experts=8, topk=2, ffn=1024))
 H100 = tc.load_system("dgx-h100")
 
 
@@ -219,7 +219,8 @@ def test_all_invalid_locks_are_reported_at_once():
     text = str(error.value)
     assert all(word in text for word in ("tp = 0", "zero = 7", "'wibble'", "recompute = 'full+none'"))
     with pytest.raises(
-        tc.InputError, match="known: any, deepspeed, fsdp, jax, megatron, nanotron, paper, torchtitan"
+        tc.InputError,
+        match="known: any, deepspeed, fsdp, huggingface, jax, megatron, nanotron, paper, torchtitan",
     ):
         framework("colossal")
     with pytest.raises(tc.InputError, match="the locks leave nothing"):
