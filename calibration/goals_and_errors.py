@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+import megatron_tests
 from collective_benchmarks import BANDS, Timing, check_collectives
 from error_model import (
     Coverage,
@@ -101,7 +102,7 @@ class Board:
     Parameters
     ----------
     reports : tuple of Report
-        Predictions of the bundled runs, and of runs to which no constant is fitted.
+        Predictions of the bundled runs, and of runs that have no part in the fit.
     residuals : mapping of str to mapping of str to float
         Run → column → logarithm of predicted over measured.
     """
@@ -309,6 +310,9 @@ def verdicts() -> list[Verdict]:
         _judged(rows, OTHERS[name]["most"], error, OTHERS[name].get("why", ""))
         for name, (rows, error) in benchmarks.items()
     ]
+    of_tests = OTHERS["memory_of_tests"]
+    error = float(np.mean(np.abs(megatron_tests.errors())))
+    found.append(_judged("Memory of Megatron's tests above 1 GiB", of_tests["most"], error, of_tests["why"]))
     least, most = OTHERS["coverage"]["least"], OTHERS["coverage"]["most"]
     for (column, moe), item in calibration().splits.items():
         if column == LEFT_OUT:

@@ -19,7 +19,7 @@ from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
 TABLE: Final = Path(__file__).with_name("measured") / "left_out.csv"
-UNSEEN: Final = TABLE.with_name("unseen_runs.csv")  # no constant is fitted to these runs
+UNSEEN: Final = TABLE.with_name("unseen_runs.csv")  # runs that have no part in the fit
 DIGITS: Final = 5
 SHORT_STEP: Final = 0.3  # [s]
 MANY_GPUS: Final = 1000
@@ -28,13 +28,13 @@ WIDE_EP: Final = 32  # ranks of a group of experts that Megatron-Core and DeepSe
 
 @cache
 def unseen_runs() -> tuple[Run, ...]:
-    """Return the readable runs to which no constant is fitted."""
+    """Return the readable runs that have no part in the fit."""
     return tuple(run for _, run in readable(rows(UNSEEN)) if isinstance(run, Run))
 
 
 @cache
 def unseen_predictions() -> tuple[Prediction, ...]:
-    """Return the predictions of every row to which no constant is fitted."""
+    """Return the predictions of every row that have no part in the fit."""
     return validate(UNSEEN).predictions
 
 

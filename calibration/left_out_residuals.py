@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from left_out import SPLITS, TABLE, unseen_runs
+from megatron_tests import LARGE, memory_tests
 from published import FILE
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
 from traincast.accuracy.runs.run import Run
@@ -339,7 +340,9 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
     path : str or Path, optional
         Table of left-out residuals.
     """
-    all_runs = [*bundled_runs(), *unseen_runs()] if runs is None else runs
+    tests = [test for test in memory_tests() if test.measured >= LARGE]
+    of_tests = {test.run.id: float(np.log(test.predicted / test.measured)) for test in tests}
+    all_runs = [*bundled_runs(), *unseen_runs(), *(test.run for test in tests)] if runs is None else runs
     known, unseen = table(path), {run.id for run in unseen_runs()}
     cases: dict[int, ErrorCase] = {}
     memory = np.full(len(all_runs), np.nan)
@@ -363,7 +366,9 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
             cases[i] = ErrorCase.of(
                 run.model, run.system.accelerator.name, run.stack, run.plan.columns(), parts, time
             )
-            if run.memory_bytes and run.id not in unseen:
+            if run.id in of_tests:
+                memory[i] = of_tests[run.id]
+            elif run.memory_bytes and run.id not in unseen:
                 memory[i] = np.log(reported_memory[run.reported][k] / run.memory_bytes)
     used = [i for i in sorted(cases) if all_runs[i].id in known or not np.isnan(memory[i])]
     names = [

@@ -3,6 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +24,13 @@ HOMES: Final[dict[str, Home]] = {
     "stacks": "stack",
     "universal": "universal",
 }
+STRAIN: Final = 1.5  # distance from a prior that asks for an explanation [sigma]
+AT_BOUND: Final = 0.01  # a value this near to a bound is at it [1]
 MAX_CONSTANTS: Final = {
     "generation": 12,
     "network": 6,
-    "stack": 6,
-    "universal": 16,
+    "stack": 8,
+    "universal": 18,
 }  # constants per generation, network, stack, and in all
 
 
@@ -41,10 +45,9 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
     document = read(path)
     constants = [_parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
     problems = [f"{name}: listed {n} times" for name, n in Counter(_named(constants)).items() if n > 1]
-    generations = {name: kind for kind, names in document["generations"].items() for name in names}
     problems += [
         f"{what} {name}: {n} constants, at most {MAX_CONSTANTS[what]}"
-        for (what, name), n in Counter(_counted(constants, generations)).items()
+        for (what, name), n in counts(path).items()
         if n > MAX_CONSTANTS[what]
     ]
     if problems:
@@ -54,12 +57,57 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
 
 def _parameter(home: Home, line: dict[str, Any]) -> Parameter:
     """Return the constant of an entry."""
-    given = {name: value for name, value in line.items() if name not in ("path", "of", "why")}
+    given = {name: value for name, value in line.items() if name not in ("path", "of", "why", "strain")}
     if not line.get("why"):
         raise InputError(str(FILE), [f"{home}.{line['path']}: why is its prior believed?"])
     return Parameter(
         path=f"{home}.{line['path']}", of=tuple(line.get("of", ())), meaning=line["why"], **given
     )
+
+
+def counts(path: Path = FILE) -> Counter[tuple[str, str]]:
+    """Count all constants that runs decide, those set apart included, by what they belong to."""
+    document = read(path)
+    constants = [_parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
+    generations = {name: kind for kind, names in document["generations"].items() for name in names}
+    found = Counter(_counted(constants, generations))
+    for line in document.get("apart") or ():
+        for name in line["of"]:
+            if name == CALIBRATED:
+                found["universal", ""] += 1
+            elif name in catalogue("accelerators"):
+                found["generation", generations.get(name, name)] += 1
+            else:
+                found["stack", name] += 1
+    return found
+
+
+@dataclass(frozen=True)
+class Strain:
+    """Constant at a bound or far from its prior: value, distance from the prior in sigma, and the reason."""
+
+    name: str
+    prior: float
+    value: float
+    sigmas: float
+    at_bound: bool
+    why: str
+
+
+def strained(path: Path = FILE) -> list[Strain]:
+    """Return the constants of the catalogue that lie at a bound or more than `STRAIN` from their prior."""
+    document = read(path)
+    found = []
+    for home in HOMES:
+        for line in document.get(home) or ():
+            constant = _parameter(HOMES[home], line)
+            value = in_catalogue(constant)
+            sigmas = log(value / constant.prior) / constant.sigma
+            at_bound = not constant.low * (1 + AT_BOUND) < value < constant.high * (1 - AT_BOUND)
+            if at_bound or abs(sigmas) > STRAIN:
+                why = line.get("strain", "")
+                found.append(Strain(constant.name, constant.prior, value, sigmas, at_bound, why))
+    return found
 
 
 def _named(constants: Sequence[Parameter]) -> Iterable[str]:

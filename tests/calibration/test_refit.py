@@ -51,6 +51,21 @@ def test_all_constants_fitted_to_published_runs_are_listed(tmp_path):
     assert homes <= {"accelerator", "network", "stack", "universal"}
 
 
+def test_strained_constants_are_explained():
+    """And nothing else is: an explanation goes when the strain does."""
+    strained = published.strained()
+    assert {item.name for item in strained if not item.why} == set()
+    lines = [line for home in published.HOMES for line in read(published.FILE)[home]]
+    assert len(strained) == sum("strain" in line for line in lines)
+    assert all(item.at_bound or abs(item.sigmas) > published.STRAIN for item in strained)
+
+
+def test_constants_set_apart_count():
+    """Two of the 2022 Megatron-DeepSpeed stack's are fitted to memory by itself."""
+    fitted = [c for c in published.parameters() if "megatron-deepspeed-2022" in c.of]
+    assert published.counts()["stack", "megatron-deepspeed-2022"] == len(fitted) + 2
+
+
 @pytest.mark.parametrize(
     ("lines", "wrong"),
     [

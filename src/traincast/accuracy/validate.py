@@ -247,9 +247,16 @@ def _batch_predictions(
             low,
             high,
             run.memory_bytes,
-            float(memory[run.reported][i]),
+            _last_rank(run, assumed) if run.last_rank else float(memory[run.reported][i]),
             parts={part: float(value[i]) for part, value in spent.items()},
         )
+
+
+def _last_rank(run: Run, assumed: Assumptions) -> float:
+    """Return the memory of the last stage as the run's tool reports it [byte]."""
+    est = estimate(run.model, run.system, run.plan, gbs=run.gbs, assumptions=assumed)
+    last = est.device_rows()[-1].memory_by_component_bytes
+    return float(memory_as_reported(last, run.reported))
 
 
 def _share_of_peak(est: Estimates, batch: RunBatch, step_seconds: Floats) -> Column:

@@ -122,12 +122,15 @@ def _experts(cells: Cells) -> Experts:
     ffn = cells.whole("moe_ffn", cells.whole("ffn", 0))
     shared, factor = cells.states("shared_ffn"), cells.states("capacity")
     limited = {None: (1, 1), 2: (8, 3), 3: (8, 4)}[cells.stated_number("deepseek")]
+    shared_count = cells.whole("shared_experts", 0)
+    # a number above that of all experts is their width, as Megatron's flag has it
+    shared_ffn = shared_count if shared_count > cells.whole("experts") else shared_count * ffn
     drops_all_excess = 1.0 if cells.states("drops_tokens") else None
     return Experts(
         experts=cells.whole("experts"),
         topk=cells.whole("topk"),
         ffn=ffn,
-        shared_ffn=int(shared[1]) if shared else cells.whole("shared_experts", 0) * ffn,
+        shared_ffn=int(shared[1]) if shared else shared_ffn,
         first_dense=cells.whole("dense_layers", 0),
         every=2 if cells.states("alternate_experts") else 1,
         router_bias=bool(cells.states("gpt_oss")),

@@ -121,6 +121,7 @@ class Run:
     step_seconds: float | None = None  # None where only memory is measured
     memory_bytes: float | None = None  # of a rank
     reported: Reported = "device"  # kind of measured memory
+    last_rank: bool = False  # whether memory is that of the last stage, not of the fullest
     assumed: tuple[str, ...] = ()  # columns that the row leaves open and a rule filled in
 
 
@@ -244,6 +245,7 @@ def _run(cells: Cells) -> Run:
         step_seconds=measured,
         memory_bytes=None if memory is None else memory * float(cells.choose("memory_unit")),
         reported=kind,
+        last_rank=bool(cells.states("last_rank")),
         assumed=tuple(cells.assumed),
     )
 

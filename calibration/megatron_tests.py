@@ -1,0 +1,52 @@
+"""Memory that Megatron-LM's own functional tests log, against that of the last stage of their pipelines.
+
+The tests log the most that PyTorch allocated on the last rank. Most models are tiny (12 layers of width 512),
+so that a fixed part of some 0.1 GiB counts: workspaces of cuBLAS (32 MiB on Hopper) and of Transformer
+Engine, which stand in what is allocated between steps as well.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from traincast.accuracy.runs.run import Run, readable, rows
+from traincast.accuracy.validate import validate
+from traincast.core.quantities import Floats
+from traincast.core.units import GIB
+
+FILE: Final = Path(__file__).with_name("measured") / "megatron_memory.csv"
+LARGE: Final = GIB  # below, the fixed part decides [byte]
+
+
+@dataclass(frozen=True)
+class MemoryTest:
+    """Run of a test, and the memory of its last rank: measured and predicted [byte]."""
+
+    run: Run
+    measured: float
+    predicted: float
+
+
+@cache
+def memory_tests() -> tuple[MemoryTest, ...]:
+    """Return the tests that can be read."""
+    runs = {run.id: run for _, run in readable(rows(FILE)) if isinstance(run, Run)}
+    return tuple(
+        MemoryTest(runs[row.id], row.measured_memory_bytes, row.predicted_memory_bytes)
+        for row in validate(FILE).predictions
+        if row.measured_memory_bytes and row.predicted_memory_bytes
+    )
+
+
+def errors(moe: bool | None = None, large: bool = True) -> Floats:
+    """Return predicted over measured less 1: of dense models or those with experts, above 1 GiB or below."""
+    return np.array(
+        [
+            test.predicted / test.measured - 1
+            for test in memory_tests()
+            if (test.measured >= LARGE) == large and moe in (None, test.run.model.experts is not None)
+        ]
+    )
