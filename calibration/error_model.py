@@ -400,6 +400,9 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
 def memory_errors(data: Residuals, mask: Bools) -> tuple[float, dict[str, float]]:
     """Return the 90 % bound of memory errors: of software without measured memory, and of each other stack.
 
+    That of a stack is the quantile of its own errors, shrunk towards the median of all with the weight of
+    `PRIOR_GROUPS`.
+
     Parameters
     ----------
     data : Residuals
@@ -409,30 +412,19 @@ def memory_errors(data: Residuals, mask: Bools) -> tuple[float, dict[str, float]
     """
     used = mask & ~np.isnan(data.memory)
     size = np.bincount(data.groups[used], minlength=int(data.groups.max()) + 1)
-    weights = size[data.groups[used]] ** -0.5
-    squares, stacks = data.memory[used] ** 2, data.stacks[used]
-    places = {name: k for k, name in enumerate(dict.fromkeys(zip(stacks, data.groups[used], strict=True)))}
-    place = np.array([places[name] for name in zip(stacks, data.groups[used], strict=True)], np.int64)
-    of_place = np.array([stack for stack, _ in places])
-    total = np.bincount(place, weights)
-    factors, variance = dict.fromkeys(of_place.tolist(), 1.0), 0.01
-    for _ in range(ALTERNATIONS[0]):
-        scale = np.array([factors[name] ** 2 for name in stacks])
-        heavy = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + squares / variance / scale)
-        variance = variance * float(np.average(heavy * squares / variance / scale, weights=weights))
-        mean = np.bincount(place, weights * heavy * squares / variance) / total
-        factors = {name: _factor(total[of_place == name], mean[of_place == name]) for name in factors}
-    standard = np.zeros(len(squares), np.float64)
-    for k, (stack, _) in enumerate(places):
-        rest = (of_place == stack) & (np.arange(len(of_place)) != k)
-        factor = (
-            _factor(total[rest], mean[rest])
-            if rest.any()
-            else float(np.hypot(_others(factors), MEMORY_NEW_STACK / variance**0.5))
-        )
-        standard[place == k] = (squares[place == k] / variance) ** 0.5 / factor
-    reach = weighted_quantile(standard, np.asarray(weights, np.float64), 0.9) * variance**0.5
-    return reach * _others(factors), {str(name): reach * factor for name, factor in factors.items()}
+    weights = np.asarray(size[data.groups[used]] ** -0.5, np.float64)
+    sizes, stacks, groups = np.abs(data.memory[used]), data.stacks[used], data.groups[used]
+    own = {
+        str(name): weighted_quantile(sizes[stacks == name], weights[stacks == name], NOMINAL)
+        for name in dict.fromkeys(stacks.tolist())
+    }
+    usual = float(np.median(list(own.values())))
+    n = {name: len(set(groups[stacks == name].tolist())) for name in own}
+    shrunk = {
+        name: float(((n[name] * own[name] ** 2 + PRIOR_GROUPS * usual**2) / (n[name] + PRIOR_GROUPS)) ** 0.5)
+        for name in own
+    }
+    return usual, shrunk
 
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:

@@ -340,7 +340,7 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
     path : str or Path, optional
         Table of left-out residuals.
     """
-    tests = [test for test in memory_tests() if test.measured >= LARGE]
+    tests = [test for test in memory_tests() if test.measured >= LARGE and test.modelled]
     of_tests = {test.run.id: float(np.log(test.predicted / test.measured)) for test in tests}
     all_runs = [*bundled_runs(), *unseen_runs(), *(test.run for test in tests)] if runs is None else runs
     known, unseen = table(path), {run.id for run in unseen_runs()}

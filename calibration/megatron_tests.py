@@ -5,6 +5,7 @@ so that a fixed part of some 0.1 GiB counts: workspaces of cuBLAS (32 MiB on Hop
 Engine, which stand in what is allocated between steps as well.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,10 @@ from traincast.core.units import GIB
 
 FILE: Final = Path(__file__).with_name("measured") / "megatron_memory.csv"
 LARGE: Final = GIB  # below, the fixed part decides [byte]
+# flags that change memory and that no knob expresses
+UNMODELLED: Final = re.compile(
+    "cross-entropy-loss-fusion|defer-embedding|cuda-graph|cudagraph|muon|a2a.ovlp|overlap-moe", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -28,25 +33,34 @@ class MemoryTest:
     run: Run
     measured: float
     predicted: float
+    modelled: bool  # whether it has no flag of `UNMODELLED`
 
 
 @cache
 def memory_tests() -> tuple[MemoryTest, ...]:
     """Return the tests that can be read."""
-    runs = {run.id: run for _, run in readable(rows(FILE)) if isinstance(run, Run)}
+    table = {row["id"]: (row, run) for row, run in readable(rows(FILE)) if isinstance(run, Run)}
+    modelled = {
+        name: UNMODELLED.search(f"{row['model']} {row['notes']}") is None for name, (row, _) in table.items()
+    }
     return tuple(
-        MemoryTest(runs[row.id], row.measured_memory_bytes, row.predicted_memory_bytes)
+        MemoryTest(table[row.id][1], row.measured_memory_bytes, row.predicted_memory_bytes, modelled[row.id])
         for row in validate(FILE).predictions
         if row.measured_memory_bytes and row.predicted_memory_bytes
     )
 
 
-def errors(moe: bool | None = None, large: bool = True) -> Floats:
-    """Return predicted over measured less 1: of dense models or those with experts, above 1 GiB or below."""
+def errors(moe: bool | None = None, large: bool = True, modelled: bool = False) -> Floats:
+    """Return predicted over measured less 1: of dense models or those with experts, above 1 GiB or below.
+
+    `modelled`: without tests that have a flag of `UNMODELLED`.
+    """
     return np.array(
         [
             test.predicted / test.measured - 1
             for test in memory_tests()
-            if (test.measured >= LARGE) == large and moe in (None, test.run.model.experts is not None)
+            if (test.modelled or not modelled)
+            and (test.measured >= LARGE) == large
+            and moe in (None, test.run.model.experts is not None)
         ]
     )
