@@ -411,7 +411,7 @@ def test_missing_file(load: Callable[[Any], object], tmp_path: Path) -> None:
         (
             {"mlp": "tanh"},
             "mlp = 'tanh': not a known word; "
-            "write 'gelu', 'relu', 'relu2', 'silu', 'xielu', 'swiglu' or 'geglu'",
+            "write 'gelu', 'relu', 'relu2', 'silu', 'xielu', 'swiglu', 'geglu' or 'reglu2'",
         ),
         ({"norms": 3}, "norms = 3: not a known word; write 1, 2 or 4"),
         ({"biases": "qkv"}, "biases = 'qkv': not a list; write for instance [one, other]"),

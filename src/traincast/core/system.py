@@ -6,7 +6,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Annotated, Any, Final, TypeAlias
 
-from traincast.core.columns import minimum
 from traincast.core.errors import InputError, is_whole
 from traincast.core.precision import Rate
 from traincast.core.quantities import (
@@ -118,6 +117,8 @@ class Accelerator(ColumnsEqual):
         Below its power limit a chip's rate grows with a power of it; a clock that is set acts where it is
         below the one that the power limit leaves, at which matrix units reach `CLOCK_ROOF` of their peak.
         """
+        from traincast.core.columns import minimum  # with numpy, which reading a file does not need
+
         left: Column = 1.0
         if self.power_limit is not None and self.power is not None:
             left = minimum(self.power_limit / self.power, 1.0) ** power_exponent
