@@ -119,7 +119,10 @@ def test_regret_of_a_group_by_hand(tmp_path):
         row
         for row in TABLE
         if row["id"] in predicted and all(row[key] == first[key] for key in ("model", "gpus", "gbs"))
-    ][:3]
+    ]
+    fast = min(predicted[row["id"]] for row in alike)  # none of the others is within 2 % of it: a tie
+    alike = [row for row in alike if not fast < predicted[row["id"]] < 1.05 * fast]
+    alike = sorted(alike, key=lambda row: predicted[row["id"]])[:3]
     assert len({(row["tp"], row["pp"], row["mbs"]) for row in alike}) == 3
     fastest = min(alike, key=lambda row: predicted[row["id"]])
     rows = [row | {"step_seconds": "3.0" if row is fastest else "2.0"} for row in alike]

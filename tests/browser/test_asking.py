@@ -17,7 +17,7 @@ def test_the_answer_is_the_librarys(opened):
     assert step(page) == f"{est.step_seconds:.4g}s"
     assert len(column(page, "#")) == 10
     low, high = est.interval
-    assert f"{low:.3g} to {high:.3g} s" in page.locator("#headline").inner_text()
+    assert f"{low:.2f} to {high:.2f} s" in page.locator("#headline").inner_text()
     complete(page)
     assert found().confidence in page.locator("#sure").inner_text()
     assert found().recommendation.reason in page.locator("#headline").inner_text()

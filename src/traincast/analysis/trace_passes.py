@@ -94,7 +94,7 @@ def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tu
     """Return the wait of a micro-batch for the host of a device, and its time there without it [s]."""
     parts = device.executed_parts
     busy = float(sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward"))
-    if not assumed.host.dispatch_seconds:
+    if not (assumed.host.dispatch_seconds or assumed.host.expert_dispatch_seconds):
         return 0.0, busy
     issued = float(sum_of(costs, parts, "dispatch")) + assumed.host.microbatch_seconds
     return float(paced_by(issued, busy)) - busy, busy

@@ -433,10 +433,8 @@ class Model:
             wanted = "not modelled with latent attention, unless gate_per_head"
             problems.append(f"attention_gate = True: {wanted}")
         problems += self._indexer_problems()
-        if any(
-            kind.mixer == "index-shared" and all(before.mixer != "indexed" for before in self.pattern[:i])
-            for i, kind in enumerate(self.pattern)
-        ):
+        mixers = [KINDS[kind].mixer for kind in self.layer_kinds]
+        if "index-shared" in mixers and "indexed" not in mixers[: mixers.index("index-shared")]:
             problems.append("layer_kinds: an index-shared layer needs an indexed one before it")
         if self.kv_heads is not None and self.heads % self.kv_heads:
             problems.append(f"kv_heads = {self.kv_heads}: must divide heads = {self.heads}")

@@ -12,8 +12,9 @@ from pydantic_core import ErrorDetails
 
 from traincast.catalog.documents import read
 from traincast.catalog.load import as_model
-from traincast.core.adapters import parse_training, split_objective
+from traincast.core.adapters import Adapters, parse_training, split_objective
 from traincast.core.errors import InputError
+from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse
 from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Study, define, listed
@@ -62,9 +63,8 @@ def load_study(path: str | Path) -> Study:
     try:
         objective, trained = split_objective(file.train)
         adapters = parse_training(trained)
-        models = [as_model(name).fine_tuned(objective, adapters, None) for name in file.models]
         study = define(
-            models=models,
+            models=[_trained(name, objective, adapters) for name in file.models],
             systems=file.systems,
             gpus=_whole(_values("gpus", file.gpus, problems)),
             strategies=file.strategies,
@@ -79,6 +79,15 @@ def load_study(path: str | Path) -> Study:
     if problems:
         raise InputError(str(path), problems)
     return study
+
+
+def _trained(name: Any, objective: str, adapters: Adapters | None) -> Model | str:
+    """Return a model as it is trained; its name where there is none, which `define` refuses with the rest."""
+    try:
+        model = as_model(name)
+    except InputError:
+        return str(name)
+    return model.fine_tuned(objective, adapters, None)
 
 
 def _problem(detail: ErrorDetails) -> str:
