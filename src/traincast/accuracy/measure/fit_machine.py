@@ -409,8 +409,17 @@ def _fit_tier(fit: Figures, rows: Sequence[Row]) -> None:
     bounds = dict.fromkeys(("launch", "latency", "simple_latency"), SECONDS_BOUNDS)
     bounds |= {"efficiency": SHARE_BOUNDS, "ll_bandwidth": (peak / 1e3, peak)}
 
+    # There are several minima, since the faster protocol counts: starts with other shares of start-up and LL.
+    starts = [
+        start | {"launch": launch * shortest, "latency": shortest / 10, "ll_bandwidth": peak / slower}
+        for launch in (0.5, 0.8)
+        for slower in (3, 15)
+    ]
+
     inner = fit.tiers
-    fit.fit(rows, bounds, start, trial=lambda v: replace(fit, tiers=[*inner, {"bandwidth": peak} | v]))
+    fit.fit(
+        rows, bounds, start, *starts, trial=lambda v: replace(fit, tiers=[*inner, {"bandwidth": peak} | v])
+    )
 
 
 def _fit_gloo_tier(fit: Figures, rows: Sequence[Row]) -> None:
