@@ -73,3 +73,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
     unknown |= {"message_size": [4096], "latency_ms": [0.01]}
     with pytest.raises(InputError, match="x9: no such system here"):
         validate_kernels([write(tmp_path / "unknown.csv", unknown)])
+    for rows in ("1,2,3", "1"):
+        (tmp_path / "ragged.csv").write_text(f"system,latency_ms\nh100_sxm,1.0\n{rows}\n")
+        with pytest.raises(InputError, match=r"ragged\.csv: row 3 has other cells than the header's columns"):
+            validate_kernels([tmp_path / "ragged.csv"])

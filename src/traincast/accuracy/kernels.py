@@ -182,6 +182,9 @@ def _columns(path: Path) -> dict[str, Any]:
         raise InputError("kernels", [f"{path}: Parquet files need traincast[results]"]) from error
     except Exception as error:  # of polars: no common class
         raise InputError("kernels", [f"{path}: {error}"]) from error
+    for number, row in enumerate(rows, start=2):
+        if None in row or None in row.values():
+            raise InputError("kernels", [f"{path}: row {number} has other cells than the header's columns"])
     return {name: _numbers([row[name] or "0" for row in rows]) for name in (rows[0] if rows else ())}
 
 

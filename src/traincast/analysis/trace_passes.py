@@ -14,7 +14,7 @@ from traincast.step.data_parallel import hidden_traffic
 from traincast.step.estimate import Estimate, with_defaults
 from traincast.step.layer_cost import Costs, cost_part, sum_of
 from traincast.step.pipeline_stages import Counts, PipelineDevice, contents, devices, every_device
-from traincast.step.step_time import links
+from traincast.step.step_time import links, paced_by_host
 from traincast.times.operation_time import PassSeconds, Timed
 from traincast.times.overlap import paced_by
 from traincast.times.pipeline.schedules import SCHEDULES, Kind
@@ -94,7 +94,7 @@ def _host_wait(costs: Costs, device: PipelineDevice, assumed: Assumptions) -> tu
     """Return the wait of a micro-batch for the host of a device, and its time there without it [s]."""
     parts = device.executed_parts
     busy = float(sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward"))
-    if not (assumed.host.dispatch_seconds or assumed.host.expert_dispatch_seconds):
+    if not paced_by_host(assumed):
         return 0.0, busy
     issued = float(sum_of(costs, parts, "dispatch")) + assumed.host.microbatch_seconds
     return float(paced_by(issued, busy)) - busy, busy

@@ -148,13 +148,18 @@ class _Pace(NamedTuple):
     others: Column  # forward and backward of the other stages, waits included [s]
 
 
+def paced_by_host(assumed: Assumptions) -> bool:
+    """Return whether a device may wait for the host to issue its passes."""
+    return nonzero(assumed.host.dispatch_seconds) or nonzero(assumed.host.expert_dispatch_seconds)
+
+
 def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptions) -> _Pace:
     """Return which device is the slowest, and the time of a micro-batch on it and elsewhere."""
     counts = (*stages.executed_parts, stages.model_parts)
     *busy, busy_model = (
         sum_of(costs, parts, "forward") + sum_of(costs, parts, "backward") for parts in counts
     )
-    if not (nonzero(assumed.host.dispatch_seconds) or nonzero(assumed.host.expert_dispatch_seconds)):
+    if not paced_by_host(assumed):
         longest, slowest = largest(busy)
         return _Pace(slowest, longest, 0.0, exposed_time(busy_model - longest))
     *launch, launch_model = (sum_of(costs, parts, "dispatch") for parts in counts)
