@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -452,6 +453,26 @@ def test_control_c_leaves_a_resumable_study(tmp_path, how):
     assert "the same command goes on from there" in said
     assert list(parts.glob("[0-9]*.parquet"))
     assert not out.exists()
+
+
+def test_control_c_is_not_lost_in_a_finalizer(small, pieces, tmp_path):
+    """Python prints and drops what a ``__del__`` raises; Dask's futures have one."""
+
+    class Finalized:
+        def __del__(self):
+            with suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *arguments):
+            Finalized()
+            return super().submit(*arguments)
+
+    before = signal.getsignal(signal.SIGINT)
+    with Interrupted(1) as pool, pytest.raises(KeyboardInterrupt):
+        executors.run_to(small, tmp_path / "out.parquet", executor=pool)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert list((tmp_path / "out.parquet.parts").glob("[0-9]*.parquet"))
 
 
 def test_default_assumptions_of_a_study():

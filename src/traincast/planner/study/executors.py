@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import Event, current_thread, main_thread
+from types import FrameType
 from typing import Any, Final
 
 import polars as pl
@@ -260,11 +261,14 @@ def run_to(
     in_shard = {number: chunk for number, chunk in enumerate(study.chunks()) if shard.has(number)}
     open_chunks = {number: chunk for number, chunk in in_shard.items() if not parts.has(number)}
     done = len(in_shard) - len(open_chunks)
-    for number, frame in _completed(open_chunks, executor, workers):
-        parts.save(number, frame)
-        done += 1
-        if progress is not None:
-            progress(done, len(in_shard), int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
+    with _interrupts_remembered() as interrupted:
+        for number, frame in _completed(open_chunks, executor, workers):
+            parts.save(number, frame)
+            done += 1
+            if progress is not None:
+                progress(done, len(in_shard), int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
+            if interrupted.is_set():
+                raise KeyboardInterrupt
     if shard.n > 1:
         return False
     parts.write(output, force)
@@ -356,6 +360,26 @@ def _uninterruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _interrupts_remembered() -> Iterator[Event]:
+    """Note Ctrl-C in an event: Python drops the exception where it falls into a ``__del__``, as Dask's."""
+    interrupted = Event()
+    before = signal.getsignal(signal.SIGINT)
+    if current_thread() is not main_thread() or not callable(before):
+        yield interrupted
+        return
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
 
