@@ -378,15 +378,6 @@ UNREAD = [
         "fsdp_config.fsdp_backward_prefetch",
         "NO_PREFETCH",
     ),
-    (
-        ACCELERATE.format(
-            "",
-            "parallelism_config:\n  parallelism_config_dp_shard_size: 16\n  parallelism_config_sp_size: 2\n",
-        ),
-        "accelerate",
-        "parallelism_config.parallelism_config_sp_size",
-        "2",
-    ),
 ]
 
 

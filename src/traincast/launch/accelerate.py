@@ -2,15 +2,26 @@
 
 from typing import Final
 
+from traincast.core.errors import InputError
+from traincast.launch.beside import DEEPSPEED, deepspeed_settings
 from traincast.launch.canonical import Facts
-from traincast.launch.settings import Settings, not_allowed
+from traincast.launch.settings import Settings, is_off, not_allowed
 from traincast.launch.table import Values
 
 DEGREES: Final = "parallelism_config.parallelism_config_"
 REPLICATE, SHARD = f"{DEGREES}dp_replicate_size", f"{DEGREES}dp_shard_size"
 RESHARD: Final = "fsdp_config.fsdp_reshard_after_forward"
 STRATEGY: Final = "fsdp_config.fsdp_sharding_strategy"
-DISTRIBUTED_TYPES: Final = ("FSDP", "NO", "MULTI_GPU")  # besides FSDP one process, or DDP
+SEQUENCE: Final = f"{DEGREES}sp_size"
+DISTRIBUTED_TYPES: Final = ("FSDP", "DEEPSPEED", "NO", "MULTI_GPU")  # the last two: one process, or DDP
+PRECISIONS: Final = {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8-current"}
+# Of Accelerate's `deepspeed_config` -> of DeepSpeed.
+DEEPSPEED_NAMES: Final = {
+    "zero_stage": "zero_optimization.stage",
+    "offload_optimizer_device": "zero_optimization.offload_optimizer.device",
+    "offload_param_device": "zero_optimization.offload_param.device",
+}
+STAGE: Final = "zero_optimization.stage"
 HYBRID_STRATEGIES: Final = ("HYBRID_SHARD", "HYBRID_SHARD_ZERO2")  # shard within a machine
 ZERO_STAGES: Final = {  # of FSDP1's strategies
     "FULL_SHARD": 3,
@@ -41,8 +52,36 @@ def write_data(facts: Facts) -> Values:
     return {REPLICATE: replicas, SHARD: facts["dp"] // replicas, **reshard}
 
 
+def distributed_type(settings: Settings) -> str:
+    """Return what distributes the training: a word of `DISTRIBUTED_TYPES`."""
+    name = str(settings["distributed_type"]).upper() if settings.is_on("distributed_type") else "NO"
+    if name not in DISTRIBUTED_TYPES:
+        raise not_allowed("distributed_type", name, DISTRIBUTED_TYPES)
+    return name
+
+
+def native_deepspeed(settings: Settings) -> Settings:
+    """Return what is set of DeepSpeed, in its own names."""
+    return deepspeed_settings(settings, DEEPSPEED_NAMES)
+
+
+def read_precision(settings: Settings) -> Facts:
+    """Read the precision: that of DeepSpeed's configuration, where it does not leave it to Accelerate."""
+    written = native_deepspeed(settings)
+    for name in ("bf16", "fp16"):
+        if written.is_on(f"{name}.enabled"):
+            return {"precision": name}
+    mixed = settings.get("mixed_precision")
+    word = "no" if is_off(mixed) else str(mixed).lower()
+    if word not in PRECISIONS:
+        raise not_allowed("mixed_precision", mixed, PRECISIONS)
+    return {"precision": PRECISIONS[word]}
+
+
 def read_data(settings: Settings) -> Facts:
     """Read data parallelism and what is sharded; without degrees FSDP shards over all processes."""
+    if distributed_type(settings) == "DEEPSPEED":
+        return _read_deepspeed_data(settings)
     fsdp_zero = 3 if RESHARD not in settings or settings.is_on(RESHARD) else 2
     if not any(name.startswith(DEGREES) for name in settings):
         return _read_without_degrees(settings, fsdp_zero)
@@ -54,11 +93,7 @@ def read_data(settings: Settings) -> Facts:
 
 def _read_without_degrees(settings: Settings, fsdp_zero: int) -> Facts:
     """Read what is sharded without a ParallelismConfig: FSDP2, FSDP1 with its strategy, or DDP."""
-    is_set = settings.is_on("distributed_type")
-    distributed_type = str(settings["distributed_type"]).upper() if is_set else "NO"
-    if distributed_type not in DISTRIBUTED_TYPES:
-        raise not_allowed("distributed_type", distributed_type, DISTRIBUTED_TYPES)
-    if distributed_type != "FSDP":
+    if distributed_type(settings) != "FSDP":
         return {"zero": 0}
     strategy = str(settings.get(STRATEGY, "")).upper()
     if strategy and strategy not in ZERO_STAGES:
@@ -66,3 +101,30 @@ def _read_without_degrees(settings: Settings, fsdp_zero: int) -> Facts:
     machines = settings.number("num_machines")
     hybrid = strategy in HYBRID_STRATEGIES and machines > 1
     return {"zero": ZERO_STAGES.get(strategy, fsdp_zero)} | ({"replicas": machines} if hybrid else {})
+
+
+def _read_deepspeed_data(settings: Settings) -> Facts:
+    """Read data parallelism with DeepSpeed, whose configuration states what is sharded."""
+    written = native_deepspeed(settings)
+    if STAGE not in written and f"{DEEPSPEED}deepspeed_config_file" not in settings:
+        raise InputError("zero_stage", [f"{DEEPSPEED}zero_stage: missing"])
+    if not any(name.startswith(DEGREES) for name in settings):
+        return {}
+    return {"dp": settings.number(REPLICATE) * settings.number(SHARD)}
+
+
+def read_sequence(settings: Settings) -> Facts:
+    """Read sequence parallelism of DeepSpeed (Ulysses)."""
+    degree = settings.number(SEQUENCE)
+    return {"cp": degree, "cp_kind": "ulysses"} if degree > 1 else {}
+
+
+def read_accumulation(settings: Settings) -> Facts:
+    """Read gradient accumulation steps."""
+    return {"accumulation": number} if (number := settings.count("gradient_accumulation_steps")) else {}
+
+
+def stack(settings: Settings) -> str:
+    """Return the software stack: that of DeepSpeed, or of FSDP2."""
+    is_deepspeed = str(settings.get("distributed_type", "")).upper() == "DEEPSPEED"
+    return "deepspeed-2025" if is_deepspeed else "torchtitan-2025"

@@ -111,6 +111,7 @@ def check(
     knobs: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     accept_unread: bool = False,
+    beside: str | Path | None = None,
 ) -> Checked:
     """Predict step time and memory of a launch script or configuration, and find settings to change.
 
@@ -134,6 +135,8 @@ def check(
         Progress callback of the search, as for `search`.
     accept_unread : bool
         Whether to answer although settings that matter are not read; `Reading.unread` names them.
+    beside : str or Path, optional
+        A configuration of Accelerate or DeepSpeed that belongs to the file, where it does not name one.
 
     Returns
     -------
@@ -149,7 +152,7 @@ def check(
     errors = ErrorCollector(str(path))
     machine = errors.catch(as_system, system)
     given_model = None if model is None else errors.catch(as_model, model)
-    reading = errors.catch(read, path, FORMATS, framework)
+    reading = errors.catch(read, path, FORMATS, framework, beside)
     stack = "calibrated" if reading is None else reading.form.stack(reading.settings)
     assumed = errors.catch(check_assumptions, assumptions, stack)
     completed = None

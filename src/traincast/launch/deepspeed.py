@@ -78,6 +78,18 @@ def read_offload(settings: Settings) -> Facts:
     return {"offload": "+".join(offloaded) or "none"}
 
 
+def write_overlap(facts: Facts) -> Values:
+    """Write whether gradient reduction overlaps."""
+    return {f"{ZERO}overlap_comm": facts["dp_overlap"]} if "dp_overlap" in facts else {}
+
+
+def read_overlap(settings: Settings) -> Facts:
+    """Read whether gradient reduction overlaps: by default with ZeRO-3 (deepspeed/runtime/zero/config.py)."""
+    name = f"{ZERO}overlap_comm"
+    is_stated = settings.get(name) not in (None, "auto")
+    return {"dp_overlap": settings.is_on(name) if is_stated else _size(settings, f"{ZERO}stage") == 3}
+
+
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed of a precision that another program fills in (``"auto"``)."""
     automatic = [name for name in ("bf16.enabled", "fp16.enabled") if settings.get(name) == "auto"]

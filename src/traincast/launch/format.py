@@ -64,6 +64,7 @@ class Format:
     spelled: Callable[[str], str] = str  # a setting's name as the framework spells it
     stack: Callable[[Settings], str] = lambda _: ""  # name of the software stack that predicts a launch
     assumptions: Callable[[Settings], tuple[str, ...]] = lambda _: ()  # with settings, as sentences
+    takes_files: bool = False  # whether it names configurations of Accelerate or DeepSpeed beside it
 
     @property
     def model(self) -> bool:

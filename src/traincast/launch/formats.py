@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from traincast.core.errors import ErrorCollector
 from traincast.launch import (
     accelerate,
+    beside,
     deepspeed,
     megatron,
     megatron_bridge,
@@ -18,7 +20,10 @@ from traincast.launch import (
     torchtitan_config,
     write_bash,
 )
+from traincast.launch.canonical import Facts
 from traincast.launch.format import Format, load_format
+from traincast.launch.settings import Settings
+from traincast.launch.table import ComputedRow
 from traincast.launch.unread_settings import UnreadEffect, UnreadRules
 
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
@@ -26,21 +31,61 @@ READ_BY_FLAGS: Final = (
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
     *("zero_optimization.stage", "fp16.enabled", "bf16.enabled", "data_types.grad_accum_dtype"),
 )
+# Facts that DeepSpeed's configuration gives where another program starts it.
+READ_OF_DEEPSPEED: Final = (
+    *("gbs", "mbs", "accumulation", "zero", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
+    *("grad_dtype", "optimizer_kind"),
+)
 
 
 def _with_written_file(rules: UnreadRules, deepspeed_rules: UnreadRules) -> UnreadRules:
     """Return Megatron-LM's rules with those of a DeepSpeed configuration that the script itself writes."""
     offloaded = UnreadEffect("offloading to the host", tuple(deepspeed.OFFLOAD.values()), neutral=("none",))
-    written = replace(
-        deepspeed_rules,
-        matter=(*deepspeed_rules.matter, offloaded),
-        harmless=(*deepspeed_rules.harmless, *READ_BY_FLAGS),
-    ).renamed(lambda name: (f"deepspeed_config.{name}",))
+    return _with_deepspeed_rules(
+        rules,
+        replace(
+            deepspeed_rules,
+            matter=(*deepspeed_rules.matter, offloaded),
+            harmless=(*deepspeed_rules.harmless, *READ_BY_FLAGS),
+        ),
+    )
+
+
+def _with_deepspeed_rules(rules: UnreadRules, deepspeed_rules: UnreadRules) -> UnreadRules:
+    """Return rules with those of a DeepSpeed configuration, whose names begin with `beside.DEEPSPEED`."""
+    written = deepspeed_rules.renamed(lambda name: (f"{beside.DEEPSPEED}{name}",))
     return UnreadRules(
         (*rules.matter, *written.matter),
         (*rules.small, *written.small),
         (*rules.harmless, *written.harmless),
+        (*rules.suspect, *written.suspect),
     )
+
+
+def _with_deepspeed(form: Format) -> Format:
+    """Return Accelerate's format with the row of the configuration of DeepSpeed beside it."""
+    own = (*accelerate.DEEPSPEED_NAMES, *_DEEPSPEED.known)
+
+    def read(settings: Settings) -> Facts:
+        if accelerate.distributed_type(settings) != "DEEPSPEED":
+            return {}
+        errors = ErrorCollector("DeepSpeed")
+        facts = errors.require(_DEEPSPEED.facts(accelerate.native_deepspeed(settings), errors))
+        without_effect = {"tp": 1, "accumulation": 0}
+        return {
+            name: value
+            for name, value in facts.items()
+            if name in READ_OF_DEEPSPEED and without_effect.get(name) != value
+        }
+
+    row = ComputedRow(
+        facts=READ_OF_DEEPSPEED,
+        settings=tuple(f"{beside.DEEPSPEED}{name}" for name in own),
+        read=read,
+        note="DeepSpeed's configuration, with `distributed_type` DEEPSPEED",
+    )
+    rules = _with_deepspeed_rules(form.unread, _DEEPSPEED.unread)
+    return replace(form, rows={**form.rows, "DeepSpeed": (row,)}, unread=rules, takes_files=True)
 
 
 _DEEPSPEED: Final = load_format("deepspeed", "deepspeed", deepspeed)
@@ -68,6 +113,6 @@ FORMATS: Final[Mapping[str, Format]] = {
         load_format("torchtitan-toml", "torchtitan", torchtitan),
         _DEEPSPEED,
         load_format("nanotron", "nanotron", nanotron),
-        load_format("accelerate", "fsdp", accelerate, table="accelerate"),
+        _with_deepspeed(load_format("accelerate", "fsdp", accelerate, table="accelerate")),
     )
 }

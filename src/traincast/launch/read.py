@@ -13,6 +13,7 @@ from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
+from traincast.launch.beside import with_files_beside
 from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts
 from traincast.launch.format import Format, complete_facts
 from traincast.launch.read_bash import ambiguous_variables, commands
@@ -103,10 +104,16 @@ class Reading(Result):
             raise InputError(self.path, problems)
 
 
-def read(path: str | Path, formats: Mapping[str, Format], form: str | None = None) -> Reading:
+def read(
+    path: str | Path,
+    formats: Mapping[str, Format],
+    form: str | None = None,
+    beside: str | Path | None = None,
+) -> Reading:
     """Read a launch script or a configuration, in the format named, or else detected from its content.
 
-    An `InputError` says that it is unreadable, of no known format, trains no decoder, or has invalid values.
+    `beside` is a configuration of Accelerate or DeepSpeed that belongs to it. An `InputError` says that it is
+    unreadable, of no known format, trains no decoder, or has invalid values.
     """
     if form is not None and form not in formats:
         raise unknown_name_error("format", form, formats)
@@ -116,6 +123,11 @@ def read(path: str | Path, formats: Mapping[str, Format], form: str | None = Non
     detected = formats[form] if form else detect_format(text, str(path), formats)
     errors = ErrorCollector(str(path))
     settings = errors.require(errors.catch(detected.read, text))
+    if detected.takes_files:
+        other = None if beside is None else Path(beside)
+        settings = errors.require(errors.catch(with_files_beside, settings, Path(path), other))
+    elif beside is not None:
+        raise InputError(str(path), [f"--beside: a launch of {detected.title} has no file beside it"])
     is_script = detected.ending == ".sh"
     words = [word for command in commands(text) for word in command] if is_script else []
     check_training_kind(words, settings, str(path), detected.spelled)

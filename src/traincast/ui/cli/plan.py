@@ -212,6 +212,7 @@ _LAUNCH_MODEL = "Model, where the file does not describe it: a name of the catal
 _LAUNCH_BATCH = "Global batch [sequences], where the file does not say."
 _LAUNCH_FORMAT = "Format of the file, instead of detecting it from its content."
 _ACCEPT = "Answer even if settings that matter for time or memory are not read; they are listed."
+_BESIDE = "Configuration of Accelerate or DeepSpeed that belongs to the file, where it names none."
 
 
 @command("Take a plan to a framework", "export")
@@ -303,6 +304,7 @@ def check(
         int | None, question_option(_LAUNCH_BATCH, name=["--global-batch", "--gbs"])
     ] = None,
     framework: Annotated[str | None, option(_LAUNCH_FORMAT)] = None,
+    beside: Annotated[Path | None, option(_BESIDE)] = None,
     accept_unread: Annotated[bool, option(_ACCEPT)] = False,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
@@ -319,7 +321,7 @@ def check(
     with progress("check") as report_progress:
         checked = check_launch(
             file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),
-            report_progress, accept_unread,
+            report_progress, accept_unread, beside,
         )  # fmt: skip
         _ = checked.together  # compute now, while progress is shown
     if json:
