@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from traincast.catalog.huggingface.config import model_types
+from traincast.catalog.huggingface.config import _tables, model_types
 from traincast.catalog.load import figures, load_model, model_names
 from traincast.core.errors import InputError
 from traincast.core.model import Model
@@ -26,6 +26,7 @@ FILES = {path.stem: path for path in (HERE / "data" / "hf").glob("*.json")}
 SEES = EXAMPLE.parents[1] / "qwen3-vl" / "config.json"
 FILES |= {path.parent.name: path for path in (EXAMPLE, HYBRID, SEES)}
 COUNTED = json.loads((HERE / "data" / "transformers_counts.json").read_text(encoding="utf-8"))
+HUB = json.loads((HERE / "data" / "published_configurations.json").read_text(encoding="utf-8"))
 NEVER_BUILT = {
     "emu3_text_model",
     "clip_vision_model",
@@ -34,6 +35,9 @@ NEVER_BUILT = {
 OF_TOWERS = {  # text parts, counted with the towers in vision_language_counts.json
     "qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_moe_text", "glm4v_text", "glm4v_moe_text"
 }  # fmt: skip
+ALIASES = set(_tables()["aliases"])
+# No count of their parameters is known to us; Grok-2 is published under another type.
+CODE_ALONE = {"telechat", "molmo", "orion", "llada2_moe", "grok-2"}
 OF_A_RUN = {"seq": 128, "global_batch": None, "training_sequences": None}  # no configuration has these
 
 
@@ -119,8 +123,44 @@ def test_an_encoder_of_t5_has_no_decoder(load: Callable[..., Model]) -> None:
 
 def test_every_family_has_a_configuration() -> None:
     types = {config(name).get("text_config", config(name))["model_type"] for name in FILES}
-    types |= OF_TOWERS
-    assert types | {entry["config"]["model_type"] for entry in COUNTED} == set(model_types()) - NEVER_BUILT
+    types |= OF_TOWERS | CODE_ALONE | {entry["config"]["model_type"] for entry in COUNTED}
+    types |= {entry["config"]["model_type"] for entry in HUB} & set(model_types())
+    assert types - ALIASES == set(model_types()) - NEVER_BUILT - ALIASES
+
+
+@pytest.mark.parametrize("entry", HUB, ids=[entry["name"] for entry in HUB])
+def test_configurations_with_published_code(entry: dict[str, Any], load: Callable[..., Model]) -> None:
+    """Fields of published configurations that shape the model, and parameters with their source."""
+    parameters = load(entry["config"]).parameters
+    assert parameters == pytest.approx(entry["parameters"], rel=entry["within"], abs=0)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "field", "value"),
+    [("gpt2", "attention_head_type", "multiquery"), ("bert", "position_embedding_type", "alibi")],
+)
+def test_published_code_under_a_known_type_is_refused(
+    model_type: str, field: str, value: str, load: Callable[..., Model]
+) -> None:
+    """SantaCoder and Jina's embedding models."""
+    known = next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == model_type)
+    (problem,) = problems(load, known | {field: value})
+    assert problem.startswith(f"{field} = {value!r}: cannot be represented")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "given"),
+    [(4, {}), (4, {"sliding_window_pattern": "LLLG"}), (2, {"sliding_window_pattern": 2})],
+)
+def test_layers_with_a_window_by_interval_or_letters(
+    pattern: int, given: dict[str, Any], load: Callable[..., Model]
+) -> None:
+    """Older configurations of Command R7B and EXAONE 4 have no `layer_types`."""
+    for model_type in ("cohere2", "exaone4"):
+        known = next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == model_type)
+        fields = known | {"num_hidden_layers": 8, "layer_types": None, "sliding_window": 16} | given
+        local = [kind.local for kind in load(fields).pattern]
+        assert local == [(i + 1) % pattern != 0 for i in range(8)]
 
 
 @pytest.mark.parametrize("entry", COUNTED, ids=[entry["config"]["model_type"] for entry in COUNTED])

@@ -5,15 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from traincast.catalog.huggingface import diffusers
-from traincast.catalog.huggingface.config import Config, model_types
+from traincast.catalog.huggingface.config import Config, model_types, parts
 from traincast.catalog.huggingface.encoders import ENCODER_FEATURES, head_keys, head_of
 from traincast.catalog.huggingface.features import FEATURES
+from traincast.catalog.huggingface.published_code import CODE_FEATURES
 from traincast.catalog.huggingface.towers import text_defaults, tower, whole
 from traincast.core.errors import InputError
 
-ALL_FEATURES = {**FEATURES, **ENCODER_FEATURES}
+ALL_FEATURES = {**FEATURES, **ENCODER_FEATURES, **CODE_FEATURES}
 CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
 TOWERS = {"vision_config": "vision", "audio_config": "audio", "speech_config": "audio"}
+# Names of the part with the language model, besides text_config.
+TEXT_PARTS = ("llm_config", "language_config", "text_model_config", "lm_config", "llm_cfg")
 
 
 def is_config(document: Mapping[str, Any]) -> bool:
@@ -25,6 +28,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     """Convert a configuration to the content of a model file."""
     if diffusers.is_diffusers(document):
         return diffusers.as_model_file(document, path, seq)
+    document, text_part = _spelled(document)
     text_config, row = document.get("text_config"), whole(document)
     inner = text_config if isinstance(text_config, dict) else document
     model_type = _model_type(document, inner)
@@ -33,12 +37,14 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
         inner, model_type = around | (document.get("vision_config") or {}), seen
     if row is not None:
         inner, model_type = _text_of(document, inner, row)
+    elif inner is not document:
+        inner = {**text_defaults(str(model_type)), **inner}
     if not isinstance(model_type, str) or model_type not in model_types():
-        known = ", ".join(sorted(model_types()))
+        known = ", ".join(sorted(model_types(), key=str.lower))
         unknown = f"model_type = {model_type!r}: not a type that can be imported; known: {known}"
         raise InputError(str(path), [unknown])
     only = "" if row else " (the text model only)"
-    place = f"{path.name}, text_config{only}" if isinstance(text_config, dict) else path.name
+    place = f"{path.name}, {text_part}{only}" if isinstance(text_config, dict) else path.name
     place = f"{path.name}, vision_config" if seen else place
     config = Config(inner, model_type, place, seq)
     config.problems += _architecture_problems(document, config)
@@ -58,6 +64,18 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     left_out = content.get("left_out") or (None if row else _left_out(document))
     header = {"name": name, "source": place, "left_out": left_out}
     return {key: value for key, value in (content | header).items() if value is not None}
+
+
+def _spelled(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Return a configuration with its language model under text_config, and the name of that part in it."""
+    name = "text_config"
+    thinker = document.get("thinker_config")  # Qwen Omni, whose other part speaks
+    if isinstance(thinker, dict):
+        document, name = {**document, **thinker}, "thinker_config.text_config"
+    spelling = next((part for part in TEXT_PARTS if isinstance(document.get(part), dict)), None)
+    if spelling is None or isinstance(document.get("text_config"), dict):
+        return document, name
+    return {**document, "text_config": document[spelling]}, spelling
 
 
 def _text_of(
@@ -82,16 +100,21 @@ def _left_out(document: Mapping[str, Any]) -> str | None:
     towers = dict.fromkeys(tower for name, tower in TOWERS.items() if isinstance(document.get(name), dict))
     if towers:
         return f"{' and '.join(towers)} tower{'s' if len(towers) > 1 else ''}"
+    if (known := parts().get(str(document.get("model_type")))) is not None:
+        return known[1]
     return "parts outside of text_config" if isinstance(document.get("text_config"), dict) else None
 
 
 def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
     """Return the type of the model, or of the text part of a multimodal one."""
     architectures = document.get("architectures")
-    if isinstance(architectures, list) and architectures and str(architectures[0]).startswith("Grok1Model"):
-        return "grok-1"  # published under other types as well
-    default = f"{document.get('model_type')}_text" if inner is not document else None
-    return inner.get("model_type", default)
+    first = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    if first.startswith("Grok1"):  # published under other types as well
+        return "grok-2" if "residual_moe" in document else "grok-1"
+    known = parts().get(str(document.get("model_type")))
+    if inner is document:
+        return inner.get("model_type") if known is None else known[0]
+    return inner.get("model_type", f"{document.get('model_type')}_text" if known is None else known[0])
 
 
 def _architecture_problems(document: Mapping[str, Any], config: Config) -> list[str]:

@@ -20,7 +20,8 @@ NULLABLE: Final = frozenset(  # fields that may be null besides those whose defa
 )
 HEADS: Final[Mapping[str, str | None]] = {  # what follows the layers, by the end of the architecture's name
     "ForCausalLM": "lm", "LMHeadModel": "lm", "ForConditionalGeneration": "lm", "ForMaskedLM": "lm",
-    "WithLMHeadModel": "lm", "MTModel": "lm", "ForImageClassification": "lm", "Model": "",
+    "WithLMHeadModel": "lm", "MTModel": "lm", "ChatModel": "lm", "OmniModel": "lm", "CausalLM": "lm",
+    "ForImageClassification": "lm", "Model": "",
     "ForSequenceClassification": "score", "ForTokenClassification": "classifier",
     "ForQuestionAnswering": "span", "EncoderModel": None, "ForCTC": "lm",
 }  # fmt: skip
@@ -30,8 +31,20 @@ _MISSING: Final = object()
 @cache
 def model_types() -> dict[str, dict[str, Any]]:
     """Read the table of model types that can be imported."""
-    types: dict[str, dict[str, Any]] = read(Path(__file__).with_name("model_types.yaml"))["types"]
-    return types
+    types: dict[str, dict[str, Any]] = _tables()["types"]
+    return types | {name: types[known] for name, known in _tables()["aliases"].items()}
+
+
+def parts() -> dict[str, list[str]]:
+    """Return the type of the text model of types that have other parts, and what these are."""
+    known: dict[str, list[str]] = _tables()["parts"]
+    return known
+
+
+@cache
+def _tables() -> Any:
+    """Read the file of all tables."""
+    return read(Path(__file__).with_name("model_types.yaml"))
 
 
 class Config:
@@ -75,8 +88,11 @@ class Config:
         self._note(f"{self.spelled(name)} = {value!r}: {wanted}")
 
     def count(self, name: str, least: int = 1) -> int | None:
-        """Return a whole number; None if it is null, or wrong, which is noted."""
+        """Return a whole number, or one listed for all layers; None if null, or wrong, which is noted."""
         value = self.value(name)
+        layers = self.fields.get(self.spelled("num_hidden_layers"))
+        if isinstance(value, list) and 0 < len(value) == layers == value.count(value[0]):
+            value = value[0]
         if is_whole(value) or (least == 0 and value == 0 and type(value) is int):
             return int(value)
         nullable = name in NULLABLE or self.defaults.get(name, _MISSING) is None

@@ -128,10 +128,14 @@ def result_normed(c: Config) -> Keys:
     return {"experts": c.content["experts"] | {"result_norm": True}} if "experts" in c.content else {}
 
 
-def moshi(c: Config) -> Keys:
-    """Read the width of the gated MLP of Moshi's text model: half of what is written; one more token."""
-    width = c.count("intermediate_size") or 0
-    return {"ffn": c.sourced(width // 2, "intermediate_size"), "small_end_weights": c.figure("hidden_size")}
+def half_as_wide(c: Config) -> Keys:
+    """Read the width of a gated MLP, half of what is written."""
+    return {"ffn": c.sourced((c.count("intermediate_size") or 0) // 2, "intermediate_size")}
+
+
+def one_more_token(c: Config) -> Keys:
+    """Count a row of the embedding besides the vocabulary (Moshi's text model)."""
+    return {"small_end_weights": c.figure("hidden_size")}
 
 
 def roformer(c: Config) -> Keys:
@@ -441,7 +445,8 @@ def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
 ENCODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     feature.__name__: feature
     for feature in (
-        bart, encoder, t5, whisper, bigbird_pegasus, own_width, opt_width, esm, result_normed, moshi,
+        bart, encoder, t5, whisper, bigbird_pegasus, own_width, opt_width, esm, result_normed,
+        half_as_wide, one_more_token,
         roformer, relative_bias,
         modernbert, xlm, cpmant, doge, last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo, gemma4,
         nested, deberta, dinov2, contrastive, vit, sound,

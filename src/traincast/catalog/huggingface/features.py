@@ -18,8 +18,8 @@ OTHERS: Final = {
     "xielu": "xielu",
 }  # fmt: skip
 PLAIN: Final[Mapping[str, str]] = dict.fromkeys(GELU, "gelu") | OTHERS
-GATED: Final[Mapping[str, str]] = dict.fromkeys(GELU, "geglu") | {
-    "silu": "swiglu", "swish": "swiglu", "relu2": "reglu2",
+GATED: Final[Mapping[str, str]] = dict.fromkeys((*GELU, "geglu", "gegelu"), "geglu") | {
+    "silu": "swiglu", "swish": "swiglu", "swiglu": "swiglu", "relu2": "reglu2",
 }  # fmt: skip
 DROPOUTS: Final = (
     "resid_pdrop", "embd_pdrop", "emb_pdrop", "hidden_dropout", "hidden_dropout_prob", "resid_dropout",
@@ -155,7 +155,7 @@ def experts_beside_shared(c: Config) -> Keys:
     """Read routed experts in every layer, and the width of the shared expert; 0 for none."""
     shared = c.count("shared_intermediate_size", least=0)
     width = {"shared_ffn": c.sourced(shared, "shared_intermediate_size")} if shared else {}
-    return {"experts": _experts(c, "intermediate_size") | width}
+    return {"experts": routed(c, "intermediate_size") | width}
 
 
 def router_biased(c: Config) -> Keys:
@@ -165,18 +165,21 @@ def router_biased(c: Config) -> Keys:
 
 def experts_everywhere(c: Config) -> Keys:
     """Read routed and shared experts of one width in every layer."""
-    return {"experts": _experts(c, "intermediate_size") | _shared(c, "intermediate_size")}
+    return {"experts": routed(c, "intermediate_size") | _shared(c, "intermediate_size")}
 
 
 def sparse_layers(c: Config) -> Keys:
-    """Read routed and shared experts in the layers that `mlp_layer_types` calls sparse."""
-    if c.fields.get("mlp_layer_types") is None:
-        c.wrong("mlp_layer_types", "must be given")
-        return {}
-    types = _layer_words(c, {"sparse": "sparse", "dense": "dense"}, "mlp_layer_types")
-    keys = _experts(c, "moe_intermediate_size") | _shared(c, "moe_intermediate_size")
-    keys |= _moe_layers(c, [layer == "sparse" for layer in types], "mlp_layer_types")
-    return {"experts": keys} if "sparse" in types else {}
+    """Read routed and shared experts in the layers that `mlp_layer_types` calls sparse.
+
+    If it is left out, all but the first layers are.
+    """
+    layers, first = c.count("num_hidden_layers") or 0, c.count("first_k_dense_replace", least=0) or 0
+    given = c.fields.get("mlp_layer_types") is not None
+    types = layer_words(c, {"sparse": "sparse", "dense": "dense"}, "mlp_layer_types") if given else []
+    is_moe = [layer == "sparse" for layer in types] if given else [i >= first for i in range(layers)]
+    keys = routed(c, "moe_intermediate_size") | _shared(c, "moe_intermediate_size")
+    keys |= _moe_layers(c, is_moe, "mlp_layer_types" if given else "first_k_dense_replace")
+    return {"experts": keys} if any(is_moe) else {}
 
 
 def ernie_experts(c: Config) -> Keys:
@@ -185,7 +188,7 @@ def ernie_experts(c: Config) -> Keys:
     first, last = c.count("moe_layer_start_index", least=0) or 0, c.value("moe_layer_end_index")
     last = layers - 1 if last == -1 else last
     is_moe = [(i + 1) % every == 0 and first <= i <= last for i in range(layers)]
-    keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_end_index")
+    keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_end_index")
     keys |= _shared(c, "moe_intermediate_size")
     return {"experts": keys | {"router_bias": True}} if any(is_moe) else {}
 
@@ -208,7 +211,15 @@ def sliding(rule: Callable[[Config, int], bool]) -> Feature:
 
 sliding_everywhere = sliding(lambda c, i: True)
 sliding_every_other = sliding(lambda c, i: (i + 1) % 2 != 0)
-sliding_by_pattern = sliding(lambda c, i: (i + 1) % (c.count("sliding_window_pattern") or 1) != 0)
+sliding_by_pattern = sliding(lambda c, i: _is_sliding(c, i))
+
+
+def _is_sliding(c: Config, i: int) -> bool:
+    """Return whether a layer is local by a stretch of letters, L and G, or by the interval of global ones."""
+    pattern = c.value("sliding_window_pattern")
+    if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
+        return pattern[i % len(pattern)] == "L"
+    return (i + 1) % (c.count("sliding_window_pattern") or 1) != 0
 
 
 def qwen_sliding(c: Config) -> Keys:
@@ -220,7 +231,9 @@ def qwen_sliding(c: Config) -> Keys:
 
 
 def sliding_by_type(c: Config) -> Keys:
-    """Read the sliding window of the layers that `layer_types` names."""
+    """Read the sliding window of the layers that `layer_types` names, or the pattern of the model type."""
+    if "sliding_window_pattern" in c.defaults:
+        return sliding_by_pattern(c)
     if c.fields.get("layer_types") is None and c.value("sliding_window") is not None:
         c.wrong("layer_types", "must be given")
     return sliding(lambda c, i: False)(c)
@@ -268,12 +281,12 @@ def _local(window: Keys, is_local: Sequence[bool]) -> Keys:
 
 def experts(c: Config) -> Keys:
     """Read experts in every layer, as wide as the MLP they replace."""
-    return {"experts": _experts(c, "intermediate_size")}
+    return {"experts": routed(c, "intermediate_size")}
 
 
 def gpt_oss_experts(c: Config) -> Keys:
     """Read the experts of GPT-OSS, whose router has a bias; set attention sinks."""
-    return {"experts": _experts(c, "intermediate_size") | {"router_bias": True}, "sinks": True}
+    return {"experts": routed(c, "intermediate_size") | {"router_bias": True}, "sinks": True}
 
 
 def qwen_experts(c: Config) -> Keys:
@@ -281,7 +294,7 @@ def qwen_experts(c: Config) -> Keys:
     layers, every = c.count("num_hidden_layers"), c.count("decoder_sparse_step")
     dense = c.numbers("mlp_only_layers")
     is_moe = [i not in dense and (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
-    keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "mlp_only_layers")
+    keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "mlp_only_layers")
     return {"experts": keys} if any(is_moe) else {}
 
 
@@ -306,7 +319,7 @@ def deepseek_experts(c: Config) -> Keys:
         return sparse_layers(c)
     first = c.count("first_k_dense_replace", least=0) or 0
     is_moe = [i >= first and i % (every or 1) == 0 for i in range(layers or 0)]
-    keys = _experts(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
+    keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
     keys |= _shared(c, "moe_intermediate_size")
     limits = {"groups": "n_group", "group_topk": "topk_group"}
     keys |= {key: c.figure(name) for key, name in limits.items() if c.fields.get(name)}
@@ -318,12 +331,12 @@ def llama4_experts(c: Config) -> Keys:
     layers, every = c.count("num_hidden_layers"), c.count("interleave_moe_layer_step")
     listed = c.numbers("moe_layers")
     is_moe = [i in listed if listed else (i + 1) % (every or 1) == 0 for i in range(layers or 0)]
-    keys = _experts(c, "intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
+    keys = routed(c, "intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
     keys |= _moe_layers(c, is_moe, "moe_layers")
     return {"ffn": c.figure("intermediate_size_mlp")} | ({"experts": keys} if any(is_moe) else {})
 
 
-def _experts(c: Config, width: str) -> Keys:
+def routed(c: Config, width: str) -> Keys:
     """Read the number of experts, those of a token, and their width."""
     names = {"experts": "num_experts", "topk": "num_experts_per_tok", "ffn": width}
     return {key: c.figure(name) for key, name in names.items()}
@@ -351,7 +364,9 @@ def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
 
 
 def latent(c: Config) -> Keys:
-    """Read multi-head latent attention."""
+    """Read multi-head latent attention, unless it is said not to be used (DeepSeek-VL2)."""
+    if c.fields.get("use_mla") is False:
+        return grouped(c)
     names = {"kv_rank": "kv_lora_rank", "q_rank": "q_lora_rank", "nope_dim": "qk_nope_head_dim"}
     names |= {"rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim"}
     figures = {key: c.figure(name) for key, name in names.items()}
@@ -363,7 +378,7 @@ def indexed(c: Config) -> Keys:
     layers = c.count("num_hidden_layers") or 0
     words = {"full": "indexed", "shared": "index-shared", "F": "indexed", "S": "index-shared"}
     name = next((name for name in ("indexer_types", "index_topk_pattern") if c.fields.get(name)), "")
-    mixers = _layer_words(c, words, name) if name else []
+    mixers = layer_words(c, words, name) if name else []
     every, first = c.count("index_topk_freq") or 1, c.count("index_skip_topk_offset", least=0) or 0
     default = ["index-shared" if max(i - first + 1, 0) % every else "indexed" for i in range(layers)]
     names = {"heads": "index_n_heads", "head_dim": "index_head_dim", "topk": "index_topk"}
@@ -385,13 +400,13 @@ def block_indexed(c: Config) -> Keys:
     words = {"minimax_m3_sparse": "indexed"} | dict.fromkeys(FULL_ATTENTION, "attention")
     freq = _flags(c, "sparse_attention_config", inside.get("sparse_attention_freq"))
     listed = ["indexed" if one else "attention" for one in freq]
-    mixers = _layer_words(c, words) or listed or ["attention"] * layers
+    mixers = layer_words(c, words) or listed or ["attention"] * layers
     words = {"sparse": "moe", "dense": "dense"}
     default = _flags(c, "moe_layer_freq", c.fields.get("moe_layer_freq")) or [True] * layers
-    has = [word == "moe" for word in _layer_words(c, words, "mlp_layer_types")] or default
+    has = [word == "moe" for word in layer_words(c, words, "mlp_layer_types")] or default
     if c.problems:
         return {}
-    keys = _kinds(mixers, has) | ({"ffn": c.figure("dense_intermediate_size")} if not all(has) else {})
+    keys = layer_kinds(mixers, has) | ({"ffn": c.figure("dense_intermediate_size")} if not all(has) else {})
     if any(has):
         keys["experts"] = experts_beside_shared(c)["experts"]
     if "indexed" in mixers:
@@ -479,7 +494,7 @@ def image(c: Config) -> Keys:
     }
 
 
-def _layer_words(c: Config, words: Mapping[str, str], name: str = "layer_types") -> list[str]:
+def layer_words(c: Config, words: Mapping[str, str], name: str = "layer_types") -> list[str]:
     """Read what each layer is in our words; empty if it is left out, or wrong, which is noted."""
     types, layers = c.value(name), c.count("num_hidden_layers")
     if types is None:
@@ -514,10 +529,10 @@ def _pairs(c: Config, mixers: Sequence[str]) -> Keys:
     experts = dict(c.content.get("experts") or {})
     first, every = experts.pop("first_dense", 0), experts.pop("every", 1)
     has = [bool(experts) and i >= first and (i - first + 1) % every == 0 for i in range(len(mixers))]
-    return _kinds(mixers, has) | ({"experts": experts} if any(has) else {})
+    return layer_kinds(mixers, has) | ({"experts": experts} if any(has) else {})
 
 
-def _kinds(mixers: Sequence[str], has_experts: Sequence[bool]) -> Keys:
+def layer_kinds(mixers: Sequence[str], has_experts: Sequence[bool]) -> Keys:
     """Return the kinds of layers with two blocks."""
     blocks = ["moe" if has else "dense" for has in has_experts]
     pairs = zip(mixers, blocks, strict=True)
@@ -567,9 +582,9 @@ def jamba(c: Config) -> Keys:
         return [i % every == c.count(f"{block}_layer_offset", least=0) for i in layers]
 
     has_experts = [has and (c.count("num_experts") or 1) > 1 for has in listed("expert")]
-    keys = _kinds(["attention" if attends else "mamba" for attends in listed("attn")], has_experts)
+    keys = layer_kinds(["attention" if attends else "mamba" for attends in listed("attn")], has_experts)
     keys["mamba"] = c.content["mamba"] | {"norm": True} if not all(listed("attn")) else None
-    return keys | ({"experts": _experts(c, "intermediate_size")} if any(has_experts) else {})
+    return keys | ({"experts": routed(c, "intermediate_size")} if any(has_experts) else {})
 
 
 def falcon_h1(c: Config) -> Keys:
@@ -589,7 +604,7 @@ def lightning(c: Config) -> Keys:
     words = {"linear_attention": "gated_linear"} | dict.fromkeys(FULL_ATTENTION, "attention")
     layers, listed = c.count("num_hidden_layers") or 0, _flags(c, "attn_type_list", c.value("attn_type_list"))
     default = ["attention" if (i + 1) % 2 else "gated_linear" for i in range(layers)]
-    mixers = _layer_words(c, words) or ["attention" if one else "gated_linear" for one in listed] or default
+    mixers = layer_words(c, words) or ["attention" if one else "gated_linear" for one in listed] or default
     keys = _pairs(c, mixers)
     if "gated_linear" in mixers:
         heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
@@ -624,15 +639,15 @@ def nemotron_h(c: Config) -> Keys:
     letters = {"M": "mamba2 only", "*": "attention only", "-": "dense only", "E": "moe only"}
     words = {"mamba": letters["M"], "linear_attention": letters["M"], "mlp": letters["-"]}
     words |= {"attention": letters["*"], "full_attention": letters["*"], "moe": letters["E"]}
-    kinds = _layer_words(c, words, "layers_block_type")
+    kinds = layer_words(c, words, "layers_block_type")
     source = "layers_block_type" if kinds else "hybrid_override_pattern"
-    kinds = kinds or _layer_words(c, letters, "hybrid_override_pattern")
+    kinds = kinds or layer_words(c, letters, "hybrid_override_pattern")
     if not kinds and not c.value("hybrid_override_pattern"):
         c.wrong("hybrid_override_pattern", "must be given, or layers_block_type")
     keys: Keys = {"layers": c.sourced(len(kinds), source), "layer_kinds": _stretch(kinds)}
     if "moe only" in kinds:
         shared = {"shared_ffn": c.figure("moe_shared_expert_intermediate_size")}
-        keys["experts"] = _experts(c, "moe_intermediate_size") | shared
+        keys["experts"] = routed(c, "moe_intermediate_size") | shared
     return keys
 
 
@@ -645,7 +660,7 @@ def bamba(c: Config) -> Keys:
 def granite_hybrid(c: Config) -> Keys:
     """Read which layers of Granite 4 have attention, and its experts beside an MLP in every layer."""
     words = {"mamba": "mamba2", "linear_attention": "mamba2"} | dict.fromkeys(FULL_ATTENTION, "attention")
-    mixers = _layer_words(c, words) or ["mamba2"] * (c.count("num_hidden_layers") or 0)
+    mixers = layer_words(c, words) or ["mamba2"] * (c.count("num_hidden_layers") or 0)
     keys: Keys = {"positions": "rotary" if c.value("position_embedding_type") == "rope" else "none"}
     if c.count("num_experts", least=0):
         c.content |= experts_beside_shared(c)
@@ -688,7 +703,7 @@ def kimi_delta(c: Config) -> Keys:
     group = c.count("layer_group_size", least=0)
     default = [bool((i + 1) % group == 0 if group else i and i % 4 == 0) for i in range(layers)]
     attends = [i + 1 in full for i in range(layers)] if isinstance(full, list) else default
-    mixers = _layer_words(c, words) or ["attention" if one else "gated_delta" for one in attends]
+    mixers = layer_words(c, words) or ["attention" if one else "gated_delta" for one in attends]
     keys = _pairs(c, mixers)
     if "gated_delta" in mixers:
         heads, dim = sizes["heads"], sizes["dim"]
@@ -747,7 +762,7 @@ def rwkv(c: Config) -> Keys:
 def longcat(c: Config) -> Keys:
     """Read LongCat's layers, two of ours: one with an MLP beside its experts, one with an MLP alone."""
     layers, zero = c.count("num_layers") or 1, c.count("zero_expert_num", least=0)
-    experts = _experts(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
+    experts = routed(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
     experts |= {"zero": c.sourced(zero, "zero_expert_num")} if zero else {}
     twice = c.sourced(2 * layers, "num_layers")
     return {"layers": twice, "layer_kinds": ["moe", "dense"], "experts": experts}
@@ -761,7 +776,7 @@ def gated_delta(c: Config) -> Keys:
     words = {"linear_attention": "gated_delta"} | dict.fromkeys(FULL_ATTENTION, "attention")
     layers, every = c.count("num_hidden_layers") or 0, c.count("full_attention_interval") or 1
     default = ["gated_delta" if (i + 1) % every else "attention" for i in range(layers)]
-    keys = _pairs(c, _layer_words(c, words) or default)
+    keys = _pairs(c, layer_words(c, words) or default)
     if any(kind.startswith("gated_delta") for kind in keys["layer_kinds"]):
         keys["gated_delta"] = {key: c.figure(name) for key, name in names.items()}
     return keys
@@ -772,7 +787,7 @@ def short_conv(c: Config) -> Keys:
     attention, layers = c.numbers("full_attn_idxs"), c.count("num_hidden_layers") or 0
     words = {"conv": "short_conv", "sliding_attention": "local"} | dict.fromkeys(FULL_ATTENTION, "attention")
     listed = ["attention" if i in attention else "short_conv" for i in range(layers)]
-    mixers = _layer_words(c, words) or (listed if attention else ["attention"] * layers)
+    mixers = layer_words(c, words) or (listed if attention else ["attention"] * layers)
     keys = _pairs(c, mixers)
     if "local" in mixers:
         keys["local"] = {"window": c.figure("sliding_window")}
@@ -800,7 +815,7 @@ def lfm2(c: Config) -> Keys:
 def experts_beside_gated(c: Config) -> Keys:
     """Read routed experts in every layer, and a shared expert with a gate."""
     width = c.figure("shared_expert_intermediate_size")
-    return {"experts": _experts(c, "moe_intermediate_size") | {"shared_ffn": width, "shared_gate": True}}
+    return {"experts": routed(c, "moe_intermediate_size") | {"shared_ffn": width, "shared_gate": True}}
 
 
 FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses

@@ -98,6 +98,7 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
         layers["biases"] = ["qkv"] if c.flag("attention_bias") else []
     vectors = family.get("vectors", 0)
     if family.get("internvl"):
+        layers["norm"] = c.word("norm_type", {"layer_norm": "layernorm", "rms_norm": "rmsnorm"})
         layers["biases"] = [*(["qkv"] if c.flag("attention_bias") else []), "proj", "mlp"]
         layers |= {"qk_norm": "full"} if c.flag("use_qk_norm") else {}
         vectors += 0 if c.flag("use_mean_pooling") else 2  # else the pooled result is normed

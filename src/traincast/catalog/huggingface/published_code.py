@@ -1,0 +1,149 @@
+"""Features of types whose code is published with the model, not part of transformers."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from traincast.catalog.huggingface.config import Config
+from traincast.catalog.huggingface.encoders import per_head_gate
+from traincast.catalog.huggingface.features import (
+    FULL_ATTENTION,
+    Feature,
+    Keys,
+    experts,
+    layer_kinds,
+    layer_words,
+    routed,
+)
+from traincast.core.errors import is_whole
+
+
+def chatglm(c: Config) -> Keys:
+    """Read ChatGLM: groups of heads and kinds of norm and bias by flags; the first version has none of them.
+
+    That one is a GPT with rotary positions in two directions and a head that shares the embedding's weights.
+    """
+    if c.fields.get("position_encoding_2d"):
+        keys: Keys = {"norm": "layernorm", "biases": ["qkv", "proj", "mlp"], "mlp": "gelu", "tied": True}
+        return keys
+    groups = {"kv_heads": c.figure("num_key_value_heads")} if c.flag("multi_query_attention") else {}
+    biases = ["qkv", "proj", "mlp"] if c.flag("add_bias_linear") else []
+    biases = biases or (["qkv"] if c.flag("add_qkv_bias") else [])
+    norm = "rmsnorm" if c.flag("rmsnorm") else "layernorm"
+    keys = {"head_dim": c.figure("head_dim"), "norm": norm, "final_norm": c.flag("post_layer_norm")}
+    return keys | groups | {"biases": biases}
+
+
+def hf_olmo(c: Config) -> Keys:
+    """Read the width of OLMo's gated MLP, half of what is written, and its norm, mostly without weights."""
+    width, ratio = c.count("intermediate_size"), c.count("mlp_ratio") or 1
+    source = "intermediate_size" if width else "mlp_ratio"
+    total = width or ratio * (c.count("hidden_size") or 1)
+    norm = "layernorm" if c.flag("layer_norm_with_affine") else "layernorm-plain"
+    return {"ffn": c.sourced(total // 2, source), "norm": norm}
+
+
+def arctic(c: Config) -> Keys:
+    """Read Arctic: beside experts stands an MLP as wide as the model, each with a norm of its own."""
+    every = c.count("moe_layer_frequency") or 1
+    keys = experts(c)["experts"] | ({"every": every} if every > 1 else {})
+    if not c.flag("use_residual"):
+        return {"experts": keys}
+    if every > 1:
+        c.only("moe_layer_frequency", 1)
+    hidden = c.figure("hidden_size")
+    return {"experts": keys | {"shared_ffn": hidden}, "small_weights": hidden}
+
+
+def grok2(c: Config) -> Keys:
+    """Read Grok-2: experts beside an MLP in every layer."""
+    return {"experts": routed(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}}
+
+
+def ring_linear(c: Config) -> Keys:
+    """Read the layers of Ring-linear with lightning attention, all but one of a group and those left over.
+
+    Queries and keys are normed there as well; the result's norm has weights for all heads.
+    """
+    layers, group = c.count("num_hidden_layers") or 0, c.count("layer_group_size") or 1
+    heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
+    in_groups = layers // group * group
+    mixers = [
+        "attention" if (i + 1) % group == 0 or i >= in_groups else "gated_linear" for i in range(layers)
+    ]
+    content = dict(c.content.get("experts") or {})
+    first = content.pop("first_dense", 0)
+    content.pop("every", None)
+    keys = layer_kinds(mixers, [bool(content) and i >= first for i in range(layers)])
+    keys |= {"experts": content} if content else {}
+    if "gated_linear" in mixers:
+        width = c.figure("head_dim") or c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
+        net = {"heads": c.figure("num_attention_heads"), "key_dim": width, "value_dim": width}
+        keys["gated_linear"] = net
+    return keys
+
+
+def step(c: Config) -> Keys:
+    """Read Step-3.5: layers with a window have heads of their own; experts in listed layers, one shared.
+
+    Layers after `num_hidden_layers` predict further tokens, and are not read.
+    """
+    layers, other = c.count("num_hidden_layers") or 0, c.fields.get("attention_other_setting") or {}
+    words = {"sliding_attention": "local"} | dict.fromkeys(FULL_ATTENTION, "attention")
+    types = c.fields.get("layer_types")
+    if isinstance(types, list):
+        c.fields = {**c.fields, "layer_types": types[:layers]}
+    mixers = layer_words(c, words) or ["attention"] * layers
+    listed = c.fields.get("moe_layers_enum")
+    numbers = str(listed).split(",") if listed else list(map(str, range(1, layers)))
+    if not all(number.strip().isdigit() for number in numbers):
+        c.wrong("moe_layers_enum", "must be whole numbers with commas between them")
+        return {}
+    has = [i in set(map(int, numbers)) for i in range(layers)]
+    keys = layer_kinds(mixers, has) | per_head_gate(c)
+    if any(has):
+        shared = {"shared_ffn": c.figure("shared_expert_intermediate_size")}
+        keys["experts"] = routed(c, "moe_intermediate_size") | shared
+    if "local" in mixers:
+        names = {"heads": "num_attention_heads", "kv_heads": "num_attention_groups", "head_dim": "head_dim"}
+        own = {key: other.get(name) for key, name in names.items()}
+        place = f"{c.place}: attention_other_setting"
+        figures = {
+            key: {"value": n, "source": f"{place}.{names[key]}"} for key, n in own.items() if is_whole(n)
+        }
+        keys["local"] = {"window": c.figure("sliding_window")} | figures
+    return keys
+
+
+def last_biased(c: Config) -> Keys:
+    """Count the bias of the MLP's second layer, which has the only one there (TeleChat)."""
+    return {"small_weights": c.figure("hidden_size")}
+
+
+def molmo(c: Config) -> Keys:
+    """Read Molmo's language model: biases of queries, keys and values, and a second part of the embedding."""
+    rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.count("hidden_size") or 1
+    keys: Keys = {"biases": ["qkv"] if c.flag("qkv_bias") else []}
+    keys |= {"qk_norm": "full"} if c.flag("qk_norm") else {}
+    c.only("norm_after", False)
+    return keys | {"small_end_weights": c.sourced(rows * hidden, "additional_vocab_size")}
+
+
+def nomic(c: Config) -> Keys:
+    """Read Nomic BERT: flags for biases; no second table of tokens where it has no types."""
+    c.only("num_experts", 0)
+    words: Mapping[str, str] = {"swiglu": "swiglu", "geglu": "geglu", "gelu": "gelu"}
+    inner = [c.flag("mlp_fc1_bias"), c.flag("mlp_fc2_bias")]
+    if inner[0] != inner[1]:
+        c.only("mlp_fc2_bias", inner[0])
+    biases = ["qkv", "proj"] if c.flag("qkv_proj_bias") else []
+    keys: Keys = {"biases": biases + (["mlp"] if all(inner) else []), "mlp": c.word("hidden_act", words)}
+    types = c.count("type_vocab_size", least=0)
+    return keys | {"head_bias": True, "token_types": types}
+
+
+CODE_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
+    feature.__name__: feature
+    for feature in (
+        chatglm, hf_olmo, arctic, grok2, ring_linear, step, last_biased, molmo, nomic,
+    )
+}  # fmt: skip
