@@ -44,7 +44,9 @@ def test_a_script_of_variables_and_strings():
     assert (plan.tp, plan.pp, plan.dp, plan.mbs, plan.recompute, plan.zero) == (8, 2, 2, 1, "full", 1)
     assert (checked.est.gbs, checked.est.model.name, checked.est.model.vocab) == (128, "llama-3-8b", 128256)
     assert any("vocabulary of 128,256 tokens, as of llama-3-8b" in line for line in checked.reading.assumed)
-    assert {"--lr", "--load", "--tokenizer-model"} <= set(checked.reading.ignored)
+    assert {"--lr", "--tokenizer-model"} <= set(checked.reading.ignored)
+    resumed = tc.check(CLUSTER / "pretrain.sh", "dgx-h100", variables={"CHECKPOINT": "/data/run"})
+    assert set(resumed.reading.ignored) - set(checked.reading.ignored) == {"--load"}
 
 
 def test_a_script_of_arrays_with_experts_under_slurm():
@@ -334,21 +336,12 @@ def test_a_script_of_branches_and_comments():
     assert checked.reading.settings["split"] == "99,1,0"
 
 
-def test_conditional_settings_are_reported():
-    """Of a script with a `case` the last branch is taken; every setting for which that matters is named."""
+def test_conditions_are_decided_where_the_script_tells_and_reported_else():
+    """The default of the first parameter decides a `case`; DEBUG is not set, so its last branch is taken."""
     checked = tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
-    assert (
-        checked.est.model.layers,
-        checked.est.model.hidden,
-        checked.est.plan.tp,
-        checked.est.plan.mbs,
-    ) == (80, 8192, 8, 2)
-    assert [
-        line.partition(" is set")[0] for line in checked.reading.assumed if "under a condition" in line
-    ] == [
-        "--num-attention-heads: HEADS",
-        "--hidden-size: HIDDEN",
-        "--num-layers: LAYERS",
-        "--micro-batch-size: MBS",
-        "--tensor-model-parallel-size: TP",
-    ]
+    assert (checked.est.model.layers, checked.est.plan.tp, checked.est.plan.mbs) == (32, 1, 2)
+    notes = [line.partition(" is set")[0] for line in checked.reading.assumed if "under a condition" in line]
+    assert notes == ["--micro-batch-size: MBS"]
+    given = tc.check(SCRIPTS / "sizes.sh", "dgx-h100", variables={"1": "70B", "DEBUG": "1"})
+    assert (given.est.model.layers, given.est.plan.tp, given.est.plan.mbs) == (80, 8, 1)
+    assert not any("under a condition" in line for line in given.reading.assumed)

@@ -16,7 +16,8 @@ from traincast.core.result import INLINE, KEY, Doc, Result
 from traincast.core.system import System
 from traincast.launch.canonical import launch_facts
 from traincast.launch.format import Format
-from traincast.launch.formats import FORMATS
+from traincast.launch.formats import READERS
+from traincast.launch.given import Given
 from traincast.launch.read import Reading, complete_launch, read
 from traincast.launch.suggestions import (
     ChangeTester,
@@ -112,6 +113,10 @@ def check(
     progress: Progress | None = None,
     accept_unread: bool = False,
     beside: str | Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    recipe: str | None = None,
+    vocab: int | None = None,
+    seq: int | None = None,
 ) -> Checked:
     """Predict step time and memory of a launch script or configuration, and find settings to change.
 
@@ -126,7 +131,7 @@ def check(
     gpus, gbs : int, optional
         Accelerators and global batch [sequences], where the file does not give them.
     framework : str, optional
-        Format of the file, a name of `FORMATS`; detected from its content if left out.
+        Format of the file, a name of `READERS`; detected from its content if left out.
     assumptions : str or Assumptions, optional
         Assumptions; those of the framework's software stack if left out.
     knobs : mapping of str to value, optional
@@ -137,6 +142,12 @@ def check(
         Whether to answer although settings that matter are not read; `Reading.unread` names them.
     beside : str or Path, optional
         A configuration of Accelerate or DeepSpeed that belongs to the file, where it does not name one.
+    variables : mapping of str to str, optional
+        Values of variables that the file takes from outside; positional parameters by number.
+    recipe : str, optional
+        The run that is meant, where the file describes several: its name or a part of it.
+    vocab, seq : int, optional
+        Size of the vocabulary, and sequence length [tokens], where the file does not give them.
 
     Returns
     -------
@@ -152,17 +163,25 @@ def check(
     errors = ErrorCollector(str(path))
     machine = errors.catch(as_system, system)
     given_model = None if model is None else errors.catch(as_model, model)
-    reading = errors.catch(read, path, FORMATS, framework, beside)
+    sizes = {name: value for name, value in (("vocab", vocab), ("seq", seq)) if value is not None}
+    told = {"gpus": gpus, "gbs": gbs, "model": model, **(knobs or {}), **sizes}
+    names = [name for name, value in told.items() if value is not None]
+    names += ["chunks"] if "layout" in names else []
+    given = Given(variables or {}, recipe, names, beside=beside)
+    reading = errors.catch(read, path, READERS, framework, given)
+    if reading is not None and model is None and (name := reading.form.named_model(reading.settings)):
+        reading = replace(reading, assumed=(f"model = {name}, which the file names", *reading.assumed))
+        given_model = errors.catch(as_model, name)
     stack = "calibrated" if reading is None else reading.form.stack(reading.settings)
     assumed = errors.catch(check_assumptions, assumptions, stack)
     completed = None
     if reading is not None:
-        seq = reading.facts.get("seq")
-        if given_model is not None and seq not in (None, given_model.seq):
-            given_model = errors.catch(lambda old: replace(old, seq=seq), given_model)
+        length = seq or reading.facts.get("seq")
+        if given_model is not None and length not in (None, given_model.seq):
+            given_model = errors.catch(lambda old: replace(old, seq=length), given_model)
         if not accept_unread:
             errors.catch(reading.check_unread)
-        completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, knobs or {})
+        completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, {**(knobs or {}), **sizes})
     if completed is not None:
         errors.catch(check_size, machine, completed[2].gpus)
     reading, transformer, plan, batch = errors.require(completed)

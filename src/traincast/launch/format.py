@@ -1,6 +1,6 @@
 """Formats of launches: each has a table of settings, and functions that turn settings into text and back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +28,7 @@ ESSENTIAL: Final = (  # beginnings of their names
     "own_width.", "shared_layers", "inner_norms", "keys_are_values", "value_dim",
     *(f"local.{name}" for name in ("heads", "kv_heads", "head_dim", "value_dim", "keys_are_values")),
 )  # fmt: skip
+MODEL_SECTIONS: Final = ("model", "latent attention", "experts")  # of tables
 POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accumulation", "shards")
 
 
@@ -65,6 +66,8 @@ class Format:
     stack: Callable[[Settings], str] = lambda _: ""  # name of the software stack that predicts a launch
     assumptions: Callable[[Settings], tuple[str, ...]] = lambda _: ()  # with settings, as sentences
     takes_files: bool = False  # whether it names configurations of Accelerate or DeepSpeed beside it
+    # Name of the model that settings speak of without its sizes.
+    named_model: Callable[[Settings], str] = lambda _: ""
 
     @property
     def model(self) -> bool:
@@ -102,12 +105,19 @@ class Format:
         """Return the settings of facts, without sections."""
         return Writing(facts, self.sections(facts)).all_settings
 
-    def facts(self, settings: Values, errors: ErrorCollector) -> Facts:
-        """Return the facts of settings; invalid values are collected in `errors`."""
-        given, facts = Settings(settings), Facts()
-        for row in (row for rows in self.rows.values() for row in rows):
-            if not row.needs or given.is_on(row.needs):
-                facts |= errors.catch(row.read, given) or {}
+    def facts(self, settings: Values, errors: ErrorCollector, known: Collection[str] = ()) -> Facts:
+        """Return the facts of settings; invalid values are collected in `errors`.
+
+        Those of facts that are `known` from elsewhere, or of all facts of a model where "model" is, are not.
+        """
+        values, facts = Settings(settings), Facts()
+        for section, rows in self.rows.items():
+            for row in rows:
+                needless = (section in MODEL_SECTIONS and "model" in known) or bool(
+                    set(row.facts) & set(known)
+                )
+                if not row.needs or values.is_on(row.needs):
+                    facts |= (ErrorCollector("") if needless else errors).catch(row.read, values) or {}
         return facts
 
 

@@ -116,3 +116,4 @@ FORMATS: Final[Mapping[str, Format]] = {
         _with_deepspeed(load_format("accelerate", "fsdp", accelerate, table="accelerate")),
     )
 }
+READERS: Final[Mapping[str, Format]] = FORMATS  # those that `check` reads

@@ -16,10 +16,11 @@ from traincast.core.result import KEY, Doc, Result
 from traincast.launch.beside import with_files_beside
 from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts
 from traincast.launch.format import Format, complete_facts
+from traincast.launch.given import Given, LaunchText, launch_text
 from traincast.launch.read_bash import ambiguous_variables, commands
 from traincast.launch.settings import Settings, value_text
 from traincast.launch.unread_settings import UnreadSettings
-from traincast.launch.unsupported import check_program, check_training_kind
+from traincast.launch.unsupported import check_training_kind, program_of
 
 MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
 MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
@@ -28,7 +29,13 @@ DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that determine the number 
 REPORTED_DEFAULTS: Final = ("mbs", "recompute", "pp")
 COMPARED_FACTS: Final = ("layers", "hidden", "heads", "ffn", "experts.experts")  # of a file and a given model
 CATALOGUE_SIZES: Final = ("layers", "hidden", "heads")  # by which a model of the catalogue is recognised
-VOCABULARY_SIZES: Final = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}  # tokens, by tokenizer
+VOCABULARY_SIZES: Final = {  # tokens, by the tokenizer's type
+    "GPT2BPETokenizer": 50257,
+    "Llama2Tokenizer": 32000,
+    "BertWordPieceLowerCase": 30522,
+    "BertWordPieceCase": 28996,
+}
+VARIABLE: Final = re.compile(r"\$\{?(\w+)")
 
 
 @dataclass(frozen=True)
@@ -105,33 +112,31 @@ class Reading(Result):
 
 
 def read(
-    path: str | Path,
-    formats: Mapping[str, Format],
-    form: str | None = None,
-    beside: str | Path | None = None,
+    path: str | Path, formats: Mapping[str, Format], form: str | None = None, given: Given | None = None
 ) -> Reading:
     """Read a launch script or a configuration, in the format named, or else detected from its content.
 
-    `beside` is a configuration of Accelerate or DeepSpeed that belongs to it. An `InputError` says that it is
-    unreadable, of no known format, trains no decoder, or has invalid values.
+    What is `given` beside it sets variables, chooses one of several runs, and makes up for facts that the
+    file does not hold. An `InputError` says that the file is unreadable, of no known format, of a training
+    that is not supported, or has invalid values.
     """
     if form is not None and form not in formats:
         raise unknown_name_error("format", form, formats)
-    text = read_text(Path(path))
-    if form is None:
-        check_program(text, str(path))
+    given = replace(given or Given(), folder=Path(path).parent)
+    text = launch_text(read_text(Path(path)), given)
+    form = form or program_of(text, str(path))
     detected = formats[form] if form else detect_format(text, str(path), formats)
     errors = ErrorCollector(str(path))
     settings = errors.require(errors.catch(detected.read, text))
     if detected.takes_files:
-        other = None if beside is None else Path(beside)
+        other = None if given.beside is None else Path(given.beside)
         settings = errors.require(errors.catch(with_files_beside, settings, Path(path), other))
-    elif beside is not None:
+    elif given.beside is not None:
         raise InputError(str(path), [f"--beside: a launch of {detected.title} has no file beside it"])
     is_script = detected.ending == ".sh"
     words = [word for command in commands(text) for word in command] if is_script else []
     check_training_kind(words, settings, str(path), detected.spelled)
-    facts = detected.facts(settings, errors)
+    facts = detected.facts(settings, errors, given.facts)
     problems = [problem for error in errors.errors for problem in error.problems]
     if problems:
         lines = (_spelled_problem(detected, settings, problem) for problem in problems)
@@ -163,7 +168,7 @@ def read_text(path: Path) -> str:
     return text
 
 
-def detect_format(text: str, path: str, formats: Mapping[str, Format]) -> Format:
+def detect_format(text: LaunchText, path: str, formats: Mapping[str, Format]) -> Format:
     """Return the format with the most known settings in a text; raise an `InputError` if none has any."""
     counts: dict[str, int] = {}
     malformed: dict[str, None] = {}
@@ -184,8 +189,8 @@ def _spelled_problem(form: Format, settings: Settings, problem: str) -> str:
     """Return a problem as the framework spells the setting, with a hint on a variable that is not set."""
     name = problem.partition(" = ")[0]
     spelled = form.spelled(name) + problem[len(name) :] if name in form.known else problem
-    is_unset = "$" in str(settings.get(name, ""))
-    return f"{spelled}; the variable in it is not set in the file" if is_unset else spelled
+    unset = VARIABLE.search(str(settings.get(name, "")))
+    return f"{spelled}; not set in the file: give it with --set {unset[1]}=…" if unset else spelled
 
 
 def complete_launch(
@@ -265,7 +270,7 @@ def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model]
         }
     if len(names) != 1:
         others = "".join(f"; {name} has {size:,}" for size, name in names.items())
-        problem = f"does not give the vocabulary size: give `model`, or add it to the file{others}"
+        problem = f"does not give the vocabulary size: give `vocab` or `model`{others}"
         raise InputError(reading.path, [problem])
     ((size, name),) = names.items()
     assumed.append(f"vocabulary of {size:,} tokens, as of {name}, which has these sizes")

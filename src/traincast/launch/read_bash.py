@@ -1,44 +1,15 @@
-"""Reader of bash launch scripts: arguments behind variables, arrays and quotes. Nothing is run."""
+"""Reader of bash launch scripts: the arguments of their commands. Nothing is run."""
 
 import json
 import re
-import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from traincast.launch.settings import Settings, dotted, evaluated
+from traincast.launch.given import chosen, given_with
+from traincast.launch.settings import Settings, dotted
+from traincast.launch.shell import Command, Script, interpret, split_command_lines, substitute
 
-MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
-MAX_SUM_CHARACTERS: Final = 200  # of an arithmetic expression
-ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
-DECLARATIONS: Final = ("export", "declare", "local", "readonly", "typeset")
-ARRAY: Final = re.compile(
-    rf"(?:(?:{'|'.join(DECLARATIONS)})\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL
-)
-SUBSTITUTION: Final = re.compile(
-    r"""\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
-    |\$\{(?P<name>\w+)(?P<array>\[[@*]\])?(?:(?P<how>:?[-=+?])(?P<other>[^{}]*))?\}
-    |\$(?P<plain>[A-Za-z_]\w*|\d)""",
-    re.VERBOSE,
-)
-# Before a branch's commands.
-CASE_PATTERN: Final = re.compile(r"^\(?[^\s()=]+\)\s+(?=[A-Za-z_]\w*\+?=|export )")
-BRANCHES: Final = {"if": 1, "case": 1, "fi": -1, "esac": -1}
-KEYWORDS: Final = re.compile(r"^(?:(?:then|else|do|\{|!|time|exec)\s+)+")  # a command may follow
-# A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
-VARIABLE: Final = r"\$\{[^{}]*\}|\$(?!\{[^{}]*\})"
-# Or escaped; without its end, up to the end of the text.
-QUOTED: Final = r"""\\.|'[^']*'?|"(?:\\.|[^"\\])*"?"""
-COMMENT_PARTS: Final = re.compile(
-    rf"""\\\n|{QUOTED}|(?P<comment>(?<![^ \t\n;(])\#[^\n]*)|[^\\'"\#]+|.""", re.DOTALL
-)
-PARTS: Final = re.compile(rf"""{QUOTED}|[(){{}}\n;|&]|[^\S\n]+|[^\\'"(){{}};|&\s]+|.""", re.DOTALL)
-CONTINUED_LINE: Final = re.compile(r"(\\[^\n])|\\\n")
-QUOTED_PIECES: Final = re.compile(
-    rf"'[^']*'|\"(?:{VARIABLE}|[^\"\\$]|\\.)*\"|(?:{VARIABLE}|[^'\"$])+|['\"]", re.DOTALL
-)  # of a word, by its quotes
 JSON_HERE_DOCUMENT: Final = re.compile(
     r"<<-?[ \t]*(['\"]?)(?:\w+)\1[^\n]*\n(\{.{0,9999}?\n\})[ \t]*\n", re.DOTALL
 )
@@ -47,39 +18,30 @@ SLURM_VARIABLES: Final = {  # that a directive sets
     "gpus_per_node": ("SLURM_GPUS_PER_NODE",),
     "ntasks_per_node": ("SLURM_NTASKS_PER_NODE",),
 }
-
-
-@dataclass
-class Script:
-    """Variables and commands of a script, collected statement by statement."""
-
-    values: dict[str, list[str]] = field(default_factory=dict)  # of variables and arrays
-    commands: list[list[str]] = field(default_factory=list)  # words of every command
-    # Variables set to different values, or under a condition.
-    reassigned: set[str] = field(default_factory=set)
-    depth: int = 0  # nesting depth of conditions at the statement
-    first_only: str = ""  # a variable of which only the first, unconditional assignment counts
-
-    def set(self, name: str, words: list[str], append: bool) -> None:
-        """Set a variable, or append to it."""
-        before = self.values.get(name, [])
-        if self.depth or (not append and " ".join(before) not in " ".join(words)):
-            self.reassigned.add(name)
-            if name == self.first_only:
-                words, append = before or [""], False
-        if append:
-            words = [*before, *words]
-        if sum(map(len, words)) < MAX_VALUE_CHARACTERS:
-            self.values[name] = words
+# Settings in which the runs of a script that starts several differ.
+OF_RUNS: Final = (
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
+    *("expert_model_parallel_size", "num_layers", "hidden_size", "num_experts", "seq_length"),
+    *(
+        "global_batch_size",
+        "micro_batch_size",
+        "recompute_granularity",
+        "num_layers_per_virtual_pipeline_stage",
+    ),
+)
+LEAST_ARGUMENTS: Final = 3  # of a script that runs a command itself
 
 
 def settings_of(text: str, first_only: str = "") -> Settings:
-    """Return the arguments of a script with underscores: the last value of each; True if it has none."""
+    """Return the arguments of a script with underscores: the last value of each; True if it has none.
+
+    Where it starts several runs that differ, those of the one that is meant.
+    """
     script = read(text, first_only)
-    lines = script.commands
-    if sum(word.startswith("--") for words in lines for word in words) < 3:
+    lines = [command.words for command in _commands_of_run(script, given_with(text).recipe)]
+    if sum(word.startswith("--") for words in lines for word in words) < LEAST_ARGUMENTS:
         # The script only defines arguments; another one runs the command.
-        lines = [_split_command_lines(words) for words in script.values.values()]
+        lines = [split_command_lines(words) for words in script.values.values()]
     settings = directives(text)
     for words in lines:
         settings |= arguments(words)
@@ -89,12 +51,26 @@ def settings_of(text: str, first_only: str = "") -> Settings:
     return settings
 
 
+def _commands_of_run(script: Script, recipe: str | None) -> list[Command]:
+    """Return the commands of one run: all of them unless the script starts several runs that differ."""
+    runs: dict[str, Command] = {}
+    for command in script.commands:
+        given = arguments(command.words)
+        if command.certain and sum(name in given for name in OF_RUNS) >= LEAST_ARGUMENTS:
+            runs[str(len(runs) + 1)] = command
+    sizes = {tuple(str(arguments(run.words).get(name)) for name in OF_RUNS) for run in runs.values()}
+    if len(sizes) < 2:
+        return script.commands
+    kept = chosen(runs, recipe)
+    return [command for command in script.commands if command is runs[kept] or command not in runs.values()]
+
+
 def _written_json(text: str, script: Script) -> Settings:
     """Return settings of JSON that a script writes with here-documents; malformed JSON is skipped."""
     settings = Settings()
     for match in JSON_HERE_DOCUMENT.finditer(text):
         # A variable that is not set stays as text.
-        substituted = re.sub(r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', _substitute(match[2], script))
+        substituted = re.sub(r"(:\s*)(\$\{?\w+\}?)", r'\1"\2"', substitute(match[2], script))
         with suppress(ValueError, RecursionError):
             document = json.loads(substituted)
             settings |= dotted(document) if isinstance(document, dict) else {}
@@ -103,7 +79,7 @@ def _written_json(text: str, script: Script) -> Settings:
 
 def commands(text: str) -> list[list[str]]:
     """Return the words of every command."""
-    return read(text).commands
+    return [command.words for command in read(text).commands]
 
 
 def ambiguous_variables(text: str) -> dict[str, set[str]]:
@@ -134,31 +110,14 @@ def arguments(words: Sequence[str]) -> Settings:
 
 
 def read(text: str, first_only: str = "") -> Script:
-    """Read the variables and commands of a script."""
-    script = Script(first_only=first_only)
+    """Read the variables and commands of a script, with the variables that are given beside it."""
+    given = given_with(text)
+    script = Script(first_only=first_only, folder=given.folder, fixed=frozenset(given.variables))
     for name, value in directives(text).items():
         script.values |= {variable: [str(value)] for variable in SLURM_VARIABLES[name]}
-    for statement in _split(_without_comments(text.replace("\r\n", "\n")), "\n;|&".__contains__, "(", ")"):
-        _read_statement(CASE_PATTERN.sub("", KEYWORDS.sub("", statement.strip())), script)
+    script.values |= {name: [value] for name, value in given.variables.items()}
+    interpret(text, script)
     return script
-
-
-def _read_statement(statement: str, script: Script) -> None:
-    """Read an assignment of an array, or a command with the assignments before it."""
-    script.depth += BRANCHES.get(statement.split(maxsplit=1)[0] if statement else "", 0)
-    if array := ARRAY.match(statement):
-        items = _words(statement[array.end() :].rstrip().removesuffix(")"))
-        script.set(array[1], [part for item in items for part in expand_word(item, script)], bool(array[2]))
-        return
-    words = list(_words(statement))
-    while words and (words[0] in DECLARATIONS or ASSIGNMENT.fullmatch(words[0])):
-        if assignment := ASSIGNMENT.fullmatch(words.pop(0)):
-            name, append, value = assignment.groups()
-            before = "".join(script.values.get(name, [])) if append else ""
-            script.set(name, [before + " ".join(expand_word(value, script, split=False))], False)
-    command = _split_command_lines([part for word in words for part in expand_word(word, script)])
-    if command:
-        script.commands.append(command)
 
 
 def directives(text: str) -> Settings:
@@ -174,86 +133,3 @@ def directives(text: str) -> Settings:
         if name in SLURM_VARIABLES and value.isdecimal():
             settings[name] = value
     return settings
-
-
-def _without_comments(text: str) -> str:
-    """Return a script without comments and continued lines."""
-
-    def kept(part: re.Match[str]) -> str:
-        if part["comment"] or part[0][0] == "'":
-            return "" if part["comment"] else part[0]
-        return CONTINUED_LINE.sub(lambda match: match[1] or " ", part[0])
-
-    return COMMENT_PARTS.sub(kept, text)
-
-
-def _split(text: str, is_end: Callable[[str], bool], opening: str, closing: str) -> Iterator[str]:
-    """Yield what stands between ends; quotes and brackets keep it together."""
-    piece, depth = "", 0
-    for part in PARTS.findall(text):
-        if not depth and is_end(part):
-            yield piece
-            piece = ""
-        else:
-            depth = max(depth + (part in opening) - (part in closing), 0)
-            piece += part
-    yield piece
-
-
-def _words(statement: str) -> Iterator[str]:
-    """Yield the words of a statement with their quotes; quotes, braces and brackets keep blanks together."""
-    return filter(None, _split(statement, str.isspace, "({", ")}"))
-
-
-def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
-    """Expand a word: to an array's words, or to one text; blanks of an unquoted variable separate words."""
-    variable = re.fullmatch(r"\"?\$\{(\w+)(?:\[[@*]\])?\}\"?|\"?\$(\w+)\"?", word)
-    if variable and len(script.values.get(variable[1] or variable[2], ())) > 1:
-        return script.values[variable[1] or variable[2]]
-    expansion, has_blanks = "", False
-    for piece in QUOTED_PIECES.findall(word):
-        if piece[0] == "'":
-            expansion += piece[1:-1] if len(piece) > 1 else ""
-        elif piece[0] == '"':
-            expansion += re.sub(r"\\(.)", r"\1", _substitute(piece[1:-1], script)) if len(piece) > 1 else ""
-        else:
-            value = _substitute(re.sub(r"\\(.)", r"\1", piece), script)
-            has_blanks = has_blanks or (value != piece and bool(re.search(r"\s", value.strip())))
-            expansion += value
-    return expansion.split() if split and has_blanks else [expansion] if expansion or not split else []
-
-
-def _substitute(text: str, script: Script, depth: int = 0) -> str:
-    """Substitute the variables of a text; those that are not set stay as they are."""
-
-    def value(match: re.Match[str]) -> str:
-        if match["sum"] is not None:
-            number = evaluated(
-                _substitute(match["sum"], script, depth + 1)[:MAX_SUM_CHARACTERS], script.values
-            )
-            return str(number) if isinstance(number, int) else match[0]
-        current, how = script.values.get(match["name"] or match["plain"]), match["how"] or ""
-        if how and how.endswith("+") == bool(current):  # the other value counts
-            if how.endswith("?"):
-                return match[0]
-            return _substitute(re.sub(r"^(['\"])(.*)\1$", r"\2", match["other"] or ""), script, depth + 1)
-        return match[0] if current is None else " ".join(current)
-
-    if depth > 8 or len(text) > MAX_VALUE_CHARACTERS:
-        return text
-    substituted = SUBSTITUTION.sub(value, text)
-    return substituted if len(substituted) <= MAX_VALUE_CHARACTERS else text
-
-
-def _split_command_lines(words: Sequence[str]) -> list[str]:
-    """Split words that hold a whole command line."""
-    parts: list[str] = []
-    for word in words:
-        if " --" in word or (word.startswith("--") and " " in word):
-            try:
-                parts += shlex.split(word, comments=False)
-            except ValueError:
-                parts += word.split()
-        else:
-            parts.append(word)
-    return parts

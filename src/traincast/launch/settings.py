@@ -17,6 +17,14 @@ ARITHMETIC: Final[dict[type, Callable[[Any, Any], Any]]] = {
     ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
 }
+COMPARISONS: Final[dict[type, Callable[[Any, Any], Any]]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
 
 
 class Settings(dict[str, Any]):
@@ -101,6 +109,14 @@ def _evaluated(node: ast.expr, names: Mapping[str, Sequence[str]]) -> Any:
             return int(names[node.id][0])
         case ast.List():
             return [_evaluated(part, names) for part in node.elts]
+        case ast.UnaryOp(op=ast.USub() | ast.Not() as sign):
+            value = _evaluated(node.operand, names)
+            return -value if isinstance(sign, ast.USub) else int(not value)
+        case ast.BoolOp():
+            values = [_evaluated(part, names) for part in node.values]
+            return int(all(values) if isinstance(node.op, ast.And) else any(values))
+        case ast.Compare(left=first, ops=[sign], comparators=[second]) if type(sign) in COMPARISONS:
+            return int(COMPARISONS[type(sign)](_evaluated(first, names), _evaluated(second, names)))
         case ast.BinOp() if type(node.op) in ARITHMETIC:
             left, right = _evaluated(node.left, names), _evaluated(node.right, names)
             for part, times in ((left, right), (right, left)):

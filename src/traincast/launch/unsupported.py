@@ -35,13 +35,24 @@ def keys_of(text: str) -> set[str]:
     return {(flag or key).replace("-", "_") for flag, key in KEY.findall(COMMENT.sub("", text))}
 
 
-def check_program(text: str, path: str) -> None:
-    """Raise an `InputError` if a file is of an unsupported program."""
+def program_of(text: str, path: str) -> str | None:
+    """Return the format of a file that its keys tell; None if they tell none.
+
+    Raises
+    ------
+    InputError
+        If it is of an unsupported program.
+    """
     names = keys_of(text)
     for title, spec in TABLE["programs"].items():
-        keys, least = (spec, LEAST_KEYS) if isinstance(spec, str) else (spec["keys"], spec["least"])
-        if sum(any(fnmatchcase(name, key) for name in names) for key in keys.split()) >= least:
-            raise InputError(path, [f"is a launch of {title}, which is not supported yet"])
+        parts: Mapping[str, Any] = {"keys": spec} if isinstance(spec, str) else spec
+        found = sum(any(fnmatchcase(name, key) for name in names) for key in parts["keys"].split())
+        if found >= parts.get("least", LEAST_KEYS):
+            if "format" in parts:
+                return str(parts["format"])
+            advice = parts.get("advice", "")
+            raise InputError(path, [f"is a launch of {title}, which is not supported yet{advice}"])
+    return None
 
 
 def check_training_kind(

@@ -211,6 +211,10 @@ _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as pe
 _LAUNCH_MODEL = "Model, where the file does not describe it: a name of the catalogue, or a file."
 _LAUNCH_BATCH = "Global batch [sequences], where the file does not say."
 _LAUNCH_FORMAT = "Format of the file, instead of detecting it from its content."
+_LAUNCH_SET = "Values of variables that a script takes from outside: TP=8 PP=2; positional ones by number."
+_LAUNCH_RECIPE = "The run that is meant, where the file describes several: its name, or a part of it."
+_LAUNCH_VOCABULARY = "Size of the vocabulary [tokens], where the file does not say."
+_LAUNCH_LENGTH = "Sequence length [tokens], in place of the file's."
 _ACCEPT = "Answer even if settings that matter for time or memory are not read; they are listed."
 _BESIDE = "Configuration of Accelerate or DeepSpeed that belongs to the file, where it names none."
 
@@ -303,6 +307,10 @@ def check(
     global_batch: Annotated[
         int | None, question_option(_LAUNCH_BATCH, name=["--global-batch", "--gbs"])
     ] = None,
+    seq: Annotated[int | None, question_option(_LAUNCH_LENGTH)] = None,
+    vocab: Annotated[int | None, question_option(_LAUNCH_VOCABULARY)] = None,
+    variables: Annotated[list[str] | None, option(_LAUNCH_SET, name="--set", consume_multiple=True)] = None,
+    recipe: Annotated[str | None, option(_LAUNCH_RECIPE)] = None,
     framework: Annotated[str | None, option(_LAUNCH_FORMAT)] = None,
     beside: Annotated[Path | None, option(_BESIDE)] = None,
     accept_unread: Annotated[bool, option(_ACCEPT)] = False,
@@ -317,11 +325,12 @@ def check(
     Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
     from traincast.launch.check import check as check_launch
+    from traincast.launch.given import parsed_variables
 
     with progress("check") as report_progress:
         checked = check_launch(
             file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),
-            report_progress, accept_unread, beside,
+            report_progress, accept_unread, beside, parsed_variables(variables or ()), recipe, vocab, seq,
         )  # fmt: skip
         _ = checked.together  # compute now, while progress is shown
     if json:

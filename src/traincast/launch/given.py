@@ -1,0 +1,66 @@
+"""What is given beside a launch file: values of its variables, one of its runs, and facts of the plan."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from traincast.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a user gives beside a launch file."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)  # of a script; positional parameters by number
+    recipe: str | None = None  # the run that is meant, where a file describes several
+    facts: Collection[str] = ()  # facts that need not be read from the file
+    beside: str | Path | None = None  # a configuration of Accelerate or DeepSpeed that belongs to it
+    folder: Path | None = None  # of the file, where it may name others
+    actor: bool = False  # whether the training step of reinforcement learning is meant
+
+
+class LaunchText(str):
+    """Text of a launch file, with what is given beside it."""
+
+    given: Given = Given()
+
+
+def launch_text(text: str, given: Given) -> LaunchText:
+    """Return a text with what is given beside it."""
+    result = LaunchText(text)
+    result.given = given
+    return result
+
+
+def given_with(text: str) -> Given:
+    """Return what is given beside a text: nothing with a plain one."""
+    return text.given if isinstance(text, LaunchText) else Given()
+
+
+def chosen(recipes: Collection[str], recipe: str | None, what: str = "runs") -> str:
+    """Return the one of several runs that is meant, by name or its end.
+
+    Raises
+    ------
+    InputError
+        If none is named and there are several, or none has this name.
+    """
+    names = list(recipes)
+    if recipe is None and len(names) == 1:
+        return names[0]
+    matching = [name for name in names if recipe is not None and name == recipe] or [
+        name for name in names if recipe is not None and recipe in name
+    ]
+    if len(matching) == 1:
+        return matching[0]
+    shown = ", ".join((matching or names)[:12]) + (", …" if len(matching or names) > 12 else "")
+    problem = f"describes {len(names)} {what}" if recipe is None else f"no single run is called {recipe}"
+    raise InputError("recipe", [f"{problem}: give `recipe`, one of {shown}"])
+
+
+def parsed_variables(texts: Collection[str]) -> dict[str, str]:
+    """Return variables given as NAME=VALUE; raise an `InputError` with all that are not."""
+    pairs = [text.partition("=") for text in texts]
+    if wrong := [text for text, (name, sign, _) in zip(texts, pairs, strict=True) if not (name and sign)]:
+        raise InputError("set", [f"set = {text!r}: must be NAME=VALUE" for text in wrong])
+    return {name: value for name, _, value in pairs}

@@ -1,0 +1,596 @@
+"""Interpreter of bash scripts: variables, arrays, branches and loops, and the commands they lead to.
+
+Nothing is run. A condition whose value the script does not tell (of a file, of a variable from outside)
+leaves all of its branches active, one after the other, and marks what they set.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from traincast.launch.settings import evaluated
+
+MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
+MAX_SUM_CHARACTERS: Final = 200  # of an arithmetic expression
+MAX_STATEMENTS: Final = 20_000  # that are interpreted: loops end
+MAX_DEPTH: Final = 8  # of substitutions in each other, and of files that read each other
+ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+DECLARATIONS: Final = ("export", "declare", "local", "readonly", "typeset")
+ARRAY: Final = re.compile(
+    rf"(?:(?:{'|'.join(DECLARATIONS)})\s+(?:-\w+\s+)*)?([A-Za-z_]\w*)(\+?)=\(", re.DOTALL
+)
+_INNER: Final = r"(?:[^{}]|\{[^{}]{0,999}\}){0,9999}"  # of braces, with one level more
+SUBSTITUTION: Final = re.compile(
+    rf"""\$\(\((?P<sum>[^()]*(?:\([^()]*\)[^()]*)*)\)\)
+    |\$\((?P<command>[^()]{{0,999}}(?:\([^()]{{0,999}}\)[^()]{{0,999}}){{0,9}})\)
+    |\$\{{(?P<count>\#?)(?P<name>\w+)(?P<index>\[[^\]\n]{{1,40}}\])?
+      (?:(?P<how>:?[-=+?]|%%?|\#\#?|//?|,,|\^\^)(?P<other>{_INNER}))?\}}
+    |\$(?P<plain>[A-Za-z_]\w*|[\d\#@*])""",
+    re.VERBOSE,
+)
+# Before a branch's commands.
+KEYWORD: Final = re.compile(r"^(?:(then|else|do)\b|(?:\{|!|time\b|exec\b|\w+\s*\(\)\s*\{))\s*")
+# A variable in braces, or another dollar sign: unambiguous, so that matching stays linear.
+VARIABLE: Final = r"\$\{(?:[^{}]|\{[^{}]{0,999}\}){0,999}\}|\$(?!\{)|\$\{"
+_COMMAND: Final = r"\$\((?:[^()]|\([^()]{0,999}\)){0,999}\)"
+# Or escaped; without its end, up to the end of the text.
+QUOTED: Final = rf"""\\.|'[^']*'?|"(?:\\.|{_COMMAND}|[^"\\])*+"?"""
+COMMENT_PARTS: Final = re.compile(
+    rf"""\\\n|{QUOTED}|\$\#|\$\{{\#|(?P<comment>(?<![^ \t\n;(])\#[^\n]*)|[^\\'"\#$]+|.""", re.DOTALL
+)
+PARTS: Final = re.compile(
+    rf"""{QUOTED}|\[\[\s[^\n;]{{0,999}}?\s\]\]|;;&?|&&|\|\||[(){{}}\n;|&]|[^\S\n]+
+    |[^\\'"(){{}};|&\s\[]+|.""",
+    re.DOTALL | re.VERBOSE,
+)
+CONTINUED_LINE: Final = re.compile(r"(\\[^\n])|\\\n")
+QUOTED_PIECES: Final = re.compile(
+    rf"'[^']*'|\"(?:{_COMMAND}|{VARIABLE}|\\.|[^\"\\$])*+\"|(?:{_COMMAND}|{VARIABLE}|[^'\"$])+|['\"]",
+    re.DOTALL,
+)  # of a word, by its quotes
+ENDS: Final = ("\n", ";", "|", "&", "&&", "||", ";;", ";;&")
+COUNT: Final = re.compile(r"^\(\(\s*(\w+)\s*(\+\+|--|[-+*/]?=)\s*(.*?)\)\)$", re.DOTALL)
+FOR_COUNT: Final = re.compile(r"^for\s+\(\((.*?);(.*?);(.*?)\)\)$", re.DOTALL)
+FOR_WORDS: Final = re.compile(r"^for\s+(\w+)(?:\s+in\b(.*))?$", re.DOTALL)
+CASE: Final = re.compile(r"^case\s+(.+?)\s+in\b\s*(.*)$", re.DOTALL)
+PATTERN: Final = re.compile(r"^\(?\s*([^()]*?)\s*\)\s*(.*)$", re.DOTALL)
+COMPARISONS: Final = {
+    "-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">=",
+}  # fmt: skip
+OF_FILES: Final = ("-f", "-d", "-e", "-s", "-r", "-x", "-L", "-h", "-t", "-v")  # tests: not known
+
+
+class Command(NamedTuple):
+    """A command: its words, and the variables that it is given."""
+
+    words: list[str]
+    variables: Mapping[str, str]
+    certain: bool  # whether no unknown condition stands before it
+
+
+@dataclass
+class _Frame:
+    """A branch or loop that the interpreter is in."""
+
+    kind: str
+    active: bool | None  # whether its commands are run; None: not known
+    taken: bool | None = False  # whether an earlier branch was
+    header: bool = True  # whether its condition is being read
+    word: str | None = None  # of a case; of a loop, its variable
+    patterns: list[str] = field(default_factory=list)  # of a case, up to the closing bracket
+    start: int = -1  # of a loop's body
+    items: list[str] = field(default_factory=list)  # of a loop, still to come
+    condition: str = ""  # of a loop
+    step: str = ""
+
+
+@dataclass
+class Script:
+    """Variables and commands of a script, collected statement by statement."""
+
+    values: dict[str, list[str]] = field(default_factory=dict)  # of variables and arrays
+    commands: list[Command] = field(default_factory=list)
+    # Variables set to different values, or under a condition that is not known.
+    reassigned: set[str] = field(default_factory=set)
+    fixed: frozenset[str] = frozenset()  # variables given from outside, which no statement changes
+    not_read: list[str] = field(default_factory=list)  # files that it reads and that are not beside it
+    undecided: set[str] = field(default_factory=set)  # variables without a value in conditions
+    folder: Path | None = None
+    first_only: str = ""  # a variable of which only the first, unconditional assignment counts
+    frames: list[_Frame] = field(default_factory=list)
+    steps: int = 0
+
+    @property
+    def certain(self) -> bool:
+        """Whether all conditions around the present statement are known."""
+        return all(frame.active is not None for frame in self.frames)
+
+    @property
+    def active(self) -> bool:
+        """Whether the present statement is run, as far as is known."""
+        return all(frame.active is not False for frame in self.frames)
+
+    def set(self, name: str, words: list[str], append: bool) -> None:
+        """Set a variable, or append to it."""
+        if name in self.fixed:
+            return
+        before = self.values.get(name, [])
+        looping = any(frame.kind in ("for", "while") for frame in self.frames)
+        if not self.certain or (not append and not looping and " ".join(before) not in " ".join(words)):
+            self.reassigned.add(name)
+            if name == self.first_only:
+                words, append = before or [""], False
+        if append:
+            words = [*before, *words]
+        if sum(map(len, words)) < MAX_VALUE_CHARACTERS:
+            self.values[name] = words
+
+    def number(self, text: str) -> int | None:
+        """Return the value of an arithmetic expression; None if it is not known."""
+        text = substitute(text, self)[:MAX_SUM_CHARACTERS]
+        text = text.replace("&&", " and ").replace("||", " or ").replace("/", "//").replace("////", "//")
+        value = evaluated(re.sub(r"!(?!=)", " not ", text), self.values)
+        return int(value) if isinstance(value, int) else None
+
+
+def interpret(text: str, script: Script, depth: int = 0) -> None:
+    """Collect the variables and commands of a text in a script."""
+    statements = list(_statements(_without_comments(text.replace("\r\n", "\n"))))
+    position, status, outer = 0, None, len(script.frames)
+    while position < len(statements) and script.steps < MAX_STATEMENTS:
+        operator, statement = statements[position]
+        position += 1
+        script.steps += 1
+        frame = script.frames[-1] if len(script.frames) > outer else None
+        if operator.startswith(";;") and frame is not None and frame.kind == "case":
+            frame.header, frame.active = True, False
+        jump, status = _step(operator, statement.strip(), position, script, outer, status, depth)
+        position = position if jump is None else jump
+    del script.frames[outer:]
+
+
+def _step(
+    operator: str, text: str, position: int, script: Script, outer: int, status: bool | None, depth: int
+) -> tuple[int | None, bool | None]:
+    """Interpret a statement: return where to go on if not behind it, and whether it succeeds."""
+    while text:
+        frame = script.frames[-1] if len(script.frames) > outer else None
+        word = re.split(r"[\s(]", text, maxsplit=1)[0]
+        if frame is not None and frame.kind == "case" and frame.header and word != "esac":
+            pattern = PATTERN.match(text)
+            if pattern is None:  # one of several, before |
+                frame.patterns.append(text)
+                return None, None
+            _enter_branch(frame, [*frame.patterns, pattern[1]], script)
+            text = pattern[2]
+        elif word in ("if", "while", "until", "elif"):
+            if word == "elif" and frame is not None:
+                frame.taken = _either(frame.taken, frame.active)
+                frame.header, frame.active = True, True
+            else:
+                frame = _Frame("if" if word == "if" else "while", True)
+                script.frames.append(frame)
+            holds = _test(text.removeprefix(word), script) if script.active else None
+            # The commands of a loop are read once, as if it were not known whether they run.
+            frame.active = None if word == "until" or (word == "while" and holds) else holds
+            return None, None
+        elif word == "for":
+            _enter_loop(text, script)
+            return None, None
+        elif word == "case" and (case := CASE.match(text)):
+            script.frames.append(_Frame("case", False, word=_known(case[1], script)))
+            text = case[2]
+        elif word in ("fi", "esac", "done"):
+            if frame is None:
+                return None, None
+            if word == "done" and (again := _next_round(frame, script)) is not None:
+                return again, None
+            script.frames.pop()
+            return None, None
+        elif keyword := KEYWORD.match(text):
+            if keyword[1] and frame is not None:
+                _open(keyword[1], frame, position)
+            text = text[keyword.end() :]
+        elif frame is not None and frame.header and frame.kind in ("if", "while"):
+            more = _test(text, script)  # a further part of the condition
+            both = {"&&": _both, "||": _either}.get(operator)
+            frame.active = both(frame.active, more) if both else more
+            return None, None
+        else:
+            skipped = (operator == "&&" and status is False) or (operator == "||" and status is True)
+            if not script.active or skipped:
+                return None, status if skipped else None
+            if word == "break":
+                for loop in reversed(script.frames[outer:]):
+                    loop.active = False if loop.active else loop.active
+                    if loop.kind in ("for", "while"):
+                        loop.items, loop.condition = [], ""
+                        break
+                return None, None
+            if word in ("[", "[[", "test", "((") or text.startswith("(("):
+                return None, True if _count(text, script) else _test(text, script)
+            undecided = operator in ("&&", "||") and status is None
+            script.frames += [_Frame("if", None)] if undecided else []
+            _run(text, script, depth)
+            del script.frames[len(script.frames) - undecided :]
+            return None, True
+    return None, status
+
+
+def _both(left: bool | None, right: bool | None) -> bool | None:
+    return False if left is False or right is False else None if left is None or right is None else True
+
+
+def _either(left: bool | None, right: bool | None) -> bool | None:
+    return True if left is True or right is True else None if left is None or right is None else False
+
+
+def _enter_branch(frame: _Frame, patterns: Sequence[str], script: Script) -> None:
+    """Enter the branch of a case where one of its patterns matches."""
+    frame.patterns, frame.header = [], False
+    if frame.word is None:
+        frame.active = None
+        return
+    wanted = [_unquoted(part.strip(), script) for pattern in patterns for part in pattern.split("|")]
+    matches = not frame.taken and any(fnmatchcase(frame.word, pattern) for pattern in wanted)
+    frame.active, frame.taken = matches, frame.taken or matches
+
+
+def _open(keyword: str, frame: _Frame, position: int) -> None:
+    """Begin the commands of a branch or loop."""
+    if frame.kind in ("if", "while") and keyword in ("then", "do"):
+        frame.header = False
+        if frame.taken is True:
+            frame.active = False
+        elif frame.taken is None and frame.active is not False:
+            frame.active = None
+    elif keyword == "else" and frame.kind == "if":
+        before = _either(frame.taken, frame.active)
+        frame.active = None if before is None else not before
+        frame.taken = True
+    elif keyword == "do":
+        frame.header, frame.start = False, position - 1
+
+
+def _enter_loop(text: str, script: Script) -> None:
+    """Enter a loop over words, or with a counter."""
+    if counter := FOR_COUNT.match(text):
+        _count(f"(({counter[1]}))", script)
+        frame = _Frame("for", None, condition=counter[2], step=f"(({counter[3].strip()}))")
+        holds = script.number(counter[2])
+        frame.active = None if holds is None else bool(holds)
+        script.frames.append(frame)
+    elif words := FOR_WORDS.match(text):
+        items = [part for word in _words(words[2] or "$@") for part in expand_word(word, script)]
+        frame = _Frame("for", bool(items) and script.active, word=words[1], items=items[1:])
+        if items and "$" not in items[0]:
+            script.values[words[1]] = [items[0]]
+        script.frames.append(frame)
+    else:
+        script.frames.append(_Frame("for", None))
+
+
+def _next_round(frame: _Frame, script: Script) -> int | None:
+    """Return where the body of a loop begins if it is run again."""
+    if frame.start < 0 or not frame.active:
+        return None
+    if frame.kind == "for" and frame.condition:
+        _count(frame.step, script)
+        return frame.start if script.number(frame.condition) else None
+    if frame.kind == "for" and frame.items:
+        script.values[frame.word or ""] = [frame.items.pop(0)]
+        return frame.start
+    return None
+
+
+def _count(text: str, script: Script) -> bool:
+    """Carry out an arithmetic assignment such as ((i++)); return whether it is one."""
+    match = COUNT.match(text.strip())
+    if match is None:
+        return False
+    name, sign, more = match.groups()
+    old = script.number(name) if sign != "=" else 0
+    change = 1 if sign in ("++", "--") else script.number(more)
+    if old is not None and change is not None:
+        results = {"=": change, "*=": old * change, "/=": old // (change or 1)}
+        new = results.get(sign, old - change if sign[0] == "-" else old + change)
+        script.values[name] = [str(new)]
+    return True
+
+
+def _test(text: str, script: Script) -> bool | None:
+    """Return whether a condition holds; None if that is not known."""
+    text = text.strip()
+    if text.startswith("!"):
+        inner = _test(text[1:], script)
+        return None if inner is None else not inner
+    if text in ("true", ":", "false"):
+        return text != "false"
+    if text.startswith("(("):
+        value = script.number(text[2:].rstrip().removesuffix("))"))
+        return None if value is None else bool(value)
+    for opening, closing in (("[[", "]]"), ("[", "]"), ("test ", "")):
+        if text.startswith(opening) and text.endswith(closing):
+            return _any_of(list(_words(text[len(opening) : len(text) - len(closing)])), script)
+    return None
+
+
+def _any_of(words: list[str], script: Script) -> bool | None:
+    """Return whether conditions with -o, -a, || and && between them hold."""
+    for signs, join in ((("||", "-o"), _either), (("&&", "-a"), _both)):
+        for i, word in enumerate(words):
+            if word in signs and 0 < i < len(words) - 1:
+                return join(_any_of(words[:i], script), _any_of(words[i + 1 :], script))
+    if words and words[0] == "!":
+        inner = _any_of(words[1:], script)
+        return None if inner is None else not inner
+    match words:
+        case [sign, word] if sign in ("-z", "-n"):
+            value = _known(word, script)
+            if value is None and re.fullmatch(r'"?\$(?:\w+|\{\w+\})"?', word):
+                value = ""  # not set
+            return None if value is None else (value == "") == (sign == "-z")
+        case [sign, _] if sign in OF_FILES:
+            return None
+        case [word]:
+            value = _known(word, script)
+            return None if value is None else value != ""
+        case [left, sign, right]:
+            return _compared(left, sign, right, script)
+    return None
+
+
+def _compared(left: str, sign: str, right: str, script: Script) -> bool | None:
+    """Return whether two words compare as a sign says."""
+    first = _known(left, script)
+    if sign == "=~" and first is not None:
+        try:
+            return re.search(_unquoted(right, script)[:200], first[:1000]) is not None
+        except re.error:
+            return None
+    second = _known(right, script)
+    if first is None or second is None:
+        return None
+    if sign in COMPARISONS:
+        value = script.number(f"({first or 0}) {COMPARISONS[sign]} ({second or 0})")
+        return None if value is None else bool(value)
+    if sign in ("=", "=="):
+        return fnmatchcase(first, second)
+    if sign == "!=":
+        return not fnmatchcase(first, second)
+    return None
+
+
+def _known(word: str, script: Script) -> str | None:
+    """Return the text of a word; None if a variable or a command in it is not known."""
+    text = _unquoted(word, script)
+    if re.search(r"[$`]", text):
+        script.undecided.update(re.findall(r"\$\{?(\w+)", text))
+        return None
+    return text
+
+
+def _unquoted(word: str, script: Script) -> str:
+    return " ".join(expand_word(word, script, split=False))
+
+
+def _run(text: str, script: Script, depth: int) -> None:
+    """Read an assignment of an array, or a command with the assignments before it."""
+    if array := ARRAY.match(text):
+        items = _words(text[array.end() :].rstrip().removesuffix(")"))
+        script.set(array[1], [part for item in items for part in expand_word(item, script)], bool(array[2]))
+        return
+    words, variables = list(_words(text)), {}
+    declares = False
+    while words and (words[0] in DECLARATIONS or ASSIGNMENT.fullmatch(words[0]) or declares):
+        word = words.pop(0)
+        declares = declares or word in DECLARATIONS
+        if assignment := ASSIGNMENT.fullmatch(word):
+            name, append, value = assignment.groups()
+            before = "".join(script.values.get(name, [])) if append else ""
+            variables[name] = before + " ".join(expand_word(value, script, split=False))
+    expanded = [part for word in words for part in expand_word(word, script)]
+    if not expanded or expanded[0] in (":",):
+        for name, value in variables.items():
+            script.set(name, [value], False)
+        return
+    if expanded[0] in ("source", ".") and len(expanded) > 1 and depth < MAX_DEPTH:
+        _source(expanded[1], script, depth)
+    elif expanded[0] == "printf" and expanded[1:2] == ["-v"] and len(expanded) > 3:
+        script.set(expanded[2], [_formatted(expanded[3], expanded[4:])], False)
+    elif expanded[0] == "unset":
+        for name in expanded[1:]:
+            script.values.pop(name, None)
+    elif expanded[0] == "set" and expanded[1:2] == ["--"]:
+        script.values |= {str(number): [word] for number, word in enumerate(expanded[2:], 1)}
+    elif command := split_command_lines(expanded):
+        everything = {name: " ".join(value) for name, value in script.values.items()} | variables
+        for name, value in variables.items():  # of this command alone, but a launcher passes them on
+            script.values.setdefault(name, [value])
+        script.commands.append(Command(command, everything if variables else {}, script.certain))
+
+
+def _formatted(form: str, words: Sequence[str]) -> str:
+    """Return words in the form of printf."""
+    return re.sub(r"%[sd]", lambda _: next(rest, ""), form) if (rest := iter(words)) else form
+
+
+def _source(path: str, script: Script, depth: int) -> None:
+    """Interpret a file beside the script."""
+    name = re.sub(r"^.*[$`)\"]\S*?/", "", path)
+    candidate = script.folder / name if script.folder is not None else None
+    try:
+        if (
+            candidate is None
+            or not candidate.is_file()
+            or candidate.stat().st_size > MAX_VALUE_CHARACTERS * 8
+        ):
+            raise OSError
+        text = candidate.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        script.not_read.append(path)
+        return
+    interpret(text, script, depth + 1)
+
+
+def _without_comments(text: str) -> str:
+    """Return a script without comments and continued lines."""
+
+    def kept(part: re.Match[str]) -> str:
+        if part["comment"] or part[0][0] == "'":
+            return "" if part["comment"] else part[0]
+        return CONTINUED_LINE.sub(lambda match: match[1] or " ", part[0])
+
+    return COMMENT_PARTS.sub(kept, text)
+
+
+def _statements(text: str) -> Iterator[tuple[str, str]]:
+    """Yield statements, each with the sign before it; quotes and brackets keep them together."""
+    piece, depth, before = "", 0, "\n"
+    for part in PARTS.findall(text):
+        if not depth and part in ENDS:
+            if piece.strip() or before.startswith(";;"):
+                yield before, piece
+                before = part
+            elif part not in ("\n", ";") or before not in ("&&", "||"):
+                before = part
+            piece = ""
+        else:
+            depth = max(depth + (part == "(") - (part == ")"), 0)
+            piece += part
+    yield before, piece
+
+
+def _words(statement: str) -> Iterator[str]:
+    """Yield the words of a statement with their quotes; quotes, braces and brackets keep blanks together."""
+    piece, depth = "", 0
+    for part in PARTS.findall(statement):
+        if not depth and part.isspace():
+            if piece:
+                yield piece
+            piece = ""
+        else:
+            depth = max(depth + (part in ("(", "{")) - (part in (")", "}")), 0)
+            piece += part
+    if piece:
+        yield piece
+
+
+def expand_word(word: str, script: Script, split: bool = True) -> list[str]:
+    """Expand a word: to an array's words, or to one text; blanks of an unquoted variable separate words."""
+    variable = re.fullmatch(r"\"?\$\{(\w+)(?:\[[@*]\])?\}\"?|\"?\$(\w+)\"?", word)
+    joined = word.startswith('"') and "[*]" in word
+    if split and variable and not joined and len(script.values.get(variable[1] or variable[2], ())) > 1:
+        return script.values[variable[1] or variable[2]]
+    expansion, has_blanks = "", False
+    for piece in QUOTED_PIECES.findall(word):
+        if piece[0] == "'":
+            expansion += piece[1:-1] if len(piece) > 1 else ""
+        elif piece[0] == '"':
+            inner = substitute(piece[1:-1], script) if len(piece) > 1 else ""
+            expansion += re.sub(r"\\([\\\"$`])", r"\1", inner)
+        else:
+            value = substitute(re.sub(r"\\(.)", r"\1", piece), script)
+            has_blanks = has_blanks or (value != piece and bool(re.search(r"\s", value.strip())))
+            expansion += value
+    return expansion.split() if split and has_blanks else [expansion] if expansion or not split else []
+
+
+def substitute(text: str, script: Script, depth: int = 0) -> str:
+    """Substitute the variables of a text; those that are not set stay as they are."""
+
+    def value(match: re.Match[str]) -> str:
+        if match["sum"] is not None:
+            number = script.number(match["sum"]) if depth < MAX_DEPTH else None
+            return str(number) if number is not None else match[0]
+        if match["command"] is not None:
+            return _output(match["command"], script, depth, match[0])
+        name = match["name"] or match["plain"]
+        if name == "#":
+            return str(sum(known.isdecimal() for known in script.values))
+        words, how = script.values.get(name), match["how"] or ""
+        index = (match["index"] or "[@]")[1:-1]
+        if match["count"]:
+            return str(len(words)) if words is not None and match["index"] else match[0]
+        if index not in ("@", "*") and words is not None:
+            place = script.number(index)
+            words = None if place is None or place >= len(words) else [words[place]]
+        current = None if words is None else (_separator(script) if index == "*" else " ").join(words)
+        other = match["other"] or ""
+        if how in ("%", "%%", "#", "##", "/", "//", ",,", "^^"):
+            return match[0] if current is None else _changed(current, how, other, script, depth)
+        if how and how.endswith("+") == (bool(current) or (current is not None and ":" not in how)):
+            if how.endswith("?"):  # the other value counts
+                return match[0]
+            result = substitute(re.sub(r"^(['\"])(.*)\1$", r"\2", other), script, depth + 1)
+            if how.endswith("=") and "$" not in result:
+                script.set(name, [result], False)
+            return result
+        if how.endswith("+"):
+            return ""
+        return match[0] if current is None else current
+
+    if depth > MAX_DEPTH or len(text) > MAX_VALUE_CHARACTERS:
+        return text
+    substituted = SUBSTITUTION.sub(value, text)
+    return substituted if len(substituted) <= MAX_VALUE_CHARACTERS else text
+
+
+def _separator(script: Script) -> str:
+    """Return what joins the words of an array: the first character of IFS."""
+    return "".join(script.values.get("IFS", [" "]))[:1]
+
+
+def _changed(value: str, how: str, other: str, script: Script, depth: int) -> str:
+    """Return a value without a beginning or an end, with a part replaced, or in another case."""
+    if how in (",,", "^^"):
+        return value.lower() if how == ",," else value.upper()
+    if how[0] == "/":
+        old, _, new = substitute(other, script, depth + 1).partition("/")
+        return value.replace(old, new) if how == "//" else value.replace(old, new, 1) if old else value
+    pattern, lengths = substitute(other, script, depth + 1), range(len(value) + 1)
+    longest = len(how) == 2
+    for length in reversed(lengths) if longest else lengths:
+        part = value[:length] if how[0] == "#" else value[len(value) - length :]
+        if fnmatchcase(part, pattern):
+            return value[length:] if how[0] == "#" else value[: len(value) - length]
+    return value
+
+
+def _output(command: str, script: Script, depth: int, unknown: str) -> str:
+    """Return what a command prints, if it is one of few; else `unknown`."""
+    inner = Script(dict(script.values), fixed=script.fixed, steps=script.steps)
+    if depth >= MAX_DEPTH - 2 or "|" in command:
+        return unknown
+    interpret(command, inner, depth=MAX_DEPTH)
+    script.steps = inner.steps + 1
+    words = inner.commands[-1].words if len(inner.commands) == 1 else []
+    match words:
+        case ["echo", *texts] if texts and not any("$" in text for text in texts):
+            return " ".join(texts[1:] if texts[0] in ("-n", "-e") else texts)
+        case ["printf", form, *texts]:
+            return _formatted(form, texts)
+        case ["seq", *numbers] if 1 <= len(numbers) <= 2 and all(map(str.isdecimal, numbers)):
+            first, last = (1, numbers[0]) if len(numbers) == 1 else numbers
+            return " ".join(map(str, range(int(first), min(int(last), int(first) + 999) + 1)))
+        case ["basename", path] if "$" not in path:
+            return path.rpartition("/")[2]
+    return unknown
+
+
+def split_command_lines(words: Sequence[str]) -> list[str]:
+    """Split words that hold a whole command line."""
+    parts: list[str] = []
+    for word in words:
+        if " --" in word or (word.startswith("--") and " " in word):
+            try:
+                parts += shlex.split(word, comments=False)
+            except ValueError:
+                parts += word.split()
+        else:
+            parts.append(word)
+    return parts
