@@ -234,3 +234,49 @@ def test_collectives_out_of_their_bandwidth(tmp_path):
     assert [reason.split(":")[0] for reason in reading.left_out] == ["line 5", "line 6"]
     with pytest.raises(tc.InputError, match="tp: not used"):
         read(tmp_path / "mine.csv", tp=8)
+
+
+TRIALS = "".join(
+    f"ignore me 1\n{rank}:\n duration: 0.8000 sec\n algo throughput: 80000000000.0000 bps, 80.0000 Gbps\n"
+    " busbw: 75.0000  Gbps\n"
+    for rank in range(16)
+)  # 4 GB, counted twice, in 0.8 s; 75/80 = 15/16
+TABLE = (
+    "The average bandwidth of all_reduce over 16 ranks (5 warmups / 20 trials):\n\n"
+    "| payload |    busbw   |    algbw   |\n| ------: | ---------: | ---------: |\n"
+    "|   32KiB |   0.09GBps |   0.05GBps |\n|    1GiB | 187.50GBps | 100.00GBps |\n"
+)
+PAYLOAD = (
+    "The average bandwidth of all_reduce with a 4.0GB payload (5 trials, 16 ranks):\n"
+    " algbw: 100.000 GBps (800.0 Gbps)\n busbw: 187.500 GBps (1500.0 Gbps)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "us"),
+    [(TRIALS, 4e9, 8e5), (TABLE, 2.0**30, 2**30 / 1e5), (PAYLOAD, 2.0**32, 2**32 / 1e5)],
+    ids=["of each rank", "table", "one payload"],
+)
+def test_all_reduce_bench(tmp_path, text, size, us):
+    for given in ({"nodes": 2}, {"gpus_per_node": 8}):
+        row = of_nccl(tmp_path, text, **given).rows[0]
+        assert (row.op, row.nodes, row.gpus_per_node, row.ranks) == ("allreduce", 2, 8, 16)
+        assert (row.size_bytes, row.time_us) == pytest.approx((size, us))
+    with pytest.raises(tc.InputError, match="nodes: the output does not say"):
+        of_nccl(tmp_path, text)
+
+
+def test_nodes_of_all_reduce_bench_are_in_its_launch_or_in_lines_of_nccl(tmp_path):
+    launch = "srun python -m torch.distributed.launch --nnodes 2 --nproc_per_node=8 all_reduce_bench.py\n"
+    lines = "".join(f"node{n}:{n}01:{n}01 [0] NCCL INFO Bootstrap : Using ib0\n" for n in (1, 2))
+    for text in (launch + TABLE, lines + TABLE):
+        reading = of_nccl(tmp_path, text)
+        assert (reading.rows[0].nodes, reading.rows[0].gpus_per_node) == (2, 8)
+    assert reading.left_out == ("payload 32 KB: 0.05 GB/s is rounded too much",)
+
+
+def test_the_program_that_a_text_names_is_the_operation(tmp_path):
+    run = "$ mpirun -np 8 ./all_gather_perf -b 1M\n"
+    assert of_nccl(tmp_path, run + RANKS + HEADER + LINE).rows[0].op == "allgather"
+    with pytest.raises(tc.InputError, match="op: the output does not say"):
+        of_nccl(tmp_path, run + "./all_reduce_perf\n" + RANKS + HEADER + LINE)

@@ -5,7 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from traincast.accuracy.logs import deepspeed, megatron, nccl_tests, settings, tables, torchtitan
+from traincast.accuracy.logs import (
+    all_reduce_bench,
+    deepspeed,
+    megatron,
+    nccl_tests,
+    settings,
+    step_times,
+    tables,
+    torchtitan,
+)
 from traincast.accuracy.logs.rows import (
     TRAINING,
     CollectiveRows,
@@ -27,8 +36,9 @@ GIVEN: Final[Mapping[Kind, tuple[str, ...]]] = {
     "products": tables.PRODUCT_GIVEN,
 }
 KNOWN: Final = (
-    "logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed, "
-    "output of nccl-tests (text or JSON), and CSV tables of runs, of collectives or of matrix products"
+    "logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, DeepSpeed or MLPerf, a Trainer's state, step "
+    "times exported from Weights & Biases or TensorBoard (CSV, JSON), output of nccl-tests (text or JSON) or "
+    "all_reduce_bench, and CSV tables of runs, of collectives or of matrix products"
 )
 MIN_TABLE_COLUMNS: Final = 3  # of a text that resembles a table
 MIN_COLUMN_SHARE: Final = 0.3  # of the columns of a kind of table that such a text has
@@ -53,6 +63,8 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
     if isinstance(reader, LogFormat):
         loaded = settings.config_file(config) if config else {}
         return read_log(reader, path.name, text, loaded, given, warm_up)
+    if reader is step_times.read:
+        return step_times.read(path.name, text, given, warm_up)
     if reader:
         return reader(path.name, text, given)
     table = tables.parse(text)
@@ -92,13 +104,19 @@ def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] 
         return "collectives", nccl_tests.read_json
     if log_format := next((each for each in FORMATS if re.search(each.signs, text)), None):
         return "runs", log_format
+    if step_times.holds(text, names):
+        return "runs", step_times.read
     if re.search(nccl_tests.SIGNS, text):
         return "collectives", nccl_tests.read
+    if re.search(all_reduce_bench.SIGNS, text):
+        return "collectives", all_reduce_bench.read
     raise _unknown_file(path, text)
 
 
 def _unknown_file(path: Path, text: str) -> InputError:
     """Return the error for an unknown file; one that resembles a table gets the columns it lacks."""
+    if "tfevents" in path.name:
+        return InputError(str(path), ["is TensorBoard's own; export the step time from it as CSV or JSON"])
     names = [name.lower() for name in tables.header(text)]
     columns_of_kinds = {
         "runs": measurements.NEEDED,

@@ -15,7 +15,7 @@ from traincast.launch.unsupported import UNAMBIGUOUS_SETTINGS, check_training_ki
 NUMBER: Final = r"[\d.,'’_\u00a0\u202f]*\d"
 ITERATION: Final = (
     rf"iteration\s+(?P<at>{NUMBER})\s*/\s*[\d.,]+\s*\|"
-    rf".*?elapsed time per iteration \(ms\):\s*(?P<ms>{NUMBER})\s*\|"
+    rf".*?elapsed time per iteration \((?:ms\):\s*(?P<ms>{NUMBER})|s\):\s*(?P<s>{NUMBER}))\s*\|"
 )
 NEMO: Final = (  # a line, or a progress bar
     r"(?:iteration (?P<at>\d{1,12})/\d+ \||\| (?P<at2>\d{1,12})/\d+ \[)"
@@ -218,7 +218,7 @@ def _recomputed(arguments: Mapping[str, Any], columns: Mapping[str, Any]) -> dic
 
 
 FORMAT: Final = LogFormat(
-    signs=r"elapsed time per iteration \(ms\):|train_step_timing in s[:=]|Step Time\s*:\s*[\d.]+\s*s\b",
+    signs=r"elapsed time per iteration \((?:ms|s)\):|train_step_timing in s[:=]|Step Time\s*:\s*[\d.]+\s*s\b",
     starts=r"-{3,} arguments -{3,}|using world size: \d|Experiments will be logged at",
     progress=(ITERATION, NEMO, BRIDGE),
     batch=r"global[ _]batch[ _]size:\s*(\d{1,12})\s*\|",

@@ -39,21 +39,22 @@ WRONG_RESULTS: Final = "wrong results"
 
 
 @dataclass
-class _Test:
-    """A test while its output is read; `hosts` has group and host of each rank."""
+class CollectiveTest:
+    """A test while its output is read; `hosts` has group and host of each rank, `ranks` only their number."""
 
     op: str | None = None
     columns: tuple[str, ...] = COLUMNS
     hosts: list[tuple[str, str]] = field(default_factory=list)
     gpu: str = ""
+    ranks: int | None = None
 
 
 Found: TypeAlias = tuple[
-    str, _Test, tuple[float, float] | str
+    str, CollectiveTest, tuple[float, float] | str
 ]  # where, and size [byte] and time [µs] or why not
 
 
-def _rows(file: str, given: Mapping[str, Any], found: Iterable[Found]) -> CollectiveRows:
+def rows_of(file: str, given: Mapping[str, Any], found: Iterable[Found]) -> CollectiveRows:
     """Return the rows of a file, and what was left out of them; raise with all that is missing."""
     rows: list[CollectiveRow] = []
     left_out: list[str] = []
@@ -75,18 +76,20 @@ def _rows(file: str, given: Mapping[str, Any], found: Iterable[Found]) -> Collec
     return CollectiveRows.of(file, rows, left_out, "finished measurement")
 
 
-def _placement(test: _Test, file: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _placement(test: CollectiveTest, file: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return operation, nodes, GPUs per node, and ranks; of the first group where several ran at once."""
     hosts = Counter(host for group, host in test.hosts if group == test.hosts[0][0])
     given_op = str(given.get("op", ""))
     op = given_op if given_op in OPERATIONS.values() else operation(given_op)
     nodes = whole_number(given.get("nodes")) or len(hosts) or None
     per_node = whole_number(given.get("gpus_per_node"))
-    if not per_node and hosts and nodes:
-        per_node = math.ceil(hosts.total() / nodes)
-    ranks = (nodes or 0) * (per_node or 0)
-    if hosts and "gpus_per_node" not in given:
-        ranks = hosts.total()
+    ranks = hosts.total() or test.ranks or 0
+    if ranks and nodes and not per_node:
+        per_node = math.ceil(ranks / nodes)
+    elif ranks and per_node and not nodes:
+        nodes = math.ceil(ranks / per_node)
+    if "gpus_per_node" in given or not ranks:
+        ranks = (nodes or 0) * (per_node or 0)
     op = op or test.op or operation(file)
     return {"op": op, "nodes": nodes, "gpus_per_node": per_node, "ranks": ranks}
 
@@ -113,17 +116,18 @@ def operation(name: str) -> str | None:
 def read(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     """Read all tests of a text; `given` stands for what it lacks, the operation may be in the file's name."""
     check_given(given)
-    return _rows(file, given, _measurements(text))
+    return rows_of(file, given, _measurements(text))
 
 
 def _measurements(text: str) -> Iterator[Found]:
-    test = _Test()
+    programs = {operation(name) for name in re.findall(r"\b(\w+)_perf\b", text)}
+    test = CollectiveTest(programs.pop() if len(programs) == 1 else None)
     for line_number, (_, line) in enumerate(lines(text), start=1):
         if not ("#" in line and _read_comment(test, line)) and (match := LINE.search(line)):
             yield f"line {line_number}", test, _size_and_time(match[0].split(), test.columns)
 
 
-def _read_comment(test: _Test, line: str) -> bool:
+def _read_comment(test: CollectiveTest, line: str) -> bool:
     """Update a test from a comment line; return whether the line is a comment."""
     if program := re.search(r"# Collective test starting: (\S+)", line):
         test.op = operation(program[1])
@@ -169,10 +173,10 @@ def read_json(file: str, text: str, given: Mapping[str, Any]) -> CollectiveRows:
     check_given(given)
     test = _test_of_json(document)
     found = ((f"result {i}", test, _size_and_time_of_result(one)) for i, one in enumerate(listed, start=1))
-    return _rows(file, given, found)
+    return rows_of(file, given, found)
 
 
-def _test_of_json(document: Mapping[str, Any]) -> _Test:
+def _test_of_json(document: Mapping[str, Any]) -> CollectiveTest:
     """Return the test of a JSON file, which lists one device of each process, not all of them."""
     config = document["config"] if isinstance(document.get("config"), dict) else {}
     listed = config.get("devices") or document.get("devices")
@@ -182,7 +186,9 @@ def _test_of_json(document: Mapping[str, Any]) -> _Test:
     arguments = document.get("args")
     program = str(arguments[0]).rsplit("/", 1)[-1] if isinstance(arguments, list) and arguments else ""
     gpu = str(devices[-1].get("device_info", "")) if devices else ""
-    return _Test(operation(program), hosts=hosts * min(gpus_per_process, MAX_GPUS_PER_PROCESS), gpu=gpu)
+    return CollectiveTest(
+        operation(program), hosts=hosts * min(gpus_per_process, MAX_GPUS_PER_PROCESS), gpu=gpu
+    )
 
 
 def _size_and_time_of_result(result: Any) -> tuple[float, float] | str:

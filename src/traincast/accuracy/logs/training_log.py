@@ -112,17 +112,32 @@ def read_log(
     columns.setdefault("memory_gb_published", run.memory)
     if columns["memory_gb_published"]:
         columns["memory_kind"] = log_format.memory_kind
+    rate = next((name for name in ("tokens", "samples") if progress and name in progress.groupindex), None)
+    return training_rows(file, columns, given, run, warm_up, rate)
+
+
+def training_rows(
+    file: str,
+    columns: Mapping[str, Any],
+    given: Mapping[str, Any],
+    run: LastRun,
+    warm_up: int,
+    rate: str | None = None,
+) -> TrainingRows:
+    """Return the row of a run without its first `warm_up` steps.
+
+    The steps' values are seconds, or a rate: samples per second, or tokens per second of a device.
+    """
     row = complete(file, columns, given)
     timing = _iteration_times(run, warm_up)
-    groups = progress.groupindex if progress else {}
-    if timing and "tokens" in groups:
-        row["tokens_per_s_per_gpu"] = f"{timing[0]:.6g}"
-    if timing and ("tokens" in groups or "samples" in groups):
-        names = ("gbs", "seq") if "tokens" in groups else ("gbs",)
-        gpus = whole_number(row.get("gpus")) or 1 if "tokens" in groups else 1
+    if timing and rate:
+        if rate == "tokens":
+            row["tokens_per_s_per_gpu"] = f"{timing[0]:.6g}"
+        names = ("gbs", "seq") if rate == "tokens" else ("gbs",)
+        gpus = whole_number(row.get("gpus")) or 1 if rate == "tokens" else 1
         work = prod(whole_number(row.get(name)) or 0 for name in names)
         timing = (work / timing[0] / gpus, *timing[1:])
-    return _training_rows(file, row, run, timing)
+    return _training_row(file, row, run, timing)
 
 
 def _step_reader(log_format: LogFormat, progress: re.Pattern[str] | None) -> Callable[[str], LogStep | None]:
@@ -217,7 +232,7 @@ def median_and_spread(values: Sequence[float]) -> tuple[float, float]:
     return middle, (quarters[2] - quarters[0]) / middle
 
 
-def _training_rows(
+def _training_row(
     file: str, cells: Mapping[str, Any], run: LastRun, timing: tuple[float, float, int] | None
 ) -> TrainingRows:
     """Build the row of a run from columns and times in seconds, or raise with all that is missing."""

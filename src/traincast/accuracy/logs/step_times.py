@@ -1,0 +1,145 @@
+"""Step times without a configuration: MLPerf's logs, states of the Trainer, exports of dashboards."""
+
+import csv
+import json
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import PurePath
+from typing import Any, Final
+
+from traincast.accuracy.logs.rows import TrainingRows
+from traincast.accuracy.logs.text import number
+from traincast.accuracy.logs.training_log import LastRun, LogStep, training_rows
+from traincast.core.errors import InputError
+
+MLLOG: Final = re.compile(r":::MLLOG\s+(\{.*\})\s*$", re.MULTILINE)
+MLLOG_COLUMNS: Final = {"global_batch_size": "gbs", "max_sequence_length": "seq"}
+STEP_TIME: Final = re.compile(
+    r"step[ _-]?tim(?:e|ing)|iter(?:ation)?[ _-]?time|time[ _-]per[ _-](?:step|iter)|end_to_end\(s\)",
+    re.IGNORECASE,
+)
+MILLISECONDS: Final = re.compile(r"\(ms\)|[ _-]ms\b")
+STEPS: Final = ("trainer/global_step", "train/global_step", "global_step", "_step", "step", "iteration")
+CLOCKS: Final = (
+    "wall time",
+    "_timestamp",
+    "_runtime",
+    "relative time (process)",
+    "relative time (wall)",
+)  # [s]
+OF_A_PANEL: Final = ("__min", "__max")  # W&B's range of a point
+TRAINER_SIGNS: Final = r'"train_steps_per_second"|"log_history"'
+TENSORBOARD_JSON: Final = r"\s*\[\s*\[\s*\d{9,}(?:\.\d*)?\s*,\s*\d+\s*,"
+WHOLE_TRAINING: Final = "the mean of the whole training, with its warm-up, evaluations and checkpoints"
+
+
+def holds(text: str, names: Sequence[str]) -> bool:
+    """Return whether a text, with these columns if it is a table, is a series that `read` knows."""
+    lower = [name.lower() for name in names]
+    is_table = any(name in STEPS for name in lower) and (
+        any(STEP_TIME.search(name) for name in names) or any(name in CLOCKS for name in lower)
+    )
+    is_json = text.lstrip()[:1] == "{" and re.search(TRAINER_SIGNS, text) is not None
+    return is_table or is_json or bool(MLLOG.search(text) or re.match(TENSORBOARD_JSON, text))
+
+
+def read(file: str, text: str, given: Mapping[str, Any], warm_up: int) -> TrainingRows:
+    """Read a series; the run's columns must be `given`, but for the few that the file states."""
+    if MLLOG.search(text):
+        run, columns = _mllog(text)
+    elif text.lstrip()[:1] in "{[":
+        run, columns = _json(file, text)
+    else:
+        run, columns = LastRun(steps=_table(file, text, given)), {}
+    return training_rows(file, columns, given, run, warm_up)
+
+
+def _mllog(text: str) -> tuple[LastRun, dict[str, Any]]:
+    """Return the steps of an MLPerf log, whose ``tracked_stats`` are by samples, and what it states."""
+    events = [event for line in MLLOG.findall(text) if isinstance(event := _loaded(line), dict)]
+    stated = {event.get("key"): event.get("value") for event in events}
+    columns = {column: stated.get(key) for key, column in MLLOG_COLUMNS.items()}
+    run, gbs = LastRun(), number(str(columns["gbs"])) or 0.0
+    for event in events:
+        statistics = event.get("value")
+        if event.get("key") != "tracked_stats" or not isinstance(statistics, dict):
+            continue
+        seconds = next((value for name, value in statistics.items() if STEP_TIME.search(name)), None)
+        if seconds is None and (rate := number(str(statistics.get("throughput")))):
+            seconds = gbs / rate
+        if seconds:
+            run.steps.append(LogStep(len(run.steps), float(seconds)))
+    platform = stated.get("submission_platform")
+    return run, columns | {"source": " ".join(filter(None, [stated.get("submission_org"), platform]))}
+
+
+def _json(file: str, text: str) -> tuple[LastRun, dict[str, Any]]:
+    """Return the steps of TensorBoard's JSON, or the mean step of a Trainer's state or results."""
+    document = _loaded(text)
+    if isinstance(document, list):
+        return LastRun(
+            steps=_series(file, [(row[1], row[0], row[2]) for row in document if len(row) == 3])
+        ), {}
+    if not isinstance(document, dict):
+        raise InputError(file, ["malformed JSON"])
+    history = document.get("log_history")
+    last = [entry for entry in [*(history or []), document] if "train_steps_per_second" in entry]
+    if not last or not (rate := float(last[0]["train_steps_per_second"])):
+        raise InputError(
+            file,
+            ["train_steps_per_second: missing; the Trainer writes it, with the time, where training ends"],
+        )
+    samples = float(last[0].get("train_samples_per_second", 0.0))
+    run = LastRun(steps=[LogStep(int(document.get("global_step", 0)), 1 / rate)], left_out=[WHOLE_TRAINING])
+    return run, {"gbs": round(samples / rate) or None, "mbs": document.get("train_batch_size")}
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _table(file: str, text: str, given: Mapping[str, Any]) -> list[LogStep]:
+    """Return the steps of a table of a dashboard: by a column of step times, else by its clock."""
+    header, *rows = csv.reader(text.splitlines())
+    lower = [name.lower().strip() for name in header]
+    at = next(lower.index(name) for name in STEPS if name in lower)
+    times = [
+        index
+        for index, name in enumerate(lower)
+        if STEP_TIME.search(name) and index != at and not name.endswith(OF_A_PANEL)
+    ]
+    chosen = [index for index in times if str(given.get("id", "")).lower() in lower[index]] or times
+    if len(chosen) > 1:
+        runs = ", ".join(header[index] for index in chosen)
+        raise InputError(
+            file, [f"has the step times of {len(chosen)} runs ({runs}): give id= with the name of one"]
+        )
+    clock = next((lower.index(name) for name in CLOCKS if name in lower), None)
+    value = chosen[0] if chosen else lower.index("value") if "value" in lower else None
+    unit = 1e-3 if value is not None and MILLISECONDS.search(f"{lower[value]} {PurePath(file).stem}") else 1.0
+
+    def cell(row: Sequence[str], index: int | None) -> float | None:
+        return number(row[index]) if index is not None and index < len(row) else None
+
+    points = [(cell(row, at), cell(row, clock), cell(row, value)) for row in rows]
+    if chosen:
+        return [LogStep(int(step), each * unit) for step, _, each in points if step is not None and each]
+    return _series(file, points, unit)
+
+
+def _series(file: str, points: Sequence[tuple[Any, Any, Any]], unit: float = 1.0) -> list[LogStep]:
+    """Return steps of (step, clock [s], value): values of a file named for step times, else by clock."""
+    if STEP_TIME.search(PurePath(file).stem):
+        return [
+            LogStep(int(step), float(value) * unit) for step, _, value in points if step is not None and value
+        ]
+    ticks = [(step, clock) for step, clock, _ in points if step is not None and clock is not None]
+    return [
+        LogStep(int(step), (clock - before) / (step - previous))
+        for (previous, before), (step, clock) in pairwise(ticks)
+        if step > previous and clock > before
+    ]
