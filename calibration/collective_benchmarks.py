@@ -19,10 +19,13 @@ from traincast.catalog.load import load_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
-from traincast.core.system import System
+from traincast.core.system import System, fast_domains
 from traincast.operations.operation import CollectiveKind
 from traincast.times.collectives import collective
 from traincast.times.process_groups import Group
+
+LARGE: Final = 50e6  # messages in which latencies do not matter [byte]
+RESAMPLES: Final = 1000
 
 TABLE: Final = Path(__file__).with_name("measured") / "collectives.csv"
 NEEDED: Final = ("id", "source", "system", "op", "nodes", "gpus_per_node", "size_bytes")
@@ -277,7 +280,7 @@ def predicted_on(
     n = g * np.array([float(timing.nodes) for timing in timings])
     members_within = [
         g,
-        *(np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[1:-1]),
+        *(np.minimum(n, g * fast_domains(tier, system.fast)) for tier in system.tiers[1:-1]),
     ]
     kind: CollectiveKind = timings[0].kind  # type: ignore[assignment]
     V = np.array([timing.nbytes for timing in timings])
@@ -286,6 +289,29 @@ def predicted_on(
     )
     for timing, time in zip(timings, seconds, strict=True):
         yield replace(timing, predicted=float(time))
+
+
+def congestion(timings: Iterable[Timing]) -> tuple[float, float, float]:
+    """Return the growth of measured over predicted times with a doubling of nodes, and its 90 % limits.
+
+    Of large messages between nodes; collectives and numbers of GPUs in a node have a level each. The limits
+    are of a bootstrap over collectives, nodes and GPUs.
+    """
+    large = [timing for timing in timings if timing.nodes > 1 and timing.nbytes > LARGE]
+    level = np.unique([(t.kind, str(t.per_node)) for t in large], axis=0, return_inverse=True)[1]
+    case = np.unique([(t.kind, str(t.per_node), str(t.nodes)) for t in large], axis=0, return_inverse=True)[1]
+    doublings = np.log2([timing.nodes for timing in large])
+    design = np.column_stack((doublings, np.eye(level.max() + 1)[level.ravel()]))
+    ratio = np.log([math.exp(-math.log1p(timing.error)) for timing in large])
+    cases = [np.flatnonzero(case.ravel() == k) for k in range(case.max() + 1)]
+
+    def slope(rows: Any) -> float:
+        return float(np.linalg.lstsq(design[rows], ratio[rows], rcond=None)[0][0])
+
+    draws = np.random.default_rng(0).integers(0, len(cases), (RESAMPLES, len(cases)))
+    drawn = [slope(np.concatenate([cases[k] for k in draw])) for draw in draws]
+    low, high = np.quantile(drawn, (0.05, 0.95))
+    return slope(np.arange(len(large))), float(low), float(high)
 
 
 def _summaries(timings: Iterable[Timing]) -> Iterable[Summary]:

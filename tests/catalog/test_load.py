@@ -531,6 +531,19 @@ def test_mistakes_in_an_accelerator(
             [TIER | {"size": 8, "taper": 2}, TIER],
             "network.0.taper: does not belong here; the innermost tier has no switches below it",
         ),
+        (
+            [TIER | {"size": 8, "used": 12}, TIER],
+            "network.0.used = 12: must be at most 8",
+        ),
+        (
+            [TIER | {"size": 8}, TIER | {"used": 8}],
+            "network.1.used: does not belong here; the outermost tier has",
+        ),
+        (
+            [TIER | {"size": 8, "rails": 8}, TIER],
+            "network.0.rails: does not belong here; the innermost tier has",
+        ),
+        ([TIER | {"size": 8}, TIER | {"rails": 1.5}], "network.1.rails = 1.5: "),
         ([TIER | {"size": 8}, TIER | {"taper": 0.5}], "network.1.taper = 0.5: below 1, the least it can be"),
         (5, "network = 5: not a list; a network has two to 8 tiers"),
         ([TIER, TIER], "network.0.size: missing; write for instance size: 64"),

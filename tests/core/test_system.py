@@ -7,7 +7,7 @@ import pytest
 
 import traincast as tc
 from traincast.core.nomenclature import COLUMNS
-from traincast.planner.study.sweep import define, fields_of
+from traincast.planner.study.sweep import define, fields_of, with_shape
 
 
 def test_a_system_has_two_tiers_and_the_inner_one_a_size(h200):
@@ -101,6 +101,45 @@ def test_the_taper_of_a_network_varies_and_is_at_least_1(h200):
     assert varied.to_list() == halved.to_list()
     with pytest.raises(tc.InputError, match=r"network\.1\.taper = .*: must be at least 1"):
         h200.with_figures({"network.1.taper": 0.5})
+
+
+def test_a_job_can_use_a_part_of_each_domain():
+    """64 of the 72 of an NVL72 rack: a leaf still joins 8 racks, 512 of its accelerators are the job's."""
+    racks = tc.load_system("gb200-nvl72")
+    part = with_shape(racks, {"network.0.used": 64})
+    assert (part.fast_domain, part.domain(2304), racks.domain(2304)) == (64, 64, 72)
+    # what divides 2,048 is 64 in any case
+    plan, gbs = tc.Plan(tp=8, dp=256), 2048
+    whole, partial = (tc.estimate("llama-3-8b", system, plan, gbs=gbs) for system in (racks, part))
+    assert partial.step_seconds == whole.step_seconds
+    assert [row.near for row in partial.group_rows()] == [
+        {"nvlink": 8, "leaf": 8},
+        {"nvlink": 8, "leaf": 64},
+    ]
+    # of a leaf the job has two racks; more of its ring is between leaves
+    two = with_shape(part, {"network.1.used": 128})
+    dp = tc.estimate("llama-3-8b", two, plan, gbs=gbs).group_rows()[1]
+    assert (dp.near, dp.crosses) == ({"nvlink": 8, "leaf": 16}, "spine")
+    for path, value, allowed in (
+        ("network.0.used", 80, "at most 72"),
+        ("network.1.used", 96, "a multiple of 64, at"),
+    ):
+        with pytest.raises(tc.InputError, match=rf"{path} = {value}: must be {allowed}"):
+            with_shape(part, {path: value})
+
+
+def test_a_study_varies_rails_congestion_and_the_part_that_is_used():
+    frame = tc.study(
+        models=["llama-3-8b"], systems=["gb200-nvl72"], gpus=[288], strategies=["1d"], gbs=288,
+        vary=[
+            {"network.0.used": [72, 36]}, {"network.1.rails": [1, 4]}, {"network.2.taper": [1.0, 8.0]},
+            {"network.1.congestion": [0.01, 0.2]},
+        ],
+    ).frame  # fmt: skip
+    assert len(frame) == 16
+    assert not frame["step_seconds"].is_null().any()
+    least = {used: frame.filter(frame["network.0.used"] == used)["step_seconds"].min() for used in (72, 36)}
+    assert least[72] < least[36]
 
 
 def test_an_explanation_of_a_system_of_three_tiers():

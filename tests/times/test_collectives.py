@@ -11,11 +11,11 @@ from math import log2, sqrt
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
-from collective_benchmarks import BANDS, check_collectives, rows
+from collective_benchmarks import BANDS, check_collectives, congestion, rows
 from nccl_intervals import intervals
 from traincast.catalog.load import figures, load_model
 from traincast.catalog.software_stacks import CALIBRATED_FILE, calibrated, load_stack
@@ -494,3 +494,114 @@ def test_gathering_and_scattering_may_differ_where_states_are_sharded():
     )
     assert gathered == pytest.approx(scattered)
     assert gathered == pytest.approx(2 * usual, rel=0.02)  # latency aside
+
+
+# A network of three tiers: fast domains of 8, leaves of 4 fast domains; one port of 20 GB/s achieved each
+LEAF, SPINE = replace(SLOW, name="leaf", size=32), replace(SLOW, name="spine", latency=6e-6)
+
+
+def network(leaf=None, spine=None):
+    return replace(
+        SYSTEMS["h200-nvs8"], tiers=(FAST, replace(LEAF, **(leaf or {})), replace(SPINE, **(spine or {})))
+    )
+
+
+def exchange(members, system, assumed=PAPER):
+    return float(collective("all-to-all", 2e9, members, system, assumed))
+
+
+@pytest.mark.parametrize(
+    ("near", "taper", "ports"),
+    [
+        ((1.0, 4.0), 2, 1.0),  # stride 8: four members of a leaf bring a port each, the ring needs one
+        ((1.0, 4.0), 4, 1.0),
+        ((1.0, 4.0), 8, 0.5),  # and has 4/8
+        ((8.0, 32.0), 4, 8.0),  # all of a leaf: 32/4 are as much as a node's 8
+        ((8.0, 32.0), 8, 4.0),
+        ((1.0, 1.0), 4, 0.25),  # stride 32: every hop goes up
+    ],
+)
+def test_what_a_ring_needs_of_a_tapered_spine_follows_from_its_members_in_a_leaf(near, taper, ports):
+    n = 2 * near[-1]
+    curve = collective_curve("all-gather", Group(n, near), network(spine={"taper": taper}), CALIBRATED)
+    inside = 200e9 if near[0] > 1 else np.inf
+    assert curve.streaming(1e9) == pytest.approx((n - 1) / n * 1e9 / min(ports * 20e9, inside), rel=1e-12)
+
+
+def test_rails_send_from_place_to_place_over_the_spine_unless_it_is_forwarded():
+    """Two nodes of 8 under one leaf: of 2 GB half go to the other node, 7/8 of these to another rail."""
+    group, direct = Group(16.0, (8.0, 16.0)), PAPER.with_values({"collectives.rail_forwarding": 0.0})
+    inside = 2e9 * 7 / 8 / 200e9 + 7e-6  # all are passed on inside the nodes
+    leaf = 1e9 / 20e9 + 5e-6
+    plain = exchange(group, network())
+    assert plain == pytest.approx(inside + leaf, rel=1e-12)
+    tapered = network({"rails": 8}, {"taper": 4.0})
+    assert exchange(group, tapered) == plain
+    assert exchange(group, tapered, direct) == pytest.approx(
+        inside + leaf + 7 / 8 * 1e9 / (20e9 / 4), rel=1e-12
+    )
+    # four rails: 3/4 change the rail; a share is forwarded
+    some = PAPER.with_values({"collectives.rail_forwarding": 0.6})
+    four = exchange(group, network({"rails": 4}, {"taper": 4.0}), some)
+    assert four == pytest.approx(inside + leaf + 0.4 * 3 / 4 * 1e9 / 5e9, rel=1e-12)
+    # one member a node stays on its rail; a network of rails alone has nothing above
+    alone = Group(2.0, (1.0, 2.0))
+    assert exchange(alone, tapered, direct) == exchange(alone, network())
+    only = replace(SYSTEMS["h200-nvs8"], tiers=(FAST, replace(SLOW, rails=8)))
+    assert exchange(Group(16.0, (8.0,)), only, direct) == pytest.approx(inside + leaf, rel=1e-12)
+
+
+def test_a_neighbour_at_another_place_of_its_node_is_on_another_rail():
+    direct = PAPER.with_values({"collectives.rail_forwarding": 0.0})
+    tapered = network({"rails": 8}, {"taper": 4.0})
+    for near, seconds in ((1.0, 5e-6 + 1e9 / 20e9), (2.0, 6e-6 + 1e9 / 5e9)):
+        sent = collective("send", 1e9, Group(4.0, (near, 4.0)), tapered, direct)
+        assert sent == pytest.approx(seconds, rel=1e-12)
+
+
+def test_congestion_grows_with_each_doubling_of_the_domains():
+    """32 nodes of one member under 8 leaves: 2 doublings in a leaf, 3 above, which has four ports a group."""
+    ring = collective_curve(
+        "all-gather", Group(32.0, (1.0, 4.0)), network({"congestion": 0.1}, {"congestion": 0.1}), CALIBRATED
+    )
+    assert ring.streaming(1e9) == pytest.approx(31 / 32 * 1e9 / 20e9 * 1.2, rel=1e-12)
+    sparse = collective_curve(
+        "all-gather", Group(8.0, (1.0, 1.0)), network(spine={"congestion": 0.1}), CALIBRATED
+    )
+    assert sparse.streaming(1e9) == pytest.approx(7 / 8 * 1e9 / 20e9 * 1.3, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from((*KINDS, "all-to-all", "send")),
+    near=st.sampled_from([(1, 1), (1, 4), (2, 2), (2, 8), (8, 8), (8, 32)]),
+    leaves=st.sampled_from([1, 2, 16]),
+    V=st.floats(1e3, 1e10),
+    taper=st.tuples(st.floats(1, 16), st.floats(1, 16)),
+    forwarding=st.sampled_from([0.0, 0.5, 1.0]),
+    protocols=st.booleans(),
+)
+def test_less_taper_and_more_forwarding_are_never_slower(kind, near, leaves, V, taper, forwarding, protocols):
+    members = Group(float(near[1] * leaves), (float(near[0]), float(near[1])))
+    assumed = (CALIBRATED if protocols else PAPER).with_values({"collectives.rail_forwarding": forwarding})
+
+    def seconds(leaf, spine):
+        return float(collective(kind, V, members, network(leaf, spine), assumed))
+
+    low, high = sorted(taper)
+    tapers = [seconds({"rails": 8, "taper": each}, {"taper": each}) for each in (1.0, low, high)]
+    assert tapers[0] <= tapers[1] * (1 + 1e-12) <= tapers[2] * (1 + 2e-12)
+    # full bisection, rails whose traffic is forwarded and no congestion are the network without these figures
+    if forwarding == 1:
+        assert tapers[0] == seconds({}, {}) == seconds({"rails": 8, "congestion": 0.0}, {"congestion": 0.0})
+
+
+def test_perlmutter_shows_next_to_no_congestion(checked):
+    """The figures of docs/collectives.md, by which the default of `Tier.congestion` is 0."""
+    timings = [
+        timing for timing in checked.timings if timing.skipped is None and "transformer-perf" in timing.source
+    ]
+    slope, low, high = congestion(timings)
+    assert (round(slope, 3), round(low, 3), round(high, 3)) == (0.004, 0.0, 0.008)
+    whole_nodes, _, _ = congestion([timing for timing in timings if timing.per_node == 4])
+    assert abs(whole_nodes) < 0.002

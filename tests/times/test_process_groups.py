@@ -122,7 +122,8 @@ def ring(system, V, n, g0, g1, passes=1):
     beyond (0 if there is one domain).
     """
     fast, middle, outer = (
-        (tier.bandwidth * tier.efficiency, tier.latency, tier.ports) for tier in system.tiers
+        (tier.bandwidth / (tier.taper or 1) * tier.efficiency, tier.latency, tier.ports)
+        for tier in system.tiers
     )
     rates = ([fast[0]] if g0 > 1 else []) + (
         [middle[0] * (middle[2] * g0 if g0 > 1 else 1)] if g1 > g0 else []
@@ -251,7 +252,7 @@ def test_links_between_stages():
     """16 stages, 2 in a node and 8 in a pod: of 15 links 8 are in nodes, 6 between nodes of a pod, 1 between
     pods."""
     system, V = SYSTEMS["llama3-h100"], 1e8
-    hop = [tier.latency + V / (tier.bandwidth * tier.efficiency) for tier in system.tiers]
+    hop = [tier.latency + V / (tier.bandwidth / (tier.taper or 1) * tier.efficiency) for tier in system.tiers]
     seconds = transfer(V, Group(16.0, (2.0, 8.0)), system, RINGS)
     assert seconds == pytest.approx((8 * hop[0] + 6 * hop[1] + 1 * hop[2]) / 15, rel=1e-12)
     assert transfer(V, Group(1.0, (1.0, 1.0)), system, RINGS) == 0

@@ -187,6 +187,9 @@ class Collectives:
         False, "a token for several experts in one domain crosses the network to it only once"
     )
     wide_node_copies: bool = _assumed(False, "the same only where a group of experts spans fast domains")
+    rail_forwarding: float = _assumed(
+        1, "share of what goes from rail to rail that is forwarded inside the fast domain (NCCL's PXN)"
+    )
     transfers_scattered: float = _assumed(
         0,
         "share of the transfers between stages, without sequence parallelism, of which each tensor rank "

@@ -1,6 +1,6 @@
 """Machines: accelerators and the network tiers between them. Their fields declare every hardware figure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import pairwise
@@ -230,12 +230,36 @@ class Tier(ColumnsEqual):
             outer_only=f"{_INNERMOST} no switches below it",
         ),
     ] = None
+    # Accelerators at one place of their fast domains share one of these switches.
+    rails: Annotated[
+        Known,
+        FigureSpec(
+            "",
+            "switches of {tier} that the ports of a fast domain are spread over (rails)",
+            "count",
+            outer_only=f"{_INNERMOST} no ports",
+        ),
+    ] = None
+    # Flows of several groups on one link; 0 if left out: nccl-tests on Perlmutter say 0.004 (0.000 to 0.008).
+    congestion: Annotated[
+        Known,
+        FigureSpec(
+            "",
+            "time that each doubling of the domains of a group adds on {tier}, relative to it",
+            "zero",
+            outer_only=f"{_INNERMOST} switches that no other traffic shares",
+        ),
+    ] = None
     # These two replace `efficiency` where data-parallel groups communicate at the same time, if known for a
     # cluster.
     dp_alone: Annotated[Known, _data_parallel("one member in a domain")] = None
     dp_several: Annotated[Known, _data_parallel("several members")] = None
     # The search space depends on the size: it is no column over machines.
     size: Annotated[int | None, FigureSpec("", "accelerators in {domain}", "count", varies=False)] = None
+    # 64 of 72 where spares stay idle; fewer of a leaf where other jobs have the rest.
+    used: Annotated[
+        int | None, FigureSpec("", "accelerators in {domain} that a job uses", "count", varies=False)
+    ] = None
     mesh: bool = False
     axes: Annotated[int, _torus("axes of a fast domain that is a torus")] = 1
     side: Annotated[int, _torus("accelerators along an axis of it")] = 1
@@ -307,7 +331,7 @@ class System(ColumnsEqual):
                 " multiple of the one before, the last without"
             )
             raise InputError(f"system {self.name}", [wrong])
-        _refuse(f"system {self.name}", figure_problems(self))
+        _refuse(f"system {self.name}", [*used_problems(self.tiers).values(), *figure_problems(self)])
 
     @property
     def fast(self) -> Tier:
@@ -321,8 +345,8 @@ class System(ColumnsEqual):
 
     @property
     def fast_domain(self) -> int:
-        """Accelerators in one fast domain (the paper's NVS)."""
-        return int(self.tiers[0].size or 1)
+        """Accelerators in one fast domain (the paper's NVS), those that a job uses."""
+        return int(self.tiers[0].used or self.tiers[0].size or 1)
 
     def domain(self, gpus: int) -> int:
         """Count the accelerators of a fast domain that a job uses: the largest divisor of its size that fits.
@@ -386,6 +410,28 @@ class System(ColumnsEqual):
     def columns(self) -> dict[str, Any]:
         """Return the figures that are columns over machines, by path."""
         return {path: value for path, value in self.figures().items() if getattr(value, "ndim", 0)}
+
+
+def fast_domains(tier: Tier, fast: Tier) -> float:
+    """Count the fast domains that a job uses in one domain of a tier, given the innermost tier."""
+    if tier.used is None:
+        return float(tier.size or 1) / float(fast.size or 1)
+    return float(tier.used) / float(fast.used or fast.size or 1)
+
+
+def used_problems(tiers: Sequence[Any]) -> dict[int, str]:
+    """Return what is wrong with the accelerators that a job uses of a domain, by number of the tier.
+
+    Each tier has `used` and `size`, None where it has none.
+    """
+    problems, (fast, *_) = {}, tiers
+    for i, tier in enumerate(tiers):
+        unit = 1 if i == 0 else fast.used or fast.size
+        if tier.used is not None and (tier.size is None or tier.used > tier.size or tier.used % unit):
+            multiple = f"a multiple of {unit:g}, " if unit > 1 else ""
+            allowed = f"{multiple}at most {tier.size:g}" if tier.size else "left out, without domains"
+            problems[i] = f"network.{i}.used = {tier.used:g}: must be {allowed}"
+    return problems
 
 
 # Paths of the figures that a time on an accelerator depends on.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar, overload
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from traincast.core.quantities import Bools, Column, Floats, plain
 from traincast.core.result import KEY, Doc, Result, number_keys
 from traincast.core.system import System, changes_accelerator
 from traincast.core.units import GIB
-from traincast.operations.operation import Operation, PassCount, total
+from traincast.operations.operation import Axis, Operation, PassCount, total
 from traincast.operations.transformer import parts
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.layer_cost import cost_part
@@ -32,11 +32,13 @@ from traincast.step.step_time import Step, step
 from traincast.step.uncertainty import ErrorCase, fits_probability, interval, outside_measured_range
 from traincast.step.validity import require_valid
 from traincast.times.operation_time import OperationTimer, PassSeconds, Timed
+from traincast.times.process_groups import Placement, domains
 
 if TYPE_CHECKING:
     import polars as pl
 
 Figure = TypeVar("Figure", bound=Column)
+GROUPS: Final[tuple[Axis, ...]] = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp")  # whose place is shown
 
 
 @dataclass(frozen=True)
@@ -302,6 +304,19 @@ class Estimate(StepEstimate[float], Result):
             for device, used in zip(pipeline, devices_used, strict=True)
         ]
 
+    def group_rows(self) -> "list[GroupRow]":
+        """Return where the groups of several ranks are on the network, with meaning."""
+        tiers, placement = self.system.tiers, Placement(self.columns, self.system.tiers)
+        rows = []
+        for axis in GROUPS:
+            n, near = placement.group(axis)
+            counts = [int(domains(n, within)) for within in (1, *near)]  # domains, from ranks to the largest
+            if counts[0] > 1:
+                crossed = max(i for i, count in enumerate(counts) if count > 1)
+                within = {tier.name: int(number) for tier, number in zip(tiers, near, strict=False)}
+                rows.append(GroupRow(axis, counts[0], within, tiers[crossed].name))
+        return rows
+
     def operations(self) -> list[dict[str, Any]]:
         """Return FLOPs, bytes and seconds of every operation of one micro-batch, in execution order.
 
@@ -354,6 +369,16 @@ class DeviceRow(Result):
         dict[str, Column],
         Doc("bytes by component; they add up to `memory_bytes`", keys=number_keys("memory")),
     ]
+
+
+@dataclass(frozen=True)
+class GroupRow(Result):
+    """Place of a communication group on the network."""
+
+    group: Annotated[str, Doc("what its ranks share: tp, tp2, cp, pp, dp, ep or etp")]
+    members: Annotated[int, Doc("ranks")]
+    near: Annotated[dict[str, int], Doc("ranks in one domain of each tier with domains, innermost first")]
+    crosses: Annotated[str, Doc("outermost tier between its ranks")]
 
 
 @dataclass(frozen=True)

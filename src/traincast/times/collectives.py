@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum, sign
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System, Tier
 from traincast.operations.operation import CollectiveKind, total
 from traincast.times import nccl
-from traincast.times.nccl import Protocols, achieved_bandwidth, is_group
+from traincast.times.nccl import Protocols, achieved_bandwidth, congested, is_group
 from traincast.times.process_groups import Group, domains
 
 __all__ = [
@@ -109,7 +109,8 @@ def _unscaled_curve(
         crossed = is_group(domains(beyond, within))
         # a member alone in its domain uses one port, several use all
         ports = 1 + (tier.ports * within - 1) * is_group(within)
-        per_byte = maximum(per_byte, crossed / (ports * achieved_bandwidth(tier)))
+        busy = crossed if tier.congestion is None else crossed * congested(tier, beyond / within)
+        per_byte = maximum(per_byte, busy / (ports * achieved_bandwidth(tier)))
         hops = hops + tier.latency * (domains(n, within) - domains(n, beyond))
     a: Column = 1.0
     if kind == "all-reduce":
@@ -141,16 +142,19 @@ def all_to_all(
         distinct_copies = copies if assumed.collectives.node_copies else None
     if assumed.collectives.protocols:
         return nccl.all_to_all(V, members, system.tiers, assumed.collectives, distinct_copies, groups)
-    spans, seconds = (1.0, *near, n), []
+    up: Column = 0.0
+    spans, seconds = (1.0, *near, n), list[Column]()
     for i, tier in enumerate(system.tiers):
         within, beyond = spans[i], spans[i + 1]
         domains = n / within
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
         if i and distinct_copies is not None:
             sent = sent * nccl.distinct(distinct_copies, domains, groups) / distinct_copies
+        sent, up = nccl.with_rails(sent, up, system.tiers, i, near[0], assumed.collectives)
         ports = tier.ports if i else 1.0
+        busy = sent if tier.congestion is None else sent * congested(tier, beyond / within)
         seconds.append(
-            sent / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * sign(V)
+            busy / (ports * achieved_bandwidth(tier)) + tier.latency * (beyond / within - 1) * sign(V)
         )
     return total(seconds)
 
@@ -158,14 +162,29 @@ def all_to_all(
 def _send_to_neighbour(V: Column, members: Group, system: System, assumed: Assumptions) -> Column:
     """Return the time to send a block to the neighbour in a ring, over its outermost tier [s]."""
     n, near = members
-    spans = zip(system.tiers, (1.0, *near), (*near, n), strict=True)
+    spans = zip((1.0, *near), (*near, n), strict=True)
     return reduce(
         maximum,
         (
-            is_group(domains(beyond, within)) * point_to_point(V, tier, assumed, inner=tier is system.fast)
-            for tier, within, beyond in spans
+            is_group(domains(beyond, within)) * message_across(V, i, near[0], system, assumed)
+            for i, (within, beyond) in enumerate(spans)
         ),
     )
+
+
+def message_across(V: Column, i: int, near: Column, system: System, assumed: Assumptions) -> Column:
+    """Return the time of a message to the neighbour in a group across a tier, given by its number [s].
+
+    Where several neighbours share a fast domain the next one in another has another place in it, so that the
+    message changes its rail.
+
+    `V`: size of the message [byte]; `near`: members in a fast domain.
+    """
+    direct = point_to_point(V, system.tiers[i], assumed, inner=i == 0)
+    climbs = nccl.climbing(system.tiers, i, assumed.collectives) * is_group(near)
+    if not nonzero(climbs):
+        return direct
+    return maximum(direct, sign(climbs) * point_to_point(climbs * V, system.tiers[i + 1], assumed))
 
 
 def point_to_point(V: Column, tier: Tier, assumed: Assumptions, inner: bool = False) -> Column:

@@ -26,7 +26,7 @@ import numpy as np
 
 from traincast.core.assumptions import Collectives
 from traincast.core.columns import log2, maximum, minimum, sign, sqrt
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Tier
 from traincast.operations.operation import CollectiveKind
 from traincast.times.process_groups import Group, domains
@@ -42,6 +42,33 @@ def _peak_bandwidth(tier: Tier) -> Column:
 def achieved_bandwidth(tier: Tier) -> Column:
     """Return the bandwidth of one port that collectives achieve: peak times efficiency [byte/s]."""
     return _peak_bandwidth(tier) * tier.efficiency
+
+
+def congested(tier: Tier, domains: Column) -> Column:
+    """Return the time across a tier relative to that without congestion, for a group in several domains."""
+    return 1.0 if tier.congestion is None else 1 + tier.congestion * log2(maximum(domains, 1))
+
+
+def climbing(tiers: Sequence[Tier], i: int, fitted: Collectives) -> Column:
+    """Return the share of what goes from rail to rail in a tier that takes the tier above.
+
+    A rail joins accelerators at one place of their fast domains. What is forwarded inside a fast domain
+    (NCCL's PXN) stays on its rail; so does all of it where no tier is above (Rail-only, arXiv 2307.12169).
+    """
+    return 0.0 if tiers[i].rails is None or i + 1 == len(tiers) else 1 - fitted.rail_forwarding
+
+
+def with_rails(
+    sent: Column, up: Column, tiers: Sequence[Tier], i: int, near: Column, fitted: Collectives
+) -> tuple[Column, Column]:
+    """Return what an accelerator sends across a tier in an all-to-all, and what of it takes the tier above.
+
+    `sent`: to other domains of the tier inside [byte]; `up`: from rail to rail in that tier [byte]; `near`:
+    members in a fast domain, each at a place of its own.
+    """
+    rails = tiers[i].rails
+    leaving = 0.0 if rails is None else climbing(tiers, i, fitted) * (1 - 1 / minimum(near, rails))
+    return sent + up, leaving * sent
 
 
 def is_group(members: Column) -> Column:
@@ -178,7 +205,7 @@ def _path(
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
         crossed = is_group(domains(beyond, within))
         hops, levels = domains(n, within) - domains(n, beyond), 2 * log2(beyond / within)
-        wide = _outer_bandwidth(tier, within, data_parallel)
+        wide = _outer_bandwidth(tier, within, data_parallel, beyond / within)
         narrow = minimum(_ll_bandwidth(tier, fitted) * sqrt(within), wide / 2)
         per_byte = maximum(per_byte, crossed / wide)
         slow = maximum(slow, crossed / narrow)
@@ -260,8 +287,10 @@ def _ll_inner_bandwidth(tier: Tier, members: Column) -> Column:
     return wide / 2 if tier.ll_bandwidth is None else tier.ll_bandwidth * wide / achieved_bandwidth(tier)
 
 
-def _outer_bandwidth(tier: Tier, within: Column, data_parallel: bool) -> Column:
-    """Return the bandwidth between domains of a group with `within` members in each [byte/s]."""
+def _outer_bandwidth(
+    tier: Tier, within: Column, data_parallel: bool = False, domains: Column = 2.0
+) -> Column:
+    """Return the bandwidth between some domains of a group with `within` members in each [byte/s]."""
     ports = tier.ports * within
     if tier.lost_ports is not None:
         ports = ports * (1 - tier.lost_ports / maximum(ports, 1))
@@ -269,7 +298,8 @@ def _outer_bandwidth(tier: Tier, within: Column, data_parallel: bool) -> Column:
     if data_parallel and (tier.dp_alone is not None or tier.dp_several is not None):
         single = share if tier.dp_alone is None else tier.dp_alone  # efficiency of one member in a domain
         share = single + ((share if tier.dp_several is None else tier.dp_several) - single) * is_group(within)
-    return _peak_bandwidth(tier) * share * ports
+    wide = _peak_bandwidth(tier) * share * ports
+    return wide if tier.congestion is None else wide / congested(tier, domains)
 
 
 def all_to_all(
@@ -291,13 +321,16 @@ def all_to_all(
     n, near = members
     spans = (1.0, *near, n)
     seconds, streams = fitted.launch_share * _path(members, tiers, fitted).launch * sign(V), []
+    up: Column = 0.0  # from rail to rail, over the tier above theirs
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
         if copies is not None:
             sent = sent * distinct(copies, n / within, groups) / copies
         partners = (beyond / within - 1) / PEERS_PER_WORK
         crossed = is_group(domains(beyond, within)) * sign(V)
-        wide = _outer_bandwidth(tier, 1.0, False) if i else _inner_bandwidth(tier, beyond)
+        crossed = maximum(crossed, sign(up)) if nonzero(up) else crossed
+        sent, up = with_rails(sent, up, tiers, i, near[0], fitted)
+        wide = _outer_bandwidth(tier, 1.0, domains=beyond / within) if i else _inner_bandwidth(tier, beyond)
         narrow = minimum(_ll_bandwidth(tier, fitted), wide / 2) if i else _ll_inner_bandwidth(tier, beyond)
         start, stream = crossed * _simple_hop(tier, i > 0, fitted), sent / wide
         seconds = seconds + partners * tier.latency * sign(V)
@@ -328,7 +361,7 @@ def message(V: Column, tier: Tier, inner: bool, fitted: Collectives) -> Column:
 
     `V`: size of the message [byte].
     """
-    wide = _inner_bandwidth(tier, 2.0) if inner else _outer_bandwidth(tier, 1.0, False)
+    wide = _inner_bandwidth(tier, 2.0) if inner else _outer_bandwidth(tier, 1.0)
     narrow = _ll_inner_bandwidth(tier, 2.0) if inner else minimum(_ll_bandwidth(tier, fitted), wide / 2)
     fastest: Column = minimum(tier.latency + V / narrow, _simple_hop(tier, not inner, fitted) + V / wide)
     return fitted.launch_share * _launch(tier, not inner, fitted) + fastest

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from traincast.core.columns import ceil, common_divisor, floor, maximum, minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
-from traincast.core.system import Tier
+from traincast.core.system import Tier, fast_domains
 from traincast.operations.operation import Axis
 
 ORDERS: Final = {
@@ -76,8 +76,8 @@ def _members_per_domain(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Co
     per_domain = [fast]
     fast["stage"] = fast["tp"] * fast["cp"] * fast["dp"]  # ranks of one pipeline stage
     for tier in tiers[1:-1]:
-        fast_domains = float(tier.size or 1) / float(tiers[0].size or 1)
-        room: Column = fast_domains
+        in_tier = fast_domains(tier, tiers[0])
+        room: Column = in_tier
         spread = {}  # fast domains that an axis extends over
         for axis in names:  # the axis takes what is left of the domain
             spread[axis] = _largest_fitting_divisor(getattr(plan, axis) / fast[axis], room)
@@ -85,7 +85,7 @@ def _members_per_domain(plan: Plans, tiers: Sequence[Tier]) -> list[dict[str, Co
         in_domain = {axis: spread[axis] * fast[axis] for axis in names}
         # ranks of a stage, numbered before pp, fill the domain, so experts may have all of it
         if names[-1] == "pp":
-            in_domain["stage"] = _largest_fitting_divisor(plan.ep * plan.etp, fast_domains * fast["stage"])
+            in_domain["stage"] = _largest_fitting_divisor(plan.ep * plan.etp, in_tier * fast["stage"])
         else:
             in_domain["stage"] = spread["tp"] * spread["cp"] * spread["dp"] * fast["stage"]
         per_domain.append(in_domain)

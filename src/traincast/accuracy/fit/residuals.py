@@ -25,7 +25,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS, Precision
 from traincast.core.quantities import Column, Floats
-from traincast.core.system import Accelerator, System
+from traincast.core.system import Accelerator, System, fast_domains
 from traincast.operations.operation import CollectiveKind, PassCount
 from traincast.operations.operation import Gemm as Product
 from traincast.times.collectives import collective
@@ -195,9 +195,7 @@ def collective_seconds(system: System, assumed: Assumptions, timings: Sequence[C
     for op, rows in _rows_by_name([row.op for row in timings]).items():
         g = np.array([float(timings[i].gpus_per_node) for i in rows])
         n = np.array([float(timings[i].ranks) for i in rows])
-        near = tuple(
-            np.minimum(n, g * (float(tier.size or 1) / system.fast_domain)) for tier in system.tiers[:-1]
-        )
+        near = tuple(np.minimum(n, g * fast_domains(tier, system.fast)) for tier in system.tiers[:-1])
         V = np.array([timings[i].size_bytes for i in rows])
         seconds[rows] = collective((KINDS | SEND_KINDS)[op], V, Group(n, near), system, repeated)
     return seconds

@@ -1,6 +1,7 @@
 """Schema of a system file."""
 
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final
 
 from pydantic import StrictBool, create_model, field_validator
@@ -10,7 +11,7 @@ from traincast.catalog.schema.fields import Amount, Count, File, Misplaced, Numb
 from traincast.core.assumptions import ASSUMPTIONS
 from traincast.core.errors import MAX_VALUES, close_to
 from traincast.core.quantities import figure_specs
-from traincast.core.system import Accelerator, System, Tier
+from traincast.core.system import Accelerator, System, Tier, used_problems
 
 MAX_TIERS: Final = 8  # of a network
 
@@ -63,6 +64,7 @@ class OuterKeys(TierPart):
 
     elsewhere: ClassVar = INNER_ONLY | {
         "size": "the outermost tier joins everything and has none; leave it out, or add a tier outside",
+        "used": "the outermost tier has no domains",
         "mesh": "only the innermost tier can be a mesh",
     }
 
@@ -81,7 +83,9 @@ AcceleratorPart: Final = create_model(
 )
 InnerTier: Final = create_model("InnerTier", __base__=InnerKeys, **INNER_FIGURES)
 MiddleTier: Final = create_model("MiddleTier", __base__=MiddleKeys, **OUTER_FIGURES)
-OuterTier: Final = create_model("OuterTier", __base__=OuterKeys, **OUTER_FIGURES)
+OuterTier: Final = create_model(
+    "OuterTier", __base__=OuterKeys, **{key: item for key, item in OUTER_FIGURES.items() if key != "used"}
+)
 
 
 class SoftwarePart(Part):
@@ -134,6 +138,10 @@ class SystemKeys(File):
                     (i, "size"),
                     f"must be a multiple of network.{i - 1}.size = {inner}; write for instance {larger}",
                 )
+        counts = [{key: getattr(tier, key, None) for key in ("size", "used")} for tier in network]
+        parts = [{key: item and item.value for key, item in of_tier.items()} for of_tier in counts]
+        for i, problem in used_problems([SimpleNamespace(**part) for part in parts]).items():
+            raise Misplaced((i, "used"), problem.partition(": ")[2])
         return network
 
 

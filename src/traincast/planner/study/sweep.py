@@ -191,18 +191,22 @@ RESULTS: Final = tuple(
 )
 
 
+SHAPE: Final = (".size", ".used")  # figures that the search space depends on
+
+
 def is_column(path: str) -> bool:
     """Return whether a field varies as a column of machines; the others change the search space."""
-    return not path.startswith(("model.", "plan.")) and not path.endswith(".size")
+    return not path.startswith(("model.", "plan.")) and not path.endswith(SHAPE)
 
 
 def with_shape(system: System, fields: Mapping[str, float]) -> System:
-    """Return the system with the given sizes of tiers."""
-    tiers = tuple(
-        replace(tier, size=int(fields[f"network.{i}.size"])) if f"network.{i}.size" in fields else tier
-        for i, tier in enumerate(system.tiers)
-    )
-    return replace(system, tiers=tiers)
+    """Return the system with the given sizes of tiers, or what a job uses of them."""
+    tiers = []
+    for i, tier in enumerate(system.tiers):
+        paths = {end[1:]: f"network.{i}{end}" for end in SHAPE}
+        found: dict[str, Any] = {name: int(fields[path]) for name, path in paths.items() if path in fields}
+        tiers.append(replace(tier, **found) if found else tier)
+    return replace(system, tiers=tuple(tiers))
 
 
 def varied(system: System, figures: Mapping[str, float]) -> System:
@@ -345,6 +349,7 @@ def _field_problems(path: str, values: Sequence[float], known: Collection[str]) 
 
 def fields_of(system: System) -> list[str]:
     """Return the paths of the fields that can be varied, also those that the system's file leaves out."""
-    sizes = [f"network.{i}.size" for i, tier in enumerate(system.tiers) if tier.size is not None]
+    inner = [i for i, tier in enumerate(system.tiers) if tier.size is not None]
+    sizes = [f"network.{i}{end}" for i in inner for end in SHAPE]
     shapes = [f"model.{name}" for name in ("layers", "hidden", "heads", "ffn", "seq")]
     return [path for path in (*system.specs(), *sizes, *shapes, "plan.vp") if path in COLUMNS]

@@ -8,7 +8,7 @@ from traincast.core.knobs import STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.operations.operation import total
-from traincast.times.collectives import collective, is_group, point_to_point
+from traincast.times.collectives import collective, is_group, message_across, point_to_point
 from traincast.times.process_groups import Group, Placement, domains
 
 
@@ -47,10 +47,9 @@ def _links(
     # erratum 2: the published model left some out
     counted = 1 - (1 - assumed.collectives.slow_pipeline_links) * is_group(near[0])
     links = [(pp - domains(pp, near[0]), point_to_point(message, system.fast, assumed, inner=True))]
-    for tier, within, beyond in zip(system.tiers[1:], near, (*near[1:], pp), strict=True):
-        links.append(
-            (domains(pp, within) - domains(pp, beyond), point_to_point(message, tier, assumed) * counted)
-        )
+    for i, (within, beyond) in enumerate(zip(near, (*near[1:], pp), strict=True), start=1):
+        seconds = message_across(message, i, near[0], system, assumed)
+        links.append((domains(pp, within) - domains(pp, beyond), seconds * counted))
     return links
 
 

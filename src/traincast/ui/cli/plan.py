@@ -168,7 +168,7 @@ def estimate(
         from traincast.ui.outputs.plans import EstimateOutput
 
         rows = est.operation_rows() if operations else None
-        print_json(EstimateOutput(est.job, est, measures, rows, file_name(html)))
+        print_json(EstimateOutput(est.job, est, measures, est.group_rows(), rows, file_name(html)))
     else:
         from traincast.ui.text.tables import show
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from traincast.analysis.per_parameter import PerParameter
 from traincast.core.result import INLINE, Doc, Result
 from traincast.planner.search import SearchRecord
-from traincast.step.estimate import DeviceRow, Estimate, Job, OperationRow
+from traincast.step.estimate import DeviceRow, Estimate, GroupRow, Job, OperationRow
 from traincast.step.metrics import Metrics
 from traincast.ui.outputs.reference import HtmlReport
 
@@ -24,6 +24,7 @@ class EstimateOutput(AboutPlan):
     """Time and memory of one plan."""
 
     metrics: Annotated[Metrics, Doc("throughput, utilisation and cost")]
+    groups: Annotated[list[GroupRow], Doc("groups of several ranks, and where they are on the network")]
     operations: Annotated[
         list[OperationRow] | None,
         Doc("with `--operations`: every operation, once for each kind of layer it is in", optional=True),

@@ -13,6 +13,7 @@ from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
 from traincast.core.quantities import Column
+from traincast.core.system import System
 from traincast.core.units import (
     GIB,
     count_of,
@@ -24,7 +25,7 @@ from traincast.core.units import (
 )
 from traincast.planner.plan_sentences import in_words, label, whole_memory
 from traincast.planner.recommend import VARIED, WITHIN, Family
-from traincast.step.estimate import Answer, Estimate, usual_assumptions
+from traincast.step.estimate import Answer, Estimate, GroupRow, usual_assumptions
 from traincast.step.metrics import Metrics
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
@@ -281,6 +282,8 @@ def fast_members(plan: Plan) -> str:
 def breakdowns(est: Estimate) -> Parts:
     """Show step time and memory by component."""
     yield title_line(f"Plan: {est.plan}")
+    if groups := est.group_rows():
+        yield from paragraphs(network_of(est.system, groups))
     time, text = est.step_seconds, seconds(est.step_seconds)
     if est.interval is not None:
         text = f"{seconds_with_interval(time, *est.interval)}, 90%)"
@@ -290,6 +293,24 @@ def breakdowns(est: Estimate) -> Parts:
     if est.outside:
         yield from paragraphs(f"Limits are wider, being outside of measured runs: {'; '.join(est.outside)}.")
     yield from memory_breakdown(est)
+
+
+def network_of(system: System, groups: Sequence[GroupRow]) -> str:
+    """Return in words over which tier each group communicates, and what is special about the tiers."""
+    taken = {row.crosses for row in groups}
+    words = []
+    for tier in system.tiers:
+        over = ", ".join(f"{row.group} {row.members}" for row in groups if row.crosses == tier.name)
+        facts = {
+            "oversubscribed {:g} to 1": tier.taper,
+            "{:g} rails": tier.rails,
+            "congestion {:.1%} a doubling": tier.congestion,
+            f"{{:g}} of {tier.size} used": tier.used,
+        }
+        if tier.name in taken:
+            known = ", ".join(text.format(figure) for text, figure in facts.items() if figure is not None)
+            words.append(f"{over} over {tier.name}" + (f" ({known})" if known else ""))
+    return f"Network: {'; '.join(words)}."
 
 
 def memory_breakdown(est: Estimate) -> Parts:
