@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -12,13 +13,15 @@ import numpy as np
 from traincast.accuracy.runs.run import Run, bundled
 from traincast.accuracy.scores import source_of
 from traincast.catalog.load import load_model, load_system
-from traincast.catalog.software_stacks import stack_file, stack_names
+from traincast.catalog.software_stacks import stack_file, stack_names, stack_year
 from traincast.core.errors import InputError, NothingFits
 from traincast.core.knobs import CHOICES, KNOBS, PLACEMENTS
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
-from traincast.planner.framework_spaces import FRAMEWORKS
+from traincast.planner.framework_history import Month, as_of
+from traincast.planner.framework_spaces import FRAMEWORKS, SEARCHED, Framework
+from traincast.planner.recommend import FIT_PROBABILITY
 from traincast.planner.search import Found, search
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.model_flops import model_flops_per_token
@@ -27,6 +30,7 @@ from traincast.step.uncertainty import (
     NORMAL_90_PERCENT,
     difference_deviation,
     errors,
+    memory_that_fits,
     plan_coordinates,
 )
 
@@ -38,11 +42,18 @@ LIKELY: Final = 0.1  # probability with which a plan that ran must be said to fi
 NUMERICS: Final = ("precision", "grad_dtype", "optimizer_kind")  # held: they are no choice of speed alone
 HELD: Final = (*NUMERICS, "attention")  # and whether the software of its day fused attention
 RELEASE: Final = re.compile(r"\bv?(2\d)\.(\d\d)(?:\.(\d+))?\b")  # of a container or a collection of recipes
+PUBLISHED: Final = re.compile(r"\barXiv (2\d)(\d\d)\.|_20(2\d)-?(\d\d)")  # a paper, a page named by its month
 # Meta's runs, whose gradients are sharded and whose first and last stages have a layer less: rate of a GPU
 # [FLOP/s] (Llama 3, arXiv 2407.21783, table 4 and section 3.3.2); vp is the largest that its layers allow.
 META: Final = {8192: 430e12, 16384: 400e12}
 META_PLAN: Final = {"tp": 8, "pp": 16, "vp": 8, "zero": 2, "layout": "0,1*126,0"}
 META_SEQUENCES: Final = 2048  # 16M tokens of 8,192 each
+# What the paper says their software has (section 3.3.2): 1F1B, interleaved; all-gathered keys and values; no
+# word of overlapped tensor-parallel communication, nor of recomputation
+META_SPACE: Final = Framework(
+    "Meta's", "Meta's software for Llama 3", "2024", "arXiv 2407.21783, section 3.3.2", ("1d", "context"),
+    {"recompute": ("none",), "zero": (2,), "schedule": ("1f1b",)}, experts=False, pipeline_zero=2,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,11 @@ class Comparison:
     def slower(self) -> float:
         """Share by which the expert's plan is predicted slower than the fastest that fits."""
         return self.expert.step_seconds / self.fastest.step_seconds - 1
+
+    @property
+    def layout_searched(self) -> bool:
+        """Whether a search without a layout has the number of model chunks of the expert's plan."""
+        return self.run.plan.pp * self.run.plan.vp <= self.run.model.layers
 
     @property
     def known_faster(self) -> bool:
@@ -134,21 +150,48 @@ def _possible(run: Run) -> bool:
         return False
 
 
+def month(run: Run) -> Month:
+    """Return the month of the release that a run is of, of its publication, or the last of its stack's year."""
+    if release := _release(run):
+        return 2000 + release[0], release[1]
+    if published := PUBLISHED.search(run.source):
+        year, number = (int(part) for part in published.groups() if part)
+        return 2000 + year, number
+    return stack_year(run.stack) or 0, 12
+
+
+def space_of(run: Run) -> Framework:
+    """Return what the software of a run could run in its month."""
+    space = FRAMEWORKS[stack_file(run.stack).framework]
+    if run.id.startswith("llama3-"):
+        return META_SPACE
+    if run.plan.schedule not in space.choices["schedule"]:  # software of its own
+        return replace(FRAMEWORKS["any"], ordered=True)
+    return as_of(space, month(run), run.stack)
+
+
 def compare(run: Run) -> Comparison:
-    """Search the plans of a run's job, and compare; what it is predicted to need fits, since it ran."""
-    expert, name = estimate_of(run), stack_file(run.stack).framework
-    held, space = HELD, FRAMEWORKS[name]
-    if run.plan.schedule not in space.choices["schedule"] or run.plan.zero == META_PLAN["zero"]:
-        held, space = (*HELD, "zero"), replace(FRAMEWORKS["any"], ordered=True)
-    room = max(expert.memory_bytes * (1 + 1e-9), expert.system.accelerator.hbm_bytes)
+    """Search the plans of a run's job that surely fit, and compare; what the run is predicted to need does.
+
+    Knobs that the run's source leaves open are searched in the expert's plan as well.
+    """
+    expert, space = estimate_of(run), space_of(run)
+    held = (*HELD, "zero") if space.name == "any" else HELD
+    sure = memory_that_fits(FIT_PROBABILITY, float(expert.system.accelerator.hbm_bytes), run.stack)
+    room = max(expert.memory_bytes * (1 + 1e-9), sure)
     system = expert.system.with_figures({"accelerator.hbm_bytes": room})
 
     def searched(names: Iterable[str]) -> Found:
         return search(
             run.model, system, gpus=run.plan.gpus, gbs=run.gbs, assumptions=run.stack, framework=space,
-            locks={name: getattr(expert.plan, name) for name in names},
+            locks={name: getattr(expert.plan, name) for name in names}, fit_probability=0.5,
         )  # fmt: skip
 
+    if set(run.assumed) & {*space.choices, *KNOBS}:
+        stated = (name for name in (*SEARCHED, *CHOICES) if name not in ("panels", "layout", *run.assumed))
+        with suppress(InputError):  # where the space does not have it
+            best = searched(stated).fastest
+            expert = estimate_of(replace(run, plan=best[0])) if best else expert
     found = searched(held)
     if found.fastest is None or found.recommended is None:
         raise NothingFits(f"{run.id}: {found.explain()}")
@@ -177,11 +220,16 @@ Would the search have found what experts chose? {len(rows)} published runs: ever
 {LEAST_GPUS} GPUs with Megatron-Core, NeMo, Megatron-Bridge, NeMo AutoModel or torchtitan (MLPerf 3.1 included), of each source, model and
 accelerator that of the newest release, there the one on the most GPUs ([bundled table](validation.md)); and Meta's two runs of Llama 3.1 405B (arXiv
 2407.21783, table 4; step times from its rates, causal attention counted half). The search holds the model, the machine, the batch, the
-software stack, the numerics ({", ".join(f"`{name}`" for name in NUMERICS)}), and whether attention is fused; its space is that of the stack's framework, or `any` with
-the expert's ZeRO stage, for DeepSeek's and Meta's own software. A plan that ran fits: where it is predicted to need more than the
-accelerator has, the search may use as much.
+software stack, the numerics ({", ".join(f"`{name}`" for name in NUMERICS)}), and whether attention is fused.
 
-* In {close} of {len(rows)} the expert's plan is predicted within {100 * CLOSE:.0f} % of the fastest that fits. Of the {len(rows) - close}
+It searches what the software could run in the month of the run, not what it has learned since (`planner/framework_history.py` has the
+months, with the commits): no recomputation of single modules before April 2025, no overlapped exchange with experts before August 2025.
+DeepSeek's own software is searched as `any` with its ZeRO stage, Meta's as its paper describes it. Where a source leaves a knob open
+(often the micro-batch, virtual stages or recomputation), the expert's plan has the best value of it. Plans fit with a probability of at
+least {FIT_PROBABILITY:.0%}, as what `plan` recommends; where the plan that ran is predicted to need more memory than such plans, the search may use as
+much.
+
+* In {close} of {len(rows)} the expert's plan is predicted within {100 * CLOSE:.0f} % of the fastest. Of the {len(rows) - close}
   others, {believed} differ by more than 90 % of the errors of such differences ([uncertainty](uncertainty.md)): believe those, measure the
   rest.
 * {_listed("Inside of the space are all plans", "Outside of the space", outside)}
@@ -194,7 +242,8 @@ accelerator has, the search may use as much.
 {_table(rows)}
 ## Where ours is more than {100 * CLOSE:.0f} % faster
 
-The components of the step that gain, in percent of the expert's step.
+The components of the step that gain, in percent of the expert's step; and the best that other published runs reach with the same model,
+accelerator, precision and framework.
 
 {"".join(_gain(row) for row in rows if row.slower > CLOSE)}
 ## What experts changed
@@ -259,6 +308,8 @@ def _reasons(unlikely: Sequence[Comparison], faster: Sequence[Comparison]) -> st
         est = row.expert
         used, capacity = est.memory_bytes / GIB, est.system.accelerator.hbm_bytes / GIB
         size = f"needs {used:.1f} GiB of {capacity:.1f}" if used > capacity else "fits"
+        if not row.layout_searched:
+            size += "; more model chunks than layers are searched only with a `layout`"
         largest = max(est.memory, key=lambda name: est.memory[name])
         lines.append(f"    * `{row.run.id}` {size}, the largest part {largest}{_held(row)}.\n")
     return "".join(lines)
@@ -281,7 +332,7 @@ def _table(rows: Iterable[Comparison]) -> str:
         run, est, fastest = row.run, row.expert, row.fastest
         assert run.step_seconds is not None
         cells = (
-            f"`{run.id}`", run.model.name, f"{run.plan.gpus:,} {run.system.name}", f"`{_short(run.plan)}`",
+            f"`{run.id}`", run.model.name, f"{run.plan.gpus:,} {run.system.name}", f"`{_short(est.plan)}`",
             f"{est.fits_probability:.2f}", f"{run.step_seconds:.2f}", f"{est.step_seconds:.2f}",
             f"{fastest.step_seconds:.2f}", f"{100 * row.slower:+.0f}", f"{row.rank:,}",
             f"{row.recommended.step_seconds:.2f}", _changed(fastest.plan, est.plan),
@@ -292,7 +343,8 @@ def _table(rows: Iterable[Comparison]) -> str:
 
 def _short(plan: Plan) -> str:
     """Return a plan without what the run's numerics and the number of layers decide."""
-    return str(replace(plan, layout="", **dict.fromkeys(NUMERICS[:1], "bf16"), grad_dtype="usual"))
+    usual = {"layout": "", "precision": "bf16", "grad_dtype": "usual", **dict.fromkeys(PLACEMENTS)}
+    return str(replace(plan, **usual))  # type: ignore[arg-type]
 
 
 def _changed(plan: Plan, expert: Plan) -> str:
@@ -306,4 +358,23 @@ def _gain(row: Comparison) -> str:
     """Return the line of a run of which ours is faster."""
     named = ", ".join(f"{COLUMNS[name].meaning} {100 * gain:.0f}" for name, gain in row.gains[:3])
     belief = "believe it" if row.known_faster else "within the errors of the model: measure both"
-    return f"* `{row.run.id}`, {100 * row.slower:.0f} %: {named}. {belief[0].upper()}{belief[1:]}.\n"
+    return f"* `{row.run.id}`, {100 * row.slower:.0f} %: {named}. {belief[0].upper()}{belief[1:]}.{_reached(row.run)}\n"
+
+
+def _reached(run: Run) -> str:
+    """Say which published run of a job's kind does the same with less time of accelerators, if any does."""
+
+    def kind(other: Run) -> tuple[object, ...]:
+        model, framework = other.model, stack_file(other.stack).framework
+        shape = model.layers, model.hidden, model.heads, model.ffn, model.seq, model.experts
+        return *shape, other.system.accelerator.name, other.plan.precision, framework
+
+    def spent(other: Run) -> float:
+        return (other.step_seconds or 0.0) * other.plan.gpus / other.gbs
+
+    alike = [other for other in _published() if kind(other) == kind(run) and other.plan != run.plan]
+    best = min(alike, key=spent, default=run)
+    faster = 100 * (spent(run) / spent(best) - 1)
+    if faster < 3:  # of which runs of the same plan differ
+        return ""
+    return f" Measured: `{best.id}` is {faster:.0f} % faster on {best.plan.gpus:,} GPUs with `{_short(best.plan)}`."

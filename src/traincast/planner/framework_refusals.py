@@ -70,6 +70,17 @@ REFUSALS: Final = (
         "overlap of tensor-parallel communication needs sequence parallelism",
         "Megatron-Core 0.16.1, megatron/training/arguments.py",
     ),
+    *(
+        Refusal(
+            "megatron",
+            "tp_overlap",
+            ON,
+            {"precision": precision},
+            f"Transformer Engine has no user buffers for {precision}",
+            "Transformer Engine 2.9, pytorch/module/base.py, fill_userbuffers_buffer_for_all_gather",
+        )
+        for precision in ("nvfp4", "fp8-block")
+    ),
     Refusal(
         "any",
         "tp_overlap",
@@ -104,6 +115,18 @@ REFUSALS: Final = (
         {"stack": "torchtitan-eager"},
         "asynchronous tensor parallelism requires torch.compile of the model",
         f"{TORCHTITAN}; until 2025 torchtitan/distributed/tensor_parallel.py",
+    ),
+    *(
+        Refusal(
+            "torchtitan",
+            "schedule",
+            frozenset({"zb-v"}),
+            {"stack": stack},
+            "Transformer Engine computes the gradients of inputs and weights in one node of autograd, which"
+            " PyTorch's zero-bubble schedule cannot part",
+            "Transformer Engine 2.9, pytorch/module/linear.py, requires_wgrad; NeMo AutoModel, linear: te",
+        )
+        for stack in ("automodel-2025", "automodel-flex-2025")
     ),
 )
 
