@@ -181,9 +181,10 @@ def message_across(V: Column, i: int, near: Column, system: System, assumed: Ass
     `V`: size of the message [byte]; `near`: members in a fast domain.
     """
     direct = point_to_point(V, system.tiers[i], assumed, inner=i == 0)
-    climbs = nccl.climbing(system.tiers, i, assumed.collectives) * is_group(near)
-    if not nonzero(climbs):
+    share = nccl.climbing(system.tiers, i, assumed.collectives)
+    if not nonzero(share):
         return direct
+    climbs = share * is_group(near)
     return maximum(direct, sign(climbs) * point_to_point(climbs * V, system.tiers[i + 1], assumed))
 
 

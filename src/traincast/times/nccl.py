@@ -66,9 +66,8 @@ def with_rails(
     `sent`: to other domains of the tier inside [byte]; `up`: from rail to rail in that tier [byte]; `near`:
     members in a fast domain, each at a place of its own.
     """
-    rails = tiers[i].rails
-    leaving = 0.0 if rails is None else climbing(tiers, i, fitted) * (1 - 1 / minimum(near, rails))
-    return sent + up, leaving * sent
+    rails, share = tiers[i].rails, climbing(tiers, i, fitted)
+    return sent + up, 0.0 if rails is None else share * (1 - 1 / minimum(near, rails)) * sent
 
 
 def is_group(members: Column) -> Column:
