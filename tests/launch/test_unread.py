@@ -97,20 +97,9 @@ def reading(tmp_path):
     return reading
 
 
-NEOX = """# stages and tensor parallelism
-{
-  "pipe-parallel-size": 2, "model-parallel-size": 4,
-  "num-layers": 36, "hidden-size": 5120, "pos-emb": "rotary", "gpt-j-residual": true,
-  "train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 2,
-  "zero_optimization": {"stage": 1}, "fp16": {"enabled": true}
-}
-"""
-
-
 @pytest.mark.parametrize(
     ("text", "title"),
     [
-        (NEOX, "gpt-neox"),
         (
             "base_model: m\nsequence_len: 4096\nmicro_batch_size: 2\n"
             "fsdp_config:\n  fsdp_offload_params: true\n",
@@ -135,7 +124,6 @@ NEOX = """# stages and tensor parallelism
             "python3 -m verl.trainer.main_ppo trainer.critic_warmup=0 actor_rollout_ref.model.path=m",
             "verl (reinforcement learning)",
         ),
-        ("exp_manager:\n  name: x\ntrainer:\n  num_nodes: 2\nmodel:\n  megatron_amp_O2: true\n", "NeMo"),
     ],
 )
 def test_files_of_other_programs_are_refused_by_name(text, title, check):
@@ -269,7 +257,7 @@ UNREAD = [
     ),
     (MEGATRON + " --spec my.module layers", None, "--spec", "my.module layers"),
     (MEGATRON + " --fine-grained-activation-offloading", None, "--fine-grained-activation-offloading", "on"),
-    (MEGATRON + " --enable-cuda-graph", None, "--enable-cuda-graph", "on"),
+    (MEGATRON + " --lora-rank 8", None, "--lora-rank", "8"),
     (MEGATRON + " --main-grads-dtype fp16", None, "--main-grads-dtype", "fp16"),
     (
         MEGATRON + " --optimizer-cpu-offload --optimizer-offload-fraction 0.5",
@@ -396,6 +384,15 @@ def test_accepted_it_is_answered_and_named(text, form, setting, value, check):
     assert code in (0, 1)
     assert [(unread["setting"], unread["value"]) for unread in answer["unread"]] == [(setting, value)]
     assert setting not in answer["ignored"]
+
+
+def test_what_changes_neither_model_nor_plan_is_named_without_being_refused(check):
+    code, answer, _ = check(MEGATRON + " --enable-cuda-graph --deterministic-mode", None)
+    assert code in (0, 1)
+    assert [unread["setting"] for unread in answer["unread"]] == [
+        "--enable-cuda-graph",
+        "--deterministic-mode",
+    ]
 
 
 def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path):

@@ -218,6 +218,6 @@ def plan_from_facts(facts: Mapping[str, Any], model: Model) -> Plan:
     without_effect += ["schedule"] if arguments.get("pp", 1) == 1 else []
     plan = Plan(**{name: value for name, value in arguments.items() if name not in without_effect})
     layers = tuple(facts.get("chunks", ()))
-    if layers and layers != chunk_layers(model, plan):
+    if layers and (layers != chunk_layers(model, plan) or len(layers) > model.layers):
         return replace(plan, layout=",".join(map(str, layers)))
     return plan

@@ -167,8 +167,8 @@ def check(
     told = {"gpus": gpus, "gbs": gbs, "model": model, **(knobs or {}), **sizes}
     names = [name for name, value in told.items() if value is not None]
     names += ["chunks"] if "layout" in names else []
-    given = Given(variables or {}, recipe, names, beside=beside)
-    reading = errors.catch(read, path, READERS, framework, given)
+    given = Given(variables or {}, recipe, names)
+    reading = errors.catch(read, path, READERS, framework, beside, given)
     if reading is not None and model is None and (name := reading.form.named_model(reading.settings)):
         reading = replace(reading, assumed=(f"model = {name}, which the file names", *reading.assumed))
         given_model = errors.catch(as_model, name)

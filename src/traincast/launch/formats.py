@@ -12,10 +12,12 @@ from traincast.launch import (
     accelerate,
     beside,
     deepspeed,
+    dialects,
     megatron,
     megatron_bridge,
     nanotron,
     read_bash,
+    recipes,
     torchtitan,
     torchtitan_config,
     write_bash,
@@ -116,4 +118,29 @@ FORMATS: Final[Mapping[str, Format]] = {
         _with_deepspeed(load_format("accelerate", "fsdp", accelerate, table="accelerate")),
     )
 }
-READERS: Final[Mapping[str, Format]] = FORMATS  # those that `check` reads
+_MEGATRON: Final = replace(FORMATS["megatron"], unread=_BRIDGE.unread)
+_RECIPE: Final = replace(
+    FORMATS["megatron-bridge"],
+    name="bridge-recipe",
+    title="Megatron-Bridge (recipe)",
+    ending=".py",
+    sign=r"(?!)",  # known by its keys
+    read=recipes.read,
+    stack=lambda _: "megatron-bridge-2026",
+    named_model=dialects.named_model,
+)
+READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
+    **FORMATS,
+    _RECIPE.name: _RECIPE,
+    **{
+        name: dialects.dialect(name, _MEGATRON, reader)
+        for name, reader in (
+            ("megatron-yaml", dialects.read_megatron_yaml),
+            ("primus", dialects.read_primus),
+            ("gpt-neox", dialects.yaml_settings),
+            ("nemo", dialects.read_nemo),
+            ("mlperf", dialects.read_variables),
+            ("modelzoo", dialects.read_variables),
+        )
+    },
+}

@@ -3,8 +3,11 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from traincast.core.errors import InputError
+
+RECIPE: Final = "recipe"  # what an error is about that names several runs
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,6 @@ class Given:
     variables: Mapping[str, str] = field(default_factory=dict)  # of a script; positional parameters by number
     recipe: str | None = None  # the run that is meant, where a file describes several
     facts: Collection[str] = ()  # facts that need not be read from the file
-    beside: str | Path | None = None  # a configuration of Accelerate or DeepSpeed that belongs to it
     folder: Path | None = None  # of the file, where it may name others
     actor: bool = False  # whether the training step of reinforcement learning is meant
 
@@ -54,8 +56,8 @@ def chosen(recipes: Collection[str], recipe: str | None, what: str = "runs") -> 
     if len(matching) == 1:
         return matching[0]
     shown = ", ".join((matching or names)[:12]) + (", …" if len(matching or names) > 12 else "")
-    problem = f"describes {len(names)} {what}" if recipe is None else f"no single run is called {recipe}"
-    raise InputError("recipe", [f"{problem}: give `recipe`, one of {shown}"])
+    problem = f"describes {len(names)} {what}" if recipe is None else f"recipe = {recipe!r}: not one of them"
+    raise InputError(RECIPE, [f"{problem}; give `recipe`: {shown}"])
 
 
 def parsed_variables(texts: Collection[str]) -> dict[str, str]:

@@ -64,6 +64,7 @@ LAUNCHER_SETTINGS: Final = ("nnodes", "nproc_per_node", "recipe", "mode", "peft_
 LAYER_PATTERNS: Final = ("moe_layer_freq", "window_attn_skip_freq")  # a list with a mark for each layer
 HARMLESS_SECTIONS: Final = (
     *("logger", "checkpoint", "dataset", "tokenizer", "rng", "profiling", "scheduler", "validation"),
+    *("rerun_state_machine", "env_vars"),
 )
 
 HARMLESS_OF_LORA: Final = ("peft.alpha", "peft.lora_A_init_method", "peft.lora_B_init_method")
@@ -73,7 +74,10 @@ def unread_rules(rules: UnreadRules) -> UnreadRules:
     """Return Megatron-LM's rules on settings that no row reads: here they may stand in any section."""
     in_sections = rules.renamed(lambda name: (name, f"*.{name}"))
     sections = (f"{section}.*" for section in HARMLESS_SECTIONS)
-    return replace(in_sections, harmless=(*in_sections.harmless, *sections, "recipe", *HARMLESS_OF_LORA))
+    return replace(
+        in_sections,
+        harmless=(*in_sections.harmless, *sections, "recipe", "catalogue_model", *HARMLESS_OF_LORA),
+    )
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
@@ -121,10 +125,10 @@ def read(text: str) -> Settings:
         for word in words:
             if match := re.match(r"\+{0,2}([a-z_]+(?:\.[a-z_]\w*)+|mixed_precision)=(.*)$", word, re.DOTALL):
                 values[match[1]] = match[2]
-    return Settings({**launch, **_megatron_settings(values)})
+    return Settings({**launch, **megatron_settings(values)})
 
 
-def _megatron_settings(values: dict[str, str]) -> Values:
+def megatron_settings(values: dict[str, str]) -> Values:
     """Return overrides as settings of Megatron-LM."""
     settings: dict[str, Any] = {}
     if "dataset.seq_length" in values:  # that of the model is the same

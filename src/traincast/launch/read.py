@@ -16,7 +16,7 @@ from traincast.core.result import KEY, Doc, Result
 from traincast.launch.beside import with_files_beside
 from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts
 from traincast.launch.format import Format, complete_facts
-from traincast.launch.given import Given, LaunchText, launch_text
+from traincast.launch.given import RECIPE, Given, LaunchText, launch_text
 from traincast.launch.read_bash import ambiguous_variables, commands
 from traincast.launch.settings import Settings, value_text
 from traincast.launch.unread_settings import UnreadSettings
@@ -74,7 +74,7 @@ class Reading(Result):
 
     @property
     def unread(self) -> Annotated[tuple[UnreadSetting, ...], KEY]:
-        """Settings that matter and are not read; none without `--accept-unread`."""
+        """Settings that matter and are not read; refused where they change model, plan or precision."""
         return tuple(
             UnreadSetting(
                 self.form.spelled(name), value_text(self.settings[name])[:MAX_SHOWN_CHARACTERS], why
@@ -102,9 +102,11 @@ class Reading(Result):
 
     def check_unread(self) -> None:
         """Raise an `InputError` with every setting that matters and is not read, its value, and why."""
+        named = {self.form.spelled(name) for name in self.not_in_table.named}
         problems = [
             f"{each.setting}{f' = {each.value}' if each.value != 'on' else ''}: not read ({each.why})"
             for each in self.unread
+            if each.setting not in named
         ]
         if problems:
             problems[-1] += "; --accept-unread predicts without them"
@@ -112,13 +114,17 @@ class Reading(Result):
 
 
 def read(
-    path: str | Path, formats: Mapping[str, Format], form: str | None = None, given: Given | None = None
+    path: str | Path,
+    formats: Mapping[str, Format],
+    form: str | None = None,
+    beside: str | Path | None = None,
+    given: Given | None = None,
 ) -> Reading:
     """Read a launch script or a configuration, in the format named, or else detected from its content.
 
-    What is `given` beside it sets variables, chooses one of several runs, and makes up for facts that the
-    file does not hold. An `InputError` says that the file is unreadable, of no known format, of a training
-    that is not supported, or has invalid values.
+    `beside` is a configuration of Accelerate or DeepSpeed that belongs to it. What is `given` sets variables,
+    chooses one of several runs, and makes up for facts that the file does not hold. An `InputError` says that
+    the file is unreadable, of no known format, of a training that is not supported, or has invalid values.
     """
     if form is not None and form not in formats:
         raise unknown_name_error("format", form, formats)
@@ -127,11 +133,14 @@ def read(
     form = form or program_of(text, str(path))
     detected = formats[form] if form else detect_format(text, str(path), formats)
     errors = ErrorCollector(str(path))
-    settings = errors.require(errors.catch(detected.read, text))
+    try:
+        settings = detected.read(text)
+    except InputError as error:
+        raise InputError(str(path), error.problems) from None
     if detected.takes_files:
-        other = None if given.beside is None else Path(given.beside)
+        other = None if beside is None else Path(beside)
         settings = errors.require(errors.catch(with_files_beside, settings, Path(path), other))
-    elif given.beside is not None:
+    elif beside is not None:
         raise InputError(str(path), [f"--beside: a launch of {detected.title} has no file beside it"])
     is_script = detected.ending == ".sh"
     words = [word for command in commands(text) for word in command] if is_script else []
@@ -177,6 +186,8 @@ def detect_format(text: LaunchText, path: str, formats: Mapping[str, Format]) ->
             try:
                 counts[name] = len(set(form.read(text)) & form.known)
             except InputError as error:
+                if error.subject == RECIPE:
+                    raise InputError(path, error.problems) from None
                 malformed |= dict.fromkeys(f"as {form.title}: {problem}" for problem in error.problems)
     if not any(counts.values()):
         known = ", ".join(form.title for form in formats.values())
@@ -222,6 +233,7 @@ def complete_launch(
             for name in COMPARED_FACTS
             if facts.get(name, model_values.get(name)) != model_values.get(name)
         ]
+        _fit_chunks(facts, model, assumed, reading.form)
     if "gpus" not in facts and "dp" not in facts:
         errors.errors.append(InputError(reading.path, ["does not give the number of GPUs; give `gpus`"]))
     completed = errors.require(errors.catch(complete_facts, facts))
@@ -237,6 +249,21 @@ def complete_launch(
     if "gbs" not in facts and "accumulation" not in facts:
         assumed.append(f"global batch {batch}: one micro-batch per data-parallel replica, as it is not set")
     return replace(reading, facts=completed, assumed=tuple(assumed)), transformer, plan, batch
+
+
+def _fit_chunks(facts: Facts, model: Model, assumed: list[str], form: Format) -> None:
+    """Leave out the chunks of another model, and count the ends of Megatron-LM's pipeline where it must."""
+    if sum(facts.get("chunks", ())) not in (0, model.layers):
+        assumed.append(f"layers of stages: even, as those of the file are not of {model.name}")
+        facts.pop("chunks")
+    stages, ends = facts.get("pp", 1) * facts.get("vp", 1), 2  # embedding and loss
+    if form.framework == "megatron" and "chunks" not in facts and model.layers % stages:
+        each, rest = divmod(model.layers + ends, stages)
+        if not rest:
+            facts["chunks"] = (each - 1, *[each] * (stages - ends), each - 1)
+            assumed.append(
+                "embedding and loss each count as a layer of the pipeline: the stages divide only so"
+            )
 
 
 def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Model:

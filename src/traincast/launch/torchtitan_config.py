@@ -8,10 +8,12 @@ from typing import Any, Final
 
 from traincast.core.errors import InputError
 from traincast.launch.format import Writing
+from traincast.launch.given import chosen, given_with
+from traincast.launch.python_values import constant
 from traincast.launch.settings import Settings
 from traincast.launch.table import Values
 from traincast.launch.text_formats import comments
-from traincast.launch.torchtitan import default_settings
+from traincast.launch.torchtitan import FLAVOURS, default_settings
 
 SECTIONS: Final[Mapping[str, str]] = {  # class of torchtitan.config -> section
     "TrainingConfig": "training",
@@ -22,6 +24,8 @@ CLASSES: Final = {section: title for title, section in SECTIONS.items()}
 # By mode until 2026.
 RECOMPUTATION_CLASSES: Final = {"full": "FullAC", "selective": "SelectiveAC", "none": "None"}
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
+TOKEN_SETTINGS: Final = ("num_tokens_per_microbatch_per_dp_rank", "max_context_length")
+MAX_CALLS: Final = 8  # of configurations by each other
 MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
 
 {head}
@@ -103,35 +107,83 @@ def _call(section: str, values: Values) -> Iterable[str]:
 
 
 def read(text: str) -> Settings:
-    """Read the settings of a module; raise an `InputError` if it is not Python, or describes several runs."""
+    """Read the settings of a module, of the function that is meant where it describes several runs.
+
+    Raises
+    ------
+    InputError
+        If it is not Python, or describes several runs of which none is named.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError("Python", [f"malformed Python: {getattr(error, 'msg', None) or error}"]) from None
-    nodes = list(ast.walk(tree))
-    runs = [node for node in nodes if isinstance(node, ast.Call) and _title(node.func) == "model_registry"]
-    if len(runs) > 1:
-        raise InputError("Python", [f"describes {len(runs)} runs; keep only one"])
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    runs = [
+        name for name, function in functions.items() if _describes_run(function, functions) and name[0] != "_"
+    ]
     settings = Settings()
+    nodes = list(ast.walk(tree))
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (
+            model := re.match(r"torchtitan\.models\.(?!common)(\w+)", node.module or "")
+        ):
+            settings["model.name"] = model[1]
+    if len(runs) > 1:
+        name = chosen(runs, given_with(text).recipe)
+        nodes = _nodes_of(name, functions)
+        if known := next((known for known in FLAVOURS if name.startswith(known)), ""):
+            settings["model.name"] = known
     for node in nodes:
         match node:
-            case ast.ImportFrom(module=str(module)):
-                if model := re.match(r"torchtitan\.models\.(?!common)(\w+)", module):
-                    settings["model.name"] = model[1]
             case ast.Call():
                 settings |= _of_call(node)
             case ast.Assign(targets=[ast.Attribute(value=ast.Attribute(attr=section), attr=name), *_]):
                 if section in CLASSES:  # config.parallelism.tensor_parallel_degree = 8
-                    settings[f"{section}.{name}"] = _constant(node.value)
+                    settings[f"{section}.{name}"] = constant(node.value)
+    return _with_tokens(settings)
+
+
+def _describes_run(function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> bool:
+    """Return whether a function returns a configuration: whether it, or one that it calls, names a model."""
+    return any(_title(node.func) == "model_registry" for node in _nodes_of(function.name, functions)
+               if isinstance(node, ast.Call))  # fmt: skip
+
+
+def _nodes_of(name: str, functions: Mapping[str, ast.FunctionDef], depth: int = 0) -> list[ast.AST]:
+    """Return the nodes of a function, behind those of the functions of the module that it calls."""
+    own = [node for statement in functions[name].body for node in ast.walk(statement)]
+    called = dict.fromkeys(_title(node.func) for node in own if isinstance(node, ast.Call))
+    inner = [other for other in called if other in functions and other != name] if depth < MAX_CALLS else []
+    return [node for other in inner for node in _nodes_of(other, functions, depth + 1)] + own
+
+
+def _with_tokens(settings: Settings) -> Settings:
+    """Return settings with sequences in place of tokens, which torchtitan counts since 2026."""
+    tokens, length = (settings.get(f"training.{name}") for name in TOKEN_SETTINGS)
+    step = settings.get("training.num_tokens_per_train_step", -1)
+    if isinstance(length, int) and length > 0:
+        for name in (*TOKEN_SETTINGS, "num_tokens_per_train_step"):
+            settings.pop(f"training.{name}", None)
+        settings["training.seq_len"] = length
+        pipeline = settings.number("parallelism.pipeline_parallel_degree", default=1) > 1
+        if isinstance(tokens, int):
+            name = (
+                "parallelism.pipeline_parallel_microbatch_size" if pipeline else "training.local_batch_size"
+            )
+            settings[name] = max(tokens // length, 1)
+        if isinstance(step, int) and step > 0:
+            settings["training.global_batch_size"] = max(step // length, 1)
     return settings
 
 
 def _of_call(node: ast.Call) -> Values:
     """Return the settings of a call."""
     title = _title(node.func)
-    given = {keyword.arg: _constant(keyword.value) for keyword in node.keywords if keyword.arg}
+    given = {keyword.arg: constant(keyword.value) for keyword in node.keywords if keyword.arg}
     if title == "model_registry" and node.args:
-        return {"model.flavor": str(_constant(node.args[0]))}
+        more = {f"model.{name}": value for name, value in given.items() if name != "converters"}
+        return {"model.flavor": str(constant(node.args[0])), **more}
     if title == "ActivationCheckpointConfig":  # until 2026
         mode = str(given.get("mode", "selective"))
         return {"activation_checkpoint": RECOMPUTATION_CLASSES.get(mode, mode)}
@@ -151,11 +203,3 @@ def _of_call(node: ast.Call) -> Values:
 def _title(node: ast.expr) -> str:
     """Return the last name of a called expression."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _constant(node: ast.expr) -> Any:
-    """Return a literal's value; the source text of anything else."""
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return ast.unparse(node)[:80]

@@ -32,6 +32,8 @@ class UnreadEffect:
     needs: str = ""  # a setting without which they have no effect
     unless: str = ""  # a setting that replaces them: with it they have no effect
     unlike: str = ""  # another setting: they matter only where its value differs from theirs
+    # Whether they are named but not refused: they change neither model, plan, precision nor optimizer.
+    named: bool = False
 
     def applies(self, value: Any, settings: Settings) -> bool:
         """Return whether a value of one of them changes the prediction."""
@@ -52,6 +54,7 @@ class UnreadSettings:
     """Settings that the table does not read, by their effect; for those that matter also why."""
 
     matter: dict[str, str] = field(default_factory=dict)
+    named: set[str] = field(default_factory=set)  # those of `matter` that are not refused
     small: list[str] = field(default_factory=list)
     harmless: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -88,9 +91,10 @@ class UnreadRules:
             listed = name in self.small or name in self.harmless
             named = [effect for effect in self.matter if name in effect.settings]
             effects = named if named or listed or name in known else self._matching(name)
-            why = next((effect.why for effect in effects if effect.applies(value, settings)), "")
-            if why:
-                result.matter[name] = why
+            effect = next((effect for effect in effects if effect.applies(value, settings)), None)
+            if effect is not None:
+                result.matter[name] = effect.why
+                result.named.update([name] if effect.named else [])
             elif name in known:
                 continue
             elif effects:  # at a value for which the prediction holds

@@ -46,8 +46,10 @@ def program_of(text: str, path: str) -> str | None:
     names = keys_of(text)
     for title, spec in TABLE["programs"].items():
         parts: Mapping[str, Any] = {"keys": spec} if isinstance(spec, str) else spec
-        found = sum(any(fnmatchcase(name, key) for name in names) for key in parts["keys"].split())
-        if found >= parts.get("least", LEAST_KEYS):
+        found = sum(any(fnmatchcase(name, key) for name in names) for key in parts.get("keys", "").split())
+        if found >= parts.get("least", LEAST_KEYS) or (
+            "pattern" in parts and re.search(parts["pattern"], text)
+        ):
             if "format" in parts:
                 return str(parts["format"])
             advice = parts.get("advice", "")

@@ -1,0 +1,247 @@
+"""Configurations that give Megatron-LM's settings under other names; see `tables/dialects.toml`."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Final
+
+from traincast.catalog.documents import catalogue, parsed
+from traincast.core.errors import InputError
+from traincast.launch import megatron
+from traincast.launch.format import Format
+from traincast.launch.given import chosen, given_with
+from traincast.launch.read_bash import arguments, directives
+from traincast.launch.read_bash import read as read_script
+from traincast.launch.settings import Settings, dotted, evaluated, is_off, same_value
+from traincast.launch.table import ANY, load_document, rows_of
+from traincast.launch.unread_settings import UnreadRules, unread_rules
+
+TABLE: Final[Mapping[str, Any]] = load_document("dialects")
+NAMED_MODEL: Final = "catalogue_model"  # the setting that names a model
+INTERPOLATION: Final = re.compile(r"\$\{([^${}]*)\}")
+MAX_INTERPOLATIONS: Final = 200  # of a configuration
+ROUNDED: Final = 256  # to multiples of which gpt-neox rounds the width of a gated MLP
+
+
+def dialect(name: str, base: Format, read: Callable[[str], Settings]) -> Format:
+    """Return the format of a dialect, from Megatron-LM's `base`; `read` reads its own settings."""
+    table = TABLE[name]
+    own = unread_rules({"matter": [], **table.get("unread", {})})
+    rules = UnreadRules(
+        (*own.matter, *base.unread.matter),
+        (*own.small, *base.unread.small),
+        (*own.harmless, *base.unread.harmless, NAMED_MODEL),
+    )
+    own_names = {megatron_name: own_name for own_name, megatron_name in table.get("names", {}).items()}
+
+    def read_translated(text: str) -> Settings:
+        return translated(name, read(text))
+
+    further = {"rows": tuple(rows_of(table["rows"], name, megatron))} if "rows" in table else {}
+    return replace(
+        base,
+        name=name,
+        title=table["title"],
+        ending=table["ending"],
+        source=table["source"],
+        sign=r"(?!)",  # known by its keys
+        rows={**base.rows, **further},
+        read=read_translated,
+        unread=rules,
+        spelled=lambda setting: own_names.get(setting, setting),
+        stack=(lambda _: table["stack"]) if "stack" in table else base.stack,
+        assumptions=base.assumptions if "stack" not in table else lambda _: (),
+        named_model=named_model,
+    )
+
+
+def named_model(settings: Settings) -> str:
+    """Return the model of the catalogue that settings name without giving its sizes; empty if none."""
+    if settings.is_on("num_layers") or settings.is_on("hidden_size"):
+        return ""
+    return model_called(str(settings.get(NAMED_MODEL, "")))
+
+
+def model_called(name: str) -> str:
+    """Return the model of the catalogue of a name, whatever its punctuation; empty if there is none.
+
+    Examples
+    --------
+    >>> model_called("llama31_405b"), model_called("DeepSeek-V3"), model_called("meta-llama/Llama-3.1-8B")
+    ('llama-3.1-405b', 'deepseek-v3', 'llama-3-8b')
+    """
+    return _models().get(_letters(name.rpartition("/")[2].removesuffix(".yaml")), "")
+
+
+@cache
+def _models() -> dict[str, str]:
+    """Return the models of the catalogue by the letters and digits of their names."""
+    known = {_letters(name): name for name in catalogue("models")}
+    return known | {_letters(other): name for other, name in TABLE["models"].items()}
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def translated(name: str, own: Mapping[str, Any]) -> Settings:
+    """Return the settings of a dialect as Megatron-LM's; those it has no name for keep theirs."""
+    table = TABLE[name]
+    names, inverted, values = (table.get(part, {}) for part in ("names", "inverted", "values"))
+    settings = Settings(table.get("always", {}))
+    for setting, value in own.items():
+        known = values.get(setting, {})
+        match = next(
+            (parts for word, parts in known.items() if word != ANY and same_value(value, word)), None
+        )
+        if match is None and ANY in known and not is_off(value):
+            match = known[ANY]
+        if match is not None:
+            settings |= match
+        if setting in inverted:
+            settings[inverted[setting]] = str(value).lower() == "false"
+        elif setting in names and not (is_off(value) and names[setting] in settings):
+            settings[names[setting]] = value
+        elif match is None or ANY in known:
+            settings[setting] = value
+    adjust = {"gpt-neox": _adjusted_neox, "mlperf": _adjusted_mlperf}.get(name)
+    return adjust(settings) if adjust else settings
+
+
+def _adjusted_neox(settings: Settings) -> Settings:
+    """Return gpt-neox's settings with the width of its MLP, one stage for none, and kinds of layers."""
+    hidden = settings.count("hidden_size")
+    if settings.is_on("swiglu") or settings.is_on("quick_geglu"):
+        width = settings.count("intermediate_size") or 4 * hidden
+        inner = int(width * 2 / 3) // 2
+        settings["ffn_hidden_size"] = -(-inner // ROUNDED) * ROUNDED
+    elif settings.count("intermediate_size"):
+        settings["ffn_hidden_size"] = settings["intermediate_size"]
+    settings.pop("intermediate_size", None)
+    if same_value(settings.get("pipeline_model_parallel_size"), 0):
+        settings["pipeline_model_parallel_size"] = 1
+    if kinds := settings.pop("attention_config", None):
+        words = set(re.findall(r"[a-z]\w+", str(kinds)))
+        settings["attention_kinds"] = " ".join(sorted(words - {"global", "flash"})) or "global"
+    if same_value(settings.get("num_experts"), 1):
+        del settings["num_experts"]
+    if settings.get("global_batch_size") is not None:
+        settings.pop("gradient_accumulation_steps", None)
+    return settings
+
+
+def _adjusted_mlperf(settings: Settings) -> Settings:
+    """Return MLPerf's settings with micro-batches for its batch of a data-parallel rank."""
+    if batch := settings.count("batch_of_rank"):
+        settings["gradient_accumulation_steps"] = max(batch // settings.number("micro_batch_size"), 1)
+    return settings
+
+
+# Readers of their texts
+
+
+def yaml_settings(text: str) -> Settings:
+    """Return the settings of a YAML text with dotted names and dashes as underscores."""
+    document = dotted(parsed(text, "yaml"))
+    return Settings({name.replace("-", "_"): value for name, value in document.items()})
+
+
+def read_megatron_yaml(text: str) -> Settings:
+    """Return the arguments of `MODEL_ARGS`, with variables that are given beside them."""
+    document = parsed(text, "yaml")
+    given = given_with(text)
+    table: Any = document.get("MODEL_ARGS", document)
+    if table and all(isinstance(value, Mapping) for value in table.values()):  # by model
+        table = table[chosen([str(name) for name in table], given.recipe)]
+    settings = Settings()
+    for name, value in (table if isinstance(table, Mapping) else {}).items():
+        plain = str(name).removeprefix("--").replace("-", "_")
+        filled = re.sub(r"\$\{?(\w+)\}?", lambda match: given.variables.get(match[1], match[0]), str(value))
+        settings[plain] = filled if isinstance(value, str) else value
+        if isinstance(settings[plain], str) and " " in filled and not filled.startswith(("(", "[", "$")):
+            settings[plain] = tuple(filled.split())
+    return settings
+
+
+def read_primus(text: str) -> Settings:
+    """Return the overrides of Primus's trainer, and the model that it names."""
+    document = parsed(text, "yaml")
+    settings, given = Settings(), given_with(text)
+    modules = document.get("modules", {})
+    trainer: Mapping[str, Any] = next(iter(modules.values()), {}) if isinstance(modules, Mapping) else {}
+    if str(trainer.get("framework", "megatron")) != "megatron":
+        raise InputError("Primus", [f"framework = {trainer['framework']!r}: only megatron is supported yet"])
+    settings |= {name: value for name, value in trainer.items() if name != "overrides"}
+    overrides = trainer.get("overrides") or {}
+    filled = {name: _filled(value, given.variables) for name, value in dotted(overrides).items()}
+    settings |= filled
+    if "model" in settings:
+        settings[NAMED_MODEL] = str(settings["model"]).removesuffix(".yaml")
+    return settings
+
+
+def _filled(value: Any, variables: Mapping[str, str]) -> Any:
+    """Return a value with ${NAME:default} filled in."""
+
+    def one(match: re.Match[str]) -> str:
+        return variables.get(match[1], match[2] if match[2] is not None else match[0])
+
+    return re.sub(r"\$\{(\w+)(?::([^{}]*))?\}", one, value) if isinstance(value, str) else value
+
+
+def read_nemo(text: str) -> Settings:
+    """Return the settings of NeMo's trainer and model, with references to others filled in."""
+    document = dotted(parsed(text, "yaml"))
+    for _ in range(MAX_INTERPOLATIONS):
+        pending = [name for name, value in document.items() if INTERPOLATION.search(str(value))]
+        changes = {name: _interpolated(name, document) for name in pending if isinstance(document[name], str)}
+        if all(document[name] == value for name, value in changes.items()):
+            break
+        document |= changes
+    given = given_with(text)
+    document |= dict(given.variables)
+    if missing := [
+        name for name, value in document.items() if value == "???" and name.startswith("trainer.")
+    ]:
+        document = Settings({name: value for name, value in document.items() if name not in missing})
+    return Settings({name.removeprefix("model."): value for name, value in document.items()})
+
+
+def _interpolated(name: str, document: Mapping[str, Any]) -> Any:
+    """Return the value of a setting with references to others, sums and products filled in once."""
+
+    def value(match: re.Match[str]) -> str:
+        reference = match[1].strip()
+        if reference.startswith(("multiply:", "divide_", "sum:")):
+            kind, _, rest = reference.partition(":")
+            sign = "*" if kind == "multiply" else "+" if kind == "sum" else "//"
+            result = evaluated(sign.join(rest.split(",")))
+            return str(result) if isinstance(result, int) else match[0]
+        levels = len(reference) - len(reference.lstrip("."))
+        path = name.split(".")[:-levels] if levels else []
+        full = ".".join([*path, reference.lstrip(".")])
+        for key in (full, full.removeprefix("training."), f"model.{full}"):
+            if key in document:
+                return str(document[key])
+        return match[0]
+
+    return INTERPOLATION.sub(value, str(document[name]))
+
+
+def read_variables(text: str) -> Settings:
+    """Return the variables that a script sets for another one, and the arguments that it gives it.
+
+    They are those of the run that is meant, where it has several.
+    """
+    script, given = read_script(text), given_with(text)
+    programs = tuple(TABLE["modelzoo"]["program"].split())
+    starting = [run for run in script.commands if any(word.endswith(programs) for word in run.words)]
+    runs = {str(number): run for number, run in enumerate(starting, 1)}
+    variables = {name: " ".join(words) for name, words in script.values.items()}
+    if not runs:
+        read = {"source": tuple(script.not_read)} if script.not_read else {}
+        return Settings(directives(text) | variables | read)
+    run = runs[chosen(runs, given.recipe)]
+    own = run.variables or variables
+    return Settings(directives(text) | dict(own) | dict(given.variables) | arguments(run.words))
