@@ -311,8 +311,8 @@ def verdicts() -> list[Verdict]:
         for name, (rows, error) in benchmarks.items()
     ]
     of_tests = OTHERS["memory_of_tests"]
-    error = float(np.mean(np.abs(megatron_tests.errors())))
-    found.append(_judged("Memory of Megatron's tests above 1 GiB", of_tests["most"], error, of_tests["why"]))
+    error, why = megatron_tests.mean_error(), of_tests.get("why", "")
+    found.append(_judged("Memory of Megatron's tests above 1 GiB", of_tests["most"], error, why))
     least, most = OTHERS["coverage"]["least"], OTHERS["coverage"]["most"]
     for (column, moe), item in calibration().splits.items():
         if column == LEFT_OUT:

@@ -249,6 +249,11 @@ class MemoryUse:
     saves_elementwise: bool = _assumed(
         False, "the activated gate of a gated MLP is saved, which the product with its other half keeps"
     )
+    saves_weighted: bool = _assumed(
+        False,
+        "results of experts' activations are saved before routing weights multiply them too, but gated ones, "
+        "which a fused kernel makes again",
+    )
     saves_rotated: bool = _assumed(False, "queries and keys before their rotation are saved")
     norms_in_fp32: bool = _assumed(
         False,
@@ -302,6 +307,7 @@ class MemoryUse:
         "per parameter: 16-bit gradients kept beside unsharded accumulated ones of more than 16 bits",
         "byte",
     )
+    library_bytes: float = _assumed(0, "workspaces of libraries that the framework's allocator holds", "byte")
     context_bytes: float = _assumed(0, "device context and libraries", "byte")
     allocator_share: float = _assumed(0, "share of the allocated memory lost to fragmentation")
     buffer_bytes: float = _assumed(0, "buffers of one communicator; a rank has one for each group", "byte")

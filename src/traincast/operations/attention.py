@@ -178,6 +178,7 @@ def unfused(
         rk * at.v,
     )  # scores, queries, result, keys, values
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
+    saves_scores = dropped or result is not None
     (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)
     yield Operation(
         "attention.logits",
@@ -203,7 +204,8 @@ def unfused(
             scatter_v,
             written=E * (n + uo),
         ),
-        saved_bytes=E * (uv / at.l * at.own_keys) if recompute else E * (n + uv / at.l * at.own_keys),
+        # without dropout its scores are the result of softmax, saved there, unless in other precision
+        saved_bytes=E * (n * (saves_scores and not recompute) + uv / at.l * at.own_keys),
     )
 
 

@@ -110,6 +110,8 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
     activated = elementwise.activation(f"experts.{model.mlp}", moved, inner, model.up_projections)
     inputs = model.up_projections * sharding.E * inner
     saved = sharding.plan.recipe.gates * inputs + sharding.gate_bytes(inner)
+    if sharding.assumptions.memory.saves_weighted and not model.gated:
+        saved = saved + sharding.E * inner
     yield replace(activated, saved_bytes=saved, recomputed_with="experts", has_framework_traffic=True)
     yield replace(down, experts=True, recomputed_with="activation", role="down projection")
     if "mlp" in model.biases:

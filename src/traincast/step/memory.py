@@ -127,7 +127,7 @@ def devices_memory(
         if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
             inside = {part: n for part, n in stages.stored_parts[i].items() if part not in ENDS}
             live = live + _largest(footprints, inside, "peak")
-        parts["workspace"] = maximum(live - parts["logits"], 0 * live) + matrix
+        parts["workspace"] = maximum(live - parts["logits"], 0 * live) + matrix + assumed.memory.library_bytes
         if assumed.memory.gradients_last == "backward":
             freed = minimum(parts["gradients"], parts["activations"] + parts["logits"])
             parts["gradients"] = where(nm > 1, parts["gradients"], parts["gradients"] - freed)

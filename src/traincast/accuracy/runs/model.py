@@ -17,7 +17,8 @@ from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp
 
 PHRASE_COLUMNS: Final = ("model", "trained", "moe_detail", "notes")
 CODE_COLUMNS: Final = ("id", "url", "system", "gpu", "interconnect")  # of any words, "adapter" among them
-DEFAULT_VOCAB: Final = 51200  # GPT-2's 50257 tokens, padded to a multiple of 1024 by Megatron-LM with tp = 8
+GPT2_VOCAB: Final = 50257
+DEFAULT_VOCAB: Final = 51200  # the same, padded to a multiple of 1024 by Megatron-LM with tp = 8
 # of DeepSeek-V2, V3, Kimi K2
 LATENT: Final = Latent(kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128, q_rank=1536)
 DEFAULT_HEAD_WIDTH: Final = 128  # where it cannot be hidden/heads, and MaxText's default
@@ -40,13 +41,14 @@ def shape(cells: Cells) -> dict[str, Any]:
     layers, hidden, heads, seq = (cells.positive(name) for name in ("layers", "hidden", "heads", "seq"))
     if not cells.text("vocab"):
         cells.assume("vocab")
+    usual_vocab = GPT2_VOCAB if cells.states("bpe") else DEFAULT_VOCAB
     arguments: dict[str, Any] = {
         "name": cells.text("model") or cells.text("id") or "model",
         "layers": layers,
         "hidden": hidden,
         "heads": heads,
         "seq": seq,
-        "vocab": cells.whole("vocab", DEFAULT_VOCAB),
+        "vocab": cells.whole("vocab", cells.stated_number("vocab") or usual_vocab),
         # the column of a row with experts may be their width
         "ffn": cells.stated_number("dense_ffn") or cells.whole("ffn", 4 * hidden),
         "kv_heads": cells.whole("kv_heads", heads),
@@ -58,7 +60,9 @@ def shape(cells: Cells) -> dict[str, Any]:
     }
     if cells.text("mla").lower() == "true":
         mtp = 0 if cells.states("without_mtp") else cells.stated_number("mtp") or 0
-        arguments |= {"latent": LATENT, "kv_heads": None, "head_dim": None, "mtp": mtp}
+        ranks = {name: rank for name in ("q_rank", "kv_rank") if (rank := cells.stated_number(name))}
+        latent = replace(LATENT, **ranks)
+        arguments |= {"latent": latent, "kv_heads": None, "head_dim": None, "mtp": mtp}
     if cells.text("experts"):
         arguments |= {"experts": _experts(cells), "local": _local(cells)}
     arguments["adapters"] = adapters(cells)
@@ -114,7 +118,7 @@ def _family_arguments(cells: Cells, mlp: str) -> dict[str, Any]:
         # dropped from benchmarks when fused attention came
         "dropout": gpt and cells.text("flash_attention") != "True" and not mpt,
         "positions": "none" if cells.states("alibi") else "learned" if gpt else "rotary",
-        "tied": tied[1] is None if tied else gpt or bool(cells.states("palm")),
+        "tied": not any(tied.groups()) if tied else gpt or bool(cells.states("palm")),
     }
 
 

@@ -61,7 +61,8 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
 
 def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
     """Return the virtual stages; if interleaved without number, the fewest that divide a stage's layers."""
-    stated = cells.positive("vp", 1)
+    of_chunk = cells.stated_number("layers_of_chunk")
+    stated = max(layers // (pp * of_chunk), 1) if of_chunk else cells.positive("vp", 1)
     if pp == 1:
         return 1
     if cells.text("vp") or not cells.states("interleaved"):
@@ -223,6 +224,9 @@ def layout(cells: Cells, layers: int, chunks: int) -> str:
         return stated
     if letters := cells.states("letter_layout"):
         return written_out(letters[1])
+    first, last = cells.stated_number("first_layers"), cells.stated_number("last_layers")
+    if first and last and chunks > 2 and (layers - first - last) % (chunks - 2) == 0:
+        return f"{first},{(layers - first - last) // (chunks - 2)}*{chunks - 2},{last}"
     if chunks <= 1 or cells.states("balances_stages"):
         return ""
     if layers % chunks == 0:

@@ -49,7 +49,7 @@ def software(cells: Cells) -> str:
     name = cells.text("stack")
     if name.lower() in stack_names():
         return name.lower()
-    context = cells.joined("source notes") + (" | experts" if cells.text("experts") else "")
+    context = cells.joined("source notes model") + (" | experts" if cells.text("experts") else "")
     if stack := first_match(first_match(patterns()["stacks"], name) or {}, context):
         return str(stack)
     cells.assume("stack")
