@@ -128,6 +128,11 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "global_head_dim": (32, 64),
     "local_attention": (32,),
     "num_labels": (2, 5),
+    "hidden_size_per_layer_input": (0, 16),
+    "vocab_size_per_layer_input": (1000,),
+    "num_kv_shared_layers": (0, 1),
+    "laurel_rank": (8, 16),
+    "altup_num_inputs": (2, 4),
 }
 VISION: Final = {  # field of a tower, or of what leads from it to the language model -> values drawn
     "num_hidden_layers": (2, 3), "depth": (2, 3), "num_attention_heads": (4, 8), "num_heads": (4, 8),
@@ -155,18 +160,20 @@ FLAGS: Final = (  # of towers and projectors
 )  # fmt: skip
 FIXED: Final = {
     "pad_token_id": None, "layer_types": None, "mlp_layer_types": None, "num_attention_heads_per_layer": None,
-    "hidden_size_per_layer_input": 0, "num_experts_per_tok": 2, "padding_idx": None,
+    "num_experts_per_tok": 2, "padding_idx": None,
 }  # fmt: skip
 
 
 LEFT_OUT: Final = dict.fromkeys(  # type -> names of weights that its import leaves out, and says so
     ("wav2vec2", "hubert"), r"feature_extractor|pos_conv|^projector|^classifier|^layer_weights"
 )
+ROPE: Final = {"rope_type": "default", "rope_theta": 1e4}
 OF_TYPE: Final[dict[str, dict[str, Any]]] = {  # what single types need besides
     "dbrx": {
         "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4},
         "ffn_config": {"ffn_hidden_size": 80, "moe_num_experts": 4, "moe_top_k": 2},
     },
+    "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
     "wav2vec2": {"conv_kernel": [10, 3, 3, 3, 3, 2, 2]},
     "hubert": {"conv_kernel": [10, 3, 3, 3, 3, 2, 2]},
     "esm": {"position_embedding_type": "rotary", "emb_layer_norm_before": False},

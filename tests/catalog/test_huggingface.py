@@ -37,7 +37,7 @@ OF_TOWERS = {  # text parts, counted with the towers in vision_language_counts.j
 }  # fmt: skip
 ALIASES = set(_tables()["aliases"])
 # No count of their parameters is known to us; Grok-2 is published under another type.
-CODE_ALONE = {"telechat", "molmo", "orion", "llada2_moe", "grok-2"}
+CODE_ALONE = {"telechat", "molmo", "orion", "llada2_moe", "grok-2", "nemotron-nas"}
 OF_A_RUN = {"seq": 128, "global_batch": None, "training_sequences": None}  # no configuration has these
 
 
@@ -133,6 +133,30 @@ def test_configurations_with_published_code(entry: dict[str, Any], load: Callabl
     """Fields of published configurations that shape the model, and parameters with their source."""
     parameters = load(entry["config"]).parameters
     assert parameters == pytest.approx(entry["parameters"], rel=entry["within"], abs=0)
+
+
+PUZZLE = {"model_type": "nemotron-nas", "hidden_size": 8192, "num_attention_heads": 64, "vocab_size": 128256}
+PUZZLE |= {"num_hidden_layers": 4, "max_position_embeddings": 131072}
+
+
+def test_a_network_cut_out_by_a_search(load: Callable[..., Model]) -> None:
+    """Widths of MLPs are multiples of 256 next to 2/3 of 8192 times 5.25, 2.625 and 1.3125."""
+    blocks = [
+        {"attention": {"n_heads_in_group": 8}, "ffn": {"ffn_mult": 5.25}},
+        {"attention": {"no_op": True}, "ffn": {"ffn_mult": 2.625}},
+        {"attention": {"no_op": True}, "ffn": {"no_op": True}},
+        {"attention": {"n_heads_in_group": 16}, "ffn": {"ffn_mult": 1.3125}},
+    ]
+    model, e = load(PUZZLE | {"block_configs": blocks}), 8192
+    first = 2 * e * e + 2 * e * 8 * 128 + 3 * e * 28672 + 2 * e
+    second, last = 3 * e * 14336 + e, 2 * e * e + 2 * e * 4 * 128 + 3 * e * 7168 + 2 * e
+    assert model.parameters == 2 * 128256 * e + first + second + last + e
+    assert list(map(str, model.pattern)) == ["dense", "dense only @1", "dense @2"]
+    (problem,) = problems(load, PUZZLE | {"block_configs": blocks[:2]})
+    assert problem.endswith("must hold a mapping for each of the 4 layers")
+    blocks[2] = {"attention": {"replace_with_linear": True}, "ffn": {"ffn_mult": 2.625}}
+    (problem,) = problems(load, PUZZLE | {"block_configs": blocks})
+    assert problem.endswith("cannot be represented; replace_with_linear must be false")
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,16 @@ parameters of the model.
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import traincast as tc
+from traincast.analysis.flops_by_part import flops_by_part
 from traincast.catalog.software_stacks import calibrated
+from traincast.core.errors import InputError
 from traincast.core.model import Model
-from traincast.core.model_blocks import Encoder, Experts, Local, OwnWidth
+from traincast.core.model_blocks import Encoder, Experts, Local, OwnWidth, Shape
 from traincast.core.plan import Plan, Plans
 from traincast.operations.operation import Gemm, Operation, total
 from traincast.operations.transformer import layer, parts
@@ -40,6 +43,18 @@ RARE = {
     "keys are values": replace(SMALL, keys_are_values=True, kv_heads=2),
     "a gate for each head": replace(SMALL, attention_gate=True, gate_per_head=True),
     "experts with a norm": replace(SMALL, experts=Experts(experts=4, topk=2, ffn=32, result_norm=True)),
+    "shapes": replace(
+        SMALL,
+        qk_norm="head",
+        biases=("qkv",),
+        kv_heads=2,
+        layer_kinds=("dense", "dense @narrow", "attention only @reusing", "dense only @narrow"),
+        shapes=(
+            Shape(name="narrow", heads=4, kv_heads=2, head_dim=8, ffn=48),
+            Shape(name="reusing", reuses_keys=True),
+        ),
+    ),
+    "beside": replace(SMALL, beside=((64, 8), (8, 64)), beside_layers=((64, 32),), small_weights=64),
     "local heads": replace(
         SMALL, local=Local(window=8, global_every=2, kv_heads=2, head_dim=32, value_dim=16, sinks=True)
     ),
@@ -172,3 +187,39 @@ def test_the_encoder_costs_time_and_widens_the_interval() -> None:
     )
     assert long.step_seconds > short.step_seconds
     assert "encoder of 1,024 tokens" in long.model.title
+
+
+def test_layers_with_shapes_by_hand() -> None:
+    """e = 64, queries and output of 4 heads, keys and values of 2, of width 16; then 8, and an MLP of 48."""
+    model = RARE["shapes"]
+    e, norm = 64, 64
+    full = e * (4 + 2 + 2 + 4) * 16 + (4 + 2 + 2) * 16 + 2 * 16 + 2 * e * 128 + 2 * norm
+    narrow = e * (4 + 2 + 2 + 4) * 8 + (4 + 2 + 2) * 8 + 2 * 8 + 2 * e * 48 + 2 * norm
+    reusing = e * (4 + 4) * 16 + 4 * 16 + 16 + norm  # queries and output alone; one norm, of queries
+    assert model.layer_parameters() == full + narrow + reusing + 2 * e * 48 + norm
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"layer_kinds": ("dense @wide",)},
+            "'wide' is missing; layer_kinds names layers that have it",
+        ),
+        (
+            {"shapes": (Shape(name="wide", ffn=96),)},
+            "no layer has 'wide'; name its layers in layer_kinds",
+        ),
+    ],
+)
+def test_shapes_and_layers_fit_each_other(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        replace(SMALL, **change)
+    assert caught.value.problems == (f"shapes: {said}",)
+
+
+def test_products_beside_the_blocks_are_a_part() -> None:
+    """64 × 8 and 8 × 64 weights in each of 4 layers."""
+    rows = {row.part: row.parameters for row in flops_by_part(RARE["beside"]).parts}
+    assert rows["beside the blocks"] == 4 * 2 * 64 * 8
+    assert sum(rows.values()) == RARE["beside"].parameters

@@ -21,7 +21,7 @@ from traincast.operations.linear_attention import linear_attention
 from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Gemm, Operation, PassCount, total
 from traincast.operations.sharding import Sharding, sharding_of
-from traincast.operations.transformer import attention, cross_attention, layer, parts
+from traincast.operations.transformer import attention, beside, cross_attention, layer, parts
 from traincast.step.model_flops import CONVENTIONS, index_flops, scan_flops, tokens_share
 
 PROJECTIONS: Final = "attention projections"
@@ -30,6 +30,7 @@ LINEAR: Final = "linear attention"
 SCANS: Final = "scans of linear attention"
 MLPS: Final = ("MLP", "experts", "shared experts")
 MTP: Final = "multi-token prediction"
+BESIDE: Final = "beside the blocks"
 ROUTER: Final = "router"  # whose products Megatron-LM does not count
 TEXT: Final = "text and modulation"  # of a diffusion model, besides what each token meets
 TOWER: Final = (PATCHES, "vision tower", PROJECTOR)
@@ -232,6 +233,8 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
         result["experts"] = _count((op for op in inner[:routed] if op.experts), model)
         if config.shared_ffn:
             result["shared experts"] = _count(inner[routed:], model)
+    if model.beside:
+        result[BESIDE] = _count(beside(sharding, "layer", model.beside), model)
     for count in result.values():
         whole = whole.plus(count, -1)
     if model.diffusion is not None:

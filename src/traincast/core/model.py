@@ -39,7 +39,9 @@ from traincast.core.model_blocks import (
     QkNorm,
     RgLru,
     Rwkv,
+    Shape,
     ShortConv,
+    kind_of,
 )
 from traincast.core.quantities import NO_NUMBERS
 
@@ -157,7 +159,13 @@ class Model:
         Gated short convolution in the layers that `layer_kinds` names.
     layer_kinds : tuple of str
         Kind of every layer, of `KINDS`, or of every layer of a stretch that is repeated; if left out, `local`
-        and `experts` say which layers they are in.
+        and `experts` say which layers they are in. ``@name`` after a kind names one of `shapes`.
+    shapes : tuple of Shape
+        Figures in which some layers differ from the others.
+    beside : tuple of pair of int
+        Input and output width of linear layers that each layer has besides its blocks.
+    beside_layers : tuple of pair of int
+        Those outside of the layers, which each token meets once.
     mlp : {"gelu", "relu", "relu2", "silu", "xielu", "swiglu", "geglu", "reglu2"}
         Activation of the MLP; the last three are gated.
     experts : Experts, optional
@@ -181,6 +189,8 @@ class Model:
         Whether one number for each head gates its result, instead of one for each element.
     keys_are_values : bool
         Whether values are the projected keys, not projected themselves (Gemma 4).
+    reuses_keys : bool
+        Whether keys and values are those of a layer before (of a shape alone: Gemma 3n).
     shared_layers : bool
         Whether all layers have the same weights (ALBERT: arXiv 1909.11942, section 3.1).
     inner_norms : bool
@@ -281,6 +291,9 @@ class Model:
     rwkv: Rwkv | None = None
     short_conv: ShortConv | None = None
     layer_kinds: tuple[str, ...] = ()
+    shapes: tuple[Shape, ...] = ()
+    beside: tuple[tuple[int, int], ...] = ()
+    beside_layers: tuple[tuple[int, int], ...] = ()
     mlp: Mlp = "gelu"
     experts: Experts | None = None
     norm: Norm = "layernorm"
@@ -295,6 +308,7 @@ class Model:
     attention_gate: bool = False
     gate_per_head: bool = False
     keys_are_values: bool = False
+    reuses_keys: bool = False
     shared_layers: bool = False
     dropout: bool = True
     inner_dropout: bool = True
@@ -367,19 +381,23 @@ class Model:
     def _is_unused(self, name: str) -> bool:
         """Return whether no layer has the block that a width or number of heads belongs to."""
         return bool(self.layer_kinds) and not any(
-            kind in KINDS and UNUSED[name](KINDS[kind]) for kind in self.layer_kinds
+            (kind := kind_of(name_of)) and UNUSED[name](kind) for name_of in self.layer_kinds
         )
 
     def _kind_problems(self) -> list[str]:
         """Return a line for each contradiction between the kinds of layers and the parts they need."""
-        unknown = [kind for kind in self.layer_kinds if kind not in KINDS]
+        unknown = [kind for kind in self.layer_kinds if kind_of(kind) is None]
         if unknown:
             return [f"layer_kinds: {unknown[0]!r}: must be one of {', '.join(KINDS)}"]
-        problems = []
+        problems, kinds = [], {kind for name in self.layer_kinds if (kind := kind_of(name))}
+        shapes = {shape.name for shape in self.shapes}
+        if missing := sorted({kind.shape for kind in kinds} - shapes - {""}):
+            problems.append(f"shapes: {missing[0]!r} is missing; layer_kinds names layers that have it")
+        if unused := sorted(shapes - {kind.shape for kind in kinds}):
+            problems.append(f"shapes: no layer has {unused[0]!r}; name its layers in layer_kinds")
         if self.layer_kinds and self.layers % len(self.layer_kinds):
             number = len(self.layer_kinds)
             problems.append(f"layer_kinds: {number} of them must divide layers = {self.layers}")
-        kinds = {KINDS[kind] for kind in self.layer_kinds}
         for part in (*LINEAR, "indexer", "local", "experts"):
             has_layers = any(
                 part
@@ -433,7 +451,7 @@ class Model:
             wanted = "not modelled with latent attention, unless gate_per_head"
             problems.append(f"attention_gate = True: {wanted}")
         problems += self._indexer_problems()
-        mixers = [KINDS[kind].mixer for kind in self.layer_kinds]
+        mixers = [kind.mixer for name in self.layer_kinds if (kind := kind_of(name))]
         if "index-shared" in mixers and "indexed" not in mixers[: mixers.index("index-shared")]:
             problems.append("layer_kinds: an index-shared layer needs an indexed one before it")
         if self.kv_heads is not None and self.heads % self.kv_heads:
@@ -508,6 +526,8 @@ class Model:
             return []
         if self.keys_are_values:
             return ["adapters: not modelled where values are the projected keys"]
+        if self.shapes:
+            return ["adapters: not modelled where layers have shapes of their own"]
         has, given = self.adaptable, self.adapters.targets
         known = [word for word in TARGETS if word in has]
         lacking = [word for word in given if word not in GROUPS and word not in has]
@@ -519,7 +539,7 @@ class Model:
 
     def _diffusion_problems(self) -> list[str]:
         """Return a line for each contradiction between diffusion and other parts."""
-        joint = any(KINDS[kind].joint for kind in self.layer_kinds)
+        joint = any(kind.joint for name in self.layer_kinds if (kind := kind_of(name)))
         if self.diffusion is None:
             return ["diffusion: missing; layer_kinds names joint layers"] if joint else []
         others: dict[str, Any] = {
@@ -648,6 +668,8 @@ class Model:
         """Columns of the projections to queries (with their gate), keys and values, all heads together."""
         gate = self.heads * (1 if self.gate_per_head else self.value_width) if self.attention_gate else 0
         queries = self.heads * self.head_width + gate
+        if self.reuses_keys:
+            return queries, 0, 0
         values = 0 if self.keys_are_values else self.groups * self.value_width
         return queries, self.groups * self.head_width, values
 
@@ -671,7 +693,7 @@ class Model:
         """Kind of every layer, first to last."""
         if self.layer_kinds:
             repeats = self.layers // len(self.layer_kinds)
-            return tuple(KINDS[kind] for kind in self.layer_kinds) * repeats
+            return tuple(kind for name in self.layer_kinds if (kind := kind_of(name))) * repeats
         if self.encoder is not None:
             encoded = self.encoder.layers
             return (ENCODER,) * encoded + (DECODER,) * (self.layers - encoded)
@@ -681,8 +703,18 @@ class Model:
         )
 
     def of(self, kind: Kind) -> "Model":
-        """Return the model with the sequence and the heads that the layers of a kind have."""
-        return self._variants.get(kind.mixer, self)
+        """Return the model with the sequence, the heads and the widths that the layers of a kind have."""
+        model = self._variants.get(kind.mixer, self)
+        return model._shaped.get(kind.shape, model)
+
+    @cached_property
+    def _shaped(self) -> dict[str, "Model"]:
+        """Models with the figures of shapes, by name."""
+        given = {
+            shape.name: {key: value for key, value in vars(shape).items() if value and key != "name"}
+            for shape in self.shapes
+        }
+        return {name: replace(self, **figures) for name, figures in given.items()}
 
     @cached_property
     def _variants(self) -> dict[str, "Model"]:
@@ -831,7 +863,8 @@ class Model:
             norms += self.norms // 2
         if self.diffusion is not None and not active:  # a token meets one stream, and what samples share
             blocks += self._conditioned_parameters(self.diffusion, kind, blocks)
-        return blocks + norms * self.norm_vectors * self.hidden + self.small_weights
+        beside = sum(i * o for i, o in self.beside)
+        return blocks + norms * self.norm_vectors * self.hidden + self.small_weights + beside
 
     def _conditioned_parameters(self, diffusion: Diffusion, kind: Kind, blocks: int) -> int:
         """Count what a layer for diffusion has besides its `blocks`: those of text, and modulation."""
@@ -938,9 +971,11 @@ class Model:
         """Count the weights of attention: matrices, biases, norms and sinks."""
         if self.latent is not None:  # the latent vectors are normed
             return self.attention_matrices + (self.latent.q_rank or 0) + self.latent.kv_rank
-        q, kv = self.heads * self.head_width, self.groups * self.head_width
+        q, kv = self.heads * self.head_width, self.projection_widths[1]
         bias = self.qkv_bias_width + (self.hidden if "proj" in self.biases else 0)
-        norms = {None: 0, "head": 2 * self.head_width, "full": q + kv, "plain": 0}[self.qk_norm]
+        norms = {None: 0, "head": (2 - self.reuses_keys) * self.head_width, "full": q + kv, "plain": 0}[
+            self.qk_norm
+        ]
         norms += self.norm_vectors * self.heads * self.value_width if self.inner_norms else 0
         return self.attention_matrices + bias + norms + (self.heads if self.sinks else 0)
 
@@ -968,7 +1003,7 @@ class Model:
     def end_parameters(self) -> int:
         """Weights outside of the layers: embedding, positions, final norm, output head."""
         e, norm, own = self.hidden, self.norm_vectors * self.hidden, self.own_width
-        weights = self.small_end_weights
+        weights = self.small_end_weights + sum(i * o for i, o in self.beside_layers)
         weights += sum((i + 1) * o for layers in self.diffusion_ends.values() for i, o in layers)
         if self.patch is not None:
             weights += self._positions + self.patch * e + e + (self.classes or 0) * (e + 1)

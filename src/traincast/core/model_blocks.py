@@ -77,6 +77,19 @@ class Local:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Figures in which some layers differ; `layer_kinds` names such layers ``dense @name``."""
+
+    name: str
+    # Where they differ from those of the model.
+    heads: int | None = None
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    ffn: int | None = None
+    reuses_keys: bool = False  # whether keys and values are those of a layer before, not projected
+
+
+@dataclass(frozen=True, kw_only=True)
 class Encoder:
     """Encoder to whose result all other layers of the model attend (arXiv 1706.03762, section 3)."""
 
@@ -584,10 +597,11 @@ LINEAR: Final[Mapping[str, type[LinearAttention]]] = {  # by the name of the par
 
 
 class Kind(NamedTuple):
-    """Kind of a layer: what mixes its tokens, and its feed-forward block; "" for one it does without."""
+    """Kind of a layer: what mixes its tokens, its feed-forward block, and its shape; "" for none."""
 
     mixer: Mixer
     feed_forward: FeedForward
+    shape: str = ""
 
     @property
     def local(self) -> bool:
@@ -631,13 +645,23 @@ class Kind(NamedTuple):
         return bool(self.mixer and self.feed_forward)
 
     def __str__(self) -> str:
+        shape = f" @{self.shape}" if self.shape else ""
         if not self.is_pair:
-            return f"{self.mixer or self.feed_forward} only"
-        return self.feed_forward if self.mixer == "attention" else f"{self.mixer} {self.feed_forward}"
+            return f"{self.mixer or self.feed_forward} only{shape}"
+        mixer = "" if self.mixer == "attention" else f"{self.mixer} "
+        return f"{mixer}{self.feed_forward}{shape}"
 
 
-KINDS: Final[Mapping[str, Kind]] = {  # by the name of a layer in a model file
+KINDS: Final[Mapping[str, Kind]] = {  # by the name of a layer in a model file, without its shape
     str(kind): kind for kind in starmap(Kind, product(get_args(Mixer), get_args(FeedForward))) if any(kind)
 }
+
+
+def kind_of(name: str) -> Kind | None:
+    """Return the kind of a layer by its name in a model file; None if there is none of that name."""
+    known, _, shape = name.partition(" @")
+    return KINDS[known]._replace(shape=shape) if known in KINDS else None
+
+
 ENCODER: Final = Kind("encoder", "dense")
 DECODER: Final = Kind("decoder", "dense")

@@ -151,9 +151,20 @@ class Sharding(ABC):
     def qkv_bias_width(self) -> Column:
         """Columns of the projections to queries, keys and values that have a bias, as `kv_heads` counts."""
         model, kv = self.model, self.kv_heads
+        if model.reuses_keys:
+            return model.projection_widths[0]
         keys = kv * model.head_width if "qkv" in model.biases else 0
         values = 0 if model.keys_are_values else kv * model.value_width
         return model.projection_widths[0] + keys + values
+
+    @property
+    def qkv_width(self) -> Column:
+        """Columns of the projection to queries, keys and values, as `kv_heads` counts."""
+        model = self.model
+        if model.reuses_keys:
+            return model.projection_widths[0]
+        pair = model.head_width + (0 if model.keys_are_values else model.value_width)
+        return model.projection_widths[0] + self.kv_heads * pair
 
     def inner_norm(self, name: str, width: Column) -> Operation:
         """Return a norm of a row-parallel layer's input; ranks sum two numbers of a token."""

@@ -11,6 +11,7 @@ from traincast.operations import diffusion as diffusion_ends
 from traincast.operations import embedding_and_head
 from traincast.operations.adapters import adapted, frozen
 from traincast.operations.elementwise import moved, norm, weights_without_work, with_traffic
+from traincast.operations.linear import linear
 from traincast.operations.linear_attention import channel_gate, linear_attention, token_shift
 from traincast.operations.mlp import experts, mlp
 from traincast.operations.operation import Operation
@@ -43,6 +44,7 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
         if model.small_end_weights:
             weights = model.small_end_weights + 0.0 * plan.tp
             embedded += [weights_without_work("embedding.small_weights", sharding.E, weights)]
+        embedded += beside(first, "embedding", model.beside_layers)
         operations["embedding"] = tuple(frozen(sharding, embedded))
         operations["head"] = tuple(adapted(sharding, embedding_and_head.head(sharding)))
     if (diffusion := model.diffusion) is not None:
@@ -99,6 +101,7 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
     if model.diffusion is not None and not kind.joint:
         diffusion = model.diffusion
         operations = (*operations, *diffusion_ends.modulation(sharding, diffusion, kind, (sharding,)))
+    operations = (*operations, *beside(sharding, "layer", model.beside))
     if model.small_weights:
         weights = model.small_weights + 0.0 * plan.tp
         operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
@@ -106,6 +109,12 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         operations = tuple(replace(op, weights=op.weights / model.layers) for op in operations)
     trained = adapted(sharding, operations, packs=True)
     return tuple(apply_recompute(_as_fused(op, assumptions), sharding, kind) for op in trained)
+
+
+def beside(sharding: Sharding, part: str, layers: tuple[tuple[int, int], ...]) -> Iterator[Operation]:
+    """Yield linear layers beside the blocks, whose weights each tensor rank has for its own tokens."""
+    for place, (i, o) in enumerate(layers, 1):
+        yield linear(f"{part}.beside{place}", sharding.plain_sizes, sharding.residual_shape[0], i, o)
 
 
 def _joint(sharding: Sharding, diffusion: Diffusion, kind: Kind) -> Iterator[Operation]:
@@ -259,15 +268,18 @@ def cross_attention(sharding: Sharding, encoder: Encoder) -> Iterator[Operation]
 def _queries_keys_values(sharding: Sharding) -> Iterator[Operation]:
     """Yield the projection to queries, keys and values, with their norms and rotary positions."""
     model, q, T = sharding.model, sharding.model.head_width, sharding.tokens
-    kv = sharding.kv_heads
-    wide = model.projection_widths[0] + kv * (q + (0 if model.keys_are_values else model.value_width))
-    qkv = sharding.column_parallel("attention.qkv", model.hidden, wide)
+    kv = 0 if model.reuses_keys else sharding.kv_heads
+    qkv = sharding.column_parallel("attention.qkv", model.hidden, sharding.qkv_width)
     yield replace(qkv, recomputed_with="norms", role="qkv")
     if model.qkv_bias_width:
         yield sharding.column_parallel_bias("attention.qkv_bias", sharding.qkv_bias_width)
     rotated = T * sharding.local((model.heads + kv) * q)  # queries and keys
     if model.qk_norm:
-        weights = {"head": 2 * q, "full": sharding.local((model.heads + kv) * q), "plain": 0}[model.qk_norm]
+        weights = {
+            "head": (2 - model.reuses_keys) * q,
+            "full": sharding.local((model.heads + kv) * q),
+            "plain": 0,
+        }[model.qk_norm]
         rows = T * sharding.local(model.heads + kv)
         saved = sharding.norm_bytes(rows, q, model.qk_norm != "plain")
         normed = norm("attention.qk_norm", sharding.E, rows, q, vectors=1, saved=saved)

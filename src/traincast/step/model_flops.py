@@ -192,7 +192,7 @@ def tokens_share(model: Model, kind: Kind) -> float:
 def _layer_weights(model: Model, kind: Kind) -> float:
     """Return the weights of a layer's products that a token meets, without routers as in Megatron-LM."""
     own, share = model.of(kind), tokens_share(model, kind)
-    mixer, experts = float(own.mixer_matrices(kind)), own.experts
+    mixer, experts = float(own.mixer_matrices(kind) + sum(i * o for i, o in model.beside)), own.experts
     if kind.mixer == "decoder":
         mixer += cross_weights(model)
     if model.diffusion is not None:
@@ -231,7 +231,8 @@ def _end_weights(model: Model) -> float:
     image = 0.0 if model.patch is None else model.patch * e + (model.classes or 0) * e / model.seq
     first, second = model.frame_matrices
     frames = 0.0 if not model.encodes else (2 * first + second) * tokens_share(model, ENCODER)
-    return head + image + frames + _diffusion_weights(model)
+    beside = sum(i * o for i, o in model.beside_layers)
+    return head + image + frames + beside + _diffusion_weights(model)
 
 
 def _diffusion_weights(model: Model) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.catalog.huggingface.config import Config
-from traincast.catalog.huggingface.features import GATED, MAX_ASSUMED_SEQ, PLAIN, Feature, Keys
+from traincast.catalog.huggingface.features import GATED, MAX_ASSUMED_SEQ, PLAIN, Feature, Keys, shaped
 
 SOUND_FRAMES: Final = 1499  # [frames] of 30 s: 480,000 samples at a stride of 320 (arXiv 2006.11477)
 T5_MLP: Final = {**{f"gated-{word}": mlp for word, mlp in GATED.items()}, **PLAIN}
@@ -92,6 +92,50 @@ def bigbird_pegasus(c: Config) -> Keys:
         return keys | {"tied": False}  # whatever the configuration says
     c.only("attention_type", "original_full")
     return keys
+
+
+def big_bird(c: Config) -> Keys:
+    """Read the flag for biases of queries, keys and values; sparse attention is taken for full attention."""
+    c.word("attention_type", {"block_sparse": "", "original_full": ""})
+    is_sparse = c.value("attention_type") == "block_sparse"
+    keys: Keys = {"biases": [*(["qkv"] if c.flag("use_bias") else []), "proj", "mlp"]}
+    return keys | ({"left_out": "block sparsity"} if is_sparse else {})
+
+
+def roc_bert(c: Config) -> Keys:
+    """Read RoCBert: pronunciation and shape of a token are embedded besides, and joined by a projection."""
+    e, width, tables = c.count("hidden_size") or 1, c.count("hidden_size") or 1, 0
+    for part in ("pronunciation", "shape"):
+        dim, rows = (c.count(f"{part}_{name}") or 1 for name in ("embed_dim", "vocab_size"))
+        width += dim * c.flag(f"enable_{part}")
+        tables += rows * dim  # even if it is not enabled
+    if not c.flag("concat_input"):
+        return {"small_end_weights": c.sourced(tables, "shape_vocab_size", "pronunciation_vocab_size")}
+    small = c.sourced(tables + e, "shape_vocab_size", "pronunciation_vocab_size")
+    return {"small_end_weights": small, "beside_layers": [[width, e]]}
+
+
+def xmod(c: Config) -> Keys:
+    """Read X-MOD's adapters, one for each language, of which a token passes one."""
+    e, factor = c.count("hidden_size") or 1, c.count("adapter_reduction_factor") or 1
+    languages = c.value("languages")
+    if not isinstance(languages, list) or not languages:
+        c.wrong("languages", "must be a list of names")
+        return {}
+    f = e // factor
+    small = (len(languages) - 1) * 2 * e * f + len(languages) * (e + f)
+    small += 2 * e if c.flag("adapter_layer_norm") else 0
+    weights = c.sourced(small, "languages", "adapter_reduction_factor")
+    return {"beside": [[e, f], [f, e]], "small_weights": weights}
+
+
+def xlnet(c: Config) -> Keys:
+    """Read XLNet without the scores of relative positions, whose projection and biases count."""
+    e, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    width = heads * (c.count("head_dim") or e // heads)
+    small = c.sourced(e * width + 5 * width, "hidden_size", "num_attention_heads")
+    keys: Keys = {"biases": ["mlp"], "small_weights": small, "small_end_weights": c.figure("hidden_size")}
+    return keys | {"head_dim": c.figure("head_dim"), "left_out": "scores of relative positions"}
 
 
 def own_width(c: Config) -> Keys:
@@ -294,9 +338,9 @@ def doge(c: Config) -> Keys:
     """Read Doge's trained mask of values, and the trained scales of its residual stream."""
     hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
     groups = c.count("num_key_value_heads") or heads
-    mask = groups * groups * (hidden // heads) + groups * c.flag("attention_bias")
-    weights = 2 * hidden + groups + mask
-    return {"small_weights": c.sourced(weights, "hidden_size", "num_key_value_heads")}
+    weights = 2 * hidden + groups * (1 + c.flag("attention_bias"))
+    keys: Keys = {"beside": [[groups * (hidden // heads), groups]]}  # from the values to what masks them
+    return keys | {"small_weights": c.sourced(weights, "hidden_size", "num_key_value_heads")}
 
 
 def last_bias(c: Config) -> Keys:
@@ -367,9 +411,6 @@ def gemma4(c: Config) -> Keys:
 
     Experts stand beside an MLP, each with norms; these and the router's scales are small weights.
     """
-    for name in ("hidden_size_per_layer_input", "num_kv_shared_layers"):
-        c.only(name, 0)
-    c.only("use_double_wide_mlp", False)
     wide, groups = c.figure("global_head_dim"), c.figure("num_global_key_value_heads")
     override: Mapping[str, Any] = next(
         iter((c.fields.get("per_layer_config") or {}).values()), {}
@@ -391,7 +432,67 @@ def gemma4(c: Config) -> Keys:
         experts |= {"ffn": c.figure("moe_intermediate_size"), "shared_ffn": c.figure("intermediate_size")}
         small = 4 * (c.count("hidden_size") or 0) + (c.count("num_experts") or 0)
         keys |= {"experts": experts, "small_weights": c.sourced(small, "hidden_size", "num_experts")}
-    return keys
+    return keys | _per_layer_inputs(c) | _reused_keys(c, {**c.content, **keys})
+
+
+def _per_layer_inputs(c: Config) -> Keys:
+    """Read embeddings of every layer (Gemma 3n), which a gate of the residual stream multiplies.
+
+    The table has a row for every token and layer; the embedding is projected to the same width.
+    """
+    width, layers = c.count("hidden_size_per_layer_input", least=0), c.count("num_hidden_layers") or 1
+    e, rows = c.count("hidden_size") or 1, c.count("vocab_size_per_layer_input") or 1
+    if not width:
+        return {}
+    if c.flag("enable_moe_block"):
+        c.only("enable_moe_block", False)
+    names = ("hidden_size_per_layer_input", "num_hidden_layers", "vocab_size_per_layer_input")
+    small = c.sourced(rows * layers * width + width, *names)
+    keys: Keys = {"beside": [[e, width], [width, e]], "beside_layers": [[e, layers * width]]}
+    return keys | {"small_weights": c.figure("hidden_size"), "small_end_weights": small}
+
+
+def _reused_keys(c: Config, content: Keys) -> Keys:
+    """Read the last layers, which have keys and values of layers before, and can have a wider MLP."""
+    layers, reusing = c.count("num_hidden_layers") or 0, c.count("num_kv_shared_layers", least=0) or 0
+    ffn, local = c.figure("intermediate_size"), content.get("local")
+    if not reusing or ffn is None:
+        return {}
+    if content.get("experts"):
+        c.only("num_kv_shared_layers", 0)
+    own: Keys = {"reuses_keys": True}
+    if "use_double_wide_mlp" in c.defaults and c.flag("use_double_wide_mlp"):
+        own["ffn"] = c.sourced(2 * ffn["value"], "intermediate_size", "use_double_wide_mlp")
+    every = (local or {}).pop("global_every", 0)
+    listed = (local or {}).pop("layers", None)
+    is_local = [
+        local is not None and (i + 1 in listed if listed else not every or (i + 1) % every != 0)
+        for i in range(layers)
+    ]
+    kinds = ["local dense" if one else "dense" for one in is_local]
+    keys = shaped(kinds, [own if i >= layers - reusing else {} for i in range(layers)], {})
+    return keys | ({"local": local} if any(is_local) else {"local": None})
+
+
+def gemma3n(c: Config) -> Keys:
+    """Read Gemma 3n: embeddings of every layer, keys of earlier layers, LAuReL and AltUp.
+
+    AltUp carries several copies of the residual stream, which are left out; their projections count.
+    """
+    e, rank, copies = (c.count(name) or 1 for name in ("hidden_size", "laurel_rank", "altup_num_inputs"))
+    widths = c.fields.get("intermediate_size")
+    if isinstance(widths, list) and len(set(map(str, widths))) > 1:
+        c.wrong("intermediate_size", "cannot be represented; only one width of all layers can")
+    keys = _per_layer_inputs(c) | _reused_keys(c, c.content)
+    if "beside" not in keys:
+        c.wrong("hidden_size_per_layer_input", "must be a whole number of at least 1")
+        return {}
+    keys["beside"] = [*keys["beside"], [e, rank], [rank, e], [e, copies]]
+    keys["beside_layers"] = [*keys["beside_layers"], *[[e, e]] * (2 * (copies - 1))]
+    # Norms after LAuReL, before the router of AltUp and after the input of the layer; scale of the result.
+    small = 4 * e + copies**2 + copies**3
+    keys["small_weights"] = c.sourced(small, "hidden_size", "altup_num_inputs")
+    return keys | {"left_out": "copies of the residual stream"}
 
 
 def nested(c: Config) -> Keys:
@@ -445,10 +546,9 @@ def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
 ENCODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     feature.__name__: feature
     for feature in (
-        bart, encoder, t5, whisper, bigbird_pegasus, own_width, opt_width, esm, result_normed,
-        half_as_wide, one_more_token,
-        roformer, relative_bias,
-        modernbert, xlm, cpmant, doge, last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo, gemma4,
-        nested, deberta, dinov2, contrastive, vit, sound,
+        bart, encoder, t5, big_bird, roc_bert, xmod, xlnet, whisper, bigbird_pegasus, own_width, opt_width,
+        esm, result_normed, half_as_wide, one_more_token, roformer, relative_bias, modernbert, xlm, cpmant,
+        doge, last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo, gemma4, gemma3n, nested,
+        deberta, dinov2, contrastive, vit, sound,
     )
 }  # fmt: skip

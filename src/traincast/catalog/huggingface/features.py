@@ -532,6 +532,21 @@ def _pairs(c: Config, mixers: Sequence[str]) -> Keys:
     return layer_kinds(mixers, has) | ({"experts": experts} if any(has) else {})
 
 
+def shaped(kinds: Sequence[str], figures: Sequence[Keys], of_model: Keys) -> Keys:
+    """Return the keys of layers with figures of their own: those of the model, and shapes for other ones."""
+    names: dict[str, str] = {}
+    shapes, words = list[Keys](), list[str]()
+    for kind, of_layer in zip(kinds, figures, strict=True):
+        other = {key: value for key, value in of_layer.items() if value != of_model.get(key)}
+        if not other:
+            words.append(kind)
+            continue
+        name = names.setdefault(repr(other), str(len(names) + 1))
+        shapes += [{"name": name} | other] if len(shapes) < len(names) else []
+        words.append(f"{kind} @{name}")
+    return of_model | {"layer_kinds": _stretch(words)} | ({"shapes": shapes} if shapes else {})
+
+
 def layer_kinds(mixers: Sequence[str], has_experts: Sequence[bool]) -> Keys:
     """Return the kinds of layers with two blocks."""
     blocks = ["moe" if has else "dense" for has in has_experts]

@@ -13,6 +13,7 @@ from traincast.catalog.huggingface.features import (
     layer_kinds,
     layer_words,
     routed,
+    shaped,
 )
 from traincast.core.errors import is_whole
 
@@ -87,7 +88,8 @@ def step(c: Config) -> Keys:
 
     Layers after `num_hidden_layers` predict further tokens, and are not read.
     """
-    layers, other = c.count("num_hidden_layers") or 0, c.fields.get("attention_other_setting") or {}
+    layers, other = c.count("num_hidden_layers") or 0, c.fields.get("attention_other_setting")
+    other = other if isinstance(other, dict) else {}
     words = {"sliding_attention": "local"} | dict.fromkeys(FULL_ATTENTION, "attention")
     types = c.fields.get("layer_types")
     if isinstance(types, list):
@@ -112,6 +114,98 @@ def step(c: Config) -> Keys:
         }
         keys["local"] = {"window": c.figure("sliding_window")} | figures
     return keys
+
+
+def blocks(c: Config) -> Keys:
+    """Read the blocks of a network that a search cut out of Llama (Puzzle, arXiv 2411.19146; DeciLM).
+
+    Layers differ in the heads of keys and in the MLP's width, and can lack a block, or both.
+    """
+    layers, heads = c.count("num_hidden_layers") or 1, c.count("num_attention_heads") or 1
+    groups, configs = c.numbers("num_key_value_heads_per_layer"), c.fields.get("block_configs")
+    source = f"{c.place}: block_configs"
+    if groups:
+        if len(groups) != layers:
+            c.wrong("num_key_value_heads_per_layer", f"must hold a number for each of the {layers} layers")
+            return {}
+        source = f"{c.place}: num_key_value_heads_per_layer"
+        figures = [{"kv_heads": {"value": n, "source": source}} for n in groups]
+        return shaped(["dense"] * layers, figures, figures[0])
+    is_list = isinstance(configs, list) and all(isinstance(block, dict) for block in configs)
+    if not isinstance(configs, list) or not is_list or len(configs) != layers:
+        c.wrong("block_configs", f"must hold a mapping for each of the {layers} layers")
+        return {}
+    kinds, figures = [], list[Keys]()
+    for block in configs:
+        inside = (block.get(part) for part in ("attention", "ffn"))
+        attention, inner = (part if isinstance(part, dict) else {} for part in inside)
+        if attention.get("replace_with_linear") or inner.get("replace_with_linear"):
+            c.wrong("block_configs", "cannot be represented; replace_with_linear must be false")
+            return {}
+        group, times, width = (
+            attention.get("n_heads_in_group"),
+            inner.get("ffn_mult"),
+            inner.get("intermediate_size"),
+        )
+        if isinstance(times, int | float) and times > 0:
+            width = -(-int(2 * times * _width(c) / 3) // 256) * 256
+        of_layer: Keys = {}
+        if not attention.get("no_op"):
+            groups_of = heads // group if isinstance(group, int) and group > 0 else 0
+            of_layer["kv_heads"] = {"value": groups_of, "source": source}
+        if not inner.get("no_op"):
+            of_layer["ffn"] = {"value": width, "source": source}
+        if any(not is_whole(figure["value"]) for figure in of_layer.values()):
+            c.wrong("block_configs", "must give n_heads_in_group and ffn_mult, or no_op, of each block")
+            return {}
+        word = {("kv_heads", "ffn"): "dense", ("kv_heads",): "attention only", ("ffn",): "dense only"}
+        if of_layer:
+            kinds.append(word[tuple(of_layer)])
+            figures.append(of_layer)
+    of_model = {key: next((one[key] for one in figures if key in one), None) for key in ("kv_heads", "ffn")}
+    keys = shaped(kinds, figures, of_model)
+    return keys | {"layers": c.sourced(len(kinds), "block_configs"), "ffn": keys["ffn"] or 0}
+
+
+def _width(c: Config) -> int:
+    """Return the width of the model; 1 if it is wrong, which is noted."""
+    return c.count("hidden_size") or 1
+
+
+def openelm(c: Config) -> Keys:
+    """Read OpenELM, whose layers grow in heads and in the width of the MLP (arXiv 2404.14619, section 2)."""
+    layers, divisor = c.count("num_hidden_layers") or 1, c.count("ffn_dim_divisor") or 1
+    heads, groups = c.numbers("num_query_heads"), c.numbers("num_kv_heads")
+    times = c.value("ffn_multipliers")
+    is_list = isinstance(times, list) and all(isinstance(n, int | float) and n > 0 for n in times)
+    if not is_list or {len(heads), len(groups), len(times)} != {layers}:
+        c.wrong("ffn_multipliers", f"and num_query_heads, num_kv_heads must hold {layers} numbers")
+        return {}
+    widths = []
+    for n in times:
+        width = max(divisor, int(n * _width(c) + divisor / 2) // divisor * divisor)
+        widths.append(width + divisor * (width < 0.9 * n * _width(c)))
+    names = {"heads": "num_query_heads", "kv_heads": "num_kv_heads", "ffn": "ffn_multipliers"}
+    figures = [
+        {key: c.sourced(n, names[key]) for key, n in zip(names, of_layer, strict=True)}
+        for of_layer in zip(heads, groups, widths, strict=True)
+    ]
+    keys = shaped(["dense"] * layers, figures, figures[0]) | {"layers": c.figure("num_hidden_layers")}
+    keys |= {"hidden": c.figure("hidden_size"), "head_dim": c.figure("head_dim"), "dropout": False}
+    c.only("ffn_with_glu", True)
+    return keys | ({"qk_norm": "head"} if c.flag("normalize_qk_projections") else {})
+
+
+def across_layers(c: Config) -> Keys:
+    """Read Hunyuan-Large: groups of layers share the keys and values of their first one (CLA).
+
+    arXiv 2411.02265, section 2.2.2.
+    """
+    layers, every = c.count("num_hidden_layers") or 0, c.count("cla_share_factor") or 1
+    if not c.flag("use_cla") or every == 1:
+        return {}
+    figures: list[Keys] = [{"reuses_keys": True} if i % every else {} for i in range(layers)]
+    return shaped(["moe"] * layers, figures, {})
 
 
 def last_biased(c: Config) -> Keys:
@@ -144,6 +238,7 @@ def nomic(c: Config) -> Keys:
 CODE_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     feature.__name__: feature
     for feature in (
-        chatglm, hf_olmo, arctic, grok2, ring_linear, step, last_biased, molmo, nomic,
+        chatglm, hf_olmo, blocks, openelm, across_layers, arctic, grok2, ring_linear, step, last_biased,
+        molmo, nomic,
     )
 }  # fmt: skip

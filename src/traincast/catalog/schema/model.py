@@ -41,6 +41,7 @@ from traincast.core.model_blocks import (
     QkNorm,
     RgLru,
     Rwkv,
+    Shape,
     ShortConv,
 )
 
@@ -97,6 +98,19 @@ class LocalPart(ModelPart):
         if layers and info.data.get("global_every"):
             raise ValueError("global_every is given as well; keep one of the two")
         return layers
+
+
+class ShapePart(ModelPart):
+    """Figures in which some layers differ from the others."""
+
+    becomes = Shape
+
+    name: Text
+    heads: Count | None = None
+    kv_heads: Count | None = None
+    head_dim: Count | None = None
+    ffn: Count | None = None
+    reuses_keys: StrictBool | None = None
 
 
 class EncoderPart(ModelPart):
@@ -332,6 +346,9 @@ class ModelFile(File):
     rwkv: RwkvPart | None = None
     short_conv: ShortConvPart | None = None
     layer_kinds: tuple[Text, ...] | None = None
+    shapes: tuple[ShapePart, ...] | None = None
+    beside: tuple[tuple[Count, Count], ...] | None = None
+    beside_layers: tuple[tuple[Count, Count], ...] | None = None
     ffn: Size
     experts: ExpertsPart | None = None
     vocab: Count | None = None
