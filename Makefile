@@ -13,7 +13,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test coverage lint bench scoreboard refit oracle docs clean distclean
+.PHONY: help demo test coverage lint bench scoreboard refit kernels oracle docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ scoreboard: .venv/.dev  ## Renew the errors of published runs that tests and doc
 
 refit: .venv/.dev  ## Fit the catalogue to the published runs again (ten minutes), and renew the scoreboard
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python calibration/refit.py
+
+kernels: .venv/.dev  ## Fit constants of kernels to tables of timed kernels in TABLES, a folder
+	cd calibration && OPENBLAS_NUM_THREADS=1 ../$(BIN)/python kernel_tables.py $(abspath $(TABLES))
 
 oracle: .venv/.dev  ## Compare configurations, FLOPs and saved activations with transformers and torch
 	$(INSTALL) torch==2.13.0 transformers==5.23.0

@@ -290,6 +290,32 @@ def test_a_ring_bound_by_a_tapered_tier_takes_twice_as_long():
         assert seconds == pytest.approx(31 / 32 * 1e12 / bandwidth + hops, rel=1e-12)
 
 
+def nvlink(**figures):
+    """All-gathers of 1 MB to 64 MB on 8 accelerators whose NVLink has the figures."""
+    tier = replace(FAST, ll_bandwidth=50e9, expected_bandwidth=200e9, **figures)
+    return protocols("all-gather", Group(8.0, (8.0,)), (tier, SLOW), BENCHMARK.collectives)
+
+
+def test_nccl_chooses_by_its_estimates():
+    """By hand: LL until 6.6 + 7 * 0.6 us + W/76 GB/s = 8.4 + 7 * 3.4 us + W/200 GB/s, W = 2.62 MB."""
+    own, times = BENCHMARK.collectives.own_block, nvlink()
+    turn = (8.4e-6 + 7 * 3.4e-6 - 6.6e-6 - 7 * 0.6e-6) / (1 / 76e9 - 1 / 200e9) * 8 / 7
+    assert turn * 7 / 8 == pytest.approx(2.62e6, rel=2e-3)
+    below, above = 0.999 * turn, 1.001 * turn
+    assert times.seconds(below) == pytest.approx(10e-6 + 7e-6 + below * (7 + own) / 8 / 50e9, rel=1e-9)
+    start, stream = 8 * 10e-6, above * (7 + own) / 8 / 200e9
+    expected = 10e-6 + sqrt(start**2 + start * stream / 4 + stream**2)
+    assert times.seconds(above) == pytest.approx(expected, rel=1e-9)
+
+
+def test_ll128_stands_between_ll_and_simple():
+    """Of 8 ranks LL128 is expected to start sooner than Simple, after 14 + 7 * 1.9 us: left at 12.9 MB."""
+    sizes = np.array([1e5, 4e6, 12e6, 14e6])
+    with_it, without = nvlink(ll128_bandwidth=180e9).seconds(sizes), nvlink().seconds(sizes)
+    assert np.sign(with_it - without).tolist() == [0, -1, -1, 0]
+    assert (np.diff(with_it) > 0).all()
+
+
 def test_a_message_takes_the_faster_protocol():
     tier = replace(SYSTEMS["dgx-h100"].tiers[1], latency=5.6e-6, simple_latency=29.7e-6)
     wide = tier.bandwidth * tier.efficiency

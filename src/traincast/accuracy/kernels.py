@@ -16,9 +16,11 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
+from traincast.accuracy.fit.parameters import Setting
 from traincast.accuracy.fit.residuals import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import calibrated
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Column, Floats
@@ -28,7 +30,7 @@ from traincast.core.system import PEAKS, Accelerator, System
 from traincast.operations.attention import Heads, flash
 from traincast.operations.operation import CollectiveKind, Gemm, PassCount
 from traincast.times.collectives import collective
-from traincast.times.process_groups import Group
+from traincast.times.process_groups import Group as Members
 
 MACHINES: Final = {  # name of a machine in the tables → accelerator and system of the catalogue
     "a100_sxm": ("a100-sxm-80", "dgx-a100"),
@@ -40,6 +42,7 @@ MACHINES: Final = {  # name of a machine in the tables → accelerator and syste
     "gb300": ("gb300-288", "gb300-nvl72"),
     "rtx_pro_6000_server": ("rtx-pro-6000-96", ""),
 }
+AS_IT_IS: Final = Setting((), ())  # no value of the catalogue is replaced
 RECIPES: Final = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4"}
 COLLECTIVES: Final[dict[str, CollectiveKind]] = {
     "all_reduce": "all-reduce",
@@ -113,14 +116,17 @@ class KernelReport(Result):
         return float(np.mean([value for value in values if value is not None]))
 
 
-class _Group(NamedTuple):
-    """Timed kernels that share a rate; `predict` gives their times at a rate, the catalogue's being 1 [s]."""
+class Group(NamedTuple):
+    """Timed kernels that share a rate; `predict` gives their times at a rate, the catalogue's being 1 [s].
+
+    Its second argument holds values of constants that replace those of the catalogue.
+    """
 
     key: tuple[str, str, str, str]  # kind, machine, type, library
     measured: Floats
     size: Floats  # FLOP, of collectives byte
     ordinary: Any  # which rows count
-    predict: Callable[[float], Floats]
+    predict: Callable[..., Floats]
 
 
 def validate_kernels(tables: Sequence[str | Path]) -> KernelReport:
@@ -136,6 +142,16 @@ def validate_kernels(tables: Sequence[str | Path]) -> KernelReport:
     InputError
         If a file cannot be read, or no table holds kernels that are predicted.
     """
+    groups, left_out = groups_of(tables)
+    if not groups:
+        raise InputError("kernels", [f"{reason}: {n} rows" for reason, n in left_out.items()] or ["no rows"])
+    rates = [_own_rate(group) for group in groups]
+    errors = (_errors(group, i, groups, rates) for i, group in enumerate(groups))
+    return KernelReport(tuple(sorted(errors, key=lambda each: each.kind)), left_out)
+
+
+def groups_of(tables: Sequence[str | Path]) -> tuple[list[Group], dict[str, int]]:
+    """Return the groups of tables, and the numbers of rows that are not predicted by reason."""
     groups, left_out = [], dict[str, int]()
     for path in _files(tables):
         for group, reason, n in _groups(_columns(path), path):
@@ -143,11 +159,7 @@ def validate_kernels(tables: Sequence[str | Path]) -> KernelReport:
                 left_out[reason] = left_out.get(reason, 0) + n
             else:
                 groups.append(group)
-    if not groups:
-        raise InputError("kernels", [f"{reason}: {n} rows" for reason, n in left_out.items()] or ["no rows"])
-    rates = [_own_rate(group) for group in groups]
-    errors = (_errors(group, i, groups, rates) for i, group in enumerate(groups))
-    return KernelReport(tuple(sorted(errors, key=lambda each: each.kind)), left_out)
+    return groups, left_out
 
 
 def _files(tables: Sequence[str | Path]) -> list[Path]:
@@ -195,7 +207,7 @@ def _numbers(cells: list[str]) -> Any:
         return np.array(cells)
 
 
-def _groups(table: dict[str, Any], path: Path) -> Iterable[tuple[_Group | None, str, int]]:
+def _groups(table: dict[str, Any], path: Path) -> Iterable[tuple[Group | None, str, int]]:
     """Yield the groups of a table, or why rows are left out, with their number."""
     kind = next((kind for kind, needed in KINDS.items() if set(needed.columns) | SHARED <= set(table)), None)
     if kind is None:
@@ -237,7 +249,7 @@ def _figures(part: dict[str, Any], *names: str) -> tuple[Floats, ...]:
     return tuple(np.asarray(part[name], float) for name in (*names, "latency_ms"))
 
 
-def _products(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, ...]) -> _Group:
+def _products(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, ...]) -> Group:
     """Return matrix products; at 8 bits and less with the cast of the activations."""
     (dtype, library), gpu = split, load_accelerator(accelerator)
     recipe = PRECISIONS[RECIPES[dtype]]
@@ -257,10 +269,10 @@ def _products(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, 
 
     size = 2 * m * n * k
     ordinary = (np.minimum(m, n) >= MIN_SIDE) & (size >= BANDS[ORDINARY])
-    return _Group(("products", accelerator, dtype, library), ms * 1e-3, size, ordinary, predict)
+    return Group(("products", accelerator, dtype, library), ms * 1e-3, size, ordinary, predict)
 
 
-def _attention(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, ...]) -> _Group:
+def _attention(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, ...]) -> Group:
     """Return causal fused attention, forward; keys and values at 16 bits."""
     (library, cached, windowed), gpu = split, load_accelerator(accelerator)
     kernel = next((kernel for word, kernel in ATTENTION_KERNELS if word in library), None)
@@ -282,10 +294,10 @@ def _attention(part: dict[str, Any], accelerator: str, _: str, split: tuple[str,
     kind, dtype = (
         ("attention", kernel) if full else ("windowed attention", f"{kernel}, {float(windowed):g} keys")
     )
-    return _Group((kind, accelerator, dtype, library), ms * 1e-3, size, size >= BANDS[ORDINARY], predict)
+    return Group((kind, accelerator, dtype, library), ms * 1e-3, size, size >= BANDS[ORDINARY], predict)
 
 
-def _experts(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, ...]) -> _Group:
+def _experts(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, ...]) -> Group:
     """Return the experts of a layer on one rank: grouped products in two, with gates, and routing.
 
     Loads that follow a power law are taken to be balanced: what their errors show.
@@ -316,24 +328,25 @@ def _experts(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, .
 
     size = 6 * rows * e * f
     key = "experts", accelerator, f"{dtype}, {loads}", library
-    return _Group(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict)
+    return Group(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict)
 
 
-def _collectives(part: dict[str, Any], _: str, system: str, split: tuple[str, ...]) -> _Group:
+def _collectives(part: dict[str, Any], _: str, system: str, split: tuple[str, ...]) -> Group:
     """Return collectives inside a fast domain; the rate is that of its links."""
     op, dtype = split
     machine, byte = load_system(system), 1.0 if dtype == "int8" else 2.0
     if op not in COLLECTIVES:
         raise InputError("collectives", [f"{op}: not modelled"])
     n, message, ms = _figures(part, "num_gpus", "message_size")
-    V, assumed = byte * message, calibrated().with_values(REPEATED_COLLECTIVE)
+    V = byte * message
 
-    def predict(rate: float) -> Floats:
-        near = tuple(n for _ in machine.tiers[:-1])
-        return _as_rows(collective(COLLECTIVES[op], V, Group(n, near), _faster(machine, rate), assumed), ms)
+    def predict(rate: float, setting: Setting = AS_IT_IS) -> Floats:
+        assumed = setting.assumed(CALIBRATED, machine).with_values(REPEATED_COLLECTIVE)
+        now, near = _faster(setting.system(machine), rate), tuple(n for _ in machine.tiers[:-1])
+        return _as_rows(collective(COLLECTIVES[op], V, Members(n, near), now, assumed), ms)
 
     key = "collectives", system, f"{op}, {dtype}", "NCCL"
-    return _Group(key, ms * 1e-3, V, BYTE_BANDS[ORDINARY] <= V, predict)
+    return Group(key, ms * 1e-3, V, BYTE_BANDS[ORDINARY] <= V, predict)
 
 
 def _as_rows(seconds: Column, like: Floats) -> Floats:
@@ -345,7 +358,7 @@ class _Reader(NamedTuple):
 
     columns: tuple[str, ...]
     split: tuple[str, ...]
-    read: Callable[[dict[str, Any], str, str, tuple[str, ...]], _Group]
+    read: Callable[[dict[str, Any], str, str, tuple[str, ...]], Group]
 
 
 SHARED: Final = {"system", "latency_ms"}
@@ -397,7 +410,7 @@ def _unchecked(record: Any, changes: dict[str, Any]) -> Any:
     return copy
 
 
-def _own_rate(group: _Group) -> float:
+def _own_rate(group: Group) -> float:
     """Return the rate, relative to the catalogue's, at which the median error of a group is 0."""
     log_rate, rows = 0.0, group.ordinary
     for _ in range(RATE_STEPS):
@@ -406,7 +419,7 @@ def _own_rate(group: _Group) -> float:
     return float(np.exp(log_rate))
 
 
-def _errors(group: _Group, index: int, groups: Sequence[_Group], rates: Sequence[float]) -> KernelErrors:
+def _errors(group: Group, index: int, groups: Sequence[Group], rates: Sequence[float]) -> KernelErrors:
     """Return the errors of a group; its rate left out is the mean of the logarithms of the others'."""
     kind, machine, dtype, library = group.key
     others = [

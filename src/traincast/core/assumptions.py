@@ -163,6 +163,16 @@ class Collectives:
         1, "a hop of Simple inside a domain relative to one between domains, in a ring or tree that has both"
     )
     hops_per_fill: float = _assumed(6, "hops of Simple that fill a pipeline of chunks as long as the first")
+    own_block: float = _assumed(
+        0, "time of a rank's own block, copied inside a fast domain, relative to one that a link carries"
+    )
+    ll128_to_ll: float = _assumed(1, "a hop of LL128 relative to one of LL")
+    message_hop_share: float = _assumed(
+        1, "start of a message of an all-to-all inside a fast domain relative to a hop of Simple"
+    )
+    ll_message_bandwidth: float = _assumed(
+        3.9e9, "bandwidth of LL for the message to each peer of an all-to-all there", "byte/s"
+    )
     all_gather_factor: float = _assumed(1, "data that an all-gather moves, relative to the formula")
     reduce_scatter_factor: float = _assumed(1, "the same of a reduce-scatter")
     all_to_all_factor: float = _assumed(1, "the same of an all-to-all")

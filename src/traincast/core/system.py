@@ -200,6 +200,15 @@ class Tier(ColumnsEqual):
     # Over one port, in the innermost tier over all links of an accelerator; half of what is achieved if left
     # out. LL128 reaches more.
     ll_bandwidth: Annotated[Known, _rate("bandwidth of the LL protocol over {tier}")] = None
+    ll128_bandwidth: Annotated[Known, _rate("bandwidth of the LL128 protocol {inside}")] = None
+    # NCCL chooses protocols by it; if left out, the fastest is taken.
+    expected_bandwidth: Annotated[
+        Known,
+        _rate(
+            "bandwidth that NCCL takes {tier} to have, when it chooses a protocol",
+            inner_only="only choices inside the innermost tier are modelled",
+        ),
+    ] = None
     switch_reduction: Annotated[  # NVLink SHARP
         Known,
         _rate(

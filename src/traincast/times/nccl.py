@@ -12,6 +12,8 @@ all-reduce and 1 otherwise; every link of a ring carries W = k (n - 1)/n V.
 - LL sends a flag with every 4 bytes: hops are short, bandwidth is poor. LL128, where NCCL trusts the links of
   a node, has flags of 8 bytes in 128; a tier whose `ll_bandwidth` is near its bandwidth stands for that.
 - Simple fills a pipeline of chunks; its hops are long and overlap with the data on the slowest link.
+- Inside one fast domain of NVLink the protocol is the one that NCCL's own estimates prefer, not always the
+  fastest: times jump where it leaves LL or LL128 too early.
 - A tree has 2 log2(N) hops between domains, and the chain of a domain's members; a link carries 2 V.
 - With reduction in the switch (NVLink SHARP) an accelerator sends and receives (1 + 1/g) V.
 
@@ -25,13 +27,27 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from traincast.core.assumptions import Collectives
-from traincast.core.columns import log2, maximum, minimum, sign, sqrt
+from traincast.core.columns import log2, maximum, minimum, sign, sqrt, where
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Tier
 from traincast.operations.operation import CollectiveKind
 from traincast.times.process_groups import Group, domains
 
 PEERS_PER_WORK: Final = 8.0  # messages of an all-to-all in one work item of NCCL (src/include/device.h)
+
+
+class _Estimate(NamedTuple):
+    """NCCL's estimate of a ring inside a node (src/graph/tuning.cc, version 2.27)."""
+
+    base: float  # [s]
+    hop: float  # [s]
+    share: float  # of the bandwidth that NCCL takes NVLink to have
+
+
+# llMaxBws are 87.7, 141 and 282 GB/s for 12 links of 20 GB/s, 18 of 20.6 and 18 of 40.1: 0.37 to 0.39
+_LL: Final = _Estimate(6.6e-6, 0.6e-6, 0.38)
+_LL128: Final = _Estimate(14.0e-6, 1.9e-6, 0.92)
+_SIMPLE: Final = _Estimate(8.4e-6, 3.4e-6, 1.0)
 
 
 def _peak_bandwidth(tier: Tier) -> Column:
@@ -103,18 +119,51 @@ class Algorithm(NamedTuple):
         return Algorithm(self.start, factor * self.per_byte, fill_root, self.hops)
 
 
+class ChosenRing(NamedTuple):
+    """A ring inside a fast domain, in the protocol that the library's estimates prefer; fastest last."""
+
+    estimates: tuple[Algorithm, ...]  # what the library expects, of growing latency and bandwidth
+    rings: tuple[Algorithm, ...]  # what its protocols take
+    reduction: Algorithm | None = None  # in the switch, beside the last protocol
+
+    def seconds(self, V: Column, root_V: Column) -> Column:
+        """Return the time for a volume V, given its root [s].
+
+        A protocol that is given up too late counts as the fastest, so that no larger volume takes less time.
+        """
+        *narrow, widest = self.rings
+        seconds = widest.seconds(V, root_V)
+        if self.reduction is not None:
+            seconds = minimum(seconds, self.reduction.seconds(V, root_V))
+        expected = [estimate.seconds(V, root_V) for estimate in self.estimates]
+        for i in reversed(range(len(narrow))):
+            preferred = expected[i] <= reduce(minimum, expected[i + 1 :])
+            seconds = where(preferred, minimum(narrow[i].seconds(V, root_V), seconds), seconds)
+        return seconds
+
+    def scaled(self, factor: Column) -> "ChosenRing":
+        """Return the time with `factor` times the data."""
+        estimates, rings = (
+            tuple(algorithm.scaled(factor) for algorithm in part) for part in (self.estimates, self.rings)
+        )
+        return ChosenRing(estimates, rings, self.reduction and self.reduction.scaled(factor))
+
+
 class Protocols(NamedTuple):
     """Time of a collective over its volume: start-up and the fastest algorithm."""
 
     launch: Column  # start-up [s]
     algorithms: tuple[Algorithm, ...]  # those that the library chooses among
+    beyond: Column = 1.0  # whether the group spans several fast domains
+    chosen: ChosenRing | None = None  # what replaces the fastest inside one fast domain, if it is known
 
     def seconds(self, V: Column) -> Column:
         """Return the time for a volume V [byte]; 0 for an empty one [s]."""
         root = sqrt(V)
-        return (
-            self.launch + reduce(minimum, (algorithm.seconds(V, root) for algorithm in self.algorithms))
-        ) * sign(V)
+        fastest = reduce(minimum, (algorithm.seconds(V, root) for algorithm in self.algorithms))
+        if self.chosen is not None:
+            fastest = where(self.beyond > 0, fastest, self.chosen.seconds(V, root))
+        return (self.launch + fastest) * sign(V)
 
     def streaming(self, V: Column) -> Column:
         """Return the time of a volume V over the slowest link of a ring, without latency [s]."""
@@ -122,7 +171,10 @@ class Protocols(NamedTuple):
 
     def scaled(self, factor: Column) -> "Protocols":
         """Return the time with `factor` times the data."""
-        return Protocols(self.launch, tuple(algorithm.scaled(factor) for algorithm in self.algorithms))
+        return self._replace(
+            algorithms=tuple(algorithm.scaled(factor) for algorithm in self.algorithms),
+            chosen=self.chosen and self.chosen.scaled(factor),
+        )
 
 
 class _GroupPath(NamedTuple):
@@ -154,7 +206,10 @@ def protocols(
     n, (g, *_) = members
     path = _path(members, tiers, fitted, data_parallel)
     passes = 2.0 if kind == "all-reduce" else 1.0
-    carried = passes * (is_group(n) if kind in ("broadcast", "reduce") else (n - 1) / n)
+    rooted = kind in ("broadcast", "reduce")
+    carried = passes * (is_group(n) if rooted else (n - 1) / n)
+    if not rooted:
+        carried = carried + _own_block(n, tiers[0], fitted) * (1 - path.beyond)
     fill = path.fill * is_group(n)
     inner_fill = fill * (1 + passes * path.inner_hops / fitted.hops_per_fill) * (1 - path.beyond)
     link = carried * path.per_byte
@@ -171,7 +226,37 @@ def protocols(
         algorithms.append(Algorithm(2 * fill + levels, tree_link, 0.5 * sqrt(levels * tree_link)))
         if tiers[0].switch_reduction is not None:
             algorithms.append(_switch_reduction(g, path, tiers[0].switch_reduction))
-    return Protocols(fitted.launch_share * path.launch, tuple(algorithms))
+    launch = fitted.launch_share * path.launch
+    chosen = _chosen_ring(passes, n, carried, path, tiers[0], fitted)
+    if chosen is not None and tiers[0].switch_reduction is not None and kind == "all-reduce":
+        chosen = chosen._replace(reduction=algorithms[-1])
+    return Protocols(launch, tuple(algorithms), path.beyond, chosen)
+
+
+def _own_block(n: Column, fast: Tier, fitted: Collectives) -> Column:
+    """Return the share of V that a member's own block costs beside what links carry: copied as it is sent."""
+    return 0 * n if fast.expected_bandwidth is None else fitted.own_block * is_group(n) / n
+
+
+def _chosen_ring(
+    passes: float, n: Column, carried: Column, path: _GroupPath, fast: Tier, fitted: Collectives
+) -> ChosenRing | None:
+    """Return the ring that NCCL chooses inside a fast domain; None where its estimates are not known."""
+    expected = fast.expected_bandwidth
+    if expected is None:
+        return None
+    hops = passes * path.inner_hops
+    simple_hops = (hops + 1) * path.fill * is_group(n)  # the first chunk fills the pipeline
+    rings = [(_LL, Algorithm(passes * path.ll_hops, carried * path.ll_per_byte))]
+    if fast.ll128_bandwidth is not None:
+        narrow = Algorithm(fitted.ll128_to_ll * passes * path.ll_hops, carried / fast.ll128_bandwidth)
+        rings.append((_LL128, narrow))
+    rings.append((_SIMPLE, Algorithm(0 * hops, carried * path.per_byte, None, simple_hops)))
+    estimates = (
+        Algorithm(known.base + known.hop * hops, passes * (n - 1) / n / (known.share * expected))
+        for known, _ in rings
+    )
+    return ChosenRing(tuple(estimates), tuple(ring for _, ring in rings))
 
 
 def _switch_reduction(g: Column, path: _GroupPath, reduction: Column) -> Algorithm:
@@ -323,6 +408,8 @@ def all_to_all(
     up: Column = 0.0  # from rail to rail, over the tier above theirs
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)
+        if i == 0:
+            sent = sent + V * _own_block(n, tier, fitted) * (1 - is_group(n / beyond))
         if copies is not None:
             sent = sent * distinct(copies, n / within, groups) / copies
         partners = (beyond / within - 1) / PEERS_PER_WORK
@@ -332,6 +419,11 @@ def all_to_all(
         wide = _outer_bandwidth(tier, 1.0, domains=beyond / within) if i else _inner_bandwidth(tier, beyond)
         narrow = minimum(_ll_bandwidth(tier, fitted), wide / 2) if i else _ll_inner_bandwidth(tier, beyond)
         start, stream = crossed * _simple_hop(tier, i > 0, fitted), sent / wide
+        if i == 0 and tier.expected_bandwidth is not None:  # a message to each peer has channels of its own
+            narrow, start = (
+                minimum(fitted.ll_message_bandwidth * beyond, wide / 2),
+                fitted.message_hop_share * start,
+            )
         seconds = seconds + partners * tier.latency * sign(V)
         streams.append(
             minimum(crossed * tier.latency + sent / narrow, start + stream + 0.5 * sqrt(start * stream))
