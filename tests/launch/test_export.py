@@ -17,11 +17,13 @@ from traincast.launch.format import launch_from_facts
 MACHINE = tc.load_system("dgx-h100")
 
 
-def read_back(form, text, model):
-    """Facts of a text that was written."""
+def read_back(form, text, model, gpus):
+    """Facts of a text that was written; a launcher is told the accelerators where a file does not say."""
     mistakes = ErrorCollector("read back")
     facts = form.facts(form.read(text), mistakes)
     assert mistakes.errors == []
+    if form.names_model and not facts.keys() & {"gpus", "dp"}:
+        facts["gpus"] = gpus
     return launch_facts(*launch_from_facts(facts, "drawn", None if "layers" in facts else model))
 
 
@@ -34,7 +36,7 @@ def test_exported_plans_read_back_or_report_differences(to, data):
     plan = data.draw(plans(model))
     gbs = plan.dp * plan.mbs * data.draw(st.sampled_from([1, 4, 6]))
     written = launch(FORMATS[to], model, plan, gbs, MACHINE)
-    facts, back = launch_facts(model, plan, gbs), read_back(FORMATS[to], written.text, model)
+    facts, back = launch_facts(model, plan, gbs), read_back(FORMATS[to], written.text, model, plan.gpus)
     differ = {name for name in {*facts, *back} if facts.get(name) != back.get(name)}
     assert differ <= set(written.not_expressed)
 

@@ -101,21 +101,6 @@ def reading(tmp_path):
     ("text", "title"),
     [
         (
-            "base_model: m\nsequence_len: 4096\nmicro_batch_size: 2\n"
-            "fsdp_config:\n  fsdp_offload_params: true\n",
-            "axolotl",
-        ),
-        (
-            "deepspeed --num_nodes 2 main.py --per_device_train_batch_size 4 --model_name_or_path m"
-            " --zero_stage 3",
-            "Hugging Face's Trainer",
-        ),
-        (
-            "torchrun --nnodes 2 --nproc-per-node 8 run.py --per_device_train_batch_size 4"
-            " --num_train_epochs 1",
-            "Hugging Face's Trainer",
-        ),
-        (
             "max_duration: 10ba\nglobal_train_batch_size: 64\n"
             "fsdp_config:\n  sharding_strategy: FULL_SHARD\n",
             "llm-foundry (Composer)",

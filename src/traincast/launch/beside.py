@@ -16,6 +16,7 @@ REFERENCES: Final[Mapping[str, str]] = {  # setting that names a file -> what it
     "fsdp_config": "fsdp_config.",
     "config_file": "",  # of Accelerate
     "accelerate_config": "",
+    "config": "",  # of TRL
 }
 ENDINGS: Final = (".json", ".yaml", ".yml")
 OF_DEEPSPEED: Final = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")  # its keys

@@ -30,6 +30,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "tower": "vision tower that reads the images of each sequence",
     "reference": "whether a reference model passes each micro-batch forward as well (DPO)",
     "documents": "lengths of the documents that sequences are packed with or padded to",
+    "frozen_tower": "whether a vision tower is not trained",
     "adapters": "low-rank adapters on a frozen model, with the linear layers that they stand in",
 }
 # Of parts; given layer by layer instead.
@@ -112,6 +113,22 @@ def model_facts(model: Model) -> Facts:
         targets = tuple(target for target in TARGETS if target in model.adapter_targets)
         facts["adapters"] = replace(model.adapters, targets=targets)
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def untrained(model: Model) -> Model:
+    """Return a model whose weights are all trained, without a reference model."""
+    return replace(model, adapters=None, reference=False)
+
+
+def trained(model: Model, facts: Mapping[str, Any]) -> Model:
+    """Return a model as facts say that it is trained: adapters, a reference model, a frozen vision tower.
+
+    Raises `InputError` if it lacks one of the adapters' targets.
+    """
+    if facts.get("frozen_tower") and model.tower is not None:
+        model = model.with_images(frozen=True)
+    objective = "dpo" if facts.get("reference") else "sft"
+    return model.fine_tuned(objective, facts.get("adapters"), None)
 
 
 def _values(record: Any, omitted: Sequence[str]) -> Facts:

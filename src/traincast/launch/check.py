@@ -169,7 +169,8 @@ def check(
     names += ["chunks"] if "layout" in names else []
     given = Given(variables or {}, recipe, names)
     reading = errors.catch(read, path, READERS, framework, beside, given)
-    if reading is not None and model is None and (name := reading.form.named_model(reading.settings)):
+    name = None if reading is None else ErrorCollector("").catch(reading.form.named_model, reading.settings)
+    if reading is not None and model is None and name:
         reading = replace(reading, assumed=(f"model = {name}, which the file names", *reading.assumed))
         given_model = errors.catch(as_model, name)
     stack = "calibrated" if reading is None else reading.form.stack(reading.settings)

@@ -2,17 +2,25 @@
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from types import ModuleType
 from typing import Any, Final
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.model import Model
 from traincast.core.model_blocks import LINEAR
 from traincast.core.plan import Plan
-from traincast.launch.canonical import Facts, launch_facts, model_facts, model_from_facts, plan_from_facts
+from traincast.launch.canonical import (
+    Facts,
+    launch_facts,
+    model_facts,
+    model_from_facts,
+    plan_from_facts,
+    trained,
+    untrained,
+)
+from traincast.launch.checkpoints import repository
 from traincast.launch.settings import Settings, dotted
 from traincast.launch.table import Row, Values, load_document, of_format, rows_of
 from traincast.launch.text_formats import TEXT_FORMATS
@@ -68,6 +76,7 @@ class Format:
     takes_files: bool = False  # whether it names configurations of Accelerate or DeepSpeed beside it
     # Name of the model that settings speak of without its sizes.
     named_model: Callable[[Settings], str] = lambda _: ""
+    names_model: bool = False  # whether each file names its model: what is trained of it is in the file
 
     @property
     def model(self) -> bool:
@@ -121,9 +130,7 @@ class Format:
         return facts
 
 
-def load_format(
-    name: str, framework: str, conversions: ModuleType, table: str = "", **functions: Any
-) -> Format:
+def load_format(name: str, framework: str, conversions: object, table: str = "", **functions: Any) -> Format:
     """Return a format of a framework, from the table of its name or another.
 
     `conversions` has the functions of computed rows. It may have `stack` and `assumptions`, `WHY`, and
@@ -181,7 +188,7 @@ def complete_facts(facts: Facts) -> Facts:
 def launch_from_facts(facts: Facts, name: str, model: Model | None = None) -> tuple[Model, Plan, int]:
     """Return model, plan and global batch of facts; the given model where facts do not describe one."""
     facts = complete_facts(facts)
-    transformer = model_from_facts(facts, name) if model is None else model
+    transformer = model_from_facts(facts, name) if model is None else trained(model, facts)
     return transformer, plan_from_facts(facts, transformer), facts["gbs"]
 
 
@@ -189,14 +196,19 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
     """Return the facts that settings do not express, and why: settings are read back and compared."""
     read_facts = form.facts(settings, ErrorCollector(form.name))
     described = "layers" in read_facts
+    reasons = {}
+    if form.names_model and not read_facts.keys() & {"gpus", "dp"}:
+        read_facts |= {"gpus": facts["gpus"]}
+        reasons["gpus"] = _reason(form, "gpus", facts)
     try:
-        read_back = launch_facts(*launch_from_facts(read_facts, model.name, None if described else model))
+        given = untrained(model) if form.names_model else model
+        given = replace(given, seq=read_facts.get("seq", given.seq)) if form.names_model else given
+        read_back = launch_facts(*launch_from_facts(read_facts, model.name, None if described else given))
     except InputError:
         read_back = read_facts if described else model_facts(model) | read_facts
         with suppress(InputError):
             read_back = complete_facts(read_back)
-    reasons = {}
-    if not described:
+    if not described and not (form.names_model and repository(model.name)):
         why = form.why.get("model", f"{form.title} does not describe it")
         reasons["model"] = f"model = {model.title}: {why}"
     for name in dict.fromkeys((*facts, *read_back)):

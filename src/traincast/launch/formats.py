@@ -13,6 +13,7 @@ from traincast.launch import (
     beside,
     deepspeed,
     dialects,
+    huggingface,
     megatron,
     megatron_bridge,
     nanotron,
@@ -104,6 +105,28 @@ _SCRIPTS: Final = (
     )
     for name, write in (("slurm", write_bash.slurm), ("megatron", write_bash.megatron))
 )  # fmt: skip
+_ACCELERATE: Final = _with_deepspeed(load_format("accelerate", "fsdp", accelerate, table="accelerate"))
+
+
+def _facts_of_accelerate(settings: Settings) -> Facts:
+    """Return the facts of Accelerate's settings."""
+    errors = ErrorCollector(_ACCELERATE.title)
+    return errors.require(_ACCELERATE.facts(settings, errors))
+
+
+def _on_trainer(program: huggingface.Program) -> Format:
+    """Return the format of a program on Hugging Face's Trainer, with the settings of Accelerate beside."""
+    program = program.for_accelerate(_facts_of_accelerate)
+    form = load_format(
+        program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
+        named_model=lambda settings: huggingface.named_model(program.spelled(huggingface.MODEL), settings),
+    )  # fmt: skip
+    beside_it = ComputedRow(facts=(), settings=tuple(_ACCELERATE.known), note="those of Accelerate")
+    rules = _with_deepspeed_rules(form.unread, _DEEPSPEED.unread)
+    rows = {**form.rows, "Accelerate": (beside_it,)}
+    return replace(form, rows=rows, unread=rules, takes_files=True, names_model=True)
+
+
 FORMATS: Final[Mapping[str, Format]] = {
     form.name: form
     for form in (
@@ -115,7 +138,8 @@ FORMATS: Final[Mapping[str, Format]] = {
         load_format("torchtitan-toml", "torchtitan", torchtitan),
         _DEEPSPEED,
         load_format("nanotron", "nanotron", nanotron),
-        _with_deepspeed(load_format("accelerate", "fsdp", accelerate, table="accelerate")),
+        _ACCELERATE,
+        *map(_on_trainer, huggingface.PROGRAMS),
     )
 }
 _MEGATRON: Final = replace(FORMATS["megatron"], unread=_BRIDGE.unread)

@@ -14,7 +14,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.launch.beside import with_files_beside
-from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts
+from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts, trained
 from traincast.launch.format import Format, complete_facts
 from traincast.launch.given import RECIPE, Given, LaunchText, launch_text
 from traincast.launch.read_bash import ambiguous_variables, commands
@@ -224,8 +224,8 @@ def complete_launch(
     if {"pp", "vp"} & set(knobs):
         facts.pop("chunks", None)
     transformer = errors.catch(_described_model, reading, facts, assumed) if model is None else model
-    if model is not None and "adapters" in facts:
-        transformer = errors.catch(model.with_adapters, facts["adapters"])
+    if model is not None:
+        transformer = errors.catch(trained, model, facts)
     if model is not None:
         model_values = model_facts(model)
         assumed += [
@@ -234,6 +234,8 @@ def complete_launch(
             if facts.get(name, model_values.get(name)) != model_values.get(name)
         ]
         _fit_chunks(facts, model, assumed, reading.form)
+        if reading.form.names_model and "seq" not in facts:
+            assumed.append(f"sequences of {model.seq:,} tokens, as the model's: not set in the file")
     if "gpus" not in facts and "dp" not in facts:
         errors.errors.append(InputError(reading.path, ["does not give the number of GPUs; give `gpus`"]))
     completed = errors.require(errors.catch(complete_facts, facts))
@@ -268,6 +270,7 @@ def _fit_chunks(facts: Facts, model: Model, assumed: list[str], form: Format) ->
 
 def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Model:
     """Return the model of a file; a missing vocabulary size is that of a known model of its sizes."""
+    reading.form.named_model(reading.settings)  # says that it is not known
     if not reading.form.model:
         raise InputError(reading.path, [f"{reading.form.title} does not describe the model; give `model`"])
     if "layers" not in facts or "hidden" not in facts:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 from traincast.launch.canonical import Facts
@@ -146,7 +145,7 @@ def of_format(value: Any, form: str) -> Any:
     return value.get(form) if isinstance(value, Mapping) else value
 
 
-def rows_of(section: Mapping[str, Any], form: str, conversions: ModuleType) -> Iterator[Row]:
+def rows_of(section: Mapping[str, Any], form: str, conversions: object) -> Iterator[Row]:
     """Yield the rows of a section for a format; `conversions` has the functions of its computed rows."""
     for fact, specs in section.items():
         for spec in specs if isinstance(specs, list) else [specs]:
@@ -155,7 +154,7 @@ def rows_of(section: Mapping[str, Any], form: str, conversions: ModuleType) -> I
                 yield _row(fact, values, conversions)
 
 
-def _row(fact: str, spec: Mapping[str, Any], conversions: ModuleType) -> Row:
+def _row(fact: str, spec: Mapping[str, Any], conversions: object) -> Row:
     """Return a row of its specification."""
     if fact == "always":
         return ComputedRow(facts=tuple(spec), settings=(), read=lambda _: dict(spec), note="always")
@@ -167,7 +166,7 @@ def _row(fact: str, spec: Mapping[str, Any], conversions: ModuleType) -> Row:
         if hasattr(conversions, f"{verb}_{by}")
     }
     if by and not functions:
-        raise AttributeError(f"{conversions.__name__} has no read_{by} or write_{by}")
+        raise AttributeError(f"{conversions!r} has no read_{by} or write_{by}")
     if spec.keys() & {"words", "write", "read"}:
         choice = _choice_row(facts, spec, further)
         if not by:

@@ -1,0 +1,521 @@
+"""Fine-tuning with Hugging Face's Trainer: TRL, axolotl and LLaMA-Factory; table `tables/huggingface.toml`.
+
+Settings have the names of TrainingArguments, TRL and Accelerate. A program's own names are translated when a
+file is read, and back when one is written.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from traincast.catalog.documents import parsed
+from traincast.catalog.huggingface.adapters import MODULES
+from traincast.core.adapters import Adapters
+from traincast.core.errors import InputError
+from traincast.launch import accelerate, read_bash
+from traincast.launch.adapters import module_names, probability, targets_of
+from traincast.launch.beside import DEEPSPEED
+from traincast.launch.canonical import Facts
+from traincast.launch.checkpoints import model_called, repository
+from traincast.launch.format import Writing
+from traincast.launch.settings import Settings, dotted, is_off, not_allowed
+from traincast.launch.table import Values
+from traincast.launch.text_formats import TEXT_FORMATS
+
+BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
+SEQ: Final = ("max_length", "max_seq_length")
+MODEL: Final = "model_name_or_path"
+FSDP: Final = "fsdp_config.fsdp_"
+PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
+WITH_REFERENCE: Final = ("dpo", "ipo")
+DTYPES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16"}
+OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as there is room
+    "adam": "adamw_torch_fused adamw_torch adamw_hf adamw_apex_fused adamw_torch_xla paged_adamw_32bit"
+    " paged_adamw adamw_torch_npu_fused",
+    "adam-8bit": "adamw_bnb_8bit adamw_8bit adamw_torch_8bit ao_adamw_8bit paged_adamw_8bit",
+    "lion": "lion_32bit paged_lion_32bit",
+    "muon": "muon",
+}
+KNOWN_OPTIMIZERS: Final = {name: kind for kind, names in OPTIMIZERS.items() for name in names.split()}
+LAYERS: Final[Mapping[Any, str]] = {  # target -> linear layer of most models of transformers
+    **{target: name for name, target in reversed([*MODULES.items()]) if name.endswith(("_proj", "lm_head"))},
+    "proj": "o_proj", "kv_down": "kv_a_proj_with_mqa",
+}  # fmt: skip
+DEFAULT_TARGETS: Final = ("q", "v")  # of PEFT for most models: peft/utils/constants.py
+SCRIPTS: Final = {  # word of a command line -> objective of TRL
+    "sft": "sft", "dpo": "dpo", "orpo": "orpo", "cpo": "cpo", "grpo": "grpo", "rloo": "rloo", "ppo": "ppo",
+    "kto": "kto", "reward": "reward", "reward_modeling": "reward", "gkd": "gkd", "online_dpo": "online_dpo",
+}  # fmt: skip
+SIGNS_OF_DPO: Final = ("beta", "precompute_ref_log_probs", "max_prompt_length", "ref_model_init_kwargs")
+FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuration
+    **{name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")},
+}
+_PRESET: Final = {"mixed_precision": "bf16", "num_processes": 8}
+PRESETS: Final[Mapping[str, Values]] = {  # trl/accelerate_configs
+    **{
+        f"zero{stage}": {**_PRESET, "distributed_type": "DEEPSPEED", f"{DEEPSPEED}zero_stage": stage}
+        for stage in (1, 2, 3)
+    },
+    **{
+        f"fsdp{version}": {**_PRESET, "distributed_type": "FSDP", f"{FSDP}version": version}
+        for version in (1, 2)
+    },
+    "multi_gpu": {**_PRESET, "distributed_type": "MULTI_GPU"},
+    "single_gpu": {**_PRESET, "distributed_type": "NO", "num_processes": 1},
+}
+READ_OF_ACCELERATE: Final = (
+    *("dp", "zero", "replicas", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
+    *("pp", "vp", "order", "tp_kind"),
+)
+AXOLOTL_NAMES: Final = {
+    "base_model": MODEL,
+    "micro_batch_size": BATCH,
+    "sequence_len": SEQ[0],
+    "optimizer": "optim",
+    "sample_packing": "packing",
+    "peft_use_dora": "use_dora",
+    "rl_beta": "beta",
+    "freeze_mm_modules": "frozen_tower",
+    "fsdp_version": f"{FSDP}version",
+    "tensor_parallel_size": f"{accelerate.DEGREES}tp_size",
+    "dp_shard_size": accelerate.SHARD,
+    "dp_replicate_size": accelerate.REPLICATE,
+    "sequence_parallel_degree": "context_parallel_size",
+}
+LLAMA_FACTORY_NAMES: Final = {
+    "cutoff_len": SEQ[0],
+    "lora_rank": "lora_r",
+    "lora_target": "lora_target_modules",
+    "double_quantization": "use_bnb_nested_quant",
+    "quantization_type": "bnb_4bit_quant_type",
+    "enable_liger_kernel": "use_liger_kernel",
+    "freeze_vision_tower": "frozen_tower",
+    "freeze_multi_modal_projector": "frozen_projector",
+    "freeze_language_model": "frozen_model",
+    "additional_target": "lora_modules_to_save",
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """What differs between programs on the Trainer: names and defaults. Its methods convert the settings."""
+
+    name: str  # of the format
+    names: Mapping[str, str]  # its own -> those of the Trainer
+    seq: int  # default sequence length [tokens]
+    mbs: int  # default micro-batch [rows]
+    recomputes: bool  # whether gradient checkpointing is on by default
+    rank: int  # default of LoRA
+    dropout: float  # default of LoRA
+    double_quantization: bool  # default
+    bf16: bool  # whether mixed precision is the default
+    # Facts of Accelerate's settings
+    accelerate: Callable[[Settings], Facts] = lambda _: {}
+
+    __name__ = "Program"
+
+    # reading and writing text
+
+    def read(self, text: str) -> Settings:
+        """Read a configuration, or the arguments of a script."""
+        try:
+            document = parsed(text, "yaml")
+        except InputError:
+            document = {}
+        if document:
+            settings = dotted(document)
+        else:
+            settings = read_bash.settings_of(text)
+            words = [word for command in read_bash.commands(text) for word in command]
+            named = [
+                word for before, word in pairwise(("", *words)) if before == "trl" or word.endswith(".py")
+            ]
+            titles = (word.rpartition("/")[2].removesuffix(".py").removeprefix("run_") for word in named)
+            if objective := next((SCRIPTS[title] for title in titles if title in SCRIPTS), ""):
+                settings["objective"] = objective
+        preset = PRESETS.get(str(settings.get("accelerate_config")), {})
+        return Settings({**preset, **{self._common(name): value for name, value in settings.items()}})
+
+    def _common(self, name: str) -> str:
+        """Return a setting's name in the words of the Trainer and of Accelerate."""
+        if name in self.names:
+            return self.names[name]
+        section, _, rest = name.partition(".")
+        if section == "fsdp_config" and rest:
+            return f"{FSDP}{'offload_params' if rest == 'cpu_offload' else rest.removeprefix('fsdp_')}"
+        if section == "deepspeed" and rest:
+            return f"{DEEPSPEED}{rest}"
+        if section.startswith("parallelism_config_"):
+            return f"parallelism_config.{section}"
+        if section.startswith("fsdp_") and section != "fsdp_config":
+            return f"fsdp_config.{section}"
+        return FLAT.get(name, name)
+
+    def spelled(self, name: str) -> str:
+        """Return a setting's name as the program spells it."""
+        own = next((own for own, common in self.names.items() if common == name), name)
+        if self.name == "trl":
+            return own.removeprefix("fsdp_config.").removeprefix("parallelism_config.")
+        return own.replace(FSDP, "fsdp_config.").replace(DEEPSPEED, "deepspeed.")
+
+    def write(self, writing: Writing) -> str:
+        """Write a configuration in the program's own names."""
+        settings = {**self.required(writing), **writing.all_settings}
+        own = {self.spelled(name): value for name, value in settings.items()}
+        return TEXT_FORMATS[".yaml"].write(own, writing.head)
+
+    def required(self, writing: Writing) -> Values:
+        """Return the model's checkpoint, and what the program requires besides."""
+        further: dict[str, Any] = {"output_dir": "output", "learning_rate": 1e-5}
+        if self.name == "axolotl":
+            further |= {"datasets": [{"path": "tatsu-lab/alpaca", "type": "alpaca"}]}
+        else:
+            further |= (
+                {"dataset": "alpaca_en_demo"}
+                if self.name == "llama-factory"
+                else {"dataset_name": "stanfordnlp/imdb"}
+            )
+        return {MODEL: repository(writing.name) or writing.name, **further}
+
+    # rows
+
+    def read_machines(self, settings: Settings) -> Facts:
+        """Read the accelerators: processes, or those of each machine."""
+        if settings.is_on("num_processes"):
+            return {"gpus": settings.number("num_processes")}
+        machines = settings.number("num_machines", "nnodes", "num_nodes")
+        per_machine = settings.count("nproc_per_node", "num_gpus")
+        return {"gpus": machines * per_machine} if per_machine else {}
+
+    def write_machines(self, facts: Facts) -> Values:
+        """Write processes and machines, where the program starts them."""
+        if self.name != "trl":
+            return {}
+        return {"num_processes": facts["gpus"], "num_machines": facts["gpus"] // facts["per_node"]}
+
+    def objective(self, settings: Settings) -> str:
+        """Return the objective: sft, one on pairs of answers, or another word."""
+        for name in ("objective", "rl"):
+            if settings.is_on(name):
+                return str(settings[name]).lower()
+        if settings.is_on("stage"):
+            loss = str(settings.get("pref_loss", "sigmoid"))
+            is_dpo = settings["stage"] == "dpo"
+            return loss if is_dpo and loss in PAIRS else str(settings["stage"])
+        return "dpo" if any(settings.is_on(name) for name in SIGNS_OF_DPO) else "sft"
+
+    def read_batch(self, settings: Settings) -> Facts:
+        """Read micro-batch [sequences], accumulation steps and sequence length; a pair is two sequences."""
+        rows = settings.number(BATCH, "per_gpu_train_batch_size", default=self.mbs)
+        steps = settings.number(ACCUMULATION)
+        if settings.is_on("batch_size") and not settings.is_on(ACCUMULATION):
+            steps = max(settings.number("batch_size") // rows, 1)
+        name = next((name for name in SEQ if name in settings), SEQ[0])
+        unlimited = name in settings and is_off(settings[name])
+        length = {} if unlimited else {"seq": settings.number(name, default=self.seq)}
+        pairs = 2 if self.objective(settings) in PAIRS else 1
+        return {"mbs": rows * pairs, "accumulation": steps, **length}
+
+    def write_batch(self, facts: Facts) -> Values:
+        """Write rows of a micro-batch, accumulation steps and sequence length."""
+        pairs = 2 if facts.get("reference") else 1
+        steps = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
+        rows = {} if facts["mbs"] % pairs else {BATCH: facts["mbs"] // pairs}
+        return {**rows, ACCUMULATION: steps, SEQ[0]: facts["seq"]}
+
+    def read_training(self, settings: Settings) -> Facts:
+        """Read what is trained: adapters, their base, a reference model, a frozen vision tower."""
+        facts: Facts = {"reference": True} if self.objective(settings) in WITH_REFERENCE else {}
+        frozen = settings.is_on("frozen_tower") or (
+            self.name == "llama-factory" and "frozen_tower" not in settings
+        )
+        facts |= {"frozen_tower": True} if frozen else {}
+        if not self._has_adapters(settings):
+            return facts
+        modules = settings.get("lora_target_modules", "all" if self.name == "llama-factory" else None)
+        if isinstance(modules, str) and self.name == "llama-factory":
+            modules = [part.strip() for part in modules.split(",")]
+        if settings.is_on("lora_target_linear") or modules in (["all"], ["all-linear"]):
+            targets: tuple[str, ...] = ("all",)
+        else:
+            targets = targets_of("lora_target_modules", _listed(modules)) if modules else DEFAULT_TARGETS
+        dropout = self.dropout > 0
+        if settings.get("lora_dropout") is not None:
+            dropout = probability(settings, "lora_dropout")
+        rank = settings.number("lora_r", default=self.rank)
+        adapters = Adapters(rank=rank, targets=targets, base=self._base(settings), dropout=dropout)  # type: ignore[arg-type]
+        return facts | {"adapters": adapters}
+
+    def _has_adapters(self, settings: Settings) -> bool:
+        """Return whether adapters are trained."""
+        match self.name:
+            case "axolotl":
+                return settings.is_on("adapter")
+            case "llama-factory":
+                return str(settings.get("finetuning_type", "lora")) == "lora"
+        return settings.is_on("use_peft")
+
+    def _base(self, settings: Settings) -> str:
+        """Return how the frozen model is held."""
+        bits = settings.count("quantization_bit")
+        if bits not in (0, 4, 8):
+            raise not_allowed("quantization_bit", bits, (4, 8))
+        if settings.is_on("load_in_8bit") or bits == 8:
+            return "int8"
+        if not settings.is_on("load_in_4bit") and bits != 4:
+            return "16-bit"
+        nested = settings.get("use_bnb_nested_quant")
+        return "nf4" if (self.double_quantization if nested is None else not is_off(nested)) else "nf4-single"
+
+    def write_training(self, facts: Facts) -> Values:
+        """Write what is trained; nothing of adapters where a layer has no name of its own."""
+        adapters: Adapters | None = facts.get("adapters")
+        dpo: dict[str, Any] = {}
+        if facts.get("reference"):
+            dpo = {"axolotl": {"rl": "dpo"}, "llama-factory": {"stage": "dpo"}}.get(self.name, {"beta": 0.1})
+        kind = "full" if adapters is None else "lora"
+        own: dict[str, Any] = {"finetuning_type": kind} if self.name == "llama-factory" else {}
+        own |= {"stage": "sft"} if own and not dpo else {}
+        modules = module_names(adapters, LAYERS) if adapters else None
+        if adapters is None or modules is None or adapters.base == "operand":
+            return dpo | own
+        packed = adapters.base.startswith("nf4")
+        if self.name == "trl":
+            own |= {"use_peft": True}
+        elif self.name == "axolotl":
+            own |= {"adapter": "qlora" if packed else "lora"}
+        if self.name == "llama-factory":
+            own |= {"quantization_bit": 4 if packed else 8} if adapters.base != "16-bit" else {}
+        else:
+            own |= {"load_in_4bit": True} if packed else {}
+            own |= {"load_in_8bit": True} if adapters.base == "int8" else {}
+        own |= {"use_bnb_nested_quant": adapters.base == "nf4"} if packed and self.name != "axolotl" else {}
+        names = ",".join(modules) if self.name == "llama-factory" else modules
+        dropout = 0.05 if adapters.dropout else 0.0
+        return {
+            **dpo, **own,
+            "lora_r": adapters.rank, "lora_alpha": 2 * adapters.rank, "lora_target_modules": names,
+            "lora_dropout": dropout,
+        }  # fmt: skip
+
+    def derived(self, settings: Settings) -> Settings:
+        """Return the settings of Accelerate that the program makes of its own."""
+        derived = Settings(settings)
+        words = settings.get("fsdp")
+        options = " ".join(words) if isinstance(words, list | tuple) else str(words or "")
+        is_fsdp = not is_off(words) if not isinstance(words, list) else bool(words)
+        is_fsdp = is_fsdp or settings.is_on("use_fsdp") or settings.any_on(accelerate.SHARD, f"{FSDP}version")
+        is_fsdp = is_fsdp or (self.name == "axolotl" and any(name.startswith(FSDP) for name in settings))
+        is_deepspeed = settings.is_on("use_deepspeed") or any(
+            name.startswith(DEEPSPEED) and not is_off(value) for name, value in settings.items()
+        )
+        if not settings.is_on("distributed_type") or is_fsdp or is_deepspeed:
+            derived["distributed_type"] = "DEEPSPEED" if is_deepspeed else "FSDP" if is_fsdp else "MULTI_GPU"
+        for word, name, value in (
+            ("offload", f"{FSDP}offload_params", True),
+            ("shard_grad_op", accelerate.STRATEGY, "SHARD_GRAD_OP"),
+            ("hybrid_shard", accelerate.STRATEGY, "HYBRID_SHARD"),
+            ("no_shard", accelerate.STRATEGY, "NO_SHARD"),
+        ):
+            if word in options.split():
+                derived.setdefault(name, value)
+        derived.pop("fsdp", None)
+        return derived
+
+    def engine(self, settings: Settings) -> str:
+        """Return what distributes the training: a word of `accelerate.DISTRIBUTED_TYPES`."""
+        return accelerate.distributed_type(self.derived(settings))
+
+    def read_parallelism(self, settings: Settings) -> Facts:
+        """Read degrees, what is sharded and what is offloaded."""
+        facts = self.accelerate(self.derived(settings))
+        facts = {name: value for name, value in facts.items() if name in READ_OF_ACCELERATE}
+        if (ring := settings.number("context_parallel_size")) > 1:
+            usual = "varlen_llama3" if settings.is_on("packing") else "batch_ring"
+            kind = settings.get("ring_attn_func") or usual
+            facts |= {"cp": ring, "cp_kind": "all-gather" if kind == "varlen_llama3" else "ring"}
+        return facts
+
+    def write_parallelism(self, facts: Facts) -> Values:
+        """Write degrees and what is sharded: with FSDP2, or DeepSpeed for ZeRO-1."""
+        zero, tp, replicas = facts.get("zero", 0), facts["tp"], facts.get("replicas", 1)
+        if zero == 1:
+            names = {"stage": 1, "overlap_comm": facts["dp_overlap"]}
+            written = {f"{DEEPSPEED}zero_optimization.{name}": value for name, value in names.items()}
+            return written if tp == facts["cp"] == 1 else {}
+        if facts["dp"] % replicas:
+            return {}
+        degrees = {
+            accelerate.REPLICATE: replicas if zero else facts["dp"],
+            accelerate.SHARD: facts["dp"] // replicas if zero else 1,
+            f"{accelerate.DEGREES}tp_size": tp,
+        }
+        if zero == 0:
+            return degrees if tp > 1 and self.name == "axolotl" else {}
+        offloaded = facts.get("offload") == "optimizer+weights"
+        sharded: dict[str, Any] = {
+            f"{FSDP}version": 2,
+            accelerate.RESHARD: zero == 3,
+            f"{FSDP}auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            **({f"{FSDP}offload_params": True} if offloaded else {}),
+        }
+        if self.name == "axolotl":
+            return {**degrees, **sharded}
+        if self.name == "llama-factory":
+            return {"fsdp": "full_shard auto_wrap", **sharded} if tp == replicas == 1 else {}
+        is_mesh = tp > 1 or replicas > 1
+        return {
+            "use_fsdp": True,
+            **sharded,
+            **({"use_parallelism_config": True} | degrees if is_mesh else {}),
+        }
+
+    def read_recompute(self, settings: Settings) -> Facts:
+        """Read whether layers are recomputed."""
+        stated = settings.get("gradient_checkpointing")
+        on = self.recomputes if stated is None else not is_off(stated)
+        on = on and not settings.is_on("disable_gradient_checkpointing")
+        return {"recompute": "full" if on or settings.is_on(f"{FSDP}activation_checkpointing") else "none"}
+
+    def write_recompute(self, facts: Facts) -> Values:
+        """Write whether layers are recomputed."""
+        if facts["recompute"] not in ("none", "full") or facts.get("recompute_every", 1) > 1:
+            return {}
+        on = facts["recompute"] == "full"
+        if self.name == "llama-factory":
+            return {"disable_gradient_checkpointing": not on}
+        return {"gradient_checkpointing": on}
+
+    def read_attention(self, settings: Settings) -> Facts:
+        """Read the attention kernel."""
+        named = str(settings.get("attn_implementation") or settings.get("flash_attn") or "")
+        unfused = named in ("eager", "disabled") or settings.is_on("eager_attention")
+        return {"attention": "unfused" if unfused else "flash"}
+
+    def write_attention(self, facts: Facts) -> Values:
+        """Write the attention kernel."""
+        fused = facts.get("attention", "flash") == "flash"
+        if self.name == "llama-factory":
+            return {"flash_attn": "fa2" if fused else "disabled"}
+        return {"attn_implementation": "flash_attention_2" if fused else "eager"}
+
+    def _mixed(self, settings: Settings) -> str:
+        """Return the precision of products; empty where nothing mixes them."""
+        if settings.is_on("fp8"):
+            return "fp8-current"
+        if settings.any_on("fp16", "float16"):
+            return "fp16"
+        stated = settings.get("bf16")
+        if settings.is_on("bfloat16") or stated == "auto" or not is_off(stated):
+            return "bf16"
+        facts = accelerate.read_precision(self.derived(settings))
+        if facts["precision"] != "fp32":
+            return str(facts["precision"])
+        return "bf16" if stated is None and self.bf16 else ""
+
+    def _loaded(self, settings: Settings) -> str:
+        """Return the precision in which the weights are loaded, and trained unless sharded."""
+        if self.name == "axolotl":  # loaders: torch_dtype follows bf16 and fp16
+            return self._mixed(settings) or "fp32"
+        if self.name == "llama-factory":  # model/adapter.py casts what is trained to fp32
+            return "bf16" if settings.is_on("pure_bf16") else "fp32"
+        name = next((name for name in ("dtype", "torch_dtype") if settings.get(name) is not None), "")
+        return DTYPES.get(str(settings[name]).removeprefix("torch."), "fp32") if name else "fp32"
+
+    def read_numbers(self, settings: Settings) -> Facts:
+        """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""
+        mixed, loaded = self._mixed(settings), self._loaded(settings)
+        written = accelerate.native_deepspeed(settings).get("optimizer.type")
+        optim = str(settings.get("optim") or "adamw_torch_fused")
+        kind = KNOWN_OPTIMIZERS.get(optim, "adam")
+        if written is not None and not is_off(written):
+            kind = {"lion": "lion", "muon": "muon"}.get(str(written).lower(), "adam")
+        if settings.is_on("use_muon"):
+            kind = "muon"
+        sharded = self.engine(settings) in ("FSDP", "DEEPSPEED") and bool(mixed)
+        if loaded == "bf16" and mixed in ("bf16", "") and not sharded and not self._has_adapters(settings):
+            kind = "adam-bf16" if kind == "adam" else kind
+            return {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": kind}
+        return {"precision": mixed or loaded, "optimizer_kind": kind}
+
+    def write_numbers(self, facts: Facts) -> Values:
+        """Write precision and optimizer."""
+        precision, kind = facts["precision"], facts["optimizer_kind"]
+        pure = precision == "bf16-pure"
+        optim = "adam" if pure and kind == "adam-bf16" else kind
+        values: dict[str, Any] = {"optim": OPTIMIZERS[optim].split()[0]} if optim in OPTIMIZERS else {}
+        if self.name == "llama-factory" and kind == "muon":
+            values = {"use_muon": True}
+        if precision not in ("bf16", "fp16", "fp32", "bf16-pure", "fp8-current"):
+            return values
+        if precision == "fp8-current" and self.name == "trl":
+            return values | {"mixed_precision": "fp8", "bf16": False}
+        values |= {"bf16": precision not in ("fp16", "fp32")}
+        values |= {"fp16": True} if precision == "fp16" else {}
+        values |= {"fp8": True} if precision == "fp8-current" else {}
+        if self.name == "trl":
+            return values | {"dtype": "bfloat16" if pure or facts.get("adapters") else "float32"}
+        return values | ({"pure_bf16": True} if pure and self.name == "llama-factory" else {})
+
+    # in words
+
+    def assumptions(self, settings: Settings) -> tuple[str, ...]:
+        """Return what is assumed of documents, of a base in fp32, and of what distributes the training."""
+        length = settings.get(SEQ[0]) or settings.get(SEQ[1]) or self.seq
+        packed = settings.any_on("packing", "neat_packing")
+        objective = self.objective(settings)
+        is_guess = objective == "dpo" and not settings.any_on("objective", "rl", "stage")
+        notes = ["trained by DPO, as beta or another setting of it is there"] * is_guess + [
+            f"every sequence is one document of {length} tokens, as none of their lengths is known"
+            if packed
+            else f"every sequence has {length} tokens: shorter documents, padded to the longest, take less"
+        ]
+        if self.engine(settings) in ("MULTI_GPU", "NO"):
+            notes.append(
+                "data parallelism shards nothing (DDP), as the file names neither FSDP nor DeepSpeed;"
+                " a configuration can be given with --beside"
+            )
+        if self._has_adapters(settings):
+            if not (settings.get("lora_target_modules") or settings.is_on("lora_target_linear")):
+                notes += ["adapters of queries and values, PEFT's default for most models"] * (
+                    self.name != "llama-factory"
+                )
+            if self._base(settings) == "16-bit" and self.name == "trl" and self._loaded(settings) == "fp32":
+                notes.append(
+                    "the frozen model is in 16 bits; TRL loads it in fp32 unless dtype says otherwise"
+                )
+        if str(settings.get("optim", "")).startswith("paged_"):
+            notes.append("states of the paged optimizer stay on the device")
+        return tuple(notes)
+
+    def stack(self, settings: Settings) -> str:
+        """Return the software stack: eager, or with the fused kernels of Liger."""
+        return "huggingface-eager"
+
+    def for_accelerate(self, function: Callable[[Settings], Facts]) -> "Program":
+        """Return the program with a function that reads facts of Accelerate's settings."""
+        return replace(self, accelerate=function)
+
+
+def _listed(modules: Any) -> Any:
+    """Return the modules of a setting: names, or one pattern of them, whose last part counts."""
+    if isinstance(modules, str) and re.search(r"[(|\\]", modules):
+        with suppress(re.error):
+            last = re.compile(modules.rpartition(".")[2])
+            return [name for name in LAYERS.values() if last.fullmatch(name)] or modules
+    return modules
+
+
+def named_model(name: str, settings: Settings) -> str:
+    """Return the model whose checkpoint is trained; `name` is how the program calls the setting."""
+    return model_called(name, str(settings[MODEL])) if settings.is_on(MODEL) else ""
+
+
+PROGRAMS: Final = (
+    Program("trl", {}, 1024, 8, True, 16, 0.05, False, True),
+    Program("axolotl", AXOLOTL_NAMES, 512, 1, False, 8, 0.0, True, True),
+    Program("llama-factory", LLAMA_FACTORY_NAMES, 2048, 8, True, 8, 0.0, True, False),
+)

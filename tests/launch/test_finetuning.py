@@ -1,0 +1,319 @@
+"""Fine-tuning with TRL, axolotl and LLaMA-Factory: what is read, refused and written."""
+
+import json
+
+import pytest
+
+import traincast as tc
+from traincast.core.adapters import parse_training
+from traincast.launch.canonical import model_facts
+from traincast.launch.checkpoints import model_called
+from traincast.launch.formats import FORMATS
+from traincast.launch.read import complete_launch, read
+
+NAMES = ("tp", "cp", "zero", "replicas", "mbs", "precision", "recompute", "optimizer_kind", "offload")
+# Public files, read by hand: what decides of them, written again; the model; what is trained (as of
+# `--train`); sequence length; global batch on 8 GPUs [sequences]; then `NAMES`. axolotl 067b021,
+# LLaMA-Factory ff6d4d1, alignment-handbook 925acdf.
+PUBLISHED = {
+    "axolotl: examples/llama-3/fft-8b.yaml": (
+        """base_model: NousResearch/Meta-Llama-3.1-8B
+sequence_len: 8192
+sample_packing: true
+gradient_accumulation_steps: 8
+micro_batch_size: 1
+optimizer: paged_adamw_8bit
+bf16: auto
+gradient_checkpointing: true
+attn_implementation: flash_attention_2""",
+        ("llama-3-8b", "full", 8192, 64),
+        (1, 1, 0, 1, 1, "bf16-pure", "full", "adam-8bit", "none"),
+    ),
+    "axolotl: examples/llama-3/qlora-fsdp-70b.yaml": (
+        """base_model: casperhansen/llama-3-70b-fp16
+load_in_4bit: true
+adapter: qlora
+sequence_len: 512
+lora_r: 8
+lora_dropout: 0.05
+lora_target_linear: true
+gradient_accumulation_steps: 4
+micro_batch_size: 1
+optimizer: adamw_torch_fused
+bf16: auto
+gradient_checkpointing: true
+fsdp: [full_shard, auto_wrap]
+fsdp_config:
+  fsdp_offload_params: true
+  fsdp_sharding_strategy: FULL_SHARD""",
+        ("llama-3-70b", "qlora:r=8,dropout", 512, 32),
+        (1, 1, 3, 1, 1, "bf16", "full", "adam", "optimizer+weights"),
+    ),
+    "axolotl: examples/llama-3/instruct-dpo-lora-8b.yml": (
+        """base_model: meta-llama/Meta-Llama-3-8B-Instruct
+load_in_8bit: true
+rl: dpo
+sequence_len: 4096
+adapter: lora
+lora_r: 32
+lora_dropout: 0.05
+lora_target_linear: true
+gradient_accumulation_steps: 4
+micro_batch_size: 2
+optimizer: adamw_bnb_8bit
+bf16: auto
+gradient_checkpointing: true""",
+        ("llama-3-8b", "dpo+lora:r=32,base=int8,dropout", 4096, 128),  # a pair is two sequences
+        (1, 1, 0, 1, 4, "bf16", "full", "adam-8bit", "none"),
+    ),
+    "axolotl: examples/distributed-parallel/qwen3-8b-fsdp-tp-cp.yaml": (
+        """base_model: Qwen/Qwen3-8B
+dp_shard_size: 2
+context_parallel_size: 2
+tensor_parallel_size: 2
+fsdp_version: 2
+fsdp_config:
+  offload_params: false
+  reshard_after_forward: true
+sequence_len: 8192
+sample_packing: true
+micro_batch_size: 1
+optimizer: adamw_torch_fused
+bf16: true""",
+        ("qwen3-8b", "full", 8192, 2),
+        (2, 2, 3, 1, 1, "bf16", "none", "adam", "none"),
+    ),
+    "LLaMA-Factory: examples/extras/fsdp_qlora/llama3_lora_sft.yaml": (
+        """model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct
+quantization_bit: 4
+stage: sft
+finetuning_type: lora
+lora_rank: 8
+lora_target: all
+cutoff_len: 2048
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+bf16: true""",
+        ("llama-3-8b", "qlora:r=8", 2048, 64),
+        (1, 1, 0, 1, 1, "bf16", "full", "adam", "none"),
+    ),
+    "LLaMA-Factory: examples/extras/mod/llama3_full_sft.yaml, without its mixture of depths": (
+        """model_name_or_path: meta-llama/Meta-Llama-3-8B-Instruct
+stage: sft
+finetuning_type: full
+optim: paged_adamw_8bit
+cutoff_len: 2048
+per_device_train_batch_size: 1
+gradient_accumulation_steps: 8
+pure_bf16: true""",
+        ("llama-3-8b", "full", 2048, 64),
+        (1, 1, 0, 1, 1, "bf16-pure", "full", "adam-8bit", "none"),
+    ),
+    "alignment-handbook: recipes/zephyr-7b-beta/sft/config_qlora.yaml": (
+        """model_name_or_path: mistralai/Mistral-7B-v0.1
+torch_dtype: bfloat16
+load_in_4bit: true
+use_peft: true
+lora_r: 16
+lora_dropout: 0.05
+lora_target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]
+bf16: true
+gradient_accumulation_steps: 2
+gradient_checkpointing: true
+max_seq_length: 2048
+per_device_train_batch_size: 4""",
+        ("mistral-7b", "qlora:r=16,base=nf4-single,dropout", 2048, 64),
+        (1, 1, 0, 1, 4, "bf16", "full", "adam", "none"),
+    ),
+    "alignment-handbook: recipes/zephyr-7b-gemma/sft/config_full.yaml, with zero3.yaml": (
+        """model_name_or_path: google/gemma-7b
+torch_dtype: bfloat16
+accelerate_config: zero3
+bf16: true
+gradient_accumulation_steps: 4
+gradient_checkpointing: true
+max_seq_length: 2048
+per_device_train_batch_size: 4""",
+        ("gemma-7b", "full", 2048, 128),
+        (1, 1, 3, 1, 4, "bf16", "full", "adam", "none"),
+    ),
+}  # fmt: skip
+
+
+def reading_of(text, tmp_path, beside=None):
+    """Reading of a text."""
+    path = tmp_path / "run.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read(path, FORMATS, None, beside)
+
+
+def launch_of(reading, model=None, gpus=8):
+    """Model, plan and global batch of a reading."""
+    reading.check_unread()
+    seq = reading.facts["seq"]
+    model = model or tc.load_model(reading.form.named_model(reading.settings), seq=seq)
+    return complete_launch(reading, model, gpus, None, {})[1:]
+
+
+def trained_as(text, model):
+    """Model as a text of `--train` says."""
+    objective, _, rest = text.partition("+") if text.startswith("dpo") else ("sft", "", text)
+    return model.fine_tuned(objective, parse_training(rest or "full"), None)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_files_are_read(name, tmp_path):
+    """Model, what is trained, length, batch and plan; no setting that matters is left unread."""
+    text, (model, trained, seq, batch), wanted = PUBLISHED[name]
+    gpus = None if "tensor_parallel_size" in text else 8
+    read_model, plan, gbs = launch_of(reading_of(text, tmp_path), gpus=gpus)
+    assert (read_model.name, read_model.seq, gbs) == (model, seq, batch)
+    assert model_facts(read_model) == model_facts(trained_as(trained, tc.load_model(model, seq=seq)))
+    assert tuple(getattr(plan, knob) for knob in NAMES) == wanted
+
+
+AXOLOTL = (
+    "base_model: meta-llama/Meta-Llama-3-8B\nsequence_len: 4096\nmicro_batch_size: 2\nbf16: true\n"
+    "gradient_checkpointing: true\n"
+)
+FACTORY = (
+    "model_name_or_path: meta-llama/Meta-Llama-3-8B\nfinetuning_type: full\ncutoff_len: 4096\ntemplate: x\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (AXOLOTL + "rl: grpo\n", "is a launch of reinforcement learning, .*rl grpo"),
+        (AXOLOTL + "rl: kto\n", "is a launch of a reward model, or alignment without pairs"),
+        (AXOLOTL + "reward_model: true\n", "is a launch of a reward model"),
+        (FACTORY + "stage: ppo\n", "is a launch of reinforcement learning"),
+        (FACTORY + "stage: rm\n", "is a launch of a reward model"),
+        (
+            "accelerate launch --num_processes 8 grpo.py --model_name_or_path m --num_train_epochs 1"
+            " --per_device_train_batch_size 1",
+            "is a launch of reinforcement learning",
+        ),
+        (AXOLOTL + "deepspeed: deepspeed_configs/zero2.json\n", "zero2.json: there is no such file"),
+        (AXOLOTL + "adapter: lora\nlora_target_modules: [z_proj]\n", "'z_proj' is none of"),
+        (FACTORY + "quantization_bit: 3\nfinetuning_type: lora\n", None),
+    ],
+)
+def test_what_is_not_supported_is_refused_in_a_sentence(text, message, tmp_path):
+    with pytest.raises(tc.InputError, match=message):
+        reading_of(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("optimizer: lomo", "another optimizer"),
+        ("liger_rms_norm: true", "kernels that fuse"),
+        ("plugins: [axolotl.integrations.liger.LigerPlugin]", "kernels that fuse"),
+        ("torch_compile: true", "torch.compile"),
+        ("gradient_checkpointing: offload", "offloaded to the host"),
+        ("lora_modules_to_save: [embed_tokens]", "further modules are trained"),
+        ("unfrozen_parameters: [lm_head]", "only some weights"),
+        ("tiled_mlp: true", "parts of the sequence"),
+        ("new_sharding_size: 4", "not understood, may matter"),
+    ],
+)
+def test_what_matters_and_is_not_read_stops_the_answer(setting, why, tmp_path):
+    text = AXOLOTL.replace("gradient_checkpointing: true\n", "") + setting + "\n"
+    with pytest.raises(tc.InputError, match=why):
+        reading_of(text, tmp_path).check_unread()
+
+
+def test_a_configuration_of_accelerate_is_given_beside(tmp_path):
+    """Without it the answer says that nothing is sharded; with it, ZeRO-3 and its processes count."""
+    text = PUBLISHED["alignment-handbook: recipes/zephyr-7b-beta/sft/config_qlora.yaml"][0]
+    alone = reading_of(text, tmp_path)
+    assert any("--beside" in line for line in alone.assumed)
+    accelerate = {
+        "distributed_type": "DEEPSPEED", "num_processes": 16, "deepspeed_config": {"zero_stage": 3}
+    }  # fmt: skip
+    file = tmp_path / "accelerate.yaml"
+    file.write_text(json.dumps(accelerate), encoding="utf-8")
+    beside = reading_of(text, tmp_path, file)
+    _, plan, gbs = launch_of(beside, gpus=None)
+    assert (plan.gpus, plan.zero, gbs) == (16, 3, 128)
+    assert not any("--beside" in line for line in beside.assumed)
+
+
+def test_a_script_is_read(tmp_path):
+    """Arguments of a launcher and of the program; `trl dpo` names the objective."""
+    text = """#!/bin/bash
+MODEL=Qwen/Qwen2.5-7B-Instruct
+trl dpo --model_name_or_path $MODEL --per_device_train_batch_size 2 --gradient_accumulation_steps 4 \\
+    --max_length 2048 --num_processes 16 --use_fsdp --fsdp_version 2 --dtype bfloat16 --use_peft \\
+    --lora_r 8 --lora_target_modules q_proj v_proj
+"""
+    model, plan, gbs = launch_of(reading_of(text, tmp_path), gpus=None)
+    assert (model.name, model.reference, model.adapters.targets) == ("qwen2.5-7b", True, ("q", "v"))
+    assert (plan.gpus, plan.zero, plan.mbs, gbs) == (16, 3, 4, 16 * 2 * 2 * 4)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "model"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama-3-70b"),
+        ("unsloth/Meta-Llama-3.1-8B-bnb-4bit", "llama-3-8b"),
+        ("/tmp/Llama-2-7b-chat-hf/", "llama-2-7b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"),
+        ("google/gemma-2-9b-it", "gemma-2-9b"),
+    ],
+)
+def test_a_checkpoint_is_recognised_by_its_name(checkpoint, model):
+    """Owner, tuning and date do not change the sizes; each of these has those of the model (config.json)."""
+    assert model_called("base_model", checkpoint) == model
+
+
+@pytest.mark.parametrize(
+    "name", ["mistralai/Mistral-7B-v0.3", "Qwen/Qwen3-4B", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"]
+)
+def test_other_checkpoints_are_asked_for(name):
+    """The first has another vocabulary, the others are not in the catalogue."""
+    with pytest.raises(tc.InputError, match="no model of the catalogue; give --model"):
+        model_called("base_model", name)
+
+
+PLANS = [
+    ("full", {"zero": 3, "precision": "bf16", "recompute": "full"}),
+    ("full", {"zero": 2, "precision": "bf16", "recompute": "none", "mbs": 2}),
+    ("full", {"zero": 1, "precision": "bf16", "optimizer_kind": "adam-8bit"}),
+    ("full", {"zero": 0, "precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"}),
+    ("full", {"zero": 3, "replicas": 2, "precision": "bf16"}),
+    ("full", {"zero": 3, "tp": 2, "dp": 4, "sp": False, "precision": "bf16"}),
+    ("full", {"zero": 3, "offload": "optimizer+weights", "precision": "bf16"}),
+    ("lora:r=8,targets=q+v", {"zero": 0, "precision": "bf16", "recompute": "full"}),
+    ("lora", {"zero": 3, "precision": "bf16"}),
+    ("qlora:r=64,dropout", {"zero": 0, "precision": "bf16"}),
+    ("qlora:base=nf4-single", {"zero": 0, "precision": "bf16", "attention": "unfused"}),
+    ("lora:base=int8", {"zero": 0, "precision": "bf16", "optimizer_kind": "lion"}),
+    ("dpo+lora:r=16", {"zero": 0, "precision": "bf16", "mbs": 2}),
+    ("dpo", {"zero": 3, "precision": "bf16", "mbs": 2}),
+    ("dpo", {"zero": 3, "precision": "bf16", "mbs": 1}),  # half a pair
+]
+
+
+@pytest.mark.parametrize("to", ["trl", "axolotl", "llama-factory"])
+@pytest.mark.parametrize(("trained", "knobs"), PLANS)
+def test_what_is_written_is_read_back(to, trained, knobs, tmp_path):
+    """The same estimate, or the difference is declared."""
+    model = trained_as(trained, tc.load_model("llama-3-8b", seq=4096))
+    plan = tc.Plan(**{"dp": 8, "optimizer_kind": "adam", **knobs})
+    est = tc.estimate(model, "dgx-h100", plan, gbs=32, assumptions="huggingface-eager")
+    written = tc.export(est, to)
+    reading = reading_of(written.text, tmp_path)
+    assert reading.format == to
+    assert not reading.unread
+    assert not reading.not_understood
+    base = tc.load_model("llama-3-8b", seq=reading.facts["seq"])
+    read_model, read_plan, gbs = launch_of(reading, base, gpus=None if to == "trl" else 8)
+    again = tc.estimate(read_model, "dgx-h100", read_plan, gbs=gbs, assumptions="huggingface-eager")
+    same = (float(again.step_seconds), float(again.memory_bytes)) == pytest.approx(
+        (float(est.step_seconds), float(est.memory_bytes))
+    )
+    assert same or set(written.not_expressed) - {"gpus", "model"}
