@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 import traincast as tc
-from traincast.catalog.software_stacks import calibrated
+from traincast.catalog.software_stacks import calibrated, load_stack
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer
@@ -173,8 +173,8 @@ def test_activations_of_experts():
         ("mlp+norms+attention", 6 * 14336 + 2 * 2 * 4096 + 4 * 32),
         (
             "per-op",
-            2 * 2 * 4096 + 2 * 1024 + 4 * 14336,
-        ),  # the norms' results, keys, gate or up, the activation's result
+            3 * 2 * 4096 + 2 * 1024 + 4 * 14336,
+        ),  # the norms' results and the input of one, keys, gate or up, the activation's result
     ],
 )
 def test_recomputed_modules_save_less(recompute, dropped):
@@ -185,18 +185,19 @@ def test_recomputed_modules_save_less(recompute, dropped):
 
 def test_every_second_product_by_hand():
     """What torchtitan's policy saves of a layer, in the order of products q, k, v, o, w1, w3, w2: the 1st,
-    3rd, 5th, 7th.
+    3rd, 5th, and without torch.compile the 7th, which backward does not read.
 
-    With the layer's input and the result of attention with its statistics: 2(h + q + v + f + h + q) bytes a
-    token.
+    With the layer's input and the result of attention with its statistics: 2(h + q + v + f + q) bytes a
+    token, and 2h for the 7th.
     """
     model = tc.load_model("llama-3-8b")
     plan = Plans(recompute="per-op")
     operations = layer(model, plan, CALIBRATED)
     assert (
-        saved(model, recompute="per-op").saved / model.seq
-        == 2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32
+        saved(model, recompute="per-op").saved / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096) + 4 * 32
     )
+    eager = Footprint.of(layer(model, plan, load_stack("torchtitan-eager")), plan).saved
+    assert eager / model.seq == 2 * (4096 + 4096 + 1024 + 14336 + 4096 + 4096) + 4 * 32
     recomputed = sum(
         op.recompute * op.forward.flops("matrix") for op in operations if op.weight is not None
     ) / (2 * model.seq)
@@ -504,3 +505,26 @@ def test_gradients_of_a_layer_at_work():
     assumed = CALIBRATED.with_values({"memory.gradients_last": "layer"})
     est = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(), gbs=1, assumptions=assumed)
     assert est.memory["gradients"] == pytest.approx(4 * 128256 * 4096, rel=1e-3)
+
+
+def test_sharded_gradients_are_reduced_from_memory_of_their_own():
+    """Llama 3 8B on 8 ranks; the vocabulary's matrices have 128256 x 4096 elements, as fp32 1.96 GiB each.
+
+    One unit of FSDP has both in 2024; the head alone is the largest unit later.
+    """
+    plan = tc.Plan(dp=8, zero=3, recompute="per-op", grad_dtype="fp32")
+    matrix = 4 * 128256 * 4096
+    system = tc.load_system("dgx-h100")
+    for software, reduced in (("torchtitan-2024", 2 * matrix), ("torchtitan-2025", matrix)):
+        est = tc.estimate("llama-3-8b", system, plan, gbs=8, assumptions=software)
+        assert est.memory["reserved"] == pytest.approx(reduced, rel=1e-3)
+    alone = tc.estimate(
+        "llama-3-8b", system, tc.Plan(zero=3, recompute="full"), gbs=1, assumptions="torchtitan-2025"
+    )
+    assert alone.memory["reserved"] == 0
+
+
+def test_a_paged_optimizer_is_not_pytorchs():
+    used = {"weights": 4.0, "optimizer": 2.0, "reserved": 1.0, "buffers": 1.0}
+    assert memory_as_reported(used, "paged") == 4
+    assert memory_as_reported(used, "allocated") == 6

@@ -257,12 +257,13 @@ class MemoryUse:
         "the gathered input of a column-parallel layer is saved; else its shard, gathered again backward",
     )
     saves_elementwise: bool = _assumed(
-        False, "the activated gate of a gated MLP is saved, which the product with its other half keeps"
+        False,
+        "operations save their own (eager PyTorch): a gated MLP its activated gate, a layer that recomputes "
+        "every second product the last one's result, which backward does not read",
     )
     saves_weighted: bool = _assumed(
         False,
-        "results of experts' activations are saved before routing weights multiply them too, but gated ones, "
-        "which a fused kernel makes again",
+        "results of experts' activations, if not gated, are saved before routing weights multiply them, too",
     )
     saves_rotated: bool = _assumed(False, "queries and keys before their rotation are saved")
     norms_in_fp32: bool = _assumed(
@@ -303,7 +304,14 @@ class MemoryUse:
         True, "ZeRO-3 stores a shard of the 16-bit weights beside the master copy (DeepSpeed); FSDP casts it"
     )
     gathered_layers: float = _assumed(
-        2, "layers whose weights are gathered at once with ZeRO-3; embedding and head stay gathered"
+        2, "layers whose weights are gathered at once with ZeRO-3; the head stays gathered"
+    )
+    joins_ends: bool = _assumed(
+        True, "embedding and head are one unit of ZeRO-3: both stay gathered, and are reduced at once"
+    )
+    reduces_apart: bool = _assumed(
+        False,
+        "sharded gradients are reduced from memory that the allocator keeps for their own stream (FSDP2)",
     )
     vocab_multiple: int = _assumed(128, "the vocabulary shard of a rank is padded to a multiple of this")
     logit_bytes: float = _assumed(4, "peak memory of the loss per logit", "byte")

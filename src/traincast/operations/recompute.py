@@ -39,8 +39,8 @@ def _selective_per_op(op: Operation, sharding: Sharding, kind: Kind) -> Operatio
 
     This is torchtitan's policy of selective checkpointing per operation: of the products in the order
     queries, keys, values, output projection, gate, up and down projection it saves the first, third, and so
-    on, and the input of the layer. The last result is saved without being needed, in the place of the state
-    between attention and MLP.
+    on, and the input of the layer. Single operations save the last result without need; a compiled layer
+    leaves it out.
     """
     model, at, gated = sharding.model, sharding.heads(kind), sharding.model.gated
     q, k, v = model.projection_widths
@@ -60,8 +60,8 @@ def _selective_per_op(op: Operation, sharding: Sharding, kind: Kind) -> Operatio
             saved = op.saved_bytes - sharding.E * at.rows[1] * at.q / at.l * at.lq
         case "output projection":
             saved = op.saved_bytes
-        case "attention norm" if gated:
-            saved = op.saved_bytes
+        case "attention norm" if gated and sharding.assumptions.memory.saves_elementwise:
+            saved = op.saved_bytes  # as much as the last product's result
         case "up projection":
             recomputed = 0.5 if gated else 0.0
         case "activation":

@@ -28,9 +28,10 @@ VOCABULARY: Final = (
     "head",
     "tied",
 )  # parts that hold a matrix of the vocabulary
-Reported = Literal["allocated", "reserved", "device"]
+Reported = Literal["allocated", "paged", "reserved", "device"]
 LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # what a tool reports -> components it leaves out
     "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
+    "paged": ("optimizer", "reserved", "buffers"),  # the same, where bitsandbytes allocates paged moments
     "reserved": ("buffers",),  # torch.cuda.max_memory_reserved
     "device": (),  # nvidia-smi
 }
@@ -137,6 +138,10 @@ def devices_memory(
         parts["reserved"] = assumed.memory.allocator_share * total(
             column for name, column in parts.items() if name != "buffers"
         )
+        if plan.zero and assumed.memory.reduces_apart:
+            unit = maximum(*_units(footprints, stages.stored_parts[i], assumed, "weights", "expert_weights"))
+            reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
+            parts["reserved"] = parts["reserved"] + reduced * is_group(plan.dp * plan.cp)
         devices.append(parts)
     return devices
 
@@ -190,15 +195,20 @@ def _gathered(
     """Return the memory of weights gathered (or fetched from the host) for the layers at work [byte]."""
     if plan.zero < 3 and "weights" not in words(plan.offload):
         return 0.0
+    layer, ends = _units(footprints, counts, assumed, "weights", "expert_weights")
+    frozen, frozen_ends = _units(footprints, counts, assumed, "frozen", "expert_frozen")
+    layers_at_once, width = assumed.memory.gathered_layers, plan.recipe.width * assumed.memory.element_bytes
+    return width * (layers_at_once * layer + ends) + layers_at_once * frozen + frozen_ends
+
+
+def _units(
+    footprints: Mapping[str, Footprint], counts: Counts, assumed: Assumptions, dense: str, experts: str
+) -> tuple[Column, Column]:
+    """Return what ZeRO-3 gathers or reduces at once of two figures: of a layer, and of the vocabulary."""
     layers = {part: n for part, n in counts.items() if part not in VOCABULARY}
-    largest = _largest(footprints, layers, "weights") + _largest(footprints, layers, "expert_weights")
-    ends = _sum(footprints, {part: n for part, n in counts.items() if part in VOCABULARY}, "weights")
-    trained = (
-        plan.recipe.width * assumed.memory.element_bytes * (assumed.memory.gathered_layers * largest + ends)
-    )
-    frozen = _largest(footprints, layers, "frozen") + _largest(footprints, layers, "expert_frozen")
-    frozen_ends = _sum(footprints, {part: n for part, n in counts.items() if part in VOCABULARY}, "frozen")
-    return trained + assumed.memory.gathered_layers * frozen + frozen_ends
+    ends = {part: n for part, n in counts.items() if part in VOCABULARY}
+    layer = _largest(footprints, layers, dense) + _largest(footprints, layers, experts)
+    return layer, (_sum if assumed.memory.joins_ends else _largest)(footprints, ends, dense)
 
 
 def _sum(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:

@@ -196,7 +196,7 @@ def test_experts_of_rows():
         ("nvmoe-004", "automodel-2025", "dgx-h100"),
         ("nvmoe-006", "automodel-flex-2025", "dgx-h100"),
         ("titan-001", "torchtitan-eager", "grand-teton-h100-96"),
-        ("titan-002", "torchtitan-2025", "grand-teton-h100-96"),
+        ("titan-002", "torchtitan-2024", "grand-teton-h100-96"),
         ("ibm-001", "fms-fsdp-2024", "hgx-a100-roce"),
         ("ibm-old-002", "fms-fsdp-eager", "hgx-h100-roce-8x100"),
         ("mpt-140", "composer-fsdp-2023", "hgx-a100-40-roce-8x200"),
