@@ -327,6 +327,7 @@ VARIANTS = (
     replace(LIGHTNING, gates=2),
     SELECTIVE,
     replace(SELECTIVE, norm=True, bias=True, conv_bias=False),
+    replace(SELECTIVE, norm=True, norm_weights=False),
     LRU,
     Rwkv(width=64),
     ShortConv(width=64),

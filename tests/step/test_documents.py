@@ -118,6 +118,15 @@ def test_the_command_line_says_what_is_trained(capsys):
     assert "padded (75% of all tokens)" in text
 
 
+def test_what_is_longer_than_a_sequence_is_said_to_be_cut():
+    """A quarter of the documents is longer than 2,048 tokens: (3 · 1,024 + 2,048) / 4 = 1,280."""
+    documents = parse_lengths("1024:3,8192:1")
+    assert (
+        documents.title(2048) == "documents of 1,280 tokens on average (25.0% of them cut to 2,048), packed"
+    )
+    assert "cut" not in documents.title(8192)
+
+
 def test_model_files_and_studies_name_what_is_trained(tmp_path):
     """`adapters` of a model file, `train` of a study."""
     from traincast.planner.study.study_file import load_study

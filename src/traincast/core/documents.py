@@ -58,6 +58,10 @@ class Documents:
         """Return the mean length of a document that is cut to a sequence [tokens]."""
         return fsum(share * min(tokens, seq) for tokens, share in self.shares)
 
+    def cut(self, seq: int) -> float:
+        """Return the share of documents that are longer than a sequence, which they are cut to."""
+        return fsum(share for tokens, share in self.shares if tokens > seq)
+
     def padding(self, seq: int) -> float:
         """Return the share of all tokens that is padding."""
         return 0.0 if self.packed else 1 - self.mean(seq) / seq
@@ -72,6 +76,8 @@ class Documents:
     def title(self, seq: int) -> str:
         """Return lengths and what becomes of them, in a few words."""
         mean = f"documents of {self.mean(seq):,.0f} tokens on average"
+        if cut := self.cut(seq):
+            mean += f" ({cut:.1%} of them cut to {seq:,})"
         return f"{mean}, packed" if self.packed else f"{mean}, padded ({self.padding(seq):.0%} of all tokens)"
 
 

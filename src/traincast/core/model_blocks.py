@@ -171,7 +171,8 @@ class Mamba:
     conv: int = 4  # tokens that the causal convolution spans
     conv_bias: bool = True  # whether the convolution has a bias
     bias: bool = False  # whether the projections have one
-    norm: bool = False  # whether norms with weights follow on dt, B and C (Jamba)
+    norm: bool = False  # whether norms follow on dt, B and C (Jamba)
+    norm_weights: bool = True  # whether these have weights (Falcon Mamba: not)
 
     replicated: ClassVar[int] = 0
 
@@ -208,7 +209,7 @@ class Mamba:
     @property
     def small_weights(self) -> int:
         """Weights beside products and convolution: A, D and the bias of dt, and norms."""
-        return self.width * (self.state + 2) + (self.selected if self.norm else 0)
+        return self.width * (self.state + 2) + (self.selected if self.norm and self.norm_weights else 0)
 
     @property
     def sharded_heads(self) -> tuple[int, ...]:

@@ -153,9 +153,9 @@ def _selection(sharding: Sharding, name: str, config: Mamba) -> Iterator[Operati
     """
     sizes, T, d = sharding.sizes, sharding.tokens, sharding.local(config.width)
     summed = (Collective("all-reduce", sizes.E * T * config.selected, "tp"),)
-    norms = config.selected if config.norm else 0
-    select = linear(f"{name}.x_proj", sizes, T, d, config.selected, summed, saved_tokens=0 * T)
-    yield replace(select, weights=select.weights + norms)
+    yield linear(f"{name}.x_proj", sizes, T, d, config.selected, summed, saved_tokens=0 * T)
+    if config.norm:
+        yield norm(f"{name}.inner_norms", sharding.E, T, config.selected, vectors=int(config.norm_weights))
     step = linear(f"{name}.dt_proj", sizes, T, config.rank, d, backward=summed)
     # B and C are saved with dt before its projection.
     yield replace(step, saved_bytes=sharding.E * T * config.selected, recompute=1.0)

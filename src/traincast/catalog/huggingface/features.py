@@ -588,6 +588,11 @@ def mamba(c: Config) -> Keys:
     return {"mamba": figures | {"conv_bias": c.flag("use_conv_bias"), "bias": c.flag("use_bias")}}
 
 
+def plain_inner_norms(c: Config) -> Keys:
+    """Set norms of dt, B and C without weights (Falcon Mamba)."""
+    return {"mamba": c.content["mamba"] | {"norm": True, "norm_weights": False}}
+
+
 def jamba(c: Config) -> Keys:
     """Read which layers of Jamba have attention and which have experts; the other layers have Mamba-1."""
     layers = range(c.count("num_hidden_layers") or 0)
@@ -846,8 +851,8 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         parallel, qk_normed, qk_normed_per_head, four_norms, falcon, multi_query, experts_beside_shared,
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
         stablelm, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo,
-        mpt, mamba, mamba2, alone, nemotron_h, jamba, falcon_h1, lightning, recurrent_gemma, olmo_hybrid,
-        kimi_delta, indexed, block_indexed, ling_delta, xlstm, rwkv, longcat, bamba, granite_hybrid,
+        mpt, mamba, mamba2, plain_inner_norms, alone, nemotron_h, jamba, falcon_h1, lightning,
+        recurrent_gemma, olmo_hybrid, kimi_delta, indexed, block_indexed, ling_delta, xlstm, rwkv, longcat, bamba, granite_hybrid,
         gated_delta, experts_beside_gated, short_conv, lfm2,
     )
 }  # fmt: skip

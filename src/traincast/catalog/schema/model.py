@@ -172,6 +172,7 @@ class MambaPart(ModelPart):
     conv_bias: StrictBool | None = None
     bias: StrictBool | None = None
     norm: StrictBool | None = None
+    norm_weights: StrictBool | None = None
 
 
 class Mamba2Part(ModelPart):
