@@ -19,7 +19,7 @@ from traincast.core.system import Accelerator, Software, System, Tier
 
 if TYPE_CHECKING:
     from traincast.catalog.schema.fields import Figure, Part
-    from traincast.catalog.schema.model import ModelFile
+    from traincast.catalog.schema.model import ModelKeys
     from traincast.catalog.schema.system import SystemKeys
 
 Kind: TypeAlias = Literal["model", "system"]
@@ -291,12 +291,12 @@ def _refuse_other_file(name: str, kind: str, describes: str) -> None:
         raise InputError(name, [wrong])
 
 
-def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelFile":
+def _model_file(name_or_path: str | Path, seq: int | None = None) -> "ModelKeys":
     """Read and check a model file, with its sequence length replaced if one is given."""
     return _checked_model(_document("model", name_or_path), Path(name_or_path), str(name_or_path), seq)
 
 
-def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int | None) -> "ModelFile":
+def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int | None) -> "ModelKeys":
     """Check the content of a model file, or of a Hugging Face configuration at a path."""
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.model import ModelFile
@@ -323,7 +323,7 @@ def _system_file(name_or_path: str | Path) -> "SystemKeys":
     return check(system_file(max(tiers, 2)), document, str(name_or_path))
 
 
-def _model(file: "ModelFile", subject: str) -> Model:
+def _model(file: "ModelKeys", subject: str) -> Model:
     """Make the model of a checked file; fields that are left out take the default of `Model`."""
     values = {item.name: _as_field(getattr(file, item.name, None)) for item in fields(Model)}
     values["sources"] = _sources(file)
@@ -355,7 +355,7 @@ def _values(part: "Part") -> dict[str, Any]:
     return {name: figure.value for name, figure in part if isinstance(figure, Entry)}
 
 
-def _sources(file: "ModelFile | SystemKeys") -> dict[str, str]:
+def _sources(file: "ModelKeys | SystemKeys") -> dict[str, str]:
     """Return the source of each figure of a checked file, by path."""
     from traincast.catalog.schema.fields import figures
 

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, cached_property
 from math import gcd
 from reprlib import repr as shortened
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args, get_type_hints
 
 from traincast.core.adapters import GROUPS, JOINED, TARGETS, Adapters
 from traincast.core.documents import Documents
@@ -50,37 +50,6 @@ WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
     "norm": get_args(Norm),
     "positions": get_args(Positions),
     "qk_norm": (*get_args(QkNorm), None),
-}
-COUNTS: Final[
-    Mapping[str, tuple[str, ...]]
-] = {  # part of the model -> fields that are whole numbers of at least 1, or None
-    "": (
-        "layers",
-        "hidden",
-        "heads",
-        "ffn",
-        "seq",
-        "kv_heads",
-        "head_dim",
-        "value_dim",
-        "vocab",
-        "max_positions",
-        "patch",
-        "classes",
-    ),
-    "latent": ("kv_rank", "q_rank", "nope_dim", "rope_dim", "value_dim"),
-    "indexer": ("heads", "head_dim", "topk", "block"),
-    "local": ("window", "heads", "kv_heads", "head_dim", "value_dim"),
-    "encoder": ("seq", "heads", "ffn", "width", "frame", "max_positions"),
-    "own_width": ("width", "head_width"),
-    "experts": ("experts", "topk", "ffn", "every"),
-    "mamba": ("width", "state", "rank", "conv"),
-    "mamba2": ("heads", "head_dim", "state", "groups", "conv", "chunk"),
-    "gated_delta": ("key_heads", "value_heads", "key_dim", "value_dim", "conv", "chunk", "gate_rank"),
-    "gated_linear": ("heads", "key_dim", "value_dim", "chunk"),
-    "rg_lru": ("width", "blocks", "conv"),
-    "rwkv": ("width",),
-    "short_conv": ("width", "conv"),
 }
 PARTS: Final[Mapping[str, type]] = {
     "latent": Latent,
@@ -297,7 +266,7 @@ class Model:
     mlp: Mlp = "gelu"
     experts: Experts | None = None
     norm: Norm = "layernorm"
-    norms: int = 2
+    norms: Literal[1, 2, 4] = 2
     parallel: bool = False
     qk_norm: QkNorm | None = None
     biases: tuple[Biased, ...] = ("proj", "mlp")
@@ -364,12 +333,12 @@ class Model:
     def _count_problems(self) -> list[str]:
         """Return a line for each number that must be whole and is not; columns and symbols pass."""
         problems = []
-        for part, names in COUNTS.items():
+        for part, kind in {"": Model, **PARTS}.items():
             owner = getattr(self, part) if part else self
             if part and not isinstance(owner, PARTS[part] | None):
                 problems.append(f"{part} = {shortened(owner)}: must be {PARTS[part].__name__} or None")
                 continue
-            for name in names:
+            for name in _counts(kind):
                 value = getattr(owner, name, None)
                 if not part and name in UNUSED and value == 0 and self._is_unused(name):
                     continue
@@ -409,9 +378,9 @@ class Model:
             implied = not self.layer_kinds and part in ("local", "experts")
             if getattr(self, part) is not None and not (has_layers or implied):
                 problems.append(f"{part}: no layer has it; name its layers in layer_kinds")
-        for part, fields in SELECTS_LAYERS.items():
+        for part, unset in SELECTS_LAYERS.items():
             block = getattr(self, part)
-            given = [name for name in fields if block is not None and getattr(block, name) != fields[name]]
+            given = [name for name in unset if block is not None and getattr(block, name) != unset[name]]
             if self.layer_kinds and given:
                 problems.append(f"{part}.{given[0]}: layer_kinds is given as well; keep one of the two")
         if self.layer_kinds and (self.parallel and not all(kind.is_pair for kind in kinds)):
@@ -1128,6 +1097,15 @@ class Model:
         if any(not 0 <= tokens < float("inf") for tokens in load) or not sum(load):
             raise InputError("imbalance", ["tokens of experts must be finite, none below 0, and not all 0"])
         return replace(self, experts=replace(self.experts, load=tuple(map(float, load))))
+
+
+@cache
+def _counts(kind: type) -> tuple[str, ...]:
+    """Return the fields of a dataclass that are whole numbers of at least 1, or None."""
+    hints = get_type_hints(kind)
+    return tuple(
+        item.name for item in fields(kind) if hints[item.name] in (int, int | None) and item.default != 0
+    )
 
 
 def _linear_matrices(config: LinearAttention, hidden: int) -> int:

@@ -852,7 +852,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
         stablelm, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo,
         mpt, mamba, mamba2, plain_inner_norms, alone, nemotron_h, jamba, falcon_h1, lightning,
-        recurrent_gemma, olmo_hybrid, kimi_delta, indexed, block_indexed, ling_delta, xlstm, rwkv, longcat, bamba, granite_hybrid,
-        gated_delta, experts_beside_gated, short_conv, lfm2,
+        recurrent_gemma, olmo_hybrid, kimi_delta, indexed, block_indexed, ling_delta, xlstm, rwkv, longcat,
+        bamba, granite_hybrid, gated_delta, experts_beside_gated, short_conv, lfm2,
     )
 }  # fmt: skip
