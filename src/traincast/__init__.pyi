@@ -4,6 +4,8 @@ from .accuracy.fit.calibrate import Calibration as Calibration
 from .accuracy.fit.calibrate import calibrate as calibrate
 from .accuracy.measure.measure import MeasuredMachine as MeasuredMachine
 from .accuracy.measure.measure import measure as measure
+from .accuracy.profiles import ProfiledStep as ProfiledStep
+from .accuracy.profiles import profile as profile
 from .accuracy.validate import validate as validate
 from .analysis.advise import Advice as Advice
 from .analysis.advise import advise as advise

@@ -24,6 +24,7 @@ from traincast.accuracy.logs.rows import (
 )
 from traincast.accuracy.logs.text import content
 from traincast.accuracy.logs.training_log import WARM_UP, LogFormat, read_log
+from traincast.accuracy.profiles import events as profiles
 from traincast.accuracy.runs import run as measurements
 from traincast.core.errors import InputError, close_to
 
@@ -37,8 +38,9 @@ GIVEN: Final[Mapping[Kind, tuple[str, ...]]] = {
 }
 KNOWN: Final = (
     "logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, DeepSpeed or MLPerf, a Trainer's state, step "
-    "times exported from Weights & Biases or TensorBoard (CSV, JSON), output of nccl-tests (text or JSON) or "
-    "all_reduce_bench, and CSV tables of runs, of collectives or of matrix products"
+    "times exported from Weights & Biases or TensorBoard (CSV, JSON), profiles of torch.profiler or Nsight "
+    "Systems, output of nccl-tests (text or JSON) or all_reduce_bench, and CSV tables of runs, of "
+    "collectives or of matrix products"
 )
 MIN_TABLE_COLUMNS: Final = 3  # of a text that resembles a table
 MIN_COLUMN_SHARE: Final = 0.3  # of the columns of a kind of table that such a text has
@@ -53,8 +55,11 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
     the file may be `given`: columns of a run (``gpu="h100-sxm-80"``; ``model="llama-3-8b"`` stands for its
     shape), ``op``, ``nodes`` and ``gpus_per_node`` of collectives, ``dtype`` of products.
     """
-    path = Path(path)
-    text, given = content(path), {name: value for name, value in given.items() if value is not None}
+    path, given = Path(path), {name: value for name, value in given.items() if value is not None}
+    if profiles.is_profile(path):
+        check_columns(given)
+        return step_times.read_profile(path, given)
+    text = content(path)
     kind, reader = _kind(path, text)
     if kind == "runs":
         check_columns(given)
@@ -78,7 +83,8 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
 
 def holds(path: str | Path) -> Kind:
     """Return the kind of measurements in a file; raise `InputError` if it is unknown or cannot be read."""
-    return _kind(Path(path), content(Path(path)))[0]
+    path = Path(path)
+    return "runs" if profiles.is_profile(path) else _kind(path, content(path))[0]
 
 
 def not_used(given: Iterable[str], kinds: Sequence[Kind]) -> list[str]:

@@ -5,12 +5,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from traincast.accuracy.logs.rows import TrainingRows
 from traincast.accuracy.logs.text import number
 from traincast.accuracy.logs.training_log import LastRun, LogStep, training_rows
+from traincast.accuracy.profiles import events as profiles
+from traincast.catalog.load import accelerator_called
 from traincast.core.errors import InputError
 
 MLLOG: Final = re.compile(r":::MLLOG\s+(\{.*\})\s*$", re.MULTILINE)
@@ -31,6 +33,7 @@ CLOCKS: Final = (
 OF_A_PANEL: Final = ("__min", "__max")  # W&B's range of a point
 TRAINER_SIGNS: Final = r'"train_steps_per_second"|"log_history"'
 TENSORBOARD_JSON: Final = r"\s*\[\s*\[\s*\d{9,}(?:\.\d*)?\s*,\s*\d+\s*,"
+PROFILED: Final = "profiled steps, which the profiler makes slower"
 WHOLE_TRAINING: Final = "the mean of the whole training, with its warm-up, evaluations and checkpoints"
 
 
@@ -53,6 +56,16 @@ def read(file: str, text: str, given: Mapping[str, Any], warm_up: int) -> Traini
     else:
         run, columns = LastRun(steps=_table(file, text, given)), {}
     return training_rows(file, columns, given, run, warm_up)
+
+
+def read_profile(path: Path, given: Mapping[str, Any]) -> TrainingRows:
+    """Read the steps of a profile; accelerator and number of GPUs as it states them."""
+    events = profiles.read(path)
+    if not events.has_marks:
+        raise InputError(path.name, ["marks no steps: profile with a schedule, or with NVTX ranges of steps"])
+    steps = [LogStep(i, end - start) for i, (start, end) in enumerate(events.steps)]
+    columns = {"gpu": accelerator_called(events.device) if events.device else None, "gpus": events.ranks}
+    return training_rows(path.name, columns, given, LastRun(steps=steps, left_out=[PROFILED]), warm_up=0)
 
 
 def _mllog(text: str) -> tuple[LastRun, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Commands on measured machines and runs: `measure`, `calibrate`, `validate`."""
+"""Commands on measured machines and runs: `measure`, `profile`, `calibrate`, `validate`."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from traincast.core.output_files import check_output
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
+from traincast.ui.cli.options import ModelName, PlanArguments
 from traincast.ui.cli.output import check_html, file_name, print_files, print_json, progress, write_html
 
 if TYPE_CHECKING:
@@ -120,10 +121,49 @@ def _machine_file(system: str | None) -> Path:
     return Path(system)
 
 
+_PROFILE = "Profile of one rank: torch.profiler's JSON, or an export of Nsight Systems (SQLite, CSV)."
+
+
+@command("Measure and validate", "profiles")
+def profile(
+    model: ModelName,
+    /,
+    *,
+    trace: Annotated[Path, option(_PROFILE)],
+    question: PlanArguments,
+    output: Annotated[Path | None, output_option("Figure of the parts: .svg, .pdf or .png.")] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Show where a profiled step went, beside the prediction: compute, exposed communication, gaps.
+
+    Example: traincast profile llama-3-8b --trace examples/my_cluster/profile.json --system dgx-h100 --tp 2 --dp 4 --gbs 32 --output parts.svg
+    """  # noqa: E501
+    from traincast.accuracy.profiles import profile
+
+    errors = ErrorCollector("profile")
+    if output is not None:
+        from traincast.ui.figures.style import ENDINGS
+
+        errors.catch(check_output, output, force, ENDINGS)
+    est = errors.require(errors.catch(question.estimate, model))
+    result = profile(trace, est)
+    if output is not None:
+        from traincast.ui.figures import profiled_step, save
+
+        save(profiled_step(result), output)
+    if json:
+        print_json(outputs.accuracy.ProfileOutput(est.job, est, result, file_name(output)))
+    else:
+        header = text.plans.header(est, question.run.leaves_batch(est.model))
+        text.tables.show(header, text.accuracy.profile(result))
+        print_files(output)
+
+
 FileList = list[Path] | None
 several = partial(option, consume_multiple=True)
 _BASE_SYSTEM = "The system of the catalogue, or the file, that is most like yours."
-_LOGS = "Logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan or DeepSpeed."
+_LOGS = "Logs of frameworks or MLPerf, a Trainer's state, exported step times, profiles."
 _PRODUCTS = "Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s."
 _GIVEN = "Values that logs and tables do not hold, such as model=llama-3-8b seq=4096."
 
@@ -136,7 +176,7 @@ def calibrate(
         FileList, several("Tables of runs, CSV files with the columns of the bundled one.")
     ] = None,
     log: Annotated[FileList, several(_LOGS)] = None,
-    nccl: Annotated[FileList, several("Output of nccl-tests or rccl-tests, text or JSON.")] = None,
+    nccl: Annotated[FileList, several("Output of nccl-tests, rccl-tests or all_reduce_bench.")] = None,
     gemm: Annotated[FileList, several(_PRODUCTS)] = None,
     config: Annotated[Path | None, option("Configuration of the runs whose logs do not hold it.")] = None,
     given: Annotated[list[str] | None, several(_GIVEN)] = None,

@@ -1,6 +1,6 @@
 """Figures of studies, plans and searches: each function returns a matplotlib Figure, `save` writes it."""
 
-from traincast.ui.figures.accuracy import accuracy
+from traincast.ui.figures.accuracy import accuracy, profiled_step
 from traincast.ui.figures.designs import design_space
 from traincast.ui.figures.limits import utilisation_by_cluster, utilisation_by_compute
 from traincast.ui.figures.plan import (
@@ -22,6 +22,7 @@ __all__ = [
     "memory_waterfall",
     "optima",
     "pareto",
+    "profiled_step",
     "roofline",
     "save",
     "stage_memory",

@@ -1,8 +1,8 @@
-"""Figures of predictions against measurements: parity plot, and parts of the step that errors go with."""
+"""Figures of predictions against measurements: parity plot, parts of steps that errors go with, profiles."""
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,6 +13,9 @@ from matplotlib.patches import Patch
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
 from traincast.ui.figures import style
+
+if TYPE_CHECKING:
+    from traincast.accuracy.profiles import ProfiledStep
 
 PARITY_BAND: Final = 0.1  # relative half-width in the parity plot
 MIN_CAUSE_DRAWN: Final = 0.002  # mean part of an error of any source
@@ -86,3 +89,21 @@ def _draw_budgets(ax: Axes, budgets: Budgets) -> list[str]:
     ax.set_xlabel(f"Points of the mean error that go with a part [%];\n{unexplained_text}")
     ax.grid(True, axis="x")
     return drawn
+
+
+@style.styled
+def profiled_step(step: "ProfiledStep") -> Figure:
+    """Draw the measured parts of a step, and the predicted ones beside them."""
+    parts = [part for part in step.parts if part.seconds or part.predicted_seconds]
+    places = np.arange(len(parts))[::-1]
+    figure = Figure((style.PAGE * 0.7, 1.2 + 0.3 * len(parts)), layout="constrained")
+    ax = figure.subplots()
+    ax.barh(places + 0.19, [part.seconds for part in parts], 0.36, color=style.BLUE, label="measured")
+    if step.predicted_seconds is not None:
+        predicted = [part.predicted_seconds or 0.0 for part in parts]
+        ax.barh(places - 0.19, predicted, 0.36, color=style.ORANGE, label="predicted")
+    ax.set_yticks(places, [part.name for part in parts])
+    ax.set_xlabel("Time of a step [s]")
+    ax.legend(loc="lower right", fontsize=style.SMALL)
+    figure.suptitle(f"{step.file}: {step.step_seconds:.4g} s a step", fontsize=8)
+    return figure

@@ -1,4 +1,4 @@
-"""What `validate`, `calibrate` and `measure` print with `--json`."""
+"""What `validate`, `calibrate`, `measure` and `profile` print with `--json`."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -6,8 +6,10 @@ from typing import Annotated
 from traincast.accuracy.fit.calibrate import Calibration
 from traincast.accuracy.measure.measure import MeasuredMachine
 from traincast.accuracy.measure.training.compare import StepComparison
+from traincast.accuracy.profiles import ProfiledStep
 from traincast.accuracy.validate import Report
 from traincast.core.result import INLINE, Doc, Result
+from traincast.ui.outputs.plans import AboutPlan
 from traincast.ui.outputs.reference import HtmlReport
 
 
@@ -37,3 +39,11 @@ class MeasureOutput(Result):
     ]
     machine: Annotated[MeasuredMachine | None, INLINE]
     files: Annotated[list[str], Doc("files written: the machine file, or the table of runs, first")]
+
+
+@dataclass(frozen=True)
+class ProfileOutput(AboutPlan):
+    """A profiled step beside its prediction."""
+
+    profile: Annotated[ProfiledStep, INLINE]
+    figure: Annotated[str | None, Doc("figure that was drawn")]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from traincast.accuracy.kernels import KernelReport
     from traincast.accuracy.measure.measure import MeasuredMachine
     from traincast.accuracy.measure.training.compare import StepComparison
+    from traincast.accuracy.profiles import ProfiledStep
     from traincast.accuracy.scores import ErrorSummary
     from traincast.accuracy.validate import Report
 
@@ -178,6 +179,33 @@ def calibration(result: "Calibration", output: Path | None = None) -> Parts:
     if result.measured.left_out:
         yield heading("Left out")
         yield from paragraphs(*result.measured.left_out)
+
+
+def profile(step: "ProfiledStep") -> Parts:
+    """Show the parts of a profiled step beside the predicted ones, and its collectives."""
+    device = f" on {step.device}" if step.device else ""
+    yield title_line(f"{step.file}: {count_of(step.steps, 'step')}{device}")
+    if not step.has_marks:
+        yield from paragraphs("It marks no steps (ProfilerStep, or an NVTX range): all of it counts as one.")
+    parts = [(each.name, each.seconds, each.predicted_seconds) for each in step.parts]
+    rows = [
+        (
+            *(name, seconds(measured), f"{measured / step.step_seconds:.1%}"),
+            *(("", "") if predicted is None else (seconds(predicted), seconds(measured - predicted))),
+        )
+        for name, measured, predicted in [*parts, ("step", step.step_seconds, step.predicted_seconds)]
+        if measured or predicted
+    ]
+    yield table(("", "measured", "share", "predicted", "difference"), rows)
+    if step.collectives:
+        yield heading("Collectives")
+        names = ("", "calls a step", "running", "exposed")
+        collectives = [
+            (each.collective, f"{each.calls:g}", seconds(each.seconds), seconds(each.exposed_seconds))
+            for each in step.collectives
+        ]
+        yield table(names, collectives)
+    yield from paragraphs(step.summary)
 
 
 def _constant_name(constant: "FittedConstant") -> str:

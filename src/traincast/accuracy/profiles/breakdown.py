@@ -1,0 +1,230 @@
+"""Where the time of a profiled step went, beside the prediction."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traincast.accuracy.profiles.events import DeviceEvents, read
+from traincast.core.result import KEY, Doc, Result
+
+if TYPE_CHECKING:
+    from traincast.step.estimate import Estimate
+
+PARTS: Final = {  # part of a step -> components of an estimate, besides compute; the first takes shared time
+    "matrix products": (),
+    "attention": (),
+    "norms and element-wise": (),
+    "optimizer step": ("optimizer_step",),
+    "exposed communication": ("tp_comm", "ep_comm", "dp_comm", "stragglers"),
+    "exposed copies": ("offload_comm",),
+    "pipeline and idle": ("pp_comm", "bubble"),
+    "dispatch gaps": ("host",),
+}
+KIND_OF_PART: Final = dict(zip(PARTS, ("products", "attention", "vector", "optimizer"), strict=False))
+COMPUTE: Final = ("compute", "exposed_memory", "recomputation")  # components that operations take
+SMALL: Final = 0.02  # difference of a step that is not worth a sentence
+
+
+@dataclass(frozen=True)
+class ProfiledPart(Result):
+    """A part of a profiled step."""
+
+    name: Annotated[str, Doc("part of the step")]
+    seconds: Annotated[float, Doc("measured time of a step that nothing before it in the list covers", "s")]
+    predicted_seconds: Annotated[float | None, Doc("predicted time, null without an estimate", "s")]
+
+
+@dataclass(frozen=True)
+class ProfiledCollective(Result):
+    """Collectives of one kind in a profiled step."""
+
+    collective: Annotated[str, Doc("all-reduce, all-gather, reduce-scatter, all-to-all, send-recv, …")]
+    calls: Annotated[float, Doc("calls in a step")]
+    seconds: Annotated[float, Doc("time in which at least one runs", "s")]
+    exposed_seconds: Annotated[
+        float, Doc("of it, time in which no compute and no collective above it runs", "s")
+    ]
+
+
+@dataclass(frozen=True)
+class ProfiledStep(Result):
+    """Mean step of a profile of one rank, by parts that add up to it, and what is predicted."""
+
+    file: Annotated[str, Doc("name of the profile")]
+    device: Annotated[str, Doc("device that it names, or empty")]
+    steps: Annotated[int, Doc("steps in it")]
+    has_marks: Annotated[bool, Doc("false where the profile marks no steps: all of it counts as one")]
+    step_seconds: Annotated[float, Doc("measured time of a step", "s")]
+    predicted_seconds: Annotated[float | None, Doc("predicted time of a step, null without an estimate", "s")]
+    parts: Annotated[list[ProfiledPart], Doc("parts of a step")]
+    collectives: Annotated[list[ProfiledCollective], Doc("collectives, the most exposed first")]
+
+    @property
+    def summary(self) -> Annotated[str, KEY]:
+        """Where measurement and prediction part."""
+        if self.predicted_seconds is None:
+            largest = max(self.parts, key=lambda part: part.seconds)
+            return f"Most of the step, {largest.seconds / self.step_seconds:.0%}, is {largest.name}."
+        differences = {
+            part.name: part.seconds - part.predicted_seconds
+            for part in self.parts
+            if part.predicted_seconds is not None
+        }
+        total = self.step_seconds / self.predicted_seconds - 1
+        ordered = sorted(differences, key=lambda name: -abs(differences[name]))
+        told = [name for name in ordered[:2] if abs(differences[name]) > SMALL * self.predicted_seconds]
+        if abs(total) <= SMALL and not told:
+            return f"The step is as predicted, within {SMALL:.0%}, and so is every part."
+        text = f"The step takes {abs(total):.0%} {'more' if total > 0 else 'less'} than predicted"
+        if not told:
+            return f"{text}; no part stands out."
+        reasons = (f"{name} ({differences[name] / self.predicted_seconds:+.0%} of a step)" for name in told)
+        return f"{text}; what differs most: {', '.join(reasons)}."
+
+
+def profile(path: str | Path, estimate: "Estimate | None" = None) -> ProfiledStep:
+    """Read a profile of one rank, and compare its step with an estimate.
+
+    Parameters
+    ----------
+    path
+        Trace of ``torch.profiler`` (JSON, may be compressed), or an export of Nsight Systems: SQLite, or the
+        CSV of ``nsys stats --report cuda_gpu_trace``.
+    estimate
+        Prediction of the plan that ran.
+
+    Returns
+    -------
+    ProfiledStep
+        Mean step, by parts that add up to it.
+
+    Raises
+    ------
+    InputError
+        Where the file is no profile, or holds no work of a device.
+
+    Notes
+    -----
+    Work on several streams at once counts once, for the first part in the list. Time without any work is a
+    *dispatch gap* where the host launched the next kernel only after the gap began. Other idle time, and with
+    pipeline stages exposed sends and receives, are counted with the pipeline.
+    """
+    events = read(path)
+    has_pipeline = estimate is not None and estimate.plan.pp > 1
+    seconds, collectives = _measured(events, has_pipeline)
+    predicted = None if estimate is None else _predicted(estimate)
+    return ProfiledStep(
+        file=events.file,
+        device=events.device,
+        steps=len(events.steps),
+        has_marks=events.has_marks,
+        step_seconds=sum(seconds.values()),
+        predicted_seconds=None if estimate is None else float(estimate.step_seconds),
+        parts=[
+            ProfiledPart(
+                name=name,
+                seconds=seconds[name],
+                predicted_seconds=None if predicted is None else predicted[name],
+            )
+            for name in PARTS
+        ],
+        collectives=collectives,
+    )
+
+
+Spans = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+def _union(start: NDArray[np.float64], end: NDArray[np.float64]) -> Spans:
+    """Return the disjoint spans that cover the same time; `start` is in order."""
+    reached = np.maximum.accumulate(end)
+    begins = np.ones(len(start), dtype=bool)
+    begins[1:] = start[1:] > reached[:-1]
+    return start[begins], reached[np.append(begins[1:], True)] if len(start) else end
+
+
+@dataclass
+class _Window:
+    """Events of a step; `add` counts time that none of those counted before covers [s]."""
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    counted: NDArray[np.bool_]
+
+    def length(self, chosen: NDArray[np.bool_]) -> float:
+        begins, ends = _union(self.start[chosen], self.end[chosen])
+        return float(np.sum(ends - begins))
+
+    def add(self, chosen: NDArray[np.bool_]) -> float:
+        before = self.length(self.counted)
+        self.counted = self.counted | chosen
+        return self.length(self.counted) - before
+
+
+def _measured(events: DeviceEvents, has_pipeline: bool) -> tuple[dict[str, float], list[ProfiledCollective]]:
+    """Return the mean time of each part [s], and the collectives."""
+    parts = dict.fromkeys(PARTS, 0.0)
+    found: dict[str, NDArray[np.float64]] = {}
+    for begin, finish in events.steps:
+        inside = (events.end > begin) & (events.start < finish)
+        kind, collective = events.kind[inside], events.collective[inside]
+        start, end = (np.clip(times[inside], begin, finish) for times in (events.start, events.end))
+        window = _Window(start, end, np.zeros(len(start), dtype=bool))
+        for part, of_kind in KIND_OF_PART.items():
+            parts[part] += window.add(kind == of_kind)
+        for name in sorted(set(collective.tolist()) - {""}, key=lambda name: (name == "send-recv", name)):
+            chosen = collective == name
+            exposed = window.add(chosen)
+            is_pipeline = has_pipeline and name == "send-recv"
+            parts["pipeline and idle" if is_pipeline else "exposed communication"] += exposed
+            figures = np.array([chosen.sum(), window.length(chosen), exposed])
+            found[name] = found.get(name, 0.0) + figures
+        parts["exposed copies"] += window.add(kind == "copy")
+        dispatch, other = _gaps(start, end, events.issued[inside], begin, finish)
+        parts["dispatch gaps"] += dispatch
+        parts["pipeline and idle"] += other
+    n = len(events.steps)
+    collectives = [ProfiledCollective(name, *(sums / n).tolist()) for name, sums in found.items()]
+    collectives.sort(key=lambda each: -each.exposed_seconds)
+    return {name: seconds / n for name, seconds in parts.items()}, collectives
+
+
+def _gaps(
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+    issued: NDArray[np.float64],
+    begin: float,
+    finish: float,
+) -> tuple[float, float]:
+    """Return idle time before work that the host launched late, and other idle time [s]."""
+    begins, ends = _union(start, end)
+    gaps = np.append(begins, finish) - np.append(begin, ends)
+    launches = issued[np.searchsorted(start, begins)]  # of the work that ends each gap but the last
+    late = np.append(launches > np.append(begin, ends[:-1]), False)
+    return float(gaps[late].sum()), float(gaps[~late].sum())
+
+
+def _predicted(estimate: "Estimate") -> dict[str, float]:
+    """Return the predicted time of each part [s]; compute by the operations of the slowest device."""
+    breakdown = {name: float(seconds) for name, seconds in estimate.breakdown.items()}
+    compute = sum(breakdown[name] for name in COMPUTE)
+    work = dict.fromkeys(list(PARTS)[:3], 0.0)
+    counts = estimate.stages.executed_parts[int(np.asarray(estimate.step.slowest).item())]
+    for row in estimate.operation_rows():
+        is_product, has_weights = float(row.forward_matrix_flops) > 0, float(row.weight_bytes) > 0
+        products, attention, vector = work
+        figures = (
+            row.forward_compute_seconds, row.forward_memory_seconds, row.backward_compute_seconds,
+            row.backward_memory_seconds, row.again_seconds,
+        )  # fmt: skip
+        part = vector if not is_product else products if has_weights else attention
+        count = float(np.asarray(counts.get(row.part, 0.0)).item())
+        work[part] += count * sum(float(figure) for figure in figures)
+    total = sum(work.values()) or 1.0
+    return {
+        name: compute * work.get(name, 0.0) / total + sum(breakdown[component] for component in components)
+        for name, components in PARTS.items()
+    }
