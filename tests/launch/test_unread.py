@@ -128,31 +128,17 @@ GPT = MEGATRON.replace("pretrain_gpt.py", "{}")
 @pytest.mark.parametrize(
     ("text", "form", "title", "sign"),
     [
-        (GPT.format("pretrain_t5.py"), None, "an encoder-decoder model (T5)", "pretrain_t5.py"),
         (
-            "RUN=pretrain_t5.py\n" + GPT.format("$RUN"),
+            GPT.format("pretrain_bart.py"),
             None,
-            "an encoder-decoder model (T5)",
-            "pretrain_t5.py",
+            "an encoder-decoder model whose sizes cannot be read",
+            "pretrain_bart.py",
         ),
         (
-            MEGATRON + " --encoder-seq-length 512 --decoder-seq-length 128",
+            GPT.format("tools/run_text_generation_server.py"),
             None,
-            "an encoder-decoder model (T5)",
-            "--decoder-seq-length",
-        ),
-        (
-            MEGATRON + " --encoder-num-layers 12 --decoder-num-layers 12",
-            None,
-            "an encoder-decoder model (T5)",
-            "--decoder-num-layers",
-        ),
-        (GPT.format("pretrain_bert.py"), None, "an encoder model (BERT)", "pretrain_bert.py"),
-        (
-            MEGATRON + " --tokenizer-type BertWordPieceLowerCase",
-            None,
-            "an encoder model (BERT)",
-            "--tokenizer-type BertWordPieceLowerCase",
+            "text generation, not training",
+            "run_text_generation_server.py",
         ),
         (
             GPT.format("examples/multimodal/train.py")
@@ -193,24 +179,11 @@ GPT = MEGATRON.replace("pretrain_gpt.py", "{}")
             "reinforcement learning",
             "hybrid_engine.enabled",
         ),
-        (MEGATRON + " --is-hybrid-model", None, "a model with Mamba or hybrid layers", "--is-hybrid-model"),
         (
-            MEGATRON + " --hybrid-override-pattern M-M*",
+            MEGATRON + " --hybrid-attention-ratio 0.1",
             None,
-            "a model with Mamba or hybrid layers",
-            "--hybrid-override-pattern",
-        ),
-        (
-            MEGATRON + " --spec megatron.core.models.mamba.mamba_layer_specs mamba_stack_spec",
-            None,
-            "a model with Mamba or hybrid layers",
-            "--spec",
-        ),
-        (
-            NANOTRON.format(parallelism="", model="    is_mamba_config: true\n", optimizer=""),
-            "nanotron",
-            "a model with Mamba or hybrid layers",
-            "is_mamba_config",
+            "a model with Mamba-1 or hybrid layers by ratio",
+            "--hybrid-attention-ratio",
         ),
     ],
 )
@@ -233,7 +206,8 @@ def test_commands_in_comments_are_ignored(reading):
 
 UNREAD = [
     (MEGATRON + " --deepspeed --deepspeed_config ds.json", None, "--deepspeed-config", "ds.json"),
-    (MEGATRON + " --ds-sequence-parallel-size 2", None, "--ds-sequence-parallel-size", "2"),
+    (MEGATRON + " --ds-sequence-parallel-fpdt", None, "--ds-sequence-parallel-fpdt", "on"),
+    (MEGATRON + " --is-hybrid-model", None, "--is-hybrid-model", "on"),
     (
         MEGATRON + " --heterogeneous-layers-config-path a.json",
         None,

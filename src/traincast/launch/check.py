@@ -166,7 +166,7 @@ def check(
     sizes = {name: value for name, value in (("vocab", vocab), ("seq", seq)) if value is not None}
     told = {"gpus": gpus, "gbs": gbs, "model": model, **(knobs or {}), **sizes}
     names = [name for name, value in told.items() if value is not None]
-    names += ["chunks"] if "layout" in names else []
+    names += ["chunks"] if {"layout", "pp", "vp"} & set(names) else []
     given = Given(variables or {}, recipe, names)
     reading = errors.catch(read, path, READERS, framework, beside, given)
     name = None if reading is None else ErrorCollector("").catch(reading.form.named_model, reading.settings)

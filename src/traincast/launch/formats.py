@@ -32,7 +32,11 @@ from traincast.launch.unread_settings import UnreadEffect, UnreadRules
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
 READ_BY_FLAGS: Final = (
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
-    *("zero_optimization.stage", "fp16.enabled", "bf16.enabled", "data_types.grad_accum_dtype"),
+    *(
+        "fp16.enabled",
+        "bf16.enabled",
+        "data_types.grad_accum_dtype",
+    ),
 )
 # Facts that DeepSpeed's configuration gives where another program starts it.
 READ_OF_DEEPSPEED: Final = (
@@ -137,7 +141,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         ),
         load_format("torchtitan-toml", "torchtitan", torchtitan),
         _DEEPSPEED,
-        load_format("nanotron", "nanotron", nanotron),
+        load_format("nanotron", "nanotron", nanotron, read=nanotron.read),
         _ACCELERATE,
         *map(_on_trainer, huggingface.PROGRAMS),
     )

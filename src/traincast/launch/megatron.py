@@ -30,6 +30,14 @@ SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "o
 FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 LAYERS: Final = ("num_layers", "encoder_num_layers")
+BERT: Final = "pretrain_bert.py"
+HYBRID: Final = ("hybrid_layer_pattern", "hybrid_override_pattern")
+HYBRID_PROGRAMS: Final = ("pretrain_mamba", "pretrain_hybrid")
+HYBRID_STACKS: Final = ("mamba_stack_spec", "hybrid_stack_spec")
+MAX_LAYERS: Final = 10_000  # of a pattern
+HYBRID_KINDS: Final = {  # hybrid_layer_allocation.py, Symbols
+    "M": "mamba2 only", "*": "attention only", "-": "dense only", "E": "moe only"
+}  # fmt: skip
 
 
 def write_gpus(facts: Facts) -> Values:
@@ -39,7 +47,7 @@ def write_gpus(facts: Facts) -> Values:
 
 def read_gpus(settings: Settings) -> Facts:
     """Read the accelerators of the job from the launcher's arguments."""
-    nodes = settings.number("nnodes", "num_nodes", "nodes", default=0)
+    nodes = settings.number("nnodes", "num_nodes", "nodes", default=int("nproc_per_node" in settings))
     per_node = settings.number("nproc_per_node", "devices", "gpus_per_node", "ntasks_per_node", default=0)
     gpus = settings.number("world_size", default=nodes * per_node)
     return {"gpus": gpus} if gpus else {}
@@ -75,6 +83,87 @@ def read_ffn(settings: Settings) -> Facts:
     hidden = settings.count("hidden_size")
     default = int(4 * hidden * 2 / 3 / 64) * 64 if settings.is_on("swiglu") else 4 * hidden
     return {"ffn": settings.count("ffn_hidden_size") or default} if hidden else {}
+
+
+def write_program(_: Facts) -> Values:
+    """Write nothing: exports train GPTs."""
+    return {}
+
+
+write_encoder = write_hybrid = write_program
+
+
+def read_program(settings: Settings) -> Facts:
+    """Read what a program trains besides GPTs: pretrain_bert.py an encoder with BERT's embedding and head."""
+    if settings.get("program") != BERT:
+        return {"causal": True}
+    return {"causal": False, "token_types": 2, "head_transform": True, "head_bias": True}
+
+
+def read_encoder(settings: Settings) -> Facts:
+    """Read T5: encoder and decoder, each with its number of layers and sequence length."""
+    decoder = settings.count("decoder_num_layers")
+    is_t5 = str(settings.get("program")).startswith("pretrain_t5")
+    if not decoder and not settings.is_on("decoder_seq_length") and not is_t5:
+        return {}
+    encoder = settings.count("encoder_num_layers", "num_layers")
+    decoder = decoder or settings.count("num_layers")
+    lengths = {name: settings.count(f"{name}_seq_length", "seq_length") for name in ("encoder", "decoder")}
+    facts = {"encoder.layers": encoder, "encoder.seq": lengths["encoder"]}
+    return facts | {"layers": encoder + decoder, "seq": lengths["decoder"], "head_bias": True}
+
+
+def read_hybrid(settings: Settings) -> Facts:
+    """Read a hybrid's layers, a letter for each, and its Mamba-2; without letters all layers are Mamba-2.
+
+    Defaults are those of arguments.py and mamba_mixer.py.
+    """
+    pattern = next((str(settings[name]) for name in HYBRID if settings.is_on(name)), "")
+    program, spec = str(settings.get("program")), str(settings.get("spec"))
+    if not pattern and (program.startswith(HYBRID_PROGRAMS) or spec.endswith(HYBRID_STACKS)):
+        pattern = "M" * min(settings.count("num_layers"), MAX_LAYERS)
+    if not pattern:
+        return {}
+    letters, _, further = pattern.partition("/")  # behind it stand prediction heads
+    letters = letters.replace("|", "")
+    if further or not letters or set(letters) - HYBRID_KINDS.keys():
+        known = "".join(HYBRID_KINDS)
+        name = next(name for name in HYBRID if settings.is_on(name))
+        raise InputError(name, [f"{name} = {pattern[:60]!r}: must be letters {known}"])
+    width = settings.number("mamba_head_dim", default=64)
+    facts = {
+        "layers": len(letters),
+        "layer_kinds": tuple(HYBRID_KINDS[letter] for letter in letters),
+        "mamba2.head_dim": width,
+        "mamba2.heads": settings.count("mamba_num_heads") or 2 * settings.count("hidden_size") // width,
+        "mamba2.state": settings.number("mamba_state_dim", default=128),
+        "mamba2.groups": settings.number("mamba_num_groups", default=8),
+        "mamba2.chunk": 128,
+    }
+    experts = tuple(i for i, letter in enumerate(letters, 1) if letter == "E")
+    facts |= {} if "-" in letters else {"ffn": 0}
+    facts |= {} if "M" in letters else {name: None for name in facts if name.startswith("mamba2.")}
+    return {name: value for name, value in facts.items() if value is not None} | (
+        {"moe_layers": experts} if experts else {}
+    )
+
+
+def write_topk(facts: Facts) -> Values:
+    """Write the experts of a token."""
+    return {"moe_router_topk": facts["experts.topk"]} if "experts.topk" in facts else {}
+
+
+def read_topk(settings: Settings) -> Facts:
+    """Read the experts of a token; Megatron-DeepSpeed's --topk is 1 by default (megatron/arguments.py)."""
+    if not settings.count("num_experts"):
+        return {}
+    default = settings.number("topk") if _is_deepspeed(settings) else 2
+    return {"experts.topk": settings.number("moe_router_topk", default=default)}
+
+
+def _is_deepspeed(settings: Settings) -> bool:
+    """Return whether Megatron-DeepSpeed runs."""
+    return settings.any_on("deepspeed", "zero_stage")
 
 
 def write_adapters(facts: Facts) -> Values:
@@ -163,8 +252,11 @@ def read_moe_layers(settings: Settings) -> Facts:
     If n does not divide the layers, their number would differ, which is refused.
     """
     layers = settings.count(*LAYERS)
-    if not settings.count("num_experts") or not layers:
+    if not settings.count("num_experts") or not layers or settings.any_on(*HYBRID):
         return {}
+    if _is_deepspeed(settings):  # the last of every interval
+        interval = settings.number("expert_interval", default=2)
+        return {"moe_layers": tuple(range(interval, layers + 1, interval))}
     frequency = str(settings.get("moe_layer_freq", "1"))
     if re.fullmatch(r"\d{1,6}", frequency) and int(frequency) and layers % int(frequency):
         with_experts = f"layers 1, {int(frequency) + 1}, … would have experts"
@@ -176,7 +268,12 @@ def read_moe_layers(settings: Settings) -> Facts:
 def read_capacity(settings: Settings) -> Facts:
     """Read the capacity of experts."""
     name = "moe_expert_capacity_factor"
-    if not settings.is_on(name) or not settings.count("num_experts"):
+    if not settings.count("num_experts"):
+        return {}
+    if _is_deepspeed(settings) and not settings.is_on("disable_moe_token_dropping"):
+        name = "moe_train_capacity_factor"
+        settings = Settings({name: "1.0"} | settings)
+    if not settings.is_on(name):
         return {}
     if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", str(settings[name])):
         raise InputError(name, [f"{name} = {settings[name]!r}: must be a number"])
@@ -239,6 +336,8 @@ def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[
     set_stages = {stage for stage, number in ((0, first), (pp - 1, last)) if number}
     even = [chunk for chunk in range(pp * vp) if chunk % pp not in set_stages]
     rest = layers - sum(chunks) + sum(ends)
+    if _is_deepspeed(settings) and not set_stages:
+        return _balanced(layers, len(chunks), "embedding" in str(settings.get("pp_partition_method", "")))
     if not even or rest % len(even):
         problem = f"{rest} layers do not divide over {len(even)} chunks of the pipeline"
         raise InputError("num_layers", [f"num_layers = {layers}: {problem} (pp = {pp}, {vp} chunks each)"])
@@ -246,6 +345,20 @@ def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[
         chunks[chunk] = rest // len(even)
     chunks[0] -= ends[0]
     chunks[-1] -= ends[1]
+    return tuple(chunks)
+
+
+def _balanced(layers: int, stages: int, embedding: bool) -> tuple[int, ...]:
+    """Return the layers of stages as DeepSpeed balances them (runtime/utils.py, partition_balanced).
+
+    Each takes as many as the largest needs, up to the last ones; with `embedding` both ends count as a layer.
+    """
+    total = layers + 2 * embedding
+    most = -(-total // stages)
+    chunks = [min(most, max(total - most * stage, 0)) for stage in range(stages)]
+    if embedding:
+        chunks[0] -= 1
+        chunks[-1] -= 1
     return tuple(chunks)
 
 
@@ -262,6 +375,8 @@ def write_context(facts: Facts) -> Values:
 
 def read_context(settings: Settings) -> Facts:
     """Read how context-parallel ranks communicate: by default in a ring."""
+    if settings.count("ds_sequence_parallel_size") > 1:
+        return {"cp_kind": "ulysses"}
     if (settings.count("context_parallel_size") or 1) == 1:
         return {}
     value = settings.get("cp_comm_type", "p2p")
@@ -288,8 +403,9 @@ def write_zero(facts: Facts) -> Values:
 
 def read_zero(settings: Settings) -> Facts:
     """Read what is sharded; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479)."""
-    if settings.is_on("zero_stage"):
-        stage = str(settings["zero_stage"]).removesuffix(".0")
+    written = settings.get("deepspeed_config.zero_optimization.stage")
+    if settings.is_on("zero_stage") or written is not None:
+        stage = str(settings.get("zero_stage", written)).removesuffix(".0")
         if stage not in map(str, SHARDING_STRATEGIES):
             raise not_allowed("zero_stage", stage, SHARDING_STRATEGIES)
         return {"zero": int(stage)}
@@ -380,7 +496,7 @@ def read_offload(settings: Settings) -> Facts:
 
 def stack(settings: Settings) -> str:
     """Return the software stack: Megatron-DeepSpeed, or Megatron-Core, with DeepEP or HybridEP or without."""
-    if settings.any_on("deepspeed", "zero_stage"):
+    if _is_deepspeed(settings):
         return "megatron-deepspeed-2022"
     flex = settings.get("moe_token_dispatcher_type") == "flex" or settings.any_on(*FLEX_DISPATCHER_FLAGS)
     return "megatron-core-deepep" if flex and settings.is_on("num_experts") else "megatron-core-2025"

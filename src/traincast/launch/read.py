@@ -145,6 +145,8 @@ def read(
     is_script = detected.ending == ".sh"
     words = [word for command in commands(text) for word in command] if is_script else []
     check_training_kind(words, settings, str(path), detected.spelled)
+    if "zero" in given.facts:  # what the other file sets is given
+        settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)
     problems = [problem for error in errors.errors for problem in error.problems]
     if problems:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from traincast.launch.given import chosen, given_with
+from traincast.launch.megatron import HYBRID_STACKS
 from traincast.launch.settings import Settings, dotted
 from traincast.launch.shell import Command, Script, interpret, split_command_lines, substitute
 
@@ -45,6 +46,13 @@ def settings_of(text: str, first_only: str = "") -> Settings:
     settings = directives(text)
     for words in lines:
         settings |= arguments(words)
+    if str(settings.get("num_experts")) == "1":  # a dense model
+        del settings["num_experts"]
+    if isinstance(settings.get("spec"), tuple) and settings["spec"][-1] in HYBRID_STACKS:
+        settings["spec"] = settings["spec"][-1]
+    programs = [word for words in lines for word in words if re.search(r"\bpretrain_\w+\.py$", word)]
+    if programs:
+        settings["program"] = programs[-1].rpartition("/")[2]
     if "deepspeed_config" in settings:
         written = _written_json(text, script)
         settings |= {f"deepspeed_config.{name}": value for name, value in written.items()}

@@ -71,7 +71,11 @@ def _signs(
     kind: Mapping[str, Any], words: Sequence[str], settings: Mapping[str, Any], spelled: Callable[[str], str]
 ) -> Iterator[str]:
     """Yield the programs, settings and values that identify a kind of training."""
-    programs, patterns, values = "|".join(kind["programs"]), kind["settings"].split(), kind.get("values", {})
+    programs, patterns, values = (
+        "|".join(kind["programs"]) or "(?!)",
+        kind["settings"].split(),
+        kind.get("values", {}),
+    )
     for word in words:
         if match := re.search(programs, word):
             yield match[0]

@@ -7,6 +7,7 @@ from typing import Any, Final
 from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.text import number, truth, whole_number
 from traincast.accuracy.logs.training_log import Log, LogFormat
+from traincast.core.errors import InputError
 from traincast.launch.formats import FORMATS
 from traincast.launch.megatron import SHARDING_STRATEGIES
 from traincast.launch.settings import is_off
@@ -35,6 +36,7 @@ WHOLE_COLUMNS: Final = {  # column -> its names over time; the first that is set
 NEMO_SEQ: Final = "sequence_length"
 SHARDING: Final = {name: str(stage) for stage, name in SHARDING_STRATEGIES.items()}
 DEFAULT_TOPK: Final = 2
+UNSIZED: Final = {"an encoder-decoder model": "decoder_", "a model with Mamba or hybrid layers": "hybrid"}
 
 
 def columns(log: Log) -> dict[str, Any]:
@@ -44,6 +46,9 @@ def columns(log: Log) -> dict[str, Any]:
         arguments["use_distributed_optimizer"] = True  # named so by NeMo
     unambiguous = {name: arguments[name] for name in UNAMBIGUOUS_SETTINGS if name in arguments}
     check_training_kind((), unambiguous, log.file)
+    for title, name in UNSIZED.items():
+        if any(not is_off(value) for setting, value in unambiguous.items() if name in setting):
+            raise InputError(log.file, [f"is a launch of {title}, whose logs are not supported"])
     result = {name: value for name, value in _from_settings(arguments).items() if value is not None}
     for line in log.header:
         if padded := re.search(r"padded vocab .*new size: (\d{1,12})\b", line):
