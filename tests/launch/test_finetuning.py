@@ -137,6 +137,42 @@ per_device_train_batch_size: 4""",
         ("gemma-7b", "full", 2048, 128),
         (1, 1, 3, 1, 4, "bf16", "full", "adam", "none"),
     ),
+    "torchtune: recipes/configs/llama3_1/8B_lora_dpo.yaml": (
+        """model:
+  _component_: torchtune.models.llama3_1.lora_llama3_1_8b
+  lora_attn_modules: [q_proj, v_proj, output_proj]
+  apply_lora_to_mlp: true
+  apply_lora_to_output: false
+  lora_rank: 8
+  lora_dropout: 0.0
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 1024}
+checkpointer: {_component_: torchtune.training.FullModelHFCheckpointer}
+metric_logger: {_component_: torchtune.training.metric_logging.DiskLogger}
+batch_size: 4
+gradient_accumulation_steps: 8
+optimizer: {_component_: torch.optim.AdamW, fused: true}
+loss: {_component_: torchtune.rlhf.loss.DPOLoss}
+dtype: bf16
+compile: false
+enable_activation_checkpointing: true""",
+        ("llama-3-8b", "dpo+lora:r=8,targets=q+v+proj+mlp", 1024, 512),  # 8 GPUs, pairs of 4, 8 steps
+        (1, 1, 3, 1, 8, "bf16-pure", "full", "adam-bf16", "none"),
+    ),
+    "torchtune: recipes/configs/llama3_1/8B_full_single_device.yaml, with a length": (
+        """model: {_component_: torchtune.models.llama3_1.llama3_1_8b}
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 4096}
+checkpointer: {_component_: torchtune.training.FullModelHFCheckpointer}
+max_steps_per_epoch: null
+batch_size: 2
+gradient_accumulation_steps: 1
+optimizer: {_component_: bitsandbytes.optim.PagedAdamW8bit}
+optimizer_in_bwd: true
+loss: {_component_: torchtune.modules.loss.LinearCrossEntropyLoss}
+dtype: bf16
+enable_activation_checkpointing: true""",
+        ("llama-3-8b", "full", 4096, 16),
+        (1, 1, 3, 1, 2, "bf16-pure", "full", "adam-8bit", "none"),
+    ),
 }  # fmt: skip
 
 
@@ -224,6 +260,30 @@ def test_what_matters_and_is_not_read_stops_the_answer(setting, why, tmp_path):
         reading_of(text, tmp_path).check_unread()
 
 
+def test_a_length_that_is_not_in_the_file_is_asked_for(tmp_path):
+    """torchtune's max_seq_len is null in most recipes: sequences are as long as the data."""
+    text = PUBLISHED["torchtune: recipes/configs/llama3_1/8B_full_single_device.yaml, with a length"][0]
+    path = tmp_path / "run.yaml"
+    path.write_text(text.replace("max_seq_len: 4096", "max_seq_len: null"), encoding="utf-8")
+    with pytest.raises(tc.InputError, match="does not give the sequence length; give `seq`"):
+        tc.check(path, "dgx-h100", gpus=8)
+    assert tc.check(path, "dgx-h100", gpus=8, seq=2048).est.model.seq == 2048
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("teacher_model: {}\nkd_ratio: 0.5\n", "torchtune .distillation."),
+        ("grpo_samples: 4\nreward_functions: []\n", "torchtune .reinforcement learning."),
+        ("enable_kv_cache: true\n", "no recipe of a training"),
+    ],
+)
+def test_other_recipes_of_torchtune_are_refused(keys, message, tmp_path):
+    head = "model: {_component_: torchtune.models.llama3.llama3_8b}\ntokenizer: {}\ncheckpointer: {}\n"
+    with pytest.raises(tc.InputError, match=message):
+        reading_of(head + keys, tmp_path)
+
+
 def test_a_configuration_of_accelerate_is_given_beside(tmp_path):
     """Without it the answer says that nothing is sharded; with it, ZeRO-3 and its processes count."""
     text = PUBLISHED["alignment-handbook: recipes/zephyr-7b-beta/sft/config_qlora.yaml"][0]
@@ -279,6 +339,7 @@ def test_other_checkpoints_are_asked_for(name):
         model_called("base_model", name)
 
 
+PURE = {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"}
 PLANS = [
     ("full", {"zero": 3, "precision": "bf16", "recompute": "full"}),
     ("full", {"zero": 2, "precision": "bf16", "recompute": "none", "mbs": 2}),
@@ -295,10 +356,14 @@ PLANS = [
     ("dpo+lora:r=16", {"zero": 0, "precision": "bf16", "mbs": 2}),
     ("dpo", {"zero": 3, "precision": "bf16", "mbs": 2}),
     ("dpo", {"zero": 3, "precision": "bf16", "mbs": 1}),  # half a pair
+    ("lora:targets=q+v+mlp", {"zero": 3, **PURE, "recompute": "full"}),
+    ("qlora:targets=attention", {"zero": 2, **PURE, "optimizer_kind": "adam-8bit"}),
+    ("full", {"zero": 3, **PURE, "tp": 2, "dp": 4, "sp": False, "offload": "activations"}),
+    ("dpo", {"zero": 3, **PURE, "mbs": 2, "replicas": 2}),
 ]
 
 
-@pytest.mark.parametrize("to", ["trl", "axolotl", "llama-factory"])
+@pytest.mark.parametrize("to", ["trl", "axolotl", "llama-factory", "torchtune"])
 @pytest.mark.parametrize(("trained", "knobs"), PLANS)
 def test_what_is_written_is_read_back(to, trained, knobs, tmp_path):
     """The same estimate, or the difference is declared."""
@@ -311,7 +376,7 @@ def test_what_is_written_is_read_back(to, trained, knobs, tmp_path):
     assert not reading.unread
     assert not reading.not_understood
     base = tc.load_model("llama-3-8b", seq=reading.facts["seq"])
-    read_model, read_plan, gbs = launch_of(reading, base, gpus=None if to == "trl" else 8)
+    read_model, read_plan, gbs = launch_of(reading, base, gpus=None if to in ("trl", "torchtune") else 8)
     again = tc.estimate(read_model, "dgx-h100", read_plan, gbs=gbs, assumptions="huggingface-eager")
     same = (float(again.step_seconds), float(again.memory_bytes)) == pytest.approx(
         (float(est.step_seconds), float(est.memory_bytes))

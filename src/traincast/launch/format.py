@@ -20,7 +20,6 @@ from traincast.launch.canonical import (
     trained,
     untrained,
 )
-from traincast.launch.checkpoints import repository
 from traincast.launch.settings import Settings, dotted
 from traincast.launch.table import Row, Values, load_document, of_format, rows_of
 from traincast.launch.text_formats import TEXT_FORMATS
@@ -208,7 +207,7 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
         read_back = read_facts if described else model_facts(model) | read_facts
         with suppress(InputError):
             read_back = complete_facts(read_back)
-    if not described and not (form.names_model and repository(model.name)):
+    if not described and ErrorCollector("").catch(form.named_model, settings) != model.name:
         why = form.why.get("model", f"{form.title} does not describe it")
         reasons["model"] = f"model = {model.title}: {why}"
     for name in dict.fromkeys((*facts, *read_back)):

@@ -21,6 +21,7 @@ from traincast.launch import (
     recipes,
     torchtitan,
     torchtitan_config,
+    torchtune,
     write_bash,
 )
 from traincast.launch.canonical import Facts
@@ -144,6 +145,14 @@ FORMATS: Final[Mapping[str, Format]] = {
         load_format("nanotron", "nanotron", nanotron, read=nanotron.read),
         _ACCELERATE,
         *map(_on_trainer, huggingface.PROGRAMS),
+        load_format(
+            "torchtune",
+            "fsdp",
+            torchtune,
+            table="torchtune",
+            named_model=torchtune.named_model,
+            names_model=True,
+        ),
     )
 }
 _MEGATRON: Final = replace(FORMATS["megatron"], unread=_BRIDGE.unread)

@@ -333,6 +333,7 @@ class Program:
         """Read degrees, what is sharded and what is offloaded."""
         facts = self.accelerate(self.derived(settings))
         facts = {name: value for name, value in facts.items() if name in READ_OF_ACCELERATE}
+        facts |= {"sp": False} if facts.get("tp", 1) > 1 else {}  # plans of transformers have none
         if (ring := settings.number("context_parallel_size")) > 1:
             usual = "varlen_llama3" if settings.is_on("packing") else "batch_ring"
             kind = settings.get("ring_attn_func") or usual

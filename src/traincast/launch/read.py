@@ -237,7 +237,7 @@ def complete_launch(
         ]
         _fit_chunks(facts, model, assumed, reading.form)
         if reading.form.names_model and "seq" not in facts:
-            assumed.append(f"sequences of {model.seq:,} tokens, as the model's: not set in the file")
+            errors.errors.append(InputError(reading.path, ["does not give the sequence length; give `seq`"]))
     if "gpus" not in facts and "dp" not in facts:
         errors.errors.append(InputError(reading.path, ["does not give the number of GPUs; give `gpus`"]))
     completed = errors.require(errors.catch(complete_facts, facts))
