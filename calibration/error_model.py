@@ -9,22 +9,24 @@ weight √n.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from left_out_residuals import LEFT_OUT, PARTS, Residuals, evidence
 from traincast.accuracy.scores import recommended_order
 from traincast.core.quantities import Bools, Floats, Ints
+from traincast.planner.recommend import layout_of
 from traincast.step.uncertainty import (
     COMPONENTS,
     DISTANCES,
-    DRAWS,
     NEAR_BEST_SLOWDOWN,
     NORMAL_90_PERCENT,
     Errors,
     first_within,
+    layouts_compared,
     plan_coordinates,
+    ranking_features,
     ranking_probability,
 )
 
@@ -69,7 +71,8 @@ MIN_GROUPS: Final = 5  # for a bootstrap over groups
 CHANCES: Final = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95)
 FOLDS: Final = 10  # of groups, each left out of the error model in turn
 ODDS_STEPS: Final = 50  # Newton steps of the line of log-odds
-ODDS_PRIOR: Final = 1.0  # standard deviation of its slope from 1, and of its shift from 0
+ODDS_PRIOR: Final = 1.0  # standard deviation of its slope from 1, and of its other constants from 0
+MAX_ODDS: Final = 30.0  # logarithm of odds
 
 
 def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors | None = None) -> Errors:
@@ -155,69 +158,80 @@ def _with_drifts(
     return np.asarray(result)
 
 
-def rankings(data: Residuals, known: Errors) -> Floats:
-    """Return weight, probability that the first plan is near the best, and whether it is, by ranking.
+class Rankings(NamedTuple):
+    """Groups of at least three plans of one model on the same GPUs, each of shape (rankings,)."""
 
-    A ranking is a group of at least three plans of one model on the same GPUs.
-    """
+    weight: Floats
+    drawn: Floats  # share of draws in which the first plan is near the best
+    is_right: Floats  # whether it is, 0 or 1
+    layouts: Floats  # that were compared
+    group: Ints
+
+
+def rankings(data: Residuals, known: Errors) -> Rankings:
+    """Return every measured ranking, and how sure draws are of its first plan."""
     rows = []
     cut = plan_coordinates([run.plan for run in data.runs])
     measured = np.array([run.step_seconds or np.nan for run in data.runs])
     groups = [group for group in data.alike if len(np.unique(cut[group], axis=0)) > MAX_UNRANKED_PLANS]
     size = Counter(int(data.groups[group[0]]) for group in groups)
     for group in groups:
-        order = recommended_order(data.seconds[group], np.array([data.runs[i].plan.mbs for i in group]))
+        plans = [data.runs[i].plan for i in group]
+        mbs = np.array([plan.mbs for plan in plans])
+        order = recommended_order(data.seconds[group], mbs, [layout_of(plan) for plan in plans])
         group = group[order]
         shares = {name: np.array([float(data.cases[i].shares[name]) for i in group]) for name in COMPONENTS}
         probability = first_within(
             data.seconds[group], shares, cut[group], data.cases[group[0]].factor(known), known=known
         )
         is_right = measured[group[0]] <= (1 + NEAR_BEST_SLOWDOWN) * measured[group].min()
-        rows.append((size[int(data.groups[group[0]])] ** -0.5, probability, float(is_right)))
-    return np.array(rows).reshape(-1, 3)
+        layouts = layouts_compared(data.seconds[group], cut[group])
+        of_group = int(data.groups[group[0]])
+        rows.append((size[of_group] ** -0.5, probability, float(is_right), layouts, of_group))
+    return Rankings(*np.array(rows, np.float64).reshape(-1, 5).T)
 
 
 def _calibrate_rankings(data: Residuals, known: Errors) -> Errors:
     """Scale the differences between plans until predicted probabilities of rankings match their hit rate.
 
-    Then fit the line of log-odds (`ranking_probability`), with a prior of a slope of 1 and no shift.
+    Then fit the log-odds (`ranking_probability`).
     """
     low, high = 0.5, 2.0
     for _ in range(HALVINGS):
         middle = (low * high) ** 0.5
-        weight, probability, is_right = rankings(data, replace(known, apart=middle * known.apart)).T
-        low, high = (
-            (middle, high)
-            if np.average(probability, weights=weight) > np.average(is_right, weights=weight)
-            else (low, middle)
-        )
+        found = rankings(data, replace(known, apart=middle * known.apart))
+        too_sure = np.average(found.drawn - found.is_right, weights=found.weight) > 0
+        low, high = (middle, high) if too_sure else (low, middle)
     scaled = replace(known, apart=(low * high) ** 0.5 * known.apart)
-    _, probability, is_right = rankings(data, scaled).T
-    slope, shift = odds_line(probability, is_right)
-    return replace(scaled, ranking_slope=slope, ranking_shift=shift)
+    return with_odds(scaled, rankings(data, scaled))
 
 
-def odds_line(probability: Floats, is_right: Floats) -> tuple[float, float]:
-    """Return slope and shift of the log-odds of what happened over those drawn (Platt, 1999)."""
-    smooth = (probability * DRAWS + 0.5) / (DRAWS + 1)
-    x = np.column_stack((np.log(smooth / (1 - smooth)), np.ones(len(smooth))))
-    prior = np.array([1.0, 0.0])
+def with_odds(known: Errors, found: Rankings) -> Errors:
+    """Return the errors with the log-odds of rankings fitted to measured ones (Platt, 1999).
+
+    With a prior of a slope of 1, no shift and no dependence on the number of layouts.
+    """
+    x = ranking_features(found.drawn, found.layouts)
+    prior = np.array([1.0, 0.0, 0.0])
     line = prior
     for _ in range(ODDS_STEPS):
-        chance = 1 / (1 + np.exp(-(x @ line)))
-        pull = x.T @ (is_right - chance) - (line - prior) / ODDS_PRIOR**2
-        curvature = (x.T * (chance * (1 - chance))) @ x + np.eye(2) / ODDS_PRIOR**2
+        chance = 1 / (1 + np.exp(-np.clip(x @ line, -MAX_ODDS, MAX_ODDS)))
+        pull = x.T @ (found.is_right - chance) - (line - prior) / ODDS_PRIOR**2
+        curvature = (x.T * (chance * (1 - chance))) @ x + np.eye(len(line)) / ODDS_PRIOR**2
         line = line + np.linalg.solve(curvature, pull)
-    return float(line[0]), float(line[1])
+    slope, shift, layouts = line.tolist()
+    fitted = replace(known, ranking_slope=slope, ranking_shift=shift, ranking_layouts=layouts)
+    return replace(fitted, ranking_most=float(found.layouts.max(initial=1.0)))
 
 
-def odds_left_out(drawn: Floats, is_right: Floats) -> Floats:
-    """Return the probabilities of rankings from the shares drawn, each tenth by the line of the others."""
-    stated = np.empty(len(drawn))
-    for fold in range(FOLDS):
-        out = np.arange(len(drawn)) % FOLDS == fold
-        line = odds_line(drawn[~out], is_right[~out])
-        stated[out] = [ranking_probability(float(x), *line) for x in drawn[out]]
+def odds_left_out(found: Rankings, known: Errors) -> Floats:
+    """Return the probabilities of rankings, those of each group by the log-odds of the others."""
+    stated = np.empty(len(found.drawn))
+    for group in np.unique(found.group):
+        out = found.group == group
+        others = with_odds(known, Rankings(*(column[~out] for column in found)))
+        cases = zip(found.drawn[out].tolist(), found.layouts[out].tolist(), strict=True)
+        stated[out] = [ranking_probability(drawn, int(layouts), others) for drawn, layouts in cases]
     return stated
 
 
@@ -390,6 +404,8 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
         reach=1.0,
         ranking_slope=1.0,
         ranking_shift=0.0,
+        ranking_layouts=0.0,
+        ranking_most=1.0,
         evidence=evidence(data, data.fitted & mask),
         memory=memory,
         memory_stacks=memory_stacks,

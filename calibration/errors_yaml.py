@@ -37,7 +37,7 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
     with_memory = ~np.isnan(data.memory)
     fitted = (
         *PARTS, "other_stacks", "quantile", "quantile_moe", "apart", "reach", "ranking_slope",
-        "ranking_shift",
+        "ranking_shift", "ranking_layouts", "ranking_most",
     )  # fmt: skip
     counted = f"{groups(timed)} groups of {int(timed.sum()):,} published runs"
     runs_text = f"{counted}, each predicted with constants fitted without its group"

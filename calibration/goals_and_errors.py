@@ -270,9 +270,9 @@ def calibration() -> Calibration:
         str(family): coverage(data, of, (of.columns == LEFT_OUT) & (families == family))
         for family in sorted(set(families))
     }
-    _, drawn, is_right = rankings(data, known).T
-    stated = odds_left_out(drawn, is_right)
-    return Calibration(splits, by_family, (stated, is_right), memory_chances(data))
+    ranked = rankings(data, known)
+    stated = odds_left_out(ranked, known)
+    return Calibration(splits, by_family, (stated, ranked.is_right), memory_chances(data))
 
 
 @dataclass(frozen=True)

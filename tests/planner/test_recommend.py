@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import traincast as tc
+from traincast.accuracy.scores import recommended_order
 from traincast.core.knobs import MODULES, PLACEMENTS
 from traincast.core.plan import Plan
 from traincast.core.system import CAPACITY
@@ -17,6 +19,7 @@ from traincast.planner.recommend import (
     Candidate,
     choose,
     families,
+    layout_of,
     recommend,
     unusual_knobs,
 )
@@ -152,7 +155,7 @@ def candidate(seconds=1.0, memory=1.0, **knobs):
 def test_preferences_decide_in_their_order():
     """Each candidate loses to the next by an earlier preference, whatever the later ones say."""
     order = [
-        candidate(1.0, mbs=2),
+        candidate(1.0, mbs=2, dp=4, tp=2, fast_dp=4, fast_tp=2),
         candidate(1.1, recompute="full"),
         candidate(1.2, recompute="selective"),
         candidate(1.3, recompute="norms"),
@@ -167,6 +170,19 @@ def test_preferences_decide_in_their_order():
         "the fewest unusual knobs (none)",
     ]
     assert choose([candidate(2.0), candidate(1.0)]) == (candidate(1.0), ["the least time"])
+
+
+def test_of_plans_that_differ_in_the_micro_batch_alone_the_fastest_counts():
+    fast, slow, other = (
+        candidate(1.0, mbs=4),
+        candidate(1.01, mbs=2),
+        candidate(1.015, mbs=2, sp=False, tp=2, dp=4),
+    )
+    assert choose([fast, slow]) == (fast, ["the least time"])
+    assert choose([fast, slow, other]) == (other, ["the smallest micro-batch (2)"])
+    layouts, mbs = [layout_of(one.plan) for one in (fast, slow, other)], np.array([4, 2, 2])
+    order = recommended_order(np.array([1.0, 1.01, 1.015]), mbs, layouts)
+    assert order.tolist() == [2, 0, 1]
 
 
 def test_every_module_has_a_place_in_the_order_of_recomputed_work():

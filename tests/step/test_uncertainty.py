@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 import traincast as tc
 from error_model import (
-    FOLDS,
+    Rankings,
     coverage,
     estimate_errors,
     held,
     memory_errors,
     odds_left_out,
-    odds_line,
     rankings,
     reliability,
     weighted_quantile,
+    with_odds,
 )
 from errors_yaml import document
 from left_out_residuals import evidence, gather, table
@@ -46,6 +46,7 @@ from traincast.step.uncertainty import (
     outside_measured_range,
     plan_coordinates,
     plan_distance,
+    ranking_probability,
 )
 from traincast.ui.cli.main import main
 
@@ -127,29 +128,39 @@ def test_the_catalogue_holds_what_the_left_out_runs_say():
 
 
 def test_ranking_probabilities_are_calibrated():
-    """Over groups of plans that were measured side by side, constants of the predictions fitted
-    without them."""
-    weight, probability, right = rankings(DATA, KNOWN).T
-    assert len(probability) > 100
-    assert np.average(probability, weights=weight) == pytest.approx(
-        np.average(right, weights=weight), abs=0.12
+    """Over groups of plans that were measured side by side, constants of the predictions, and of the odds,
+    fitted without them."""
+    found = rankings(DATA, KNOWN)
+    assert len(found.drawn) > 100
+    assert np.average(found.drawn, weights=found.weight) == pytest.approx(
+        np.average(found.is_right, weights=found.weight), abs=0.12
     )
-    stated = odds_left_out(probability, right)
-    assert np.mean((stated - right) ** 2) < np.mean((probability - right) ** 2)  # Brier scores
-    bold = stated > 0.8
-    assert stated[bold].mean() == pytest.approx(right[bold].mean(), abs=0.12)
+    stated = odds_left_out(found, KNOWN)
+    brier, right = np.mean((stated - found.is_right) ** 2), found.is_right.mean()
+    assert brier < np.mean((found.drawn - found.is_right) ** 2)
+    assert brier < right * (1 - right)  # that of saying the mean
+    for said, happened, n in reliability(stated, found.is_right):  # within two standard errors in each bin
+        assert abs(happened - said) < 2 * (said * (1 - said) / n) ** 0.5
 
 
 def test_log_odds_of_planted_chances_are_recovered():
-    """Drawn shares are twice as sure, in log-odds, as what happens; seed 5."""
+    """Drawn shares are twice as sure, in log-odds, as what happens, and each layout more makes it rarer; seed
+    5."""
     rng = np.random.default_rng(5)
-    odds = rng.normal(0, 3, 4000)
-    happened = (rng.random(4000) < 1 / (1 + np.exp(-odds / 2))).astype(float)
-    slope, shift = odds_line(1 / (1 + np.exp(-odds)), happened)
-    assert slope == pytest.approx(0.5, abs=0.05)
-    assert shift == pytest.approx(0, abs=0.1)
-    bins = reliability(odds_left_out(1 / (1 + np.exp(-odds)), happened), happened, FOLDS)
+    odds, layouts = rng.normal(0, 3, 4000), rng.integers(1, 10, 4000).astype(float)
+    chance = 1 / (1 + np.exp(-(odds / 2 + 1 - 0.8 * np.log(layouts))))
+    drawn, happened = 1 / (1 + np.exp(-odds)), (rng.random(4000) < chance).astype(float)
+    found = Rankings(np.ones(4000), drawn, happened, layouts, np.arange(4000) % 10)
+    known = with_odds(KNOWN, found)
+    assert known.ranking_slope == pytest.approx(0.5, abs=0.05)
+    assert known.ranking_shift == pytest.approx(1, abs=0.15)
+    assert known.ranking_layouts == pytest.approx(-0.8, abs=0.1)
+    assert known.ranking_most == 9
+    bins = reliability(odds_left_out(found, KNOWN), happened, 10)
     assert [said for said, _, _ in bins] == pytest.approx([true for _, true, _ in bins], abs=0.07)
+    # more layouts than were ever measured side by side count as the most that were
+    assert ranking_probability(0.9, 9, known) == ranking_probability(0.9, 200, known)
+    assert ranking_probability(0.9, 2, known) > ranking_probability(0.9, 8, known)
 
 
 def test_pairs_differ_in_their_plans_alone():

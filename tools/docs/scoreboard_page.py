@@ -272,17 +272,22 @@ Of families with at least {MIN_RUNS_OF_FAMILY} runs; columns as above. Bootstrap
 {chr(10).join(parts)}"""
 
 
+@style.styled
 def reliability_figure() -> Figure:
-    """Draw stated probabilities against what happened, in bins of equal numbers of cases."""
+    """Draw stated probabilities against what happened, in bins of equal numbers, with standard errors."""
     known = calibration()
-    figure = Figure((style.PAGE, 3.2), layout="constrained")
-    cases = (("first within 3 % of the best", known.rankings), ("fits", known.fits))
-    for axes, (title, (stated, happened)) in zip(figure.subplots(1, 2), cases, strict=True):
+    figure, axes = style.panels(2, width=style.PAGE, height=2.8)
+    cases = (("First plan within 3 % of the best", known.rankings), ("Run fits in memory", known.fits))
+    for ax, (title, (stated, happened)), colour in zip(axes, cases, style.COLOURS, strict=False):
         bins = reliability(stated, happened)
-        axes.plot((0, 1), (0, 1), color="0.7", linewidth=1)
-        spread = [(true * (1 - true) / n) ** 0.5 for _, true, n in bins]
-        axes.errorbar([said for said, *_ in bins], [true for _, true, _ in bins], spread, fmt="o-")
-        axes.set(title=title, xlabel="stated", ylabel="happened", xlim=(0, 1), ylim=(0, 1.05))
+        said, true, spread = (
+            [100 * value for value in values]
+            for values in zip(*((s, t, (t * (1 - t) / n) ** 0.5) for s, t, n in bins), strict=True)
+        )
+        ax.plot((0, 100), (0, 100), color=style.GREY, linewidth=0.8)
+        ax.errorbar(said, true, spread, fmt="o-", color=colour, elinewidth=0.7, capsize=2)
+        ax.set(title=title, xlabel="Stated [%]", ylabel="Happened [%]", xlim=(0, 100), ylim=(0, 105))
+        ax.grid(True)
     return figure
 
 

@@ -68,6 +68,7 @@ class Subject:
     setting: Hashable  # everything but the plan: equal for rows to be ranked against each other
     plan: Hashable
     mbs: int = 1
+    layout: Hashable = None  # what of the plan is not its micro-batch
 
 
 @dataclass(frozen=True)
@@ -199,15 +200,24 @@ def rankings(predictions: Sequence[Prediction], of: Mapping[str, Subject]) -> li
         if len({of[prediction.id].plan for prediction in rows}) > MAX_UNRANKED_PLANS:
             predicted: Floats = np.array([row.predicted_step_seconds for row in rows])
             measured: Floats = np.array([row.measured_step_seconds for row in rows])
-            order = measured[recommended_order(predicted, np.array([of[row.id].mbs for row in rows]))]
+            subjects = [of[row.id] for row in rows]
+            mbs, layouts = np.array([one.mbs for one in subjects]), [one.layout for one in subjects]
+            order = measured[recommended_order(predicted, mbs, layouts)]
             regrets = [float(order[:first].min() / measured.min() - 1) for first in (1, BEST_OF)]
             scores.append((spearman(predicted, measured), *regrets))
     return scores
 
 
-def recommended_order(predicted: Floats, mbs: Floats) -> Ints:
-    """Return plans as a search ranks them: of those as fast as the first within `WITHIN` by mbs."""
-    is_tied = predicted <= predicted.min() * (1 + WITHIN)
+def recommended_order(predicted: Floats, mbs: Floats, layouts: Sequence[Hashable]) -> Ints:
+    """Return plans as a search ranks them: of those as fast as the first within `WITHIN` by micro-batch.
+
+    Of plans of one layout, which differ in the micro-batch alone, the fastest does so.
+    """
+    numbers = {layout: i for i, layout in enumerate(dict.fromkeys(layouts))}
+    place = np.array([numbers[layout] for layout in layouts])
+    least = np.full(len(numbers), np.inf)
+    np.minimum.at(least, place, predicted)
+    is_tied = (predicted <= predicted.min() * (1 + WITHIN)) & (predicted == least[place])
     return np.lexsort((predicted, np.where(is_tied, mbs, np.inf)))
 
 

@@ -19,6 +19,7 @@ from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import System
 from traincast.core.units import seconds as rounded
+from traincast.planner.recommend import layout_of
 from traincast.step.estimate import Estimates, estimate, estimate_columns
 from traincast.step.memory import LEFT_OUT, memory_as_reported
 from traincast.step.metrics import utilisation
@@ -205,7 +206,9 @@ def _subject(run: Run) -> Subject:
     """Return the properties of a run; runs of one setting differ in their plan only."""
     setting = (run.model, run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack)
     moe = run.model.experts is not None
-    return Subject(moe=moe, stack=run.stack, setting=setting, plan=run.plan, mbs=run.plan.mbs)
+    return Subject(
+        moe=moe, stack=run.stack, setting=setting, plan=run.plan, mbs=run.plan.mbs, layout=layout_of(run.plan)
+    )
 
 
 def _predictions(runs: Sequence[Run], assumptions: str | Assumptions, parts: bool) -> Iterable[Prediction]:

@@ -11,19 +11,19 @@ from traincast.planner.least_times import LeastTimes
 from traincast.step.estimate import Answer, estimate_columns
 from traincast.step.uncertainty import (
     COMPONENTS,
+    MAX_LOG_SLOWDOWN,
     NEAR_BEST_SLOWDOWN,
     NORMAL_90_PERCENT,
     difference_deviation,
     draw_near_best,
     errors,
+    layouts_compared,
     plan_coordinates,
     plan_distance,
     ranking_probability,
 )
 
 MAX_LAYOUTS: Final = 256  # layouts compared
-# A layout whose predicted time is further above the first's, in the logarithm, is never the best.
-MAX_LOG_SLOWDOWN: Final = 0.5
 
 
 def equality_sentence(listed: Sequence[Answer]) -> str:
@@ -91,10 +91,12 @@ def probability_near_best(
     knobs = plan_coordinates([*listed, *plans])
     listed_knobs, knobs = knobs[: len(listed)], knobs[len(listed) :]
     all_shares = {name: np.concatenate(blocks) for name, blocks in shares.items()}
-    good = draw_near_best(np.concatenate(seconds), all_shares, knobs, est.case.factor(errors()), within)
+    times_of_all = np.concatenate(seconds)
+    good = draw_near_best(times_of_all, all_shares, knobs, est.case.factor(errors()), within)
     same = plan_distance(listed_knobs[:, None], knobs[None]) == 0  # whatever their placement
     if len(plans) == 1:
         return 1.0, 1.0
     shares_of_draws = (float(np.mean(good[:, same[:n].any(axis=0)].any(axis=1))) for n in (1, len(listed)))
-    first, any_of = map(ranking_probability, shares_of_draws)
+    layouts = layouts_compared(times_of_all, knobs)
+    first, any_of = (ranking_probability(share, layouts) for share in shares_of_draws)
     return first, any_of

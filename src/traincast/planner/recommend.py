@@ -23,6 +23,7 @@ VARIED: Final = ("vp", "mbs", "recompute", "recompute_every", "replicas", "order
 # Modules by the work that recomputing them repeats: elementwise, one product, core attention, many products.
 RECOMPUTED_WORK: Final = ("norms", "activation", "latent", "attention", "per-op", "mlp", "experts", "full")
 _family_of = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in (*VARIED, *PLACEMENTS)))
+layout_of: Final = attrgetter(*(name for name in (*KNOBS, *CHOICES) if name not in ("mbs", *PLACEMENTS)))
 
 
 Probability: TypeAlias = Callable[[float], float]  # that a plan of so much memory [byte] fits
@@ -118,15 +119,24 @@ class Choice(NamedTuple):
 
 
 def choose(candidates: Sequence[Candidate]) -> Choice:
-    """Return the preferred candidate by `PREFERENCES`, then by time and memory."""
-    left, because = list(candidates), []
+    """Return the preferred candidate by `PREFERENCES`, then by time and memory.
+
+    Of plans that differ in the micro-batch alone the fastest counts: which of them it is can be told, however
+    little they differ (docs/uncertainty.md).
+    """
+    least: dict[Any, float] = {}
+    for candidate in candidates:
+        layout = layout_of(candidate.plan)
+        least[layout] = min(candidate.seconds, least.get(layout, math.inf))
+    left = [candidate for candidate in candidates if candidate.seconds == least[layout_of(candidate.plan)]]
+    because: list[str] = []
     for about, key, text in PREFERENCES:
-        least = min(key(candidate.plan) for candidate in left)
-        kept = [candidate for candidate in left if key(candidate.plan) == least]
+        first = min(key(candidate.plan) for candidate in left)
+        kept = [candidate for candidate in left if key(candidate.plan) == first]
         if len(kept) < len(left):
             because.append(f"{about} ({text(kept[0].plan)})")
         left = kept
-    if len(left) > 1:
+    if len(left) > 1 or (len(candidates) > 1 and not because):
         because.append("the least time")
     return Choice(min(left, key=lambda candidate: candidate[1:]), because)
 

@@ -27,6 +27,7 @@ from traincast.step.model_flops import forward_flops
 
 NORMAL_90_PERCENT: Final = 1.6449  # standard deviations of a normal distribution that 90 % lie within
 NEAR_BEST_SLOWDOWN: Final = 0.03  # how much slower than the best a plan may be that counts as good
+MAX_LOG_SLOWDOWN: Final = 0.5  # a layout predicted further above the first, in the logarithm, is never best
 DRAWS: Final = 4096  # samples of the errors, for probabilities to about 1 %
 # parts of a step that have an error each, and the components they add up
 COMPONENTS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -128,6 +129,8 @@ class Errors:
     reach: float  # `plan_distance` at which the errors of single plans are correlated by 1/e
     ranking_slope: float  # log-odds that the first plan is near the best, over those drawn
     ranking_shift: float
+    ranking_layouts: float  # over the logarithm of the layouts compared
+    ranking_most: float  # layouts measured side by side, at most
     evidence: Evidence
     # what 90 % of the errors of memory are within, by software whose memory was measured
     memory_stacks: Mapping[str, float]
@@ -407,13 +410,29 @@ def first_within(
     return float(np.mean(draw_near_best(seconds, shares, coordinates, factor, within, known)[:, 0]))
 
 
-def ranking_probability(drawn: float, slope: float | None = None, shift: float | None = None) -> float:
+def layouts_compared(seconds: Floats, coordinates: Floats) -> int:
+    """Count the layouts that may be the best: plans not much slower than the fastest, micro-batch aside.
+
+    `seconds, coordinates`: as for `draw_near_best`.
+    """
+    near = seconds <= seconds.min() * np.exp(MAX_LOG_SLOWDOWN)
+    return len(np.unique(np.delete(coordinates[near], DEGREES.index("mbs"), axis=1), axis=0))
+
+
+def ranking_features(drawn: Column, layouts: Column) -> Floats:
+    """Return what the log-odds of a ranking are linear in, shape (rankings, 3)."""
+    smooth = (np.atleast_1d(drawn) * DRAWS + 0.5) / (DRAWS + 1)
+    ones = np.ones(len(smooth))
+    return np.column_stack((np.log(smooth / (1 - smooth)), ones, np.log(layouts) * ones))
+
+
+def ranking_probability(drawn: float, layouts: int, known: Errors | None = None) -> float:
     """Return the probability of a ranking from the share of draws in which it holds.
 
-    Errors that plans share in ways that no draw has make large shares too sure; the log-odds of rankings that
-    were measured are a line in those drawn (Platt, 1999), by default that of the catalogue.
+    Errors that plans share in ways that no draw has make large shares too sure, and the more so the more
+    layouts could be the best; the log-odds of rankings that were measured are linear in those drawn (Platt,
+    1999) and in the logarithm of the number of layouts, which counts up to the most that were measured.
     """
-    slope = errors().ranking_slope if slope is None else slope
-    shift = errors().ranking_shift if shift is None else shift
-    smooth = (drawn * DRAWS + 0.5) / (DRAWS + 1)
-    return float(1 / (1 + np.exp(-shift - slope * np.log(smooth / (1 - smooth)))))
+    known = known or errors()
+    line = np.array([known.ranking_slope, known.ranking_shift, known.ranking_layouts])
+    return float(1 / (1 + np.exp(-ranking_features(drawn, min(layouts, known.ranking_most)) @ line))[0])
