@@ -122,6 +122,7 @@ CONTRADICTIONS = {
     },
     "attention summa: needs tp_kind summa": {"attention": "summa"},
     "recompute_every > 1: needs recompute full": {"recompute_every": 2, "recompute": "selective"},
+    "offload_every > 1: needs offload activations": {"offload_every": 2, "offload": "optimizer"},
     "replicas > 1: needs zero above 0": {"replicas": 2, "zero": 0},
 }
 OF_SCHEDULES = {
@@ -158,6 +159,7 @@ def test_contradictions_come_together():
         "ulysses": 2,
         "vp": 2,
         "recompute_every": 2,
+        "offload_every": 2,
     }
     knobs |= {"replicas": 2, "zero": 0}
     assert problems(**knobs) == [said for said in CONTRADICTIONS if not said.startswith("tp_kind summa")]

@@ -92,4 +92,6 @@ def plans(draw, model):
         "offload": draw(st.sampled_from(["none", "optimizer", "activations", "optimizer+weights"])),
         "order": draw(st.sampled_from(["tp-cp-dp-pp", "tp-cp-pp-dp"])),
     }
+    if choices["offload"] == "activations":
+        knobs["offload_every"] = draw(st.sampled_from([1, 2]))
     return tc.Plan(**degrees, **knobs, **choices)

@@ -63,6 +63,8 @@ def knobs(draw, model, system, choices):
         degrees["vp"] = power(1)
     if choices["recompute"] == "full":
         degrees["recompute_every"] = power(1)
+    if "activations" in choices.get("offload", "none"):
+        degrees["offload_every"] = power(2)
     room = 8 if system.fast_domain >= 8 else system.fast_domain
     for axis in ("tp", "cp", "dp", "pp") if choices["order"] == "tp-cp-dp-pp" else ("tp", "cp", "pp", "dp"):
         degrees[f"fast_{axis}"] = int(np.gcd(degrees[axis], room))

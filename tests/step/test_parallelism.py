@@ -317,6 +317,22 @@ def test_unknown_words_are_refused(choice, value):
         tc.Plan(recompute_every=2)
 
 
+def test_every_fourth_layer_is_offloaded():
+    """cpu_offloading_num_layers = layers / 4: three of four layers stay, two more are on the device; the host's
+    link is slow enough that a copy outlasts the four layers it hides behind."""
+    narrow = replace(DGX, accelerator=replace(DGX.accelerator, host_bandwidth=1e9))
+    plain, moved, some = (
+        run(system=narrow, dp=8, **knobs)
+        for knobs in ({}, *({"offload": "activations", "offload_every": n} for n in (1, 4)))
+    )
+    on_two_layers = moved.memory["activations"]
+    staying = plain.memory["activations"] * 3 / 4
+    assert some.memory["activations"] == pytest.approx(staying + on_two_layers, rel=1e-12)
+    passes = sum(moved.breakdown[name] for name in ("compute", "exposed_memory"))
+    copies = moved.breakdown["offload_comm"] + passes  # every copy outlasts the pass of its layer
+    assert some.breakdown["offload_comm"] == pytest.approx(copies / 4 - passes, rel=0.05)
+
+
 @pytest.mark.parametrize("what", ["optimizer", "activations", "weights", "optimizer+activations+weights"])
 def test_offload_trades_time_for_memory(what):
     narrow = replace(DGX, accelerator=replace(DGX.accelerator, host_bandwidth=1e9))

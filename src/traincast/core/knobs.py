@@ -69,6 +69,9 @@ class Knobs(Generic[Number, Placement]):
     mbs: Number = _knob(1, "micro-batch", "b", unit="sequence")
     vp: Number = _knob(1, "virtual stages of a device (interleaved 1F1B)", "v")
     recompute_every: Number = _knob(1, "every how many layers one is recomputed, with recompute full")
+    offload_every: Number = _knob(
+        1, "every how many layers the activations of one are offloaded, with offload activations"
+    )
     panels: Number = _knob(1, "panels a SUMMA product is cut into", "nb")
     fast_tp: Placement = _knob(None, "members of a tp group in one fast domain", "t1")
     fast_tp2: Placement = _knob(None, "members of a tp2 group in one fast domain", "t2")

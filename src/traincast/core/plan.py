@@ -96,6 +96,8 @@ class Plan(Knobs[int, int | None]):
             "attention summa: needs tp_kind summa": self.attention == "summa" and not summa,
             "recompute_every > 1: needs recompute full": "recompute_every" in above_one
             and self.recompute != "full",
+            "offload_every > 1: needs offload activations": "offload_every" in above_one
+            and "activations" not in words(self.offload),
             "replicas > 1: needs zero above 0": "replicas" in above_one and self.zero == 0,
         }
         return [message for message, wrong in cases.items() if wrong]

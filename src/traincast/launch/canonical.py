@@ -155,6 +155,7 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
         "schedule": plan.pp == 1,
         "order": plan.pp == 1 or plan.dp == 1,
         "recompute_every": plan.recompute != "full",
+        "offload_every": "activations" not in words(plan.offload),
     }
     if plan.pp > 1:
         facts["chunks"] = chunk_layers(model, plan)

@@ -480,15 +480,18 @@ def write_offload(facts: Facts) -> Values:
     offloaded = facts["offload"].split("+")
     settings: dict[str, Any] = {"optimizer_cpu_offload": True} if "optimizer" in offloaded else {}
     if "activations" in offloaded and facts["pp"] == 1:
-        settings["cpu_offloading_num_layers"] = facts["layers"]
+        settings["cpu_offloading_num_layers"] = facts["layers"] // facts.get("offload_every", 1)
     return settings
 
 
 def read_offload(settings: Settings) -> Facts:
     """Read what is offloaded to the host."""
     offloaded = ["optimizer"] if settings.is_on("optimizer_cpu_offload") else []
-    offloaded += ["activations"] if settings.count("cpu_offloading_num_layers") else []
-    return {"offload": "+".join(offloaded) or "none"}
+    facts: Facts = {}
+    if moved := settings.count("cpu_offloading_num_layers"):
+        offloaded.append("activations")
+        facts["offload_every"] = max(round((settings.count(*LAYERS) or moved) / moved), 1)
+    return {"offload": "+".join(offloaded) or "none", **facts}
 
 
 # The software

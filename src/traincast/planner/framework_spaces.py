@@ -20,9 +20,9 @@ from traincast.times.pipeline.schedules import SCHEDULES
 SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout")
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
 ORDER: Final = DEFAULTS["order"]
-UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every"}
+UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every", "offload_every"}
 SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can be locked
-LOCKABLE: Final = (*SEARCHED, "recompute_every", *CHOICES)
+LOCKABLE: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)
 
 
 @dataclass(frozen=True)
@@ -372,6 +372,7 @@ FRAMEWORKS: Final = {
                 "cp_kind": ("all-gather",),
                 "attention": ("unfused",),
                 "recompute_every": (2, 3, 4),
+                "offload_every": (2, 4),
             },
             rules=(OVERLAP_NEEDS_CHUNKS,),
         ),
@@ -527,6 +528,7 @@ FRAMEWORKS: Final = {
                 "cp_kind": ("all-gather",),
                 "attention": ("unfused",),
                 "recompute_every": (2, 3, 4),
+                "offload_every": (2, 4),
             },
             includes=(
                 "paper",

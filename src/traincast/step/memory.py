@@ -106,9 +106,10 @@ def devices_memory(
         parts = states(footprints, plan, stages.stored_parts[i], assumed)
         flying = minimum(schedule.in_flight(plan.pp, position, nm, plan.vp) + ahead, nm)
         saved = _sum(footprints, stages.executed_parts[i], "saved") * flying
-        # those of two layers are on the device, one at work and one on its way
+        # those of two layers are on the device, one at work and one on its way, beside those that stay there
         if "activations" in words(plan.offload):
-            saved = minimum(saved, 2 * _largest(footprints, stages.stored_parts[i], "saved"))
+            staying = saved * (1 - 1 / plan.offload_every)
+            saved = minimum(saved, staying + 2 * _largest(footprints, stages.stored_parts[i], "saved"))
         parts["activations"] = saved
         parts["logits"] = _largest(
             footprints,
@@ -180,7 +181,7 @@ def states(
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     gradients = size(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2)
     if plan.zero == 2:  # of the chunk at work, summed over the micro-batches it works through in a row
-        gradients = gradients + size(plan.gradient_bytes, False) * is_group(plan.vp) / plan.vp
+        gradients = gradients + size(plan.gradient_bytes, False) * is_group(n) * is_group(plan.vp) / plan.vp
     optimizer = size(recipe.master + plan.optimizer.state, plan.zero >= 1)
     return {
         "weights": 0 * weights if "weights" in offloaded else weights,

@@ -45,13 +45,17 @@ def free_of_copies(costs: Costs, plan: Plans, system: System, assumed: Assumptio
 
 
 def _copied(cost: PartCosts, plan: Plans, system: System, assumed: Assumptions) -> Column:
-    """Return the time of the copies of one pass of one micro-batch through a part, one direction [s]."""
+    """Return the time of the copies of one pass of one micro-batch through a part, one direction [s].
+
+    Where only every n-th layer is offloaded, a copy has n layers to hide behind (Transformer Engine 2.9,
+    pytorch/cpu_offload.py, layer_window_map): a layer's share of it counts.
+    """
     link, offloaded = system.accelerator.host_link, words(plan.offload)
     weights = plan.recipe.width * assumed.memory.element_bytes * (cost.weights + cost.expert_weights)
     weights = weights + cost.frozen + cost.expert_frozen
     copied = 0 * cost.forward
     if "activations" in offloaded:
-        copied = copied + cost.saved / link
+        copied = copied + cost.saved / plan.offload_every / link
     if "weights" in offloaded:
         copied = copied + weights / link
     return copied

@@ -89,6 +89,7 @@ def test_bundled_runs_are_those_of_the_published_table():
         ("internevo-016", {"zero": 1, "replicas": 128}),  # ZeRO-1 in groups of 8 of 1024
         ("internevo-008", {"zero": 1, "replicas": 1}),  # over all
         ("mbridge-200", {"recompute": "full", "recompute_every": 6}),  # block 5 layers of 32
+        ("mbridge-176", {"offload": "activations", "offload_every": 4}),  # 20 layers of 80
         ("mega-005", {"zero": 1, "mbs": 1, "recompute": "none"}),  # ZeRO-2 in a pipeline reduces once a step
         ("nvmoe-008", {"recompute": "activation+norms", "etp": 1}),  # selective:layernorm+moe_act, ETP 1
         ("papers-023", {"schedule": "dualpipe", "precision": "fp8-block", "recompute": "mla_up_proj+norms"}),
@@ -350,7 +351,7 @@ def test_stated_columns_are_not_assumed():
     assert READ["dgxc-227"].assumed == ()
     assert READ["vtrain-m-001"].assumed == ("vocab",)
     assert {name for run in READ.values() if isinstance(run, Run) for name in run.assumed} == {
-        "interconnect", "mbs", "offload", "precision", "recompute", "seq", "sp", "step_seconds", "vocab", "vp", "zero",  # noqa: E501
+        "interconnect", "mbs", "precision", "recompute", "seq", "sp", "step_seconds", "vocab", "vp", "zero",  # noqa: E501
     }  # fmt: skip
 
 

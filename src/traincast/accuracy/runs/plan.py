@@ -111,8 +111,7 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     for knob in ("grad_dtype", "optimizer_kind"):
         if chosen := cells.choose(knob):
             arguments[knob] = chosen
-    if _offloads(cells, model["layers"]):
-        arguments["offload"] = "activations"
+    arguments |= _offloaded(cells, model["layers"])
     arguments |= recomputed(cells, model["layers"] / pp) or {}
     if cells.text("mbs") and not (cells.states("no_accumulation") and pp == 1):
         arguments["mbs"] = cells.positive("mbs")
@@ -120,13 +119,12 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     return arguments | {knob: cells.text(knob).lower() == "true" for knob in SWITCHES if cells.text(knob)}
 
 
-def _offloads(cells: Cells, layers: int) -> bool:
-    """Return whether activations of most layers are offloaded; a plan cannot offload only a few layers."""
+def _offloaded(cells: Cells, layers: int) -> dict[str, Any]:
+    """Return `offload` of activations, with `offload_every` for a share of the layers; empty if not stated."""
     offloaded_layers = cells.stated_number("offloaded_layers")
-    if offloaded_layers is not None:
-        cells.assume("offload")
-        return 2 * offloaded_layers >= layers
-    return bool(cells.states("offloaded"))
+    if offloaded_layers:
+        return {"offload": "activations", "offload_every": max(round(layers / offloaded_layers), 1)}
+    return {"offload": "activations"} if cells.states("offloaded") else {}
 
 
 def _precision(cells: Cells) -> str:

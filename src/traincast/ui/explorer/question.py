@@ -28,7 +28,7 @@ from traincast.step.estimate import Estimate, Estimates, estimate
 from traincast.step.metrics import check_given, metrics
 from traincast.ui.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
 
-LOCKS: Final = (*SEARCHED, "recompute_every", *CHOICES)  # knobs and choices that can be locked to one value
+LOCKS: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)  # knobs and choices that can be locked to one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
 PASTED: Final = "pasted-model"
 BESIDE_STATE: Final = ("plan", "sizes")  # fields of a request that are no fields of a state
