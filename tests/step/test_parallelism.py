@@ -318,8 +318,10 @@ def test_unknown_words_are_refused(choice, value):
 
 
 def test_every_fourth_layer_is_offloaded():
-    """cpu_offloading_num_layers = layers / 4: three of four layers stay, two more are on the device; the host's
-    link is slow enough that a copy outlasts the four layers it hides behind."""
+    """cpu_offloading_num_layers = layers / 4: three of four layers stay, two more are on the device.
+
+    The host's link is so slow that a copy outlasts the four layers it hides behind.
+    """
     narrow = replace(DGX, accelerator=replace(DGX.accelerator, host_bandwidth=1e9))
     plain, moved, some = (
         run(system=narrow, dp=8, **knobs)

@@ -351,7 +351,7 @@ def test_stated_columns_are_not_assumed():
     assert READ["dgxc-227"].assumed == ()
     assert READ["vtrain-m-001"].assumed == ("vocab",)
     assert {name for run in READ.values() if isinstance(run, Run) for name in run.assumed} == {
-        "interconnect", "mbs", "precision", "recompute", "seq", "sp", "step_seconds", "vocab", "vp", "zero",  # noqa: E501
+        "interconnect", "mbs", "precision", "recompute", "seq", "sp", "step_seconds", "vocab", "vp", "zero",
     }  # fmt: skip
 
 

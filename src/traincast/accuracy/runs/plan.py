@@ -120,7 +120,7 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _offloaded(cells: Cells, layers: int) -> dict[str, Any]:
-    """Return `offload` of activations, with `offload_every` for a share of the layers; empty if not stated."""
+    """Return `offload` of activations, with `offload_every` for a share of the layers; empty without."""
     offloaded_layers = cells.stated_number("offloaded_layers")
     if offloaded_layers:
         return {"offload": "activations", "offload_every": max(round(layers / offloaded_layers), 1)}

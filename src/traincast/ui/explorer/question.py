@@ -14,13 +14,12 @@ from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTi
 from traincast.core.adapters import parse_training, split_objective
 from traincast.core.documents import parse_lengths
 from traincast.core.errors import ErrorCollector, InputError, close_to, is_whole, type_problems
-from traincast.core.knobs import CHOICES
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import parse_count
-from traincast.planner.framework_spaces import SEARCHED
+from traincast.planner.framework_spaces import LOCKABLE
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.study.sweep import varied
 from traincast.step.arguments import check_gbs, usual_batch
@@ -28,7 +27,7 @@ from traincast.step.estimate import Estimate, Estimates, estimate
 from traincast.step.metrics import check_given, metrics
 from traincast.ui.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
 
-LOCKS: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)  # knobs and choices that can be locked to one value
+LOCKS: Final = LOCKABLE  # knobs and choices that can be locked to one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
 PASTED: Final = "pasted-model"
 BESIDE_STATE: Final = ("plan", "sizes")  # fields of a request that are no fields of a state
