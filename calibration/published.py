@@ -43,7 +43,7 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
         If one of them cannot be fitted, is listed twice, or there are more than `MAX_CONSTANTS` of something.
     """
     document = read(path)
-    constants = [_parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
+    constants = [parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
     problems = [f"{name}: listed {n} times" for name, n in Counter(_named(constants)).items() if n > 1]
     problems += [
         f"{what} {name}: {n} constants, at most {MAX_CONSTANTS[what]}"
@@ -55,7 +55,7 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
     return tuple(constants)
 
 
-def _parameter(home: Home, line: dict[str, Any]) -> Parameter:
+def parameter(home: Home, line: dict[str, Any]) -> Parameter:
     """Return the constant of an entry."""
     given = {name: value for name, value in line.items() if name not in ("path", "of", "why", "strain")}
     if not line.get("why"):
@@ -68,7 +68,7 @@ def _parameter(home: Home, line: dict[str, Any]) -> Parameter:
 def counts(path: Path = FILE) -> Counter[tuple[str, str]]:
     """Count all constants that runs decide, those set apart included, by what they belong to."""
     document = read(path)
-    constants = [_parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
+    constants = [parameter(HOMES[name], line) for name in HOMES for line in document.get(name) or ()]
     generations = {name: kind for kind, names in document["generations"].items() for name in names}
     found = Counter(_counted(constants, generations))
     for line in document.get("apart") or ():
@@ -100,7 +100,7 @@ def strained(path: Path = FILE) -> list[Strain]:
     found = []
     for home in HOMES:
         for line in document.get(home) or ():
-            constant = _parameter(HOMES[home], line)
+            constant = parameter(HOMES[home], line)
             value = in_catalogue(constant)
             sigmas = log(value / constant.prior) / constant.sigma
             at_bound = not constant.low * (1 + AT_BOUND) < value < constant.high * (1 - AT_BOUND)

@@ -5,8 +5,9 @@ import csv
 import numpy as np
 import pytest
 
-from traincast.accuracy.kernels import validate_kernels
-from traincast.catalog.load import load_system
+from traincast.accuracy.kernels import ENGINE, engine, groups_of, validate_kernels
+from traincast.catalog.documents import read
+from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
 from traincast.times.collectives import collective
@@ -62,6 +63,68 @@ def test_the_rate_of_links_is_found(tmp_path):
     assert found.rate == pytest.approx(0.5, rel=0.02)
     assert found.own < 0.01 < found.catalogue
     assert found.left_out is None  # no other machine
+
+
+def experts(tmp_path, **changed):
+    """Predicted times of experts of one layer on an H100 [s]."""
+    table = {"num_tokens": 4096, "hidden_size": 4096, "inter_size": 2048, "topk": 8, "num_experts": 128}
+    table |= {"moe_tp_size": 1, "moe_ep_size": 1, "moe_dtype": "bfloat16", "distribution": "balanced"}
+    table |= {"kernel_source": "triton", "system": "h100_sxm", "latency_ms": 1.0} | changed
+    (group,), _ = groups_of(
+        [write(tmp_path / "moe.csv", {name: [value] * 20 for name, value in table.items()})]
+    )
+    return group
+
+
+def moved(group, **passes):
+    """Return the time of some passes over a group's data alone [s]."""
+    known = dict(engine("experts", "triton bfloat16 sm90")) | dict.fromkeys(("tokens", "copies", "rows"), 0.0)
+    return (group.predict(1.0, known | passes) - group.predict(1.0, known))[0]
+
+
+def test_the_hottest_rank_has_most_of_a_power_law(tmp_path):
+    """Drawn by hand: 8 ranks of 2 experts, loads x^-1.2 from 1 to 0.8 of 4096 tokens."""
+    draws = np.random.default_rng(1).random((20_000, 16))
+    law = ((0.8 * 4096) ** -0.2 - 1) * draws + 1
+    loads = (law**-5).reshape(-1, 8, 2).sum(axis=2)
+    most = 8 * (loads.max(axis=1) / loads.sum(axis=1)).mean()
+    shape = {"hidden_size": 8192, "num_experts": 16, "topk": 1, "moe_ep_size": 8}
+    balanced, skewed = (
+        moved(experts(tmp_path, distribution=loads, **shape), rows=1.0)
+        for loads in ("balanced", "power_law_1.2")
+    )
+    assert skewed / balanced == pytest.approx(most, rel=0.05)
+
+
+def test_traffic_of_all_tokens_does_not_shrink_with_the_ranks(tmp_path):
+    """2 T e (tokens + 8 copies) bytes on one rank of 2 as on one alone."""
+    expected = 2 * 4096 * 4096 * (3 + 8 * 0.5) / load_accelerator("h100-sxm-80").hbm_bandwidth
+    for ranks in (1, 2):
+        group = experts(tmp_path, moe_ep_size=ranks)
+        assert moved(group, tokens=3.0, copies=0.5) == pytest.approx(expected, rel=1e-9)
+
+
+def test_attention_writes_keys_and_values_to_a_cache(tmp_path):
+    """By hand: 64 sequences of 8192 tokens, 8 heads of 64 that count as 128 wide, 2 passes of 8 bytes."""
+    table = {"batch_size": 64, "isl": 8192, "num_heads": 8, "num_key_value_heads": 8, "head_dim": 64}
+    table |= {"kernel_source": "vllm_flash_attn_fa3", "kv_cache_dtype": "bfloat16", "window_size": 0}
+    table |= {"attn_dtype": "bfloat16", "system": "h100_sxm", "latency_ms": 1.0}
+    columns = {name: [value] * 20 for name, value in table.items()}
+    (group,), _ = groups_of([write(tmp_path / "attention.csv", columns)])
+    known = dict(engine("attention", "fa3 sm90"))
+    without = known | {"token_bytes": 0.0, "cache_passes": 0.0}
+    written = group.predict(1.0, known | {"token_bytes": 1e3, "cache_passes": 2.0}) - group.predict(
+        1.0, without
+    )
+    nbytes = 64 * 8192 * (1e3 + 2 * 8 * 8 * 128)
+    assert written[0] == pytest.approx(nbytes / load_accelerator("h100-sxm-80").hbm_bandwidth, rel=1e-9)
+
+
+def test_every_constant_of_the_engine_has_an_interval():
+    for families in read(ENGINE).values():
+        for constants in families.values():
+            for entry in constants.values():
+                assert set(entry) == {"value"} or entry["low"] <= entry["value"] <= entry["high"]
 
 
 def test_what_cannot_be_read_is_named(tmp_path):

@@ -9,8 +9,9 @@ type and library), and with that of the other accelerators.
 
 import csv
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from traincast.accuracy.fit.parameters import Setting
 from traincast.accuracy.fit.residuals import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
+from traincast.catalog.documents import read
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import CALIBRATED
@@ -32,16 +34,17 @@ from traincast.operations.operation import CollectiveKind, Gemm, PassCount
 from traincast.times.collectives import collective
 from traincast.times.process_groups import Group as Members
 
-MACHINES: Final = {  # name of a machine in the tables → accelerator and system of the catalogue
-    "a100_sxm": ("a100-sxm-80", "dgx-a100"),
-    "h100_sxm": ("h100-sxm-80", "dgx-h100"),
-    "h200_sxm": ("h200-sxm-141", "dgx-h200"),
-    "b200_sxm": ("b200-180", "dgx-b200"),
-    "b300_sxm": ("b300-288", "dgx-b300"),
-    "gb200": ("gb200-186", "gb200-nvl72"),
-    "gb300": ("gb300-288", "gb300-nvl72"),
-    "rtx_pro_6000_server": ("rtx-pro-6000-96", ""),
+MACHINES: Final = {  # name of a machine in the tables → accelerator, its kernels' generation, and system
+    "a100_sxm": ("a100-sxm-80", "sm80", "dgx-a100"),
+    "h100_sxm": ("h100-sxm-80", "sm90", "dgx-h100"),
+    "h200_sxm": ("h200-sxm-141", "sm90", "dgx-h200"),
+    "b200_sxm": ("b200-180", "sm100", "dgx-b200"),
+    "b300_sxm": ("b300-288", "sm103", "dgx-b300"),
+    "gb200": ("gb200-186", "sm100", "gb200-nvl72"),
+    "gb300": ("gb300-288", "sm103", "gb300-nvl72"),
+    "rtx_pro_6000_server": ("rtx-pro-6000-96", "sm120", ""),
 }
+ENGINE: Final = Path(__file__).with_name("engine.yaml")  # fitted constants of the engine's kernels
 AS_IT_IS: Final = Setting((), ())  # no value of the catalogue is replaced
 RECIPES: Final = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8-block", "nvfp4": "nvfp4"}
 COLLECTIVES: Final[dict[str, CollectiveKind]] = {
@@ -51,33 +54,18 @@ COLLECTIVES: Final[dict[str, CollectiveKind]] = {
     "alltoall": "all-to-all",
 }
 ATTENTION_KERNELS: Final = (("fa3", "fa3"), ("fa4", "fa3"), ("trtllm", "cudnn"), ("flash_attn", "fa2"))
-# One kernel in a loop of a few: no power limit acts, so that the group's rate is the whole rate. Fitted to
-# 90,000 products of six accelerators: 2.4 µs a kernel (1.8 to 4.2), 0.2 of a wave lost (0.05 to 0.3).
-ALONE: Final = REPEATED_KERNEL | {
-    "kernels.burst_seconds": 2e-3,
-    "kernels.launch_seconds": 2.4e-6,
-    "kernels.wave_loss": 0.2,
-}
+# One kernel in a loop of a few: no power limit acts, so that the group's rate is the whole rate.
+ALONE: Final = REPEATED_KERNEL | {"kernels.burst_seconds": 2e-3, "kernels.sustained_bandwidth": False}
 BURST: Final = 1.17  # rate of 16-bit products far shorter than 2 ms over that of longer ones: 1.0 to 1.23
-# Products at 4 bits take tiles of 256 x 128, whose last wave is lost: 5.1 % instead of 7.4 % on a B200. At 8
-# and 16 bits such tiles gain 0.2 points, which is no reason to leave those of 128 x 128.
-WIDE_TILES: Final = {"kernels.tile_aspect": 2.0, "kernels.wave_loss": 0.7}
-# The engine casts activations in a kernel of its own: start-up of both [s], and passes over what it moves.
-CASTING: Final = {"fp8": (15e-6, 2.1), "fp8_block": (5.8e-6, 1.35), "nvfp4": (8.4e-6, 1.2)}
-# Prefill kernels read paged keys and values of sequences of any length; medians of fits to six accelerators.
-PREFILL: Final = {
-    "attention.launch_seconds": 10e-6,
-    "attention.start": 450.0,
-    "attention.tail": 0.55,
-}
-SOFTMAX: Final = {
-    "cudnn": 90.0
-}  # of kernels for Blackwell, whose exponentials take longer: 98 to 132; else 22
+EXPERT_LIBRARIES: Final = ("triton", "cutlass", "trtllm")  # by a word in the names of kernels; else Triton
+MIN_CACHED_WIDTH: Final = 128  # heads this narrow and less take the same time to be written to the cache
+LOADS: Final = 200  # draws of a power law
 BANDS: Final = (0.0, 3e10, 3e11, 3e12)  # least arithmetic of a band [FLOP]
 BYTE_BANDS: Final = (0.0, 2.0**16, 2.0**20, 50e6)  # the same of collectives [byte]
 ORDINARY: Final = 1  # bands from this one on count in the mean
 MIN_SIDE: Final = 512  # of the result of an ordinary product
 MIN_ROWS: Final = 20  # of a group
+BALANCED: Final = "balanced"
 RATE_STEPS: Final = 8  # of the secant that finds a group's rate
 MAX_RATE: Final = 8.0  # of a group, relative to the catalogue's, or its inverse
 
@@ -119,7 +107,7 @@ class KernelReport(Result):
 class Group(NamedTuple):
     """Timed kernels that share a rate; `predict` gives their times at a rate, the catalogue's being 1 [s].
 
-    Its second argument holds values of constants that replace those of the catalogue.
+    Its second argument holds values of constants: of collectives a `Setting`, else those of `engine`.
     """
 
     key: tuple[str, str, str, str]  # kind, machine, type, library
@@ -127,6 +115,7 @@ class Group(NamedTuple):
     size: Floats  # FLOP, of collectives byte
     ordinary: Any  # which rows count
     predict: Callable[..., Floats]
+    family: str = ""  # kernels that share constants of the engine
 
 
 def validate_kernels(tables: Sequence[str | Path]) -> KernelReport:
@@ -145,7 +134,7 @@ def validate_kernels(tables: Sequence[str | Path]) -> KernelReport:
     groups, left_out = groups_of(tables)
     if not groups:
         raise InputError("kernels", [f"{reason}: {n} rows" for reason, n in left_out.items()] or ["no rows"])
-    rates = [_own_rate(group) for group in groups]
+    rates = [own_rate(group) for group in groups]
     errors = (_errors(group, i, groups, rates) for i, group in enumerate(groups))
     return KernelReport(tuple(sorted(errors, key=lambda each: each.kind)), left_out)
 
@@ -222,7 +211,7 @@ def _groups(table: dict[str, Any], path: Path) -> Iterable[tuple[Group | None, s
         by_key[tuple(map(str, key))].append(i)
     for (machine, *split), rows in by_key.items():
         part = {name: column[rows] for name, column in table.items()}
-        accelerator, system = MACHINES.get(machine, ("", ""))
+        accelerator, generation, system = MACHINES.get(machine, ("", "", ""))
         if not (system if kind == "collectives" else accelerator):
             yield (
                 None,
@@ -231,7 +220,8 @@ def _groups(table: dict[str, Any], path: Path) -> Iterable[tuple[Group | None, s
             )
             continue
         try:
-            group = reader.read(part, accelerator, system, tuple(split))
+            place = system if kind == "collectives" else generation
+            group = reader.read(part, accelerator, place, tuple(split))
         except InputError as error:  # a precision that the accelerator lacks, say
             yield None, " ".join(str(error).split()), len(rows)
             continue
@@ -249,33 +239,48 @@ def _figures(part: dict[str, Any], *names: str) -> tuple[Floats, ...]:
     return tuple(np.asarray(part[name], float) for name in (*names, "latency_ms"))
 
 
-def _products(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, ...]) -> Group:
+@cache
+def engine(kind: str, family: str) -> Mapping[str, float]:
+    """Return the constants of a family of an engine's kernels; those of the first one if it is not known."""
+    families = read(ENGINE)[kind]
+    found = families.get(family) or next(iter(families.values()))
+    return {name: float(entry["value"]) for name, entry in found.items()}
+
+
+def _products(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> Group:
     """Return matrix products; at 8 bits and less with the cast of the activations."""
     (dtype, library), gpu = split, load_accelerator(accelerator)
-    recipe = PRECISIONS[RECIPES[dtype]]
+    recipe, family = PRECISIONS[RECIPES[dtype]], f"{dtype} {generation}"
     m, n, k, ms = _figures(part, "m", "n", "k")
     written, byte = 2 * m * n, 2 * recipe.operand
-    start, passes = CASTING.get(dtype, (ALONE["kernels.launch_seconds"], 0.0))
-    cast = passes * m * k * (2 + byte)
-    nbytes = byte * (m * k + k * n) + written + cast
-    work = PassCount((Gemm(m, k, n, 1.0, low=recipe.is_low),), nbytes, written=written, cast=cast)
-    assumed = calibrated().with_values(ALONE | {"kernels.launch_seconds": start})
-    if recipe.rate == "fp4":
-        assumed = assumed.with_values(WIDE_TILES)
     gpu.peak(recipe.rate)
 
-    def predict(rate: float) -> Floats:
+    def predict(rate: float, values: Mapping[str, float] | None = None) -> Floats:
+        known = values or engine("products", family)
+        assumed = calibrated().with_values(
+            ALONE
+            | {
+                "kernels.launch_seconds": known["start"],
+                "kernels.wave_loss": known["wave_loss"],
+                "kernels.tile_aspect": known["tile_aspect"],
+                "kernels.outputs_exposed": known["outputs"],
+                "kernels.memory_efficiency": known["memory"],
+            }
+        )
+        cast = known["casts"] * m * k * (2 + byte) if recipe.is_low else 0 * m
+        nbytes = byte * (m * k + k * n) + written + cast
+        work = PassCount((Gemm(m, k, n, 1.0, low=recipe.is_low),), nbytes, written=written, cast=cast)
         return _as_rows(pass_seconds(work, _scaled(gpu, rate), assumed, recipe), ms)
 
     size = 2 * m * n * k
     ordinary = (np.minimum(m, n) >= MIN_SIDE) & (size >= BANDS[ORDINARY])
-    return Group(("products", accelerator, dtype, library), ms * 1e-3, size, ordinary, predict)
+    return Group(("products", accelerator, dtype, library), ms * 1e-3, size, ordinary, predict, family)
 
 
-def _attention(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, ...]) -> Group:
-    """Return causal fused attention, forward; keys and values at 16 bits."""
+def _attention(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> Group:
+    """Return causal fused attention, forward, and the writing of keys and values to a paged cache."""
     (library, cached, windowed), gpu = split, load_accelerator(accelerator)
-    kernel = next((kernel for word, kernel in ATTENTION_KERNELS if word in library), None)
+    word, kernel = next((known for known in ATTENTION_KERNELS if known[0] in library), ("", None))
     if kernel is None or cached != "bfloat16":
         raise InputError("attention", [f"{library}, keys and values in {cached}: not modelled"])
     b, s, h, kv, d, ms = _figures(part, "batch_size", "isl", "num_heads", "num_key_value_heads", "head_dim")
@@ -283,52 +288,92 @@ def _attention(part: dict[str, Any], accelerator: str, _: str, split: tuple[str,
     keys = np.where(window > 0, np.minimum(window, s), s)
     pairs = keys * s - keys * (keys - 1) / 2
     work = flash(2.0, Heads(b, h, kv, s, s, d, d, pairs / s**2), ((), ()), dropped=False).forward
-    softmax = SOFTMAX.get(kernel, calibrated().attention.softmax)
-    assumed = calibrated().with_values(PREFILL | {"attention.kernel": kernel, "attention.softmax": softmax})
+    family = f"{word} {generation}"
 
-    def predict(rate: float) -> Floats:
-        return _as_rows(pass_seconds(work, _scaled(gpu, rate), assumed, PRECISIONS["bf16"]), ms)
+    def predict(rate: float, values: Mapping[str, float] | None = None) -> Floats:
+        known = values or engine("attention", family)
+        changes: dict[str, Any] = {f"attention.{name}": known[name] for name in ("start", "tail", "softmax")}
+        changes |= {"attention.launch_seconds": known["launch"], "attention.kernel": kernel}
+        seconds = pass_seconds(
+            work, _scaled(gpu, rate), calibrated().with_values(changes), PRECISIONS["bf16"]
+        )
+        token = known["token_bytes"] + known["cache_passes"] * 8 * kv * np.maximum(d, MIN_CACHED_WIDTH)
+        return _as_rows(seconds + b * s * token / gpu.hbm_bandwidth, ms)
 
     size = 4 * b * h * pairs * d
     full = windowed in ("0", "0.0")
     kind, dtype = (
         ("attention", kernel) if full else ("windowed attention", f"{kernel}, {float(windowed):g} keys")
     )
-    return Group((kind, accelerator, dtype, library), ms * 1e-3, size, size >= BANDS[ORDINARY], predict)
+    key = kind, accelerator, dtype, library
+    return Group(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict, family)
 
 
-def _experts(part: dict[str, Any], accelerator: str, _: str, split: tuple[str, ...]) -> Group:
+def _experts(part: dict[str, Any], accelerator: str, generation: str, split: tuple[str, ...]) -> Group:
     """Return the experts of a layer on one rank: grouped products in two, with gates, and routing.
 
-    Loads that follow a power law are taken to be balanced: what their errors show.
+    Where loads follow a power law the timed rank is the one with most tokens. Every rank of a group has all
+    tokens before it, whichever experts they go to: some of its traffic is that of all of them.
     """
     (dtype, library, loads), gpu = split, load_accelerator(accelerator)
     recipe = PRECISIONS[RECIPES[dtype]]
     tokens, e, f, topk, experts, tp, ep, ms = _figures(
         part, "num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size"
     )
-    rows, f = tokens * topk / ep, f / tp
+    rows, f = tokens * topk / ep * _hottest(loads, tokens, experts, ep), f / tp
     used = np.maximum(np.minimum(experts / ep, rows), 1)  # experts of the rank that have tokens
-    low, byte = recipe.is_low, 2 * recipe.operand
-    assumed = calibrated().with_values(ALONE)
+    name = next((name for name in EXPERT_LIBRARIES if name in library), EXPERT_LIBRARIES[0])
+    family = f"{name} {dtype} {generation}"
     gpu.peak(recipe.rate)
 
-    def product(k: Floats, n: Floats) -> PassCount:
-        written = 2 * rows * n
-        nbytes = byte * (rows * k + used * k * n) + written
-        gemm = Gemm(rows / used, k, n, used, low=low, layout="grouped")
-        return PassCount((gemm,), nbytes, written=written)
+    def predict(rate: float, values: Mapping[str, float] | None = None) -> Floats:
+        known = values or engine("experts", family)
+        changes = {
+            "kernels.launch_seconds": 0.0,
+            "kernels.inputs_exposed": known["weights"],
+            "kernels.grouped_exposed": known["weights"],
+            "kernels.wave_loss": 0.0,
+            "kernels.tile": 0.0,
+        }
+        assumed, chip = calibrated().with_values(ALONE | changes), _scaled(gpu, rate)
+        m, tile = rows / used, known["tile"]  # rows of an expert; the last tile of unequal loads is half full
+        m = np.ceil(m / tile) * tile if loads == BALANCED else m + tile / 2
+        products = (
+            PassCount(
+                (Gemm(m, k, n, used, low=recipe.is_low, layout="grouped"),),
+                2 * recipe.operand * used * k * n,
+            )
+            for k, n in ((e, 2 * f), (f, e))
+        )
+        seconds = sum(pass_seconds(work, chip, assumed, recipe) for work in products)
+        moved = 2 * tokens * e * (known["tokens"] + known["copies"] * topk)
+        moved = moved + 2 * rows * (known["rows"] * e + known["activations"] * f)
+        return _as_rows(known["start"] + seconds + moved / gpu.hbm_bandwidth, ms)
 
-    first, second = product(e, 2 * f), product(f, e)
-    moved = PassCount((), 2 * rows * (2 * e + 3 * f))  # tokens permuted and summed, activation
-
-    def predict(rate: float) -> Floats:
-        works = (first, second, moved)
-        return _as_rows(sum(pass_seconds(work, _scaled(gpu, rate), assumed, recipe) for work in works), ms)
-
-    size = 6 * rows * e * f
+    size = 6 * tokens * topk / ep * e * f
     key = "experts", accelerator, f"{dtype}, {loads}", library
-    return Group(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict)
+    return Group(key, ms * 1e-3, size, size >= BANDS[ORDINARY], predict, family)
+
+
+def _hottest(loads: str, tokens: Floats, experts: Floats, ep: Floats) -> Floats:
+    """Return the expected tokens of the rank that has most, relative to the mean rank's.
+
+    Loads of a power law are drawn as by the tables' authors: x^-a from 1 to 0.8 of the tokens.
+    """
+    if loads == BALANCED:
+        return np.ones_like(tokens)
+    exponent, share = 1 - float(loads.rsplit("_", 1)[-1]), np.empty_like(tokens)
+    for n in np.unique(experts):
+        draws = np.random.default_rng(0).random((LOADS, int(n)))
+        for most in np.unique(tokens[experts == n]):
+            law = ((0.8 * most) ** exponent - 1) * draws + 1
+            drawn = law ** (1 / exponent)
+            drawn /= drawn.sum(axis=1, keepdims=True)
+            here = (experts == n) & (tokens == most)
+            for ranks in np.unique(ep[here]):
+                sums = drawn.reshape(LOADS, int(ranks), -1).sum(axis=2)
+                share[here & (ep == ranks)] = ranks * sums.max(axis=1).mean()
+    return share
 
 
 def _collectives(part: dict[str, Any], _: str, system: str, split: tuple[str, ...]) -> Group:
@@ -410,11 +455,15 @@ def _unchecked(record: Any, changes: dict[str, Any]) -> Any:
     return copy
 
 
-def _own_rate(group: Group) -> float:
-    """Return the rate, relative to the catalogue's, at which the median error of a group is 0."""
-    log_rate, rows = 0.0, group.ordinary
+def own_rate(group: Group, values: Any = None) -> float:
+    """Return the rate, relative to the catalogue's, at which the median error of a group is 0.
+
+    `values`: constants of its kernels instead of the fitted ones.
+    """
+    log_rate, rows, given = 0.0, group.ordinary, () if values is None else (values,)
     for _ in range(RATE_STEPS):
-        ratio = np.median(np.log(group.predict(float(np.exp(log_rate)))[rows] / group.measured[rows]))
+        predicted = group.predict(float(np.exp(log_rate)), *given)
+        ratio = np.median(np.log(predicted[rows] / group.measured[rows]))
         log_rate = float(np.clip(log_rate + ratio, -np.log(MAX_RATE), np.log(MAX_RATE)))
     return float(np.exp(log_rate))
 
