@@ -16,7 +16,7 @@ from traincast.planner.evaluation import least_times as times_of
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import enumerate_outlines, enumerate_space
-from traincast.planner.shortlist import Shortlist
+from traincast.planner.shortlist import Bounds
 from traincast.step.arguments import check_assumptions
 from traincast.step.step_time import ROUNDING
 
@@ -25,8 +25,9 @@ DENSE = tc.Model(
     mlp="swiglu", norm="rmsnorm", biases=(), dropout=False, positions="rotary",
 )  # fmt: skip
 MOE = replace(DENSE, name="moe", experts=Experts(experts=8, topk=2, ffn=1024))
+LIMITED = replace(MOE, name="limited", experts=Experts(experts=8, topk=2, ffn=1024, groups=4, group_topk=1))
 PAPERS = tc.Model(name="gpt", layers=8, hidden=2048, heads=16, ffn=8192, seq=2048)
-MODELS = (DENSE, MOE, PAPERS, tc.load_model("gemma-2b"))
+MODELS = (DENSE, MOE, LIMITED, PAPERS, tc.load_model("gemma-2b"))
 SYSTEMS = tuple(tc.load_system(name) for name in ("dgx-h100", "h200-nvs8", "llama3-h100", "polaris"))
 PRESETS = (
     "paper",
@@ -117,10 +118,10 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     rows = np.arange(len(outline.space.layer_row))
     assume(len(rows))
     evaluation = evaluate(enumerate_space(model, (gpus,), domain, 96, batch), unlimited(system), assumed)
-    shortlist = Shortlist(outlines, [batch], system, assumed)
-    (family,) = shortlist._families
+    every = Bounds(outlines, [batch], system, assumed)
+    (family,) = every.families
     (recompute,) = family.batches
-    bounds = shortlist._bounds(family, rows, recompute)
+    bounds = every.of_rows(family, rows, recompute)
     row = rows if outline.replicas is None else outline.replicas.of(rows)[0]
     assert (family.bounds > 0).all()
     assert (family.bounds * (1 - ROUNDING) <= bounds).all()
@@ -160,7 +161,7 @@ def asked(times, top, limit, slowdown, group):
     yield "leanest", times.best(top, by_memory=True)
     yield "close to the best", times.best(top, slowdown=slowdown)
     yield "all close to the best", times.best(max(len(group), 1), slowdown=slowdown)
-    yield "best of each group", times.best_of(group)
+    yield "best of each group", times.best_of(group)[0]
     yield "leanest below a time", times.leanest_below(limit)
     yield "front", times.front()
 

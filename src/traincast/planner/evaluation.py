@@ -8,7 +8,6 @@ What wraps the layers (schedule, ZeRO, offload, ...) is computed together for al
 common, however they shard and recompute a layer: a call of `step` has a fixed cost.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache, reduce
@@ -27,12 +26,11 @@ from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.operations.operation import Operation, total
 from traincast.operations.transformer import parts
-from traincast.planner.search_space import NO_PLACEMENT, Shards, Space, distinct_rows, stacked
+from traincast.planner.search_space import Shards, Space, distinct_rows, stacked
 from traincast.step.layer_cost import Costs, PartCosts, cost_part
 from traincast.step.memory import Footprint, devices_memory
 from traincast.step.pipeline_stages import Stages, stages
 from traincast.step.step_time import step, step_seconds_bound
-from traincast.step.validity import reasons
 from traincast.times.operation_time import LeastTimer, OperationTimer, Passes
 from traincast.times.pipeline.schedules import SCHEDULES
 
@@ -590,13 +588,6 @@ class StrategyResult:
         return int(self.space.counts[self.fitting].sum())
 
     @property
-    def rejected(self) -> dict[str, int]:
-        """Number of candidates rejected, by the first rule they break, and by memory."""
-        broken = {reason: int(counts[self.job]) for reason, counts in self.space.rejected.items()}
-        by_memory = {OUT_OF_MEMORY: self.candidates - self.feasible}
-        return {reason: count for reason, count in broken.items() if count} | by_memory
-
-    @property
     def fitting(self) -> Ints:
         """Layouts that fit, as rows of the space's layouts, ascending."""
         return self.evaluation.fitting[self._fitting]
@@ -669,14 +660,3 @@ def fastest_plans(outcome: StrategyResult, layouts: Ints) -> Plans:
 def chosen_plans(space: Space, layouts: Ints, number: Ints) -> Plans:
     """Return one candidate of each layout, by its number among those of the layout, as columns."""
     return space.without_assumptions(space.plans(layouts, space.fills.first[space.degree[layouts]] + number))
-
-
-def rejections(outcomes: Sequence[StrategyResult]) -> dict[str, int]:
-    """Count the rejected candidates by the first rule they break, in the order of checks, memory last."""
-    counts = Counter[str]()
-    for outcome in outcomes:
-        counts.update(outcome.rejected)
-    framework_rules = [rule for outcome in outcomes for rule in outcome.space.batch.rules]
-    of_frameworks = dict.fromkeys(rule.broken for rule in framework_rules)
-    ordered = [*reasons(), *of_frameworks, NO_PLACEMENT, OUT_OF_MEMORY]
-    return {reason: counts[reason] for reason in ordered if reason in counts or reason == OUT_OF_MEMORY}

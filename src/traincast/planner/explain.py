@@ -1,32 +1,32 @@
 """Explain a search: what limits the recommended plan, how others differ, and what would make misses fit."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 
+from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import AXES, Plan, Plans
+from traincast.core.plan import AXES, Plans
 from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
-from traincast.core.system import CAPACITY, System
+from traincast.core.system import System
 from traincast.core.units import count_of, gib, percent, signed
-from traincast.planner.evaluation import (
-    StrategyResult,
-    evaluate_all,
-    layouts_memory,
-    rejections,
-)
-from traincast.planner.framework_spaces import Framework
+from traincast.planner.evaluation import layouts_memory
+from traincast.planner.fitting import ROUNDING, Figure
+from traincast.planner.layouts import space_of
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
-from traincast.planner.search_space import Space, enumerate_space
+from traincast.planner.search_space import Space
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
 from traincast.step.validity import rules
+
+if TYPE_CHECKING:
+    from traincast.planner.search import Found
 
 MAX_SLOWDOWN_LISTED: Final = 2.0  # of the best time; degrees slowed down by more share one line
 HARDWARE_NUDGE: Final = 1.1  # a hardware figure is tried 10 % better
@@ -62,7 +62,7 @@ class JobSize(Result):
 class Explanation(Result):
     """Why the best plan is the best."""
 
-    outcomes: tuple[StrategyResult, ...] = field(compare=False)  # of the search, one per batch of candidates
+    search: Any = field(compare=False)  # the `Found` that is explained
     plans: list[Answer]  # the recommended plan and others, best first
     sensitivity: Annotated[
         dict[str, float],
@@ -180,7 +180,7 @@ class Explanation(Result):
     def _degrees(self, kind: str, rows: list[BestOfDegree]) -> list[str]:
         if not rows:
             return []
-        best, capacity = self.plans[0], _capacity(self.outcomes)
+        best, capacity = self.plans[0], float(self.search.system.accelerator.hbm_bytes)
         lines, slow = [f"Fastest plan of each {kind}:"], []
         for row in rows:
             head = f"  {row.degree:>4}: "
@@ -222,9 +222,8 @@ class Explanation(Result):
         return lines or [nothing]
 
     def _head(self) -> str:
-        outcome = self.outcomes[0]
-        model, system = outcome.space.model.title, outcome.evaluation.system.name
-        return f"{model} on {count_of(outcome.gpus, 'GPU')} of {system}"
+        search = self.search
+        return f"{search.model.title} on {count_of(search.gpus, 'GPU')} of {search.system.name}"
 
     def _nothing_possible(self) -> list[str]:
         locks = self._common_locks()
@@ -233,7 +232,7 @@ class Explanation(Result):
         )
         lines = [f"{self._head()}: no plan uses exactly so many GPUs{with_locks}."]
         lines += [f"    {line}" for line in self._broken_locks(locks)]
-        reasons = rejections(self.outcomes).items()
+        reasons = self.search.rejected.items()
         rejected = [f"    {count:,}: {reason}" for reason, count in reasons if count]
         lines += ["Rejected:", *rejected] if rejected else []
         if self.possible:
@@ -244,38 +243,34 @@ class Explanation(Result):
     def _nothing_fits(self) -> list[str]:
         assert self.miss is not None
         plan, est = self.miss
-        candidates = sum(outcome.candidates for outcome in self.outcomes)
         lines = [
-            f"{self._head()}: none of {count_of(candidates, 'candidate')} fits in memory.",
+            f"{self._head()}: none of {count_of(self.search.candidates, 'candidate')} fits in memory.",
             "Nearest miss:",
             f"    {plan}",
             f"    {short_of(est)}",
         ]
         if self.fits_from is not None:
             enough, memory = self.fits_from
-            instead = f"{enough:,} GPUs instead of {self.outcomes[0].gpus:,}"
+            instead = f"{enough:,} GPUs instead of {self.search.gpus:,}"
             lines.append(f"    Or {instead}: the leanest plan then needs {gib(memory)}.")
         return lines
 
     def _common_locks(self) -> dict[str, int]:
         """Return the knobs that every batch of candidates locks to the same value."""
-        batches = [set(outcome.space.batch.locks) for outcome in self.outcomes]
-        return {
-            name: value
-            for name, value in self.outcomes[0].space.batch.locks
-            if all((name, value) in locks for locks in batches)
-        }
+        first, *others = (batch.locks for batch in self.search.work.batches)
+        return {name: value for name, value in first if all((name, value) in locks for locks in others)}
 
     def _broken_locks(self, locks: Mapping[str, int]) -> list[str]:
         """Return why no plan has knobs at these values, as far as arithmetic shows it."""
-        space, gpus = self.outcomes[0].space, self.outcomes[0].gpus
+        gpus, gbs = self.search.gpus, self.search.gbs
         degrees = {axis: locks[axis] for axis in AXES if axis in locks}
-        product, experts, job = math.prod(degrees.values()), space.model.experts, count_of(gpus, "GPU")
+        product, experts = math.prod(degrees.values()), self.search.model.experts
+        job = count_of(gpus, "GPU")
         lines = [f"{axis} = {value} does not divide {job}" for axis, value in degrees.items() if gpus % value]
         if not lines and gpus % product:
             lines.append(f"{' × '.join(degrees)} = {product} does not divide {job}")
-        if space.gbs % locks.get("mbs", 1):
-            batch = count_of(space.gbs, "sequence")
+        if gbs % locks.get("mbs", 1):
+            batch = count_of(gbs, "sequence")
             lines.append(f"mbs = {locks['mbs']} does not divide the global batch of {batch}")
         if experts is not None and experts.experts % locks.get("ep", 1):
             lines.append(f"ep = {locks['ep']} does not divide the {experts.experts} experts")
@@ -288,39 +283,44 @@ def _estimate(answer: Answer | None) -> Estimate | None:
     return None if answer is None else answer[1]
 
 
-def explain(
-    times: LeastTimes,
-    plans: list[Answer],
-    framework: Framework,
-    locks: Mapping[str, Any],
-    answered: Callable[[Plan], Answer],
-) -> Explanation:
-    """Explain a search from the times of its layouts, its best plans, and what was searched.
-
-    `answered` returns a plan with its estimate.
-    """
-    outcomes = tuple(times.outcomes)
-    misses = _misses(times, min((est.step_seconds for _, est in plans), default=0.0), answered)
+def explain(search: "Found", plans: list[Answer]) -> Explanation:
+    """Explain a search from its layouts, its best plans, and what was searched."""
+    layouts, locks = search.layouts, search.locks
+    times, (of_strategy, of_tp, of_cp) = layouts.best_of(_strategy, _tensor_degree, _context_degree)
+    leading = _leading(search, times, of_strategy)
+    limit = min((float(est.step_seconds) for _, est in plans), default=0.0)
+    excluded = layouts.excluded(leading, limit)
+    misses = {name: next(map(search.answer, of.plans(rows)), None) for name, (of, rows) in excluded.items()}
     answer = plans[0] if plans else misses["miss"]
-    searches_context = any(np.max(outcome.space.layouts.cp, initial=1) > 1 for outcome in outcomes)
+    context = _degrees(search, _context_degree, times, of_cp)
     return Explanation(
-        outcomes,
+        search,
         plans,
         sensitivity=sensitivity(plans[0][1]) if plans else {},
-        degrees=_by_degree(times, lambda layouts: layouts.tp * layouts.tp2, answered),
-        context_degrees=_by_degree(times, lambda layouts: layouts.cp, answered) if searches_context else [],
-        excluded=_excluded(outcomes),
-        fits_from=_fits_from(times) if misses["miss"] is not None and not plans else None,
-        possible=[] if any(outcome.candidates for outcome in outcomes) else _possible(outcomes),
-        held=[] if answer is None else held_knobs(framework, locks, answer),
+        degrees=_degrees(search, _tensor_degree, times, of_tp),
+        context_degrees=context if any(row.degree > 1 for row in context) else [],
+        excluded=_excluded(search),
+        fits_from=_fits_from(search, leading) if misses["miss"] is not None and not plans else None,
+        possible=[] if search.candidates else _possible(search),
+        held=[] if answer is None else held_knobs(search.framework, locks, answer),
         accuracy=accuracy_costs(locks),
         **misses,
     )
 
 
-def _capacity(outcomes: Sequence[StrategyResult]) -> float:
-    """Return the memory of the accelerator [byte]."""
-    return float(outcomes[0].system.accelerator.hbm_bytes)
+def _tensor_degree(space: Space) -> Column:
+    """Return the tensor-parallel degree of layouts."""
+    return space.layouts.tp * space.layouts.tp2
+
+
+def _context_degree(space: Space) -> Column:
+    """Return the context-parallel degree of layouts."""
+    return space.layouts.cp
+
+
+def _strategy(space: Space) -> Column:
+    """Return the number of the strategy of layouts."""
+    return float(list(STRATEGIES).index(space.strategy))
 
 
 def sensitivity(est: Estimate) -> dict[str, float]:
@@ -341,32 +341,22 @@ def sensitivity(est: Estimate) -> dict[str, float]:
     return changes
 
 
-def _by_degree(
-    times: LeastTimes, degree_of: Callable[[Plans], Column], answered: Callable[[Plan], Answer]
+def _degrees(
+    search: "Found", degree: Figure, times: LeastTimes, best: Mapping[int, int]
 ) -> list[BestOfDegree]:
-    """Return the fastest plan of each degree."""
-    least_memory: dict[int, float] = {}
-    degrees = [np.zeros(0)]
-    for outcome in times.outcomes:
-        layouts = outcome.space.layouts
-        degree = np.broadcast_to(degree_of(layouts), np.shape(outcome.space.layer_row))
-        memory, of_job = outcome.evaluation.memory[outcome.layouts], degree[outcome.layouts]
-        for value in map(int, np.unique(of_job)):
-            least = memory[of_job == value].min(initial=least_memory.get(value, np.inf))
-            least_memory[value] = float(least)
-        degrees.append(degree[outcome.fitting])
-    values, group = np.unique(np.concatenate(degrees), return_inverse=True)
-    answers = map(answered, times.plans(times.best_of(group)))
-    best = dict(zip(map(int, values), answers, strict=True))
-    return [BestOfDegree(value, best.get(value), least_memory[value]) for value in sorted(least_memory)]
+    """Return the fastest plan of each degree, given its row."""
+    plans = times.plans(np.array(list(best.values()), np.int64))
+    answers = dict(zip(best, map(search.answer, plans), strict=True))
+    least = search.layouts.least_memory(degree)
+    return [BestOfDegree(value, answers.get(value), least[value]) for value in sorted(least)]
 
 
-def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
+def _excluded(search: "Found") -> dict[str, list[int]]:
     """Return the degrees of tp that break a rule under every strategy, by the first rule broken."""
-    model, gbs = outcomes[0].space.model, outcomes[0].space.gbs
-    kinds = dict.fromkeys((outcome.space.strategy, outcome.space.batch.uneven) for outcome in outcomes)
+    model, gbs = search.model, search.gbs
+    kinds = dict.fromkeys((batch.strategy, batch.uneven) for batch in search.work.batches)
     reasons: dict[str, list[int]] = {}
-    for tp in map(int, divisors(outcomes[0].gpus)):
+    for tp in map(int, divisors(search.gpus)):
         broken = []
         for strategy, uneven in kinds:
             plan = Plans(tp=float(tp), mbs=float(gbs), **STRATEGIES[strategy].choices)
@@ -377,63 +367,33 @@ def _excluded(outcomes: tuple[StrategyResult, ...]) -> dict[str, list[int]]:
     return reasons
 
 
-def _misses(times: LeastTimes, limit: Column, answered: Callable[[Plan], Answer]) -> dict[str, Answer | None]:
-    """Return what memory excludes: the nearest miss, the nearest faster than `limit` [s], the fastest."""
-    excluded = LeastTimes.of(_excluded_by_memory(_leading(times)), times.exhaustive)
-    picked = {
-        "miss": excluded.best(1, by_memory=True),
-        "faster": excluded.leanest_below(float(limit)),
-        "unlimited": excluded.best(1),
-    }
-    picked["unlimited"] = picked["unlimited"][excluded.seconds[picked["unlimited"]] < limit]
-    plans = {name: excluded.plans(rows) for name, rows in picked.items()}
-    return {name: answered(of_name[0]) if of_name else None for name, of_name in plans.items()}
+def _leading(search: "Found", times: LeastTimes, best: Mapping[int, int]) -> list[int]:
+    """Return each strategy's batch with its fastest plan, or with the least memory where nothing fits.
+
+    `best` has the row of the fastest plan by the number of the strategy.
+    """
+    number = {batch: index for index, batch in enumerate(search.work.batches)}
+    least, leading = search.layouts.leanest(), []
+    for name in search.strategies:
+        members = [index for batch, index in number.items() if batch.strategy == name]
+        row = best.get(list(STRATEGIES).index(name))
+        if row is not None:
+            equal = times.outcome[times.timed & (times.seconds == times.seconds[row])]
+            fastest = {number[times.outcomes[i].space.batch] for i in np.unique(equal)}
+            members = [index for index in members if index in fastest]
+        lean = least[members] <= least[members].min() * (1 + ROUNDING)
+        leading.append(members[int(np.argmax(lean))])
+    return leading
 
 
-def space_of(outcome: StrategyResult, gpus: int) -> Space:
-    """Enumerate the candidates of the batch of an outcome on another number of GPUs."""
-    space, system = outcome.space, outcome.evaluation.system
-    domain = system.domain(gpus) if space.batch.ordered else system.fast_domain
-    return enumerate_space(space.model, (gpus,), domain, space.gbs, space.batch)
-
-
-def _leading(times: LeastTimes) -> tuple[StrategyResult, ...]:
-    """Return each strategy's outcome with the fastest plan, or with the least memory where nothing fits."""
-    names = [outcome.space.strategy for outcome in times.outcomes]
-    group = np.unique(names, return_inverse=True)[1][times.outcome]
-    fastest = {names[times.outcome[row]]: times.seconds[row] for row in times.best_of(group)}
-    known = times.up_to(lambda known: -np.inf)
-    best: dict[str, tuple[float, int]] = {}
-    for index, outcome in enumerate(times.outcomes):
-        name = names[index]
-        if name in fastest and not np.any(known[times.outcome == index] == fastest[name]):
-            continue
-        least = float(outcome.evaluation.memory[outcome.layouts].min(initial=np.inf))
-        best[name] = min(best.get(name, (least, index)), (least, index))
-    return tuple(times.outcomes[index] for _, index in best.values())
-
-
-def _excluded_by_memory(outcomes: Sequence[StrategyResult]) -> list[StrategyResult]:
-    """Repeat a search of one number of GPUs with unlimited memory, among the layouts that do not fit."""
-    unlimited = outcomes[0].system.with_figures({CAPACITY: np.inf})
-    spaces = tuple(
-        outcome.space if len(outcome.space.gpus) == 1 else space_of(outcome, outcome.gpus)
-        for outcome in outcomes
-    )
-    assumed = outcomes[0].evaluation.assumptions
-    evaluations = evaluate_all(spaces, unlimited, assumed, _capacity(outcomes))
-    return [evaluation.outcomes()[0] for evaluation in evaluations]
-
-
-def _fits_from(times: LeastTimes) -> tuple[int, float] | None:
+def _fits_from(search: "Found", leading: Sequence[int]) -> tuple[int, float] | None:
     """Return the fewest GPUs, doubling, on which some plan fits, and the least memory there [byte]."""
-    outcomes = _leading(times)
-    evaluation, gpus = outcomes[0].evaluation, outcomes[0].gpus * 2
-    while gpus <= _largest_job(evaluation.system):
-        spaces = tuple(space_of(outcome, gpus) for outcome in outcomes)
-        used = layouts_memory(spaces, evaluation.assumptions)
+    batches, gpus = [search.work.batches[index] for index in leading], search.gpus * 2
+    while gpus <= _largest_job(search.system):
+        spaces = tuple(space_of(search, search.system, batch, gpus) for batch in batches)
+        used = layouts_memory(spaces, with_fitted_values(search.system, search.assumptions))
         least = min(memory.min(initial=np.inf) for memory in used)
-        if least <= _capacity(outcomes):
+        if least <= float(search.system.accelerator.hbm_bytes):
             return gpus, float(least)
         gpus *= 2
     return None
@@ -444,16 +404,17 @@ def _largest_job(system: System) -> int:
     return MAX_JOB_GPUS if system.gpus is None else min(MAX_JOB_GPUS, int(np.max(system.gpus)))
 
 
-def _possible(outcomes: tuple[StrategyResult, ...]) -> list[int]:
+def _possible(search: "Found") -> list[int]:
     """Return the nearest numbers of GPUs, below and above the search's, that have candidates."""
-    system, gpus = outcomes[0].evaluation.system, outcomes[0].gpus
-    stride = system.fast_domain if gpus > system.fast_domain else 1
+    domain, gpus = search.system.fast_domain, search.gpus
+    stride = domain if gpus > domain else 1
     nearest = gpus - gpus % stride
-    last = min(nearest + JOB_SIZES_TRIED * stride, _largest_job(system))
+    last = min(nearest + JOB_SIZES_TRIED * stride, _largest_job(search.system))
     below, above = range(nearest, 0, -stride)[:JOB_SIZES_TRIED], range(nearest + stride, last + 1, stride)
 
     def possible(number: int) -> bool:
-        return any(len(space_of(outcome, number).counts) for outcome in outcomes)
+        spaces = (space_of(search, search.system, batch, number) for batch in search.work.batches)
+        return any(len(space.counts) for space in spaces)
 
     closest = (next(filter(possible, numbers), None) for numbers in (below, above))
     return [n for n in closest if n is not None]

@@ -15,6 +15,7 @@ import numpy as np
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
 from traincast.planner.evaluation import StrategyResult, chosen_plans, fastest_plans, least_times
+from traincast.planner.search_space import Space
 
 if TYPE_CHECKING:
     from traincast.planner.evaluation import Evaluation
@@ -38,7 +39,7 @@ class LeastTimes:
     seconds: Floats  # least time where `timed`, else a bound from below [s]
     timed: Bools
     exhaustive: bool = False  # whether all were timed from the start
-    reached: float = 0.0  # largest time that mattered to the last question [s]
+    reached: Column = 0.0  # largest time that mattered to the last question, of all layouts or of each [s]
 
     @classmethod
     def of(cls, outcomes: Sequence[StrategyResult], exhaustive: bool = False) -> "LeastTimes":
@@ -81,6 +82,7 @@ class LeastTimes:
         if by_memory:
             least = _smallest(self.memory, top)
             known = self.up_to(lambda known: np.where(self.memory <= least, np.inf, -np.inf))
+            self.reached = np.inf
             pool = np.flatnonzero(self.memory <= least)
             first, second = self.memory[pool], known[pool]
         else:
@@ -108,22 +110,42 @@ class LeastTimes:
         pool = np.flatnonzero((known <= limit(known)) & self.timed)
         return np.asarray(pool[np.lexsort((self.memory[pool], known[pool]))])
 
-    def best_of(self, group: Ints) -> Ints:
-        """Return the best layout of each group that has one, in order of the groups' numbers, from 0 on."""
-        groups = int(group.max(initial=-1)) + 1
+    def figures(self, figure: Callable[[Space], Column]) -> Floats:
+        """Return a figure of every layout, given that of all layouts of a space."""
+        values = [
+            np.broadcast_to(figure(outcome.space), len(outcome.space.layer_row))[outcome.fitting]
+            for outcome in self.outcomes
+        ]
+        return np.concatenate([np.zeros(0), *values])
+
+    def best_of(self, *groupings: Ints) -> list[Ints]:
+        """Return the best layout of each group that has one, in order of the groups' numbers, from 0 on.
+
+        Each grouping has the group of every layout.
+        """
+        sizes = [int(group.max(initial=-1)) + 1 for group in groupings]
 
         def least(known: Floats) -> Floats:
-            of_group = np.full(groups, np.inf)
-            np.minimum.at(of_group, group, known)
-            return of_group[group]
+            most = np.full(len(known), -np.inf)
+            for group, groups in zip(groupings, sizes, strict=True):
+                of_group = np.full(groups, np.inf)
+                np.minimum.at(of_group, group, known)
+                most = np.maximum(most, of_group[group])
+            return most
 
-        by_group = np.lexsort((self.seconds, group))
-        lowest = by_group[np.unique(group[by_group], return_index=True)[1]]
-        self._time(np.sort(lowest[~self.timed[lowest]]))  # no group waits until those before it are timed
+        for group in groupings:
+            by_group = np.lexsort((self.seconds, group))
+            lowest = by_group[np.unique(group[by_group], return_index=True)[1]]
+            # no group waits until those before it are timed
+            self._time(np.sort(lowest[~self.timed[lowest]]))
         known = self.up_to(least)
-        order = np.lexsort((self.memory, known, group))
-        _, first = np.unique(group[order], return_index=True)
-        return np.asarray(order[first])
+        self.reached = least(known)
+        best = []
+        for group in groupings:
+            order = np.lexsort((self.memory, known, group))
+            _, first = np.unique(group[order], return_index=True)
+            best.append(np.asarray(order[first]))
+        return best
 
     def leanest_below(self, limit: float) -> Ints:
         """Return the one layout of the least memory, the faster of ties, whose time is below a limit [s]."""
@@ -133,6 +155,7 @@ class LeastTimes:
             return np.where(self.memory <= least, limit, -np.inf)
 
         faster = np.flatnonzero(self.up_to(matters) < limit)
+        self.reached = limit
         return np.asarray(faster[np.lexsort((self.seconds[faster], self.memory[faster]))[:1]])
 
     def front(self) -> Ints:

@@ -5,6 +5,7 @@ strategy as requested, then by enumeration order (tp, tp2 or cp, pp, mbs, panels
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,17 +28,17 @@ from traincast.core.errors import (
 from traincast.core.knobs import ALIASES, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
-from traincast.core.quantities import Column, Ints
+from traincast.core.quantities import Column
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
 from traincast.planner.confidence import equality_sentence, probability_near_best
 from traincast.planner.evaluation import (
+    OUT_OF_MEMORY,
     Evaluation,
     StrategyResult,
     evaluate_all,
     groups,
     rank_layouts,
-    rejections,
 )
 from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation, explain
 from traincast.planner.framework_spaces import (
@@ -48,6 +49,7 @@ from traincast.planner.framework_spaces import (
     default_framework,
 )
 from traincast.planner.framework_spaces import framework as framework_named
+from traincast.planner.layouts import AllLayouts, FewLayouts, Layouts
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import in_words
 from traincast.planner.recommend import (
@@ -59,12 +61,13 @@ from traincast.planner.recommend import (
     families,
     recommend,
 )
-from traincast.planner.search_space import Outline, enumerate_outlines, of_batch
-from traincast.planner.shortlist import MOST_NEAR, Shortlist, near_members
+from traincast.planner.search_space import NO_PLACEMENT, Outline, enumerate_outlines, of_batch
+from traincast.planner.shortlist import MOST_NEAR, Bounds, near_members
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, Estimate, Job, estimate
 from traincast.step.metrics import Metrics, metrics
 from traincast.step.uncertainty import fits_probability, memory_that_fits
+from traincast.step.validity import reasons
 
 if TYPE_CHECKING:
     import polars as pl
@@ -103,24 +106,18 @@ class Found:
     @cached_property
     def times(self) -> LeastTimes:
         """All layouts that fit, with the least time of those that have mattered so far."""
-        return LeastTimes.of(self.outcomes, self.exhaustive)
+        return self.layouts.times if isinstance(self.layouts, AllLayouts) else LeastTimes.of(self.outcomes)
 
     @cached_property
-    def _shortlist(self) -> Shortlist | None:
-        """Layouts evaluated as far as questions about time need them; None where all are evaluated."""
-        return None if self.exhaustive or self.objective == "memory" else self.work.shortlist
+    def layouts(self) -> Layouts:
+        """Layouts as questions ask for them: all are evaluated where few would not do."""
+        few = None if self.exhaustive or self.objective == "memory" else self.work.few
+        return AllLayouts(self.outcomes, self.exhaustive) if few is None else few
 
     @property
     def share_timed(self) -> float:
         """Share of the candidates that fit which have been timed in full, 0 where none fits."""
-        times = self.times if self._shortlist is None else self._shortlist.times
-        return times.candidates_timed / max(self.feasible, 1)
-
-    def _answer(self, question: Callable[[LeastTimes], Ints]) -> tuple[LeastTimes, Ints]:
-        """Return the layouts that answer one question about times, and the times whose rows they are."""
-        if self._shortlist is None or "times" in vars(self):
-            return self.times, question(self.times)
-        return self._shortlist.answer(question)
+        return self.layouts.times.candidates_timed / max(self.feasible, 1)
 
     @property
     def job(self) -> Job:
@@ -140,12 +137,12 @@ class Found:
     @property
     def feasible(self) -> int:
         """Candidates that also fit in memory."""
-        return sum(outcome.feasible for outcome in self.outcomes)
+        return self.layouts.feasible
 
     @property
     def rejected(self) -> dict[str, int]:
         """Candidates rejected, by the first rule they break (in the order of checks), and by memory."""
-        return rejections(self.outcomes)
+        return self.work.broken(self.gpus) | {OUT_OF_MEMORY: self.candidates - self.feasible}
 
     def __repr__(self) -> str:
         best = "nothing" if self.best is None else f"{self.best[0]} in {self.best[1].step_seconds:.4g} s"
@@ -191,7 +188,7 @@ class Found:
 
         Candidates that need more than `most_memory` [byte] do not count.
         """
-        times, rows = self._answer(lambda times: times.near(share, most_memory))
+        times, rows = self.layouts.answer(lambda times: times.near(share, most_memory))
         figures = times.seconds[rows].tolist(), times.memory[rows].tolist()
         return [Candidate(*row) for row in zip(times.plans(rows), *figures, strict=True)]
 
@@ -225,7 +222,7 @@ class Found:
     def _ranked(self, top: int) -> list[Plan]:
         """Return the best plans of all batches: they are among the candidates of the best layouts."""
         by_memory = self.objective == "memory"
-        times, layouts = self._answer(lambda times: times.best(top, by_memory))
+        times, layouts = self.layouts.answer(lambda times: times.best(top, by_memory))
         rows = []
         for index in np.unique(times.outcome[layouts]):
             of_outcome = times.layout[layouts[times.outcome[layouts] == index]]
@@ -251,7 +248,7 @@ class Found:
     @property
     def least_seconds(self) -> float:
         """Step time of the fastest plan [s], infinite where nothing fits."""
-        times, best = self._answer(lambda times: times.best(1))
+        times, best = self.layouts.answer(lambda times: times.best(1))
         return float(times.seconds[best[0]]) if len(best) else np.inf
 
     @property
@@ -288,7 +285,11 @@ class Found:
         None where errors are not known, memory ranks, or nothing fits.
         """
         listed = [plan for plan, _ in self.plans]
-        return probability_near_best(self._answer, listed) if listed and self.objective != "memory" else None
+        return (
+            probability_near_best(self.layouts.answer, listed)
+            if listed and self.objective != "memory"
+            else None
+        )
 
     @cached_property
     def confidence(self) -> str:
@@ -306,8 +307,7 @@ class Found:
 
     @cached_property
     def _explanation(self) -> Explanation:
-        plans = [self.answer(family.plan) for family in self._families]
-        return explain(self.times, plans, self.framework, self.locks, self.answer)
+        return explain(self, [self.answer(family.plan) for family in self._families])
 
     def table(self) -> list[dict[str, Any]]:
         """Return the best plans as rows: rank, knobs, time [s], memory [byte] and seconds by component."""
@@ -482,7 +482,7 @@ class SearchRequest:
         for domain in dict.fromkeys(domains.values()):
             sizes = tuple(n for n in domains if domains[n] == domain)
             work = Work(self.model, system, sizes, domain, self.gbs, self.assumptions, tuple(self.batches))
-            if self.exhaustive or self.objective == "memory" or work.shortlist is None:
+            if self.exhaustive or self.objective == "memory" or work.few is None:
                 work.evaluate(progress)
             elif progress is not None:
                 for done, candidates in enumerate(work.candidates_by_batch(sizes[0]), 1):
@@ -511,11 +511,12 @@ class Work:
         return enumerate_outlines(self.model, self.gpus, self.domain, self.gbs, self.batches)
 
     @cached_property
-    def shortlist(self) -> Shortlist | None:
+    def few(self) -> FewLayouts | None:
         """Layouts evaluated as far as needed; None for several numbers of GPUs or of too many placements."""
         if len(self.gpus) > 1 or len(near_members(self.system, self.gpus[0])) > MOST_NEAR:
             return None
-        return Shortlist(self.outlines, self.batches, self.system, self.assumptions)
+        bounds = Bounds(self.outlines, self.batches, self.system, self.assumptions)
+        return FewLayouts(bounds, lambda share: None)
 
     def candidates(self, gpus: int) -> int:
         """Return the candidates on a number of GPUs that meet every rule."""
@@ -528,6 +529,16 @@ class Work:
             low, high = outline.space.starts[job : job + 2]
             number[shape] = int(outline.counts[low:high].sum())
         return [number[batch.shape] for batch in self.batches]
+
+    def broken(self, gpus: int) -> dict[str, int]:
+        """Count candidates on a number of GPUs by the first rule they break, in the order of checks."""
+        job, counts = self.gpus.index(gpus), Counter[str]()
+        for batch in self.batches:
+            rejected = self.outlines[batch.shape].space.rejected
+            counts.update({reason: int(of_jobs[job]) for reason, of_jobs in rejected.items()})
+        of_frameworks = dict.fromkeys(rule.broken for batch in self.batches for rule in batch.rules)
+        ordered = [*reasons(), *of_frameworks, NO_PLACEMENT]
+        return {reason: counts[reason] for reason in ordered if counts[reason]}
 
     def evaluate(self, progress: Progress | None = None) -> list[Evaluation]:
         """Evaluate every batch."""

@@ -67,7 +67,7 @@ class Fills:
 
     def of(self, rows: Ints) -> Ints:
         """Return all fills of rows of degrees, one row after the other: shape (fills of these rows,)."""
-        return _ragged(self.first, self.count, rows)
+        return ragged(self.first, self.count, rows)
 
     @cached_property
     def one_per_layer_placement(self) -> "Fills":
@@ -151,7 +151,7 @@ class Replicas:
     def of_shape(cls, batch: CandidateBatch, plan: Plans, degree: Ints) -> "Replicas":
         """Return the divisors of dp, for layouts of some rows of degrees; a lock leaves one number."""
         knobs = (degree, *(column for column in (plan.ep, plan.etp) if np.ndim(column)))
-        sample, kind = _distinct(knobs, len(degree))
+        sample, kind = distinct(knobs, len(degree))
         dp = np.asarray(plan.dp)[sample].astype(np.int64)
         values = _divisors_of(dp)
         searched = values == dict(batch.locks).get("replicas", values)
@@ -169,7 +169,7 @@ class Replicas:
         """Return layouts repeated for each number of replicas they can have, and these numbers."""
         kind = self.kind[rows]
         first = np.cumsum(self.count) - self.count
-        return np.repeat(rows, self.count[kind]), self.values[_ragged(first, self.count, kind)]
+        return np.repeat(rows, self.count[kind]), self.values[ragged(first, self.count, kind)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,7 +415,7 @@ def _fills(
     return Fills(np.cumsum(count) - count, count, panel_counts, fast.astype(float), layer_placement)
 
 
-def _ragged(first: Ints, count: Ints, rows: Ints) -> Ints:
+def ragged(first: Ints, count: Ints, rows: Ints) -> Ints:
     """Return the items of lists, one list after the other; list r has `count[r]` from `first[r]` on."""
     number = count[rows]
     ends = np.cumsum(number)
@@ -497,7 +497,7 @@ def _divisors_of(column: Ints) -> Ints:
     return np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)]))
 
 
-def _distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
+def distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
     """Return the first of each kind of equal rows of columns, and the number of the kind of every row."""
     key, kinds = np.zeros(rows, np.int64), 1
     for column in columns:
@@ -528,7 +528,7 @@ def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:
     sizes = [np.size(table.mbs) for table in tables]
     together = stacked(tables, sizes)
     columns = [column for name in TAKEN if np.ndim(column := getattr(together, name))]
-    first, kind = _distinct(columns, sum(sizes))
+    first, kind = distinct(columns, sum(sizes))
     return together.take(first), np.split(kind, np.cumsum(sizes)[:-1])
 
 
@@ -555,7 +555,7 @@ def _layer_rows(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
     by_degrees = batch.experts and layouts.order != "tp-cp-dp-pp"
     axes = _layer_axes(batch) if by_degrees else STRATEGIES[batch.strategy].layer_axes
     knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]
-    first, layer_row = _distinct([getattr(layouts, knob) for knob in knobs], np.size(layouts.mbs))
+    first, layer_row = distinct([getattr(layouts, knob) for knob in knobs], np.size(layouts.mbs))
     columns = {knob: getattr(layouts, knob)[first] for knob in knobs}
     load = layouts.load[first] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
     return Plans(**columns, load=load, **batch.given), layer_row

@@ -8,7 +8,7 @@ that no time beyond the horizon can change is that of all layouts; else the hori
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import minimum, where
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
-from traincast.core.quantities import Floats, Ints
-from traincast.core.system import System
+from traincast.core.quantities import Bools, Column, Floats, Ints
+from traincast.core.system import CAPACITY, System
 from traincast.planner.evaluation import (
     AROUND_LAYERS,
     CANDIDATES_PER_BLOCK,
@@ -38,6 +38,8 @@ from traincast.step.step_time import least_step_seconds
 
 FIRST_ROWS: Final = 1 << 11  # rows of outlines that are evaluated first
 FIRST_SHARE: Final = 32  # part of all rows that are, if it is more
+FIRST_KEPT: Final = 64  # rows of each group that are evaluated first where it is known what fits
+MORE_KEPT: Final = 8
 MORE_ROWS: Final = 4  # times as many in each round, at most
 FORESIGHT: Final = 0.025  # share of the time asked for that is added for questions that follow
 # Assumptions of groups of experts inside a fast domain, and of others (`Plans.of_dispatcher`)
@@ -50,6 +52,8 @@ MOST_NEAR: Final = 64  # ways to place a group up to which layouts are bounded
 LAYER_CHOICES: Final = tuple(
     name for name in CHOICES if name not in (*AROUND_LAYERS, "order") or name in ("tp_overlap", "ep_overlap")
 )
+
+_Answer = TypeVar("_Answer")
 
 
 def near_members(system: System, gpus: int) -> list[tuple[float, ...]]:
@@ -83,8 +87,11 @@ class _Family:
     bounds: Floats  # of the outline's rows, without recomputation [s]
 
 
-class Shortlist:
-    """Layouts of a search on one number of GPUs of one machine, lowest bounds first."""
+class Bounds:
+    """Batches of a search on one number of GPUs of one machine, and bounds on the times of their layouts.
+
+    The bounds do not depend on how much memory the machine has.
+    """
 
     def __init__(
         self,
@@ -93,65 +100,53 @@ class Shortlist:
         system: System,
         assumptions: Assumptions,
     ):
-        self.horizon = 0.0  # layouts that may be faster are evaluated [s]
-        self.times = LeastTimes.of(())
-        self._batches, self._system, self._assumptions = batches, system, assumptions
-        self._assumed = with_fitted_values(system, assumptions)
-        self._least = least_of_dispatchers(self._assumed)
+        self.outlines, self.batches = outlines, batches
+        self.system, self.assumptions = system, assumptions
+        self.assumed = with_fitted_values(system, assumptions)
+        self._least = least_of_dispatchers(self.assumed)
         space = next(iter(outlines.values())).space
         self._model, self._near = space.model, near_members(system, space.gpus[0])
-        self._families = list(self._bounded(outlines))
-        self._rows = max(FIRST_ROWS, sum(len(family.bounds) for family in self._families) // FIRST_SHARE)
+        self.families = list(self._bounded())
 
-    def answer(self, question: Callable[[LeastTimes], Ints]) -> tuple[LeastTimes, Ints]:
-        """Return the layouts that answer a question, and the times whose rows they are.
-
-        `question` asks some `LeastTimes` once.
-        """
-        while True:
-            rows = question(self.times)
-            if self.times.reached <= self.horizon or self.horizon == np.inf:
-                return self.times, rows
-            self._evaluate((1 + FORESIGHT) * self.times.reached)
-
-    def _bounded(self, outlines: Mapping[CandidateBatch, Outline]) -> Iterator[_Family]:
+    def _bounded(self) -> Iterator[_Family]:
         """Yield the families of all batches with the bounds of their rows."""
         together: dict[Any, dict[CandidateBatch, list[int]]] = {}
-        for index, batch in enumerate(self._batches):
+        for index, batch in enumerate(self.batches):
             given = {**DEFAULTS, **batch.given}
             key = batch.overlaps_in_domain, *(given[name] for name in LAYER_CHOICES)
             together.setdefault(key, {}).setdefault(batch.shape, []).append(index)
         for same in together.values():
             tables = [
-                self._layers(outlines[shape], self._batches[of_shape[0]]) for shape, of_shape in same.items()
+                self._layers(self.outlines[shape], self.batches[of_shape[0]])
+                for shape, of_shape in same.items()
             ]
             layers, places = distinct_rows(tables)
-            names = dict.fromkeys(
-                _recompute(self._batches[i]) for of_shape in same.values() for i in of_shape
-            )
+            names = dict.fromkeys(_recompute(self.batches[i]) for of_shape in same.values() for i in of_shape)
             costs = costs_of(
-                layers, self._model, list(names | {"none": None}), self._system, self._least, self._near
+                layers, self._model, list(names | {"none": None}), self.system, self._least, self._near
             )
             costs = {name: {part: _passes(cost) for part, cost in of.items()} for name, of in costs.items()}
             for (shape, of_shape), place in zip(same.items(), places, strict=True):
                 by_recompute: dict[str, list[int]] = {}
                 for index in of_shape:
-                    by_recompute.setdefault(_recompute(self._batches[index]), []).append(index)
-                given = self._batches[of_shape[0]].given
-                family = _Family(outlines[shape], by_recompute, given, costs, place, np.empty(0))
+                    by_recompute.setdefault(_recompute(self.batches[index]), []).append(index)
+                given = self.batches[of_shape[0]].given
+                family = _Family(self.outlines[shape], by_recompute, given, costs, place, np.empty(0))
                 every_row = np.arange(len(family.outline.space.layer_row))
-                family.bounds = self._bounds(family, every_row, "none")
+                family.bounds = self.of_rows(family, every_row, "none")
                 yield family
 
     def _layers(self, outline: Outline, batch: CandidateBatch) -> Plans:
         """Return the layers of a shape with the choices of a batch, overlapped wherever they may be."""
         given = batch.given | {"order": ORDER, "pp": 1.0, "dp": 1.0}
-        layers = replace(outline.space.layers, **given).ready(self._assumed)
+        layers = replace(outline.space.layers, **given).ready(self.assumed)
         experts = layers.ep * layers.etp  # inside a fast domain where they can be
-        layers = replace(layers, fast_tp=where(experts <= self._system.fast_domain, experts, 1.0))
-        return replace(layers, tp_overlap=layers.tp > 1) if batch.overlaps_in_domain else layers
+        layers = replace(layers, fast_tp=where(experts <= self.system.fast_domain, experts, 1.0))
+        if batch.overlaps_in_domain:
+            return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self.system.fast_domain))
+        return layers
 
-    def _bounds(self, family: _Family, rows: Ints, recompute: str) -> Floats:
+    def of_rows(self, family: _Family, rows: Ints, recompute: str) -> Floats:
         """Return the bounds of rows of a family's outline [s]."""
         space, bounds = family.outline.space, np.empty(len(rows))
         plans = replace(space.layouts, **family.given)
@@ -161,37 +156,141 @@ class Shortlist:
             costs = take_costs(family.costs[recompute], family.place[space.layer_row[block]])
             devices = stages(space.model, of_rows)
             bounds[low : low + len(block)] = least_step_seconds(
-                costs, of_rows, devices, space.gbs, self._assumed
+                costs, of_rows, devices, space.gbs, self.assumed
             )
         return bounds
 
-    def _evaluate(self, most: float) -> None:
-        """Evaluate all layouts that may take at most so long, or the nearest of them [s]."""
-        bounds = np.concatenate([family.bounds for family in self._families])
-        nearest = np.inf
-        if self._rows < len(bounds):
-            nearest = float(np.partition(bounds, self._rows)[self._rows])
-        self._rows *= MORE_ROWS
-        self.horizon = min(most, nearest)
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows of a family's outline that are asked about."""
+
+    family: _Family
+    rows: Ints
+    bounds: Floats  # without recomputation [s]
+    group: Ints  # number of each row's group
+
+
+class Shortlist:
+    """Layouts of a search, lowest bounds first.
+
+    Parameters
+    ----------
+    bounds : Bounds
+        Of the search's layouts.
+    kept : mapping of int to array of bool, optional
+        By the number of a batch, the rows of its outline that are asked about; all batches and rows if left
+        out.
+    figure : callable
+        Figure of the layouts of a space by which they are grouped: each group has a horizon of its own.
+    capacity, above : float
+        Layouts count that need at most `capacity` and more than `above` [byte]; the machine's capacity if
+        left out.
+    """
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        kept: Mapping[int, Bools] | None = None,
+        figure: Callable[[Space], Column] = lambda space: 0.0,
+        capacity: float | None = None,
+        above: float = 0.0,
+    ):
+        self._bounds, self._kept, self._above, self._figure = bounds, kept, above, figure
+        self._system = bounds.system if capacity is None else bounds.system.with_figures({CAPACITY: capacity})
+        families = [(family, self._rows_of(family)) for family in bounds.families]
+        figures = [
+            np.broadcast_to(figure(family.outline.space), len(family.bounds))[rows]
+            for family, rows in families
+        ]
+        self._groups, group = np.unique(np.concatenate(figures), return_inverse=True)
+        ends = np.cumsum([len(rows) for _, rows in families])[:-1]
+        self._asked = [
+            _Rows(family, rows, family.bounds[rows], of_rows)
+            for (family, rows), of_rows in zip(families, np.split(group, ends), strict=True)
+        ]
+        self._first = FIRST_KEPT
+        if kept is None:
+            self._first = max(FIRST_ROWS, sum(len(asked.rows) for asked in self._asked) // FIRST_SHARE)
+        self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
+        self.times = LeastTimes.of(())
+
+    def answer(self, question: Callable[[LeastTimes], _Answer]) -> tuple[LeastTimes, _Answer]:
+        """Return the answer to a question, and the times whose rows it names."""
+        while True:
+            rows = question(self.times)
+            needed = self._needed()
+            if np.all((needed <= self.horizon) | np.isinf(self.horizon)):
+                return self.times, rows
+            self._evaluate(needed)
+
+    def _rows_of(self, family: _Family) -> Ints:
+        """Return the rows of a family that are asked about in some batch."""
+        every = [index for batches in family.batches.values() for index in batches]
+        return np.flatnonzero(self._kept_of(every, len(family.bounds)))
+
+    def _kept_of(self, batches: Sequence[int], rows: int) -> Bools:
+        """Return which rows of an outline are asked about in any of some batches."""
+        if self._kept is None:
+            return np.ones(rows, np.bool_)
+        masks = [self._kept[index] for index in batches if index in self._kept]
+        return np.asarray(np.logical_or.reduce([np.zeros(rows, np.bool_), *masks]))
+
+    def _needed(self) -> Floats:
+        """Return the horizon of each group that the last question needs [s]."""
+        reached = self.times.reached
+        if np.ndim(reached) == 0:
+            return np.full(len(self._groups), reached)
+        needed = np.full(len(self._groups), -np.inf)
+        group = np.searchsorted(self._groups, self.times.figures(self._figure))
+        np.maximum.at(needed, group, reached)
+        return np.where(np.isinf(needed), np.inf, needed)
+
+    def _evaluate(self, needed: Floats) -> None:
+        """Evaluate all layouts that may take at most so long, or the nearest of each group [s]."""
+        further = FORESIGHT if self._kept is None else 0.0
+        needed = np.minimum((1 + further) * needed, self._nearest(self._first))
+        self._first *= MORE_ROWS if self._kept is None else MORE_KEPT
+        self.horizon = np.maximum(self.horizon, needed)
         spaces = dict[int, Space]()
-        for family in self._families:
-            spaces |= self._opened(family)
+        for asked in self._asked:
+            spaces |= self._opened(asked)
         opened = [spaces[index] for index in sorted(spaces)]
         evaluations: dict[int, Evaluation] = {}
         for group in groups(opened):
-            of_group = evaluate_all(tuple(opened[i] for i in group), self._system, self._assumptions)
+            chosen = tuple(opened[i] for i in group)
+            of_group = evaluate_all(chosen, self._system, self._bounds.assumptions, self._above)
             evaluations |= zip(group, of_group, strict=True)
         self.times = LeastTimes.of([evaluations[i].outcomes()[0] for i in range(len(opened))])
 
-    def _opened(self, family: _Family) -> dict[int, Space]:
+    def _nearest(self, number: int) -> Floats:
+        """Return the lowest bounds but so many of each group, infinite where it has fewer rows [s]."""
+        bounds = np.concatenate([asked.bounds for asked in self._asked])
+        group = np.concatenate([asked.group for asked in self._asked])
+        of_groups = (
+            bounds[group == i] if len(self._groups) > 1 else bounds for i in range(len(self._groups))
+        )
+        return np.array(
+            [np.partition(of, number)[number] if number < len(of) else np.inf for of in of_groups]
+        )
+
+    def _opened(self, asked: _Rows) -> dict[int, Space]:
         """Return the layouts of a family up to the horizon, by the number of the batch."""
         spaces: dict[int, Space] = {}
-        within = np.flatnonzero(family.bounds <= self.horizon)
-        for recompute, batches in family.batches.items() if len(within) else ():
-            rows = within[self._bounds(family, within, recompute) <= self.horizon]
-            if len(rows):
-                space = family.outline.layouts(rows)
-                spaces |= {index: of_batch(space, self._batches[index]) for index in batches}
+        family, bounds = asked.family, self._bounds
+        within = asked.bounds <= self.horizon[asked.group]
+        rows, horizon = asked.rows[within], self.horizon[asked.group[within]]
+        for recompute, batches in family.batches.items() if len(rows) else ():
+            kept = self._kept_of(batches, len(family.bounds))[rows]
+            some = rows[kept]
+            some = some[bounds.of_rows(family, some, recompute) <= horizon[kept]]
+            if self._kept is None and len(some):
+                space = family.outline.layouts(some)
+                spaces |= {index: of_batch(space, bounds.batches[index]) for index in batches}
+            for index in batches if self._kept else ():
+                of_index = some[self._kept_of([index], len(family.bounds))[some]]
+                if len(of_index):
+                    spaces[index] = of_batch(family.outline.layouts(of_index), bounds.batches[index])
         return spaces
 
 

@@ -93,58 +93,108 @@ def devices_memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> list[dict[str, Column]]:
     """Return the memory by component of each device in `stages` [byte]."""
-    schedule, nm = SCHEDULES[plan.schedule], plan.microbatches(gbs)
+    return [
+        _on_device(
+            held(footprints, plan, stages.stored_parts[i], assumed),
+            working(footprints, plan, stages, i, gbs, assumed),
+            plan.microbatches(gbs),
+            assumed,
+        )
+        for i in range(len(stages.position))
+    ]
+
+
+def held(
+    footprints: Mapping[str, Footprint], plan: Plans, counts: Counts, assumed: Assumptions
+) -> dict[str, Column]:
+    """Return the memory of weights and what belongs to them, whatever the micro-batch and recomputation."""
+    parts = states(footprints, plan, counts, assumed)
+    if assumed.memory.gradients_last == "layer":
+        each = plan.gradient_bytes * assumed.memory.element_bytes / 2
+        parts["gradients"] = each * _largest(footprints, counts, "weights")
+    parts["gathered"] = _gathered(footprints, plan, counts, assumed)
+    if plan.zero and assumed.memory.reduces_apart:
+        unit = maximum(*_units(footprints, counts, assumed, "weights", "expert_weights"))
+        reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
+        parts["reserved"] = reduced * is_group(plan.dp * plan.cp)
+    return parts
+
+
+def working(
+    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, i: int, gbs: int, assumed: Assumptions
+) -> dict[str, Column]:
+    """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
+    schedule, nm, stored = SCHEDULES[plan.schedule], plan.microbatches(gbs), stages.stored_parts[i]
     ahead = schedule.ahead_of_exchanges * is_group(plan.vp) / plan.vp if plan.ep_overlap else 0.0
-    groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
-    communicators = (
-        assumed.memory.buffer_bytes * total(is_group(n) for n in groups)
-        if assumed.memory.buffer_bytes
-        else 0.0
+    flying = minimum(schedule.in_flight(plan.pp, stages.position[i], nm, plan.vp) + ahead, nm)
+    saved = _sum(footprints, stages.executed_parts[i], "saved") * flying
+    # those of two layers are on the device, one at work and one on its way, beside those that stay there
+    if "activations" in words(plan.offload):
+        staying = saved * (1 - 1 / plan.offload_every)
+        saved = minimum(saved, staying + 2 * _largest(footprints, stored, "saved"))
+    logits = _largest(footprints, {part: n for part, n in stored.items() if part in ("head", "mtp")}, "peak")
+    ends = {part: n for part, n in stored.items() if part in VOCABULARY}
+    matrix = (
+        _largest(footprints, ends, "weights")
+        * (assumed.memory.vocabulary_gradient_bytes / 2)
+        * assumed.memory.element_bytes
     )
-    devices = []
-    for i, position in enumerate(stages.position):
-        parts = states(footprints, plan, stages.stored_parts[i], assumed)
-        flying = minimum(schedule.in_flight(plan.pp, position, nm, plan.vp) + ahead, nm)
-        saved = _sum(footprints, stages.executed_parts[i], "saved") * flying
-        # those of two layers are on the device, one at work and one on its way, beside those that stay there
-        if "activations" in words(plan.offload):
-            staying = saved * (1 - 1 / plan.offload_every)
-            saved = minimum(saved, staying + 2 * _largest(footprints, stages.stored_parts[i], "saved"))
-        parts["activations"] = saved
-        parts["logits"] = _largest(
-            footprints,
-            {part: n for part, n in stages.stored_parts[i].items() if part in ("head", "mtp")},
-            "peak",
-        )
-        parts["gathered"] = _gathered(footprints, plan, stages.stored_parts[i], assumed)
-        parts["buffers"] = assumed.memory.context_bytes + communicators
-        ends = {part: n for part, n in stages.stored_parts[i].items() if part in VOCABULARY}
-        matrix = (
-            _largest(footprints, ends, "weights")
-            * (assumed.memory.vocabulary_gradient_bytes / 2)
-            * assumed.memory.element_bytes
-        )
-        # in backward, when the logits are gone: the larger of the two counts
-        live = _largest(footprints, stages.stored_parts[i], "live")
-        if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
-            inside = {part: n for part, n in stages.stored_parts[i].items() if part not in ENDS}
-            live = live + _largest(footprints, inside, "peak")
-        parts["workspace"] = maximum(live - parts["logits"], 0 * live) + matrix + assumed.memory.library_bytes
-        if assumed.memory.gradients_last == "backward":
-            freed = minimum(parts["gradients"], parts["activations"] + parts["logits"])
-            parts["gradients"] = where(nm > 1, parts["gradients"], parts["gradients"] - freed)
-        elif assumed.memory.gradients_last == "layer":
-            each = plan.gradient_bytes * assumed.memory.element_bytes / 2
-            parts["gradients"] = each * _largest(footprints, stages.stored_parts[i], "weights")
-        parts["reserved"] = assumed.memory.allocator_share * total(
-            column for name, column in parts.items() if name != "buffers"
-        )
-        if plan.zero and assumed.memory.reduces_apart:
-            unit = maximum(*_units(footprints, stages.stored_parts[i], assumed, "weights", "expert_weights"))
-            reduced = unit * plan.gradient_bytes * assumed.memory.element_bytes / 2
-            parts["reserved"] = parts["reserved"] + reduced * is_group(plan.dp * plan.cp)
-        devices.append(parts)
-    return devices
+    # in backward, when the logits are gone: the larger of the two counts
+    live = _largest(footprints, stored, "live")
+    if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
+        inside = {part: n for part, n in stored.items() if part not in ENDS}
+        live = live + _largest(footprints, inside, "peak")
+    return {
+        "activations": saved,
+        "logits": logits,
+        "buffers": _buffers(plan, assumed),
+        "workspace": maximum(live - logits, 0 * live) + matrix + assumed.memory.library_bytes,
+    }
+
+
+def _buffers(plan: Plans, assumed: Assumptions) -> Column:
+    """Return the memory of the framework's context and of communicators [byte]."""
+    groups = (plan.tp * plan.tp2, plan.cp, plan.dp, plan.pp, plan.ep, plan.etp)
+    each = assumed.memory.buffer_bytes
+    return assumed.memory.context_bytes + (each * total(is_group(n) for n in groups) if each else 0.0)
+
+
+def _on_device(
+    held: Mapping[str, Column], working: Mapping[str, Column], nm: Column, assumed: Assumptions
+) -> dict[str, Column]:
+    """Return the memory by component of a device from what it holds and works with [byte]."""
+    parts = {name: held[name] for name in ("weights", "gradients", "optimizer")}
+    parts |= {name: working[name] for name in ("activations", "logits")}
+    parts |= {"gathered": held["gathered"], **{name: working[name] for name in ("buffers", "workspace")}}
+    if assumed.memory.gradients_last == "backward":
+        freed = minimum(parts["gradients"], parts["activations"] + parts["logits"])
+        parts["gradients"] = where(nm > 1, parts["gradients"], parts["gradients"] - freed)
+    parts["reserved"] = assumed.memory.allocator_share * total(
+        column for name, column in parts.items() if name != "buffers"
+    )
+    if "reserved" in held:
+        parts["reserved"] = parts["reserved"] + held["reserved"]
+    return parts
+
+
+def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> tuple[Column, Column]:
+    """Return the memory that `held` takes of what is left for it, and that of gradients alone [byte]."""
+    apart = held.get("reserved", 0.0)  # of which the allocator has no share
+    inside = total(column for name, column in held.items() if name != "reserved")
+    return inside + apart / (1 + assumed.memory.allocator_share), held["gradients"]
+
+
+def left_for_states(
+    working: Mapping[str, Column], nm: Column, capacity: float, assumed: Assumptions
+) -> tuple[Column, Column]:
+    """Return the memory that `working` leaves for `held`, and how much of it gradients do not need [byte].
+
+    A device is full where `taken_by_states` is what is left, as `devices_memory` adds both up.
+    """
+    passing = working["activations"] + working["logits"]
+    usable = (capacity - working["buffers"]) / (1 + assumed.memory.allocator_share)
+    shared = where(nm > 1, 0.0, passing) if assumed.memory.gradients_last == "backward" else 0.0
+    return usable - passing - working["workspace"], shared
 
 
 def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:

@@ -225,7 +225,7 @@ class LeastTimer(OperationTimer):
 
     def _collective(self, call: Collective) -> Column:
         """Return the least time of a collective [s]."""
-        key = call.kind, call.over, id(call.nbytes), id(call.copies)
+        key = call.kind, call.over, id(call.nbytes), id(call.copies), call.groups
         if key not in self._least:
             self._least[key] = call, self._least_seconds(call)
         seconds = self._least[key][1]
@@ -242,7 +242,8 @@ class LeastTimer(OperationTimer):
         n, volume, copies = (column.ravel()[first] for column in columns)
         near = self._near if call.kind in ("all-to-all", "all-reduce") else self._widest
         groups = (Group(n, tuple(minimum(n, within) for within in members)) for members in near)
-        times = (collective(call.kind, volume, group, self.system, self.assumed, copies) for group in groups)
+        of = self.system, self.assumed, copies, call.groups
+        times = (collective(call.kind, volume, group, *of) for group in groups)
         least = np.asarray(reduce(minimum, times))
         return least[row].reshape(columns[0].shape)
 

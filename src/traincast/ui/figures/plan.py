@@ -15,8 +15,9 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator, System
 from traincast.core.units import seconds
-from traincast.planner.evaluation import StrategyResult, evaluate
-from traincast.planner.explain import space_of
+from traincast.planner.evaluation import evaluate
+from traincast.planner.framework_spaces import CandidateBatch
+from traincast.planner.layouts import space_of
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED
 from traincast.planner.plan_sentences import label as component_name
 from traincast.planner.search import Found
@@ -270,14 +271,15 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
     machines = result.system.with_figures(columns)
     plan = result.plans[0][0].columns()
     fixed = estimate(result.model, machines, plan, gbs=result.gbs, assumptions=result.assumptions)
-    reoptimised = [_best_seconds(result, machines, outcome) for outcome in result.outcomes]
+    reoptimised = [_best_seconds(result, machines, batch) for batch in result.work.batches]
     fixed_seconds = np.where(fixed.fits, fixed.step_seconds, np.inf)
     return np.stack((fixed_seconds, np.min(reoptimised, axis=0))).reshape(2, len(paths), 2)
 
 
-def _best_seconds(result: Found, machines: System, outcome: StrategyResult) -> Floats:
-    """Return the least step time of a strategy's plans on each machine [s], infinite where nothing fits."""
-    evaluation = evaluate(space_of(outcome, result.gpus), machines, result.assumptions)
+def _best_seconds(result: Found, machines: System, batch: CandidateBatch) -> Floats:
+    """Return the least step time of a batch's plans on each machine [s], infinite where nothing fits."""
+    space = space_of(result, result.system, batch, result.gpus)
+    evaluation = evaluate(space, machines, result.assumptions)
     outcomes = (evaluation.outcomes(machine)[0] for machine in range(machines.machines()))
     return np.array([outcome.least_seconds.min(initial=np.inf) for outcome in outcomes])
 

@@ -1,0 +1,213 @@
+"""Layouts of a search as its answers ask for them: all evaluated, or as few as an answer needs.
+
+`AllLayouts` evaluates every one. `FewLayouts` evaluates those that can matter to a question, and counts what
+fits on tables. The answers are the same.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.core.quantities import Bools, Floats, Ints
+from traincast.core.system import CAPACITY, System
+from traincast.planner.evaluation import StrategyResult, evaluate_all
+from traincast.planner.fitting import Census, Figure
+from traincast.planner.framework_spaces import CandidateBatch
+from traincast.planner.least_times import LeastTimes
+from traincast.planner.search_space import Space, enumerate_space
+from traincast.planner.shortlist import Bounds, Shortlist
+
+MOST_VALUES: Final = 1 << 18  # of a figure of layouts
+Question = Callable[[LeastTimes], Ints]
+Answer = tuple[LeastTimes, Ints]
+
+
+class Layouts(ABC):
+    """Layouts of all batches of a search on one number of GPUs."""
+
+    @property
+    @abstractmethod
+    def feasible(self) -> int:
+        """Number of candidates that fit."""
+
+    @property
+    @abstractmethod
+    def times(self) -> LeastTimes:
+        """Times known so far, of the layouts evaluated so far."""
+
+    @abstractmethod
+    def answer(self, question: Question) -> Answer:
+        """Return the layouts that answer a question, and the times whose rows they are."""
+
+    @abstractmethod
+    def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
+        """Return the row of the best layout with each value of figures, and the times whose rows they are."""
+
+    @abstractmethod
+    def least_memory(self, figure: Figure) -> dict[int, float]:
+        """Return the least memory of the layouts with each value of a figure, fitting or not [byte]."""
+
+    @abstractmethod
+    def leanest(self) -> Floats:
+        """Return the least memory of each batch, up to rounding [byte]."""
+
+    @abstractmethod
+    def excluded(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
+        """Return what memory excludes: the leanest, and the leanest and the fastest below a time [s]."""
+
+
+class AllLayouts(Layouts):
+    """Layouts that are all evaluated, and timed if `exhaustive`."""
+
+    def __init__(self, outcomes: Sequence[StrategyResult], exhaustive: bool):
+        self._outcomes, self._times = outcomes, LeastTimes.of(outcomes, exhaustive)
+
+    @property
+    def feasible(self) -> int:
+        """Number of candidates that fit."""
+        return sum(outcome.feasible for outcome in self._outcomes)
+
+    @property
+    def times(self) -> LeastTimes:
+        """Times known so far, of the layouts evaluated so far."""
+        return self._times
+
+    def answer(self, question: Question) -> Answer:
+        """Return the layouts that answer a question, and the times whose rows they are."""
+        return self.times, question(self.times)
+
+    def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
+        """Return the row of the best layout with each value of figures."""
+        return self.times, _best_of(self.times, figures)
+
+    def least_memory(self, figure: Figure) -> dict[int, float]:
+        """Return the least memory of the layouts with each value of a figure [byte]."""
+        least: dict[int, float] = {}
+        for outcome in self._outcomes:
+            space, rows = outcome.space, outcome.layouts
+            values = np.broadcast_to(figure(space), len(space.layer_row))[rows]
+            memory = outcome.evaluation.memory[rows]
+            for value in np.unique(values).tolist():
+                of_value = float(memory[values == value].min())
+                least[int(value)] = min(of_value, least.get(int(value), np.inf))
+        return least
+
+    def leanest(self) -> Floats:
+        """Return the least memory of each batch [byte]."""
+        rows = (outcome.evaluation.memory[outcome.layouts] for outcome in self._outcomes)
+        return np.array([memory.min(initial=np.inf) for memory in rows])
+
+    def excluded(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
+        """Return what memory excludes of batches."""
+        outcomes = [self._outcomes[index] for index in batches]
+        capacity = float(outcomes[0].system.accelerator.hbm_bytes)
+        unlimited = outcomes[0].system.with_figures({CAPACITY: np.inf})
+        spaces = tuple(_of_one_job(outcome) for outcome in outcomes)
+        evaluations = evaluate_all(spaces, unlimited, outcomes[0].evaluation.assumptions, capacity)
+        times = LeastTimes.of([one.outcomes()[0] for one in evaluations], self.times.exhaustive)
+        return {name: (times, question(times)) for name, question in _questions(limit).items()}
+
+
+class FewLayouts(Layouts):
+    """Layouts of which as few are evaluated as answers need."""
+
+    def __init__(self, bounds: Bounds, progress: Callable[[float], None]):
+        self._bounds, self._shortlist, self._progress = bounds, Shortlist(bounds), progress
+
+    @cached_property
+    def _census(self) -> Census:
+        """What fits."""
+        bounds = self._bounds
+        return Census(bounds.outlines, bounds.batches, self._capacity, bounds.assumed, self._progress)
+
+    @property
+    def _capacity(self) -> float:
+        return float(self._bounds.system.accelerator.hbm_bytes)
+
+    @property
+    def feasible(self) -> int:
+        """Number of candidates that fit."""
+        return self._census.candidates
+
+    @property
+    def times(self) -> LeastTimes:
+        """Times known so far, of the layouts evaluated so far."""
+        return self._shortlist.times
+
+    def answer(self, question: Question) -> Answer:
+        """Return the layouts that answer a question, and the times whose rows they are."""
+        return self._shortlist.answer(question)
+
+    def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
+        """Return the row of the best layout with each value of figures."""
+
+        def cell(space: Space) -> Floats:
+            code: Floats = np.zeros(1)
+            for figure in figures:
+                code = code * MOST_VALUES + figure(space)
+            return code
+
+        fit = {index: fitting.may_fit for index, fitting in enumerate(self._census.fittings)}
+        return Shortlist(self._bounds, fit, cell).answer(lambda times: _best_of(times, figures))
+
+    def least_memory(self, figure: Figure) -> dict[int, float]:
+        """Return the least memory of the layouts with each value of a figure [byte]."""
+        return {int(value): least for value, least in self._census.least_memory(figure).items()}
+
+    def leanest(self) -> Floats:
+        """Return the least memory of each batch [byte]."""
+        return np.array([self._census.least_memory_of(i) for i in range(len(self._bounds.batches))])
+
+    def excluded(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
+        """Return what memory excludes of batches."""
+        census = self._census
+        over = {index: census.fittings[index].may_not for index in batches}
+        nearest = {index: np.zeros(len(rows), np.bool_) for index, rows in over.items()}
+        for index, rows in nearest.items():
+            rows[census.nearest(index)] = True
+
+        def beyond(kept: Mapping[int, Bools]) -> Shortlist:
+            return Shortlist(self._bounds, kept, capacity=np.inf, above=self._capacity)
+
+        lists = {"miss": beyond(nearest)} | dict.fromkeys(("faster", "unlimited"), beyond(over))
+        return {name: lists[name].answer(question) for name, question in _questions(limit).items()}
+
+
+def _best_of(times: LeastTimes, figures: Sequence[Figure]) -> list[dict[int, int]]:
+    """Return the row of the best layout with each value of figures."""
+    of_figures = [np.unique(times.figures(figure), return_inverse=True) for figure in figures]
+    best = times.best_of(*(group for _, group in of_figures))
+    return [
+        dict(zip(map(int, values), rows.tolist(), strict=True))
+        for (values, _), rows in zip(of_figures, best, strict=True)
+    ]
+
+
+def _questions(limit: float) -> dict[str, Question]:
+    """Return the questions about layouts that memory excludes, given the time that matters [s]."""
+
+    def fastest(times: LeastTimes) -> Ints:
+        rows = times.best(1)
+        times.reached = min(times.reached, limit)
+        return rows[times.seconds[rows] < limit]
+
+    return {
+        "miss": lambda times: times.best(1, by_memory=True),
+        "faster": lambda times: times.leanest_below(limit),
+        "unlimited": fastest,
+    }
+
+
+def _of_one_job(outcome: StrategyResult) -> Space:
+    """Return the space of an outcome, without other numbers of GPUs."""
+    space = outcome.space
+    return space if len(space.gpus) == 1 else space_of(space, outcome.system, space.batch, outcome.gpus)
+
+
+def space_of(question: Any, system: System, batch: CandidateBatch, gpus: int) -> Space:
+    """Enumerate a batch on a number of GPUs; `question` has the model and the global batch."""
+    domain = system.domain(gpus) if batch.ordered else system.fast_domain
+    return enumerate_space(question.model, (gpus,), domain, question.gbs, batch)
