@@ -26,9 +26,9 @@ from traincast.step.pipeline_stages import Stages, stages
 
 ROWS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less
+EVERY: Final = ("recompute_every", "offload_every")  # knobs that a batch has one value of
 # Choices that what a rank holds does not depend on, those that what micro-batches need does not, and those
 # that the footprint of a layer does not
-EVERY: Final = ("recompute_every", "offload_every")  # knobs that a batch has one value of
 AROUND_HELD: Final = ("recompute", "recompute_every", "ep_overlap", "tp_overlap", "dp_overlap", "order")
 AROUND_WORKING: Final = ("zero", "optimizer_kind", "tp_overlap", "dp_overlap", "order")
 AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"})
@@ -55,7 +55,6 @@ class Census:
         batches: Sequence[CandidateBatch],
         capacity: float,
         assumed: Assumptions,
-        progress: Callable[[float], None],
     ):
         self._outlines, self._batches, self._assumed = outlines, batches, assumed
         self._capacity, self._rounding = capacity, ROUNDING * capacity
@@ -79,7 +78,6 @@ class Census:
         found: dict[int, Fitting] = {}
         for shape, indices in of_shape.items():
             found |= zip(indices, self._count(shape, [batches[index] for index in indices]), strict=True)
-            progress(len(found) / len(batches))
         self.fittings = [found[index] for index in range(len(batches))]
 
     @property

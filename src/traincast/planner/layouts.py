@@ -114,14 +114,14 @@ class AllLayouts(Layouts):
 class FewLayouts(Layouts):
     """Layouts of which as few are evaluated as answers need."""
 
-    def __init__(self, bounds: Bounds, progress: Callable[[float], None]):
-        self._bounds, self._shortlist, self._progress = bounds, Shortlist(bounds), progress
+    def __init__(self, bounds: Bounds):
+        self._bounds, self._shortlist = bounds, Shortlist(bounds)
 
     @cached_property
     def _census(self) -> Census:
         """What fits."""
         bounds = self._bounds
-        return Census(bounds.outlines, bounds.batches, self._capacity, bounds.assumed, self._progress)
+        return Census(bounds.outlines, bounds.batches, self._capacity, bounds.assumed)
 
     @property
     def _capacity(self) -> float:

@@ -515,8 +515,7 @@ class Work:
         """Layouts evaluated as far as needed; None for several numbers of GPUs or of too many placements."""
         if len(self.gpus) > 1 or len(near_members(self.system, self.gpus[0])) > MOST_NEAR:
             return None
-        bounds = Bounds(self.outlines, self.batches, self.system, self.assumptions)
-        return FewLayouts(bounds, lambda share: None)
+        return FewLayouts(Bounds(self.outlines, self.batches, self.system, self.assumptions))
 
     def candidates(self, gpus: int) -> int:
         """Return the candidates on a number of GPUs that meet every rule."""

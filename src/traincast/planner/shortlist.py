@@ -161,6 +161,11 @@ class Bounds:
         return bounds
 
 
+def _of_search(space: Space) -> Column:
+    """Return the one group of all layouts."""
+    return 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class _Rows:
     """Rows of a family's outline that are asked about."""
@@ -192,7 +197,7 @@ class Shortlist:
         self,
         bounds: Bounds,
         kept: Mapping[int, Bools] | None = None,
-        figure: Callable[[Space], Column] = lambda space: 0.0,
+        figure: Callable[[Space], Column] = _of_search,
         capacity: float | None = None,
         above: float = 0.0,
     ):
