@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -25,9 +25,7 @@ from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
 from traincast.step.validity import rules
 
-if TYPE_CHECKING:
-    from traincast.planner.search import Found
-
+Search: TypeAlias = Any  # a `Found`, whose module imports this one
 MAX_SLOWDOWN_LISTED: Final = 2.0  # of the best time; degrees slowed down by more share one line
 HARDWARE_NUDGE: Final = 1.1  # a hardware figure is tried 10 % better
 JOB_SIZES_TRIED: Final = 64  # numbers of GPUs tried below and above the search's
@@ -62,7 +60,7 @@ class JobSize(Result):
 class Explanation(Result):
     """Why the best plan is the best."""
 
-    search: Any = field(compare=False)  # the `Found` that is explained
+    search: Search = field(compare=False)
     plans: list[Answer]  # the recommended plan and others, best first
     sensitivity: Annotated[
         dict[str, float],
@@ -283,7 +281,7 @@ def _estimate(answer: Answer | None) -> Estimate | None:
     return None if answer is None else answer[1]
 
 
-def explain(search: "Found", plans: list[Answer]) -> Explanation:
+def explain(search: Search, plans: list[Answer]) -> Explanation:
     """Explain a search from its layouts, its best plans, and what was searched."""
     layouts, locks = search.layouts, search.locks
     times, (of_strategy, of_tp, of_cp) = layouts.best_of(_strategy, _tensor_degree, _context_degree)
@@ -342,7 +340,7 @@ def sensitivity(est: Estimate) -> dict[str, float]:
 
 
 def _degrees(
-    search: "Found", degree: Figure, times: LeastTimes, best: Mapping[int, int]
+    search: Search, degree: Figure, times: LeastTimes, best: Mapping[int, int]
 ) -> list[BestOfDegree]:
     """Return the fastest plan of each degree, given its row."""
     plans = times.plans(np.array(list(best.values()), np.int64))
@@ -351,7 +349,7 @@ def _degrees(
     return [BestOfDegree(value, answers.get(value), least[value]) for value in sorted(least)]
 
 
-def _excluded(search: "Found") -> dict[str, list[int]]:
+def _excluded(search: Search) -> dict[str, list[int]]:
     """Return the degrees of tp that break a rule under every strategy, by the first rule broken."""
     model, gbs = search.model, search.gbs
     kinds = dict.fromkeys((batch.strategy, batch.uneven) for batch in search.work.batches)
@@ -367,7 +365,7 @@ def _excluded(search: "Found") -> dict[str, list[int]]:
     return reasons
 
 
-def _leading(search: "Found", times: LeastTimes, best: Mapping[int, int]) -> list[int]:
+def _leading(search: Search, times: LeastTimes, best: Mapping[int, int]) -> list[int]:
     """Return each strategy's batch with its fastest plan, or with the least memory where nothing fits.
 
     `best` has the row of the fastest plan by the number of the strategy.
@@ -386,7 +384,7 @@ def _leading(search: "Found", times: LeastTimes, best: Mapping[int, int]) -> lis
     return leading
 
 
-def _fits_from(search: "Found", leading: Sequence[int]) -> tuple[int, float] | None:
+def _fits_from(search: Search, leading: Sequence[int]) -> tuple[int, float] | None:
     """Return the fewest GPUs, doubling, on which some plan fits, and the least memory there [byte]."""
     batches, gpus = [search.work.batches[index] for index in leading], search.gpus * 2
     while gpus <= _largest_job(search.system):
@@ -404,7 +402,7 @@ def _largest_job(system: System) -> int:
     return MAX_JOB_GPUS if system.gpus is None else min(MAX_JOB_GPUS, int(np.max(system.gpus)))
 
 
-def _possible(search: "Found") -> list[int]:
+def _possible(search: Search) -> list[int]:
     """Return the nearest numbers of GPUs, below and above the search's, that have candidates."""
     domain, gpus = search.system.fast_domain, search.gpus
     stride = domain if gpus > domain else 1
