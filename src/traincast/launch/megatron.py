@@ -290,9 +290,26 @@ def write_expert_tp(facts: Facts) -> Values:
 
 def read_expert_tp(settings: Settings) -> Facts:
     """Read the tensor-parallel degree inside an expert."""
-    if not settings.count("num_experts"):
+    if _is_dense(settings):
         return {}
     return {"etp": settings.number("expert_tensor_parallel_size", "tensor_model_parallel_size")}
+
+
+def write_expert_parallel(facts: Facts) -> Values:
+    """Write the expert-parallel degree."""
+    return {"expert_model_parallel_size": facts["ep"]} if facts.get("ep", 1) > 1 else {}
+
+
+def read_expert_parallel(settings: Settings) -> Facts:
+    """Read the expert-parallel degree."""
+    if _is_dense(settings):
+        return {}
+    return {"ep": settings.number("expert_model_parallel_size", "moe_expert_parallel_size")}
+
+
+def _is_dense(settings: Settings) -> bool:
+    """Return whether settings describe a model without experts; it may be described elsewhere."""
+    return bool(settings.count(*LAYERS)) and not settings.count("num_experts")
 
 
 def write_chunks(facts: Facts) -> Values:
@@ -507,11 +524,13 @@ def stack(settings: Settings) -> str:
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed: of a fork that lacks some flags, and of behaviour that no flag sets."""
+    low_precision = ("bf16", "fp16", "fp8_format", "fp4_format", "mixed_precision")
     file_read = any(name.startswith("deepspeed_config.") for name in settings)
     cases = {
         "changes are named by the flags of Megatron-LM; Megatron-DeepSpeed does not have all of them": (
             stack(settings) == "megatron-deepspeed-2022"
         ),
+        "precision = fp32, as no flag sets another": not settings.any_on(*low_precision, "recipe"),
         "what the file of --deepspeed-config sets besides the ZeRO stage is not read": (
             settings.is_on("deepspeed_config") and not file_read
         ),

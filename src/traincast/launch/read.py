@@ -245,6 +245,8 @@ def complete_launch(
         needed = f"{completed['dp']} data-parallel replicas with the given degrees need {completed['gpus']}"
         raise InputError(reading.path, [f"gpus = {facts['gpus']}: {needed}"])
     assert transformer is not None
+    if transformer.experts is None:
+        completed = {name: value for name, value in completed.items() if name not in ("ep", "etp")}
     plan = plan_from_facts(completed, transformer)
     defaults = [f"{name} = {getattr(plan, name)}" for name in REPORTED_DEFAULTS if name not in facts]
     if defaults:

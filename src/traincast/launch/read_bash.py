@@ -104,7 +104,7 @@ def arguments(words: Sequence[str]) -> Settings:
     """Return the arguments of a command line; a script's name ends the values of the argument before it."""
     settings = Settings()
     name, taking = "", False
-    for word in words:
+    for word in (re.sub(r"^'([^']*)'$", r"\1", word) for word in words):  # quotes for a shell behind it
         if match := re.match(r"--([A-Za-z][\w.-]*)(?:=(.*))?$", word, re.DOTALL):
             name, taking = match[1].replace("-", "_"), match[2] is None
             settings[name] = True if match[2] is None else match[2]

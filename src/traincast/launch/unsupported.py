@@ -63,7 +63,8 @@ def check_training_kind(
     """Raise an `InputError` with its signs if a training is not pre-training of a decoder-only model."""
     for title, kind in TABLE["trainings"].items():
         if signs := list(dict.fromkeys(_signs(kind, words, settings, spelled))):
-            problem = f"is a launch of {title}, which is not supported: {', '.join(signs[:3])}"
+            advice = kind.get("advice", "")
+            problem = f"is a launch of {title}, which is not supported: {', '.join(signs[:3])}{advice}"
             raise InputError(path, [problem])
 
 

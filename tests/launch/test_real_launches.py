@@ -1,0 +1,299 @@
+"""Readings of short files in the shape of published launches; figures are those of the files named."""
+# ruff: noqa: E501
+
+from pathlib import Path
+
+import pytest
+
+import traincast as tc
+from traincast.launch.shell import Script, interpret
+
+YAML_OF_TESTS = """
+MODEL_ARGS:
+  --tensor-model-parallel-size: 2
+  --pipeline-model-parallel-size: ${PP}
+  --use-distributed-optimizer: true
+  --sequence-parallel: true
+  --disable-bias-linear: true
+  --micro-batch-size: 1
+  --global-batch-size: 256
+  --tokenizer-type: Llama2Tokenizer
+  --untie-embeddings-and-output-weights: true
+  --position-embedding-type: rope
+  --normalization: RMSNorm
+  --swiglu: true
+  --num-layers: 56
+  --hidden-size: 6144
+  --ffn-hidden-size: 16384
+  --num-attention-heads: 48
+  --group-query-attention: true
+  --num-query-groups: 8
+  --seq-length: 4096
+  --max-position-embeddings: 4096
+  --attention-dropout: 0.0
+  --hidden-dropout: 0.0
+  --expert-model-parallel-size: 8
+  --num-experts: 8
+  --moe-router-topk: 2
+  --moe-token-dispatcher-type: alltoall
+  --bf16: true
+"""
+NEOX = """{
+  # comments and commas at the end, as the program takes them
+  "pipe-parallel-size": 4, "model-parallel-size": 2,
+  "num-layers": 44, "hidden-size": 6144, "num-attention-heads": 64,
+  "seq-length": 2048, "max-position-embeddings": 2048,
+  "pos-emb": "rotary", "rotary-pct": 0.25, "no-weight-tying": true, "gpt-j-residual": true,
+  "zero_optimization": {"stage": 1, "overlap_comm": True,},
+  "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 32,
+  "checkpoint-activations": true, "fp16": {"enabled": true},
+}
+"""
+NEMO = """
+trainer: {num_nodes: 128, devices: 8, precision: bf16}
+exp_manager: {name: megatron_gpt}
+model:
+  micro_batch_size: 1
+  global_batch_size: 2048
+  tensor_model_parallel_size: 4
+  pipeline_model_parallel_size: 8
+  virtual_pipeline_model_parallel_size: 6
+  encoder_seq_length: 2048
+  max_position_embeddings: 2048
+  num_layers: 96
+  hidden_size: 12288
+  ffn_hidden_size: ${multiply:4, ${.hidden_size}}
+  num_attention_heads: 96
+  activations_checkpoint_granularity: null
+  sequence_parallel: True
+  tokenizer: {type: GPT2BPETokenizer}
+  megatron_amp_O2: True
+  optim: {name: mcore_distributed_optim, overlap_grad_sync: True}
+"""
+PRIMUS = """
+work_group: amd
+exp_name: run
+modules:
+  pre_trainer:
+    framework: megatron
+    model: llama3.1_8B.yaml
+    overrides:
+      micro_batch_size: 2
+      global_batch_size: ${GBS:128}
+      seq_length: 8192
+      tensor_model_parallel_size: 1
+      overlap_grad_reduce: true
+"""
+MLPERF = """
+export MINIBS="${MINIBS:=128}"
+export TENSOR_MODEL_PARALLEL=4
+export PIPELINE_MODEL_PARALLEL=8
+export DGXNNODES="${DGXNNODES:=64}"
+export FP8=True
+export MICRO_BATCH_SIZE=2
+export INTERLEAVED_PIPELINE=6
+"""
+MODEL_ZOO = """
+export MODEL=DeepSeek-V3 MBS=1 SEQ_LEN=4096
+A2A_OVERLAP=1 PP=8 VPP=4 TP=2 EP=64 NNODES=128 GBS=8192 PR=fp8 bash sbatch_benchmarking.sh \\
+    --recompute-granularity selective --recompute-modules mla_up_proj mlp \\
+    --pipeline-model-parallel-layout "'Et|(tt|)*30L'"
+PR=mxfp8 TP=1 PP=8 EP=32 NNODES=32 GBS=2048 bash sbatch_benchmarking.sh \\
+    --pipeline-model-parallel-layout "Et|(tt|)*30L"
+"""
+RECIPES = """
+def llama3_8b_pretrain_8gpu_h100_bf16_config():
+    cfg = llama3_8b_pretrain_config()
+    cfg.mixed_precision = _perf_precision("bf16")
+    cfg.model.context_parallel_size = 2
+    cfg.train.global_batch_size = 128
+    cfg.train.micro_batch_size = 1
+    _llama_benchmark_common(cfg)
+    return cfg
+
+
+def llama31_405b_pretrain_128gpu_b200_fp8cs_config():
+    cfg = llama31_405b_pretrain_config()
+    cfg.mixed_precision = _perf_precision("fp8_cs")
+    cfg.model.tensor_model_parallel_size = 4
+    cfg.model.pipeline_model_parallel_size = 16
+    cfg.model.virtual_pipeline_model_parallel_size = 8
+    cfg.model.sequence_parallel = True
+    return _with_global_batch_size(cfg, 768) if False else cfg
+"""
+REGISTRY = """
+from torchtitan.models.deepseek_v3.mtp import MTPLoss
+from . import model_registry
+
+def deepseek_v3_16b():
+    return Trainer.Config(
+        model_spec=model_registry("16B", attn_backend="flex"),
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=4 * 4096, max_context_length=4096),
+        parallelism=ParallelismConfig(expert_parallel_degree=8),
+        activation_checkpoint=SelectiveAC.Config(),
+    )
+
+def deepseek_v3_16b_hybridep():
+    config = deepseek_v3_16b()
+    config.model_spec = model_registry("16B", moe_comm_backend="hybridep")
+    return config
+"""
+SIZES = "--hidden-size {} --num-attention-heads {} --seq-length {} --max-position-embeddings {} "
+BERT = (
+    "torchrun --nproc_per_node 8 pretrain_bert.py --num-layers 24 " + SIZES.format(1024, 16, 512, 512)
+    + "--micro-batch-size 4 --global-batch-size 32 --fp16 --tokenizer-type BertWordPieceLowerCase"
+)  # fmt: skip
+T5 = (
+    "torchrun --nproc_per_node 8 pretrain_t5.py --encoder-num-layers 12 --decoder-num-layers 12 "
+    "--hidden-size 768 --num-attention-heads 12 --kv-channels 64 --ffn-hidden-size 3072 "
+    "--encoder-seq-length 512 --decoder-seq-length 128 --max-position-embeddings 512 "
+    "--micro-batch-size 64 --global-batch-size 512 --bf16 --tokenizer-type BertWordPieceCase"
+)
+HYBRID = (
+    'SCALE="8B"\ncase "${SCALE}" in\n "800M") H=1024; TP=1 ;;\n "8B")\n H=4096\n TP=4 ;;\nesac\n'
+    "torchrun --nproc_per_node 8 pretrain_hybrid.py --tensor-model-parallel-size ${TP} --bf16 "
+    "--hybrid-layer-pattern M-M*- --spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec "
+    "--vocab-size 32000 --micro-batch-size 4 --global-batch-size 8 --disable-bias-linear "
+    + SIZES.format("$H", 32, 4096, 4096)
+)
+BLOOM = (
+    "#SBATCH --nodes=16\nGPUS_PER_NODE=4\n"
+    "torchrun --nnodes $SLURM_NNODES --nproc_per_node $GPUS_PER_NODE pretrain_gpt.py --num-layers 30 "
+    + SIZES.format(4096, 32, 2048, 2048)
+    + "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --fp16 --checkpoint-activations "
+    "--pp-partition-method 'type:transformer|embedding' --position-embedding-type alibi "
+    "--pad-vocab-size-to 250880 --micro-batch-size 1 --global-batch-size 512 --deepspeed --zero-stage 0"
+)
+EXPERTS = (
+    "deepspeed --num_nodes 8 --num_gpus 8 pretrain_gpt.py --num-layers 24 "
+    + SIZES.format(2048, 16, 2048, 2048)
+    + "--num-experts 128 --moe-expert-parallel-size 64 --moe-train-capacity-factor 1.0 --topk 1 --fp16 "
+    "--vocab-size 50304 --micro-batch-size 8 --global-batch-size 512 --deepspeed --zero-stage 0"
+)
+AWS = (
+    '#SBATCH --nodes=4\n: "${LAYERS:=36}"\nif [ $NODES -le 4 ]; then\n  : "${TP:=4}"\nelse\n  : "${TP:=8}"\nfi\n'
+    "torchrun --nproc_per_node=8 --nnodes=$SLURM_JOB_NUM_NODES pretrain_gpt.py --num-layers $LAYERS "
+    + SIZES.format(4096, 32, 2048, 2048)
+    + "--tensor-model-parallel-size $TP --vocab-size 50304 --micro-batch-size 1 --global-batch-size 288 --fp16 "
+    "--recompute-activations"
+)
+MAMBA = """
+parallelism: {dp: 2, pp: 2, tp: 2, pp_engine: 1f1b, tp_mode: ALL_REDUCE}
+model:
+  dtype: bfloat16
+  model_config:
+    d_model: 1536
+    is_mamba_config: true
+    num_hidden_layers: 48
+    pad_vocab_size_multiple: 8
+    ssm_cfg: {bias: false, conv_bias: true, d_conv: 4, d_state: 16, dt_rank: auto, expand: 2}
+    vocab_size: 50277
+tokens: {sequence_length: 2048, micro_batch_size: 2, batch_accumulation_per_replica: 1}
+optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true}
+"""
+READINGS = {  # repository, path and commit: text, what is given, and figures of that file
+    "NVIDIA/Megatron-LM tests/functional_tests/test_cases/mixtral/mixtral_8x22b_tp2pp8ep8vpp1_release d98e8a6": (
+        YAML_OF_TESTS, {"gpus": 256, "variables": {"PP": "8"}},
+        {"format": "megatron-yaml", "model": "mixtral-8x22b", "tp": 2, "pp": 8, "ep": 8, "zero": 1, "gbs": 256}),
+    "EleutherAI/gpt-neox configs/20B.yml ea7aefd": (
+        NEOX, {"gpus": 96, "vocab": 50432},
+        {"format": "gpt-neox", "tp": 2, "pp": 4, "dp": 12, "mbs": 4, "gbs": 1536, "zero": 1,
+         "precision": "fp16", "recompute": "full", "billions": 20.55}),  # arXiv 2204.06745, table 1
+    "NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training/gpt3/175b.yaml 26e42fa": (
+        NEMO, {}, {"format": "nemo", "gpus": 1024, "tp": 4, "pp": 8, "vp": 6, "gbs": 2048, "sp": True,
+                   "zero": 1, "precision": "bf16", "recompute": "none", "billions": 174.6}),
+    "AMD-AGI/Primus examples/megatron/configs/MI300X/llama3.1_8B-BF16-pretrain.yaml fd1eeab": (
+        PRIMUS, {}, {"format": "primus", "model": "llama-3-8b", "gpus": 8, "mbs": 2, "gbs": 128, "seq": 8192,
+                     "zero": 1, "precision": "bf16"}),
+    "mlcommons/training_results_v4.1 NVIDIA gpt3 eos_n64, config_DGXH100_64x8x128x4x8_mbs2.sh b87b9e3": (
+        MLPERF, {"model": "gpt3-175b"}, {"format": "mlperf", "gpus": 512, "tp": 4, "pp": 8, "vp": 6, "mbs": 2,
+                                         "gbs": 2048, "precision": "fp8"}),
+    "yanring/Megatron-MoE-ModelZoo best_practice/deepseek-v3/run_deepseek_v3_h100.sh e865065": (
+        MODEL_ZOO, {"recipe": "1"}, {"format": "modelzoo", "model": "deepseek-v3", "gpus": 1024, "tp": 2, "pp": 8,
+                                     "vp": 4, "ep": 64, "gbs": 8192, "ep_overlap": True,
+                                     "precision": "fp8-block", "recompute": "mla_up_proj+mlp"}),
+    "NVIDIA-NeMo/Megatron-Bridge perf_recipes/llama/h100/llama3.py 067f987": (
+        RECIPES, {"recipe": "8gpu_h100_bf16"}, {"format": "bridge-recipe", "model": "llama-3-8b", "gpus": 8, "cp": 2,
+                                                "gbs": 128, "grad_dtype": "16-bit", "precision": "bf16"}),
+    "pytorch/torchtitan torchtitan/models/deepseek_v3/config_registry.py b5bcd76": (
+        REGISTRY, {"recipe": "deepseek_v3_16b_hybridep", "gpus": 64},
+        {"format": "torchtitan", "model": "deepseek-v2-lite", "ep": 8, "mbs": 4, "seq": 4096, "zero": 3,
+         "recompute": "per-op"}),
+    "NVIDIA/Megatron-LM examples/bert/train_bert_340m_distributed.sh d98e8a6, one node": (
+        BERT, {}, {"format": "megatron", "mbs": 4, "gbs": 32, "precision": "fp16", "causal": False, "layers": 24,
+                   "billions": 0.335}),
+    "NVIDIA/Megatron-LM examples/t5/train_t5_220m_distributed.sh d98e8a6": (
+        T5, {}, {"format": "megatron", "mbs": 64, "gbs": 512, "precision": "bf16", "layers": 24, "seq": 128,
+                 "billions": 0.22}),  # its name
+    "NVIDIA/Megatron-LM examples/mamba/train.sh d98e8a6, five layers": (
+        HYBRID, {}, {"format": "megatron", "tp": 4, "gbs": 8, "layers": 5, "hidden": 4096,
+                     "kinds": ("mamba2 only", "dense only", "mamba2 only", "attention only", "dense only")}),
+    "bigscience-workshop/bigscience train/tr11-176B-ml/smaller_models/tr11f-6B3-ml.slurm 9e64ede": (
+        BLOOM, {}, {"format": "slurm", "gpus": 64, "tp": 4, "pp": 4, "layout": "7,8,8,7", "recompute": "full",
+                    "precision": "fp16", "zero": 0}),
+    "deepspeedai/Megatron-DeepSpeed examples_deepspeed/MoE/ds_pretrain_gpt_1.3B_MoE128.sh 4efb479": (
+        EXPERTS, {"gpus": 64}, {"format": "megatron", "ep": 64, "gbs": 512, "topk": 1, "every": 2,
+                                "billions": 52.5}),  # arXiv 2201.05596, table 1: 1.3B+MoE-128 has 52 billion
+    "aws-samples/awsome-distributed-training megatron-lm/slurm/gpt3/2.distributed-training.sbatch 7217859": (
+        AWS, {"variables": {"NODES": "4"}}, {"format": "slurm", "gpus": 32, "tp": 4, "layers": 36, "gbs": 288,
+                                             "recompute": "attention"}),
+    "huggingface/nanotron examples/mamba/config_mamba.yaml 2411b02": (
+        MAMBA, {}, {"format": "nanotron", "gpus": 8, "tp": 2, "pp": 2, "gbs": 4, "kinds": ("mamba only",)}),
+}  # fmt: skip
+
+
+def figures(checked):
+    """Return all figures of a reading by name."""
+    est, model = checked.est, checked.est.model
+    more = {
+        "format": checked.reading.format, "model": model.name, "gbs": est.gbs, "gpus": est.plan.gpus,
+        "billions": model.parameters / 1e9, "kinds": model.layer_kinds,
+        "topk": model.experts and model.experts.topk, "every": model.experts and model.experts.every,
+        **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal")},
+    }  # fmt: skip
+    return vars(est.plan) | more
+
+
+@pytest.mark.parametrize("source", READINGS)
+def test_published_launches_are_read(source, tmp_path):
+    text, given, expected = READINGS[source]
+    path = tmp_path / "launch"
+    path.write_text(text, encoding="utf-8")
+    read = figures(tc.check(path, "dgx-h100", **given))
+    billions = expected.get("billions", read["billions"])
+    assert read["billions"] == pytest.approx(billions, rel=0.02)
+    assert {name: read[name] for name in expected if name != "billions"} == {
+        name: value for name, value in expected.items() if name != "billions"
+    }
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    (RECIPES, "describes 2 recipes; give `recipe`: llama3_8b_pretrain_8gpu_h100_bf16_config"),
+    (MODEL_ZOO, "describes 2 runs; give `recipe`: 1, 2"),
+    (YAML_OF_TESTS, "give it with --set PP="),
+    (MLPERF + "source config_fp8.sh\n", "source = config_fp8.sh: not read"),
+])  # fmt: skip
+def test_what_is_missing_is_asked_for(text, message, tmp_path):
+    path = tmp_path / "launch"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(tc.InputError, match=message.replace("$", r"\$")):
+        tc.check(path, "dgx-h100", model="gpt3-175b" if "DGX" in text else None)
+
+
+def test_shell_loops_arrays_and_files_beside(tmp_path):
+    (tmp_path / "common.sh").write_text("GBS=64\n", encoding="utf-8")
+    script = Script(folder=Path(tmp_path))
+    interpret(
+        'source "$(dirname $0)/common.sh"\narr=()\nfor ((i=0; i<5; i++)); do\n'
+        "  if (( i < 2 )); then\n    arr+=(0)\n  else\n    arr+=(1)\n  fi\ndone\n"
+        'printf -v FREQ "[%s]" "$(IFS=\', \'; echo "${arr[*]}")"\n'
+        'for x in a b; do LAST=$x; done\n[ -z "$UNSET" ] && EMPTY=yes\nN=${#arr[@]} FIRST=${arr[0]}\n'
+        "NAME=model-7b.yaml; BASE=${NAME%.yaml}\nif [ -f /x ]; then Q=1; else Q=2; fi\n",
+        script,
+    )
+    values = {name: " ".join(words) for name, words in script.values.items()}
+    assert values["FREQ"] == "[0,0,1,1,1]"  # bash 5.2 gives the same
+    assert (values["LAST"], values["EMPTY"], values["BASE"], values["GBS"]) == ("b", "yes", "model-7b", "64")
+    assert (values["N"], values["FIRST"], values["Q"]) == ("5", "0", "2")
+    assert script.reassigned >= {"Q"}
+    assert not script.reassigned & {"LAST", "FREQ", "GBS"}
