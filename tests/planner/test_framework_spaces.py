@@ -11,7 +11,7 @@ import pytest
 import traincast as tc
 from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.model import Model
-from traincast.core.model_blocks import Experts
+from traincast.core.model_blocks import Experts, Mamba2, Rwkv
 from traincast.core.precision import ACCURACY, OPTIMIZERS, PRECISIONS
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
 from traincast.step.estimate import usual_assumptions
@@ -54,6 +54,20 @@ def test_default_is_the_papers_space_for_its_models_and_strategies_else_megatron
     assert default_framework(DENSE, ("1d", "summa")).name == "any"  # no framework runs SUMMA
     assert default_framework(DENSE, None).name == "megatron"
     assert default_framework(DENSE, ("ring",)).name == "megatron"
+
+
+def test_megatron_refuses_linear_attention_that_it_does_not_have():
+    """Megatron-Core 0.16.1, megatron/core/ssm: the scans of Mamba-2, and the gated delta net."""
+    other = replace(DENSE, rwkv=Rwkv(width=1024), layer_kinds=("rwkv dense",) * 6)
+    assert default_framework(other, None).name == "any"
+    asked = {"gpus": 8, "gbs": 16, "assumptions": "megatron-core-2025", "locks": {"mbs": 1, "pp": 1}}
+    found = tc.search(other, H100, framework="megatron", **asked)
+    assert found.fastest is None
+    assert "Megatron-Core 0.16.1 has Mamba-2 and the gated delta net only" in str(found.explain())
+    mamba = Mamba2(heads=16, head_dim=128, state=128, groups=8)
+    own = replace(DENSE, mamba2=mamba, layer_kinds=("mamba2 dense",) * 6)
+    assert default_framework(own, None).name == "megatron"
+    assert tc.search(own, H100, framework="megatron", **asked).fastest is not None
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)

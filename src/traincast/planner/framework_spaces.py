@@ -11,6 +11,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
 from traincast.core.knobs import ALLOWED, CHOICES, DEFAULTS, KNOBS, STRATEGIES, choice_problems
 from traincast.core.model import Model
+from traincast.core.model_blocks import LINEAR
 from traincast.core.plan import AXES, Plans
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule
@@ -319,6 +320,17 @@ NO_PIPELINE: Final = Rule(
 )
 
 
+# megatron/core/ssm: mamba_mixer.py calls the scans of Mamba-2 only, gated_delta_net.py
+MEGATRON_LINEAR: Final = Rule(
+    "of linear attention Megatron-Core 0.16.1 has Mamba-2 and the gated delta net only",
+    (),
+    lambda model, plan, gbs: all(
+        getattr(model, part) is None for part in LINEAR if part not in ("mamba2", "gated_delta")
+    ),
+    search_only=True,
+)
+
+
 def lean(model: Model) -> str:
     """Return the modules that cost least to recompute, of those that Megatron-Core can recompute."""
     more = {"activation": model.experts is not None, "mla_up_proj": model.latent is not None}
@@ -374,7 +386,7 @@ FRAMEWORKS: Final = {
                 "recompute_every": (2, 3, 4),
                 "offload_every": (2, 4),
             },
-            rules=(OVERLAP_NEEDS_CHUNKS,),
+            rules=(OVERLAP_NEEDS_CHUNKS, MEGATRON_LINEAR),
         ),
         Framework(
             "torchtitan",
@@ -560,7 +572,8 @@ def default_framework(model: Model, strategies: Sequence[str] | None) -> Framewo
     A model of the paper's kind has no vocabulary; requested `strategies` have to be among those of the
     framework.
     """
-    requested = set(strategies or ())
+    requested, megatron = set(strategies or ()), FRAMEWORKS["megatron"]
     if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):
         return FRAMEWORKS["paper"]
-    return FRAMEWORKS["megatron" if requested <= set(FRAMEWORKS["megatron"].runs) else "any"]
+    has_layers = MEGATRON_LINEAR.holds(model, Plans(), 1)
+    return megatron if has_layers and requested <= set(megatron.runs) else FRAMEWORKS["any"]
