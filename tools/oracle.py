@@ -132,6 +132,7 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "vocab_size_per_layer_input": (1000,),
     "num_kv_shared_layers": (0, 1),
     "laurel_rank": (8, 16),
+    "moe_latent_size": (None, 48),
     "altup_num_inputs": (2, 4),
 }
 VISION: Final = {  # field of a tower, or of what leads from it to the language model -> values drawn

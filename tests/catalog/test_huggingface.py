@@ -369,8 +369,26 @@ def test_layers_of_a_hybrid(load: Callable[..., Model]) -> None:
     assert problems(load, config("nemotron-3-nano", hybrid_override_pattern="MEX")) == (
         "hybrid_override_pattern = 'MEX': must be a list of M, *, -, E",
     )
-    (problem,) = problems(load, config("nemotron-3-nano", moe_latent_size=1024))
-    assert problem == "moe_latent_size = 1024: cannot be represented; only None can"
+
+
+def test_experts_of_another_width(load: Callable[..., Model]) -> None:
+    """Nemotron 3 Super: 120 billion parameters, 12 of them active, on its Hugging Face card.
+
+    8 of its 88 layers are attention.
+    """
+    kinds = ["mamba", "moe"] * 40 + ["attention"] * 8
+    sizes = {"hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 2, "vocab_size": 131072}
+    sizes |= {"n_routed_experts": 512, "num_experts_per_tok": 22, "moe_intermediate_size": 2688}
+    sizes |= {"moe_shared_expert_intermediate_size": 5376, "moe_latent_size": 1024}
+    sizes |= {"num_hidden_layers": 88, "hybrid_override_pattern": ..., "num_nextn_predict_layers": 1}
+    sizes |= {"mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8}
+    model = load(config("nemotron-3-nano", layers_block_type=kinds, **sizes))
+    assert model.parameters == pytest.approx(120e9, rel=0.01)
+    assert model.active_parameters == pytest.approx(12e9, rel=0.07)
+    assert model.left_out == "multi-token prediction"
+    wide = replace(model, experts=replace(model.experts, width=None))
+    fewer = 512 * 2 * (4096 - 1024) * 2688 - 2 * 4096 * 1024  # in a layer
+    assert wide.parameters - model.parameters == 40 * fewer
 
 
 def test_sources_name_the_text_part() -> None:

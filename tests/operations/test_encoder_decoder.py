@@ -55,6 +55,9 @@ RARE = {
         ),
     ),
     "beside": replace(SMALL, beside=((64, 8), (8, 64)), beside_layers=((64, 32),), small_weights=64),
+    "experts of another width": replace(
+        SMALL, experts=Experts(experts=4, topk=2, ffn=32, width=16, shared_ffn=48), biases=("mlp",)
+    ),
     "local heads": replace(
         SMALL, local=Local(window=8, global_every=2, kv_heads=2, head_dim=32, value_dim=16, sinks=True)
     ),

@@ -30,6 +30,7 @@ LINEAR: Final = "linear attention"
 SCANS: Final = "scans of linear attention"
 MLPS: Final = ("MLP", "experts", "shared experts")
 MTP: Final = "multi-token prediction"
+LATENT: Final = "projections of experts"
 BESIDE: Final = "beside the blocks"
 ROUTER: Final = "router"  # whose products Megatron-LM does not count
 TEXT: Final = "text and modulation"  # of a diffusion model, besides what each token meets
@@ -229,7 +230,10 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
     elif config is not None:
         inner = list(experts(sharding, config))
         routed = len(list(experts(sharding, replace(config, shared_ffn=0))))  # shared experts come last
-        result[ROUTER] = _count((op for op in inner[:routed] if not op.experts), model)
+        around = [op for op in inner[:routed] if not op.experts]
+        if config.width:
+            result[LATENT] = _count((op for op in around if "latent" in op.name), model)
+        result[ROUTER] = _count((op for op in around if "latent" not in op.name), model)
         result["experts"] = _count((op for op in inner[:routed] if op.experts), model)
         if config.shared_ffn:
             result["shared experts"] = _count(inner[routed:], model)

@@ -497,6 +497,8 @@ class Model:
             return ["adapters: not modelled where values are the projected keys"]
         if self.shapes:
             return ["adapters: not modelled where layers have shapes of their own"]
+        if self.experts is not None and self.experts.width:
+            return ["adapters: not modelled where experts have a width of their own"]
         has, given = self.adaptable, self.adapters.targets
         known = [word for word in TARGETS if word in has]
         lacking = [word for word in given if word not in GROUPS and word not in has]
@@ -913,7 +915,21 @@ class Model:
         shared = (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0) + (
             e if moe.shared_gate else 0
         )
-        return router + shared + experts * self._mlp_parameters(moe.ffn)
+        return router + shared + self.latent_matrices + experts * self._expert_parameters(moe)
+
+    @property
+    def latent_matrices(self) -> int:
+        """Weights of the projections to the width of experts and back; 0 where it is the model's."""
+        return 0 if self.experts is None else 2 * self.hidden * (self.experts.width or 0)
+
+    def expert_matrices(self, experts: Experts) -> int:
+        """Count the weights of the products of one expert."""
+        return (self.up_projections + 1) * (experts.width or self.hidden) * experts.ffn
+
+    def _expert_parameters(self, experts: Experts) -> int:
+        """Count the weights of one expert, biases included."""
+        biases = self.up_projections * experts.ffn + (experts.width or self.hidden)
+        return self.expert_matrices(experts) + ("mlp" in self.biases) * biases
 
     def mlp_matrices(self, f: int) -> int:
         """Count the weights of the up- and down-projections of an MLP of inner width f."""

@@ -123,6 +123,9 @@ class Experts:
     experts: int
     topk: int
     ffn: int  # inner width of one expert
+    # Width of what experts read and return, between two projections of a token (LatentMoE of Nemotron 3
+    # Super); the model's if None.
+    width: int | None = None
     shared_ffn: int = 0  # total inner width of the shared experts, which process all tokens; 0 for none
     shared_gate: bool = False  # whether a separate gate scales the output of the shared expert (Qwen2-MoE)
     first_dense: int = 0  # leading layers with a dense MLP

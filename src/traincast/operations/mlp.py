@@ -52,12 +52,17 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
         0 * router.saved_bytes if config.shared_ffn else router.saved_bytes
     )  # shared experts save the same input
     yield replace(router, weights=weights, saved_bytes=saved, module="experts", recomputed_with="norms")
+    if config.width:
+        into = linear("experts.into_latent", sharding.plain_sizes, n, model.hidden, config.width)
+        yield replace(into, saved_bytes=0 * into.saved_bytes, module="experts", recomputed_with="norms")
     dispatch = _permutation("experts.permute", sharding, config, (2, 3), to_experts=True)
     # Inputs of experts with a capacity are padded to it, so the host need not know how many tokens come.
     yield replace(dispatch, synchronises=config.capacity is None)
     yield from _expert_mlps(sharding, config, n * config.routed * plan.etp * plan.load)
     combine = _permutation("experts.unpermute", sharding, config, (3, 3), to_experts=False)
     yield replace(combine, module="")  # it ends the block, as fc2 does in a dense layer
+    if config.width:
+        yield linear("experts.out_of_latent", sharding.plain_sizes, n, config.width, model.hidden)
     if config.result_norm:
         yield sharding.norm("experts.result_norm", gather=False, returned=False)
     if config.shared_ffn:
@@ -76,6 +81,8 @@ def _permutation(
     receives more than its share, and all wait for it.
     """
     plan, (n, width) = sharding.plan, sharding.residual_shape
+    if config.width:
+        width = config.width
     rows = n * config.routed
     nbytes = sharding.E * rows * width * plan.load
     limit = config.groups, config.group_topk
@@ -96,7 +103,7 @@ def _permutation(
 def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[Operation]:
     """Yield the MLPs of the rank's experts on the rows they receive, all experts in one grouped product."""
     model = sharding.model
-    e, f, wide = model.hidden, config.ffn, model.up_projections * config.ffn
+    e, f, wide = config.width or model.hidden, config.ffn, model.up_projections * config.ffn
     routed = Routed(rows, config.experts / sharding.plan.ep)
     up = sharding.column_parallel("experts.fc1", e, wide, routed)
     down = sharding.row_parallel("experts.fc2", f, e, routed)

@@ -200,7 +200,10 @@ def _layer_weights(model: Model, kind: Kind) -> float:
     if not kind.moe or experts is None:
         return share * (mixer + (own.mlp_matrices(own.ffn) if kind.feed_forward else 0))
     return share * (
-        mixer + experts.routed * own.mlp_matrices(experts.ffn) + own.mlp_matrices(experts.shared_ffn)
+        mixer
+        + own.latent_matrices
+        + experts.routed * own.expert_matrices(experts)
+        + own.mlp_matrices(experts.shared_ffn)
     )
 
 

@@ -668,7 +668,9 @@ def nemotron_h(c: Config) -> Keys:
     if "moe only" in kinds:
         shared = {"shared_ffn": c.figure("moe_shared_expert_intermediate_size")}
         keys["experts"] = routed(c, "moe_intermediate_size") | shared
-    return keys
+        keys["experts"] |= {"width": c.figure("moe_latent_size")} if c.value("moe_latent_size") else {}
+    predicts = c.count("num_nextn_predict_layers", least=0)
+    return keys | ({"left_out": "multi-token prediction"} if predicts else {})
 
 
 def bamba(c: Config) -> Keys:
