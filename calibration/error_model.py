@@ -575,13 +575,14 @@ def reliability(stated: Floats, happened: Floats, bins: int = 5) -> list[tuple[f
     return [(float(stated[part].mean()), float(happened[part].mean()), len(part)) for part in parts]
 
 
-def memory_chances(data: Residuals) -> tuple[Floats, Floats]:
+def memory_chances(data: Residuals, tests: bool = False) -> tuple[Floats, Floats]:
     """Return stated probabilities that measured runs fit in capacities around them, and whether they do.
 
     The capacities are those at which the stated probability is each of `CHANCES`; each run's group is left
-    out of the errors of memory.
+    out of the errors of memory. `tests`: of Megatron-LM's own tests alone, of which each is a group.
     """
-    known = np.flatnonzero(~np.isnan(data.memory))
+    judged = np.array([run.last_rank or not tests for run in data.runs])
+    known = np.flatnonzero(~np.isnan(data.memory) & judged)
     stated, fits = [], []
     for group in sorted(set(data.groups[known].tolist())):
         others, stacks = memory_errors(data, data.groups != group)

@@ -242,14 +242,16 @@ class Calibration:
         Column of the table of left-out runs, and whether models have experts → coverage of intervals.
     families : mapping of str to Coverage
         The same by family, left out by source x model x accelerator.
-    rankings, fits : tuple of arrays, shape (cases,)
-        Stated probabilities that the first plan is near the best, and that a run fits; and what happened.
+    rankings, fits, tests_fit : tuple of arrays, shape (cases,)
+        Stated probabilities that the first plan is near the best, that a run fits, and that one of
+        Megatron-LM's own tests does; and what happened.
     """
 
     splits: Mapping[tuple[str, bool], Coverage]
     families: Mapping[str, Coverage]
     rankings: tuple[Floats, Floats]
     fits: tuple[Floats, Floats]
+    tests_fit: tuple[Floats, Floats]
 
 
 @cache
@@ -272,7 +274,8 @@ def calibration() -> Calibration:
     }
     ranked = rankings(data, known)
     stated = odds_left_out(ranked, known)
-    return Calibration(splits, by_family, (stated, ranked.is_right), memory_chances(data))
+    fits = memory_chances(data), memory_chances(data, tests=True)
+    return Calibration(splits, by_family, (stated, ranked.is_right), *fits)
 
 
 @dataclass(frozen=True)

@@ -372,8 +372,12 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
                 memory[i] = np.log(reported_memory[run.reported][k] / run.memory_bytes)
     used = [i for i in sorted(cases) if all_runs[i].id in known or not np.isnan(memory[i])]
     names = [
-        known[all_runs[i].id].group if all_runs[i].id in known else " / ".join(group_of(all_runs[i]))
-        for i in used
+        known[run.id].group
+        if run.id in known
+        else run.model.name  # a test, on all machines and in all containers
+        if run.id in of_tests
+        else " / ".join(group_of(run))
+        for run in (all_runs[i] for i in used)
     ]
     places = {name: k for k, name in enumerate(sorted(set(names)))}
     missing = Entry("", np.nan, dict.fromkeys(SPLITS, np.nan))

@@ -253,6 +253,7 @@ def _uncertainty() -> str:
             known.rankings,
         ),
         ("a run fits (measured memory, in capacities around it)", known.fits),
+        ("one of Megatron-LM's own tests fits (the same, each test left out)", known.tests_fit),
     ):
         bins = reliability(stated, happened)
         brier = float(np.mean((stated - happened) ** 2))
@@ -276,8 +277,12 @@ Of families with at least {MIN_RUNS_OF_FAMILY} runs; columns as above. Bootstrap
 def reliability_figure() -> Figure:
     """Draw stated probabilities against what happened, in bins of equal numbers, with standard errors."""
     known = calibration()
-    figure, axes = style.panels(2, width=style.PAGE, height=2.8)
-    cases = (("First plan within 3 % of the best", known.rankings), ("Run fits in memory", known.fits))
+    figure, axes = style.panels(3, width=style.PAGE, height=2.4)
+    cases = (
+        ("First plan within 3 % of the best", known.rankings),
+        ("Run fits in memory", known.fits),
+        ("One of Megatron-LM's tests fits", known.tests_fit),
+    )
     for ax, (title, (stated, happened)), colour in zip(axes, cases, style.COLOURS, strict=False):
         bins = reliability(stated, happened)
         said, true, spread = (
