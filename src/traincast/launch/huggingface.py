@@ -158,6 +158,7 @@ class Program:
         """Return a setting's name as the program spells it."""
         own = next((own for own, common in self.names.items() if common == name), name)
         if self.name == "trl":
+            own = own.replace(DEEPSPEED, "deepspeed.")
             return own.removeprefix("fsdp_config.").removeprefix("parallelism_config.")
         return own.replace(FSDP, "fsdp_config.").replace(DEEPSPEED, "deepspeed.")
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StrictBool, StrictInt, ValidationError
 from pydantic_core import ErrorDetails
 
 from traincast.catalog.documents import read
 from traincast.catalog.load import as_model
-from traincast.core.adapters import Adapters, parse_training, split_objective
+from traincast.catalog.training import Training, read_training
 from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
@@ -40,7 +40,11 @@ class StudyFile(BaseModel):
     strategies: Names = list(STRATEGIES_BY_DEFAULT)
     global_batch: Any = None
     assumptions: str | None = None
-    train: str = "full"  # what is trained, as of `--train`
+    train: str = "full"  # what is trained, as of `--train`; the next are options as well
+    lengths: str | None = None
+    images: StrictInt | None = None
+    image_size: StrictInt | None = None
+    frozen_tower: StrictBool = False
     top: Any = 1
     vary: Any = ()  # axes, each a mapping of fields that vary together to their values
     name: Annotated[str | None, BeforeValidator(str)] = None
@@ -61,10 +65,10 @@ def load_study(path: str | Path) -> Study:
         file = StudyFile.model_construct(**{"models": [], "systems": [], "gpus": [1], **known})
     batches = None if file.global_batch is None else _values("global_batch", file.global_batch, problems)
     try:
-        objective, trained = split_objective(file.train)
-        adapters = parse_training(trained)
+        seen = (file.images, file.image_size, file.frozen_tower)
+        training = read_training(file.train, file.lengths, *seen, files=False)
         study = define(
-            models=[_trained(name, objective, adapters) for name in file.models],
+            models=[_trained(name, training) for name in file.models],
             systems=file.systems,
             gpus=_whole(_values("gpus", file.gpus, problems)),
             strategies=file.strategies,
@@ -81,13 +85,13 @@ def load_study(path: str | Path) -> Study:
     return study
 
 
-def _trained(name: Any, objective: str, adapters: Adapters | None) -> Model | str:
+def _trained(name: Any, training: Training) -> Model | str:
     """Return a model as it is trained; its name where there is none, which `define` refuses with the rest."""
     try:
         model = as_model(name)
     except InputError:
         return str(name)
-    return model.fine_tuned(objective, adapters, None)
+    return training.of(model)
 
 
 def _problem(detail: ErrorDetails) -> str:

@@ -72,24 +72,18 @@ class RunOptions:
 
         Without a batch of the model or on the command line, it is the `usual` one, or 4M tokens.
         """
-        from traincast.catalog.huggingface.adapters import load_training
         from traincast.catalog.load import load_model, load_system
-        from traincast.core.adapters import split_objective
-        from traincast.core.documents import parse_lengths
+        from traincast.catalog.training import read_training
         from traincast.step.metrics import check_given
 
         model, system = errors.catch(load_model, name, seq=self.seq), errors.catch(load_system, system_name)
         load = None if self.imbalance is None else errors.catch(self._load)
         if model is not None and load is not None:
             model = errors.catch(model.with_load, load) or model
-        if model is not None and (self.frozen_tower or (self.images, self.image_size) != (None, None)):
-            seen = errors.catch(model.with_images, self.images, self.image_size, self.frozen_tower)
-            model = seen or model
-        objective, trained = split_objective(self.train)
-        adapters = errors.catch(load_training, trained)
-        documents = None if self.lengths is None else errors.catch(parse_lengths, self.lengths)
-        if model is not None:
-            model = errors.catch(model.fine_tuned, objective, adapters, documents) or model
+        seen = (self.images, self.image_size, self.frozen_tower)
+        training = errors.catch(read_training, self.train, self.lengths, *seen)
+        if model is not None and training is not None:
+            model = errors.catch(training.of, model) or model
         errors.catch(self._tokens)
         errors.catch(check_given, price=self.price, restart_seconds=self.restart)
         return model, system, errors.catch(self._batch, model, usual)

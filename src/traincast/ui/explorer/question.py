@@ -11,9 +11,8 @@ from pydantic import ValidationError
 from traincast.catalog.load import known_model, known_system, read_model
 from traincast.catalog.schema.fields import Entry, Part, Quantity
 from traincast.catalog.schema.system import AcceleratorPart, InnerTier, MiddleTier, OuterTier
-from traincast.core.adapters import parse_training, split_objective
-from traincast.core.documents import parse_lengths
-from traincast.core.errors import ErrorCollector, InputError, close_to, is_whole, type_problems
+from traincast.catalog.training import read_training
+from traincast.core.errors import WHOLE, ErrorCollector, InputError, close_to, is_whole, type_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
@@ -59,6 +58,9 @@ class State:
     restart: Any = None
     train: Any = None
     lengths: Any = None
+    images: Any = None
+    image_size: Any = None
+    frozen_tower: Any = False
 
 
 FIELDS: Final = tuple(entry.name for entry in fields(State))
@@ -231,16 +233,22 @@ def model_of(state: State) -> Model:
 
 
 def _trained(model: Model, state: State) -> Model:
-    """Return the model with the adapters, reference and documents of a state; files are not read."""
+    """Return the model with the adapters, reference, documents and images of a state; files are not read."""
     texts = {"train": state.train, "lengths": state.lengths}
+    numbers = {"images": state.images, "image_size": state.image_size}
     problems = [
         line for name, text in texts.items() for line in type_problems(name, text, "a text", str, type(None))
     ]
+    problems += [
+        f"{name} = {value!r}: {WHOLE}"
+        for name, value in numbers.items()
+        if value is not None and not (is_whole(value) and value <= MOST_TOKENS)
+    ]
+    problems += type_problems("frozen_tower", state.frozen_tower, "true or false", bool)
     if problems:
         raise InputError("search", problems)
-    objective, trained = split_objective(state.train or "full")
-    documents = None if state.lengths is None else parse_lengths(state.lengths, files=False)
-    return model.fine_tuned(objective, parse_training(trained), documents)
+    seen = (state.images, state.image_size, state.frozen_tower)
+    return read_training(state.train, state.lengths, *seen, files=False).of(model)
 
 
 def _described(state: State) -> Model:

@@ -21,9 +21,8 @@ SEARCH_OPTIONS: Final = (
     "tokens",
     "price",
     "restart",
-    "train",
-    "lengths",
 )
+TRAINING_OPTIONS: Final = ("train", "lengths", "images", "image_size", "frozen_tower")
 TRAINING_IMPORTS: Final = (
     "from traincast.core.adapters import Adapters",
     "from traincast.core.documents import Documents",
@@ -62,6 +61,9 @@ def _python(case: ExplorerCase, plan: Plan | None) -> str:
         lines.append("from traincast.catalog.load import read_model")
         model = f"read_model({dict(state.model)!r}, {PASTED!r}, seq={case.model.seq})"
     lines += ["", f"model = {model}", f"system = {system}"]
+    seen = {"images": state.images, "size": state.image_size, "frozen": state.frozen_tower or None}
+    if given := {name: value for name, value in seen.items() if value is not None}:
+        lines.append(f"model = model.with_images({_keywords(given)})")
     if case.model.training:  # adapters, a reference, documents
         named = ("adapters", "reference", "documents")
         changed = {name: value for name in named if (value := getattr(case.model, name))}
@@ -109,7 +111,7 @@ def _command(case: ExplorerCase, plan: Plan | None) -> str:
     else:
         settings = (state.seq, case.question.gbs, case.question.assumptions.name)
         options = dict(zip(("seq", "global_batch", "assumptions"), settings, strict=True)) | knobs_of(plan)
-        options |= {"train": state.train, "lengths": state.lengths}
+    options |= {name: getattr(state, name) or None for name in TRAINING_OPTIONS}
     command = "plan" if plan is None else "estimate"
     words = ["traincast", command, model, "--system", str(state.system), *_flags(options)]
     comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())

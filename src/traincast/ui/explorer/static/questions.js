@@ -4,9 +4,10 @@ import { withValue } from "./address.js";
 import { byId, h, option } from "./dom.js";
 import { gib, large, whole } from "./format.js";
 
-const NUMBERS = ["gpus", "global_batch", "seq"];
+const NUMBERS = ["gpus", "global_batch", "seq", "images", "image_size"];
+const TEXTS = ["train", "lengths"];
 const CHOICES = ["model", "system", "framework", "assumptions", "strategy", "objective"];
-const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null } }; // reset with it
+const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null, images: null, image_size: null } }; // reset with it
 const PAPER = "Machines of arXiv 2410.00273";
 const MAIN_LOCKS = ["tp", "cp", "pp", "dp", "ep", "vp", "mbs", "zero", "recompute", "schedule", "precision"];
 
@@ -30,6 +31,8 @@ export function prepare(catalog, change) {
     byId(id).addEventListener("input", ({ target }) => change({ [id]: numberOf(target) }, false));
     byId(id).addEventListener("change", ({ target }) => change({ [id]: numberOf(target) }));
   }
+  for (const id of TEXTS)
+    byId(id).addEventListener("change", ({ target }) => change({ [id]: target.value.trim() || null }));
   for (const times of document.querySelectorAll("[data-times]"))
     times.addEventListener("click", () => {
       const gpus = (Number(byId("gpus").value) || 1) * Number(times.dataset.times);
@@ -78,7 +81,7 @@ function lockInput({ name, kind, joined, values }, id, set) {
 /** Show a question in the form; defaults that the server filled in are placeholders. */
 export function render(state, filled, catalog) {
   const shown = typeof state.model === "object" ? { ...state, model: pastedName(state.model) } : state;
-  for (const id of [...CHOICES, ...NUMBERS]) set(id, shown[id] ?? "");
+  for (const id of [...CHOICES, ...NUMBERS, ...TEXTS]) set(id, shown[id] ?? "");
   for (const { name } of catalog.locks) {
     const value = state.locks[name];
     set(`lock-${name}`, value === undefined ? "" : String(value));

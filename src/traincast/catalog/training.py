@@ -1,0 +1,67 @@
+"""What of a model is trained, and on what: adapters, a reference model, documents and images."""
+
+from dataclasses import dataclass
+
+from traincast.catalog.huggingface.adapters import load_training
+from traincast.core.adapters import Adapters, parse_training, split_objective
+from traincast.core.documents import Documents, parse_lengths
+from traincast.core.errors import ErrorCollector
+from traincast.core.model import Model
+
+
+@dataclass(frozen=True)
+class Training:
+    """What of a model is trained, on what.
+
+    Parameters
+    ----------
+    objective : str
+        One of `OBJECTIVES`.
+    adapters : Adapters, optional
+        What is trained; the whole model where left out.
+    documents : Documents, optional
+        Lengths of the documents; sequences are single documents where left out.
+    images, image_size : int, optional
+        Images of a sequence, and their side [pixel]; the model's own where left out.
+    frozen_tower : bool
+        Whether the vision tower is not trained.
+    """
+
+    objective: str = "sft"
+    adapters: Adapters | None = None
+    documents: Documents | None = None
+    images: int | None = None
+    image_size: int | None = None
+    frozen_tower: bool = False
+
+    def of(self, model: Model) -> Model:
+        """Return a model as it is trained; raise an `InputError` with all that it lacks."""
+        errors = ErrorCollector("training")
+        seen: Model | None = model
+        if self.frozen_tower or (self.images, self.image_size) != (None, None):
+            seen = errors.catch(model.with_images, self.images, self.image_size, self.frozen_tower)
+        trained = errors.catch((seen or model).fine_tuned, self.objective, self.adapters, self.documents)
+        return errors.require(trained)
+
+
+def read_training(
+    train: str | None = None,
+    lengths: str | None = None,
+    images: int | None = None,
+    image_size: int | None = None,
+    frozen_tower: bool = False,
+    files: bool = True,
+) -> Training:
+    """Return what texts such as ``"dpo+lora:r=16"`` and ``"padded:512"`` say, and what images say.
+
+    Raises
+    ------
+    InputError
+        If a text is wrong, or `files` is false and it names one; all mistakes at once.
+    """
+    errors = ErrorCollector("training")
+    objective, trained = split_objective(train or "full")
+    adapters = errors.catch(load_training if files else parse_training, trained)
+    documents = None if lengths is None else errors.catch(parse_lengths, lengths, files)
+    errors.raise_any()
+    return Training(objective, adapters, documents, images, image_size, frozen_tower)
