@@ -259,6 +259,10 @@ def test_what_is_outside_of_all_evidence_is_said_first():
     far = replace(USUAL, accelerator="H1000", new_layers=("mamba2",), sizes=USUAL.sizes | {"seq": 1e7})
     assert deviation(far, KNOWN) > UNLIKE * measured_deviation(far, KNOWN)
     assert outside_measured_range(far)[0] == "no measured run is like this one"
+    for alone in (replace(USUAL, accelerator="H1000"), replace(USUAL, new_layers=("mamba2",))):
+        assert outside_measured_range(alone)[0] == "no measured run is like this one"
+    small = replace(USUAL, new_layers=("vision tower",), new_share=0.1)
+    assert outside_measured_range(small) == ["layers without a measured run: vision tower"]
 
 
 @given(name=st.sampled_from(list(COMPONENTS)), small=shares, more=shares)

@@ -288,8 +288,8 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
         "new_adapters": "adapters on a frozen model: constants are fitted to runs that train all weights",
         "new_layers": f"layers without a measured run: {', '.join(case.new_layers)}",
     }
-    respects = []
-    for name, distance in case.distances(known).items():
+    respects, distances = [], case.distances(known)
+    for name, distance in distances.items():
         if not distance:
             continue
         if name in words:
@@ -300,7 +300,8 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
         respects.append(
             f"{which} than any {kind}: {size.text(value)} against {size.text(end).removeprefix(size.unit)}"
         )
-    if respects and deviation(case, known) > UNLIKE * measured_deviation(case, known):
+    is_new = distances["new_generation"] > 0 or distances["new_layers"] > 0.5  # of most of its FLOPs
+    if respects and (is_new or deviation(case, known) > UNLIKE * measured_deviation(case, known)):
         return ["no measured run is like this one", *respects]
     return respects
 
