@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from traincast.catalog.documents import values_of_key
 from traincast.catalog.load import figures, load_model, load_system, model_names, system_names
 from traincast.core.errors import InputError
 from traincast.core.model import Model
@@ -25,7 +26,7 @@ ACCELERATOR = {
     "hbm_bytes": "80 GiB",
 }
 EXPERTS = (
-    "experts, topk, ffn, shared_ffn, shared_gate, first_dense, every, router_bias, result_norm, "
+    "experts, topk, ffn, width, shared_ffn, shared_gate, first_dense, every, router_bias, result_norm, "
     "zero, groups, group_topk, capacity, imbalance, load"
 )
 TIER = {"name": "links", "bandwidth": "400 Gb/s", "efficiency": 0.7, "latency": "2.5 us"}
@@ -68,7 +69,7 @@ def test_every_model_loads(name: str) -> None:
     model = load_model(name)
     assert load_model(name.upper()) == model
     assert model.sources.keys() >= {"layers", "hidden", "heads", "ffn", "seq"}
-    assert model.name == name or name in {"gpt3", "llama-3-405b"}
+    assert name in (model.name, *values_of_key("models", "aliases").get(model.name, ()))
 
 
 @pytest.mark.parametrize("name", system_names())
