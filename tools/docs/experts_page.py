@@ -317,7 +317,7 @@ def _reasons(unlikely: Sequence[Comparison], faster: Sequence[Comparison]) -> st
 
 def _held(row: Comparison) -> str:
     """Say which choices of the expert are not searched unless asked for."""
-    held = FRAMEWORKS[row.framework].held
+    held = FRAMEWORKS[row.framework].held if row.framework in FRAMEWORKS else {}
     searched = (name for name in held if name not in NUMERICS)
     names = [name for name in searched if getattr(row.run.plan, name, None) in held[name]]
     return f"; not searched unless asked for: {', '.join(names)}" if names else ""
