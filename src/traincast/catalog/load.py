@@ -144,9 +144,10 @@ def as_system(system: str | Path | System) -> System:
     return system if isinstance(system, System) else load_system(system)
 
 
-def model_names() -> tuple[str, ...]:
-    """List the names of the models of the catalogue, aliases included, in alphabetical order."""
-    return tuple(sorted(chain.from_iterable((k, *v) for k, v in values_of_key("models", "aliases").items())))
+def model_names(*, aliases: bool = True) -> tuple[str, ...]:
+    """List the names of the models of the catalogue, by default with aliases, in alphabetical order."""
+    known = values_of_key("models", "aliases")
+    return tuple(sorted(chain(known, chain.from_iterable(known.values() if aliases else ()))))
 
 
 def system_names() -> tuple[str, ...]:

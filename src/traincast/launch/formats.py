@@ -72,7 +72,7 @@ def _with_deepspeed_rules(rules: UnreadRules, deepspeed_rules: UnreadRules) -> U
 
 def _with_deepspeed(form: Format) -> Format:
     """Return Accelerate's format with the row of the configuration of DeepSpeed beside it."""
-    own = (*accelerate.DEEPSPEED_NAMES, *_DEEPSPEED.known)
+    own = (*accelerate.DEEPSPEED_NAMES, *sorted(_DEEPSPEED.known))
 
     def read(settings: Settings) -> Facts:
         if accelerate.distributed_type(settings) != "DEEPSPEED":
@@ -126,7 +126,7 @@ def _on_trainer(program: huggingface.Program) -> Format:
         program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
         named_model=lambda settings: huggingface.named_model(program.spelled(huggingface.MODEL), settings),
     )  # fmt: skip
-    beside_it = ComputedRow(facts=(), settings=tuple(_ACCELERATE.known), note="those of Accelerate")
+    beside_it = ComputedRow(facts=(), settings=tuple(sorted(_ACCELERATE.known)), note="those of Accelerate")
     rules = _with_deepspeed_rules(form.unread, _DEEPSPEED.unread)
     rows = {**form.rows, "Accelerate": (beside_it,)}
     return replace(form, rows=rows, unread=rules, takes_files=True, names_model=True)

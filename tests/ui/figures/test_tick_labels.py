@@ -1,6 +1,7 @@
 """Tick labels of every figure: plain text, no overlap, and enough of them to read a value."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from traincast.planner.study.sweep import define
 from traincast.ui import figures
 from traincast.ui.figures.style import STYLE, _style, power, round_ticks
 
+PROFILE = Path(__file__).parents[3] / "examples" / "my_cluster" / "profile.json"
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
 MODEL = tc.Model(
     name="small",
@@ -84,6 +86,7 @@ FIGURES = {
     "pareto": lambda: figures.pareto(tc.search(MODEL, "h200-nvs8", gpus=64)),
     "pareto large": lambda: figures.pareto(tc.search("gpt3-175b", "dgx-a100", gpus=1024, strategy="1d")),
     "tornado": lambda: figures.tornado(tc.search(MODEL, "h200-nvs8", gpus=64)),
+    "profiled_step": lambda: figures.profiled_step(tc.profile(PROFILE, estimate())),
     "timeline": lambda: figures.timeline(tc.trace(estimate())),
     "timeline deep": lambda: figures.timeline(
         tc.trace(tc.estimate("gpt3-1t", "h200-nvs8", tc.Plan(tp=8, pp=32, dp=8, fast_tp=8), gbs=512))

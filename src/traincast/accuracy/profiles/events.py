@@ -76,8 +76,11 @@ class _Event:
 
 
 def is_profile(path: str | Path) -> bool:
-    """Return whether a file looks like a profile."""
-    data = raw(Path(path))[: 1 << 20]
+    """Return whether a file looks like a profile; what cannot be read does not."""
+    try:
+        data = raw(Path(path))[: 1 << 20]
+    except ValueError:
+        return False
     first_line = data.partition(b"\n")[0].decode("utf-8", "replace")
     return (
         data.startswith((GZIP, SQLITE)) or KINETO in data or all(name in first_line for name in NSYS_COLUMNS)

@@ -25,7 +25,7 @@ def catalog(
 
     tables = text.tables
     if name is None:
-        names: dict[str, Any] = {"models": model_names(), "systems": system_names()}
+        names: dict[str, Any] = {"models": model_names(aliases=False), "systems": system_names()}
         names |= {"accelerators": accelerator_names(), "software_stacks": stack_names()}
         if json:
             print_json(outputs.reference.CatalogOutput(**names))

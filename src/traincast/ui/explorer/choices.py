@@ -32,7 +32,7 @@ def catalog() -> dict[str, Any]:
     return {
         "version": __version__,
         "default": asdict(State()),
-        "models": model_names(),
+        "models": model_names(aliases=False),
         "systems": system_names(),
         "frameworks": [
             {name: getattr(framework, name) for name in framework_fields} for framework in FRAMEWORKS.values()
