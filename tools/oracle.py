@@ -179,6 +179,7 @@ OF_TYPE: Final[dict[str, dict[str, Any]]] = {  # what single types need besides
     "hubert": {"conv_kernel": [10, 3, 3, 3, 3, 2, 2]},
     "esm": {"position_embedding_type": "rotary", "emb_layer_norm_before": False},
     "modernbert-decoder": {"pad_token_id": 0},
+    "nomic_bert": {"pad_token_id": 0},
 }
 
 

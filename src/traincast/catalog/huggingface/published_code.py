@@ -225,14 +225,14 @@ def molmo(c: Config) -> Keys:
 def nomic(c: Config) -> Keys:
     """Read Nomic BERT: flags for biases; no second table of tokens where it has no types."""
     c.only("num_experts", 0)
-    words: Mapping[str, str] = {"swiglu": "swiglu", "geglu": "geglu", "gelu": "gelu"}
+    words: Mapping[str, str] = {"silu": "swiglu", "swiglu": "swiglu", "geglu": "geglu", "gelu": "gelu"}
     inner = [c.flag("mlp_fc1_bias"), c.flag("mlp_fc2_bias")]
     if inner[0] != inner[1]:
         c.only("mlp_fc2_bias", inner[0])
     biases = ["qkv", "proj"] if c.flag("qkv_proj_bias") else []
     keys: Keys = {"biases": biases + (["mlp"] if all(inner) else []), "mlp": c.word("hidden_act", words)}
     types = c.count("type_vocab_size", least=0)
-    return keys | {"head_bias": True, "token_types": types}
+    return keys | {"head_bias": True, "token_types": types, "head_dim": c.figure("head_dim")}
 
 
 CODE_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
