@@ -38,6 +38,7 @@ COLLECTIVES: Final = {  # letters of a name -> collective; the first that is fou
     "send": "send-recv", "recv": "send-recv", "broadcast": "broadcast", "reduce": "reduce",
     "barrier": "barrier",
 }  # fmt: skip
+SNIFFED_BYTES: Final = 1 << 20  # of a file, to tell whether it is a profile
 DEVICE_WORK: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 LAUNCHES: Final = ("cuda_runtime", "cuda_driver")
 NO_DEVICE_WORK: Final = "c10d::"  # operators that only start a collective
@@ -78,8 +79,9 @@ class _Event:
 def is_profile(path: str | Path) -> bool:
     """Return whether a file looks like a profile; what cannot be read does not."""
     try:
-        data = raw(Path(path))[: 1 << 20]
-    except ValueError:
+        with Path(path).open("rb") as file:
+            data = file.read(SNIFFED_BYTES)
+    except (OSError, ValueError):
         return False
     first_line = data.partition(b"\n")[0].decode("utf-8", "replace")
     return (
@@ -252,7 +254,8 @@ def _device_events(
     work = sorted((event for event in work if event.end > event.start), key=lambda event: event.start)
     if not work:
         raise InputError(str(path), ["holds no work of a device: was the profiler on while the step ran?"])
-    kinds = {event.name: _kind(event.name) for event in work}
+    kinds = {name: _kind(name) for name in {event.name for event in work}}
+    collectives = {name: _collective(name) if kind == "collective" else "" for name, kind in kinds.items()}
     whole = (work[0].start, max(event.end for event in work))
     return DeviceEvents(
         file=path.name,
@@ -260,7 +263,7 @@ def _device_events(
         end=np.array([event.end for event in work]),
         issued=np.array([event.issued for event in work]),
         kind=np.array(["copy" if event.is_copy else kinds[event.name] for event in work]),
-        collective=np.array([_collective(e.name) if kinds[e.name] == "collective" else "" for e in work]),
+        collective=np.array([collectives[event.name] for event in work]),
         steps=tuple(steps) or (whole,),
         has_marks=bool(steps),
         device=device,

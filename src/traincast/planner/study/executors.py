@@ -333,7 +333,9 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
     open_client: Any = Client
     try:
         if address == "local":
-            with config.set({"distributed.nanny.pre-spawn-environ": MALLOC}), _uninterruptible():
+            # Processes started here ignore Ctrl-C: the one that starts them handles it, and ends them.
+            ignored = _handling_interrupts(signal.SIG_IGN)
+            with config.set({"distributed.nanny.pre-spawn-environ": MALLOC}), ignored:
                 cluster = open_cluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0")
         client = open_client(cluster or address, timeout=10)
     except (OSError, ValueError) as error:
@@ -352,12 +354,14 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
 
 
 @contextmanager
-def _uninterruptible() -> Iterator[None]:
-    """Make processes started here ignore Ctrl-C: the process that starts them handles it, and ends them."""
+def _handling_interrupts(
+    handler: "signal.Handlers | Callable[[int, FrameType | None], object]",
+) -> Iterator[None]:
+    """Handle Ctrl-C otherwise meanwhile; only the main thread can."""
     if current_thread() is not main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
@@ -367,9 +371,8 @@ def _uninterruptible() -> Iterator[None]:
 @contextmanager
 def _interrupts_remembered() -> Iterator[Event]:
     """Note Ctrl-C in an event: Python drops the exception where it falls into a ``__del__``, as Dask's."""
-    interrupted = Event()
-    before = signal.getsignal(signal.SIGINT)
-    if current_thread() is not main_thread() or not callable(before):
+    interrupted, before = Event(), signal.getsignal(signal.SIGINT)
+    if not callable(before):
         yield interrupted
         return
 
@@ -377,11 +380,8 @@ def _interrupts_remembered() -> Iterator[Event]:
         interrupted.set()
         before(number, frame)
 
-    signal.signal(signal.SIGINT, remember)
-    try:
+    with _handling_interrupts(remember):
         yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
