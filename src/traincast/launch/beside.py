@@ -84,11 +84,5 @@ def _found(name: str, folder: Path) -> Path | None:
 
 def deepspeed_settings(settings: Settings, names: Mapping[str, str]) -> Settings:
     """Return the settings of DeepSpeed in its own names; `names` maps others to these."""
-    inner = Settings(
-        {
-            name.removeprefix(DEEPSPEED): value
-            for name, value in settings.items()
-            if name.startswith(DEEPSPEED)
-        }
-    )
+    inner = {name.removeprefix(DEEPSPEED): settings[name] for name in settings if name.startswith(DEEPSPEED)}
     return Settings({names.get(name, name): value for name, value in inner.items()})

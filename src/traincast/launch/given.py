@@ -18,7 +18,6 @@ class Given:
     recipe: str | None = None  # the run that is meant, where a file describes several
     facts: Collection[str] = ()  # facts that need not be read from the file
     folder: Path | None = None  # of the file, where it may name others
-    actor: bool = False  # whether the training step of reinforcement learning is meant
 
 
 class LaunchText(str):

@@ -121,21 +121,13 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
     for event in events:
         by_category[str(event.get("cat", "")).lower()].append(event)
     launched = {
-        event["args"]["correlation"]: event["ts"] * 1e-6
-        for category in LAUNCHES
-        for event in by_category[category]
-        if "correlation" in event.get("args", {})
+        _correlation(event): event["ts"] * 1e-6 for category in LAUNCHES for event in by_category[category]
     }
+    launched.pop(None, None)
     work = [
-        _Event(
-            _named(event),
-            *_span(event),
-            launched.get(event.get("args", {}).get("correlation"), np.nan),
-            is_copy,
-        )
+        _Event(_named(event), *_span(event), launched.get(_correlation(event), np.nan), category != "kernel")
         for category in DEVICE_WORK
         for event in by_category[category]
-        for is_copy in (category != "kernel",)
     ] or list(_operators(by_category))
     marks = by_category["gpu_user_annotation"], by_category["user_annotation"]
     steps = next((found for group in marks if (found := _steps((e["name"], *_span(e)) for e in group))), ())
@@ -144,6 +136,11 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
     return _device_events(
         path, work, steps, str(properties[0].get("name", "")), distributed.get("world_size")
     )
+
+
+def _correlation(event: Mapping[str, Any]) -> Any:
+    """Return the number that a launch and its work share, None without."""
+    return event.get("args", {}).get("correlation")
 
 
 def _span(event: Mapping[str, Any]) -> tuple[float, float]:
