@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import numpy as np
 
 from traincast.core.quantities import Column, Floats
-from traincast.core.result import Doc, Result
+from traincast.core.result import KEY, Doc, Result
 
 # u, share of the peaks of arithmetic and memory that power and cooling leave (Epoch AI's notebook).
 SUSTAINED: Final = 0.8
@@ -59,15 +59,15 @@ class MovementWork:
 
 
 @dataclass(frozen=True)
-class ResourceSeconds:
+class ResourceSeconds(Result):
     """Time that each resource needs [s]; all overlap perfectly."""
 
-    flop: Column
-    memory: Column
-    network: Column
+    flop: Annotated[Column, Doc("arithmetic", "s")]
+    memory: Annotated[Column, Doc("memory traffic", "s")]
+    network: Annotated[Column, Doc("network traffic", "s")]
 
     @property
-    def total(self) -> Column:
+    def total(self) -> Annotated[Column, KEY]:
         """Time of the slowest resource [s]."""
         return np.maximum(np.maximum(self.flop, self.memory), self.network)
 

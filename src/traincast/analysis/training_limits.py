@@ -11,14 +11,19 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.analysis.data_movement import (
+    SUSTAINED,
     BoundColumns,
     Bounds,
     Clusters,
     MovementDevice,
     MovementWork,
+    ResourceSeconds,
     best_shardings,
+    end_of_batch,
     layer_seconds,
+    micro_batch,
     seconds_by_bound,
+    utilisation,
 )
 from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
@@ -104,6 +109,19 @@ class LayerWidths(Result):
 
 
 @dataclass(frozen=True)
+class ShardedLayer(Result):
+    """One given sharding of the layer, which need not divide anything."""
+
+    tp_in: Annotated[float, Doc("ranks that the input width is cut over")]
+    tp_out: Annotated[float, Doc("ranks that the output width is cut over")]
+    dp: Annotated[float, Doc("ranks that the batch is cut over")]
+    micro_batch: Annotated[ResourceSeconds, Doc("forward and backward of a micro-batch")]
+    end_of_batch: Annotated[ResourceSeconds, Doc("all-reduce of the gradients over the replicas")]
+    seconds: Annotated[float, Doc("time of a batch", "s")]
+    utilisation: Annotated[float, Doc("share of the dense peak")]
+
+
+@dataclass(frozen=True)
 class Limits(Result):
     """Limits that data movement sets on a device."""
 
@@ -113,6 +131,8 @@ class Limits(Result):
     micro_batches: Annotated[int, Doc("micro-batches of that batch")]
     clusters: Clusters  # the best sharding of the layer on each number of accelerators
     training: Training  # training runs of a fixed length
+    width: Annotated[float, Doc("size of a word", "byte", key="word_bytes")] = WORD_BYTES
+    sharding: Annotated[ShardedLayer | None, Doc("the sharding given, if one is")] = None
 
     @property
     def accelerator(self) -> Annotated[str, Doc(place=-2)]:
@@ -170,6 +190,11 @@ def limits(
     gpus: tuple[int, ...] | list[int] = CLUSTERS,
     days: float = DAYS,
     batch_growth: float = BATCH_GROWTH,
+    sharding: tuple[float, float, float] | None = None,
+    width: float = WORD_BYTES,
+    sustained: float = SUSTAINED,
+    flops8: float | str | None = None,
+    memory: float | str | None = None,
 ) -> Limits:
     """Find the limits of data movement: the best sharding on each cluster, and runs of a fixed length.
 
@@ -195,6 +220,15 @@ def limits(
         Length of a training run [day].
     batch_growth : float
         Exponent of training compute in the growth of batches.
+    sharding : tuple of float, optional
+        tp_in, tp_out and dp of one sharding to time as well.
+    width : float
+        Size of a word [byte].
+    sustained : float
+        Share of the peaks of arithmetic and memory that is sustained.
+    flops8, memory : float or str, optional
+        Dense peak on words of one byte [FLOP/s] and memory bandwidth [byte/s], in place of the
+        accelerator's.
 
     Raises
     ------
@@ -202,13 +236,47 @@ def limits(
         If arguments cannot be used, all problems at once.
     """
     errors = ErrorCollector("limits")
-    errors.catch(check, layer, tokens, micro_batches, gpus, days, batch_growth)
-    device = errors.require(errors.catch(device_of, accelerator, system, network))
-    clusters = best_shardings(device, *layer, tokens, list(gpus), micro_batches, WORD_BYTES)
-    return Limits(device, layer, tokens, micro_batches, clusters, training(device, days, batch_growth))
+    errors.catch(check, layer, tokens, micro_batches, gpus, days, batch_growth, sharding, width)
+    device = errors.catch(device_of, accelerator, system, network, sustained, flops8, memory)
+    device = errors.require(device)
+    clusters = best_shardings(device, *layer, tokens, list(gpus), micro_batches, width)
+    runs = training(device, days, batch_growth, width=width)
+    given = None
+    if sharding is not None:
+        given = _sharded(device, layer, tokens, micro_batches, width, *sharding)
+    return Limits(device, layer, tokens, micro_batches, clusters, runs, width, given)
 
 
-def check(layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, growth: float) -> None:
+def _sharded(
+    device: MovementDevice,
+    layer: tuple[int, int],
+    tokens: int,
+    micro_batches: int,
+    width: float,
+    tp_in: float,
+    tp_out: float,
+    dp: float,
+) -> ShardedLayer:
+    """Return the time of one given sharding of the layer."""
+    work = MovementWork(
+        d_in=layer[0], d_out=layer[1], tokens=tokens, tp_in=tp_in, tp_out=tp_out, dp=dp,
+        micro_batches=micro_batches, width=width,
+    )  # fmt: skip
+    parts = micro_batch(device, work), end_of_batch(device, work)
+    whole = float(layer_seconds(device, work)), float(utilisation(device, work))
+    return ShardedLayer(tp_in, tp_out, dp, *parts, *whole)
+
+
+def check(
+    layer: Any,
+    tokens: Any,
+    micro_batches: Any,
+    gpus: Any,
+    days: float,
+    growth: float,
+    sharding: Any = None,
+    width: float = WORD_BYTES,
+) -> None:
     """Raise for arguments of `limits` that cannot be used."""
     problems = [] if len(layer) == 2 else [f"layer = {layer!r}: must be an input and an output width"]
     named = [(f"layer[{i}]", size) for i, size in enumerate(layer)]
@@ -217,6 +285,9 @@ def check(layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, g
     problems += [] if len(gpus) else ["gpus: none are given"]
     problems += [] if 0 < days < np.inf else [f"days = {days!r}: must be above 0"]
     problems += [] if 0 <= growth <= 1 else [f"batch_growth = {growth!r}: must be from 0 to 1"]
+    problems += [] if 0 < width < np.inf else [f"width = {width!r}: must be above 0 bytes"]
+    degrees = zip(("tp_in", "tp_out", "dp"), sharding or (), strict=False)
+    problems += [f"{name} = {n!r}: must be at least 1" for name, n in degrees if not 1 <= n < np.inf]
     if problems:
         raise InputError("limits", problems)
 
@@ -225,6 +296,9 @@ def device_of(
     accelerator: str | Accelerator | None = None,
     system: str | System | None = None,
     network: float | str | None = None,
+    sustained: float = SUSTAINED,
+    flops8: float | str | None = None,
+    memory: float | str | None = None,
 ) -> MovementDevice:
     """Return an accelerator or a system as a device of the model; parameters and errors as for `limits`.
 
@@ -240,7 +314,11 @@ def device_of(
     elif chip is None:
         chip = errors.catch(load_accelerator, str(accelerator))
         network_system = _fastest_system(str(accelerator)) if network is None and chip is not None else None
-    bandwidth: Any = None if network is None else errors.catch(_bandwidth, network)
+    bandwidth: Any = None if network is None else errors.catch(_rate, "network", network)
+    peak = None if flops8 is None else errors.catch(_rate, "flops8", flops8, "FLOP/s")
+    memory_bandwidth = None if memory is None else errors.catch(_rate, "memory", memory)
+    if not 0 < sustained <= 1:
+        problems.append(f"sustained = {sustained!r}: must be a share above 0, at most 1")
     if chip is not None and network is None and network_system is None:
         unknown = f"no system of the catalogue says how {chip.name} is joined"
         problems.append(f"{unknown}: give network, such as 900 GB/s")
@@ -253,21 +331,22 @@ def device_of(
         source = f"{network_system.fast.name} of {network_system.name}, both directions"
     return MovementDevice(
         name=chip.name,
-        flops8=2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops,
-        memory_bandwidth=chip.hbm_bandwidth,
+        flops8=peak or (2 * chip.matrix_flops if chip.fp8_flops is None else chip.fp8_flops),
+        memory_bandwidth=memory_bandwidth or chip.hbm_bandwidth,
         network_bandwidth=errors.require(bandwidth),
+        sustained=sustained,
         network=source,
     )
 
 
-def _bandwidth(network: float | str) -> float:
-    """Return a bandwidth in SI units [byte/s]."""
+def _rate(name: str, given: float | str, unit: str = "byte/s") -> float:
+    """Return a bandwidth or a rate of arithmetic in SI units [`unit`]."""
     try:
-        value = to_si(network, "byte/s")
+        value = to_si(given, unit)
     except ValueError as error:
-        raise InputError("limits", [f"network = {network!r}: {error}"]) from None
+        raise InputError("limits", [f"{name} = {given!r}: {error}"]) from None
     if not 0 < value < np.inf:
-        raise InputError("limits", [f"network = {network!r}: must be above 0"])
+        raise InputError("limits", [f"{name} = {given!r}: must be above 0"])
     return value
 
 
@@ -294,6 +373,7 @@ def training(
     days: float = DAYS,
     batch_growth: float = BATCH_GROWTH,
     flops: Floats = TRAINING_FLOPS,
+    width: float = WORD_BYTES,
 ) -> Training:
     """Find the fewest accelerators that finish runs of a fixed length in time, and their utilisation.
 
@@ -304,16 +384,14 @@ def training(
     parameters = np.sqrt(flops / (6 * TOKENS_PER_PARAMETER))
     hidden = (parameters * WIDTH_OVER_DEPTH / (2 * OUTPUT_OVER_INPUT)) ** (1 / 3)
     tokens = batch_tokens(flops, batch_growth)
-    needed = flops * WORD_BYTES / (device.sustained * device.flops8 * days * 86400)
+    needed = flops * width / (device.sustained * device.flops8 * days * 86400)
     tp_in, tp_out = (degree.ravel() for degree in np.meshgrid(WIDTH_SHARDS, WIDTH_SHARDS, indexing="ij"))
     d, b, n = hidden[:, None, None], tokens[:, None, None], needed[:, None, None] * EXCESS[:, None]
     dp = n / tp_in / tp_out
-    layer: dict[str, Any] = {"d_in": d, "d_out": OUTPUT_OVER_INPUT * d, "tokens": b, "width": WORD_BYTES}
+    layer: dict[str, Any] = {"d_in": d, "d_out": OUTPUT_OVER_INPUT * d, "tokens": b, "width": width}
     work = MovementWork(**layer, tp_in=tp_in, tp_out=tp_out, dp=dp)
     seconds, shares = _fastest_sharding(device, work)
-    ideal = (
-        6 * OUTPUT_OVER_INPUT * hidden**2 * tokens * WORD_BYTES / (device.sustained * device.flops8 * needed)
-    )
+    ideal = 6 * OUTPUT_OVER_INPUT * hidden**2 * tokens * width / (device.sustained * device.flops8 * needed)
     index, excess = _first_in_time(ideal[:, None] / seconds)
     flop, memory, network = (
         np.where(np.isnan(excess), np.nan, np.take_along_axis(bound / seconds, index[:, None], -1)[:, 0])

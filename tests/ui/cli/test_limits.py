@@ -126,3 +126,53 @@ def test_a_folder_is_not_named_like_a_figure(run, tmp_path):
     assert not (tmp_path / "out.png").exists()
     (tmp_path / "out.png").mkdir()  # a folder that is there is one
     assert run("--accelerator", "h100-sxm-80", "--figures", tmp_path / "out.png")[0] == 0
+
+
+def test_the_notebooks_cell_on_the_command_line(run):
+    """Device('H100 SXM5', 1979e12, 3352e9, 900e9) and the sharding of cell 168 of Epoch AI's notebook."""
+    device = ["--flops8", "1979 TFLOP/s", "--memory", "3352 GB/s", "--network", "900 GB/s"]
+    layer = ["--layer", "16384x81920", "--batch", "4M", "--micro-batches", "128"]
+    cut = ["--tp-in", "8", "--tp-out", "40", "--dp", "32"]
+    code, out, err = run("--accelerator", "h100-sxm-80", *device, *layer, *cut, "--gpus", "64", "--json")
+    assert (code, err) == (0, "")
+    sharding = json.loads(out)["sharding"]
+    assert sharding["micro_batch"]["total"] == pytest.approx(3.2554072481051035e-05, rel=1e-12)
+    assert sharding["micro_batch"]["memory"] == pytest.approx(2.2757727923627685e-05, rel=1e-12)
+    assert sharding["micro_batch"]["network"] == pytest.approx(2.5864874666666665e-05, rel=1e-12)
+
+
+def test_a_sharding_alone_has_degrees_of_1(run):
+    """All FLOPs of 4 Mi tokens on 2 GPUs at 80 % of 1979/2 TFLOP/s: 6 x 16384 x 81920 x 2^22 / 2."""
+    code, out, _ = run("--accelerator", "h100-sxm-80", "--tp-in", "2", "--flops8", "1979 TFLOP/s", "--json")
+    sharding = json.loads(out)["sharding"]
+    assert code == 0
+    assert (sharding["tp_out"], sharding["dp"]) == (1, 1)
+    assert sharding["micro_batch"]["flop"] == pytest.approx(
+        6 * 16384 * 81920 * 2**22 / 2 / (0.8 * 1979e12 / 2), rel=1e-12
+    )
+
+
+def test_words_of_one_byte_compute_twice_as_fast(run):
+    times = []
+    for width in ("1", "2"):
+        _, out, _ = run("--accelerator", "h100-sxm-80", "--dp", "2", "--width", width, "--json")
+        times.append(json.loads(out)["sharding"]["micro_batch"])
+    assert times[1]["flop"] == pytest.approx(2 * times[0]["flop"])
+    assert times[1]["memory"] == pytest.approx(2 * times[0]["memory"])
+
+
+def test_a_sharding_that_cannot_be(run):
+    wrong = ["--tp-in", "0", "--width", "-1", "--sustained", "200%", "--flops8", "12", "--memory", "3 cows"]
+    code, out, err = run("--accelerator", "h100-sxm-80", *wrong)
+    assert (code, out) == (2, "")
+    for part in ("tp_in = 0.0", "width = -1.0", "sustained = 2.0", "flops8 = '12'", "memory = '3 cows'"):
+        assert part in err
+
+
+@pytest.mark.parametrize(("form", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<?xml")])
+def test_figures_in_every_format(run, tmp_path, form, begins):
+    code, _, _ = run("--accelerator", "h100-sxm-80", "--figures", tmp_path, "--format", form)
+    drawn = sorted(tmp_path.iterdir())
+    assert code == 0
+    assert [path.suffix for path in drawn] == [f".{form}"] * 2
+    assert all(path.read_bytes().startswith(begins) for path in drawn)

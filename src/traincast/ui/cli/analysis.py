@@ -3,11 +3,11 @@
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
-from traincast.core.units import parse_count
+from traincast.core.units import parse_count, parse_share
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from traincast.analysis.flops_by_part import FlopsByPart
     from traincast.ui.text.tables import Parts
 
+FigureFormat = Annotated[Literal["svg", "pdf", "png"], output_option("Format of figures.", name="--format")]
 _STEP_SECONDS = "Measured time of a step [s], for FLOP/s and MFU; the predicted one without it."
 _NETWORK_SHARE = "Share of the step that may wait for bandwidth between nodes."
 
@@ -185,6 +186,10 @@ _NETWORK = (
     "domain known."
 )
 _LAYER_BATCH = "Batch of the layer in tokens; k, M and G count in 1024."
+_PEAK8 = "Dense peak at 8 bits of that accelerator, such as '1979 TFLOP/s', in place of the catalogue's."
+_MEMORY = "Memory bandwidth of that accelerator, such as '3352 GB/s', in place of the catalogue's."
+_SUSTAINED = "Share of the peaks of arithmetic and memory that is sustained, such as 80%."
+_FIGURES = "Draw figures into this folder as well, as --format says."
 _GROWTH = "Exponent of training compute by which batches of training runs grow; else 1/6."
 
 
@@ -200,15 +205,24 @@ def limits(
     gpus: Annotated[str | None, option("Numbers of GPUs with commas; else 4, 16, … 4194304.")] = None,
     days: Annotated[float | None, option("Length of training runs [days]; else three months.")] = None,
     batch_growth: Annotated[float | None, option(_GROWTH)] = None,
-    figures: Annotated[
-        Path | None, output_option("Draw utilisation into this folder as well, as SVG.")
-    ] = None,
+    tp_in: Annotated[float | None, option("Ranks that share the input width of one sharding.")] = None,
+    tp_out: Annotated[float | None, option("Ranks that share its output width.")] = None,
+    dp: Annotated[float | None, option("Replicas of it; degrees need not divide anything.")] = None,
+    width: Annotated[float, option("Size of a word [bytes].")] = 2.0,
+    sustained: Annotated[str, option(_SUSTAINED, metavar="SHARE")] = "80%",
+    flops8: Annotated[str | None, option(_PEAK8)] = None,
+    memory: Annotated[str | None, option(_MEMORY)] = None,
+    figures: Annotated[Path | None, output_option(_FIGURES)] = None,
+    form: FigureFormat = "svg",
     json: Json = False,
 ) -> None:
     """Show how far data movement lets a cluster and a fixed run grow: best sharding, and what binds.
 
+    With --tp-in, --tp-out or --dp one sharding is timed as well.
+
     Example: traincast limits --accelerator h100-sxm-80 --figures out/limits
     """
+    from traincast.analysis.data_movement import SUSTAINED
     from traincast.analysis.training_limits import BATCH_GROWTH, CLUSTERS, DAYS, check, device_of
     from traincast.analysis.training_limits import limits as find
 
@@ -217,21 +231,26 @@ def limits(
     tokens = errors.catch(parse_count, batch, "--batch", 1024) or 1
     counts = CLUSTERS if gpus is None else errors.catch(_gpu_counts, gpus) or (1,)
     run_days, growth = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
-    errors.catch(check, widths, tokens, micro_batches, counts, run_days, growth)
-    errors.catch(device_of, accelerator, system, network)
+    a, b, c = (1.0 if degree is None else degree for degree in (tp_in, tp_out, dp))
+    sharding = None if (tp_in, tp_out, dp) == (None, None, None) else (a, b, c)
+    read_share = errors.catch(parse_share, sustained)
+    share = SUSTAINED if read_share is None else read_share
+    errors.catch(check, widths, tokens, micro_batches, counts, run_days, growth, sharding, width)
+    errors.catch(device_of, accelerator, system, network, share, flops8, memory)
     if figures is not None:
         errors.catch(check_folder, figures)
     errors.raise_any()
     result = find(
         accelerator, system=system, network=network, layer=widths, tokens=tokens, micro_batches=micro_batches,
-        gpus=counts, days=run_days, batch_growth=growth,
+        gpus=counts, days=run_days, batch_growth=growth, sharding=sharding, width=width, sustained=share,
+        flops8=flops8, memory=memory,
     )  # fmt: skip
     drawn: list[Path] = []
     if figures is not None:
         from traincast.ui.figures import utilisation_by_cluster, utilisation_by_compute
 
         by_stem = {draw.__name__: draw(result) for draw in (utilisation_by_cluster, utilisation_by_compute)}
-        drawn = _save_figures(by_stem.items(), figures)
+        drawn = _save_figures(by_stem.items(), figures, form)
     if json:
         print_json(outputs.analyses.LimitsOutput(result, [str(path) for path in drawn]))
     else:
@@ -259,15 +278,18 @@ def _gpu_counts(text: str) -> tuple[int, ...]:
 
 
 def _save_figures(
-    figures: "Iterable[tuple[str, Figure]]", folder: Path, report: Callable[[int], None] = lambda done: None
+    figures: "Iterable[tuple[str, Figure]]",
+    folder: Path,
+    form: str,
+    report: Callable[[int], None] = lambda done: None,
 ) -> list[Path]:
-    """Draw figures into a folder, as SVG; `report` is called with the number drawn."""
+    """Draw figures into a folder, in a format; `report` is called with the number drawn."""
     from traincast.ui.figures import save
 
     folder.mkdir(parents=True, exist_ok=True)
     drawn = []
     for stem, figure in figures:
-        drawn.append(folder / f"{stem}.svg")
+        drawn.append(folder / f"{stem}.{form}")
         save(figure, drawn[-1])
         report(len(drawn))
     return drawn
@@ -332,7 +354,7 @@ def _efficiency_curve(text: str) -> dict[int, float]:
         raise InputError("--efficiency", [f"{text!r}: write for instance 64=0.9,512=0.8"]) from None
 
 
-_PAPER_FIGURES = "Draw the paper's figures into this folder as well, as SVG."
+_PAPER_FIGURES = "Draw the paper's figures into this folder as well, as --format says."
 
 
 @command("Companion models", "errata", "gallery")
@@ -341,6 +363,7 @@ def reproduce(
     /,
     *,
     figures: Annotated[Path | None, output_option(_PAPER_FIGURES)] = None,
+    form: FigureFormat = "svg",
     json: Json = False,
 ) -> None:
     """Recompute the published results of a paper, say how far they agree, and draw its figures.
@@ -359,7 +382,7 @@ def reproduce(
         from traincast.ui.figures.paper import paper_figures
 
         with progress("figures") as report_progress:
-            drawn = _save_figures(paper_figures(), figures, lambda done: report_progress(done, 12))
+            drawn = _save_figures(paper_figures(), figures, form, lambda done: report_progress(done, 12))
     if json:
         print_json(outputs.analyses.ReproduceOutput(result, [str(path) for path in drawn]))
     else:

@@ -18,7 +18,7 @@ from traincast.ui.text.plans import memory_breakdown
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
-    from traincast.analysis.training_limits import Limits
+    from traincast.analysis.training_limits import Limits, ShardedLayer
     from traincast.analysis.zero_scaling import Scaling, ScalingRequest, ScalingRow
 
 MAX_PRODUCTS_LISTED: Final = 4  # wasteful matrix products
@@ -191,18 +191,38 @@ def _difference_text(value: float, result: Trace) -> str:
 def limits(result: "Limits") -> Parts:
     """Show the best shardings, training runs of a fixed length, and where utilisation falls."""
     device, (d_in, d_out) = result.device, result.layer
-    flops, memory = rate(float(device.flops8) / 2, "FLOP/s"), rate(float(device.memory_bandwidth), "B/s")
+    flops, memory = (
+        rate(float(device.flops8) / result.width, "FLOP/s"),
+        rate(float(device.memory_bandwidth), "B/s"),
+    )
     yield title_line(f"Limits of moving data: {device.name}")
-    yield f"{flops} at 16 bits and {memory} of memory, of which {float(device.sustained):.0%} are sustained"
+    peaks = f"{flops} at {8 * result.width:g} bits and {memory} of memory"
+    yield f"{peaks}, of which {float(device.sustained):.0%} are sustained"
     yield f"{rate(float(device.network_bandwidth), 'B/s')} of network ({device.network})"
     micro_batches = f"{result.micro_batches:,} micro-batch{'' if result.micro_batches == 1 else 'es'}"
     yield heading(f"One layer of {d_in:,} x {d_out:,}, {result.tokens:,} tokens a batch in {micro_batches}")
+    if result.sharding is not None:
+        yield from _given_sharding(result.sharding)
+        yield heading("The best sharding")
     yield _cluster_table(result)
     yield note("FLOP, memory, network: share of the time in which each binds")
     yield heading(f"Training runs of {result.training.days:.0f} days")
     yield _run_table(result)
     yield ""
     yield from paragraphs(*_utilisation_sentences(result))
+
+
+def _given_sharding(given: "ShardedLayer") -> Parts:
+    """Show the times of one given sharding, and which resource binds."""
+    gpus = given.tp_in * given.tp_out * given.dp
+    yield f"tp_in {given.tp_in:g}, tp_out {given.tp_out:g}, dp {given.dp:g}: {gpus:,.10g} GPUs"
+    rows = []
+    for name, part in (("a micro-batch", given.micro_batch), ("gradients at its end", given.end_of_batch)):
+        times = [float(time) for time in (part.flop, part.memory, part.network)]
+        binds = SHARES[times.index(max(times))] if max(times) else ""
+        rows.append([name, *map(seconds, times), seconds(max(times)), binds])
+    yield table(("", *SHARES, "time", "binds"), rows, left=(0, 5))
+    yield f"a batch: {seconds(given.seconds)}, {given.utilisation:.1%} of the dense peak"
 
 
 def _cluster_table(result: "Limits") -> Table:
