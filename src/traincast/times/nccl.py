@@ -188,11 +188,16 @@ class _GroupPath(NamedTuple):
     inner_hops: Column  # number of hops of a ring inside fast domains
     ll_hops: Column  # latency of all hops of a ring in LL [s]
     simple_hops: Column  # the same in Simple [s]
-    ll_tree: Column  # latency of the levels of a tree between domains in LL [s]
-    simple_tree: Column  # the same in Simple [s]
     per_byte: Column  # time on the slowest link in Simple [s/byte]
     ll_per_byte: Column  # the same in LL [s/byte]
-    ll_tree_per_byte: Column  # sum over all levels of a tree: LL does not stream through them [s/byte]
+
+
+class _Tree(NamedTuple):
+    """Levels of a tree between the domains of a group; columns over plans."""
+
+    ll: Column  # latency of its levels in LL [s]
+    simple: Column  # the same in Simple [s]
+    ll_per_byte: Column  # sum over all levels: LL does not stream through them [s/byte]
 
 
 def protocols(
@@ -219,13 +224,13 @@ def protocols(
         Algorithm(start, link, 0.5 * sqrt(inner_fill * link), hops),
     ]
     if kind == "all-reduce":
-        chain = 2 * (g - 1)
-        levels = path.simple_tree + chain * path.chained
+        chain, tree = 2 * (g - 1), _tree(members, tiers, fitted, data_parallel)
+        levels = tree.simple + chain * path.chained
         tree_link = 2 * path.per_byte
-        algorithms.append(Algorithm(path.ll_tree + chain * tiers[0].latency, path.ll_tree_per_byte))
+        algorithms.append(Algorithm(tree.ll + chain * tiers[0].latency, tree.ll_per_byte))
         algorithms.append(Algorithm(2 * fill + levels, tree_link, 0.5 * sqrt(levels * tree_link)))
         if tiers[0].switch_reduction is not None:
-            algorithms.append(_switch_reduction(g, path, tiers[0].switch_reduction))
+            algorithms.append(_switch_reduction(g, path, tree, tiers[0].switch_reduction))
     launch = fitted.launch_share * path.launch
     chosen = _chosen_ring(passes, n, carried, path, tiers[0], fitted)
     if chosen is not None and tiers[0].switch_reduction is not None and kind == "all-reduce":
@@ -259,7 +264,7 @@ def _chosen_ring(
     return ChosenRing(tuple(estimates), tuple(ring for _, ring in rings))
 
 
-def _switch_reduction(g: Column, path: _GroupPath, reduction: Column) -> Algorithm:
+def _switch_reduction(g: Column, path: _GroupPath, tree: _Tree, reduction: Column) -> Algorithm:
     """Return the all-reduce in the switches of a fast domain; with several domains the tree is as fast.
 
     Switches read V from each of g accelerators and return a g-th of the sum, which goes back to all of them:
@@ -268,54 +273,65 @@ def _switch_reduction(g: Column, path: _GroupPath, reduction: Column) -> Algorit
     """
     per_byte = path.inside * (1 + 1 / g) / reduction
     link = maximum(per_byte, 2 * path.per_byte * path.beyond)
-    start = 2 * path.fill * path.inside + path.beyond * (path.simple_tree + 2 * (g - 1) * path.chained)
+    start = 2 * path.fill * path.inside + path.beyond * (tree.simple + 2 * (g - 1) * path.chained)
     return Algorithm(start, link, 0.5 * sqrt(start * link))
 
 
 def _path(
     members: Group, tiers: Sequence[Tier], fitted: Collectives, data_parallel: bool = False
 ) -> _GroupPath:
-    """Return the hops of a ring tier by tier, the levels of a tree, and the slowest link of a group."""
+    """Return the hops of a ring tier by tier, and the slowest link of a group."""
     n, near = members
     fast, *outer = tiers
     inside, inner_hops = is_group(near[0]), n - domains(n, near[0])
     per_byte = inside / _inner_bandwidth(fast, near[0])
     slow = inside / _ll_inner_bandwidth(fast, near[0])
-    tree_bytes = 2 * slow
     fill = _simple_hop(fast, False, fitted)
     chained = minimum(fill, fitted.inner_hop_share * _simple_hop(outer[0], True, fitted))
     ll_hops, simple_hops = inner_hops * fast.latency, inner_hops * chained
-    ll_tree, simple_tree, outer_launch = 0 * ll_hops, 0 * ll_hops, 0 * ll_hops
     for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
         crossed = is_group(domains(beyond, within))
-        hops, levels = domains(n, within) - domains(n, beyond), 2 * log2(beyond / within)
-        wide = _outer_bandwidth(tier, within, data_parallel, beyond / within)
-        narrow = minimum(_ll_bandwidth(tier, fitted) * sqrt(within), wide / 2)
+        hops = domains(n, within) - domains(n, beyond)
+        wide, narrow = _both_bandwidths(tier, within, beyond, fitted, data_parallel)
         per_byte = maximum(per_byte, crossed / wide)
         slow = maximum(slow, crossed / narrow)
         ll_hops = ll_hops + hops * tier.latency
         simple_hops = simple_hops + hops * _simple_hop(tier, True, fitted)
-        ll_tree = ll_tree + 2 * levels * tier.latency
-        simple_tree = simple_tree + levels * _simple_hop(tier, True, fitted)
-        tree_bytes = tree_bytes + levels / narrow
-        outer_launch = maximum(outer_launch, crossed * _launch(tier, True, fitted))
-    launch = is_group(n) * _launch(fast, False, fitted) + outer_launch
-    across = is_group(domains(n, near[0]))
-    return _GroupPath(
-        inside,
-        across,
-        launch,
-        fill,
-        chained,
-        inner_hops,
-        ll_hops,
-        simple_hops,
-        ll_tree,
-        simple_tree,
-        per_byte,
-        slow,
-        tree_bytes,
-    )
+    launch, across = _start_up(members, tiers, fitted), is_group(domains(n, near[0]))
+    return _GroupPath(inside, across, launch, fill, chained, inner_hops, ll_hops, simple_hops, per_byte, slow)
+
+
+def _tree(members: Group, tiers: Sequence[Tier], fitted: Collectives, data_parallel: bool) -> _Tree:
+    """Return the levels of a tree between domains, tier by tier."""
+    n, near = members
+    fast, *outer = tiers
+    ll = simple = 0 * n
+    per_byte = 2 * (is_group(near[0]) / _ll_inner_bandwidth(fast, near[0]))
+    for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
+        levels = 2 * log2(beyond / within)
+        _, narrow = _both_bandwidths(tier, within, beyond, fitted, data_parallel)
+        ll = ll + 2 * levels * tier.latency
+        simple = simple + levels * _simple_hop(tier, True, fitted)
+        per_byte = per_byte + levels / narrow
+    return _Tree(ll, simple, per_byte)
+
+
+def _both_bandwidths(
+    tier: Tier, within: Column, beyond: Column, fitted: Collectives, data_parallel: bool
+) -> tuple[Column, Column]:
+    """Return the bandwidths of Simple and of LL across a tier, for so many members inside it [byte/s]."""
+    wide = _outer_bandwidth(tier, within, data_parallel, beyond / within)
+    return wide, minimum(_ll_bandwidth(tier, fitted) * sqrt(within), wide / 2)
+
+
+def _start_up(members: Group, tiers: Sequence[Tier], fitted: Collectives) -> Column:
+    """Return the start-up of a collective: that in a fast domain and the longest of the tiers crossed [s]."""
+    n, near = members
+    fast, *outer = tiers
+    longest: Column = 0.0
+    for tier, within, beyond in zip(outer, near, (*near[1:], n), strict=True):
+        longest = maximum(longest, is_group(domains(beyond, within)) * _launch(tier, True, fitted))
+    return is_group(n) * _launch(fast, False, fitted) + longest
 
 
 def _launch(tier: Tier, outside: bool, fitted: Collectives) -> Column:
@@ -404,7 +420,7 @@ def all_to_all(
     """
     n, near = members
     spans = (1.0, *near, n)
-    seconds, streams = fitted.launch_share * _path(members, tiers, fitted).launch * sign(V), []
+    seconds, streams = fitted.launch_share * _start_up(members, tiers, fitted) * sign(V), []
     up: Column = 0.0  # from rail to rail, over the tier above theirs
     for i, (tier, within, beyond) in enumerate(zip(tiers, spans, spans[1:], strict=False)):
         sent = V * (beyond - within) / n * (n / beyond if i == 0 else 1.0)

@@ -19,6 +19,7 @@ from traincast.times.process_groups import Group, Placement
 from traincast.times.roofline import arithmetic, exposed_memory
 
 EXPERT_AXES: Final = ("ep", "etp")
+ROWS_AT_ONCE: Final = 1 << 14  # of placements and shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +242,11 @@ class LeastTimer(OperationTimer):
             first = row = np.arange(columns[0].size)
         n, volume, copies = (column.ravel()[first] for column in columns)
         near = self._near if call.kind in ("all-to-all", "all-reduce") else self._widest
-        groups = (Group(n, tuple(minimum(n, within) for within in members)) for members in near)
+        # numbers of members near each other down, in pieces that stay in the processor's cache
+        pieces = np.array_split(np.array(near), min(len(near), 1 + len(near) * n.size // ROWS_AT_ONCE))
         of = self.system, self.assumed, copies, call.groups
-        times = (collective(call.kind, volume, group, *of) for group in groups)
+        groups = (Group(n, tuple(minimum(n, within[:, None]) for within in piece.T)) for piece in pieces)
+        times = (np.min(collective(call.kind, volume, group, *of), axis=0) for group in groups)
         least = np.asarray(reduce(minimum, times))
         return least[row].reshape(columns[0].shape)
 
