@@ -154,6 +154,7 @@ def estimate(
 
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
+    from traincast.analysis.operation_anatomy import anatomy
     from traincast.ui.text import plans as text
 
     errors = ErrorCollector("estimate")
@@ -168,13 +169,14 @@ def estimate(
         from traincast.ui.outputs.plans import EstimateOutput
 
         rows = est.operation_rows() if operations else None
-        print_json(EstimateOutput(est.job, est, measures, est.group_rows(), rows, file_name(html)))
+        seen = anatomy(est) if operations else None
+        print_json(EstimateOutput(est.job, est, measures, est.group_rows(), rows, seen, file_name(html)))
     else:
         from traincast.ui.text.tables import show
 
         show(text.header(est, usual_batch), text.breakdowns(est), text.utilisation(measures))
         if operations:
-            show(text.operations(est))
+            show(text.operations(est, anatomy(est)))
         print_files(html)
     require_fit(est)
 

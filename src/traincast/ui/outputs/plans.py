@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from traincast.analysis.operation_anatomy import Anatomy
 from traincast.analysis.per_parameter import PerParameter
 from traincast.core.result import INLINE, Doc, Result
 from traincast.planner.search import SearchRecord
@@ -28,6 +29,10 @@ class EstimateOutput(AboutPlan):
     operations: Annotated[
         list[OperationRow] | None,
         Doc("with `--operations`: every operation, once for each kind of layer it is in", optional=True),
+    ] = None
+    anatomy: Annotated[
+        Anatomy | None,
+        Doc("with `--operations`: collectives, classes, and FLOPs of a sequence", optional=True),
     ] = None
     html: HtmlReport = None
 

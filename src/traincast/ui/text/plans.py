@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -30,6 +30,7 @@ from traincast.step.metrics import Metrics
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
+    from traincast.analysis.operation_anatomy import Anatomy
     from traincast.planner.explain import Explanation
     from traincast.planner.search import Found
 
@@ -400,11 +401,53 @@ def days(number: Column) -> str:
     return f"{number:,.0f} days" if number >= 100 else f"{number:.3g} days"
 
 
-def operations(est: Estimate) -> Parts:
-    """Show FLOPs, bytes and seconds of every operation of a layer for one micro-batch."""
-    yield heading("One layer, one micro-batch")
-    names = ("operation", "forward", "backward", "work", "traffic", "comm", "saved")
-    yield table(names, [(name, *cells) for name, _, *cells in operation_rows(est)], gap=1)
+def operations(est: Estimate, anatomy: "Anatomy") -> Parts:
+    """Show work, time and collectives of every operation of a layer's micro-batch, and their classes."""
+    rows = est.operations()
+    yield heading("One layer, one micro-batch: FLOPs, memory traffic, FLOP/byte, saved for backward")
+    names = ["operation", "forward", "backward", "forward", "backward", "fwd", "bwd", "saved"]
+    yield table(
+        names, [(row["operation"], *_work_cells(row), gib(row["saved_bytes"])) for row in rows], gap=1
+    )
+    yield heading("Its time; backward with what is recomputed before it")
+    names = ["operation", "forward", "backward", "arithmetic", "exposed memory", "exposed comm"]
+    yield table(names, [(row["operation"], *map(seconds, _times_of(row))) for row in rows], gap=1)
+    if anatomy.collectives:
+        yield heading("Its collectives")
+        names = ["operation", "", "collective", "over", "tensor", "times"]
+        cells = [
+            (row.operation, row.direction, row.collective, row.over, gib(row.nbytes), f"{row.times:g}")
+            for row in anatomy.collectives
+        ]
+        yield table(names, cells, left=(0, 1, 2, 3))
+    yield heading("All layers, by class of operation")
+    shares = [
+        (row.name, *(f"{share:.1%}" for share in (row.flops_share, row.bytes_share, row.seconds_share)))
+        for row in anatomy.classes
+    ]
+    yield table(("", "FLOPs", "memory traffic", "time without communication"), shares)
+    whole = f"a sequence, forward and backward, unsharded: {rate(anatomy.sequence_flops, 'FLOP')}"
+    ratio = anatomy.mlp_to_attention
+    yield whole if ratio is None else f"{whole}; MLP to attention {ratio:.4g}"
+
+
+def _work_cells(row: Mapping[str, Any]) -> list[str]:
+    """Return FLOPs, memory traffic and arithmetic intensity of an operation's two passes."""
+    passes = ("forward", "backward")
+    flops = [row[f"{name}_matrix_flops"] + row[f"{name}_vector_flops"] for name in passes]
+    traffic = [row[f"{name}_bytes"] for name in passes]
+    pairs = zip(flops, traffic, strict=True)
+    intensity = [
+        f"{work / moved:,.{0 if work > 10 * moved else 1}f}" if moved else "" for work, moved in pairs
+    ]
+    return [*(rate(work, "").strip() for work in flops), *map(gib, traffic), *intensity]
+
+
+def _times_of(row: Mapping[str, Any]) -> list[float]:
+    """Return the time of an operation's passes, and of both what is arithmetic, memory, communication [s]."""
+    parts = ("compute", "memory", "comm")
+    both = [row[f"forward_{part}_seconds"] + row[f"backward_{part}_seconds"] for part in parts]
+    return [row["forward_seconds"], row["backward_seconds"] + row["again_seconds"], *both]
 
 
 def operation_rows(est: Estimate) -> Iterator[tuple[str, ...]]:
