@@ -173,8 +173,8 @@ def drawn(random, rows):
     bounds = np.where(random.random(rows) < random.random(), true, true * random.random(rows))
     index, none = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
     questions = (
-        Known([], index, np.arange(rows), memory, bounds, none),
-        Known([], index, np.arange(rows), memory, true.copy(), ~none),
+        Known([], index, np.arange(rows), memory, bounds, none, np.arange(rows)),
+        Known([], index, np.arange(rows), memory, true.copy(), ~none, np.arange(rows)),
     )
     for question in questions:
         question.true = true

@@ -77,6 +77,7 @@ def probability_near_best(
     seconds: list[Floats] = []
     shares: dict[str, list[Floats]] = {name: [] for name in COMPONENTS}
     plans: list[Plan] = []
+    near = near[np.argsort(times.outcome[near], kind="stable")]
     for index in np.unique(times.outcome[near]):
         outcome = outcomes[index]
         columns = times.columns(near[times.outcome[near] == index])
@@ -87,11 +88,12 @@ def probability_near_best(
         for name, blocks in shares.items():
             blocks.append(np.broadcast_to(est.case.shares[name], rows))
         plans += columns.rows()
+    order = np.argsort(near)  # as enumerated, whichever layouts were evaluated together
     # Together, since the numbers of choices are those of one list.
-    knobs = plan_coordinates([*listed, *plans])
+    knobs = plan_coordinates([*listed, *(plans[i] for i in order)])
     listed_knobs, knobs = knobs[: len(listed)], knobs[len(listed) :]
-    all_shares = {name: np.concatenate(blocks) for name, blocks in shares.items()}
-    times_of_all = np.concatenate(seconds)
+    all_shares = {name: np.concatenate(blocks)[order] for name, blocks in shares.items()}
+    times_of_all = np.concatenate(seconds)[order]
     good = draw_near_best(times_of_all, all_shares, knobs, est.case.factor(errors()), within)
     same = plan_distance(listed_knobs[:, None], knobs[None]) == 0  # whatever their placement
     if len(plans) == 1:

@@ -617,6 +617,7 @@ class RankedCandidates(NamedTuple):
     """The best candidates of each outcome, sorted by outcome, time, memory and enumeration order."""
 
     outcome: Ints  # index of the outcome, shape (rows,)
+    layout: Ints  # row of its space's layouts
     plans: Plans
     seconds: Floats  # of the step [s]
     memory: Floats  # of the fullest rank [byte]
@@ -645,9 +646,9 @@ def rank_layouts(
     order = np.lexsort((fill, layout[pair], *keys, outcome_index[pair]))
     sorted_index = outcome_index[pair[order]]
     order = order[np.arange(len(order)) - np.searchsorted(sorted_index, sorted_index) < top]
-    space = evaluation.space
-    plans = space.without_assumptions(space.plans(layout[pair[order]], fill[order]))
-    return RankedCandidates(outcome_index[pair[order]], plans, seconds[order], memory[order])
+    space, pairs = evaluation.space, pair[order]
+    plans = space.without_assumptions(space.plans(layout[pairs], fill[order]))
+    return RankedCandidates(outcome_index[pairs], layout[pairs], plans, seconds[order], memory[order])
 
 
 def fastest_plans(outcome: StrategyResult, layouts: Ints) -> Plans:

@@ -5,20 +5,20 @@ fits on tables. The answers are the same.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.quantities import Bools, Floats, Ints
+from traincast.core.quantities import Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.planner.evaluation import StrategyResult, evaluate_all
 from traincast.planner.fitting import Census, Figure
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import Space, enumerate_space
-from traincast.planner.shortlist import Bounds, Shortlist
+from traincast.planner.shortlist import Bounds, Evaluated, Shortlist
 
 MOST_VALUES: Final = 1 << 18  # of a figure of layouts
 Question = Callable[[LeastTimes], Ints]
@@ -115,7 +115,8 @@ class FewLayouts(Layouts):
     """Layouts of which as few are evaluated as answers need."""
 
     def __init__(self, bounds: Bounds):
-        self._bounds, self._shortlist = bounds, Shortlist(bounds)
+        self._bounds, self._evaluated = bounds, Evaluated(bounds)
+        self._shortlist = Shortlist(self._evaluated)
 
     @cached_property
     def _census(self) -> Census:
@@ -135,7 +136,7 @@ class FewLayouts(Layouts):
     @property
     def times(self) -> LeastTimes:
         """Times known so far, of the layouts evaluated so far."""
-        return self._shortlist.times
+        return self._evaluated.times
 
     def answer(self, question: Question) -> Answer:
         """Return the layouts that answer a question, and the times whose rows they are."""
@@ -151,7 +152,7 @@ class FewLayouts(Layouts):
             return code
 
         fit = {index: fitting.may_fit for index, fitting in enumerate(self._census.fittings)}
-        return Shortlist(self._bounds, fit, cell).answer(lambda times: _best_of(times, figures))
+        return Shortlist(self._evaluated, fit, cell).answer(lambda times: _best_of(times, figures))
 
     def least_memory(self, figure: Figure) -> dict[int, float]:
         """Return the least memory of the layouts with each value of a figure [byte]."""
@@ -169,10 +170,9 @@ class FewLayouts(Layouts):
         for index, rows in nearest.items():
             rows[census.nearest(index)] = True
 
-        def beyond(kept: Mapping[int, Bools]) -> Shortlist:
-            return Shortlist(self._bounds, kept, capacity=np.inf, above=self._capacity)
-
-        lists = {"miss": beyond(nearest)} | dict.fromkeys(("faster", "unlimited"), beyond(over))
+        beyond = Evaluated(self._bounds, capacity=np.inf, above=self._capacity)
+        lists = dict.fromkeys(("faster", "unlimited"), Shortlist(beyond, over))
+        lists["miss"] = Shortlist(beyond, nearest)
         return {name: lists[name].answer(question) for name, question in _questions(limit).items()}
 
 

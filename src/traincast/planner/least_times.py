@@ -8,7 +8,7 @@ bound does not are timed, lowest bounds first, until none is left: the answer is
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
@@ -18,18 +18,21 @@ from traincast.planner.evaluation import StrategyResult, chosen_plans, fastest_p
 from traincast.planner.search_space import Space
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from traincast.planner.evaluation import Evaluation
 
+Value = TypeVar("Value", bound=np.generic)
 # Candidates timed before the values to beat are looked at again: each round has twice as many, up to the last
-FIRST_ROUND: Final = 1 << 9
-LAST_ROUND: Final = 1 << 13
+FIRST_ROUND: Final = 1 << 11
+LAST_ROUND: Final = 1 << 15
 
 
 @dataclass(eq=False)
 class LeastTimes:
     """Layouts that fit, of all outcomes of a search on one machine, and what is known of their least times.
 
-    Rows are ordered by outcome and layout.
+    Rows are in the order of enumeration.
     """
 
     outcomes: Sequence[StrategyResult]
@@ -38,22 +41,52 @@ class LeastTimes:
     memory: Floats  # [byte]
     seconds: Floats  # least time where `timed`, else a bound from below [s]
     timed: Bools
+    place: Ints  # of each layout in the order of enumeration: numbers that ascend
     exhaustive: bool = False  # whether all were timed from the start
     reached: Column = 0.0  # largest time that mattered to the last question, of all layouts or of each [s]
 
     @classmethod
-    def of(cls, outcomes: Sequence[StrategyResult], exhaustive: bool = False) -> "LeastTimes":
-        """Return the bounds of the layouts of outcomes; times if `exhaustive` or several jobs share them."""
+    def of(
+        cls,
+        outcomes: Sequence[StrategyResult],
+        exhaustive: bool = False,
+        places: Sequence[Ints] | None = None,
+    ) -> "LeastTimes":
+        """Return the bounds of the layouts of outcomes; times if `exhaustive` or several jobs share them.
+
+        `places` has the place of the layouts that fit of each outcome, if they are not enumerated in turn.
+        """
         layouts = [outcome.fitting for outcome in outcomes]
         index = np.repeat(np.arange(len(outcomes)), [len(rows) for rows in layouts])
         layout = np.concatenate([np.zeros(0, np.int64), *layouts])
         memory = np.concatenate([np.zeros(0), *(outcome.memory for outcome in outcomes)])
         if exhaustive or any(len(outcome.space.gpus) > 1 for outcome in outcomes):
-            seconds = np.concatenate([np.zeros(0), *(outcome.least_seconds for outcome in outcomes)])
-            return cls(outcomes, index, layout, memory, seconds, np.ones(len(layout), np.bool_), exhaustive)
-        bounds = least_times(_evaluations(outcomes), layouts, bound=True) if len(layout) else []
-        seconds = np.concatenate([np.zeros(0), *bounds])
-        return cls(outcomes, index, layout, memory, seconds, np.zeros(len(layout), np.bool_))
+            least, timed = [outcome.least_seconds for outcome in outcomes], True
+        else:
+            least = least_times(_evaluations(outcomes), layouts, bound=True) if len(layout) else []
+            timed = False
+        seconds, known = np.concatenate([np.zeros(0), *least]), np.full(len(layout), timed)
+        place = np.arange(len(layout)) if places is None else np.concatenate([layout[:0], *places])
+        return cls(outcomes, index, layout, memory, seconds, known, place, exhaustive)
+
+    def joined(self, more: "LeastTimes") -> "LeastTimes":
+        """Return these layouts and others of the same search, with all that is known of either."""
+        order = np.argsort(np.concatenate([self.place, more.place]))
+
+        def both(mine: "NDArray[Value]", others: "NDArray[Value]") -> "NDArray[Value]":
+            return np.concatenate([mine, others])[order]
+
+        found = LeastTimes(
+            [*self.outcomes, *more.outcomes],
+            both(self.outcome, len(self.outcomes) + more.outcome),
+            both(self.layout, more.layout),
+            both(self.memory, more.memory),
+            both(self.seconds, more.seconds),
+            both(self.timed, more.timed),
+            both(self.place, more.place),
+        )
+        found._fastest[:] = both(self._fastest, more._fastest)
+        return found
 
     def up_to(self, limit: Callable[[Floats], Column]) -> Floats:
         """Time every layout whose time may be at most `limit`, and return the times known, else infinity [s].
@@ -116,7 +149,7 @@ class LeastTimes:
             np.broadcast_to(figure(outcome.space), len(outcome.space.layer_row))[outcome.fitting]
             for outcome in self.outcomes
         ]
-        return np.concatenate([np.zeros(0), *values])
+        return self._of_rows(np.concatenate([np.zeros(0), *values]))
 
     def best_of(self, *groupings: Ints) -> list[Ints]:
         """Return the best layout of each group that has one, in order of the groups' numbers, from 0 on.
@@ -212,12 +245,19 @@ class LeastTimes:
     def _candidates(self) -> Ints:
         """Candidates of each layout."""
         counts = [outcome.space.counts[outcome.fitting] for outcome in self.outcomes]
-        return np.concatenate([np.zeros(0, np.int64), *counts])
+        return self._of_rows(np.concatenate([np.zeros(0, np.int64), *counts]))
+
+    def _of_rows(self, of_outcomes: "NDArray[Value]") -> "NDArray[Value]":
+        """Return values of the layouts of one outcome after the other in the order of rows."""
+        values = np.empty_like(of_outcomes)
+        values[np.argsort(self.outcome, kind="stable")] = of_outcomes
+        return values
 
     def _time(self, rows: Ints) -> None:
         """Replace the bounds of rows, ascending, by times."""
         if not len(rows):
             return
+        rows = rows[np.argsort(self.outcome[rows], kind="stable")]
         indices, starts = np.unique(self.outcome[rows], return_index=True)
         outcomes = [self.outcomes[index] for index in indices]
         layouts = np.split(self.layout[rows], starts[1:])

@@ -225,10 +225,13 @@ class Found:
         times, layouts = self.layouts.answer(lambda times: times.best(top, by_memory))
         rows = []
         for index in np.unique(times.outcome[layouts]):
-            of_outcome = times.layout[layouts[times.outcome[layouts] == index]]
-            ranking = rank_layouts([times.outcomes[index]], [of_outcome], top, by_memory)
-            for i, row in enumerate(zip(ranking.seconds, ranking.memory, strict=True)):
-                rows.append((*(row[::-1] if by_memory else row), int(index), i, ranking.plans))
+            of_outcome = layouts[times.outcome[layouts] == index]
+            place = dict(zip(times.layout[of_outcome].tolist(), of_outcome.tolist(), strict=True))
+            outcome = times.outcomes[index]
+            ranking = rank_layouts([outcome], [times.layout[of_outcome]], top, by_memory)
+            figures = zip(ranking.seconds, ranking.memory, ranking.layout.tolist(), strict=True)
+            for i, (*row, layout) in enumerate(figures):
+                rows.append((*(row[::-1] if by_memory else row), place[layout], i, ranking.plans))
         rows.sort(key=lambda row: row[:4])
         return [plans.row(i) for *_, i, plans in rows[:top]]
 

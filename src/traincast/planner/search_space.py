@@ -190,6 +190,13 @@ class Outline:
         """All layouts as a space."""
         return self.space if self.replicas is None else self.layouts(np.arange(len(self.space.layer_row)))
 
+    def places(self, rows: Ints) -> Ints:
+        """Return the places of the layouts of some rows among all of them."""
+        if self.replicas is None:
+            return rows
+        count = self.replicas.count[self.replicas.kind]
+        return ragged(np.cumsum(count) - count, count, rows)
+
     def layouts(self, rows: Ints) -> Space:
         """Return the layouts of some rows, ascending, as a space."""
         space = self.space

@@ -48,6 +48,7 @@ BY_DISPATCHER: Final = (
     ("overlap", "ep_exposed", "wide_ep_exposed"),
     ("traffic", "expert_passes", "wide_expert_passes"),
 )
+MOST_LAYOUTS: Final = 1 << 40  # of a batch
 MOST_NEAR: Final = 64  # ways to place a group up to which layouts are bounded
 LAYER_CHOICES: Final = tuple(
     name for name in CHOICES if name not in (*AROUND_LAYERS, "order") or name in ("tp_overlap", "ep_overlap")
@@ -176,34 +177,72 @@ class _Rows:
     group: Ints  # number of each row's group
 
 
-class Shortlist:
-    """Layouts of a search, lowest bounds first.
+class Evaluated:
+    """Layouts of a search that were evaluated, each once, whatever asked for it.
 
     Parameters
     ----------
     bounds : Bounds
         Of the search's layouts.
-    kept : mapping of int to array of bool, optional
-        By the number of a batch, the rows of its outline that are asked about; all batches and rows if left
-        out.
-    figure : callable
-        Figure of the layouts of a space by which they are grouped: each group has a horizon of its own.
     capacity, above : float
         Layouts count that need at most `capacity` and more than `above` [byte]; the machine's capacity if
         left out.
     """
 
+    def __init__(self, bounds: Bounds, capacity: float | None = None, above: float = 0.0):
+        self.bounds, self._above = bounds, above
+        self._system = bounds.system if capacity is None else bounds.system.with_figures({CAPACITY: capacity})
+        self._rows: dict[int, Ints] = {}  # of each batch's outline that were evaluated, ascending
+        self.times = LeastTimes.of(())
+
+    def add(self, rows: Mapping[int, Ints]) -> None:
+        """Evaluate rows, ascending, of the outlines of batches."""
+        opened, places, shared = list[Space](), list[Ints](), dict[Any, Space]()
+        for index in sorted(rows):
+            batch, known = self.bounds.batches[index], self._rows.get(index, np.zeros(0, np.int64))
+            new = np.setdiff1d(rows[index], known, assume_unique=True)
+            if not len(new):
+                continue
+            self._rows[index] = np.union1d(known, new)
+            key = batch.shape, new.tobytes()  # batches with the same rows share a table of shards
+            if key not in shared:
+                shared[key] = self.bounds.outlines[batch.shape].layouts(new)
+            opened.append(of_batch(shared[key], batch))
+            places.append(index * MOST_LAYOUTS + self.bounds.outlines[batch.shape].places(new))
+        if not opened:
+            return
+        evaluations: dict[int, Evaluation] = {}
+        for group in groups(opened):
+            chosen = tuple(opened[i] for i in group)
+            of_group = evaluate_all(chosen, self._system, self.bounds.assumptions, self._above)
+            evaluations |= zip(group, of_group, strict=True)
+        outcomes = [evaluations[i].outcomes()[0] for i in range(len(opened))]
+        of_fitting = [place[outcome.fitting] for place, outcome in zip(places, outcomes, strict=True)]
+        self.times = self.times.joined(LeastTimes.of(outcomes, places=of_fitting))
+
+
+class Shortlist:
+    """Layouts of a search, lowest bounds first.
+
+    Parameters
+    ----------
+    evaluated : Evaluated
+        Layouts of the search evaluated so far, to which more are added.
+    kept : mapping of int to array of bool, optional
+        By the number of a batch, the rows of its outline that are asked about; all batches and rows if left
+        out.
+    figure : callable
+        Figure of the layouts of a space by which they are grouped: each group has a horizon of its own.
+    """
+
     def __init__(
         self,
-        bounds: Bounds,
+        evaluated: Evaluated,
         kept: Mapping[int, Bools] | None = None,
         figure: Callable[[Space], Column] = _of_search,
-        capacity: float | None = None,
-        above: float = 0.0,
     ):
-        self._bounds, self._kept, self._above, self._figure = bounds, kept, above, figure
-        self._system = bounds.system if capacity is None else bounds.system.with_figures({CAPACITY: capacity})
-        families = [(family, self._rows_of(family)) for family in bounds.families]
+        self._evaluated, self._kept, self._figure = evaluated, kept, figure
+        families = [(family, self._rows_of(family)) for family in evaluated.bounds.families]
         figures = [
             np.broadcast_to(figure(family.outline.space), len(family.bounds))[rows]
             for family, rows in families
@@ -218,15 +257,15 @@ class Shortlist:
         if kept is None:
             self._first = max(FIRST_ROWS, sum(len(asked.rows) for asked in self._asked) // FIRST_SHARE)
         self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
-        self.times = LeastTimes.of(())
 
     def answer(self, question: Callable[[LeastTimes], _Answer]) -> tuple[LeastTimes, _Answer]:
         """Return the answer to a question, and the times whose rows it names."""
         while True:
-            rows = question(self.times)
-            needed = self._needed()
+            times = self._evaluated.times
+            rows = question(times)
+            needed = self._needed(times)
             if np.all((needed <= self.horizon) | np.isinf(self.horizon)):
-                return self.times, rows
+                return times, rows
             self._evaluate(needed)
 
     def _rows_of(self, family: _Family) -> Ints:
@@ -241,14 +280,13 @@ class Shortlist:
         masks = [self._kept[index] for index in batches if index in self._kept]
         return np.asarray(np.logical_or.reduce([np.zeros(rows, np.bool_), *masks]))
 
-    def _needed(self) -> Floats:
+    def _needed(self, times: LeastTimes) -> Floats:
         """Return the horizon of each group that the last question needs [s]."""
-        reached = self.times.reached
-        if np.ndim(reached) == 0:
-            return np.full(len(self._groups), reached)
+        if np.ndim(times.reached) == 0:
+            return np.full(len(self._groups), times.reached)
         needed = np.full(len(self._groups), -np.inf)
-        group = np.searchsorted(self._groups, self.times.figures(self._figure))
-        np.maximum.at(needed, group, reached)
+        group = np.searchsorted(self._groups, times.figures(self._figure))
+        np.maximum.at(needed, group, times.reached)
         return np.where(np.isinf(needed), np.inf, needed)
 
     def _evaluate(self, needed: Floats) -> None:
@@ -257,16 +295,10 @@ class Shortlist:
         needed = np.minimum((1 + further) * needed, self._nearest(self._first))
         self._first *= MORE_ROWS if self._kept is None else MORE_KEPT
         self.horizon = np.maximum(self.horizon, needed)
-        spaces = dict[int, Space]()
+        opened = dict[int, Ints]()
         for asked in self._asked:
-            spaces |= self._opened(asked)
-        opened = [spaces[index] for index in sorted(spaces)]
-        evaluations: dict[int, Evaluation] = {}
-        for group in groups(opened):
-            chosen = tuple(opened[i] for i in group)
-            of_group = evaluate_all(chosen, self._system, self._bounds.assumptions, self._above)
-            evaluations |= zip(group, of_group, strict=True)
-        self.times = LeastTimes.of([evaluations[i].outcomes()[0] for i in range(len(opened))])
+            opened |= self._opened(asked)
+        self._evaluated.add(opened)
 
     def _nearest(self, number: int) -> Floats:
         """Return the lowest bounds but so many of each group, infinite where it has fewer rows [s]."""
@@ -279,24 +311,21 @@ class Shortlist:
             [np.partition(of, number)[number] if number < len(of) else np.inf for of in of_groups]
         )
 
-    def _opened(self, asked: _Rows) -> dict[int, Space]:
-        """Return the layouts of a family up to the horizon, by the number of the batch."""
-        spaces: dict[int, Space] = {}
-        family, bounds = asked.family, self._bounds
+    def _opened(self, asked: _Rows) -> dict[int, Ints]:
+        """Return the rows of a family up to the horizon, by the number of the batch."""
+        opened: dict[int, Ints] = {}
+        family = asked.family
         within = asked.bounds <= self.horizon[asked.group]
         rows, horizon = asked.rows[within], self.horizon[asked.group[within]]
         for recompute, batches in family.batches.items() if len(rows) else ():
             kept = self._kept_of(batches, len(family.bounds))[rows]
             some = rows[kept]
-            some = some[bounds.of_rows(family, some, recompute) <= horizon[kept]]
-            if self._kept is None and len(some):
-                space = family.outline.layouts(some)
-                spaces |= {index: of_batch(space, bounds.batches[index]) for index in batches}
-            for index in batches if self._kept else ():
-                of_index = some[self._kept_of([index], len(family.bounds))[some]]
-                if len(of_index):
-                    spaces[index] = of_batch(family.outline.layouts(of_index), bounds.batches[index])
-        return spaces
+            some = some[self._evaluated.bounds.of_rows(family, some, recompute) <= horizon[kept]]
+            for index in batches:
+                of_index = self._kept_of([index], len(family.bounds))[some]
+                if of_index.any():
+                    opened[index] = some if of_index.all() else some[of_index]
+        return opened
 
 
 def _recompute(batch: CandidateBatch) -> str:
