@@ -337,12 +337,13 @@ def test_a_script_of_branches_and_comments():
     assert checked.reading.settings["split"] == "99,1,0"
 
 
-def test_conditions_are_decided_where_the_script_tells_and_reported_else():
-    """The default of the first parameter decides a `case`; DEBUG is not set, so its last branch is taken."""
-    checked = tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
+def test_conditions_are_decided_where_the_script_tells_and_asked_for_else():
+    """The default of the first parameter decides a `case`; DEBUG is not set, and changes the micro-batch."""
+    with pytest.raises(
+        tc.InputError, match=r"--micro-batch-size: under a condition on DEBUG, .*--set DEBUG="
+    ):
+        tc.check(SCRIPTS / "sizes.sh", "dgx-h100")
+    checked = tc.check(SCRIPTS / "sizes.sh", "dgx-h100", variables={"DEBUG": "0"})
     assert (checked.est.model.layers, checked.est.plan.tp, checked.est.plan.mbs) == (32, 1, 2)
-    notes = [line.partition(" is set")[0] for line in checked.reading.assumed if "under a condition" in line]
-    assert notes == ["--micro-batch-size: MBS"]
     given = tc.check(SCRIPTS / "sizes.sh", "dgx-h100", variables={"1": "70B", "DEBUG": "1"})
     assert (given.est.model.layers, given.est.plan.tp, given.est.plan.mbs) == (80, 8, 1)
-    assert not any("under a condition" in line for line in given.reading.assumed)

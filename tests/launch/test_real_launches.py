@@ -295,5 +295,52 @@ def test_shell_loops_arrays_and_files_beside(tmp_path):
     assert values["FREQ"] == "[0,0,1,1,1]"  # bash 5.2 gives the same
     assert (values["LAST"], values["EMPTY"], values["BASE"], values["GBS"]) == ("b", "yes", "model-7b", "64")
     assert (values["N"], values["FIRST"], values["Q"]) == ("5", "0", "2")
-    assert script.reassigned >= {"Q"}
-    assert not script.reassigned & {"LAST", "FREQ", "GBS"}
+    assert script.undecided == {"if [ -f /x ]": {"Q"}}
+
+
+GPT = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 36 " + SIZES.format(4096, 32, 2048, 2048)
+    + "--micro-batch-size 1 --global-batch-size 64 --bf16 "
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("tokenizer", "size"), [
+    ("--vocab-file /data/gpt2-vocab.json", 50257),  # OpenAI's encoder.json
+    ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Llama-3.1-8B", 128256),  # its config.json
+    ("--tokenizer-type HFTokenizer --vocab-file ./20B_checkpoints/20B_tokenizer.json", 50277),
+    ("--tokenizer-model ${TOKENIZER}", None),  # Qwen3-8B has the same layers, width and heads
+])  # fmt: skip
+def test_the_tokenizer_tells_the_vocabulary(tokenizer, size, tmp_path):
+    path = tmp_path / "launch.sh"
+    path.write_text(GPT + tokenizer, encoding="utf-8")
+    if size is None:
+        with pytest.raises(tc.InputError, match="does not give the vocabulary size: give `vocab`"):
+            tc.check(path, "dgx-h100")
+    else:
+        assert tc.check(path, "dgx-h100").est.model.vocab == size
+
+
+@pytest.mark.parametrize(("script", "given", "micro_batch"), [
+    ("if [ $AC = full ]; then MBS=1; elif [ $AC = none ]; then MBS=2; fi", {"AC": "none"}, 2),
+    ("AC=${17}; case $AC in full) MBS=1;; *) MBS=2;; esac", {"17": "full"}, 1),
+    ("MBS=4; [ $AC = full ] && MBS=1", {"AC": "none"}, 4),
+    ("if (( NODES > 4 )); then MBS=1; else MBS=2; fi", {"NODES": "8"}, 1),
+    ("MBS=1; if [ -f /data/large ]; then MBS=2; fi", {"MBS": "1"}, 1),
+    ("N=$(( ($TP > 1) ? 1 : 2 )); if [ $N -eq 1 ]; then MBS=1; else MBS=2; fi", {"TP": "4"}, 1),
+])  # fmt: skip
+def test_what_branches_hang_on_is_asked_for_where_it_changes_the_plan(script, given, micro_batch, tmp_path):
+    """Values are those that bash 5.2 gives the variable."""
+    path = tmp_path / "launch.sh"
+    path.write_text(f"{script}\n{GPT} --micro-batch-size $MBS --vocab-size 50304\n", encoding="utf-8")
+    (name,) = given if not next(iter(given)).isdecimal() else ["AC"]
+    with pytest.raises(tc.InputError, match=f"--micro-batch-size.*give it with --set {name}="):
+        tc.check(path, "dgx-h100")
+    assert tc.check(path, "dgx-h100", variables=given).est.plan.mbs == micro_batch
+
+
+def test_the_last_of_repeated_keys_counts(tmp_path):
+    """As PyYAML has it, with which Megatron-LM's tests are read."""
+    path = tmp_path / "model_config.yaml"
+    text = YAML_OF_TESTS.replace("${PP}", "8").replace("--swiglu: true", "--swiglu: true\n  --num-layers: 24")
+    path.write_text(text, encoding="utf-8")
+    assert tc.check(path, "dgx-h100", gpus=128).est.model.layers == 56

@@ -1,7 +1,7 @@
 """Reading of YAML and JSON files, with one clear sentence for each way a file can be unreadable."""
 
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -29,10 +29,13 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
     return content
 
 
-def parsed(text: str, kind: Literal["json", "yaml"]) -> dict[str, Any]:
-    """Parse a YAML or JSON text whose top level is a mapping."""
+def parsed(text: str, kind: Literal["json", "yaml"], repeated: bool = False) -> dict[str, Any]:
+    """Parse a YAML or JSON text whose top level is a mapping.
+
+    The last of keys that are `repeated` in YAML counts, as in PyYAML; else they are refused.
+    """
     try:
-        content = _parse(text, _json if kind == "json" else _yaml)
+        content = _parse(text, _json if kind == "json" else partial(_yaml, repeated=repeated))
     except ValueError as error:
         raise InputError(kind.upper(), [str(error)]) from None
     if not isinstance(content, dict):
@@ -121,13 +124,16 @@ def _json(text: str) -> Any:
         raise ValueError(f"line {error.lineno}, column {error.colno}: malformed JSON: {error.msg}") from None
 
 
-def _yaml(text: str) -> Any:
-    """Parse a YAML text."""
+def _yaml(text: str, repeated: bool = False) -> Any:
+    """Parse a YAML text; refuse repeated keys, unless the last of them counts."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+    parser = YAML(typ="safe", pure=True)
+    if repeated:
+        parser.constructor.check_mapping_key = lambda *_: True  # the later value replaces the earlier one
     try:
-        return YAML(typ="safe", pure=True).load(text)
+        return parser.load(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

@@ -210,7 +210,7 @@ def _pattern_fields(part: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     if part == "local" and "local_layers" in facts:
         local_layers = tuple(facts["local_layers"])
         return {"layers": local_layers} if len(local_layers) < facts["layers"] else {}
-    if part == "experts" and "moe_layers" in facts:
+    if part == "experts" and "moe_layers" in facts and "layer_kinds" not in facts:
         first_dense, every = dense_layers_and_step(tuple(facts["moe_layers"]), facts["layers"])
         return {"first_dense": first_dense, "every": every}
     return {}

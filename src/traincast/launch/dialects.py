@@ -143,13 +143,13 @@ def _adjusted_mlperf(settings: Settings) -> Settings:
 
 def yaml_settings(text: str) -> Settings:
     """Return the settings of a YAML text with dotted names and dashes as underscores."""
-    document = dotted(parsed(text, "yaml"))
+    document = dotted(parsed(text, "yaml", repeated=True))
     return Settings({name.replace("-", "_"): value for name, value in document.items()})
 
 
 def read_megatron_yaml(text: str) -> Settings:
     """Return the arguments of `MODEL_ARGS`, with variables that are given beside them."""
-    document = parsed(text, "yaml")
+    document = parsed(text, "yaml", repeated=True)
     given = given_with(text)
     table: Any = document.get("MODEL_ARGS", document)
     if table and all(isinstance(value, Mapping) for value in table.values()):  # by model
@@ -159,6 +159,8 @@ def read_megatron_yaml(text: str) -> Settings:
         plain = str(name).removeprefix("--").replace("-", "_")
         filled = re.sub(r"\$\{?(\w+)\}?", lambda match: given.variables.get(match[1], match[0]), str(value))
         settings[plain] = filled if isinstance(value, str) else value
+        if isinstance(value, list):  # of which one text may hold several words
+            settings[plain] = tuple(word for item in value for word in str(item).split())
         if isinstance(settings[plain], str) and " " in filled and not filled.startswith(("(", "[", "$")):
             settings[plain] = tuple(filled.split())
     return settings
@@ -166,7 +168,7 @@ def read_megatron_yaml(text: str) -> Settings:
 
 def read_primus(text: str) -> Settings:
     """Return the overrides of Primus's trainer, and the model that it names."""
-    document = parsed(text, "yaml")
+    document = parsed(text, "yaml", repeated=True)
     settings, given = Settings(), given_with(text)
     modules = document.get("modules", {})
     trainer: Mapping[str, Any] = next(iter(modules.values()), {}) if isinstance(modules, Mapping) else {}
@@ -192,7 +194,7 @@ def _filled(value: Any, variables: Mapping[str, str]) -> Any:
 
 def read_nemo(text: str) -> Settings:
     """Return the settings of NeMo's trainer and model, with references to others filled in."""
-    document = dotted(parsed(text, "yaml"))
+    document = dotted(parsed(text, "yaml", repeated=True))
     for _ in range(MAX_INTERPOLATIONS):
         pending = [name for name, value in document.items() if INTERPOLATION.search(str(value))]
         changes = {name: _interpolated(name, document) for name in pending if isinstance(document[name], str)}

@@ -18,6 +18,7 @@ class Given:
     recipe: str | None = None  # the run that is meant, where a file describes several
     facts: Collection[str] = ()  # facts that need not be read from the file
     folder: Path | None = None  # of the file, where it may name others
+    without: str = ""  # what a script does not tell: branches that hang on it are left out
 
 
 class LaunchText(str):

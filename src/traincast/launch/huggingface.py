@@ -122,7 +122,7 @@ class Program:
     def read(self, text: str) -> Settings:
         """Read a configuration, or the arguments of a script."""
         try:
-            document = parsed(text, "yaml")
+            document = parsed(text, "yaml", repeated=True)
         except InputError:
             document = {}
         if document:

@@ -124,12 +124,14 @@ def read_hybrid(settings: Settings) -> Facts:
         pattern = "M" * min(settings.count("num_layers"), MAX_LAYERS)
     if not pattern:
         return {}
-    letters, _, further = pattern.partition("/")  # behind it stand prediction heads
+    letters, _, further = pattern.partition("/")
     letters = letters.replace("|", "")
     if further or not letters or set(letters) - HYBRID_KINDS.keys():
-        known = "".join(HYBRID_KINDS)
+        unknown = "".join(sorted(set(letters) - HYBRID_KINDS.keys()))
+        problem = f"layers {unknown} are not supported; known: {', '.join(HYBRID_KINDS)}"
+        problem = "prediction heads of their own kinds, behind /, are not supported" if further else problem
         name = next(name for name in HYBRID if settings.is_on(name))
-        raise InputError(name, [f"{name} = {pattern[:60]!r}: must be letters {known}"])
+        raise InputError(name, [f"{name} = {pattern[:60]!r}: {problem}"])
     width = settings.number("mamba_head_dim", default=64)
     facts = {
         "layers": len(letters),
@@ -215,7 +217,7 @@ def read_local(settings: Settings) -> Facts:
     window, layers = settings.get("window_size"), settings.count(*LAYERS)
     if not settings.is_on("window_size") or not layers:
         return {}
-    left = re.match(r"\(?\s*(\d{1,9})\s*,", value_text(window))
+    left = re.match(r"[(\[]?\s*(\d{1,9})[\s,]", value_text(window))
     if left is None:
         raise InputError("window_size", [f"window_size = {window!r}: must be two numbers such as 4095,0"])
     skip = str(settings.get("window_attn_skip_freq", ""))

@@ -144,7 +144,7 @@ def read(text: str) -> Settings:
             lines[place] = ""
         if match[3].split("#")[0].strip() in ("null", "~"):
             places[key] = number
-    return dotted(parsed("\n".join(lines), "yaml"))
+    return dotted(parsed("\n".join(lines), "yaml", repeated=True))
 
 
 def write_batch(facts: Facts) -> Values:

@@ -1,7 +1,7 @@
 """Reader of launch scripts and configurations of all formats: facts, and what had to be assumed."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,12 @@ from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.launch.beside import with_files_beside
 from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts, trained
-from traincast.launch.format import Format, complete_facts
+from traincast.launch.dialects import model_called
+from traincast.launch.format import MODEL_SECTIONS, Format, complete_facts
 from traincast.launch.given import RECIPE, Given, LaunchText, launch_text
-from traincast.launch.read_bash import ambiguous_variables, commands
+from traincast.launch.read_bash import commands, undecided
 from traincast.launch.settings import Settings, value_text
+from traincast.launch.table import load_document
 from traincast.launch.unread_settings import UnreadSettings
 from traincast.launch.unsupported import check_training_kind, program_of
 
@@ -29,12 +31,9 @@ DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that determine the number 
 REPORTED_DEFAULTS: Final = ("mbs", "recompute", "pp")
 COMPARED_FACTS: Final = ("layers", "hidden", "heads", "ffn", "experts.experts")  # of a file and a given model
 CATALOGUE_SIZES: Final = ("layers", "hidden", "heads")  # by which a model of the catalogue is recognised
-VOCABULARY_SIZES: Final = {  # tokens, by the tokenizer's type
-    "GPT2BPETokenizer": 50257,
-    "Llama2Tokenizer": 32000,
-    "BertWordPieceLowerCase": 30522,
-    "BertWordPieceCase": 28996,
-}
+TOKENIZERS: Final = load_document("tokenizers")
+# Facts in which a model agrees with one of the catalogue that has its vocabulary.
+FAMILY_FACTS: Final = ("ffn", "kv_heads", "mlp", "norm", "positions", "experts.experts", "layer_kinds")
 VARIABLE: Final = re.compile(r"\$\{?(\w+)")
 
 
@@ -105,6 +104,7 @@ class Reading(Result):
         named = {self.form.spelled(name) for name in self.not_in_table.named}
         problems = [
             f"{each.setting}{f' = {each.value}' if each.value != 'on' else ''}: not read ({each.why})"
+            + _advice(each.value)
             for each in self.unread
             if each.setting not in named
         ]
@@ -149,18 +149,44 @@ def read(
         settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)
     problems = [problem for error in errors.errors for problem in error.problems]
+    problems += _undecided(text, detected, settings, facts) if is_script else []
     if problems:
         lines = (_spelled_problem(detected, settings, problem) for problem in problems)
         raise InputError(str(path), dict.fromkeys(lines))
     if not facts or not set(settings) & detected.known:
         raise InputError(str(path), [f"holds no setting of {detected.title}"])
-    notes = [
-        f"{', '.join(sorted(map(detected.spelled, names & detected.known)))}: {variable} is set"
-        " more than once or under a condition; the last value is used"
-        for variable, names in (ambiguous_variables(text) if is_script else {}).items()
-        if names & detected.known
-    ]
-    return Reading(str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)))
+    return Reading(str(path), detected, settings, facts, detected.assumptions(settings))
+
+
+def _undecided(text: LaunchText, form: Format, settings: Settings, facts: Facts) -> list[str]:
+    """Return a problem for all that branches hang on which the script does not decide, where it matters.
+
+    It does if the facts, or settings that matter and are not read, are others without these branches.
+    """
+    known = set(text.given.facts)
+    if "model" in known:
+        known |= {f for part in MODEL_SECTIONS for row in form.rows.get(part, ()) for f in row.facts}
+    result, matter = [], set(form.unread.sorted(settings, form.known).matter)
+    for name, variables in undecided(text).items():
+        without = form.read(launch_text(text, replace(text.given, without=name)))
+        others = form.facts(without, ErrorCollector(""), known)
+        changed = {fact for fact in {*facts, *others} - known if facts.get(fact) != others.get(fact)}
+        rows = (row for rows in form.rows.values() for row in rows if changed & set(row.facts))
+        names = {setting for row in rows for setting in row.settings} | matter
+        shown = sorted(
+            form.spelled(each) for each in names if _told(settings.get(each)) != _told(without.get(each))
+        )
+        if shown:
+            what = name if name.isidentifier() or name.isdecimal() else "|".join(sorted(variables)) or "NAME"
+            hangs = "the script does not set" if what == name else f"hangs on {name!r}"
+            given = f"under a condition on {what}, which {hangs}: give it with --set {what}=…"
+            result.append(f"{', '.join(shown[:6])}: {given}")
+    return result
+
+
+def _told(value: Any) -> tuple[str, ...]:
+    """Return the words of a value without those of a variable that is not set."""
+    return tuple(word for word in value_text(value).split() if not word.startswith("$"))
 
 
 def read_text(path: Path) -> str:
@@ -202,8 +228,15 @@ def _spelled_problem(form: Format, settings: Settings, problem: str) -> str:
     """Return a problem as the framework spells the setting, with a hint on a variable that is not set."""
     name = problem.partition(" = ")[0]
     spelled = form.spelled(name) + problem[len(name) :] if name in form.known else problem
-    unset = VARIABLE.search(str(settings.get(name, "")))
-    return f"{spelled}; not set in the file: give it with --set {unset[1]}=…" if unset else spelled
+    if advice := _advice(settings.get(name)):
+        return f"{spelled}{advice}"
+    return f"{spelled}; give `gpus`" if name in form.names_of("gpus") else spelled
+
+
+def _advice(value: Any) -> str:
+    """Return what gives a variable that a value needs and the file does not set."""
+    unset = VARIABLE.search(value_text(value))
+    return f"; not set in the file: give it with --set {unset[1]}=…" if unset else ""
 
 
 def complete_launch(
@@ -240,7 +273,7 @@ def complete_launch(
             errors.errors.append(InputError(reading.path, ["does not give the sequence length; give `seq`"]))
     if "gpus" not in facts and "dp" not in facts:
         errors.errors.append(InputError(reading.path, ["does not give the number of GPUs; give `gpus`"]))
-    completed = errors.require(errors.catch(complete_facts, facts))
+    completed = errors.require(errors.catch(_complete, facts, given))
     if completed["gpus"] != facts.get("gpus", completed["gpus"]):
         needed = f"{completed['dp']} data-parallel replicas with the given degrees need {completed['gpus']}"
         raise InputError(reading.path, [f"gpus = {facts['gpus']}: {needed}"])
@@ -255,6 +288,17 @@ def complete_launch(
     if "gbs" not in facts and "accumulation" not in facts:
         assumed.append(f"global batch {batch}: one micro-batch per data-parallel replica, as it is not set")
     return replace(reading, facts=completed, assumed=tuple(assumed)), transformer, plan, batch
+
+
+def _complete(facts: Facts, given: Collection[str]) -> Facts:
+    """Return facts with those that follow; advice where the accelerators of the file do not suffice."""
+    try:
+        return complete_facts(facts)
+    except InputError as error:
+        if error.subject != "gpus" or "gpus" in given:
+            raise
+        problems = (f"{problem}, and the file has no more; give `gpus`" for problem in error.problems)
+        raise InputError("gpus", problems) from None
 
 
 def _fit_chunks(facts: Facts, model: Model, assumed: list[str], form: Format) -> None:
@@ -280,35 +324,54 @@ def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Mode
     if "layers" not in facts or "hidden" not in facts:
         raise InputError(reading.path, ["does not describe a known model: give `model`"])
     errors = ErrorCollector(reading.path)
+    if "seq" not in facts:
+        errors.errors.append(InputError(reading.path, ["does not give the sequence length; give `seq`"]))
     candidates = models_of_same_sizes(facts)
     if "vocab" not in facts:
         facts["vocab"] = errors.catch(_vocabulary_size, reading, facts, candidates, assumed)
-    model = errors.require(errors.catch(model_from_facts, facts, Path(reading.path).stem))
+    model = errors.require(errors.catch(model_from_facts, {"seq": 1} | facts, Path(reading.path).stem))
     match = next((candidate for candidate in candidates if _equal(candidate, model)), None)
     return model if match is None else model_from_facts(facts, match.name)
 
 
 def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model], assumed: list[str]) -> int:
     """Return the vocabulary size [tokens] of a known tokenizer, or of catalogue models of the same sizes."""
-    tokenizer = str(reading.settings.get("tokenizer_type"))
-    if tokenizer in VOCABULARY_SIZES:
-        assumed.append(f"vocabulary of {VOCABULARY_SIZES[tokenizer]:,} tokens, that of {tokenizer}")
-        return VOCABULARY_SIZES[tokenizer]
-    names = {candidate.vocab: candidate.name for candidate in candidates if candidate.vocab}
-    if len(names) > 1:  # keep those that are equal in all else
-        names = {
-            candidate.vocab: candidate.name
-            for candidate in candidates
-            if candidate.vocab
-            and _equal(candidate, model_from_facts(facts | {"vocab": candidate.vocab}, candidate.name))
+    if known := _known_tokenizer(reading.settings):
+        assumed.append(f"vocabulary of {known[0]:,} tokens, that of {known[1]}")
+        return known[0]
+    names = {
+        candidate.vocab: candidate
+        for candidate in candidates
+        if candidate.vocab
+        and all(facts.get(name) == model_facts(candidate).get(name) for name in FAMILY_FACTS)
+    }
+    if len(names) > 1:  # prefer those that are equal in all else
+        equal = {
+            size: candidate
+            for size, candidate in names.items()
+            if _equal(candidate, model_from_facts(facts | {"vocab": size}, candidate.name))
         }
+        names = equal or names
     if len(names) != 1:
-        others = "".join(f"; {name} has {size:,}" for size, name in names.items())
+        others = "".join(f"; {like.name} has {size:,}" for size, like in names.items())
         problem = f"does not give the vocabulary size: give `vocab` or `model`{others}"
         raise InputError(reading.path, [problem])
-    ((size, name),) = names.items()
-    assumed.append(f"vocabulary of {size:,} tokens, as of {name}, which has these sizes")
+    ((size, like),) = names.items()
+    assumed.append(f"vocabulary of {size:,} tokens, as of {like.name}, which has these sizes")
     return size
+
+
+def _known_tokenizer(settings: Settings) -> tuple[int, str] | None:
+    """Return the vocabulary size [tokens] and the name of the tokenizer that settings name, where known."""
+    for setting in TOKENIZERS["settings"].split():
+        path = value_text(settings.get(setting, "")).rstrip("/")
+        for part in (path, *reversed(path.split("/"))):
+            if part.lower() in TOKENIZERS["sizes"]:
+                return TOKENIZERS["sizes"][part.lower()], part
+            name = model_called(part)
+            if name and (model := load_model(name)).vocab:
+                return int(model.vocab or 0), f"{name}, whose tokenizer the file names"
+    return None
 
 
 def models_of_same_sizes(facts: Facts) -> list[Model]:

@@ -33,12 +33,12 @@ OF_RUNS: Final = (
 LEAST_ARGUMENTS: Final = 3  # of a script that runs a command itself
 
 
-def settings_of(text: str, first_only: str = "") -> Settings:
+def settings_of(text: str) -> Settings:
     """Return the arguments of a script with underscores: the last value of each; True if it has none.
 
     Where it starts several runs that differ, those of the one that is meant.
     """
-    script = read(text, first_only)
+    script = read(text)
     lines = [command.words for command in _commands_of_run(script, given_with(text).recipe)]
     if sum(word.startswith("--") for words in lines for word in words) < LEAST_ARGUMENTS:
         # The script only defines arguments; another one runs the command.
@@ -90,14 +90,9 @@ def commands(text: str) -> list[list[str]]:
     return [command.words for command in read(text).commands]
 
 
-def ambiguous_variables(text: str) -> dict[str, set[str]]:
-    """Return variables that are set more than once or under a condition, with the arguments they change."""
-    settings, ambiguous = settings_of(text), {}
-    for variable in sorted(read(text).reassigned):
-        without = settings_of(text, variable)
-        names = {*settings, *without}
-        ambiguous[variable] = {name for name in names if settings.get(name) != without.get(name)}
-    return ambiguous
+def undecided(text: str) -> dict[str, set[str]]:
+    """Return what branches hang on that a script does not tell, with the variables set in them."""
+    return read(text).undecided
 
 
 def arguments(words: Sequence[str]) -> Settings:
@@ -117,10 +112,10 @@ def arguments(words: Sequence[str]) -> Settings:
     return settings
 
 
-def read(text: str, first_only: str = "") -> Script:
-    """Read the variables and commands of a script, with the variables that are given beside it."""
+def read(text: str) -> Script:
+    """Read the variables and commands of a script, with what is given beside it."""
     given = given_with(text)
-    script = Script(first_only=first_only, folder=given.folder, fixed=frozenset(given.variables))
+    script = Script(without=given.without, folder=given.folder, fixed=frozenset(given.variables))
     for name, value in directives(text).items():
         script.values |= {variable: [str(value)] for variable in SLURM_VARIABLES[name]}
     script.values |= {name: [value] for name, value in given.variables.items()}

@@ -1,7 +1,7 @@
 """Interpreter of bash scripts: variables, arrays, branches and loops, and the commands they lead to.
 
 Nothing is run. A condition whose value the script does not tell (of a file, of a variable from outside)
-leaves all of its branches active, one after the other, and marks what they set.
+leaves all of its branches active, one after the other, and is kept in `Script.undecided`.
 """
 
 import re
@@ -16,6 +16,7 @@ from traincast.launch.settings import evaluated
 
 MAX_VALUE_CHARACTERS: Final = 1 << 16  # characters of a value
 MAX_SUM_CHARACTERS: Final = 200  # of an arithmetic expression
+MAX_SHOWN_CHARACTERS: Final = 60  # of a condition in a message
 MAX_STATEMENTS: Final = 20_000  # that are interpreted: loops end
 MAX_DEPTH: Final = 8  # of substitutions in each other, and of files that read each other
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
@@ -86,6 +87,7 @@ class _Frame:
     items: list[str] = field(default_factory=list)  # of a loop, still to come
     condition: str = ""  # of a loop
     step: str = ""
+    unknown: set[str] = field(default_factory=set)  # what its condition hangs on, where it is not known
 
 
 @dataclass
@@ -94,13 +96,13 @@ class Script:
 
     values: dict[str, list[str]] = field(default_factory=dict)  # of variables and arrays
     commands: list[Command] = field(default_factory=list)
-    # Variables set to different values, or under a condition that is not known.
-    reassigned: set[str] = field(default_factory=set)
+    # What conditions hang on that are not known (a variable, else their text): variables set under them.
+    undecided: dict[str, set[str]] = field(default_factory=dict)
+    without: str = ""  # one of these, whose branches are left out
     fixed: frozenset[str] = frozenset()  # variables given from outside, which no statement changes
     not_read: list[str] = field(default_factory=list)  # files that it reads and that are not beside it
-    undecided: set[str] = field(default_factory=set)  # variables without a value in conditions
+    missed: set[str] = field(default_factory=set)  # variables without a value in the present condition
     folder: Path | None = None
-    first_only: str = ""  # a variable of which only the first, unconditional assignment counts
     frames: list[_Frame] = field(default_factory=list)
     steps: int = 0
 
@@ -112,20 +114,25 @@ class Script:
     @property
     def active(self) -> bool:
         """Whether the present statement is run, as far as is known."""
-        return all(frame.active is not False for frame in self.frames)
+        return not any(frame.active is False or self.without in frame.unknown for frame in self.frames)
+
+    def hang(self, frame: _Frame, text: str) -> None:
+        """Keep what a branch hangs on whose condition, of this text, is not known."""
+        if frame.active is None:
+            frame.unknown |= self.missed or {" ".join(text.split())[:MAX_SHOWN_CHARACTERS]}
+            for name in frame.unknown:
+                self.undecided.setdefault(name, set())
+        self.missed = set()
 
     def set(self, name: str, words: list[str], append: bool) -> None:
         """Set a variable, or append to it."""
         if name in self.fixed:
             return
-        before = self.values.get(name, [])
-        looping = any(frame.kind in ("for", "while") for frame in self.frames)
-        if not self.certain or (not append and not looping and " ".join(before) not in " ".join(words)):
-            self.reassigned.add(name)
-            if name == self.first_only:
-                words, append = before or [""], False
+        for frame in self.frames:
+            for unknown in frame.unknown:
+                self.undecided[unknown].add(name)
         if append:
-            words = [*before, *words]
+            words = [*self.values.get(name, []), *words]
         if sum(map(len, words)) < MAX_VALUE_CHARACTERS:
             self.values[name] = words
 
@@ -133,7 +140,13 @@ class Script:
         """Return the value of an arithmetic expression; None if it is not known."""
         text = substitute(text, self)[:MAX_SUM_CHARACTERS]
         text = text.replace("&&", " and ").replace("||", " or ").replace("/", "//").replace("////", "//")
+        condition, asks, choices = text.partition("?")
+        if asks:
+            holds, (yes, _, no) = self.number(condition), choices.partition(":")
+            return None if holds is None else self.number(yes if holds else no)
         value = evaluated(re.sub(r"!(?!=)", " not ", text), self.values)
+        if value is None:
+            self.missed |= {name for name in re.findall(r"[A-Za-z_]\w*", text) if name not in self.values}
         return int(value) if isinstance(value, int) else None
 
 
@@ -157,6 +170,8 @@ def _step(
     operator: str, text: str, position: int, script: Script, outer: int, status: bool | None, depth: int
 ) -> tuple[int | None, bool | None]:
     """Interpret a statement: return where to go on if not behind it, and whether it succeeds."""
+    if operator not in ("&&", "||"):
+        script.missed = set()
     while text:
         frame = script.frames[-1] if len(script.frames) > outer else None
         word = re.split(r"[\s(]", text, maxsplit=1)[0]
@@ -174,16 +189,20 @@ def _step(
             else:
                 frame = _Frame("if" if word == "if" else "while", True)
                 script.frames.append(frame)
-            holds = _test(text.removeprefix(word), script) if script.active else None
-            # The commands of a loop are read once, as if it were not known whether they run.
-            frame.active = None if word == "until" or (word == "while" and holds) else holds
+            if script.active:  # the commands of a loop are read once
+                holds = _test(text.removeprefix(word), script)
+                frame.active = None if word == "until" else holds
+                script.hang(frame, text)
             return None, None
         elif word == "for":
             _enter_loop(text, script)
             return None, None
         elif word == "case" and (case := CASE.match(text)):
-            script.frames.append(_Frame("case", False, word=_known(case[1], script)))
-            text = case[2]
+            frame = _Frame("case", None, word=_known(case[1], script))
+            if frame.word is None and script.active:
+                script.hang(frame, text)
+            script.frames.append(frame)
+            frame.active, text = False, case[2]
         elif word in ("fi", "esac", "done"):
             if frame is None:
                 return None, None
@@ -199,6 +218,7 @@ def _step(
             more = _test(text, script)  # a further part of the condition
             both = {"&&": _both, "||": _either}.get(operator)
             frame.active = both(frame.active, more) if both else more
+            script.hang(frame, text)
             return None, None
         else:
             skipped = (operator == "&&" and status is False) or (operator == "||" and status is True)
@@ -214,8 +234,11 @@ def _step(
             if word in ("[", "[[", "test", "((") or text.startswith("(("):
                 return None, True if _count(text, script) else _test(text, script)
             undecided = operator in ("&&", "||") and status is None
-            script.frames += [_Frame("if", None)] if undecided else []
-            _run(text, script, depth)
+            if undecided:
+                script.hang(frame := _Frame("if", None), text)
+                script.frames.append(frame)
+            if script.active:
+                _run(text, script, depth)
             del script.frames[len(script.frames) - undecided :]
             return None, True
     return None, status
@@ -263,6 +286,7 @@ def _enter_loop(text: str, script: Script) -> None:
         frame = _Frame("for", None, condition=counter[2], step=f"(({counter[3].strip()}))")
         holds = script.number(counter[2])
         frame.active = None if holds is None else bool(holds)
+        script.hang(frame, text)
         script.frames.append(frame)
     elif words := FOR_WORDS.match(text):
         items = [part for word in _words(words[2] or "$@") for part in expand_word(word, script)]
@@ -271,7 +295,8 @@ def _enter_loop(text: str, script: Script) -> None:
             script.values[words[1]] = [items[0]]
         script.frames.append(frame)
     else:
-        script.frames.append(_Frame("for", None))
+        script.hang(frame := _Frame("for", None), text)
+        script.frames.append(frame)
 
 
 def _next_round(frame: _Frame, script: Script) -> int | None:
@@ -369,7 +394,9 @@ def _known(word: str, script: Script) -> str | None:
     """Return the text of a word; None if a variable or a command in it is not known."""
     text = _unquoted(word, script)
     if re.search(r"[$`]", text):
-        script.undecided.update(re.findall(r"\$\{?(\w+)", text))
+        roots = [name for name in re.findall(r"\$\{?\(*\s*\$?(\w+)", text) if not name.isdecimal()]
+        names = roots or re.findall(r"\$\{?(\w+)", word)
+        script.missed.update(name for name in names if "$" in substitute(f"${{{name}}}", script))
         return None
     return text
 

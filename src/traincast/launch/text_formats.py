@@ -68,7 +68,7 @@ TEXT_FORMATS: Final = {  # by ending
         lambda settings, head: "\n".join((*comments(head), *_toml_lines(nested(settings)))) + "\n",
     ),
     ".yaml": TextFormat(
-        lambda text: dotted(parsed(text, "yaml")),
+        lambda text: dotted(parsed(text, "yaml", repeated=True)),
         lambda settings, head: "\n".join((*comments(head), *_yaml_lines(nested(settings)))) + "\n",
     ),
     ".json": TextFormat(  # has no comments
