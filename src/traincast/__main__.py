@@ -1,6 +1,17 @@
-"""`python -m traincast`."""
+"""The program `traincast`, and `python -m traincast`."""
 
-from traincast.ui.cli.main import main
+import signal
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C while its modules are imported is answered once they are."""
+    noted: list[int] = []
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else a parent wants it ignored
+        signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
+    from traincast.ui.cli.main import main as run
+
+    run(interrupts=noted)
+
 
 if __name__ == "__main__":  # workers of mpi4py.futures import this module under another name
     main()

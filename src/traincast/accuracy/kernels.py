@@ -8,6 +8,7 @@ type and library), and with that of the other accelerators.
 """
 
 import csv
+import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import numpy as np
 
 from traincast.accuracy.fit.parameters import Setting
 from traincast.accuracy.fit.residuals import REPEATED_COLLECTIVE, REPEATED_KERNEL, pass_seconds
-from traincast.catalog.documents import read
+from traincast.catalog.documents import MAX_TABLE_BYTES, raw, read
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import CALIBRATED
@@ -177,8 +178,7 @@ def _columns(path: Path) -> dict[str, Any]:
                 for name in frame.columns
                 if not frame[name].is_null().all()
             }
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(io.StringIO(raw(path, MAX_TABLE_BYTES).decode("utf-8"), newline="")))
     except ImportError as error:
         raise InputError("kernels", [f"{path}: Parquet files need traincast[results]"]) from error
     except Exception as error:  # of polars: no common class

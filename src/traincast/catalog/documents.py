@@ -1,15 +1,20 @@
 """Reading of YAML and JSON files, with one clear sentence for each way a file can be unreadable."""
 
+from collections import Counter
 from copy import deepcopy
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, printable
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+MAX_YAML_BYTES: Final = 1 << 20  # many times the largest of the catalogue; six seconds to parse
+MAX_JSON_BYTES: Final = 1 << 25  # configurations list the names of thousands of classes
+MAX_TABLE_BYTES: Final = 1 << 25  # a hundred thousand rows
+MAX_BYTES: Final = 1 << 29  # of a log or a profile
 Folder: TypeAlias = Literal["models", "systems", "accelerators", "stacks"]
 
 
@@ -18,8 +23,12 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
 
     Raise `InputError` if it is missing, not UTF-8, empty, malformed (with line and column) or no mapping.
     """
+    is_json = file.name.lower().endswith(".json")
     try:
-        content = _parse(_text(file), _json if file.name.lower().endswith(".json") else _yaml)
+        content = _parse(
+            _text(file, MAX_JSON_BYTES if is_json else MAX_YAML_BYTES), _json if is_json else _yaml
+        )
+        _refuse_controls(content)
     except ValueError as error:
         raise InputError(str(file), [str(error)]) from None
     if content is None:
@@ -78,22 +87,26 @@ def values_of_key(folder: Folder, key: str) -> dict[str, tuple[Any, ...]]:
     return values
 
 
-def raw(file: "Path | Traversable") -> bytes:
-    """Read the bytes of a file; raise ValueError with the reason if that cannot be done."""
+def raw(file: "Path | Traversable", limit: int = MAX_BYTES) -> bytes:
+    """Read the bytes of a file; raise ValueError with the reason if that cannot be done, or above a limit."""
     try:
-        return file.read_bytes()
+        with file.open("rb") as opened:  # devices have no size: read up to the limit
+            data: bytes = opened.read(limit + 1)
+        if len(data) > limit:
+            raise ValueError(f"is larger than {limit:,} bytes, which no file of its kind is")
+        return data
     except FileNotFoundError:
         raise ValueError("no such file") from None
     except IsADirectoryError:
         raise ValueError("is a directory; give a file") from None
-    except (OSError, ValueError) as error:
-        raise ValueError(f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror or error})") from None
 
 
-def _text(file: "Path | Traversable") -> str:
+def _text(file: "Path | Traversable", limit: int = MAX_YAML_BYTES) -> str:
     """Read the text of a file."""
     try:
-        return raw(file).decode("utf-8-sig")
+        return raw(file, limit).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"is not UTF-8 text (byte {error.object[error.start]:#04x} at offset {error.start})"
@@ -108,15 +121,29 @@ def _parse(text: str, parser: Any) -> Any:
         raise ValueError("is nested too deeply") from None
 
 
+def _refuse_controls(content: Any, place: str = "") -> None:
+    """Raise ValueError for text with control characters, which a terminal would act upon."""
+    if isinstance(content, str) and printable(content) != content:
+        raise ValueError(f"{place or 'a key'} = {printable(content)[:80]!r}: has control characters")
+    if isinstance(content, dict):
+        for key, value in content.items():
+            _refuse_controls(key)
+            _refuse_controls(value, f"{place}.{key}" if place else str(key))
+    elif isinstance(content, list):
+        for value in content:
+            _refuse_controls(value, place)
+
+
 def _json(text: str) -> Any:
     """Parse a JSON text; refuse repeated keys."""
     import json
 
     def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        if repeated := [key for key in keys if keys.count(key) > 1]:
-            raise ValueError(f"malformed JSON: found duplicate key {repeated[0]!r}")
-        return dict(pairs)
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            repeated = next(key for key, n in Counter(key for key, _ in pairs).items() if n > 1)
+            raise ValueError(f"malformed JSON: found duplicate key {repeated!r}")
+        return content
 
     try:
         return json.loads(text, object_pairs_hook=mapping)

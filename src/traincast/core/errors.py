@@ -13,6 +13,15 @@ WHOLE: Final = "must be a whole number of at least 1"
 MAX_VALUES: Final = {"gpus": 1 << 22, "gbs": 1 << 24}
 
 
+# What a terminal would take for a command; newlines and tabs pass.
+CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+
+
+def printable(text: str) -> str:
+    """Return a text with control characters written as escapes, as no terminal acts upon."""
+    return text.translate(CONTROLS)
+
+
 class TraincastError(Exception):
     """Base of every error raised on purpose; `exit_code` is what the command line returns."""
 

@@ -73,6 +73,9 @@ SELECTS_LAYERS: Final[Mapping[str, Mapping[str, Any]]] = {
 PREFIX: Final = "vision "  # of the names of a tower's kinds of layers among the parts of a model
 PATCHES: Final = "vision patches"
 PROJECTOR: Final = "projector"
+LISTED: Final = ("layers", "mtp")  # numbers of what is listed one by one
+MAX_LAYERS: Final = 10_000  # ten times the deepest that was trained (DeepNet, arXiv 2203.00555)
+MAX_SIZE: Final = 1 << 30  # of any other number
 REQUIRED: Final = ("layers", "hidden", "heads", "ffn", "seq")
 
 
@@ -343,8 +346,12 @@ class Model:
                 if not part and name in UNUSED and value == 0 and self._is_unused(name):
                     continue
                 is_missing = value is None and name in REQUIRED and not part
+                given = f"{part + '.' if part else ''}{name} = {shortened(value)}"
+                most = MAX_LAYERS if name in LISTED else MAX_SIZE
                 if is_missing or (isinstance(value, (int, float, *NO_NUMBERS)) and not is_whole(value)):
-                    problems.append(f"{part + '.' if part else ''}{name} = {shortened(value)}: {WHOLE}")
+                    problems.append(f"{given}: {WHOLE}")
+                elif type(value) is int and value > most:
+                    problems.append(f"{given}: must be at most {most:,}")
         return problems
 
     def _is_unused(self, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
 from typing import Final
@@ -23,16 +23,26 @@ FILE_ENDINGS: Final = (
 
 @contextmanager
 def atomic_output(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder, renamed to `path` at the end; the folder is created."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Yield a temporary path in the same folder, renamed to `path` at the end; the folder is created.
+
+    An `OSError` meanwhile, such as that of a full disk, names `path`.
+    """
+    path = path.resolve() if path.is_symlink() else path  # the file is replaced, not the link to it
     partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
         with partial.open("rb") as file:
             os.fsync(file.fileno())  # the content must be on disk before the name is
         partial.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(partial), partial):
+            error.filename = str(path)
+            error.filename2 = None
+        raise
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:

@@ -25,6 +25,7 @@ EXAMPLES: Final = {
     "W": "700 W", "h": "50000 h", "$/h": "2.5 $/h", "g/kWh": "480 g/kWh",
 }  # fmt: skip
 _NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$")
+LEAST, MOST = 1e-30, 1e30  # in SI; products of figures beyond leave the floats
 GIB: Final = 2.0**30  # [byte]
 
 
@@ -45,7 +46,10 @@ def parse(text: object, unit: str) -> float:
         wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, {unit} is wanted"
         raise ValueError(f"unit {spelling!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
     # The nearest float: 2.5 us is 2.5e-6.
-    return float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size
+    value = float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size
+    if math.isfinite(value) and not (value == 0 or LEAST <= abs(value) <= MOST):
+        raise ValueError(f"must be {LEAST:g} to {MOST:g} {unit}; write for instance {EXAMPLES[unit]!r}")
+    return value
 
 
 def to_si(value: object, unit: str) -> float:

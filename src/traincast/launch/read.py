@@ -192,11 +192,9 @@ def _told(value: Any) -> tuple[str, ...]:
 def read_text(path: Path) -> str:
     """Return the text of a file; raise an `InputError` if it is unreadable, not text, or too large."""
     try:
-        data = raw(path)
+        data = raw(path, MAX_FILE_BYTES)
     except ValueError as error:
         raise InputError(str(path), [str(error)]) from None
-    if len(data) > MAX_FILE_BYTES:
-        raise InputError(str(path), [f"{len(data):,} bytes: too large for a launch script or configuration"])
     text = data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
     if not text.strip("\0 \t\r\n"):
         raise InputError(str(path), ["the file is empty"])

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -211,6 +211,52 @@ def test_a_damaged_part_is_recomputed(small, tmp_path, pieces):
     parts[0].write_bytes(b"")
     parts[1].write_bytes(parts[1].read_bytes()[:100])
     assert run_to(small, path) == expected
+
+
+def test_two_writers_of_one_study_are_told_of_each_other(small, tmp_path, pieces):
+    """The second names the process that has it; shards may run at once."""
+    path, said = tmp_path / "part.parquet", []
+
+    def second(done, total, candidates):
+        if done == 1:
+            with pytest.raises(tc.InputError) as refused:
+                executors.run_to(small, path)
+            said.append(str(refused.value))
+
+    executors.run_to(small, path, progress=second)
+    assert f"is being written by process {os.getpid()} on " in said[0]
+    assert not Path(f"{path}.parts").exists()
+    shards = [executors.Parts.of(small, path) for _ in range(2)]
+    with shards[0].locked(shared=True), shards[1].locked(shared=True):
+        pass
+
+
+def test_a_product_of_axes_that_no_table_holds_is_refused_before_any_work():
+    axes = ["network.0.bandwidth", "network.1.bandwidth", "accelerator.hbm_bandwidth"]
+    values = [1e12 + i for i in range(1000)]
+    vary = [{axis: values} for axis in axes]
+    with pytest.raises(tc.InputError, match=r"3,000,000,000 rows; must be at most 10,000,000"):
+        tc.study(models=["gpt3-1t"], systems=["h200-nvs8"], gpus=[8], vary=vary)
+
+
+class Lost(ThreadPoolExecutor):
+    """An executor that loses its workers, as a Dask client does whose scheduler is killed."""
+
+    def submit(self, function, *args):
+        future = super().submit(time.sleep, 0)
+        future.result()
+        lost = Future()
+        lost.cancel()
+        lost.set_running_or_notify_cancel()
+        return lost
+
+
+def test_workers_that_are_lost_are_told(small, tmp_path):
+    with (
+        Lost(1) as executor,
+        pytest.raises(executors.WorkersLost, match="the same command goes on from there"),
+    ):
+        executors.run_to(small, tmp_path / "part.parquet", executor=executor)
 
 
 def test_foreign_folders_are_left_alone(small, tmp_path):
@@ -453,6 +499,32 @@ def test_control_c_leaves_a_resumable_study(tmp_path, how):
     assert "the same command goes on from there" in said
     assert list(parts.glob("[0-9]*.parquet"))
     assert not out.exists()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lists processes as Linux does")
+def test_workers_end_with_the_process_that_started_them(tmp_path):
+    study = tmp_path / "long.yaml"
+    study.write_text(
+        "models: [gpt3-1t]\nsystems: [b200-nvs64]\ngpus: [64]\nstrategies: [summa]\n"
+        "vary: [{accelerator.hbm_bandwidth: {linspace: [1 TB/s, 8 TB/s, 50000]}}]\n"
+    )
+    process = traincast("study", study, "--output", tmp_path / "long.parquet", "--workers", 2)
+    children, listed = [], Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while len(children) < 2:
+        assert process.poll() is None
+        children = [
+            Path(f"/proc/{pid}")
+            for pid in listed.read_text().split()
+            if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        time.sleep(0.1)
+    while not list(tmp_path.glob("long.parquet.parts/*.parquet")):  # so the workers are at work
+        time.sleep(0.1)
+    process.kill()
+    process.communicate()  # waits until the last process that holds its standard error has ended
+    for child in children:
+        with suppress(OSError):
+            assert b"spawn_main" not in (child / "cmdline").read_bytes()
 
 
 def test_control_c_is_not_lost_in_a_finalizer(small, pieces, tmp_path):

@@ -23,11 +23,11 @@ class Answer(NamedTuple):
 
 
 def answer(command):
-    """Run a command line in this process."""
+    """Run a command line in this process, given as text or as words."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            main(shlex.split(command))
+            main(shlex.split(command) if isinstance(command, str) else command)
         except SystemExit as stop:
             return Answer(stop.code or 0, out.getvalue(), err.getvalue())
     return Answer(0, out.getvalue(), err.getvalue())

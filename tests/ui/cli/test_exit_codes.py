@@ -173,6 +173,89 @@ def test_interrupted(name, run, folder, monkeypatch):
     assert (code, json.loads(out)["error"]["exit_code"]) == (130, 130)
 
 
+def test_a_mistake_of_the_program_is_said_to_be_one(run, monkeypatch):
+    """Without a traceback, but with where to report it; --debug shows where it was raised."""
+
+    def answer(self, progress):
+        raise KeyError("a name that is not there")
+
+    monkeypatch.setattr("traincast.planner.search.SearchRequest.answer", answer)
+    plain, debug, as_json = (
+        run(f"plan gpt-125m --system dgx-h100 --gpus 8 {more}") for more in ("", "--debug", "--json")
+    )
+    said = "a mistake in traincast itself, please report it (CONTRIBUTING.md says where): KeyError: "
+    assert (plain.code, plain.out) == (2, "")
+    assert plain.err == f"traincast: {said}'a name that is not there'\n  --debug shows where\n"
+    assert debug.err.startswith("Traceback")
+    assert debug.err.endswith(plain.err)
+    assert said in json.loads(as_json.out)["error"]["message"]
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+module = sys.argv[1]
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from traincast.__main__ import main
+sys.argv[1:] = "plan gpt-125m --system dgx-h100 --gpus 8 --json".split()
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal of POSIX systems")
+@pytest.mark.parametrize("module", ["cyclopts", "traincast.ui.cli.plan", "numpy", "traincast.step.estimate"])
+def test_interrupted_while_a_module_is_imported(module):
+    """Ctrl-C in the first moments, at any import, ends as it does later."""
+    arguments = [sys.executable, "-c", INTERRUPTED, module]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "traincast: interrupted\n")
+    assert json.loads(done.stdout)["error"]["exit_code"] == 130
+
+
+def test_names_with_control_characters_are_refused(run, folder):
+    """A terminal would act upon them; in a message they are written as escapes."""
+    file = folder / "model.yaml"
+    file.write_text('name: "\\e[31mred"\nlayers: 2\nhidden: 64\nheads: 4\nffn: 256\nseq: 64\n')
+    refused(run("flops model.yaml"), "name = '\\\\x1b[31mred': has control characters")
+    refused(run(["flops", "\x1b[31mred"]), "\\x1b[31mred")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("layers: 10000000", "layers = 10000000: must be at most 10,000"),
+        ("hidden: 4611686018427387904", "hidden = 4611686018427387904: must be at most 1,073,741,824"),
+    ],
+)
+def test_a_model_that_is_too_large_is_refused_before_any_work(line, said, run, folder):
+    lines = {"name": "big", "layers": 2, "hidden": 64, "heads": 4, "ffn": 256, "seq": 64}
+    name = line.partition(":")[0]
+    text = "\n".join(line if key == name else f"{key}: {value}" for key, value in lines.items())
+    (folder / "model.yaml").write_text(text)
+    refused(run("plan model.yaml --system dgx-h100 --gpus 8"), said)
+
+
+@pytest.mark.parametrize("command", ["flops FILE", "validate --runs FILE", "check FILE --system dgx-h100"])
+def test_files_are_read_up_to_a_limit(command, run):
+    """A device that never ends is one as well."""
+    refused(run(command.replace("FILE", "/dev/zero")), "/dev/zero", "is larger than")
+
+
+def test_a_link_stays_one_when_its_file_is_replaced(run, folder):
+    (folder / "real.sh").write_text("mine")
+    (folder / "run.sh").symlink_to("real.sh")
+    assert run("export llama-3-8b --system dgx-h100 --tp 8 --output run.sh --force").code == 0
+    assert (folder / "run.sh").is_symlink()
+    assert (folder / "real.sh").read_text().startswith("#!")
+
+
 @pytest.mark.parametrize(
     ("train", "part"),
     [

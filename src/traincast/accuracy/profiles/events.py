@@ -2,9 +2,11 @@
 
 import csv
 import gzip
+import io
 import json
 import re
 import sqlite3
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -15,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from traincast.catalog.documents import raw
+from traincast.catalog.documents import MAX_BYTES, raw
 from traincast.core.errors import InputError
 
 GZIP, SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
@@ -99,9 +101,14 @@ def read(path: str | Path) -> DeviceEvents:
     if data.startswith(SQLITE):
         return _nsight(path)
     try:
-        text = (gzip.decompress(data) if data.startswith(GZIP) else data).decode("utf-8", "replace")
-    except (OSError, EOFError):
+        if data.startswith(GZIP):
+            with gzip.open(io.BytesIO(data)) as compressed:
+                data = compressed.read(MAX_BYTES + 1)
+    except (OSError, EOFError, zlib.error):
         raise InputError(str(path), ["the compressed file is cut off or damaged"]) from None
+    if len(data) > MAX_BYTES:
+        raise InputError(str(path), [f"is larger than {MAX_BYTES:,} bytes once decompressed"])
+    text = data.decode("utf-8", "replace")
     if text.lstrip()[:1] in ("{", "["):
         return _kineto(path, text)
     return _nsight_table(path, text)

@@ -6,6 +6,7 @@ read once, by calibration/normalise.py.
 """
 
 import csv
+import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from typing import Any, Final, get_args
 from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, patterns
 from traincast.accuracy.runs.model import note_unmodelled, shape
 from traincast.accuracy.runs.plan import filled, plan
-from traincast.catalog.documents import catalogue
+from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, raw
 from traincast.catalog.load import accelerator_called, load_system
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED
@@ -163,14 +164,14 @@ def rows(path: str | Path) -> list[dict[str, str]]:
     the file cannot be read, or columns are missing or repeated.
     """
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as opened:
-            first = opened.readline()
-            opened.seek(0)
-            reader = csv.DictReader(opened, restval="", delimiter=max(",;\t", key=first.count))
-            header, table = list(reader.fieldnames or ()), list(reader)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(str(path), [f"cannot be read as a table of runs ({reason})"]) from None
+        text = raw(Path(path), MAX_TABLE_BYTES).decode("utf-8-sig")
+        first = text[:10_000].partition("\n")[0]
+        reader = csv.DictReader(
+            io.StringIO(text, newline=""), restval="", delimiter=max(",;\t", key=first.count)
+        )
+        header, table = list(reader.fieldnames or ()), list(reader)
+    except (ValueError, csv.Error) as error:
+        raise InputError(str(path), [f"cannot be read as a table of runs ({error})"]) from None
     missing = [f"column {name}: missing" for name in NEEDED if name not in header]
     if problems := repeated(header) or (missing if table else ["holds no run"]):
         raise InputError(str(path), problems)

@@ -4,25 +4,31 @@ Finished chunks are files next to the output until it is written, so an interrup
 stopped, and shards that ran separately (Slurm array jobs) are merged.
 """
 
+import errno
 import json
+import os
+import platform
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from threading import Event, current_thread, main_thread
+from shutil import disk_usage
+from threading import Event, Thread, current_thread, main_thread
 from types import FrameType
 from typing import Any, Final
 
 import polars as pl
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError, MissingExtra
+from traincast.core.errors import InputError, MissingExtra, TraincastError
 from traincast.core.model import Model
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
@@ -35,12 +41,15 @@ from traincast.planner.study.results import (
     fingerprint,
     to_frame,
     to_header,
+    write_parquet,
 )
 from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Chunk, Study, define
 
 # Keep freed memory: by dask's setting large arrays return to the system, which takes longer than the work.
 MALLOC: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 1 << 30)
-PART_NAMES: Final = re.compile(r"study\.json|(\d{6}|block-\d{6})\.parquet|\..*\.\d+-\d+\.partial")
+LOCK: Final = "study.lock"  # in the folder of parts, held by who writes them
+PART_NAMES: Final = re.compile(r"study\.(json|lock)|(\d{6}|block-\d{6})\.parquet|\..*\.\d+-\d+\.partial")
+FULL_BYTES: Final = 1 << 16  # left on a disk that is full
 ROWS_PER_BLOCK: Final = 200_000  # rows of a table that are put in order at once
 MAX_CHUNKS_SUBMITTED: Final = 256  # chunks given to an executor at once
 MAX_RESTARTS: Final = 3  # of local workers after one was killed
@@ -90,7 +99,8 @@ class Parts:
             if not force:
                 others = "holds finished parts of another study; `force=True` drops them"
                 raise InputError(str(parts.folder), [others])
-            parts.drop()
+            with parts.locked(shared=False):
+                parts.drop()
         if not create:
             return parts
         parts.folder.mkdir(parents=True, exist_ok=True)
@@ -98,13 +108,44 @@ class Parts:
             partial.write_text(content, encoding="utf-8")
         return parts
 
+    @contextmanager
+    def locked(self, shared: bool) -> Iterator[None]:
+        """Hold the folder: shards share it, a whole study and a merge have it alone.
+
+        The lock ends with the process. Raises `InputError` with who holds it; without locks of files, on
+        Windows, nothing is held.
+        """
+        if sys.platform == "win32":
+            yield
+            return
+        import fcntl
+
+        with (self.folder / LOCK).open("a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                wrong = f"is being written by {holder}: wait until that ends, or give another output"
+                raise InputError(str(self.folder), [wrong]) from None
+            except OSError:  # a file system without locks
+                pass
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {platform.node()}")
+            file.flush()
+            yield
+        with suppress(OSError):  # on NFS an open file stays in a folder that was dropped
+            if not any(self.folder.iterdir()):
+                self.folder.rmdir()
+
     def drop(self) -> None:
         """Remove the parts, and the folder if nothing else is in it."""
         foreign_files = self.foreign_files()
         for path in set(self.folder.iterdir()) - set(foreign_files):
             path.unlink(missing_ok=True)
         if not foreign_files:
-            self.folder.rmdir()
+            with suppress(OSError):
+                self.folder.rmdir()
 
     def foreign_files(self) -> list[Path]:
         """Return the files in the folder that are not of a study."""
@@ -125,7 +166,7 @@ class Parts:
     def save(self, number: int, frame: pl.DataFrame) -> None:
         """Save a finished chunk, completely or not at all."""
         with atomic_output(self.path(number)) as partial:
-            frame.write_parquet(partial)
+            write_parquet(frame, partial)
 
     def write(self, output: Path, force: bool) -> None:
         """Write the study's table once all chunks are finished, and remove the parts.
@@ -141,11 +182,15 @@ class Parts:
             blocks = []
             for number, frame in enumerate(self._blocks(chunks)):
                 blocks.append(self.folder / f"block-{number:06d}.parquet")
-                frame.write_parquet(blocks[-1])
+                write_parquet(frame, blocks[-1])
             table = pl.scan_parquet(blocks)
             header = to_header(describe(self.study, table.collect_schema().names()))
             with atomic_output(output) as partial:
-                table.sink_parquet(partial, metadata=header, maintain_order=True)
+                try:
+                    table.sink_parquet(partial, metadata=header, maintain_order=True)
+                except pl.exceptions.PolarsError as error:  # has no number of the system's error
+                    is_full = disk_usage(partial.parent).free < FULL_BYTES
+                    raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error), str(output)) from error
         else:
             frames = (pl.read_parquet(self.path(number)) for number in range(len(chunks)))
             collect(self.study, frames).write(output, force)
@@ -258,7 +303,21 @@ def run_to(
     """
     check_output(output, force, FORMATS)
     parts = Parts.of(study, output, force)
-    in_shard = {number: chunk for number, chunk in enumerate(study.chunks()) if shard.has(number)}
+    with parts.locked(shared=shard.n > 1):
+        return _run_parts(parts, output, force, shard, executor, workers, progress)
+
+
+def _run_parts(
+    parts: Parts,
+    output: Path,
+    force: bool,
+    shard: Shard,
+    executor: Executor | None,
+    workers: int,
+    progress: Progress | None,
+) -> bool:
+    """Run the chunks of a shard that are not finished, and write the table if that is all of them."""
+    in_shard = {number: chunk for number, chunk in enumerate(parts.study.chunks()) if shard.has(number)}
     open_chunks = {number: chunk for number, chunk in in_shard.items() if not parts.has(number)}
     done = len(in_shard) - len(open_chunks)
     with _interrupts_remembered() as interrupted:
@@ -275,16 +334,31 @@ def run_to(
     return True
 
 
+def merge(study: Study, output: Path, force: bool = False) -> None:
+    """Write the table of a study whose shards are all finished, and remove their parts."""
+    parts = Parts.of(study, output, create=False)
+    with parts.locked(shared=False) if parts.folder.is_dir() else nullcontext():
+        parts.write(output, force)
+
+
+class WorkersLost(TraincastError):
+    """Workers, or the scheduler of a cluster, ended before a study did."""
+
+
 def _completed(
     chunks: dict[int, Chunk], executor: Executor | None, workers: int
 ) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Yield numbers and frames of chunks as they finish."""
-    if executor is not None:
-        yield from _submitted(chunks, executor)
-    elif workers == 1:
-        yield from ((number, run_chunk(chunk)) for number, chunk in chunks.items())
-    else:
-        yield from _local(dict(chunks), workers)
+    """Yield numbers and frames of chunks as they finish; raise `WorkersLost` where nobody works any more."""
+    try:
+        if executor is not None:
+            yield from _submitted(chunks, executor)
+        elif workers == 1:
+            yield from ((number, run_chunk(chunk)) for number, chunk in chunks.items())
+        else:
+            yield from _local(dict(chunks), workers)
+    except (CancelledError, BrokenExecutor) as error:
+        lost = "the workers, or their scheduler, were lost; finished chunks of a file are kept: the same"
+        raise WorkersLost(f"study: {lost} command goes on from there") from error
 
 
 def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -307,7 +381,7 @@ def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.Dat
     for attempt in range(MAX_RESTARTS + 1):
         try:
             # Spawned: a forked process may inherit polars' locks.
-            with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
                 try:
                     for number, frame in _submitted(chunks.copy(), pool):
                         del chunks[number]
@@ -318,6 +392,16 @@ def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.Dat
         except BrokenProcessPool:
             if attempt == MAX_RESTARTS:
                 raise
+
+
+def end_with_parent() -> None:
+    """End this worker when the process that started it ends, killed or not."""
+
+    def wait_and_end(parent: BaseProcess) -> None:
+        parent.join()
+        os._exit(1)
+
+    Thread(target=wait_and_end, args=(parent_process(),), daemon=True).start()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ only with `force`.
 """
 
 import hashlib
+import io
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
@@ -74,11 +75,18 @@ class Results:
         check_output(path, force, FORMATS)
         with atomic_output(path) as partial:
             if path.suffix == ".parquet":
-                self.frame.write_parquet(partial, metadata=to_header(self.metadata))
+                write_parquet(self.frame, partial, to_header(self.metadata))
             elif path.suffix == ".csv":
-                self.frame.write_csv(partial)
+                partial.write_text(self.frame.write_csv(), encoding="utf-8")
             else:
                 partial.write_text(self.to_json(), encoding="utf-8")
+
+
+def write_parquet(frame: pl.DataFrame, path: Path, header: dict[str, str] | None = None) -> None:
+    """Write a frame; a full disk is an `OSError`, which polars does not raise."""
+    content = io.BytesIO()
+    frame.write_parquet(content, metadata=header)
+    path.write_bytes(content.getbuffer())
 
 
 def to_header(metadata: dict[str, Any]) -> dict[str, str]:

@@ -36,6 +36,7 @@ Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → valu
 Table = dict[str, NDArray[Any]]
 MACHINES_PER_CHUNK: Final = 64  # bounds the memory of a chunk, and the work lost to an interruption
 JOB_SIZES_PER_CHUNK: Final = 16
+MAX_ROWS: Final = 10_000_000  # of a table: 4 GB
 STRATEGIES_BY_DEFAULT: Final = ("1d", "summa", "context")
 
 
@@ -267,10 +268,27 @@ def define(
             top=top,
             vary=errors.require(axes),
         )
+        _check_size(study)
         study.chunks()  # which makes every model and machine
     except InputError as error:
         raise InputError(name, error.problems if error.subject == "search" else [str(error)]) from None
     return study
+
+
+def _check_size(study: Study) -> None:
+    """Refuse a study whose table no one could hold, before any of it is made."""
+    counts = {
+        "models": len(study.models),
+        "systems": len(study.systems),
+        "gpus": len(study.gpus),
+        "strategies": len(study.strategies),
+        "global batches": len(study.batches),
+        "top": study.top,
+    } | {"and ".join(axis): len(next(iter(axis.values()))) for axis in study.vary}
+    rows = math.prod(counts.values())
+    if rows > MAX_ROWS:
+        factors = " x ".join(f"{count:,} {name}" for name, count in counts.items() if count > 1)
+        raise InputError("search", [f"{factors}: {rows:,} rows; must be at most {MAX_ROWS:,}"])
 
 
 def listed(value: Any) -> list[Any]:

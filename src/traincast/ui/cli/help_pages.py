@@ -53,6 +53,7 @@ def arrange(app: App, modules: Sequence[ModuleType]) -> None:
             "traincast COMMAND --help, which ends with an example",
             "traincast completion --help, for completion in bash, zsh and fish",
             "docs/tutorial.md, docs/commands.md",
+            "traincast COMMAND … --debug, which shows where an error was raised",
         ],
     )
 

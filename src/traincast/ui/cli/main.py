@@ -1,14 +1,17 @@
 """The command line, `traincast COMMAND`; each command takes `--json`.
 
 Exit code 0 for an answer, 1 where no plan fits (with what would make one fit), 2 for input that cannot be
-used or output that cannot be written, 130 when interrupted.
+used, output that cannot be written or a mistake in traincast itself, 130 when interrupted.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import Final, get_args
+from types import FrameType
+from typing import Final, NoReturn, get_args
 
 from cyclopts import (
     Argument,
@@ -29,37 +32,80 @@ from traincast.ui.cli.output import begin_reply, fail
 
 __all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study"]
 
+DEBUG: Final = "--debug"  # taken by every command
+INTERRUPTED: Final = "interrupted"
+OWN_MISTAKE: Final = "a mistake in traincast itself, please report it (CONTRIBUTING.md says where)"
 KIND_NAMES: Final = {int: "a whole number", float: "a number"}
 arrange(app, (plan, analysis, study, accuracy, reference))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line."""
-    if arguments is None:
+def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ()) -> None:
+    """Run the command line, of this process without `arguments`; `interrupts` are those before it began."""
+    is_program = arguments is None
+    if is_program:
         _tolerate_closed_or_narrow_output()
-    begin_reply(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in (sys.argv[1:] if arguments is None else arguments) if word != DEBUG]
+    begin_reply(words, debug=len(words) < len(sys.argv[1:] if arguments is None else arguments))
     try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        if is_program:
+            _handle_interrupts()
+        if interrupts:
+            raise KeyboardInterrupt
+        app(words, exit_on_error=False, print_error=False, result_action="return_value")
         if sys.stdout is not None:
             sys.stdout.flush()
-    except CycloptsError as error:
+    except KeyboardInterrupt as interruption:
+        fail(str(interruption) or INTERRUPTED, 130, interruption)
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is None:
+            sys.stdout = None  # else the interpreter tries to flush it again at exit
+        fail(*_described(error))
+
+
+def _described(error: Exception) -> tuple[str, int, Exception]:
+    """Return message and exit code of an error, and the error that `--json` prints."""
+    if isinstance(error, CycloptsError):
         command = " ".join(error.command_chain or ())
         usage_error = InputError(command or "command line", _mistakes_of(error))
-        fail(f"{usage_error}\n  see {' '.join(filter(None, ('traincast', command)))} --help", 2, usage_error)
-    except TraincastError as error:
-        fail(str(error), error.exit_code, error)
-    except ImportError as error:
-        missing = MissingExtra.of(error)
-        if missing is None:
-            raise
-        fail(str(missing), missing.exit_code, missing)
-    except OSError as error:
-        if error.filename is None:
-            sys.stdout = None  # else the interpreter tries to flush it again at exit
+        page = " ".join(filter(None, ("traincast", command)))
+        return f"{usage_error}\n  see {page} --help", 2, usage_error
+    missing = MissingExtra.of(error) if isinstance(error, ImportError) else None
+    if isinstance(missing or error, TraincastError):
+        error = missing or error
+        return str(error), getattr(error, "exit_code", 2), error
+    if isinstance(error, OSError) and error.errno is not None:
         where = "" if error.filename is None else f"{error.filename}: "
-        fail(f"cannot write: {where}{error.strerror}", 2, error)
-    except KeyboardInterrupt as interruption:
-        fail(str(interruption) or "interrupted", 130)
+        return f"cannot write: {where}{error.strerror}", 2, error
+    if isinstance(error, MemoryError):
+        return f"needs more memory than there is{f': {error}' if str(error) else ''}", 2, error
+    about = f"{type(error).__name__}: {error}".strip(": ")
+    return f"{OWN_MISTAKE}: {about}\n  {DEBUG} shows where", 2, error
+
+
+def _handle_interrupts() -> None:
+    """Let the first Ctrl-C end what runs, and end at once at a second, or where Python drops the first."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return
+    signal.signal(signal.SIGINT, _interrupt)
+    usual = sys.unraisablehook
+
+    def end_or_report(dropped: "sys.UnraisableHookArgs") -> None:
+        if dropped.exc_type is KeyboardInterrupt:  # in a __del__, or a callback of an import
+            _end_at_once(signal.SIGINT, None)
+        usual(dropped)
+
+    sys.unraisablehook = end_or_report
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGINT, _end_at_once)
+    raise KeyboardInterrupt
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> NoReturn:
+    with suppress(OSError):
+        os.write(2, f"traincast: {INTERRUPTED}\n".encode())
+    os._exit(130)
 
 
 def _tolerate_closed_or_narrow_output() -> None:

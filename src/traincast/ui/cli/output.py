@@ -5,13 +5,14 @@ import shlex
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, printable
 from traincast.core.output_files import check_output
 from traincast.ui import outputs
 
@@ -86,13 +87,13 @@ class _Reply:
     """Arguments typed, and whether JSON is wanted and was printed: one object, also of errors."""
 
     typed: tuple[str, ...] = ()
-    wanted = printed = False
+    wanted = printed = debug = False
 
 
-def begin_reply(arguments: Sequence[str]) -> None:
+def begin_reply(arguments: Sequence[str], debug: bool = False) -> None:
     """Note the command line, and whether JSON is wanted, even if the rest of it cannot be parsed."""
     _Reply.typed = tuple(arguments)
-    _Reply.wanted, _Reply.printed = "--json" in arguments, False
+    _Reply.wanted, _Reply.printed, _Reply.debug = "--json" in arguments, False, debug
 
 
 def check_html(html: Path | None, force: bool) -> None:
@@ -129,14 +130,16 @@ def print_json(value: "Result | dict[str, Any]") -> None:
     _Reply.printed = True
 
 
-def fail(message: str, code: int, error: Exception | None = None) -> NoReturn:
+def fail(message: str, code: int, error: BaseException | None = None) -> NoReturn:
     """Print an error on standard error, and as JSON where that is wanted, and exit with the code."""
     print_failure(message, code, error)
     sys.exit(code)
 
 
-def print_failure(message: str, code: int, error: Exception | None = None) -> None:
-    """Print an error without exiting."""
+def print_failure(message: str, code: int, error: BaseException | None = None) -> None:
+    """Print an error without exiting; after `--debug`, where it was raised as well."""
+    if _Reply.debug and error is not None:
+        traceback.print_exception(error)
     if _Reply.wanted and not _Reply.printed:
         subject, problems = None, [with_options(message)]
         if isinstance(error, InputError):
@@ -164,4 +167,4 @@ def with_options(message: str) -> str:
 
 def warn(message: str) -> None:
     """Print one message on standard error."""
-    print(f"traincast: {with_options(message)}", file=sys.stderr, flush=True)
+    print(f"traincast: {printable(with_options(message))}", file=sys.stderr, flush=True)

@@ -101,7 +101,7 @@ def merge(
     errors.catch(check_output, output, force, FORMATS)
     errors.catch(check_html, html, force)
     definition, started = errors.require(definition_read), time.perf_counter()
-    executors.Parts.of(definition, output, create=False).write(output, force)
+    executors.merge(definition, output, force)
     _report_outcome(definition, output, True, time.perf_counter() - started, html, json)
 
 

@@ -10,6 +10,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from traincast.core.errors import printable
+
 MIN_COLUMNS: Final = 80
 BOLD: Final = "bold"  # style of titles and headings
 Parts: TypeAlias = Iterator[RenderableType]  # what is printed, one below the other
@@ -26,12 +28,17 @@ def show(*parts: Iterable[RenderableType]) -> None:
     out = Console(width=width(), highlight=False, markup=False)
     for part in parts:
         for item in part:
-            out.print(item)
+            out.print(_printable(item))
+
+
+def _printable(item: RenderableType) -> RenderableType:
+    """Return text of names in files as no terminal acts upon; other parts unchanged."""
+    return printable(item) if isinstance(item, str) else item
 
 
 def title_line(text: str) -> Text:
     """Return a line in bold."""
-    return Text(text, style=BOLD)
+    return Text(printable(text), style=BOLD)
 
 
 def heading(text: str) -> Text:
@@ -72,5 +79,5 @@ def table(
         wraps: dict[str, Any] = {"no_wrap": i not in wrap, "overflow": "fold" if i in wrap else "ellipsis"}
         result.add_column(name, justify="left" if i in left else "right", **wraps)
     for i, row in enumerate(rows):
-        result.add_row(*row, style=style(i))
+        result.add_row(*map(_printable, row), style=style(i))
     return result
