@@ -62,6 +62,7 @@ FURTHER = {
     ],
     "limits": [
         "limits --accelerator h100-sxm-80 --layer 2x2 --batch 2 --gpus 16",
+        "limits --accelerator h100-sxm-80 --tp-in 2 --gpus 16",
     ],
     "scaling": [
         "scaling --model gpt-13b --system polaris --gpus 1,8 --target 0.9",

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from traincast.catalog import huggingface
+from traincast.catalog import huggingface, paper_files
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
 from traincast.catalog.software_stacks import stack_file, stack_names, with_current_paths
@@ -213,7 +213,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     _require_name("name_or_path", name_or_path)
     name = str(name_or_path)
     is_file = _is_file(name_or_path)
-    if KEYS["system"] & read(Path(name)).keys() if is_file else _catalogue_document("system", name):
+    if _is_system(read(Path(name))) if is_file else _catalogue_document("system", name):
         return entries.figures(_system_file(name_or_path))
     if is_file or _catalogue_document("model", name):
         file = _model_file(name_or_path)
@@ -226,6 +226,11 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     _refuse_other_file(name, "catalogue", "a model or a system")
     known = (*model_names(), *system_names(), *accelerator_names(), *stack_names())
     raise unknown_name_error("model, system, accelerator or software stack", name, known)
+
+
+def _is_system(document: dict[str, Any]) -> bool:
+    """Return whether a file describes a system."""
+    return bool(KEYS["system"] & document.keys()) or paper_files.is_system(document)
 
 
 def _require_name(argument: str, value: Any, allowed: str = NAME, *kinds: type) -> None:
@@ -246,7 +251,12 @@ def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
     _require_name(kind, name_or_path)
     if not _is_file(name_or_path):
         return _known_document(kind, str(name_or_path), or_file=True)
-    document = read(Path(name_or_path))
+    path = Path(name_or_path)
+    document = read(path)
+    if kind == "system" and paper_files.is_system(document):
+        return paper_files.as_system_file(document, path)
+    if kind == "model" and paper_files.is_model(document):
+        return paper_files.as_model_file(document, path)
     other: Kind = "system" if kind == "model" else "model"
     if KEYS[other] & document.keys():
         raise InputError(str(name_or_path), [f"describes a {other}, not a {kind}"])
