@@ -441,16 +441,16 @@ def errata(result: Reproduction) -> str:
     )
     parts = ("1", "2", "3", "all")
     single = (
-        "| strategy | plans | "
+        "| model | strategy | plans | "
         + " | ".join(f"erratum {p}" if p != "all" else "all three" for p in parts)
         + " |\n"
     )
-    single += "| --- " * 6 + "|\n"
+    single += "| --- " * 7 + "|\n"
     for row in result.configurations:
         effect = " | ".join(
             f"{100 * row.errata_seconds[p]:.2f} % / {100 * row.errata_memory[p]:.2f} %" for p in parts
         )
-        single += f"| {row.strategy} | {row.configurations} | {effect} |\n"
+        single += f"| {row.model} | {row.strategy} | {row.configurations} | {effect} |\n"
     optima = (
         "| model | strategy | mean | median | lowest | highest | feasibility changed |\n"
         + "| --- " * 7
@@ -468,7 +468,7 @@ second code path, and meets the published figures.
 {listed}
 ## Effect on the published configurations
 
-Largest change of step time / memory over GPT3-1T's published plans when one erratum (or all) is corrected:
+Largest change of step time / memory over the published plans when one erratum (or all) is corrected:
 
 {single}
 ## Effect on the optima

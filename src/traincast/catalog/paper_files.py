@@ -1,4 +1,4 @@
-"""Machines and models as files of the reference code of arXiv 2410.00273: ``config-*.json``, ``{l, e, h, depth}``."""
+"""Machines (``config-*.json``) and models (``{l, e, h, depth}``) of the code of arXiv 2410.00273."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,13 +59,12 @@ def as_system_file(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     chip = path.stem.removeprefix("config-")
     name = f"{chip.lower()}-nvs{document['nvlink_size']}"
     title = f"{chip} of the reference code of arXiv 2410.00273"
-    return {
-        "name": name, "title": title, "source": SOURCE, "accelerator": {"name": chip} | figures, "network": tiers,
-    }  # fmt: skip
+    accelerator = {"name": chip} | figures
+    return {"name": name, "title": title, "source": SOURCE, "accelerator": accelerator, "network": tiers}
 
 
 def as_model_file(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return a model of the reference code as a model file: l tokens, e wide, h heads, depth layers, f = 4 e."""
+    """Return a model of the reference code as a model file: l tokens, e wide, h heads, and f = 4 e."""
     problems = _problems(document, MODEL_KEYS, MODEL_KEYS | {"f"})
     whole = {key: value for key, value in document.items() if isinstance(value, int | float)}
     problems += [

@@ -63,11 +63,13 @@ def test_a_contour_of_a_study(run, tmp_path, table):
 
 
 @pytest.mark.parametrize(
-    ("kind", "select"), [("scaling", []), ("throughput", []), ("optima", ["--system", "h200-nvs8"])]
+    ("kind", "select"),
+    [("scaling", []), ("throughput", []), ("optima", ["--system", "h200-nvs8"]), ("speedup", [])],
 )
 def test_figures_of_a_scaling_study(run, tmp_path, kind, select):
     (tmp_path / "study.yaml").write_text(
-        "models: gpt3-1t\nsystems: [a100-nvs8, h200-nvs8]\ngpus: [512, 1024]\nstrategies: 1d\n"
+        "models: gpt3-1t\nsystems: [a100-nvs8, h200-nvs8]\ngpus: [512, 1024]\n"
+        f"strategies: {'[1d, context]' if kind == 'speedup' else '1d'}\n"
     )
     assert run("study", tmp_path / "study.yaml", "--output", tmp_path / "table.parquet")[0] == 0
     code, _, err = run(
@@ -145,6 +147,19 @@ def test_the_papers_figures(run, tmp_path):
     code, out, _ = run("reproduce", "2410.00273", "--figures", tmp_path / "figures")
     assert code == 0
     drawn = sorted(path.name for path in (tmp_path / "figures").iterdir())
-    assert len(drawn) == 12
-    assert {name[0] for name in drawn} == set("12345")  # each of the paper's five studies
+    assert len(drawn) == 14
+    assert {name[0] for name in drawn} == set("123456")  # the paper's five studies, and its collectives
     assert all(name in out for name in drawn)
+
+
+def test_collectives_of_a_file(run, tmp_path):
+    """A table of timed collectives with predictions; without a system it is refused."""
+    table = tmp_path / "nccl.csv"
+    table.write_text("op,nodes,gpus_per_node,ranks,size_bytes,time_us\nallgather,8,4,32,1048576,216.1\n")
+    figure = ["--kind", "collectives", "--output", tmp_path / "figure.png"]
+    code, out, err = run("plot", table, *figure)
+    assert (code, out) == (2, "")
+    assert "--system: is missing" in err
+    code, _, err = run("plot", table, *figure, "--system", "perlmutter")
+    assert (code, err) == (0, "")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

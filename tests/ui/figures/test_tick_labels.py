@@ -11,6 +11,7 @@ import traincast as tc
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import define
 from traincast.ui import figures
+from traincast.ui.figures import paper
 from traincast.ui.figures.style import STYLE, _style, power, round_ticks
 
 PROFILE = Path(__file__).parents[3] / "examples" / "my_cluster" / "profile.json"
@@ -65,6 +66,8 @@ FIGURES = {
     ),
     "strong_scaling one": lambda: figures.strong_scaling(scaling((64,))),
     "strong_scaling narrow": lambda: figures.strong_scaling(scaling((64, 96), gbs=192)),
+    "speedup": lambda: figures.speedup(scaling((1, 2, 4, 8, 16, 32, 64))),
+    "collectives": lambda: paper.collectives_figure(paper.timed_collectives(), "perlmutter", "calibrated"),
     "optima": lambda: figures.optima(
         scaling(tuple(2**k for k in range(1, 7)), strategies=("1d",)), capacity=8e10
     ),

@@ -379,10 +379,10 @@ def reproduce(
     result = reproduce()
     drawn: list[Path] = []
     if figures is not None:
-        from traincast.ui.figures.paper import paper_figures
+        from traincast.ui.figures.paper import FIGURES, paper_figures
 
         with progress("figures") as report_progress:
-            drawn = _save_figures(paper_figures(), figures, form, lambda done: report_progress(done, 12))
+            drawn = _save_figures(paper_figures(), figures, form, lambda done: report_progress(done, FIGURES))
     if json:
         print_json(outputs.analyses.ReproduceOutput(result, [str(path) for path in drawn]))
     else:

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_output
 from traincast.ui import outputs
@@ -126,13 +127,20 @@ def _report_outcome(
         print(f"{study.name}: this shard is finished; its parts lie in {output}.parts, for traincast merge")
 
 
-Kind = Literal["scaling", "throughput", "optima", "contour", "pareto", "tornado", "roofline", "waterfall"]
-_KIND = "What to draw; the last four are of a plan, the others of a study."
+Kind = Literal[
+    "scaling", "throughput", "speedup", "optima", "contour", "pareto", "tornado", "roofline", "waterfall",
+    "collectives",
+]  # fmt: skip
+_KIND = "What to draw: of a study up to contour, then of a plan; collectives of output of nccl-tests."
+_PLOTTED = (
+    "Table of a study, exec_*.npy of arXiv 2410.00273's code or a folder of them, a search as plan --json "
+    "prints it, or output of nccl-tests."
+)
 
 
 @command("Sweep", "studies", "gallery")
 def plot(
-    file: Annotated[Path, option("Table of a study, or a search as plan --json prints it.")],
+    file: Annotated[Path, option(_PLOTTED)],
     /,
     *,
     kind: Annotated[Kind, option(_KIND)],
@@ -141,13 +149,15 @@ def plot(
     y: Annotated[str | None, option("Varied field up a contour; else the second axis.")] = None,
     gpus: Annotated[int | None, option("Number of GPUs of a contour; else the largest.")] = None,
     model: Annotated[str | None, option("Only rows of this model.")] = None,
-    system: Annotated[str | None, option("Only rows of this system.")] = None,
+    system: Annotated[
+        str | None, option("Only rows of this system; of collectives, the system that ran them.")
+    ] = None,
     strategy: Annotated[str | None, option("Only rows of this strategy.")] = None,
     gbs: Annotated[int | None, option("Only rows of this global batch.")] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Draw a figure of a study or of a plan.
+    """Draw a figure of a study, of a plan, or of timed collectives.
 
     Example: traincast plot scaling.parquet --kind scaling --output scaling.svg
     """
@@ -156,7 +166,14 @@ def plot(
     from traincast.ui.figures.style import ENDINGS
 
     check_output(output, force, ENDINGS)
-    if kind in OF_A_PLAN:
+    if kind == "collectives":
+        from traincast.accuracy.fit.measured_files import read
+        from traincast.ui.figures.paper import collectives_figure
+
+        if system is None:
+            raise InputError("plot", ["--system: is missing; it says which machine ran the collectives"])
+        figure = collectives_figure(read(system, nccl=(file,)).collectives, system, CALIBRATED)
+    elif kind in OF_A_PLAN:
         figure = draw_plan(file, kind)
     else:
         figure = draw_study(file, kind, x, y, gpus, model=model, system=system, strategy=strategy, gbs=gbs)

@@ -1,6 +1,6 @@
 """Figures of studies, plans and searches: each function returns a matplotlib Figure, `save` writes it."""
 
-from traincast.ui.figures.accuracy import accuracy, profiled_step
+from traincast.ui.figures.accuracy import accuracy, collectives, profiled_step
 from traincast.ui.figures.designs import design_space
 from traincast.ui.figures.limits import utilisation_by_cluster, utilisation_by_compute
 from traincast.ui.figures.plan import (
@@ -11,12 +11,13 @@ from traincast.ui.figures.plan import (
     time_waterfall,
     tornado,
 )
-from traincast.ui.figures.study import contour, optima, strong_scaling
+from traincast.ui.figures.study import contour, optima, speedup, strong_scaling
 from traincast.ui.figures.style import save, to_svg
 from traincast.ui.figures.timelines import timeline
 
 __all__ = [
     "accuracy",
+    "collectives",
     "contour",
     "design_space",
     "memory_waterfall",
@@ -25,6 +26,7 @@ __all__ = [
     "profiled_step",
     "roofline",
     "save",
+    "speedup",
     "stage_memory",
     "strong_scaling",
     "time_waterfall",

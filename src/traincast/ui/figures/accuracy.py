@@ -5,6 +5,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -15,9 +16,11 @@ from traincast.core.quantities import Bools, Floats
 from traincast.ui.figures import style
 
 if TYPE_CHECKING:
+    from traincast.accuracy.logs.rows import CollectiveRow
     from traincast.accuracy.profiles import ProfiledStep
 
 PARITY_BAND: Final = 0.1  # relative half-width in the parity plot
+MAX_PANELS: Final = 3  # side by side
 MIN_CAUSE_DRAWN: Final = 0.002  # mean part of an error of any source
 Budgets = Sequence[tuple[str, int, Mapping[str, float], float]]  # source, rows, causes, unexplained
 POINT: Final[dict[str, Any]] = {
@@ -43,6 +46,53 @@ def accuracy(
     causes = _draw_budgets(right, budgets)
     handles = style.component_legend(causes)
     figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=style.SMALL, columnspacing=1)
+    figure.suptitle(title, fontsize=8)
+    return figure
+
+
+@style.styled
+def collectives(timings: Sequence["CollectiveRow"], theories: Mapping[str, Floats], title: str) -> Figure:
+    """Draw measured times of collectives against the size of the tensor, with predictions of the same.
+
+    A panel for each collective; a colour for each number of nodes and of GPUs in them. `theories` are
+    predicted times of every row by a name [s].
+    """
+    if not timings:
+        raise InputError("collectives", ["no collective was timed"])
+    kinds = list(dict.fromkeys(row.op for row in timings))
+    groups = sorted({(row.nodes, row.gpus_per_node) for row in timings}, key=lambda group: group[::-1])
+    colours: Sequence[Any] = style.COLOURS
+    if len(groups) > len(colours):
+        colours = colormaps["viridis"](np.linspace(0, 0.95, len(groups))).tolist()
+    figure, axes = style.panel_grid(-(-len(kinds) // MAX_PANELS), min(len(kinds), MAX_PANELS))
+    for ax, kind in zip(axes.ravel(), kinds, strict=False):
+        for group, colour in zip(groups, colours, strict=False):
+            chosen = [
+                i for i, row in enumerate(timings) if (row.op, row.nodes, row.gpus_per_node) == (kind, *group)
+            ]
+            chosen.sort(key=lambda i: timings[i].size_bytes)
+            sizes = np.array([timings[i].size_bytes for i in chosen]) / 1e6
+            ax.plot(sizes, [timings[i].time_us / 1e3 for i in chosen], "o", color=colour, markersize=2.6)
+            for predicted, dash in zip(theories.values(), style.DASHES, strict=False):
+                ax.plot(sizes, 1e3 * predicted[chosen], color=colour, linestyle=dash)
+        style.log_axes(ax)
+        ax.grid(True)
+        ax.set(title=kind, xlabel="Tensor [MB]")
+        ax.tick_params(axis="x", rotation=45)
+    for ax in axes.ravel()[len(kinds) :]:
+        ax.set_visible(False)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("Time [ms]")
+    handles = [
+        Line2D([], [], color=colour, label=f"{nodes} × {gpus} GPUs")
+        for (nodes, gpus), colour in zip(groups, colours, strict=False)
+    ]
+    handles.append(Line2D([], [], color=style.BLACK, marker="o", linestyle="", label="measured"))
+    handles += [
+        Line2D([], [], color=style.BLACK, ls=dash, label=name)
+        for name, dash in zip(theories, style.DASHES, strict=False)
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
     figure.suptitle(title, fontsize=8)
     return figure
 

@@ -1,14 +1,31 @@
 """The studies of arXiv 2410.00273, and its figures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from importlib.resources import as_file, files
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.analysis.paper_results import ACCELERATORS, DOMAINS, GLOBAL_BATCH, GPUS, MODELS
+from traincast.accuracy.fit.measured_files import read as measured_on
+from traincast.accuracy.fit.residuals import collective_seconds
+from traincast.accuracy.logs.rows import CollectiveRow
+from traincast.analysis.paper_results import (
+    ACCELERATORS,
+    DOMAINS,
+    GLOBAL_BATCH,
+    GPUS,
+    MODELS,
+    PAPER_ID,
+    PUBLISHED,
+)
 from traincast.catalog.load import load_model, load_system
+from traincast.catalog.software_stacks import resolve, with_fitted_values
+from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
 from traincast.core.plan import Plan
+from traincast.core.system import System
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import Axis, Study, define
 
@@ -25,6 +42,9 @@ DESIGN_PLANS: Final = {  # study 3: what the plans tried have in common
     GPT: (Plan(tp=8), Plan(tp=4, tp2=2, panels=8, tp_kind="summa")),
     VIT: (Plan(tp=4, cp=4, cp_kind="all-gather"), Plan(tp=4, tp2=4, panels=8, tp_kind="summa")),
 }
+IDEAL: Final = (1.0, 4.0, 12.0)  # guides of the paper's notebook, times the A100
+THEORY_SYSTEM: Final = "a100-nvs4"  # whose figures the paper's notebook takes for Perlmutter
+FIGURES: Final = 14  # that `paper_figures` yields
 CONTOUR_GPUS, DESIGN_GPUS = 8192, 16384  # GPUs of studies 4 and 5, and of study 3
 
 
@@ -41,6 +61,8 @@ def paper_studies() -> dict[str, Study]:
     name = "strong-scaling"
     job: dict[str, Any] = {"gpus": GPUS, "gbs": GLOBAL_BATCH}
     studies = {name: define(models=list(MODELS.values()), systems=systems, **job, name=name)}
+    published: dict[str, Any] = {"models": [GPT, VIT], "systems": [SYSTEM], "assumptions": PUBLISHED}
+    studies["optima-published"] = define(**published, **job, name="optima-published")
     for name, vary in sweeps.items():
         studies[name] = define(**one_system, **job, vary=vary, name=name)
     return studies
@@ -57,15 +79,18 @@ def between_generations(paths: tuple[str, ...], points: int) -> Axis:
 
 
 def paper_figures() -> Iterator[tuple[str, "Figure"]]:
-    """Yield every figure of the paper's five studies, with a name for its file."""
+    """Yield every figure of the paper and its notebooks, with a name for its file."""
     from traincast.ui import figures as plots
 
     frames = {name: run(study).frame for name, study in paper_studies().items()}
     scaling = frames["strong-scaling"]
-    yield "1-strong-scaling-days", plots.strong_scaling(scaling)
-    yield "1-strong-scaling-throughput", plots.strong_scaling(scaling, "throughput")
+    yield "1-strong-scaling-days", plots.strong_scaling(scaling, ideal=IDEAL)
+    yield "1-strong-scaling-throughput", plots.strong_scaling(scaling, "throughput", IDEAL)
+    yield "1-speed-up-over-1d", plots.speedup(scaling)
     for model, strategy in OPTIMA_CASES:
-        rows = scaling.filter(model=model, system=SYSTEM, strategy=strategy)
+        names = {"published": frames["optima-published"], "errata corrected": scaling}
+        chosen: dict[str, Any] = {"model": model, "system": SYSTEM, "strategy": strategy}
+        rows = {name: frame.filter(**chosen) for name, frame in names.items()}
         yield f"2-optima-{model}-{strategy}", plots.optima(rows)
     machine = load_system(SYSTEM)
     for model, plans in DESIGN_PLANS.items():
@@ -76,3 +101,31 @@ def paper_figures() -> Iterator[tuple[str, "Figure"]]:
     yield "4-capacity-bandwidth", plots.contour(frames["capacity-bandwidth"], *HBM, CONTOUR_GPUS, marks=marks)
     fields = (RATES[0], HBM[0])
     yield "5-flops-capacity", plots.contour(frames["flops-capacity"], *fields, CONTOUR_GPUS, marks=marks)
+    yield "6-collectives", collectives_figure(timed_collectives(), "perlmutter", CALIBRATED)
+
+
+def timed_collectives() -> tuple[CollectiveRow, ...]:
+    """Return the collectives that the paper's code has timings of: two groups of 32 GPUs of Perlmutter."""
+    source = files("traincast").joinpath(f"catalog/published/{PAPER_ID}-collectives.csv")
+    with as_file(source) as bundled:
+        return measured_on(THEORY_SYSTEM, nccl=(bundled,)).collectives
+
+
+def collectives_figure(
+    timings: Sequence[CollectiveRow], system: str | Path, assumptions: str | Assumptions
+) -> "Figure":
+    """Draw timed collectives with what assumptions predict on a system, and with the paper's theory of it."""
+    from traincast.ui import figures as plots
+
+    machine, assumed = load_system(system), resolve(assumptions)
+    theory = _joined_pairwise(load_system(THEORY_SYSTEM)) if machine.name == "perlmutter" else machine
+    theories = {"theory of arXiv 2410.00273": collective_seconds(theory, PAPER, timings)}
+    if assumed.name != PAPER.name:
+        named = f"{assumed.name} on {machine.name}"
+        theories[named] = collective_seconds(machine, with_fitted_values(machine, assumed), timings)
+    return plots.collectives(timings, theories, f"Collectives measured on {machine.name}, and predicted")
+
+
+def _joined_pairwise(system: System) -> System:
+    """Return a system whose fast domain is a mesh: few of its members use as few of its links."""
+    return replace(system, tiers=(replace(system.tiers[0], mesh=True), *system.tiers[1:]))

@@ -27,6 +27,9 @@ VALUE_COLUMNS: Final = {"training_days": "training_days", "throughput": "tokens_
 TIME_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "time")
 MICROBATCHES: Final = "micro-batches"
 MAX_VALUES_LISTED: Final = 8
+MAX_TICKS: Final = 7  # of numbers of GPUs in a panel
+MIN_SHARE_WRITTEN: Final = 6.0  # of a component in figures [%]
+MIN_SHARE_LISTED: Final = 0.05  # of a component that the legend names [%]
 LEVEL_STEPS: Final = (  # of a decade of contour levels: rounded powers of the 40th root of ten
     1, 1.06, 1.12, 1.18, 1.25, 1.32, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2, 2.12, 2.24, 2.36, 2.5, 2.65, 2.8, 3,
     3.15, 3.35, 3.55, 3.75, 4, 4.25, 4.5, 4.75, 5, 5.3, 5.6, 6, 6.3, 6.7, 7.1, 7.5, 8, 8.5, 9, 9.5,
@@ -59,11 +62,14 @@ def best_rows(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
 
 
 @style.styled
-def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
+def strong_scaling(
+    frame: pl.DataFrame, value: str = "training_days", ideal: Sequence[float] = (1.0,)
+) -> Figure:
     """Draw length of training, or throughput of a GPU, against the number of GPUs (study 1 of the paper).
 
-    A panel for each model, a line for each system and strategy, without a point where nothing fits.
-    Throughput is normalised to the first system's run on the fewest GPUs.
+    A panel for each model and strategy, a line for each system, without a point where nothing fits, and grey
+    lines of ideal scaling, so many times as fast as the first system that fits on the fewest GPUs. Throughput
+    is normalised to that run.
     """
     if value not in VALUE_COLUMNS:
         raise unknown_name_error("value", value, VALUE_COLUMNS)
@@ -71,52 +77,78 @@ def strong_scaling(frame: pl.DataFrame, value: str = "training_days") -> Figure:
     rows = best_rows(frame, "strong scaling", "gbs", "point").drop_nulls(column)
     if not len(rows):
         raise InputError("strong scaling", [f"no plan fits, or {column} is not known of any"])
-    parts = {name: name.rpartition("-nvs") for name in unique(rows, "system")}
-    systems = {name: (chip or name, size if chip else "") for name, (chip, _, size) in parts.items()}
-    accelerators, domains = (list(dict.fromkeys(part)) for part in zip(*systems.values(), strict=True))
-    colours = {name: style.COLOURS[i % len(style.COLOURS)] for i, name in enumerate(accelerators)}
-    markers = {name: style.MARKERS[i % len(style.MARKERS)] for i, name in enumerate(domains)}
-    dashes = dict(zip(unique(rows, "strategy"), style.DASHES, strict=False))
-    models = unique(rows, "model")
-    figure, axes = style.panels(len(models), height=3.5)
-    for ax, model in zip(axes, models, strict=True):
+    looks, models = style.system_looks(unique(rows, "system")), unique(rows, "model")
+    strategies = unique(rows, "strategy")
+    figure, axes = style.panel_grid(len(models), len(strategies))
+    for model, panels in zip(models, axes, strict=True):
         model_rows = rows.filter(pl.col("model") == model)
-        size, title, y_label = style.in_unit(column, 1.0), model, style.label(column)
+        (size, base), y_label = (1.0, _first_run(model_rows)), style.label(column)
         if value == "throughput":
-            (size, title), y_label = _normalisation(model_rows), f"{style.label(column, '')}, normalised"
-        for (system, (chip, domain)), strategy in product(systems.items(), dashes):
-            line = model_rows.filter(pl.col("system") == system, pl.col("strategy") == strategy).sort("gpus")
-            look = {"color": colours[chip], "marker": markers[domain], "linestyle": dashes[strategy]}
-            ax.plot(line["gpus"], line[column] * size, label=f"{system} {strategy}", alpha=0.85, **look)
-        style.log_axes(ax)
-        gpus = sorted(unique(model_rows, "gpus"))
-        ticks = gpus[:: -(len(gpus) // -8)]
-        style.plain_ticks(ax.xaxis, ticks, ticks)
-        ax.grid(True)
-        ax.set(title=title, xlabel=style.label("gpus"), ylabel=y_label)
-    _legend(figure, colours, markers, dashes)
+            one = f"1 = {base['system']}, {base['strategy']}, {base['gpus']:,} GPUs"
+            size, y_label = 1 / base[column], f"{style.label(column, '')},\n{one}"
+        for ax, strategy in zip(panels, strategies, strict=True):
+            of_panel = model_rows.filter(pl.col("strategy") == strategy)
+            for system, look in looks.items():
+                line = of_panel.filter(pl.col("system") == system).sort("gpus")
+                y = style.in_unit(column, line[column]) * size
+                ax.plot(line["gpus"], y, label=f"{system} {strategy}", alpha=0.85, **look)
+            if not len(of_panel):
+                ax.text(0.5, 0.5, "nothing fits", transform=ax.transAxes, ha="center", fontsize=7)
+            else:
+                gpus = np.array(sorted(unique(model_rows, "gpus")), float)
+                _draw_ideal(ax, gpus, base, column, size, ideal)
+            ax.set_title(f"{model}, {strategy}")
+        for ax in panels:
+            style.log_axes(ax)
+            ticks = sorted(unique(model_rows, "gpus"))
+            ticks = ticks[:: -(len(ticks) // -MAX_TICKS)]
+            style.plain_ticks(ax.xaxis, ticks, ticks)
+            ax.tick_params(axis="x", rotation=45)
+            ax.grid(True)
+        panels[0].set_ylabel(y_label)
+    for ax in axes[-1]:
+        ax.set_xlabel(style.label("gpus"))
+    factors = ", ".join(f"{factor:g}" for factor in ideal)
+    times = "" if factors == "1" else f", {factors} times the speed of {rows['system'][0]}"
+    _legend(figure, looks, f"ideal scaling{times}")
     return figure
 
 
-def _normalisation(rows: pl.DataFrame) -> tuple[float, str]:
-    """Return 1 / throughput of the first system on the fewest GPUs [s/token], and a title with that run."""
+def _first_run(rows: pl.DataFrame) -> dict[str, Any]:
+    """Return the best run of the first system on the fewest GPUs."""
     first = rows.filter(pl.col("system") == rows["system"][0])
-    run = first.filter(pl.col("gpus") == first["gpus"].min()).sort("step_seconds").row(0, named=True)
-    title = f"{run['model']} (1 = {run['system']}, {run['strategy']}, {run['gpus']} GPUs)"
-    return 1 / run["tokens_per_second_per_gpu"], title
+    return first.filter(pl.col("gpus") == first["gpus"].min()).sort("step_seconds").row(0, named=True)
 
 
-def _legend(
-    figure: Figure, chip_colours: dict[str, str], domain_markers: dict[str, str], dashes: Mapping[str, Any]
+def _draw_ideal(
+    ax: Axes, gpus: Floats, base: dict[str, Any], column: str, size: float, ideal: Sequence[float]
 ) -> None:
-    """Draw the legend of colours, markers and line styles in three groups below the panels."""
-    looks: tuple[dict[str, dict[str, Any]], ...] = (
-        {name: {"color": colour} for name, colour in chip_colours.items()},
-        {f"domain of {n}": {"marker": mark, "linestyle": ""} for n, mark in domain_markers.items() if n},
-        {name: {"linestyle": dash} for name, dash in dashes.items()},
-    )
-    black = {"color": style.BLACK}
-    groups = [[Line2D([], [], **black | look, label=n) for n, look in part.items()] for part in looks if part]
+    """Draw lines of ideal scaling: so many times as fast as a run, at every number of GPUs."""
+    for factor in ideal:
+        days = column == "training_days"
+        y = base[column] * base["gpus"] / gpus / factor if days else np.full_like(gpus, base[column] * factor)
+        y = style.in_unit(column, y) * size
+        ax.plot(gpus, y, color=style.GREY, linestyle="--", linewidth=0.8, zorder=1, label="ideal scaling")
+
+
+def _legend(figure: Figure, looks: Mapping[str, Mapping[str, Any]], dashed: str) -> None:
+    """Draw the legend of colours and markers, and of dashed lines, in groups below the panels."""
+    chips, domains = dict[str, str](), dict[str, str]()
+    for name, look in looks.items():
+        chip, domain = style.domain_of(name)
+        chips.setdefault(chip, look["color"])
+        domains.setdefault(domain, look["marker"])
+    black: dict[str, Any] = {"color": style.BLACK}
+    groups = [
+        [Line2D([], [], color=colour, label=name) for name, colour in chips.items()],
+        [
+            Line2D([], [], marker=marker, linestyle="", label=f"domain of {n}", **black)
+            for n, marker in sorted(domains.items(), key=lambda item: int(item[0] or 0))
+            if n
+        ],
+        [Line2D([], [], color=style.GREY, linestyle="--", label=dashed)],
+    ]
+    groups = [group for group in groups if group]
     rows = max(map(len, groups))
     blank = Line2D([], [], linestyle="", label=" ")
     handles = [handle for group in groups for handle in group + [blank] * (rows - len(group))]
@@ -124,41 +156,102 @@ def _legend(
 
 
 @style.styled
-def optima(frame: pl.DataFrame, capacity: float | None = None) -> Figure:
-    """Draw the optimal plan, its memory and its time on each number of GPUs (arXiv 2410.00273, study 2).
+def speedup(frame: pl.DataFrame, base: str = "1d") -> Figure:
+    """Draw how much faster other strategies are than one, against the number of GPUs, by system.
 
-    The rows are of one model, system and strategy; the capacity [byte] is the catalogue's where it is not
-    given.
+    A panel for each model and other strategy; models that the base strategy does not fit anywhere are left
+    out.
     """
-    rows = best_rows(frame, "optima", "model", "system", "strategy", "gbs", "point").sort("gpus")
-    infeasible = rows["step_seconds"].is_null()
-    if infeasible.all():
-        raise InputError("optima", ["no plan fits"])
-    knobs = [axis for axis in STRATEGIES[rows["strategy"][0]].axes if axis in rows.columns]
-    figure = Figure((style.PAGE, 5.6), layout="constrained")
-    heights = (0.28 * (len(knobs) + 4), 1.4, 2)
-    grid, middle, bottom = axes = figure.subplots(3, 1, sharex=True, height_ratios=heights)
-    style.small_ticks(*axes)
-    _draw_configurations(grid, rows, knobs)
-    _draw_memory(middle, rows, capacity)
-    components = _draw_time_split(bottom, rows)
-    for place, ax in product(np.flatnonzero(infeasible), axes):
-        ax.axvspan(place - 0.5, place + 0.5, zorder=0, **style.INFEASIBLE)
-    bottom.set_xticks(range(len(rows)), [f"{gpus:,}" for gpus in rows["gpus"]])
-    bottom.set_xlim(-0.5, len(rows) - 0.5)
-    bottom.set_xlabel(style.label("gpus"))
-    job = f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}"
-    grid.set_title(f"{job}, batch of {rows['gbs'][0]} sequences")
-    handles = style.component_legend(components)
-    if infeasible.any():
-        handles.append(Patch(label="does not fit", **style.INFEASIBLE))
-    figure.legend(handles=handles, ncols=4, loc="outside lower center")
+    rows = best_rows(frame, "speed-up", "gbs", "point").drop_nulls("step_seconds")
+    keys = ["model", "system", "gpus"]
+    times = rows.filter(pl.col("strategy") == base).select(*keys, pl.col("step_seconds").alias("base"))
+    rows = rows.filter(pl.col("strategy") != base).join(times, on=keys)
+    if not len(rows):
+        raise InputError(
+            "speed-up", [f"nothing to compare: no GPUs on which {base} and another strategy fit"]
+        )
+    looks, models = style.system_looks(unique(rows, "system")), unique(rows, "model")
+    strategies = unique(rows, "strategy")
+    figure, axes = style.panel_grid(len(models), len(strategies))
+    for (model, strategy), ax in zip(product(models, strategies), axes.ravel(), strict=True):
+        panel = rows.filter(pl.col("model") == model, pl.col("strategy") == strategy)
+        for system, look in looks.items():
+            line = panel.filter(pl.col("system") == system).sort("gpus")
+            ax.plot(line["gpus"], line["base"] / line["step_seconds"], label=f"{system} {strategy}", **look)
+        ax.axhline(1, color=style.GREY, linestyle="--", linewidth=0.8)
+        style.log_axes(ax, "x")
+        ticks = sorted(unique(rows, "gpus"))
+        style.plain_ticks(ax.xaxis, ticks, ticks)
+        ax.tick_params(axis="x", rotation=45)
+        ax.grid(True)
+        ax.set(title=f"{model}, {strategy}", xlabel=style.label("gpus"))
+    for ax in axes[:, 0]:
+        ax.set_ylabel(f"Speed over {base}")
+    _legend(figure, looks, "equally fast")
     return figure
 
 
-def _draw_configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None:
-    """Draw degrees, micro-batches and placement as a table, degrees shaded by their size."""
-    counts = rows.with_columns((pl.col("gbs") / pl.col("dp") / pl.col("mbs")).alias(MICROBATCHES))
+@style.styled
+def optima(frame: pl.DataFrame | Mapping[str, pl.DataFrame], capacity: float | None = None) -> Figure:
+    """Draw the optimal plan, its memory and its time on each number of GPUs (arXiv 2410.00273, study 2).
+
+    The rows are of one model, system and strategy; the capacity [byte] is the catalogue's where it is not
+    given. Several tables, by a name for each, are drawn side by side, and degrees in which they differ are
+    red.
+    """
+    tables = {"": frame} if isinstance(frame, pl.DataFrame) else frame
+    single = ("model", "system", "strategy", "gbs", "point")
+    best = {name: best_rows(table, "optima", *single).sort("gpus") for name, table in tables.items()}
+    if all(rows["step_seconds"].is_null().all() for rows in best.values()):
+        raise InputError("optima", ["no plan fits"])
+    fewest = _fewest_drawn(best.values())
+    best = {name: rows.filter(pl.col("gpus") >= fewest) for name, rows in best.items()}
+    first = next(iter(best.values()))
+    knobs = [axis for axis in STRATEGIES[first["strategy"][0]].axes if axis in first.columns]
+    width = max(style.PAGE, len(best) * (0.62 * len(first) + 0.6))
+    figure = Figure((width, 5.8), layout="constrained")
+    heights = (0.28 * (len(knobs) + 5), 1.4, 2)
+    axes = figure.subplots(3, len(best), sharex="col", height_ratios=heights, squeeze=False)
+    style.small_ticks(*axes.ravel())
+    components = dict[str, None]()
+    for column, (name, rows) in zip(axes.T, best.items(), strict=True):
+        infeasible = rows["step_seconds"].is_null()
+        grid, middle, bottom = column
+        _draw_configurations(grid, rows, knobs, [other for other in best.values() if other is not rows])
+        _draw_memory(middle, rows, capacity)
+        components |= dict.fromkeys(_draw_time_split(bottom, rows))
+        for place, ax in product(np.flatnonzero(infeasible), column):
+            ax.axvspan(place - 0.5, place + 0.5, zorder=0, **style.INFEASIBLE)
+        bottom.set_xticks(range(len(rows)), [f"{gpus:,}" for gpus in rows["gpus"]])
+        bottom.set_xlim(-0.5, len(rows) - 0.5)
+        bottom.set_xlabel(style.label("gpus"))
+        job = f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}"
+        named = f"{name}: " if name else ""
+        grid.set_title(f"{named}{job}, batch of {rows['gbs'][0]} sequences")
+    for ax in axes[1:, 1:].ravel():
+        ax.set_ylabel("")
+    handles = style.component_legend([*components])
+    if any(rows["step_seconds"].is_null().any() for rows in best.values()):
+        handles.append(Patch(label="does not fit", **style.INFEASIBLE))
+    figure.legend(handles=handles, ncols=4 if len(best) == 1 else 8, loc="outside lower center")
+    return figure
+
+
+def _fewest_drawn(tables: Iterable[pl.DataFrame]) -> int:
+    """Return the largest number of GPUs below the fewest on which a table has a plan; else the fewest."""
+    fitting = pl.concat([rows.drop_nulls("step_seconds").select("gpus") for rows in tables])["gpus"].min()
+    every = next(iter(tables))["gpus"]
+    return int(every.filter(every < fitting).max() or every.min())  # type: ignore[arg-type]
+
+
+def _draw_configurations(
+    ax: Axes, rows: pl.DataFrame, knobs: list[str], others: Sequence[pl.DataFrame] = ()
+) -> None:
+    """Draw degrees, micro-batches, placement and step time as a table, degrees shaded by their size."""
+    counts, *compared = (
+        table.with_columns((pl.col("gbs") / pl.col("dp") / pl.col("mbs")).alias(MICROBATCHES))
+        for table in (rows, *others)
+    )
     names = [*knobs, "mbs", MICROBATCHES, *(["panels"] if rows["strategy"][0] == "summa" else [])]
     sizes = np.log2(counts.select(names).to_numpy().T.astype(float))
     extent = (-0.5, len(rows) - 0.5, len(names) - 0.5, -0.5)
@@ -167,11 +260,19 @@ def _draw_configurations(ax: Axes, rows: pl.DataFrame, knobs: list[str]) -> None
     for place, row in enumerate(counts.iter_rows(named=True)):
         if row["step_seconds"] is None:
             continue
+        twins = [table.row(place, named=True) for table in compared if place < len(table)]
+
+        def colour(*columns: str, row: Any = row, twins: Any = twins) -> str:
+            differs = any(row[name] != twin[name] for twin in twins for name in columns)
+            return style.VERMILION if differs else style.BLACK
+
         for line, name in enumerate(names):
-            ax.text(place, line, f"{row[name]:.0f}", **look)
-        ax.text(place, len(names), "·".join(f"{row[f'fast_{axis}']}" for axis in knobs), **look)
-    ax.set_yticks(range(len(names) + 1), [*names, f"fast {'·'.join(knobs)}"])
-    ax.set_ylim(len(names) + 0.5, -0.5)
+            ax.text(place, line, f"{row[name]:.0f}", color=colour(name), **look)
+        fast = [f"fast_{axis}" for axis in knobs]
+        ax.text(place, len(names), "·".join(f"{row[name]}" for name in fast), color=colour(*fast), **look)
+        ax.text(place, len(names) + 1, f"{row['step_seconds']:.3g}", **look)
+    ax.set_yticks(range(len(names) + 2), [*names, f"fast {'·'.join(knobs)}", "step [s]"])
+    ax.set_ylim(len(names) + 1.5, -0.5)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 
@@ -187,20 +288,26 @@ def _draw_memory(ax: Axes, rows: pl.DataFrame, capacity: float | None) -> None:
             return
     limit: Any = style.in_unit("memory_bytes", capacity)
     ax.axhline(limit, color=style.BLACK, linestyle="--", linewidth=0.8)
-    look: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "fontsize": style.SMALL}
-    ax.text(1, limit, "capacity", va="bottom", ha="right", **look)
-    ax.set_ylim(0, limit * 1.18)
+    style.note(ax, "capacity", (0, limit), (2, 2), xycoords=ax.get_yaxis_transform(), va="bottom")
+    ax.set_ylim(0, limit * 1.3)
 
 
 def _draw_time_split(ax: Axes, rows: pl.DataFrame) -> list[str]:
-    """Draw the shares of the step time as stacked bars. Returns the components that there are."""
+    """Draw the shares of the step time as stacked bars, large ones in figures; return those there are."""
     names = [name for name in TIME_COLUMNS if rows[name].max()]
     shares = {name: 100 * (rows[name] / rows["step_seconds"]).fill_null(0).to_numpy() for name in names}
     style.stacked_bars(ax, shares, width=0.7)
+    under = np.zeros(len(rows))
+    for share in shares.values():
+        for place in np.flatnonzero(share >= MIN_SHARE_WRITTEN).tolist():
+            look: dict[str, Any] = {"ha": "center", "va": "center", "bbox": style.WHITE_BOX | {"pad": 0.6}}
+            ax.text(place, under[place] + share[place] / 2, f"{share[place]:.0f}", fontsize=5.5, **look)
+        under = under + share
     ax.set_ylim(0, 100)
     ax.xaxis.set_minor_locator(NullLocator())
     ax.set_ylabel("Share of step time [%]")
-    return names
+    drawn = [name for name, share in shares.items() if share.max() >= MIN_SHARE_LISTED]
+    return drawn or names
 
 
 @style.styled

@@ -2,13 +2,14 @@
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, ParamSpec
+from zlib import crc32
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -33,6 +34,10 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN, ROSE, O
 COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK)
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final = ("-", "--", ":", "-.")
+CHIP_COLOURS: Final = {  # of accelerators that are often compared
+    "a100": BLUE, "h200": ORANGE, "b200": GREEN, "b200-next": PURPLE, "h100": VERMILION, "v100": SKY,
+}  # fmt: skip
+DOMAIN_MARKERS: Final = {"": "o", "4": "o", "8": "s", "64": "^", "72": "D"}  # of sizes of the fast domain
 COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "compute": (BLUE, ""), "exposed_memory": (SKY, "///"), "recomputation": (VERMILION, "---"),
     "tp_comm": (ORANGE, ""), "ep_comm": (BROWN, "+++"), "dp_comm": (GREEN, "\\\\\\"),
@@ -103,6 +108,15 @@ def panels(
     return figure, axes
 
 
+def panel_grid(rows: int, columns: int) -> tuple[Figure, Any]:
+    """Return a figure with panels in rows, of one height of values each, and an array of its axes."""
+    width = max(COLUMN, PAGE if columns > 1 else COLUMN + 0.8, 2.5 * columns)
+    figure = Figure((width, 0.9 + 2.4 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharex="row", sharey="row")
+    small_ticks(*axes.ravel())
+    return figure, axes
+
+
 def small_ticks(*axes: Axes) -> None:
     """Set the size of ticks and their labels."""
     for ax in axes:
@@ -140,6 +154,35 @@ def label(name: str, unit: str | None = None) -> str:
 def in_unit(name: str, values: Any) -> Any:
     """Return values in the unit they are shown in."""
     return values / unit_of(name)[1]
+
+
+def system_looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return colour and marker of systems, the same in every figure as far as those of one figure differ.
+
+    An accelerator has a colour, the size of a fast domain a marker.
+    """
+    parts = {name: domain_of(name) for name in sorted(names)}
+    chips = sorted({chip for chip, _ in parts.values()}, key=lambda chip: (chip not in CHIP_COLOURS, chip))
+    sizes = sorted({size for _, size in parts.values()}, key=lambda size: (size not in DOMAIN_MARKERS, size))
+    colours = _assigned(chips, CHIP_COLOURS, (*COLOURS, BROWN, GREY, OLIVE, ROSE))
+    markers = _assigned(sizes, DOMAIN_MARKERS, MARKERS)
+    return {name: {"color": colours[chip], "marker": markers[size]} for name, (chip, size) in parts.items()}
+
+
+def domain_of(system: str) -> tuple[str, str]:
+    """Return the accelerator and the size of the fast domain that the name of a system says."""
+    chip, _, size = system.rpartition("-nvs")
+    return (chip, size) if chip else (system, "")
+
+
+def _assigned(names: Sequence[str], fixed: Mapping[str, str], choices: Sequence[str]) -> dict[str, str]:
+    """Return the fixed choice of each name, or one by its letters; the next free one where it is taken."""
+    taken: dict[str, str] = {}
+    for name in names:
+        first = choices.index(fixed[name]) if name in fixed else crc32(name.encode()) % len(choices)
+        order = [*choices[first:], *choices[:first]]
+        taken[name] = next((choice for choice in order if choice not in taken.values()), order[0])
+    return taken
 
 
 def component_style(name: str) -> dict[str, Any]:

@@ -332,12 +332,14 @@ def reproduction(result: Reproduction) -> Parts:
     speed = result.evaluated / result.seconds / 1e6
     yield f"{result.candidates:,} candidates in each of two variants enumerated, fitted and"
     yield f"timed in {seconds(result.seconds)}: {speed:.1f} M candidates/s"
-    yield heading("Published configurations (GPT3-1T): step time, memory and components")
+    yield heading("Published configurations: step time, memory and components")
     rows: list[tuple[str, ...]] = []
     for row in result.configurations:
         moved = (f"up to {row.errata_seconds['all']:.2%}", f"up to {row.errata_memory['all']:.2%}")
-        rows.append((row.strategy, str(row.configurations), f"{row.worst_difference:.1e}", *moved))
-    yield table(("strategy", "plans", "worst difference", "errata 1+2+3: time", "memory"), rows)
+        plans = f"{row.configurations:,}"
+        rows.append((row.model, row.strategy, plans, f"{row.worst_difference:.1e}", *moved))
+    columns = ("model", "strategy", "plans", "worst difference", "errata 1+2+3: time", "memory")
+    yield table(columns, rows, left=(0, 1))
     yield heading("Searches: 9 machines × 13 numbers of GPUs each")
     rows = []
     for line in result.searches:

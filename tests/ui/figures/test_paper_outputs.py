@@ -1,0 +1,83 @@
+"""Results of the reference code of arXiv 2410.00273 as tables."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.ui.figures import paper_outputs
+
+# exec_1d_gpt3_1T_A100-NVS4.npy of the reference code: its best plan on 512 GPUs, in its own types
+BEST = (
+    np.float64(6.668817027224912),
+    np.float64(73.42104576),
+    {"dp": np.int64(1), "tp": 16, "pp": 32, "mbs": 1},
+    {
+        "t": np.float64(614.2018866732147), "t_comp": np.float64(412.0667882144163),
+        "t_mem": np.float64(4.444454354168635), "t_tp_comm": np.float64(189.9682669714286),
+        "t_dp_comm": np.int64(0), "t_pp_comm": np.float64(3.108793782857143),
+        "t_bubble": np.float64(4.613583350343992), "wts_mem": np.float64(3.93344),
+        "wts_grad_mem": np.float64(3.93344), "wts_optimizer_states_mem": np.float64(23.60064),
+        "acts_mem": np.float64(41.95352576), "nv_tp": 4, "nv_dp": 1, "nv_pp": 1,
+    },
+)  # fmt: skip
+
+
+def write(path, content):
+    array = np.empty((1, 5), dtype=object)
+    array[0] = content
+    np.save(path, array, allow_pickle=True)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    """512 GPUs as published, and 256 on which nothing fits."""
+    content = [4, [BEST[0]], [BEST[0]], np.array([256, 512]), [[], [BEST]]]
+    return write(tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy", content)
+
+
+def test_a_plan_is_that_of_the_estimator(file):
+    frame = paper_outputs.read(file)
+    assert frame["step_seconds"].to_list() == [None, 614.2018866732147]
+    row = frame.row(1, named=True)
+    assert (row["model"], row["system"], row["strategy"], row["gbs"]) == ("gpt3-1t", "a100-nvs4", "1d", 4096)
+    plan = tc.Plan(**{name: row[name] for name in ("tp", "pp", "dp", "mbs", "fast_tp", "fast_pp", "fast_dp")})
+    est = tc.estimate("gpt3-1t", "a100-nvs4", plan, gbs=4096, assumptions="paper-published")
+    assert row["memory_bytes"] == pytest.approx(float(est.memory_bytes), rel=1e-12)
+    assert row["training_days"] == pytest.approx(float(est.training_days), rel=1e-12)
+    for name, seconds in est.breakdown.items():
+        assert row[name] == pytest.approx(float(seconds), rel=1e-9, abs=1e-9)
+
+
+def test_it_can_be_drawn(file):
+    from traincast.ui.figures.from_files import draw_study
+
+    for kind in ("scaling", "throughput", "optima"):
+        assert draw_study(file, kind).axes
+    assert draw_study(file.parent, "scaling").axes, "a folder of files"
+    with pytest.raises(tc.InputError, match="no contour"):
+        draw_study(file, "contour")
+
+
+def test_a_file_cannot_run_code(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return print, ("run",)
+
+    path = write(tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy", [4, [], [], np.array([4]), [[Evil()]]])
+    with pytest.raises(tc.InputError, match="none of arrays and numbers"):
+        paper_outputs.read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", pickle.dumps([1, 2])])
+def test_other_files_are_refused(tmp_path, content):
+    path = tmp_path / "exec_1d_gpt3_1T_A100-NVS4.npy"
+    path.write_bytes(content)
+    with pytest.raises(tc.InputError, match="cannot be read"):
+        paper_outputs.read(path)
+    other = tmp_path / "other.npy"
+    other.write_bytes(content)
+    with pytest.raises(tc.InputError, match="the name must be"):
+        paper_outputs.read(other)
