@@ -344,3 +344,34 @@ def test_the_last_of_repeated_keys_counts(tmp_path):
     text = YAML_OF_TESTS.replace("${PP}", "8").replace("--swiglu: true", "--swiglu: true\n  --num-layers: 24")
     path.write_text(text, encoding="utf-8")
     assert tc.check(path, "dgx-h100", gpus=128).est.model.layers == 56
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("#SBATCH --nodes=1\npython tools/hub-sync.py --repo-path /checkpoints --patterns '*bogus*' -d",
+     "is a launch of conversion, preparation or upload of data or checkpoints"),
+    ("torchrun --nproc_per_node 8 evaluate_megatron_llama.py --num-layers 32 --hidden-size 4096", "text generation"),
+    ("PP=2\nNLS=$((3*PP))\n. `pwd`/CONFIG.sh\nsbatch --nodes=$PP --export=PARAMS --job-name=a SRUN.sh",
+     "on model, degrees, batch or memory; not beside it: `pwd`/CONFIG.sh"),
+    (f"{GPT} --vocab-size 50304 --use-bnb-optimizer", "--use-bnb-optimizer: not read .another optimizer"),
+    (f"{GPT} --vocab-size 50304 --transformer-type huggingface", "another model than Megatron-LM's"),
+])  # fmt: skip
+def test_what_is_no_training_or_another_is_refused_in_a_sentence(text, message, tmp_path):
+    path = tmp_path / "launch.sh"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(tc.InputError, match=message):
+        tc.check(path, "dgx-h100", gpus=8, model="llama-3-8b" if "layers" not in text else None)
+
+
+def test_arguments_of_a_sourced_file_are_those_of_the_launch(tmp_path):
+    """As in NVIDIA/Megatron-LM examples/academic_paper_scripts/sc21 (d98e8a6), run_figure_11.sh and CONFIG.sh."""
+    sizes = SIZES.format("${HS}", 32, 2048, 2048)
+    (tmp_path / "CONFIG.sh").write_text(
+        f'export PARAMS=" --num-layers ${{NLS}} {sizes} --micro-batch-size 1 --global-batch-size 8 --fp16 '
+        '--tensor-model-parallel-size ${TP} --vocab-size 51200"\n', encoding="utf-8")  # fmt: skip
+    run = tmp_path / "run.sh"
+    run.write_text(
+        "NLS=3\nTP=8\nHS=4096\n. `pwd`/CONFIG.sh\nsbatch --nodes=1 --export=PARAMS --job-name=a SRUN.sh\n",
+        encoding="utf-8",
+    )
+    est = tc.check(run, "dgx-h100", gpus=8).est
+    assert (est.model.layers, est.model.hidden, est.plan.tp, est.plan.precision) == (3, 4096, 8, "fp16")

@@ -82,7 +82,7 @@ def read_ffn(settings: Settings) -> Facts:
     """Read the width of the MLP: by default four times the hidden size, two thirds of that with SwiGLU."""
     hidden = settings.count("hidden_size")
     default = int(4 * hidden * 2 / 3 / 64) * 64 if settings.is_on("swiglu") else 4 * hidden
-    return {"ffn": settings.count("ffn_hidden_size") or default} if hidden else {}
+    return {"ffn": settings.count("ffn_hidden_size", "intermediate_size") or default} if hidden else {}
 
 
 def write_program(_: Facts) -> Values:

@@ -29,6 +29,7 @@ MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
 DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that determine the number of data-parallel replicas
 # Knobs that matter most: their defaults are reported where the file does not set them.
 REPORTED_DEFAULTS: Final = ("mbs", "recompute", "pp")
+OF_LAUNCHERS: Final = ("launch", "software")  # sections of tables that say nothing of a training
 COMPARED_FACTS: Final = ("layers", "hidden", "heads", "ffn", "experts.experts")  # of a file and a given model
 CATALOGUE_SIZES: Final = ("layers", "hidden", "heads")  # by which a model of the catalogue is recognised
 TOKENIZERS: Final = load_document("tokenizers")
@@ -104,7 +105,7 @@ class Reading(Result):
         named = {self.form.spelled(name) for name in self.not_in_table.named}
         problems = [
             f"{each.setting}{f' = {each.value}' if each.value != 'on' else ''}: not read ({each.why})"
-            + _advice(each.value)
+            + _advice("" if each.setting.endswith("source") else each.value)
             for each in self.unread
             if each.setting not in named
         ]
@@ -153,8 +154,17 @@ def read(
     if problems:
         lines = (_spelled_problem(detected, settings, problem) for problem in problems)
         raise InputError(str(path), dict.fromkeys(lines))
-    if not facts or not set(settings) & detected.known:
-        raise InputError(str(path), [f"holds no setting of {detected.title}"])
+    told = {
+        setting
+        for section, rows in detected.rows.items()
+        for row in rows
+        for setting in row.settings
+        if section not in OF_LAUNCHERS
+    }
+    if not facts or not set(settings) & told:
+        read_too = f"; not beside it: {value_text(settings['source'])}" if "source" in settings else ""
+        problem = f"holds no setting of {detected.title} on model, degrees, batch or memory{read_too}"
+        raise InputError(str(path), [problem])
     return Reading(str(path), detected, settings, facts, detected.assumptions(settings))
 
 

@@ -30,7 +30,11 @@ OF_RUNS: Final = (
         "num_layers_per_virtual_pipeline_stage",
     ),
 )
-LEAST_ARGUMENTS: Final = 3  # of a script that runs a command itself
+ENVIRONMENT: Final = re.compile(  # files that set the environment, not the run
+    r"activate|profile|rc$|conda|venv|env|setup|module|credential|secret|nccl|setvars|functions|utils",
+    re.IGNORECASE,
+)
+LEAST_ARGUMENTS: Final = 3  # in which runs can differ
 
 
 def settings_of(text: str) -> Settings:
@@ -40,9 +44,9 @@ def settings_of(text: str) -> Settings:
     """
     script = read(text)
     lines = [command.words for command in _commands_of_run(script, given_with(text).recipe)]
-    if sum(word.startswith("--") for words in lines for word in words) < LEAST_ARGUMENTS:
+    if not any(arguments(words).keys() & OF_RUNS for words in lines):
         # The script only defines arguments; another one runs the command.
-        lines = [split_command_lines(words) for words in script.values.values()]
+        lines = [*map(split_command_lines, script.values.values()), *lines]
     settings = directives(text)
     for words in lines:
         settings |= arguments(words)
@@ -50,6 +54,9 @@ def settings_of(text: str) -> Settings:
         del settings["num_experts"]
     if isinstance(settings.get("spec"), tuple) and settings["spec"][-1] in HYBRID_STACKS:
         settings["spec"] = settings["spec"][-1]
+    files = [path for path in script.not_read if not ENVIRONMENT.search(path)]
+    if files:
+        settings["source"] = tuple(files)
     programs = [word for words in lines for word in words if re.search(r"\bpretrain_\w+\.py$", word)]
     if programs:
         settings["program"] = programs[-1].rpartition("/")[2]

@@ -21,6 +21,7 @@ COMMENT: Final = re.compile(r"(?m)(?:^|\s)(?:#(?!SBATCH)|//).*$")
 
 TABLE: Final = load_document("unsupported")
 UNAMBIGUOUS_SETTINGS: Final = tuple(TABLE["unambiguous"].split())
+TRAINING: Final = re.compile(r"(?:train|finetune)\w*\.py\b")  # programs that train
 LEAST_KEYS: Final = 2  # that identify a program
 
 
@@ -77,9 +78,12 @@ def _signs(
         kind["settings"].split(),
         kind.get("values", {}),
     )
+    trains = any(TRAINING.search(word) for word in words)
+    patterns_of_programs = [programs] + ([kind["alone"]] if "alone" in kind and not trains else [])
     for word in words:
-        if match := re.search(programs, word):
-            yield match[0]
+        for pattern in patterns_of_programs:
+            if match := re.search(pattern, word):
+                yield match[0]
     for name, value in settings.items():
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         if not is_off(value) and any(fnmatchcase(name, pattern) for pattern in patterns):
