@@ -6,6 +6,7 @@ PYTHON   ?= $(shell python3.11 -c '' 2>/dev/null && echo python3.11 || echo pyth
 PIPFLAGS ?= --quiet --quiet --disable-pip-version-check
 WORKERS  ?= 2
 DRAWS    ?= 10
+FRAMEWORKS ?= .venv/frameworks
 
 BIN     := .venv/bin
 INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
@@ -13,7 +14,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test coverage lint bench scoreboard refit kernels oracle docs clean distclean
+.PHONY: help demo test coverage lint bench scoreboard refit kernels oracle frameworks docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +51,11 @@ oracle: .venv/.dev  ## Compare configurations, FLOPs and saved activations with 
 	$(INSTALL) torch==2.13.0 transformers==5.23.0
 	$(BIN)/python tools/oracle.py --draws $(DRAWS)
 	$(BIN)/python -m pytest tests/operations/test_torch_oracle.py
+
+frameworks: .venv/.dev  ## Launch what is exported with the frameworks, two processes on CPUs, installed in FRAMEWORKS
+	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
+	$(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) torch==2.13.0 transformers==5.23.0 accelerate==1.15.0 deepspeed==0.19.8
+	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest tests/frameworks
 
 docs: .venv/.dev  ## Build the documentation into site/
 	$(BIN)/python tools/docs/generate.py

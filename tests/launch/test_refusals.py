@@ -169,7 +169,7 @@ def test_refusals_are_of_choices_and_frameworks_that_there_are():
         assert refusal.framework in FRAMEWORKS
         assert refusal.values <= set(ALLOWED[refusal.choice])
         assert all(
-            value in (stack_names() if name == "stack" else ALLOWED[name])
+            value in {"stack": stack_names(), "device": ("cpu", "gpu"), **ALLOWED}[name]
             for name, value in refusal.conditions.items()
         )
         choices = {refusal.choice: next(iter(refusal.values)), **refusal.conditions}

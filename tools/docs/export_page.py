@@ -33,6 +33,27 @@ print(launch.text.splitlines()[0], launch.not_expressed)
 
 `--to slurm` is a batch job that runs Megatron-LM on every node; other frameworks run under Slurm with the files written for them.
 
+## A folder that can be launched
+
+    traincast export model.yaml --system examples/measured_cpu/machine.yaml --gpus 2 --to deepspeed --output out/run/
+    bash out/run/launch.sh
+    traincast calibrate --system examples/measured_cpu/machine.yaml --log out/run/training.log --output mine.yaml
+
+With a folder as `--output`, `--to deepspeed` and `--to accelerate` write all that a launch needs: the configuration, the model as a
+`config.json` of Hugging Face transformers, a training program on random tokens (`train.py`: DeepSpeed's engine, or the Trainer), and
+`launch.sh`. It trains ten steps, or as many as `STEPS` says, and keeps what is printed in `training.log`, which `calibrate` and `validate`
+read without further words. In Python it is `traincast.launch.folder.export_folder`.
+
+The programs train data-parallel replicas with AdamW and all weights; another plan is refused, and so is a model that no model type has.
+On a system of CPUs, such as `traincast measure` writes, processes talk over gloo. There
+
+- DeepSpeed 0.19.8 runs ZeRO-0 to ZeRO-3, in bf16 and fp32. Its own collectives for CPUs are compiled at the first start, which takes
+  minutes and a C++ compiler. PyTorch's AdamW (`torch_adam`) saves compiling another.
+- Accelerate 1.15.0 runs DDP. It refuses FSDP without a GPU (`FullyShardedDataParallelPlugin`: no available devices), and a
+  ParallelismConfig ("got MULTI_CPU"), so that neither is written, and its launcher starts several processes on CPUs only as if they were
+  GPUs (`MULTI_GPU` with `use_cpu`) or through mpirun.
+`make frameworks` launches such folders, each for three steps, and reads the logs.
+
 ## What is not expressed
 
 Every written file is read back. What differs from the model and the plan is *not expressed*: it is listed in the file, on standard
@@ -98,7 +119,8 @@ for change in found.spelled(found.together.settings):
 
 Names of settings come from the sources named below. Where a program could be installed, it read the files itself: the launcher of
 Accelerate 1.15.0 reads the files written for it, the classes of torchtitan 0.3.0 build the Python configuration, model included, and
-Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core 0.16.1. No training was launched.
+Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core 0.16.1. What was
+launched is a folder ([above](#a-folder-that-can-be-launched)).
 
 Facts are knobs and choices of a plan ([nomenclature](nomenclature.md)) and fields of a model ([models](models.md)). Data,
 tokenizer, learning rate and length of the run are the user's: what is written for them lets the file run, and no more.

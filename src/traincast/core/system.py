@@ -343,6 +343,11 @@ class System(ColumnsEqual):
         _refuse(f"system {self.name}", [*used_problems(self.tiers).values(), *figure_problems(self)])
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether the accelerators are CPUs, the only ones whose caches have a bandwidth of their own."""
+        return self.accelerator.cache_bandwidth is not None
+
+    @property
     def fast(self) -> Tier:
         """Innermost tier, inside a fast domain."""
         return self.tiers[0]

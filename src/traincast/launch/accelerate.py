@@ -1,12 +1,15 @@
 """Conversions of Accelerate's settings that depend on each other; its table is `tables/accelerate.toml`."""
 
+from collections.abc import Callable
 from typing import Final
 
 from traincast.core.errors import InputError
 from traincast.launch.beside import DEEPSPEED, deepspeed_settings
 from traincast.launch.canonical import Facts
+from traincast.launch.format import Writing
 from traincast.launch.settings import Settings, is_off, not_allowed
 from traincast.launch.table import Values
+from traincast.launch.text_formats import TEXT_FORMATS
 
 DEGREES: Final = "parallelism_config.parallelism_config_"
 REPLICATE, SHARD = f"{DEGREES}dp_replicate_size", f"{DEGREES}dp_shard_size"
@@ -30,6 +33,27 @@ ZERO_STAGES: Final = {  # of FSDP1's strategies
     "HYBRID_SHARD": 3,
     "HYBRID_SHARD_ZERO2": 2,
 }
+
+
+ON_CPUS: Final[Values] = {  # neither FSDP nor meshes: DDP, which the launcher of several GPUs starts
+    "use_cpu": True,
+    "compute_environment": "LOCAL_MACHINE",
+    "distributed_type": "MULTI_GPU",
+    "machine_rank": 0,
+}
+
+
+def writer(write: Callable[[Writing], str]) -> Callable[[Writing], str]:
+    """Return a writer that on CPUs leaves out what Accelerate refuses there, else `write`."""
+
+    def on_device(writing: Writing) -> str:
+        if writing.facts.get("device") != "cpu":
+            return write(writing)
+        names = ("num_machines", "num_processes", "mixed_precision")
+        settings = {name: writing.all_settings[name] for name in names if name in writing.all_settings}
+        return TEXT_FORMATS[".yaml"].write({**settings, **ON_CPUS}, writing.head)
+
+    return on_device
 
 
 def write_machines(facts: Facts) -> Values:

@@ -85,6 +85,11 @@ def launch_facts(model: Model, plan: Plan, gbs: int, system: System | None = Non
     return facts
 
 
+def device(system: System) -> str:
+    """Return what a process of a job computes on: cpu or gpu."""
+    return "cpu" if system.is_cpu else "gpu"
+
+
 def model_facts(model: Model) -> Facts:
     """Return the facts of a model."""
     facts = _values(model, OMITTED_MODEL_FIELDS)

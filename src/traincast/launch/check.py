@@ -14,7 +14,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import INLINE, KEY, Doc, Result
 from traincast.core.system import System
-from traincast.launch.canonical import launch_facts
+from traincast.launch.canonical import device, launch_facts
 from traincast.launch.format import Format
 from traincast.launch.formats import READERS
 from traincast.launch.given import Given
@@ -26,6 +26,7 @@ from traincast.launch.suggestions import (
     EstimatedChange,
     single_changes,
 )
+from traincast.planner.framework_refusals import accepted
 from traincast.planner.framework_spaces import Framework
 from traincast.planner.search import Found, Progress, search
 from traincast.step.arguments import check_assumptions, check_size
@@ -192,15 +193,16 @@ def check(
     except InputError as error:
         raise InputError(reading.path, error.problems) from None
     form = reading.form
+    context = {"stack": stack, "device": device(machine)}
     refusals = (
         f"{form.title} runs this launch, although it should refuse it: {refusal.why}"
-        for refusal in form.refused(launch_facts(transformer, plan, batch) | {"stack": stack})
+        for refusal in form.refused(launch_facts(transformer, plan, batch) | context)
     )
     reading = replace(reading, assumed=(*reading.assumed, *refusals))
     locks = {
         name: value for name in SHARED_CHOICES if (value := getattr(plan, name)) != getattr(Plan(), name)
     }
-    space, pipeline_locks = expressible_space(form, transformer, locks | {"stack": stack})
+    space, pipeline_locks = expressible_space(form, transformer, locks | context)
     result = search(
         transformer,
         machine,
@@ -220,8 +222,8 @@ def expressible_space(
 ) -> tuple[Framework, dict[str, Any]]:
     """Return the choices that a format can express and its framework runs, and knobs that are locked at 1.
 
-    `locked` has the locked choices, and the software stack by name as `stack`. Some choices can be expressed
-    for models with experts only.
+    `locked` has the locked choices, the software stack by name as `stack`, and the `device`. Some choices can
+    be expressed for models with experts only.
     """
     defaults = Plan()
 
@@ -233,13 +235,17 @@ def expressible_space(
     def runs(name: str, value: Any) -> bool:
         return expresses(name, tp=2, pp=2, **{name: value}) and not form.refused({**locked, name: value})
 
+    def without_refused(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        left = (accepted(form.framework, {**locked, name: value})[name] for value in values)
+        return tuple(dict.fromkeys(left))
+
     def has_strategy(name: str) -> bool:
         kind = STRATEGIES[name].choices["cp_kind"]
         return kind == "none" or expresses("cp_kind", cp=2, cp_kind=kind)
 
     space = form.space
     choices = {
-        name: tuple(value for value in values if runs(name, value)) or values
+        name: tuple(value for value in values if runs(name, value)) or without_refused(name, values)
         for name, values in space.choices.items()
         if name != "schedule"
     }

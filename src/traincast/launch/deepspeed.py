@@ -3,6 +3,7 @@
 from typing import Final
 
 from traincast.launch.canonical import Facts
+from traincast.launch.format import Writing
 from traincast.launch.settings import Settings
 from traincast.launch.table import Values
 
@@ -16,6 +17,12 @@ OFFLOAD: Final = {
     "optimizer": f"{ZERO}offload_optimizer.device",
     "weights": f"{ZERO}offload_param.device",
 }
+
+
+def required(writing: Writing) -> Values:
+    """Return PyTorch's AdamW on CPUs: DeepSpeed would compile its own for minutes at the first start."""
+    is_adam = writing.facts.get("optimizer_kind") == "adam"
+    return {"optimizer.params.torch_adam": True} if is_adam and writing.facts.get("device") == "cpu" else {}
 
 
 def _size(settings: Settings, name: str) -> int:

@@ -11,7 +11,7 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.core.units import count_of, gib, seconds_with_interval
 from traincast.core.version import __version__
-from traincast.launch.canonical import launch_facts
+from traincast.launch.canonical import device, launch_facts
 from traincast.launch.format import Format, Writing, not_expressed, require_expressible
 from traincast.launch.formats import FORMATS as FORMATS
 from traincast.planner.framework_refusals import accepted
@@ -40,6 +40,8 @@ class Launch:
         Every setting that the prediction depends on, by name.
     est : Estimate or None
         The prediction of the plan.
+    files : dict of str to str
+        The files of a folder that can be launched, by name (`export_folder`); else empty.
     """
 
     to: str
@@ -48,12 +50,13 @@ class Launch:
     ending: str
     settings: dict[str, object] = field(default_factory=dict, repr=False)
     est: Estimate | None = field(default=None, repr=False)
+    files: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
         return self.text
 
 
-def export(what: Estimate | Found, to: str = "megatron") -> Launch:
+def export(what: Estimate | Found, to: str = "megatron", *, beside: frozenset[str] = frozenset()) -> Launch:
     """Export a plan as a launch script or configuration of a training framework.
 
     Parameters
@@ -62,6 +65,8 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
         An estimate, or a search: its best plan that the format can express in full, else the best.
     to : str
         The format: one of `FORMATS`.
+    beside : set of str
+        Facts of a plan that need not be expressed: what the user states beside the file.
 
     Returns
     -------
@@ -85,8 +90,9 @@ def export(what: Estimate | Found, to: str = "megatron") -> Launch:
 
     if isinstance(what, Found):
         _, est = what.require_best()
+        needed = PLAN_FACTS - beside
         # What cannot be expressed of the model does not count.
-        in_full = (plan for _, plan in what.plans if not PLAN_FACTS & set(written(plan).not_expressed))
+        in_full = (plan for _, plan in what.plans if not needed & set(written(plan).not_expressed))
         est = next(in_full, est)
     elif isinstance(what, Estimate):
         est = what
@@ -107,7 +113,8 @@ def launch(
     """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
     require_expressible(form, model)
     software = {"stack": None if stack is None else stack_of_plan(stack, plan)}
-    facts = launch_facts(model, plan, gbs, system) | {"per_node": per_node(system, plan.gpus)} | software
+    facts = launch_facts(model, plan, gbs, system) | software
+    facts |= {"per_node": per_node(system, plan.gpus), "device": device(system)}
     draft = Writing(facts, form.sections(accepted(form.framework, facts)), model.name)
     unexpressed = not_expressed(form, form.read(form.write(draft)), facts, model)
     batch = f"{count_of(gbs, 'sequence')} of {model.seq:,} tokens"

@@ -27,7 +27,7 @@ from traincast.launch.unread_settings import UnreadRules, unread_rules
 from traincast.planner.framework_refusals import Refusal, refused
 from traincast.planner.framework_spaces import FRAMEWORKS, Framework
 
-CONTEXT_FACTS: Final = ("per_node", "stack")  # facts of neither model nor plan
+CONTEXT_FACTS: Final = ("per_node", "stack", "device")  # facts of neither model nor plan
 REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelerators of a replica
 # Facts of a model that a file must express where it describes the model: else it is of another training.
 ESSENTIAL: Final = (  # beginnings of their names
@@ -43,7 +43,8 @@ POSITIVE_FACTS: Final = ("gpus", *REPLICA_AXES, "dp", "ep", "mbs", "gbs", "accum
 class Writing:
     """Input of the functions that write a launch as text."""
 
-    facts: Facts  # all of them, accelerators of a node as `per_node`, and the software stack as `stack`
+    # All of them; accelerators of a node as `per_node`, the software stack as `stack`, `device` cpu or gpu.
+    facts: Facts
     sections: Mapping[str, Values]  # settings
     name: str = ""  # of the model
     head: tuple[str, ...] = ()  # comment lines on model, plan and prediction, and on what is not expressed

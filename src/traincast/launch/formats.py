@@ -110,7 +110,8 @@ _SCRIPTS: Final = (
     )
     for name, write in (("slurm", write_bash.slurm), ("megatron", write_bash.megatron))
 )  # fmt: skip
-_ACCELERATE: Final = _with_deepspeed(load_format("accelerate", "fsdp", accelerate, table="accelerate"))
+_FSDP: Final = load_format("accelerate", "fsdp", accelerate, table="accelerate")
+_ACCELERATE: Final = _with_deepspeed(replace(_FSDP, write=accelerate.writer(_FSDP.write)))
 
 
 def _facts_of_accelerate(settings: Settings) -> Facts:

@@ -16,7 +16,7 @@ class Refusal:
     values: frozenset[Any]  # refused values; refused words of a choice that joins words with ``+``
     conditions: Mapping[
         str, Any
-    ]  # choices with which it is refused; ``stack`` is the software stack, by name
+    ]  # choices with which it is refused; ``stack`` is the software stack by name, ``device`` cpu or gpu
     why: str  # the reason, in the words of the framework's users
     source: str  # where the framework refuses it
 
@@ -27,14 +27,15 @@ class Refusal:
         )
 
     def without(self, value: Any) -> Any:
-        """Return a value of the choice without its refused part; False or "none" where nothing remains."""
+        """Return a value of the choice without its refused part; False, 0 or "none" where nothing remains."""
         left = self._left(value)
         return value if left is None else left
 
     def _left(self, value: Any) -> Any:
         """Return what remains of a value; None where nothing of it is refused."""
         if self.choice not in JOINED:
-            return False if value in self.values else None
+            off = 0 if type(value) is int else False
+            return off if value in self.values else None
         if value is None or not words(value) & self.values:
             return None
         return "+".join(word for word in value.split("+") if word not in self.values) or "none"
@@ -115,6 +116,14 @@ REFUSALS: Final = (
         {"stack": "torchtitan-eager"},
         "asynchronous tensor parallelism requires torch.compile of the model",
         f"{TORCHTITAN}; until 2025 torchtitan/distributed/tensor_parallel.py",
+    ),
+    Refusal(
+        "fsdp",
+        "zero",
+        frozenset({1, 2, 3}),
+        {"device": "cpu"},
+        "Accelerate has FSDP for GPUs and other devices alone: on CPUs it runs DDP",
+        "accelerate 1.15.0, accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin",
     ),
     *(
         Refusal(

@@ -148,4 +148,9 @@ def test_noise_around_a_sign(tmp_path_factory, noise, sign):
 
 
 def test_columns_are_those_of_the_published_table():
-    assert set(TRAINING) - set(published()[0]) == {"memory_kind", "step_spread", "steps_measured"}
+    assert set(TRAINING) - set(published()[0]) == {
+        "memory_kind",
+        "step_spread",
+        "steps_measured",
+        "system",
+    }

@@ -7,6 +7,7 @@ import pytest
 
 import traincast as tc
 from log_files import written
+from traincast.accuracy.fit.measured_files import read as read_measured
 from traincast.accuracy.logs import TrainingRows, read
 
 RUN = {
@@ -96,3 +97,54 @@ def test_what_a_series_lacks_is_listed(tmp_path):
     with pytest.raises(tc.InputError) as error:
         read(written(tmp_path, "wandb.csv", "Step,step_time\n1,2.5\n"))
     assert {problem.split(":")[0] for problem in error.value.problems} >= {"layers", "gpus", "tp", "gbs"}
+
+
+# Printed by transformers 5.23.0 for an exported folder, shortened; figures rounded.
+PRINTED = """run: {"model": "config.json", "seq": 64, "gpus": 2, "precision": "bf16", "tp": 1, "pp": 1, "mbs": 2, "gbs": 8, "zero": 0, "recompute": "none", "flash_attention": "True"}
+{'loss': '6.25', 'grad_norm': '1.1', 'learning_rate': '4e-05', 'epoch': '0.33'}
+{'loss': '6.24', 'grad_norm': '1.1', 'learning_rate': '3e-05', 'step_time': '0.04', 'epoch': '0.67'}
+{'loss': '6.23', 'grad_norm': '1.1', 'learning_rate': '2e-05', 'step_time': '0.06', 'epoch': '1'}
+{'train_runtime': '0.5', 'train_samples_per_second': '48', 'train_steps_per_second': '6', 'epoch': '1'}
+"""  # noqa: E501
+TINY = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 128,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 352, "vocab_size": 512,
+    "max_position_embeddings": 64, "hidden_act": "silu", "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_the_log_of_an_exported_folder_needs_nothing_given(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    measured = read_measured("examples/measured_cpu/machine.yaml", logs=[written(tmp_path, "a.log", PRINTED)])
+    (run,) = measured.runs
+    assert (run.model.layers, run.model.seq, run.model.norm, run.plan.dp, run.plan.mbs, run.gbs) == (
+        2, 64, "rmsnorm", 2, 2, 8,
+    )  # fmt: skip
+    assert run.stack == "huggingface-eager"
+    assert run.step_seconds == 0.06  # of the two, one is warm-up
+
+
+def test_what_is_given_goes_before_what_the_log_states(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    row = read(written(tmp_path, "a.log", PRINTED), gpu="h100-sxm-80", precision="fp32", warm_up=0).rows[0]
+    assert (row["precision"], row["seq"], row["step_seconds"]) == ("fp32", "64", "0.05")
+
+
+def test_printed_lines_without_step_times_give_the_mean_of_the_training(tmp_path):
+    text = PRINTED.partition("\n")[2].replace("'step_time'", "'other'")
+    assert step(tmp_path, "a.log", text)["step_seconds"] == f"{1 / 6:.9g}"
+
+
+def test_a_run_line_that_is_damaged_states_nothing(tmp_path):
+    text = PRINTED.replace('"flash_attention": "True"}', '"flash_attention": "True"')
+    with pytest.raises(tc.InputError, match="layers: the log does not say"):
+        read(written(tmp_path, "a.log", text), gpu="h100-sxm-80")
+
+
+def test_a_model_file_named_like_another_kind_of_model_is_read_as_it_is(tmp_path):
+    """Words of the path say nothing: neither LoRA nor a vision transformer is trained."""
+    folder = tmp_path / "vit-lora"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(TINY))
+    measured = read_measured("examples/measured_cpu/machine.yaml", logs=[written(folder, "a.log", PRINTED)])
+    assert measured.runs[0].model.adapters is None

@@ -19,6 +19,7 @@ from traincast.accuracy.logs import (
     not_used,
 )
 from traincast.accuracy.logs import read as read_file
+from traincast.accuracy.runs.cells import is_file
 from traincast.accuracy.runs.run import Run, readable
 from traincast.catalog.load import accelerator_called, load_system
 from traincast.core.errors import ErrorCollector, InputError
@@ -80,6 +81,8 @@ def read(
     extra: dict[str, Any] = {"config": config}
     if machine and (name := accelerator_called(machine.accelerator.name)):
         extra["gpu"] = name
+    elif machine and is_file(str(system)):
+        extra["system"] = str(system)
     contents: dict[Kind, list[Rows | None]] = {}
     for kind, paths in files.items():
         options = {name: value for name, value in given.items() if name in GIVEN[kind]}

@@ -63,6 +63,7 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
     kind, reader = _kind(path, text)
     if kind == "runs":
         check_columns(given)
+        given = step_times.stated_run(path, text) | given
     elif wrong := not_used(given, (kind,)):
         raise InputError("what is given", wrong)
     if isinstance(reader, LogFormat):

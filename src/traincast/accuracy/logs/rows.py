@@ -6,16 +6,17 @@ from math import prod
 from typing import Any, Final, Self
 
 from traincast.accuracy.logs.text import whole_number
+from traincast.accuracy.runs.cells import is_file
 from traincast.catalog.load import load_model
 from traincast.core.errors import InputError, close_to
 
 TRAINING: Final = (  # columns of a table of runs that a log may fill, and two on how the time was measured
-    "id", "source", "stack", "model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab", "seq", "mlp",
-    "experts", "topk", "moe_ffn", "shared_experts", "dense_layers", "mla", "moe_detail", "gpu", "gpus",
-    "gpus_per_node", "interconnect", "precision", "precision_detail", "tp", "sp", "cp", "ep", "pp", "vp",
-    "dp", "zero", "zero_detail", "mbs", "gbs", "recompute", "recompute_detail", "flash_attention",
-    "step_seconds", "tokens_per_s_per_gpu", "memory_gb_published", "memory_kind", "step_spread",
-    "steps_measured", "notes",
+    "id", "source", "stack", "system", "model", "layers", "hidden", "ffn", "heads", "kv_heads", "vocab",
+    "seq", "mlp", "experts", "topk", "moe_ffn", "shared_experts", "dense_layers", "mla", "moe_detail",
+    "gpu", "gpus", "gpus_per_node", "interconnect", "precision", "precision_detail", "tp", "sp", "cp", "ep",
+    "pp", "vp", "dp", "zero", "zero_detail", "mbs", "gbs", "recompute", "recompute_detail",
+    "flash_attention", "step_seconds", "tokens_per_s_per_gpu", "memory_gb_published", "memory_kind",
+    "step_spread", "steps_measured", "notes",
 )  # fmt: skip
 ROWS_SHOWN: Final = 5  # of those left out, in an error
 
@@ -103,9 +104,9 @@ def of_model(name: str) -> dict[str, Any]:
     """Return the columns that a model of the catalogue, or of a file, fills; seq is left to the run."""
     model = load_model(name)
     columns: dict[str, Any] = {
-        "model": model.name, "layers": model.layers, "hidden": model.hidden, "heads": model.heads,
-        "ffn": model.ffn, "kv_heads": model.kv_heads or model.heads, "vocab": model.vocab, "mlp": model.mlp,
-        "mla": str(model.latent is not None),
+        "model": name if is_file(name) else model.name, "layers": model.layers, "hidden": model.hidden,
+        "heads": model.heads, "ffn": model.ffn, "kv_heads": model.kv_heads or model.heads,
+        "vocab": model.vocab, "mlp": model.mlp, "mla": str(model.latent is not None),
     }  # fmt: skip
     detail = [f"head_dim={model.head_dim}" if model.head_dim else ""]
     if experts := model.experts:

@@ -3,12 +3,13 @@
 import csv
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from traincast.accuracy.logs.rows import TrainingRows
+from traincast.accuracy.logs.rows import TRAINING, TrainingRows
+from traincast.accuracy.logs.settings import parse_mapping
 from traincast.accuracy.logs.text import number
 from traincast.accuracy.logs.training_log import LastRun, LogStep, training_rows
 from traincast.accuracy.profiles import events as profiles
@@ -32,6 +33,8 @@ CLOCKS: Final = (
 )  # [s]
 OF_A_PANEL: Final = ("__min", "__max")  # W&B's range of a point
 TRAINER_SIGNS: Final = r'"train_steps_per_second"|"log_history"'
+TRAINER_LINE: Final = re.compile(r"^(\{'(?:loss|train_runtime)':.*\})\s*$", re.MULTILINE)  # that it prints
+RUN_LINE: Final = re.compile(r"^run: (\{.*\})\s*$", re.MULTILINE)  # of the programs that `export` writes
 TENSORBOARD_JSON: Final = r"\s*\[\s*\[\s*\d{9,}(?:\.\d*)?\s*,\s*\d+\s*,"
 PROFILED: Final = "profiled steps, which the profiler makes slower"
 WHOLE_TRAINING: Final = "the mean of the whole training, with its warm-up, evaluations and checkpoints"
@@ -44,13 +47,26 @@ def holds(text: str, names: Sequence[str]) -> bool:
         any(STEP_TIME.search(name) for name in names) or any(name in CLOCKS for name in lower)
     )
     is_json = text.lstrip()[:1] == "{" and re.search(TRAINER_SIGNS, text) is not None
-    return is_table or is_json or bool(MLLOG.search(text) or re.match(TENSORBOARD_JSON, text))
+    signs = MLLOG.search(text) or re.match(TENSORBOARD_JSON, text) or TRAINER_LINE.search(text)
+    return is_table or is_json or signs is not None
+
+
+def stated_run(path: Path, text: str) -> dict[str, Any]:
+    """Return the columns that the program of an exported folder states in its log; its model is beside it."""
+    line = RUN_LINE.search(text)
+    stated = _loaded(line[1]) if line else None
+    columns = {name: value for name, value in stated.items() if name in TRAINING} if stated else {}
+    if "model" in columns:
+        columns["model"] = str(path.parent / columns["model"])
+    return columns
 
 
 def read(file: str, text: str, given: Mapping[str, Any], warm_up: int) -> TrainingRows:
     """Read a series; the run's columns must be `given`, but for the few that the file states."""
     if MLLOG.search(text):
         run, columns = _mllog(text)
+    elif printed := TRAINER_LINE.findall(text):
+        run, columns = _trainer(file, {"log_history": [parse_mapping(line) for line in printed]})
     elif text.lstrip()[:1] in "{[":
         run, columns = _json(file, text)
     else:
@@ -96,7 +112,15 @@ def _json(file: str, text: str) -> tuple[LastRun, dict[str, Any]]:
         ), {}
     if not isinstance(document, dict):
         raise InputError(file, ["malformed JSON"])
+    return _trainer(file, document)
+
+
+def _trainer(file: str, document: Mapping[str, Any]) -> tuple[LastRun, dict[str, Any]]:
+    """Return the steps that a Trainer logs the time of, else the mean step of its training."""
     history = document.get("log_history")
+    stack = {"stack": "huggingface-eager"}
+    if steps := list(_timed_steps(history or [])):
+        return LastRun(steps=steps), stack
     last = [entry for entry in [*(history or []), document] if "train_steps_per_second" in entry]
     if not last or not (rate := float(last[0]["train_steps_per_second"])):
         raise InputError(
@@ -105,7 +129,15 @@ def _json(file: str, text: str) -> tuple[LastRun, dict[str, Any]]:
         )
     samples = float(last[0].get("train_samples_per_second", 0.0))
     run = LastRun(steps=[LogStep(int(document.get("global_step", 0)), 1 / rate)], left_out=[WHOLE_TRAINING])
-    return run, {"gbs": round(samples / rate) or None, "mbs": document.get("train_batch_size")}
+    return run, stack | {"gbs": round(samples / rate) or None, "mbs": document.get("train_batch_size")}
+
+
+def _timed_steps(history: Sequence[Mapping[str, Any]]) -> Iterator[LogStep]:
+    """Yield the steps of a Trainer's entries that hold a step time [s]."""
+    for index, entry in enumerate(history):
+        name = next((name for name in entry if STEP_TIME.search(name)), None)
+        if name and (seconds := number(str(entry[name]))):
+            yield LogStep(int(entry.get("step", index)), seconds)
 
 
 def _loaded(text: str) -> Any:

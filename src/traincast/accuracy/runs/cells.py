@@ -14,6 +14,14 @@ ROW: Final = "row"  # key of the row number in the file, where the header is 1
 SOFTWARE: Final = "software"  # key of the software stack of the catalogue that the row is predicted with
 
 
+FILES: Final = (".yaml", ".yml", ".json")  # suffixes of files of models and systems
+
+
+def is_file(name: str) -> bool:
+    """Return whether a cell names a file of a model or a system, not one of the catalogue."""
+    return name.lower().endswith(FILES)
+
+
 class Unreadable(Exception):
     """A row that cannot be turned into a run; the message says every reason."""
 

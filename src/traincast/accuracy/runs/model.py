@@ -7,16 +7,19 @@ gated) have biases, learned positions and tied embeddings, later models have rot
 import re
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, Final, get_args
 
-from traincast.accuracy.runs.cells import Cells, patterns
+from traincast.accuracy.runs.cells import Cells, is_file, patterns
 from traincast.catalog.load import load_model, model_names
 from traincast.core.adapters import Adapters, parse_training
 from traincast.core.model import Model
 from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp
 
 PHRASE_COLUMNS: Final = ("model", "trained", "moe_detail", "notes")
-CODE_COLUMNS: Final = ("id", "url", "system", "gpu", "interconnect")  # of any words, "adapter" among them
+MODEL_FILE: Final = "model file"  # key of the file that a row's `model` names
+# Of any words, "adapter" among them.
+CODE_COLUMNS: Final = ("id", "url", "system", "gpu", "interconnect", MODEL_FILE)
 GPT2_VOCAB: Final = 50257
 DEFAULT_VOCAB: Final = 51200  # the same, padded to a multiple of 1024 by Megatron-LM with tp = 8
 # of DeepSeek-V2, V3, Kimi K2
@@ -27,12 +30,19 @@ TIED_SHARE: Final = 0.1  # distance from the count with one matrix, relative to 
 SFT_SAMPLE_TOKENS: Final = 512  # of a sample in packed instruction tuning: some hundreds of tokens
 
 
+def separate_model_file(cells: Cells) -> None:
+    """Move the file that a row's `model` names to a cell of its own: words of its path say nothing."""
+    if is_file(name := cells.text("model")):
+        cells.row |= {MODEL_FILE: name, "model": Path(name).stem}
+
+
 def shape(cells: Cells) -> dict[str, Any]:
     """Return the arguments of the row's `Model`, valid only if no problem was noted.
 
-    A row without sizes whose `model` begins with a name of the catalogue has those of the catalogue.
+    A row whose `model` is a file has the sizes of the file; one without sizes whose `model` begins with a
+    name of the catalogue has those of the catalogue.
     """
-    if name := _catalogue_name(cells):
+    if name := cells.text(MODEL_FILE) or _catalogue_name(cells):
         model = replace(_of_catalogue(cells, name), adapters=adapters(cells))
         return {item.name: getattr(model, item.name) for item in fields(Model)}
     mlp = cells.text("mlp").lower()

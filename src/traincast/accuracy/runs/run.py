@@ -17,8 +17,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, patterns
-from traincast.accuracy.runs.model import note_unmodelled, shape
+from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
+from traincast.accuracy.runs.model import note_unmodelled, separate_model_file, shape
 from traincast.accuracy.runs.plan import filled, plan
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, raw
 from traincast.catalog.load import accelerator_called, load_system
@@ -31,7 +31,6 @@ from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.step.memory import Reported
 
-FILES: Final = (".yaml", ".yml", ".json")  # suffixes of system files
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
 NEEDED_COLUMNS = "id layers hidden heads seq mlp gpu gpus precision tp pp gbs step_seconds"
@@ -67,7 +66,7 @@ def machine(cells: Cells) -> System | None:
     named = cells.text("system").lower()
     if named in catalogue("systems"):
         return system_of(named)
-    if named.endswith(FILES):
+    if is_file(named):
         path = Path(cells.text("system"))
         try:
             return _system_of_file(path, path.stat().st_mtime_ns if path.is_file() else 0)
@@ -160,8 +159,8 @@ def _value(cell: str) -> Any:
 def rows(path: str | Path) -> list[dict[str, str]]:
     """Read the rows of a table of runs from a CSV file; optional columns may be missing (docs/validation.md).
 
-    A system file named in the column `system` is relative to the folder of the table. Raises InputError if
-    the file cannot be read, or columns are missing or repeated.
+    Files named in the columns `system` and `model` are relative to the folder of the table. Raises
+    InputError if the file cannot be read, or columns are missing or repeated.
     """
     try:
         text = raw(Path(path), MAX_TABLE_BYTES).decode("utf-8-sig")
@@ -189,9 +188,9 @@ def repeated(header: Iterable[str]) -> list[str]:
 def _numbered_row(row: dict[str, str], number: int, folder: Path) -> dict[str, str]:
     """Return a row with its number, its id where it has none, and the full path of its system file."""
     placed = {ROW: str(number)} | row
-    named = row.get("system") or ""
-    if named.lower().endswith(FILES):
-        placed["system"] = str(folder / named)
+    for column in ("system", "model"):
+        if is_file(named := row.get(column) or ""):
+            placed[column] = str(folder / named)
     return placed if (row.get("id") or "").strip() else placed | {"id": f"row {number}"}
 
 
@@ -216,6 +215,7 @@ def read(row: Mapping[str, Any]) -> Run:
 
 def _run(cells: Cells) -> Run:
     """Build the run of a row; problems are noted with the cells and raised together."""
+    separate_model_file(cells)
     note_unmodelled(cells)
     cells.done()  # no other cell could make it readable
     stack, system, sizes = software(cells), machine(cells), shape(cells)

@@ -208,6 +208,7 @@ def memory(model: ModelName, /, *, question: PlanArguments, json: Json = False) 
 
 
 _FORMAT = "Format to write; docs/export.md lists the formats."
+_EXPORT_OUTPUT = "File, or a folder that can be launched (deepspeed, accelerate); else standard output."
 _SEARCH_GPUS = "GPUs of a search whose best plan is written; without it the knobs give the plan."
 _LAUNCH_FILE = "Launch script or configuration, as `export` writes them or as people do."
 _LAUNCH_MODEL = "Model, where the file does not describe it: a name of the catalogue, or a file."
@@ -231,7 +232,7 @@ def export(
     gpus: Annotated[int | None, question_option(_SEARCH_GPUS)] = None,
     options: RunArguments = NO_RUN_OPTIONS,
     locks: LockOptions = NO_LOCKS,
-    output: Annotated[Path | None, output_option("File to write; else standard output.")] = None,
+    output: Annotated[Path | None, output_option(_EXPORT_OUTPUT)] = None,
     force: Force = False,
     assumptions: Assumed = None,
     json: Json = False,
@@ -239,31 +240,41 @@ def export(
     """Write the best plan, or the one given, as a launch script or configuration of a training framework.
 
     What the framework has no setting for is named in the file and on standard error. A model whose adapters
-    or kinds of layers it cannot express is refused.
+    or kinds of layers it cannot express is refused. A folder gets a training program besides, and `launch.sh`
+    that starts it.
 
     Example: traincast export llama-3-70b --system dgx-h100 --gpus 512 --to megatron --output run.sh
     """
-    from traincast.core.output_files import atomic_output, check_output
+    from traincast.core.output_files import check_output
     from traincast.launch.export import FORMATS
     from traincast.launch.export import export as launch_of
+    from traincast.launch.folder import (
+        DATA_PARALLEL,
+        PROGRAMS,
+        check_launch_folder,
+        export_folder,
+        write_launch,
+    )
     from traincast.ui.text.plans import title
 
     if to not in FORMATS:
         raise unknown_name_error("format", to, FORMATS)
-    if output is not None:
+    is_folder = output is not None and to in PROGRAMS and (output.is_dir() or not output.suffix)
+    if output is not None and is_folder:
+        check_launch_folder(to, output, force)
+    elif output is not None:
         check_output(output, force, (FORMATS[to].ending,))
-    locked = locked_values(locks)
+    locked = {**(DATA_PARALLEL if is_folder and gpus is not None else {}), **locked_values(locks)}
     given = PlanQuestion(system=system, knobs=PlanKnobs(**locked), run=options, assumptions=assumptions)
     subject = given.estimate(model) if gpus is None else _best(given, model, gpus, FORMATS[to], locked)
-    launch = launch_of(subject, to)
+    launch = export_folder(subject, to) if is_folder else launch_of(subject, to)
     assert launch.est is not None
     if subject.model.left_out:
         print(title(subject), file=sys.stderr)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
     if output is not None:
-        with atomic_output(output) as partial:
-            partial.write_text(launch.text, encoding="utf-8")
+        write_launch(launch, output)
     if json:
         from traincast.ui.outputs.launches import ExportOutput
 
@@ -276,6 +287,7 @@ def export(
 
 def _best(given: PlanQuestion, model: str, gpus: int, form: "Format", locked: dict[str, Any]) -> "Found":
     """Search the plans that a framework can run and its launch format can express."""
+    from traincast.launch.canonical import device
     from traincast.launch.check import expressible_space
     from traincast.launch.format import require_expressible
     from traincast.planner.search import search_request
@@ -284,9 +296,10 @@ def _best(given: PlanQuestion, model: str, gpus: int, form: "Format", locked: di
     model_read, machine, gbs = given.run.read(errors, model, given.system)
     space = form.space
     framework_locks: dict[str, Any] = {}
+    context = {"stack": given.assumptions, "device": None if machine is None else device(machine)}
     if model_read is not None:
         errors.catch(require_expressible, form, model_read)
-        space, framework_locks = expressible_space(form, model_read, locked | {"stack": given.assumptions})
+        space, framework_locks = expressible_space(form, model_read, context | locked)
     request = search_request(
         errors, model_read, machine, (gpus,), gbs, top=MAX_PLANS_TRIED,
         assumptions=given.assumptions, framework=space, locks=framework_locks | locked,
