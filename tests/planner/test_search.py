@@ -319,12 +319,9 @@ def test_batches_that_are_no_positive_whole_numbers(value):
     assert repr(value) in str(caught.value)
 
 
-def test_no_batch_for_a_model_without_its_own():
-    with pytest.raises(
-        tc.InputError,
-        match=r"small has no global batch of its own: give one \(`gbs`\), in sequences of 1024 tokens",
-    ):
-        tc.search(MODEL, ROOMY, gpus=GPUS)
+def test_a_batch_that_nobody_gives_is_one_of_four_million_tokens():
+    """As on the command line: 4,096 sequences of 1,024 tokens."""
+    assert tc.search(MODEL, ROOMY, gpus=GPUS).gbs == 4096
 
 
 @pytest.mark.parametrize(

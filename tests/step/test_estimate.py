@@ -521,9 +521,8 @@ def test_a_batch_that_is_no_positive_whole_number(gbs):
     assert repr(gbs) in str(caught.value)
 
 
-def test_the_batch_is_required_unless_the_model_has_a_default():
-    with pytest.raises(tc.InputError, match="small has no global batch of its own"):
-        estimate(PLAN, gbs=None)
+def test_the_batch_is_the_models_or_else_one_of_four_million_tokens():
+    assert estimate(PLAN, gbs=None).gbs * MODEL.seq == 2**22
     model = replace(MODEL, global_batch=48)
     assert estimate(PLAN, model=model, gbs=None).gbs == 48
     assert estimate(PLAN, model=model).gbs == 24

@@ -136,7 +136,7 @@ class Explanation(Result):
         if not self.plans:
             return [*self._nothing_fits(), *self.held_constant()]
         return [
-            *(*self._binding(), *self.held_constant(), *self._runner_up()),
+            *(*self.binding(), *self.held_constant(), *self.next_best()),
             *self._degrees("tensor-parallel degree (tp × tp2)", self.degrees),
             *self._degrees("context-parallel degree (cp)", self.context_degrees),
             *(*self._excluded(), *self._misses()),
@@ -157,7 +157,8 @@ class Explanation(Result):
                 return plan, est
         return None
 
-    def _binding(self) -> list[str]:
+    def binding(self) -> list[str]:
+        """Lines on what the step is spent on, and what better hardware would change."""
         _, best = self.plans[0]
         shares = [(float(value / best.step_seconds), name) for name, value in best.breakdown.items()]
         largest = sorted((row for row in shares if row[0] > MIN_CHANGE_REPORTED), reverse=True)
@@ -169,7 +170,8 @@ class Explanation(Result):
             f"10% better hardware would change its step time by: {', '.join(moved) or 'nothing'}.",
         ]
 
-    def _runner_up(self) -> list[str]:
+    def next_best(self) -> list[str]:
+        """Lines on the runner-up, if any, and why it loses."""
         if self.runner_up is None:
             return []
         plan, causes = compare(self.runner_up, self.plans[0])

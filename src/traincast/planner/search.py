@@ -590,7 +590,7 @@ def search(
     gpus : int
         GPUs in the job; no more than the system has.
     gbs : int, optional
-        Global batch [sequences]; the model's own where it has one.
+        Global batch [sequences]; the model's own if left out, or else one of about 4M tokens.
     assumptions : str or Assumptions, optional
         Assumptions, or the name of a preset or software stack; that of the framework if left out.
     strategy : str or sequence of str, optional

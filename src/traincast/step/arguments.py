@@ -20,18 +20,17 @@ def usual_batch(seq: int) -> int:
 
 
 def check_gbs(gbs: int | None, model: Model | None) -> int:
-    """Return the given global batch or the model's [sequences]; 1 without either, if the model is wrong.
+    """Return the given global batch, or the model's, or the usual one [sequences]; 1 if the model is wrong.
 
-    Raises `InputError` if it is no positive whole number, or not given and the model has none.
+    Raises `InputError` if it is no positive whole number.
     """
-    if gbs is None:
-        gbs = 1 if model is None else model.global_batch
     if gbs is None and model is not None:
-        lacking = f"{model.name} has no global batch of its own"
-        raise InputError("global batch", [f"{lacking}: give one (`gbs`), in sequences of {model.seq} tokens"])
+        gbs = usual_batch(model.seq) if model.global_batch is None else model.global_batch
+    if gbs is None:
+        return 1
     if wrong := whole_number_problems("gbs", gbs):
         raise InputError("global batch", wrong)
-    return int(gbs or 1)
+    return int(gbs)
 
 
 def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assumptions:

@@ -460,7 +460,7 @@ def estimate(
         The parallel plan. What a `Plan` leaves out of its placement (`fast_*`) is chosen: as frameworks
         number ranks, or the fastest that fills the fast domains, depending on the assumptions.
     gbs : int, optional
-        Global batch [sequences]; the model's own where it has one.
+        Global batch [sequences]; the model's own if left out, or else one of about 4M tokens.
     assumptions : str or Assumptions, optional
         Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or
         `Assumptions`. If left out, ``"paper"`` for models of the paper's kind, without a vocabulary, and

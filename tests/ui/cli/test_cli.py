@@ -102,7 +102,25 @@ def test_a_calibrated_plan_states_its_interval(run):
     assert len(re.findall(r"^[123] +\S+ m?s +[\d.]+ +>?\d+%", out, re.MULTILINE)) == 3
     assert re.search(r"step: time of a step, 90% of measured ones within ±\d+%", out)
     assert "fits: probability that it fits" in " ".join(out.split())
-    assert re.search(r"Time of a step: \S+ m?s \([\d.]+ to [\d.]+, 90%\)", out)
+    assert re.search(r"^  \S+ m?s a step \([\d.]+ to [\d.]+, 90%\): ", out, re.MULTILINE)
+
+
+def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
+    """Three lines, of 80 columns; tables of parts and of rules come with --why and --rejected."""
+    question = "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 3"
+    (_, out, _), (_, why, _), (_, rejected, _) = (
+        run(f"{question} {more}") for more in ("", "--why", "--rejected")
+    )
+    first, step, memory, empty = out.splitlines()[:4]
+    assert re.fullmatch(r"Recommended: 1d (\w+=\S+ ?)+", first)
+    assert re.fullmatch(r"  \S+ m?s a step \(.*, 90%\): [\d,]+ token/s/GPU, .* days in all", step)
+    assert re.fullmatch(r"  \S+ of 79.6 GiB a rank: fits with >?\d+% probability; MFU .*", memory)
+    assert empty == ""
+    assert all(len(line) <= 80 for text in (out, why, rejected) for line in text.splitlines())
+    details = ("Memory of a rank", "Fastest plan of each tensor-parallel degree")
+    assert all(detail in why and detail not in out for detail in details)
+    assert "does not fit in memory" in rejected.partition("\nRejected, by the first rule")[2]
+    assert "\nRejected" not in out
 
 
 def test_acceptance_of_modern_training(run):
@@ -223,11 +241,11 @@ def test_pareto_plans_in_json_are_short(run):
 
 def test_utilisation_above_all_is_explained(run):
     _, out, _ = run(
-        "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --seq 131072 --top 1 --assumptions paper"
+        "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --seq 131072 --top 1 --assumptions paper --why"
     )
     assert "above 100%: the convention counts attention in full" in out
     assert "times are those of an idealised machine" in out
-    _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --top 1")
+    _, out, _ = run("plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 64 --top 1 --why")
     assert "above 100%" not in out
     assert "idealised" not in out
 
@@ -501,7 +519,7 @@ def test_output_suits_the_encoding_and_the_reader(encoding, instead):
     env = os.environ | {"PYTHONIOENCODING": encoding}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
         lines = (line.decode(encoding) for line in process.stdout)
-        assert f"on a grid of 1 {instead} 4," in next(line for line in lines if line.startswith("Fastest: "))
+        assert f"on a grid of 1 {instead} 4," in next(line for line in lines if line.startswith("In words: "))
         process.stdout.close()  # the reader has seen enough
         assert process.stderr.read() == b""
         assert process.wait() in {0, -signal.SIGPIPE}

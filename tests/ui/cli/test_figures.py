@@ -62,6 +62,18 @@ def test_a_contour_of_a_study(run, tmp_path, table):
     assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
 
 
+def test_figures_of_a_table_in_csv(run, tmp_path, table):
+    """Every format that `study` writes is one that `plot` reads, to the same picture."""
+    plain = tmp_path / "table.csv"
+    assert run("study", tmp_path / "study.yaml", "--output", plain)[0] == 0
+    drawn = []
+    for file in (table, plain):
+        figure = tmp_path / f"{file.suffix[1:]}.svg"
+        assert run("plot", file, "--kind", "contour", "--output", figure)[0] == 0
+        drawn.append(figure.read_bytes())
+    assert drawn[0] == drawn[1]
+
+
 @pytest.mark.parametrize(
     ("kind", "select"),
     [("scaling", []), ("throughput", []), ("optima", ["--system", "h200-nvs8"]), ("speedup", [])],

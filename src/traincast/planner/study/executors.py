@@ -243,7 +243,7 @@ def study(
     strategies : sequence of str
         Each is optimised on its own.
     gbs : int or sequence of int, optional
-        Global batches [sequences]; the model's own where it has one.
+        Global batches [sequences]; the model's own if left out, or else one of about 4M tokens.
     assumptions : str or Assumptions, optional
         Assumptions, or the name of a preset or software stack; without them ``"paper"`` where all models are
         of the paper's kind, else a real framework's.

@@ -21,7 +21,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
 from traincast.core.version import __version__
-from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, Study, Table
+from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, RESULTS, Study, Table
 
 FORMATS: Final = (".parquet", ".csv", ".json")
 WHOLE_NUMBER_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "knob")
@@ -95,7 +95,10 @@ def to_header(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def read(path: str | Path) -> Results:
-    """Read a table that traincast wrote as parquet or JSON; anything else is an `InputError`."""
+    """Read a table that traincast wrote; anything else is an `InputError`.
+
+    CSV has no metadata: fields whose values are paired one to one are taken for an axis.
+    """
     path = Path(path)
     if not path.is_file():
         raise InputError(str(path), ["no such file"])
@@ -103,11 +106,30 @@ def read(path: str | Path) -> Results:
         if path.suffix == ".json":
             content = json.loads(path.read_text(encoding="utf-8"))
             return Results(pl.DataFrame(content["rows"], infer_schema_length=None), content["metadata"])
+        if path.suffix == ".csv":
+            frame = pl.read_csv(path, infer_schema_length=None)
+            frame.select("point", "model", "system", "strategy", "gpus", "rank", *RESULTS)
+            return Results(frame, {"study": {"vary": _axes(frame)}})
         metadata = json.loads(pl.read_parquet_metadata(path)["traincast"])
         return Results(pl.read_parquet(path), metadata)
-    except (KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        kind = type(error).__name__
-        raise InputError(str(path), [f"is no table of results that traincast wrote ({kind})"]) from None
+    except (KeyError, TypeError, ValueError, pl.exceptions.PolarsError):
+        wanted = "no table of results that traincast wrote, as .parquet, .csv or .json"
+        raise InputError(str(path), [f"is {wanted}"]) from None
+
+
+def _axes(frame: pl.DataFrame) -> list[dict[str, list[float]]]:
+    """Return the axes of the varied fields of a table, which stand between its columns point and model."""
+    axes: list[dict[str, list[float]]] = []
+    for name in frame.columns[frame.columns.index("point") + 1 : frame.columns.index("model")]:
+        values = frame[name].unique(maintain_order=True)
+        for axis in axes:
+            first = next(iter(axis))
+            if frame.select(first, name).n_unique() == len(values) == len(axis[first]):
+                axis[name] = values.to_list()
+                break
+        else:
+            axes.append({name: values.to_list()})
+    return axes
 
 
 def written(path: Path, study: Study) -> Results:

@@ -116,11 +116,11 @@ class RunOptions:
 
     def _batch(self, model: "Model | None", usual: int | None) -> int:
         """Return the global batch [sequences]: requested, the model's own, or the usual one."""
-        from traincast.step.arguments import check_gbs, usual_batch
+        from traincast.step.arguments import check_gbs
 
         batch = self._requested_batch(model)
         if model is not None and self.leaves_batch(model):
-            batch = usual or usual_batch(model.seq)
+            batch = usual
         return check_gbs(batch, model)
 
     def _requested_batch(self, model: "Model | None") -> int | None:

@@ -51,6 +51,8 @@ _STRATEGY = "Ways to cut a layer, several with commas: {strategies}."
 _FIT_PROBABILITY = "Probability of fitting of the recommended plan, at least; 90% if left out."
 _WITHIN = "Time over the fastest in which plans count as equally fast; 2% if left out."
 _ALL = "Show each plan, also those alike but for vp, mbs, recomputation, replicas or order."
+_WHY = "Show parts of time and memory as well, and why all alternatives lose."
+_REJECTED = "Show how many candidates break each rule as well."
 Objective = Literal["time", "throughput", "cost", "memory"]
 
 
@@ -74,6 +76,8 @@ def plan(
     fit_probability: Annotated[str | None, search_option(_FIT_PROBABILITY, metavar="SHARE")] = None,
     within: Annotated[str | None, search_option(_WITHIN, metavar="SHARE")] = None,
     all_: Annotated[bool, search_option(_ALL, name="--all", negative="")] = False,
+    why: Annotated[bool, output_option(_WHY)] = False,
+    rejected: Annotated[bool, output_option(_REJECTED)] = False,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
     html: HtmlFile = None,
@@ -115,10 +119,13 @@ def plan(
         from traincast.ui.text import plans as text
         from traincast.ui.text.tables import show
 
-        show(
-            text.header(result, options.leaves_batch(result.model)),
-            text.search(result, explanation, elapsed, options.metrics(best[1]), all_),
-        )
+        measures, usual = options.metrics(best[1]), options.leaves_batch(result.model)
+        show(text.search(result, explanation, elapsed, measures, usual, each=all_, why=why))
+    if rejected and not json:
+        from traincast.ui.text import plans as text
+        from traincast.ui.text.tables import show
+
+        show(text.rejected(result))
     if not json:
         print_files(html)
     result.require_best()

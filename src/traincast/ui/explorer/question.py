@@ -21,7 +21,7 @@ from traincast.core.units import parse_count
 from traincast.planner.framework_spaces import LOCKABLE
 from traincast.planner.search import SearchRequest, search_request
 from traincast.planner.study.sweep import varied
-from traincast.step.arguments import check_gbs, usual_batch
+from traincast.step.arguments import check_gbs
 from traincast.step.estimate import Estimate, Estimates, estimate
 from traincast.step.metrics import check_given, metrics
 from traincast.ui.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
@@ -318,10 +318,7 @@ def entries(system: System) -> dict[str, type[Entry]]:
 
 def _batch(state: State, model: Model | None) -> int:
     """Return the global batch [sequences]: requested, the model's own, or one of 4M tokens."""
-    batch = state.global_batch
-    if batch is None and model is not None and model.global_batch is None:
-        batch = usual_batch(model.seq)
-    return check_gbs(batch, model)
+    return check_gbs(state.global_batch, model)
 
 
 def _tokens(state: State) -> int | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import polars as pl
 from matplotlib.figure import Figure
 
+from traincast.catalog.documents import MAX_JSON_BYTES, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
 from traincast.planner.search import Found, search
@@ -27,18 +28,21 @@ OF_A_PLAN: Final[dict[str, Callable[[Found], Figure]]] = {
 def draw_plan(path: Path, kind: str) -> Figure:
     """Draw the best plan of a search printed with ``traincast plan --json``, which is run again."""
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        text = raw(path, MAX_JSON_BYTES)
+    except ValueError as error:
+        raise InputError(str(path), [str(error)]) from None
+    try:
+        document: dict[str, Any] = json.loads(text)
         model = load_model(document["model"], seq=document.get("seq"))
         system = load_system(document["system"])
         names = ("gpus", "assumptions", "framework")
         arguments = {name: document[name] for name in names}
         arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}
         result = search(model, system, **arguments)
-    except FileNotFoundError:
-        raise InputError(str(path), ["no such file"]) from None
-    except (KeyError, TypeError, ValueError) as error:
-        problem = f"is no search as traincast plan --json prints it ({type(error).__name__})"
-        raise InputError(str(path), [problem]) from None
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError):
+        raise InputError(str(path), ["is no search as traincast plan --json prints it"]) from None
     if result.best is None:
         raise InputError(str(path), ["no plan fits, so there is none to draw"])
     return OF_A_PLAN[kind](result)

@@ -53,47 +53,91 @@ DEFAULT_PLAN: Final = Plan()
 
 
 def search(
-    result: "Found", explanation: "Explanation", elapsed: float, measures: Metrics, each: bool = False
+    result: "Found",
+    explanation: "Explanation",
+    elapsed: float,
+    measures: Metrics,
+    usual_batch: bool = False,
+    *,
+    each: bool = False,
+    why: bool = False,
 ) -> Parts:
-    """Show the recommended plan in detail, the best others, and why the alternatives lose.
+    """Show the recommended plan in three lines, the best others, and what decides.
 
-    With `each`, plans alike are listed one by one.
+    With `each`, plans alike are listed one by one; with `why`, the parts of time and memory, and why all
+    alternatives lose.
     """
+    yield from answer(result, measures)
+    yield ""
+    yield from header(result, usual_batch)
     share = result.feasible / max(result.candidates, 1)
-    yield f"search space: {result.framework.name}, {result.framework.about}"
+    yield from paragraphs(f"search space: {result.framework.name}, {result.framework.about}")
     counts = f"{result.candidates:,} candidates, {result.feasible:,} fit ({share:.0%})"
     yield f"{counts}; searched in {seconds(elapsed)}\n"
     if result.recommended is not None:
-        yield from paragraphs(*recommendation(result))
-        yield ""
         yield from ranking_table(Ranking(result, each), _gpu_hour_price(result, measures))
         if result.confidence and not each:
             yield ""
             yield from paragraphs(result.confidence)
-        yield ""
-        yield from breakdowns(result.recommended[1])
-        yield from utilisation(measures)
+        if why:
+            yield ""
+            yield from breakdowns(result.recommended[1])
+            yield from utilisation(measures)
         yield heading("Why")
-    yield from paragraphs(*explanation.lines())
+        words, *reason = recommendation(result)
+        yield from paragraphs(f"In words: {words.partition(': ')[2]}", *reason)
+    details = explanation.lines() if why else [*explanation.binding(), *explanation.next_best()]
+    yield from paragraphs(*details)
+    shown = "" if why else "--why: parts of time and memory, every degree of tp and cp, near misses; "
+    yield note(f"\n{shown}--rejected: candidates that break each rule")
+
+
+def answer(result: "Found", measures: Metrics) -> Parts:
+    """Show the recommended plan in three lines: its knobs, the step, and the memory of a rank."""
+    if result.recommended is None or result.recommendation is None:
+        return
+    plan, est = result.recommended
+    knobs = " ".join(word for word in str(plan).split() if not word.startswith("fast_"))
+    yield title_line(f"{_kind(result)}: {knobs}")
+    time = seconds(est.step_seconds)
+    if est.interval is not None:
+        time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
+    rest = [f"{est.tokens_per_second_per_gpu:,.0f} token/s/GPU"]
+    rest += [] if est.training_days is None else [f"{days(est.training_days)} in all"]
+    yield f"  {time.replace(' (', ' a step (', 1) if '(' in time else f'{time} a step'}: {', '.join(rest)}"
+    odds = est.fits_probability
+    fits = "fits" if odds is None else f"fits with {probability_text(odds)} probability"
+    capacity = gib(float(est.system.accelerator.hbm_bytes))
+    mfu = "" if measures.mfu is None else f"; MFU {float(measures.mfu['megatron']):.1%} (megatron)"
+    yield f"  {est.memory_bytes / GIB:.1f} of {capacity} a rank: {fits}{mfu}"
+
+
+def rejected(result: "Found") -> Parts:
+    """Show how many candidates break each rule."""
     yield heading("Rejected, by the first rule broken, or by memory where all rules are met")
-    rejected = [(f"{count:,}", reason) for reason, count in result.rejected.items()]
-    yield table(("", ""), rejected, left=(1,), wrap=(0, 1))
+    counts = [(f"{count:,}", reason) for reason, count in result.rejected.items()]
+    yield table(("", ""), counts, left=(1,), wrap=(0, 1))
+
+
+def _kind(result: "Found") -> str:
+    """Return what the first plan is called."""
+    if result.objective == "memory":
+        return "Leanest"
+    return "Recommended" if result.within is not None else "Fastest"
 
 
 def recommendation(result: "Found") -> list[str]:
     """Return the recommended plan in words, and why it is recommended; empty where nothing fits."""
     if result.recommendation is None:
         return []
-    kind = "Recommended" if result.within is not None else "Fastest"
-    kind = "Leanest" if result.objective == "memory" else kind
-    lines = [f"{kind}: {in_words(result.recommendation.plan, result.system.fast_domain)}."]
+    lines = [f"{_kind(result)}: {in_words(result.recommendation.plan, result.system.fast_domain)}."]
     return [*lines, result.recommendation.reason] if result.recommendation.reason else lines
 
 
 def header(est: "Found | Estimate", usual_batch: bool = False, timed: bool = True) -> Parts:
     """Show the title of an answer and the remarks on it."""
     yield title_line(title(est))
-    yield from remarks(est, usual_batch, timed)
+    yield from paragraphs(*remarks(est, usual_batch, timed))
 
 
 def title(est: "Found | Estimate") -> str:

@@ -47,13 +47,13 @@ def heading(text: str) -> Text:
 
 
 def note(text: str) -> Text:
-    """Return a line in dim letters."""
-    return Text(text, style="dim")
+    """Return a remark in dim letters, wrapped as `paragraphs` are."""
+    return Text("\n".join(paragraphs(text)), style="dim")
 
 
 def paragraphs(*lines: str) -> Iterator[str]:
     """Yield sentences wrapped to the width, further lines indented slightly deeper than the first."""
-    for line in "\n".join(lines).splitlines():
+    for line in printable("\n".join(lines)).splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
         indents: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": f"{indent}  "}
         yield textwrap.fill(line.strip(), width(), **indents, break_on_hyphens=False)
