@@ -9,7 +9,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.export import FORMATS, launch
-from traincast.launch.torchtitan import MODELS
+from traincast.launch.torchtitan import MODELS, UNTIL_2025
 from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")
@@ -86,6 +86,10 @@ def test_torchtitan_has_the_flavours():
     from importlib import import_module
 
     for (name, flavour), known in MODELS.items():
+        if name in UNTIL_2025:
+            with pytest.raises(ModuleNotFoundError):
+                import_module(f"torchtitan.models.{name}")
+            continue
         model = import_module(f"torchtitan.models.{name}").model_registry(flavour).model
         assert (len(model.layers), model.dim) == (tc.load_model(known).layers, tc.load_model(known).hidden)
 
@@ -109,6 +113,14 @@ def test_a_model_without_a_flavour_is_written_under_its_own_name(to, capsys):
             exec(compile(text, "written.py", "exec"), {})
     else:
         assert tomllib.loads(text)["model"] == {"name": "mixtral-8x7b", "flavor": "mixtral-8x7b"}
+
+
+@pytest.mark.parametrize(("to", "has_it"), [("torchtitan", False), ("torchtitan-toml", True)])
+def test_a_flavour_that_is_gone_is_said_to_be_none(to, has_it):
+    """torchtitan 0.3.0 has no folder models/llama4; that of 2025 had."""
+    written = launch(FORMATS[to], tc.load_model("llama-4-scout"), tc.Plan(dp=8, ep=8), 64, MACHINE)
+    assert any(line.endswith('"17bx16e"') for line in written.text.splitlines()) is has_it
+    assert ("model" in written.not_expressed) is not has_it
 
 
 @pytest.mark.parametrize("name", ["7b", 'a "quoted" name', "größe/7b", "x" * 80])

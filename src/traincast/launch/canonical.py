@@ -74,6 +74,11 @@ OMITTED_MODEL_FIELDS: Final = (
     "training_sequences",
     *PARTS,
 )
+GOVERNED: Final = {  # fact -> the one without some value of which it is none
+    "recompute_every": "recompute",
+    "offload_every": "offload",
+    "ulysses": "cp_kind",
+}
 PLACEMENT_KNOBS: Final = tuple(f"fast_{axis}" for axis in AXES)
 
 
@@ -146,22 +151,26 @@ def plan_facts(plan: Plan, model: Model) -> Facts:
     facts = _values(plan, (*PLACEMENT_KNOBS, "layout"))
     facts["recompute"] = normalized_recompute(plan.recompute)
     one_rank = plan.dp * plan.cp == 1
+    alone = one_rank and (
+        model.experts is None or plan.tp == plan.ep * plan.etp
+    )  # also each expert's weights
     without_effect = {
         "sp": plan.tp == 1,
         "tp_overlap": plan.tp == 1,
         "cp_kind": plan.cp == 1,
         "ulysses": plan.cp == 1 or plan.cp_kind != "hybrid",
-        "dp_overlap": one_rank,
-        "zero": one_rank,
-        "replicas": one_rank,
+        "dp_overlap": alone,
+        "replicas": alone,
         "ep": model.experts is None,
         "etp": model.experts is None,
-        "ep_overlap": plan.ep == 1,
+        "ep_overlap": plan.ep * plan.etp == 1,
         "schedule": plan.pp == 1,
         "order": plan.pp == 1 or plan.dp == 1,
         "recompute_every": plan.recompute != "full",
         "offload_every": "activations" not in words(plan.offload),
     }
+    if alone and plan.zero < 2:  # 2 and 3 hold a copy of a layer's weights even there
+        facts["zero"] = 0
     if plan.pp > 1:
         facts["chunks"] = chunk_layers(model, plan)
     return {name: value for name, value in facts.items() if not without_effect.get(name, False)}

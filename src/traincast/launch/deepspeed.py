@@ -94,7 +94,7 @@ def read_overlap(settings: Settings) -> Facts:
     """Read whether gradient reduction overlaps: by default with ZeRO-3 (deepspeed/runtime/zero/config.py)."""
     name = f"{ZERO}overlap_comm"
     is_stated = settings.get(name) not in (None, "auto")
-    return {"dp_overlap": settings.is_on(name) if is_stated else _size(settings, f"{ZERO}stage") == 3}
+    return {"dp_overlap": settings.is_on(name) if is_stated else settings.count(f"{ZERO}stage") == 3}
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:

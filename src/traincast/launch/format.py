@@ -12,6 +12,7 @@ from traincast.core.model import Model
 from traincast.core.model_blocks import LINEAR
 from traincast.core.plan import Plan
 from traincast.launch.canonical import (
+    GOVERNED,
     Facts,
     launch_facts,
     model_facts,
@@ -214,7 +215,7 @@ def not_expressed(form: Format, settings: Settings, facts: Facts, model: Model) 
     for name in dict.fromkeys((*facts, *read_back)):
         if name not in CONTEXT_FACTS and facts.get(name) != read_back.get(name):
             reasons[name] = _reason(form, name, facts)
-    return reasons
+    return {name: why for name, why in reasons.items() if name in facts or GOVERNED.get(name) not in reasons}
 
 
 def require_expressible(form: Format, model: Model) -> None:
@@ -244,4 +245,5 @@ def _reason(form: Format, name: str, facts: Facts) -> str:
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
     refusals = (refusal.why for refusal in form.refused(facts) if refusal.choice == name)
     why = form.why.get(name, f"{form.title} has no setting for it")
-    return f"{f'{name} = {text}' if name in facts else f'no {name}'}: {next(refusals, why)}"
+    knob = "layout" if name == "chunks" else name
+    return f"{f'{knob} = {text}' if name in facts else f'no {knob}'}: {next(refusals, why)}"

@@ -14,7 +14,14 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.launch.beside import with_files_beside
-from traincast.launch.canonical import Facts, model_facts, model_from_facts, plan_from_facts, trained
+from traincast.launch.canonical import (
+    GOVERNED,
+    Facts,
+    model_facts,
+    model_from_facts,
+    plan_from_facts,
+    trained,
+)
 from traincast.launch.dialects import model_called
 from traincast.launch.format import MODEL_SECTIONS, Format, complete_facts
 from traincast.launch.given import RECIPE, Given, LaunchText, launch_text
@@ -263,8 +270,9 @@ def complete_launch(
     # dp follows from the accelerators, or they from it.
     derived = {"dp"} if given.keys() & set(DEGREES) else set()
     derived |= {"gpus"} if "dp" in given else set()
+    derived |= {name for name, governor in GOVERNED.items() if governor in given}
     facts = {name: value for name, value in facts.items() if name not in derived} | given
-    if {"pp", "vp"} & set(knobs):
+    if {"pp", "vp", "layout"} & set(knobs):
         facts.pop("chunks", None)
     transformer = errors.catch(_described_model, reading, facts, assumed) if model is None else model
     if model is not None:

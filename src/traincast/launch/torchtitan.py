@@ -13,11 +13,17 @@ from traincast.launch.format import Writing
 from traincast.launch.settings import Settings, not_allowed, whole_number
 from traincast.launch.table import Values, load_document
 
-FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = load_document("torchtitan")["flavours"]
+FLAVOURS: Final[Mapping[str, Mapping[str, str]]] = {
+    **load_document("torchtitan")["flavours"],
+    **load_document("torchtitan")["flavours_until_2025"],
+}
 MODELS: Final = {  # (name, flavour) of torchtitan -> model of the catalogue
     (name, flavour): model for name, flavours in FLAVOURS.items() for flavour, model in flavours.items()
 }
-_KNOWN: Final = "; ".join(f"{name} {', '.join(flavours)}" for name, flavours in FLAVOURS.items())
+UNTIL_2025: Final = frozenset(load_document("torchtitan")["flavours_until_2025"])
+_KNOWN: Final = "; ".join(
+    f"{name} {', '.join(flavours)}" for name, flavours in FLAVOURS.items() if name not in UNTIL_2025
+)
 WHY: Final = {
     "model": f"no flavour known ({_KNOWN}) has these sizes;"
     " torchtitan stops unless one is registered by this name"
@@ -71,7 +77,8 @@ def write_model(facts: Facts) -> Values:
     """Write name and flavour of the model with these facts, whatever its sequence length and MTP layers."""
     without_mtp = facts | {"mtp": 0}
     for (name, flavour), model in MODELS.items():
-        if _flavour_facts(model).items() <= without_mtp.items():
+        is_gone = name in UNTIL_2025 and facts["format"] == "torchtitan"
+        if not is_gone and _flavour_facts(model).items() <= without_mtp.items():
             return {"model.name": name, "model.flavor": flavour}
     return {}
 
@@ -105,6 +112,18 @@ def read_data(settings: Settings) -> Facts:
         facts["dp"] = replicate * _size(settings, SHARD)
         zero = zero if _size(settings, SHARD) * _size(settings, CP) > 1 else 0
     return facts | {"zero": zero} | ({"replicas": replicate} if replicate > 1 and zero else {})
+
+
+def read_sharded_data(settings: Settings) -> Facts:
+    """Read data parallelism since 2026: FSDP wraps even one rank (models/llama3/parallelize.py)."""
+    facts = read_data(settings)
+    alone = _size(settings, REPLICATE) * _size(settings, SHARD, 0) * _size(settings, CP) == 1
+    return facts | (
+        {"zero": 2 if settings[RESHARD] == "never" else 3} if alone and RESHARD in settings else {}
+    )
+
+
+write_sharded_data = write_data
 
 
 def write_batch(facts: Facts) -> Values:

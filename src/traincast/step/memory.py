@@ -125,7 +125,10 @@ def working(
 ) -> dict[str, Column]:
     """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
     schedule, nm, stored = SCHEDULES[plan.schedule], plan.microbatches(gbs), stages.stored_parts[i]
-    ahead = schedule.ahead_of_exchanges * is_group(plan.vp) / plan.vp if plan.ep_overlap else 0.0
+    ahead: Column = 0.0
+    if plan.ep_overlap:
+        exchanges = is_group(plan.ep * plan.etp) * is_group(plan.vp)
+        ahead = schedule.ahead_of_exchanges * exchanges / plan.vp
     flying = minimum(schedule.in_flight(plan.pp, stages.position[i], nm, plan.vp) + ahead, nm)
     saved = _sum(footprints, stages.executed_parts[i], "saved") * flying
     # those of two layers are on the device, one at work and one on its way, beside those that stay there

@@ -19,6 +19,7 @@ from traincast.times.process_groups import Group, Placement
 from traincast.times.roofline import arithmetic, exposed_memory
 
 EXPERT_AXES: Final = ("ep", "etp")
+CONTEXT_AXES: Final = ("cp", "ulysses")  # attention waits for their communication, whatever `tp_overlap`
 ROWS_AT_ONCE: Final = 1 << 14  # of placements and shards
 
 
@@ -163,16 +164,18 @@ class OperationTimer:
         if work.kernels:
             compute = arithmetic(work, gpu, assumed, plan.recipe)
         memory = exposed_memory(work, compute, gpu, assumed)
-        comm = total(self._collective(call) for call in work.collectives if call.over not in EXPERT_AXES)
+        calls = [call for call in work.collectives if call.over not in EXPERT_AXES]
         if work.panels is not None:
-            comm = self._panelled(comm, work.panels, compute + memory)
-        elif (
-            work.rounds is not None
-        ):  # a ring: each block is fetched while attention works on the previous one
-            comm = exposed_time(comm * work.rounds - (compute + memory) * work.rounds / (work.rounds + 1))
+            comm = self._panelled(total(map(self._collective, calls)), work.panels, compute + memory)
+        elif work.rounds is not None:  # a ring: each block is fetched while attention works on the last one
+            busy = (compute + memory) * work.rounds / (work.rounds + 1)
+            comm = exposed_time(total(map(self._collective, calls)) * work.rounds - busy)
         else:
-            overlap = assumed.overlap
-            comm = comm * where(plan.tp_overlap, overlap.tp_overlapped, overlap.tp_exposed)
+            waited = assumed.overlap.tp_exposed
+            exposed = where(plan.tp_overlap, assumed.overlap.tp_overlapped, waited)
+            comm = total(
+                self._collective(call) * (waited if call.over in CONTEXT_AXES else exposed) for call in calls
+            )
         exchange = total(self._collective(call) for call in work.collectives if call.over in EXPERT_AXES)
         if not plan.ep_overlap and nonzero(exchange):
             inside, across = assumed.overlap.ep_exposed, assumed.overlap.wide_ep_exposed

@@ -1,0 +1,145 @@
+"""Random plans in every format: what is left out can be given to `check`, which then predicts the same."""
+
+import random
+from dataclasses import fields
+
+import pytest
+
+import traincast as tc
+from traincast.launch.canonical import PLACEMENT_KNOBS, launch_facts
+from traincast.launch.export import FORMATS
+from traincast.launch.given import Given
+from traincast.launch.read import complete_launch, read
+
+MACHINE = tc.load_system("dgx-h100")
+MODELS = (
+    *("gpt3-175b", "llama-3-8b", "llama-3-70b", "gemma-2-9b"),  # dense
+    *("mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b", "gpt-oss-120b"),  # with experts
+)
+PLANS = 200
+KNOBS = {field.name for field in fields(tc.Plan)}
+CHOICES = {
+    "sp": (True, False),
+    "tp_overlap": (True, False),
+    "ep_overlap": (False, False, True),
+    "dp_overlap": (True, True, False),
+    "attention": ("flash", "flash", "unfused"),
+    "precision": [
+        "bf16",
+        "bf16",
+        "fp16",
+        "fp32",
+        "fp8",
+        "fp8-block",
+        "fp8-current",
+        "mxfp8",
+        "nvfp4",
+        "bf16-pure",
+    ],
+    "grad_dtype": ("usual", "usual", "16-bit", "fp32"),
+    "optimizer_kind": ["adam", "adam", "adam-bf16", "adam-8bit", "sgd", "muon", "lion"],
+    "offload": ["none", "none", "optimizer", "activations", "optimizer+weights"],
+    "order": ("tp-cp-dp-pp", "tp-cp-dp-pp", "tp-cp-pp-dp"),
+    "zero": (0, 1, 2, 3),
+    "recompute": [
+        "none",
+        "selective",
+        "norms",
+        "norms+activation",
+        "attention+mlp",
+        "experts",
+        "per-op",
+        "full",
+    ],
+}
+
+
+def drawn_plan(draw, model):
+    """A plan whose knobs do not contradict each other; whether the model can be cut so is seen later."""
+    degrees = {name: draw.choice((1, 1, 2, 4)) for name in ("tp", "pp", "dp", "cp")}
+    knobs = {name: draw.choice(values) for name, values in CHOICES.items()} | {"mbs": draw.choice((1, 2))}
+    if degrees["cp"] > 1:
+        knobs["cp_kind"] = draw.choice(("ring", "ulysses", "all-gather", "hybrid"))
+        knobs["ulysses"] = 2 if knobs["cp_kind"] == "hybrid" else 1
+    if degrees["pp"] > 1:
+        knobs["schedule"] = draw.choice(("1f1b", "1f1b", "gpipe", "zb-h1", "zb-v"))
+        knobs["vp"] = {"1f1b": draw.choice((1, 2, 3)), "zb-v": 2}.get(knobs["schedule"], 1)
+    if model.experts is not None:
+        stage = degrees["tp"] * degrees["dp"] * degrees["cp"]
+        knobs["ep"] = draw.choice([n for n in (1, 2, 4, 8) if stage % n == 0])
+        knobs["etp"] = draw.choice([n for n in (1, degrees["tp"]) if stage % (n * knobs["ep"]) == 0])
+    if knobs["zero"] and degrees["dp"] * degrees["cp"] > 1:
+        knobs["replicas"] = draw.choice((1, 1, degrees["dp"]))
+    if knobs["recompute"] == "full":
+        knobs["recompute_every"] = draw.choice((1, 1, 2))
+    if knobs["offload"] == "activations":
+        knobs["offload_every"] = draw.choice((1, 2))
+    return tc.Plan(**degrees, **knobs)
+
+
+def drawn_estimates(form):
+    """Estimates of valid random plans, the same for every format of a framework."""
+    draw, models = random.Random(2026), [tc.load_model(name) for name in MODELS]
+    while True:
+        model = draw.choice(models)
+        try:
+            plan = drawn_plan(draw, model)
+            gbs = plan.dp * plan.mbs * draw.choice((4, 8, 12))
+            yield tc.estimate(model, MACHINE, plan, gbs=gbs, assumptions=form.space.assumptions)
+        except tc.InputError:
+            continue
+
+
+def given_back(est, written):
+    """The knobs that are left out, as a user gives them, and whether the model has to be given."""
+    plan, left_out = est.plan, {n for n, why in written.not_expressed.items() if not why.startswith("no ")}
+    knobs = {name: getattr(plan, name) for name in left_out & KNOBS}
+    if "chunks" in left_out:
+        knobs["layout"] = ",".join(map(str, launch_facts(est.model, plan, est.gbs)["chunks"]))
+    if "placement" in left_out:
+        knobs |= {name: getattr(plan, name) for name in PLACEMENT_KNOBS}
+    return knobs, left_out - KNOBS - {"chunks", "placement", "gpus", "gbs"} != set()
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_what_is_left_out_can_be_given_to_check(to, tmp_path):
+    """Of 200 plans each: step time and memory are those of the plan that was written."""
+    form, path = FORMATS[to], tmp_path / f"written{FORMATS[to].ending}"
+    for _, est in zip(range(PLANS), drawn_estimates(form), strict=False):
+        written = tc.export(est, to)
+        path.write_text(written.text, encoding="utf-8")
+        knobs, other_model = given_back(est, written)
+        model = est.model if other_model or not form.model else None
+        names = [
+            "gpus",
+            "gbs",
+            *knobs,
+            *(["chunks"] if "layout" in knobs else []),
+            *(["model"] if model else []),
+        ]
+        reading = read(path, FORMATS, to, given=Given(facts=names))
+        _, *launch = complete_launch(reading, model, est.plan.gpus, est.gbs, knobs)
+        read_model, plan, gbs = launch
+        back = tc.estimate(read_model, MACHINE, plan, gbs=gbs, assumptions=est.assumptions)
+        predicted = [(float(e.step_seconds), float(e.memory_bytes)) for e in (est, back)]
+        assert predicted[1] == pytest.approx(predicted[0], rel=1e-9), (est.model.name, est.plan, knobs)
+
+
+def test_a_given_knob_takes_its_details_with_it(tmp_path):
+    """torchtitan of 2025 recomputes every second layer by default: with --recompute norms it does not."""
+    est = tc.estimate("llama-3-8b", MACHINE, tc.Plan(dp=8, zero=3, recompute="norms"), gbs=64)
+    written = tc.export(est, "torchtitan-toml")
+    assert [line for line in written.not_expressed.values() if "recompute" in line] == [
+        written.not_expressed["recompute"]
+    ]
+    path = tmp_path / "run.toml"
+    path.write_text(written.text, encoding="utf-8")
+    checked = tc.check(path, MACHINE, gpus=8, knobs={"recompute": "norms"})
+    assert (checked.est.plan.recompute, checked.est.plan.recompute_every) == ("norms", 1)
+
+
+def test_context_parallel_communication_is_not_overlapped_with_products():
+    """`tp_overlap` is of tensor-parallel communication alone (Transformer Engine, user buffers)."""
+    plans = [tc.Plan(cp=2, cp_kind="ulysses", dp=2, tp_overlap=overlaps) for overlaps in (False, True)]
+    seconds = [float(tc.estimate("mixtral-8x7b", MACHINE, plan, gbs=8).step_seconds) for plan in plans]
+    assert seconds[0] == seconds[1]
