@@ -191,6 +191,27 @@ model:
 tokens: {sequence_length: 2048, micro_batch_size: 2, batch_accumulation_per_replica: 1}
 optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true}
 """
+MPT = """
+variables: {max_seq_len: 2048, global_seed: 17}
+max_seq_len: ${variables.max_seq_len}
+model:
+  name: mpt_causal_lm
+  d_model: 4096
+  n_heads: 32
+  n_layers: 32
+  expansion_ratio: 4
+  max_seq_len: ${variables.max_seq_len}
+  vocab_size: 50368
+  attn_config: {attn_impl: flash}
+train_loader: {name: text, dataset: {max_seq_len: 2048}}
+optimizer: {name: decoupled_adamw, lr: 1.2e-4}
+algorithms: {gradient_clipping: {clipping_type: norm, clipping_threshold: 1.0}}
+max_duration: 63900ba
+global_train_batch_size: 1024
+device_train_microbatch_size: 8
+precision: amp_bf16
+fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE, activation_checkpointing: true}
+"""
 READINGS = {  # repository, path and commit: text, what is given, and figures of that file
     "NVIDIA/Megatron-LM tests/functional_tests/test_cases/mixtral/mixtral_8x22b_tp2pp8ep8vpp1_release d98e8a6": (
         YAML_OF_TESTS, {"gpus": 256, "variables": {"PP": "8"}},
@@ -237,6 +258,9 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
     "aws-samples/awsome-distributed-training megatron-lm/slurm/gpt3/2.distributed-training.sbatch 7217859": (
         AWS, {"variables": {"NODES": "4"}}, {"format": "slurm", "gpus": 32, "tp": 4, "layers": 36, "gbs": 288,
                                              "recompute": "attention"}),
+    "mosaicml/llm-foundry scripts/train/yamls/pretrain/mpt-7b.yaml 8c8dd48": (
+        MPT, {"gpus": 64}, {"format": "llm-foundry", "mbs": 8, "gbs": 1024, "seq": 2048, "zero": 3, "layers": 32,
+                            "recompute": "full", "precision": "bf16", "billions": 6.65}),  # mosaicml/mpt-7b's card
     "huggingface/nanotron examples/mamba/config_mamba.yaml 2411b02": (
         MAMBA, {}, {"format": "nanotron", "gpus": 8, "tp": 2, "pp": 2, "gbs": 4, "kinds": ("mamba only",)}),
 }  # fmt: skip
@@ -272,6 +296,9 @@ def test_published_launches_are_read(source, tmp_path):
     (MODEL_ZOO, "describes 2 runs; give `recipe`: 1, 2"),
     (YAML_OF_TESTS, "give it with --set PP="),
     (MLPERF + "source config_fp8.sh\n", "source = config_fp8.sh: not read"),
+    (MPT.replace("decoupled_adamw", "decoupled_lionw"), "optimizer.name = decoupled_lionw: not read"),
+    (MPT.replace("attn_impl: flash", "qk_ln: true"), "model.attn_config.qk_ln: not read"),
+    (MPT, "give `gpus`"),
 ])  # fmt: skip
 def test_what_is_missing_is_asked_for(text, message, tmp_path):
     path = tmp_path / "launch"

@@ -192,8 +192,8 @@ def _filled(value: Any, variables: Mapping[str, str]) -> Any:
     return re.sub(r"\$\{(\w+)(?::([^{}]*))?\}", one, value) if isinstance(value, str) else value
 
 
-def read_nemo(text: str) -> Settings:
-    """Return the settings of NeMo's trainer and model, with references to others filled in."""
+def filled_in(text: str) -> Settings:
+    """Return the settings of a YAML text with dotted names, with references to others filled in."""
     document = dotted(parsed(text, "yaml", repeated=True))
     for _ in range(MAX_INTERPOLATIONS):
         pending = [name for name, value in document.items() if INTERPOLATION.search(str(value))]
@@ -201,8 +201,12 @@ def read_nemo(text: str) -> Settings:
         if all(document[name] == value for name, value in changes.items()):
             break
         document |= changes
-    given = given_with(text)
-    document |= dict(given.variables)
+    return document
+
+
+def read_nemo(text: str) -> Settings:
+    """Return the settings of NeMo's trainer and model."""
+    document = filled_in(text) | dict(given_with(text).variables)
     if missing := [
         name for name, value in document.items() if value == "???" and name.startswith("trainer.")
     ]:

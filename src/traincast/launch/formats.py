@@ -14,6 +14,7 @@ from traincast.launch import (
     deepspeed,
     dialects,
     huggingface,
+    llm_foundry,
     megatron,
     megatron_bridge,
     nanotron,
@@ -170,6 +171,14 @@ _RECIPE: Final = replace(
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **FORMATS,
     _RECIPE.name: _RECIPE,
+    "llm-foundry": load_format(
+        "llm-foundry",
+        "fsdp",
+        llm_foundry,
+        table="llm-foundry",
+        read=llm_foundry.read,
+        named_model=llm_foundry.named_model,
+    ),
     **{
         name: dialects.dialect(name, _MEGATRON, reader)
         for name, reader in (
