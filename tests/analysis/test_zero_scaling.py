@@ -278,3 +278,38 @@ def test_wrong_arguments():
         tc.scaling("gpt-13b", columns, [8])
     with pytest.raises(tc.InputError, match="experts"):
         tc.scaling(replace(tc.load_model("mixtral-8x7b"), name="mine"), "polaris", [8])
+
+
+def test_efficiency_inside_one_node_and_beyond():
+    """TG40 is near-linear in the source; 8 of its GPUs are one node, so that only 16 are a start."""
+    request, (stage,) = tc.scaling("gpt-1.3b", "tg40", gpus=[8, 16, 64], zero=[1])
+    assert request.mixes_networks
+    assert np.isnan(stage.outer_efficiency[0])
+    assert stage.outer_efficiency[1] == 1
+    assert stage.outer_efficiency[2] > 0.95 > stage.efficiency[2]
+    assert not tc.scaling("gpt-1.3b", "polaris", gpus=[8, 512], zero=[1])[0].mixes_networks
+
+
+def test_dispatch_falls_as_models_grow():
+    """The source: about 95 % of small models' compute time, falling as models grow."""
+    shares = [
+        tc.scaling(f"gpt-{size}", "polaris", gpus=[8], k1=None)[0].k1 for size in ("125m", "1.3b", "13b")
+    ]
+    assert shares == sorted(shares)
+    assert shares[0] < 0.3
+    assert shares[-1] > 0.9
+    with pytest.raises(tc.InputError, match="know no launches"):
+        tc.scaling("gpt-1.3b", "polaris", gpus=[8], k1=None, assumptions="paper")
+
+
+def test_activations_of_the_estimator_are_the_sources():
+    """Unfused, nothing recomputed: (34 s d + 5 a s²) l bytes of a sequence, on one rank."""
+    est = tc.estimate("gpt-13b", "tg80", tc.Plan(attention="unfused"), gbs=1, assumptions="paper")
+    model = est.model
+    expected = zero_formulas.activation_bytes(1, model.seq, model.hidden, model.heads, model.layers)
+    assert float(est.memory["activations"]) == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(("name", "copies"), [("polaris", 24.6), ("tg40", 26.1), ("tg80", 26.2)])
+def test_copies_to_the_host_are_the_sources(name, copies):
+    assert tc.load_system(name).accelerator.host_bandwidth == copies * 1e9

@@ -7,7 +7,8 @@ of its speed, r being its shares on g GPUs.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -28,9 +29,11 @@ from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError, type_problems, whole_number_problems
 from traincast.core.model import Model
+from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.step.arguments import check_assumptions, check_size
+from traincast.step.estimate import estimate
 from traincast.step.model_flops import forward_flops
 
 MAX_BANDWIDTH_FACTOR: Final = 1e6  # times the system's bandwidth: no answer beyond
@@ -50,6 +53,8 @@ class Scaling:
     # Sufficient between nodes, per node and direction: column [byte/s]; NaN where none is, None without
     # target.
     bandwidth: Any
+    activations: float = 0.0  # of the memory [byte]
+    domain: int = 1  # GPUs of a fast domain
 
     @property
     def seconds(self) -> Any:
@@ -65,6 +70,13 @@ class Scaling:
     def efficiency(self) -> Any:
         """Speed relative to the first number of GPUs; `speedup` of its shares, where it communicates."""
         return self.seconds[0] / self.seconds
+
+    @property
+    def outer_efficiency(self) -> Any:
+        """Speed relative to the fewest GPUs of more than one fast domain; NaN inside of one."""
+        outside = self.gpus > self.domain
+        first = self.seconds[np.argmax(outside)]
+        return np.where(outside, first / self.seconds, np.nan)
 
     @property
     def network_efficiency(self) -> Any:
@@ -84,7 +96,8 @@ class Scaling:
         unknown = np.full_like(self.comm, np.nan)
         columns = (
             self.gpus.astype(int), np.full_like(self.comm, self.compute), self.comm, self.seconds,
-            self.comm_share, self.network_efficiency, self.efficiency, self.memory,
+            self.comm_share, self.network_efficiency, self.efficiency, self.outer_efficiency,
+            self.memory, np.full_like(self.comm, self.activations),
             unknown if self.bandwidth is None else self.bandwidth,
         )  # fmt: skip
         lists = [[None if value != value else value for value in column.tolist()] for column in columns]
@@ -105,9 +118,14 @@ class ScalingRow(Result):
         float | None, Doc("eff(g→n) from the fewest GPUs; `null` where they do not communicate")
     ]
     efficiency: Annotated[float, Doc("speed relative to the fewest GPUs")]
+    outer_efficiency: Annotated[
+        float | None,
+        Doc("speed relative to the fewest GPUs of more than one fast domain; `null` inside of one"),
+    ]
     memory_bytes: Annotated[
         float, Doc("parameters, gradients, optimizer and activations by the source's formulas", "byte")
     ]
+    activation_bytes: Annotated[float, Doc("activations of them, nothing recomputed", "byte")]
     enough_bandwidth: Annotated[
         float | None,
         Doc(
@@ -154,6 +172,25 @@ class ScalingRequest:
         return float(gpu.peak("16-bit") * share)
 
     @property
+    def mixes_networks(self) -> bool:
+        """Whether the fewest GPUs lie inside of one fast domain, and others do not."""
+        return min(self.gpus) <= self.system.fast_domain < max(self.gpus)
+
+    @cached_property
+    def predicted_k1(self) -> float | None:
+        """Share of compute time in which kernels run, of the main estimator on the fewest GPUs.
+
+        The rest is what the host needs to launch kernels, as far as they do not hide it; None where
+        assumptions know no launches.
+        """
+        g = min(self.gpus)
+        plan, gbs = Plan(dp=g, mbs=self.mbs, zero=1), g * self.mbs
+        parts = estimate(self.model, self.system, plan, gbs=gbs, assumptions=self.assumptions).breakdown
+        kernels = float(parts["compute"] + parts["exposed_memory"])
+        launches = float(parts.get("host", 0.0))
+        return kernels / (kernels + launches) if launches else None
+
+    @property
     def node_bandwidth(self) -> float:
         """Peak bandwidth between nodes, all ports of one node, one direction [byte/s]."""
         tier = self.system.tiers[1]
@@ -173,6 +210,7 @@ class ScalingRequest:
             flops_rate=self.rate,
             k1=self.k1,
             k2=self.k2,
+            predicted_k1=self.predicted_k1,
             node_bandwidth=self.node_bandwidth,
             target=self.target,
             rows=[row for stage in stages for row in stage.rows()],
@@ -196,7 +234,8 @@ class ScalingRequest:
         if self.target is not None and self.efficiency is None:
             allowed = ((compute + comm[0]) / self.target - compute) / scale
             bandwidth = self._sufficient_bandwidth(zero, n, allowed)
-        return Scaling(zero, n, compute, comm, memory, self.target, bandwidth)
+        domain = self.system.fast_domain
+        return Scaling(zero, n, compute, comm, memory, self.target, bandwidth, float(activations), domain)
 
     def _sufficient_bandwidth(self, zero: int, n: Any, allowed: Any) -> Any:
         """Find by bisection the bandwidth of a node at which communication is as short as allowed [byte/s].
@@ -233,6 +272,9 @@ class ScalingRecord(Result):
     flops_rate: Annotated[float, Doc("sustained rate of a GPU", "FLOP/s")]
     k1: Annotated[float, Doc("share of compute time in which kernels run")]
     k2: Annotated[float, Doc("share of kernel time in which the transformer's kernels run")]
+    predicted_k1: Annotated[
+        float | None, Doc("k1 by the main estimator's launches; `null` where assumptions know none")
+    ]
     node_bandwidth: Annotated[float, Doc("peak of a fast domain to all others, one direction", "byte/s")]
     target: Annotated[float | None, Doc("efficiency asked for")]
     rows: Annotated[list[ScalingRow], Doc("stages and numbers of GPUs")]
@@ -246,7 +288,7 @@ def scaling(
     mbs: int = 1,
     assumptions: str | Assumptions | None = None,
     *,
-    k1: float = KERNEL_SHARE,
+    k1: float | None = KERNEL_SHARE,
     k2: float = TRANSFORMER_SHARE,
     efficiency: Mapping[int, float] | None = None,
     comm_share: float | None = None,
@@ -269,7 +311,7 @@ def scaling(
     assumptions : str or Assumptions, optional
         Assumptions about matrix products and collectives, ``"calibrated"`` if left out.
     k1, k2 : float
-        As of `compute_seconds`.
+        As of `compute_seconds`; k1 None is that of the main estimator.
     efficiency : mapping of int to float, optional
         eff(g→n) by number of GPUs, instead of the network's.
     comm_share : float, optional
@@ -295,7 +337,7 @@ def scaling(
         *type_problems("zero", zero, "a list of stages", Sequence),
     ]
     problems = problems or _list_problems(gpus, zero, mbs, efficiency)
-    problems += _share_problems(k1, k2, comm_share, target)
+    problems += _share_problems(KERNEL_SHARE if k1 is None else k1, k2, comm_share, target)
     if not problems:
         errors.catch(check_size, machine, max(gpus))
         if min(gpus) == 1 and comm_share is not None:
@@ -313,12 +355,16 @@ def scaling(
         assumptions=with_fitted_values(checked_system, errors.require(assumed)),
         gpus=tuple(sorted(set(gpus))),
         mbs=mbs,
-        k1=k1,
+        k1=KERNEL_SHARE if k1 is None else k1,
         k2=k2,
         efficiency=efficiency,
         comm_share=comm_share,
         target=target,
     )
+    if k1 is None:
+        if request.predicted_k1 is None:
+            raise InputError("scaling", [f"k1: {request.assumptions.name} assumptions know no launches"])
+        request = replace(request, k1=request.predicted_k1)
     return request, [request.stage(stage) for stage in dict.fromkeys(zero)]
 
 

@@ -59,6 +59,11 @@ def errors(low, high):
     )
 
 
+def zero(model="gpt-13b"):
+    """ZeRO on Polaris."""
+    return tc.scaling(model, "polaris", gpus=[8, 16, 64, 512])
+
+
 FIGURES = {
     "strong_scaling": lambda: figures.strong_scaling(scaling((1, 2, 4, 8, 16, 32, 64))),
     "strong_scaling large": lambda: figures.strong_scaling(
@@ -97,6 +102,10 @@ FIGURES = {
     "accuracy": lambda: errors(0.5, 40.0),
     "accuracy wide": lambda: errors(0.003, 900.0),
     "accuracy narrow": lambda: errors(2.0, 2.1),
+    "iteration_by_gpus": lambda: figures.iteration_by_gpus(*zero()),
+    "iteration_by_model": lambda: figures.iteration_by_model(zero()[0], [zero("gpt-1.3b"), zero()]),
+    "scaling_speedup": lambda: figures.scaling_speedup(*zero()),
+    "memory_by_batch": lambda: figures.memory_by_batch(*zero()),
     "utilisation_by_cluster": lambda: figures.utilisation_by_cluster(tc.limits("h100-sxm-80")),
     "utilisation_by_cluster few": lambda: figures.utilisation_by_cluster(
         tc.limits("a100-sxm-80", gpus=[64, 100])

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
@@ -296,7 +296,7 @@ def _save_figures(
 
 
 _GPUS = "Numbers of GPUs with commas; efficiencies refer to the fewest."
-_K1 = "Share of compute time in which kernels run; else 0.83, the source's example."
+_K1 = "Share of compute time in which kernels run, or 'estimate' for the estimator's; else 0.83."
 _K2 = "Share of kernel time in which the transformer's kernels run; else 0.735."
 _EFFICIENCY = "Efficiency of the network by GPUs, such as 64=0.9,512=0.8; else the system's."
 _COMM_SHARE = "Measured share of communication on the fewest GPUs."
@@ -311,12 +311,14 @@ def scaling(
     gpus: Annotated[str, question_option(_GPUS)],
     zero: Annotated[str, option("Stages of ZeRO with commas.")] = "1,2,3",
     mbs: Annotated[int, option("Sequences of a GPU in an iteration.")] = 1,
-    k1: Annotated[float | None, option(_K1)] = None,
+    k1: Annotated[str | None, option(_K1)] = None,
     k2: Annotated[float | None, option(_K2)] = None,
     efficiency: Annotated[str | None, option(_EFFICIENCY)] = None,
     comm_share: Annotated[float | None, option(_COMM_SHARE)] = None,
     target: Annotated[float | None, option(_TARGET)] = None,
     assumptions: Assumed = None,
+    figures: Annotated[Path | None, output_option(_FIGURES)] = None,
+    form: FigureFormat = "svg",
     json: Json = False,
 ) -> None:
     """Show how ZeRO data parallelism scales: compute, communication, efficiency, and what network is enough.
@@ -325,16 +327,37 @@ def scaling(
     """
     from traincast.analysis.zero_scaling import scaling as analysed
 
-    shares = {name: share for name, share in (("k1", k1), ("k2", k2)) if share is not None}
+    if figures is not None:
+        check_folder(figures)
+    shares: dict[str, Any] = {} if k2 is None else {"k2": k2}
+    if k1 is not None:
+        shares["k1"] = None if k1 == "estimate" else _share_of("--k1", k1)
     curve = None if efficiency is None else _efficiency_curve(efficiency)
     request, stages = analysed(
         model, system, _whole_numbers("--gpus", gpus), _whole_numbers("--zero", zero), mbs, assumptions,
         **shares, efficiency=curve, comm_share=comm_share, target=target,
     )  # fmt: skip
+    drawn: list[Path] = []
+    if figures is not None:
+        from traincast.ui.figures.scaling import MODELS
+        from traincast.ui.figures.scaling import figures as figures_of
+
+        fewest, chosen = [min(request.gpus)], [stage.zero for stage in stages]
+        others = [analysed(name, system, fewest, chosen, mbs, assumptions, **shares) for name in MODELS]
+        drawn = _save_figures(figures_of(request, stages, others), figures, form)
     if json:
-        print_json(request.record(stages))
+        print_json(outputs.analyses.ScalingOutput(request.record(stages), [str(path) for path in drawn]))
     else:
         text.tables.show(text.analysis.scaling(request, stages))
+        print_files(*drawn)
+
+
+def _share_of(name: str, text: str) -> float:
+    """Read a share such as 0.83."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(name, [f"{text!r}: a share such as 0.83 is wanted, or 'estimate'"]) from None
 
 
 def _whole_numbers(name: str, text: str) -> list[int]:

@@ -11,6 +11,12 @@ from traincast.ui.figures.plan import (
     time_waterfall,
     tornado,
 )
+from traincast.ui.figures.scaling import (
+    iteration_by_gpus,
+    iteration_by_model,
+    memory_by_batch,
+    scaling_speedup,
+)
 from traincast.ui.figures.study import contour, optima, speedup, strong_scaling
 from traincast.ui.figures.style import save, to_svg
 from traincast.ui.figures.timelines import timeline
@@ -20,12 +26,16 @@ __all__ = [
     "collectives",
     "contour",
     "design_space",
+    "iteration_by_gpus",
+    "iteration_by_model",
+    "memory_by_batch",
     "memory_waterfall",
     "optima",
     "pareto",
     "profiled_step",
     "roofline",
     "save",
+    "scaling_speedup",
     "speedup",
     "stage_memory",
     "strong_scaling",

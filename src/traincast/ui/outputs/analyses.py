@@ -38,7 +38,14 @@ class LimitsOutput(Result):
 
 
 FlopsOutput = FlopsByPart
-ScalingOutput = ScalingRecord
+
+
+@dataclass(frozen=True)
+class ScalingOutput(Result):
+    """How data parallelism with ZeRO scales."""
+
+    scaling: Annotated[ScalingRecord, INLINE]
+    figures: Annotated[list[str], Doc("figures that were drawn")]
 
 
 @dataclass(frozen=True)

@@ -279,14 +279,24 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
     yield title_line(f"{name} on {system.name}, data parallel with ZeRO")
     batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
     yield f"{batch}, {request.flops / 1e12:.1f} TFLOP; assumptions: {request.assumptions.name}"
-    products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:g}, k2 {request.k2:g}"
+    products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:.3g}, k2 {request.k2:.3g}"
     yield f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n"
-    names = ["ZeRO", "GPUs", "iteration", "comm", "share", "network", "efficiency", "memory"]
+    if request.predicted_k1 is not None:
+        launched = f"k1 {request.predicted_k1:.2f} by the estimator's launches of kernels (--k1 estimate)"
+        yield from paragraphs(f"{launched}\n")
+    kept_columns = ["eff.", "outer"] if request.mixes_networks else ["efficiency"]
+    names = ["ZeRO", "GPUs", "iteration", "comm", "share", "network", *kept_columns, "memory"]
     rows = [_scaling_cells(row, request) for stage in stages for row in stage.rows()]
     yield table([*names, "enough"] if len(rows[0]) > len(names) else names, rows, left=(), gap=1)
-    eff = "as given" if request.efficiency is not None else "of its times"
-    kept = f"efficiency: speed kept from {count_of(first, 'GPU')}"
-    yield from paragraphs(f"network: eff({first}→n), {eff}; {kept}")
+    source = "as given" if request.efficiency is not None else "of its times"
+    kept = f"{'eff.' if request.mixes_networks else 'efficiency'}: speed kept from {count_of(first, 'GPU')}"
+    yield from paragraphs(f"network: eff({first}→n), {source}; {kept}")
+    if request.mixes_networks:
+        outer = min(gpus for gpus in request.gpus if gpus > system.fast_domain)
+        inside = f"{count_of(first, 'GPU')} lie inside one fast domain of {system.fast_domain}"
+        mixed = f"eff. from there to more compares two networks; outer: speed kept from {outer:,} GPUs"
+        yield from paragraphs(f"{inside}: {mixed}")
+    yield f"activations, nothing recomputed: {gib(stages[0].activations)} of the memory"
     capacity = system.accelerator.hbm_bytes
     if any(memory > capacity for stage in stages for memory in stage.memory):
         yield from paragraphs(f"!: more than the {gib(float(capacity))} of a GPU, nothing recomputed")
@@ -298,7 +308,9 @@ def _scaling_cells(row: "ScalingRow", request: "ScalingRequest") -> list[str]:
     full = "!" if row.memory_bytes > request.system.accelerator.hbm_bytes else " "
     network = "" if row.network_efficiency is None else f"{row.network_efficiency:.3f}"
     cells = [str(row.zero), f"{row.gpus:,}", seconds(row.iteration_seconds), seconds(row.comm_seconds)]
-    cells += [f"{row.comm_share:.1%}", network, f"{row.efficiency:.1%}", gib(row.memory_bytes) + full]
+    outer = "" if row.outer_efficiency is None else f"{row.outer_efficiency:.1%}"
+    cells += [f"{row.comm_share:.1%}", network, f"{row.efficiency:.1%}"]
+    cells += [*([outer] if request.mixes_networks else []), gib(row.memory_bytes) + full]
     if request.target is not None and request.efficiency is None:
         enough = row.enough_bandwidth
         cells.append("none" if enough is None else rate(enough, "B/s") if enough else "any")

@@ -1,0 +1,174 @@
+"""Figures of the scaling of ZeRO (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from traincast.analysis.zero_formulas import activation_bytes, speedup, state_bytes
+from traincast.analysis.zero_scaling import Scaling, ScalingRequest
+from traincast.core.plan import Plan
+from traincast.core.quantities import Floats
+from traincast.step.estimate import estimate
+from traincast.ui.figures import style
+
+PARTS: Final = {  # of an iteration → colour and hatch
+    "transformer kernels": (style.BLUE, ""), "other kernels": (style.SKY, "///"),
+    "dispatch": (style.GREY, "xxx"), "communication": (style.ORANGE, "\\\\"),
+}  # fmt: skip
+Answer: TypeAlias = tuple[ScalingRequest, Sequence[Scaling]]
+STAGE_COLOURS: Final = dict(zip((1, 2, 3), style.COLOURS, strict=False))
+BATCHES: Final = tuple(1 << power for power in range(7))  # sequences of a GPU
+MODELS: Final = tuple(f"gpt-{size}" for size in ("125m", "1.3b", "2.7b", "6.7b", "13b", "18.4b"))
+
+
+def figures(
+    request: ScalingRequest, stages: Sequence[Scaling], others: Sequence[Answer]
+) -> Iterator[tuple[str, Figure]]:
+    """Yield the figures of one question, with a name for each file.
+
+    `others` are the same question of other models on the fewest GPUs, answered.
+    """
+    yield "iteration_by_gpus", iteration_by_gpus(request, stages)
+    yield "iteration_by_model", iteration_by_model(request, others)
+    yield "scaling_speedup", scaling_speedup(request, stages)
+    yield "memory_by_batch", memory_by_batch(request, stages)
+
+
+@style.styled
+def iteration_by_gpus(request: ScalingRequest, stages: Sequence[Scaling]) -> Figure:
+    """Draw the parts of an iteration against the number of GPUs, a panel for each ZeRO stage."""
+    figure, axes = style.panel_grid(1, len(stages))
+    for ax, stage in zip(axes[0], stages, strict=True):
+        _stack(ax, _parts(request, stage.compute, np.asarray(stage.comm)))
+        ax.set_xticks(range(len(stage.gpus)), [f"{gpus:,.0f}" for gpus in stage.gpus])
+        ax.set(title=f"ZeRO-{stage.zero}", xlabel=style.label("gpus"))
+    axes[0][0].set_ylabel("Iteration [s]")
+    return _finished(figure, request)
+
+
+@style.styled
+def iteration_by_model(request: ScalingRequest, others: Sequence[Answer]) -> Figure:
+    """Draw the shares of an iteration on the fewest GPUs by model, a panel for each ZeRO stage."""
+    _, stages = others[0]
+    figure, axes = style.panel_grid(1, len(stages))
+    for i, ax in enumerate(axes[0]):
+        shares: dict[str, list[float]] = {name: [] for name in PARTS}
+        for asked, rows in others:
+            comm = np.asarray(rows[i].comm)[:1]
+            for name, part in _parts(asked, rows[i].compute, comm).items():
+                shares[name].append(100 * float(part[0] / (rows[i].compute + comm[0])))
+        _stack(ax, {name: np.array(column) for name, column in shares.items()})
+        ax.set_xticks(range(len(others)), [asked.model.name.removeprefix("gpt-") for asked, _ in others])
+        ax.set(title=f"ZeRO-{stages[i].zero}", xlabel=f"Model, on {min(request.gpus):,} GPUs", ylim=(0, 100))
+    axes[0][0].set_ylabel("Share of the iteration [%]")
+    return _finished(figure, request, "the models of the source")
+
+
+@style.styled
+def scaling_speedup(request: ScalingRequest, stages: Sequence[Scaling]) -> Figure:
+    """Draw the speed-up over that of ideal scaling: by the formula, and by the main estimator."""
+    figure, (ax,) = style.panels(1, style.COLUMN + 1.2, height=3.4)
+    n = np.array(request.gpus, float)
+    ideal = n / n[0]
+    handles = []
+    for stage in stages:
+        share = np.asarray(stage.comm_share)[0]
+        formula = ideal * np.asarray(speedup(1 - share, share, stage.network_efficiency))
+        evaluated = _evaluated(request, stage.zero)
+        colour = STAGE_COLOURS[stage.zero]
+        ax.plot(n, formula / ideal, "-", color=colour)
+        ax.plot(n, evaluated / ideal, "o", color=colour, markerfacecolor="none")
+        error = float(np.mean((formula / ideal - evaluated / ideal) ** 2))
+        label = f"ZeRO-{stage.zero}, mean squared difference {error:.2g}"
+        handles.append(Line2D([], [], color=colour, label=label))
+    style.log_axes(ax, "x")
+    style.plain_ticks(ax.xaxis, n.tolist(), n.tolist())
+    ax.grid(True)
+    speed = f"Speed-up over {min(request.gpus):,} GPUs / ideal"
+    ax.set(xlabel=style.label("gpus"), ylabel=speed, ylim=(0, 1.05))
+    black: dict[str, Any] = {"color": style.BLACK}
+    handles += [
+        Line2D([], [], label="formula of the source", **black),
+        Line2D([], [], marker="o", linestyle="", markerfacecolor="none", label="main estimator", **black),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=1)
+    ax.set_title(_title(request))
+    return figure
+
+
+@style.styled
+def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figure:
+    """Draw memory by the source's formulas against the sequences of a GPU, on the fewest and most GPUs."""
+    figure, (ax,) = style.panels(1, style.COLUMN + 1.2, height=3.4)
+    model, b = request.model, np.array(BATCHES, float)
+    activations = np.asarray(activation_bytes(b, model.seq, model.hidden, model.heads, model.layers))
+    ends = {min(request.gpus): "-", max(request.gpus): "--"}
+    for stage in stages:
+        for gpus, dash in ends.items():
+            memory = np.asarray(state_bytes(stage.zero, request.P, float(gpus))) + activations
+            ax.plot(b, style.in_unit("memory_bytes", memory), dash, color=STAGE_COLOURS[stage.zero])
+    ax.plot(b, style.in_unit("memory_bytes", activations), ":", color=style.BLACK)
+    capacity = float(style.in_unit("memory_bytes", request.system.accelerator.hbm_bytes))
+    ax.axhline(capacity, color=style.VERMILION, linewidth=0.9)
+    style.log_axes(ax)
+    style.plain_ticks(ax.xaxis, BATCHES, BATCHES)
+    ax.grid(True)
+    ax.set(xlabel=f"Sequences of {model.seq:,} tokens a GPU", ylabel=style.label("memory_bytes"))
+    handles = [
+        Line2D([], [], color=STAGE_COLOURS[stage.zero], label=f"ZeRO-{stage.zero}") for stage in stages
+    ]
+    handles += [
+        Line2D([], [], color=style.BLACK, ls=dash, label=f"on {gpus:,} GPUs") for gpus, dash in ends.items()
+    ]
+    handles.append(Line2D([], [], color=style.BLACK, linestyle=":", label="activations alone"))
+    handles.append(Line2D([], [], color=style.VERMILION, label="capacity"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    ax.set_title(f"{request.model.name} on {request.system.name}")
+    return figure
+
+
+def _parts(request: ScalingRequest, compute: Any, comm: Floats) -> dict[str, Floats]:
+    """Return the parts of iterations: k1 of compute is kernels, k2 of those the transformer's [s]."""
+    compute = np.broadcast_to(np.asarray(compute, float), comm.shape)
+    kernels = request.k1 * compute
+    shares = request.k2 * kernels, (1 - request.k2) * kernels, compute - kernels, comm
+    return dict(zip(PARTS, shares, strict=True))
+
+
+def _stack(ax: Any, parts: Mapping[str, Floats]) -> None:
+    under: Any = 0.0
+    for name, sizes in parts.items():
+        colour, hatch = PARTS[name]
+        look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+        ax.bar(range(len(sizes)), sizes, 0.75, under, **look)
+        under = under + sizes
+
+
+def _evaluated(request: ScalingRequest, zero: Any) -> Floats:
+    """Return the speed-up of the main estimator over the fewest GPUs."""
+    per_second = []
+    for gpus in request.gpus:
+        plan = Plan(dp=gpus, mbs=request.mbs, zero=zero)
+        gbs = gpus * request.mbs
+        est = estimate(request.model, request.system, plan, gbs=gbs, assumptions=request.assumptions)
+        per_second.append(gbs / float(est.step_seconds))
+    return np.array(per_second) / per_second[0]
+
+
+def _finished(figure: Figure, request: ScalingRequest, models: str = "") -> Figure:
+    handles = [
+        Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=name)
+        for name, (colour, hatch) in PARTS.items()
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    figure.suptitle(_title(request, models), fontsize=8)
+    return figure
+
+
+def _title(request: ScalingRequest, models: str = "") -> str:
+    sequences = f"{request.mbs} sequence{'s' if request.mbs > 1 else ''} a GPU"
+    return f"{models or request.model.name} on {request.system.name}, {sequences}"
