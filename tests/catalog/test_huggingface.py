@@ -37,7 +37,7 @@ OF_TOWERS = {  # text parts, counted with the towers in vision_language_counts.j
 }  # fmt: skip
 ALIASES = set(_tables()["aliases"])
 # No count of their parameters is known to us; Grok-2 is published under another type.
-CODE_ALONE = {"telechat", "molmo", "orion", "llada2_moe", "grok-2", "nemotron-nas"}
+CODE_ALONE = {"telechat", "molmo", "orion", "llada2_moe", "grok-2", "nemotron-nas", "jina_bert"}
 OF_A_RUN = {"seq": 128, "global_batch": None, "training_sequences": None}  # no configuration has these
 
 
@@ -115,6 +115,93 @@ def test_contrastive_models_are_read_by_their_vision_tower(
     assert (model.parameters, model.seq, model.left_out) == (parameters, seq, left_out)
 
 
+TEXT_PARTS = {  # of types read by their text part: its fields, and its parameters in transformers 5.23
+    "mllama": (
+        {"text_config": {"model_type": "mllama_text_model"}, "vision_config": {}},
+        8_030_294_016,  # Llama 3.1 8B and 8 rows of the embedding: 32 of 40 layers
+        "vision tower and layers with attention to it",
+    ),
+    "glm_ocr": (
+        {
+            "text_config": {"model_type": "glm_ocr_text", "hidden_size": 1024, "intermediate_size": 4096}
+            | {"num_hidden_layers": 16, "num_attention_heads": 16, "num_key_value_heads": 8}
+            | {"vocab_size": 59392, "max_position_embeddings": 131072},
+            "vision_config": {},
+        },
+        373_359_616,
+        "vision tower",
+    ),
+    "step3p7": (
+        {
+            "text_config": {"model_type": "step3p7_text", "vocab_size": 128815, "hidden_size": 4096}
+            | {"intermediate_size": 11264, "num_hidden_layers": 45, "moe_intermediate_size": 1280}
+            | {"n_routed_experts": 288, "num_experts_per_tok": 8, "share_expert_dim": 1280}
+            | {"max_position_embeddings": 128000},
+        },
+        195_843_833_088,
+        "vision tower",
+    ),
+}
+
+
+@pytest.mark.parametrize("model_type", TEXT_PARTS)
+def test_text_parts_are_counted_alone_and_the_rest_is_named(
+    model_type: str, load: Callable[..., Model]
+) -> None:
+    content, parameters, left_out = TEXT_PARTS[model_type]
+    model = load({"model_type": model_type} | content)
+    assert (model.parameters, model.left_out) == (parameters, left_out)
+
+
+def test_a_part_that_only_a_field_names_is_said_to_be_left_out(load: Callable[..., Model]) -> None:
+    """Fields of Qwen-VL and of the first LLaVA."""
+    for part, said in (
+        ({"visual": {"layers": 48}}, "vision tower"),
+        ({"mm_vision_tower": "a"}, "vision tower"),
+    ):
+        assert load(config("llama-3-8b") | part).left_out == said
+
+
+def test_types_by_the_name_of_the_architecture(load: Callable[..., Model]) -> None:
+    """MiniCPM3-4B is published without a type."""
+    fields = config("llama-3-8b")
+    assert load({**fields, "model_type": ...} | {"model_type": None}) == load(fields)
+    (problem,) = problems(load, fields | {"model_type": None, "architectures": ["OtherForCausalLM"]})
+    assert problem.startswith("model_type = None: not a type that can be imported")
+
+
+@pytest.mark.parametrize(("version", "biases"), [(2.6, ("qkv",)), ("4.0", ())])
+def test_the_version_of_minicpm_v_says_what_its_text_model_is(
+    version: object, biases: tuple[str, ...], load: Callable[..., Model]
+) -> None:
+    model = load(
+        config("llama-3-8b") | {"model_type": "minicpmv", "architectures": ["MiniCPMV"], "version": version}
+    )
+    assert (model.biases, model.left_out) == (biases, "vision tower and resampler")
+
+
+def test_both_spellings_of_a_field_are_read(load: Callable[..., Model]) -> None:
+    """transformers reads `hidden_size` of GPT-2 as `n_embd` (`attribute_map`), and `num_experts` alike."""
+    usual = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+    fields = {usual.get(name, name): value for name, value in config("gpt2").items()}
+    assert load(fields).parameters == load(config("gpt2")).parameters
+    other = config("mixtral-8x7b", num_local_experts=..., n_routed_experts=8)
+    assert load(other).parameters == load(config("mixtral-8x7b")).parameters
+
+
+def test_mimo_as_it_is_published(load: Callable[..., Model]) -> None:
+    """Lists of 0 and 1 as MiMo-V2-Flash has them, and transformers' words for the same."""
+    known = next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == "mimo_v2_flash")
+    layers = known["num_hidden_layers"]
+    fields = {k: v for k, v in known.items() if k not in ("layer_types", "mlp_layer_types")}
+    published = {"hybrid_layer_pattern": [0] + [1] * (layers - 1), "moe_layer_freq": [0] + [1] * (layers - 1)}
+    words = {"layer_types": ["full_attention"] + ["sliding_attention"] * (layers - 1)}
+    words |= {"mlp_layer_types": ["dense"] + ["sparse"] * (layers - 1)}
+    assert load(fields | published).pattern == load(fields | words).pattern
+    (problem,) = problems(load, fields | published | {"moe_layer_freq": "all"})
+    assert problem == "moe_layer_freq = 'all': must be a list of 0 and 1"
+
+
 def test_an_encoder_of_t5_has_no_decoder(load: Callable[..., Model]) -> None:
     """t5-small: 35,330,816 parameters in transformers 5.23."""
     model = load(config("t5-small", architectures=["T5EncoderModel"]))
@@ -123,6 +210,7 @@ def test_an_encoder_of_t5_has_no_decoder(load: Callable[..., Model]) -> None:
 
 def test_every_family_has_a_configuration() -> None:
     types = {config(name).get("text_config", config(name))["model_type"] for name in FILES}
+    types |= {content["text_config"]["model_type"] for content, _, _ in TEXT_PARTS.values()}
     types |= OF_TOWERS | CODE_ALONE | {entry["config"]["model_type"] for entry in COUNTED}
     types |= {entry["config"]["model_type"] for entry in HUB} & set(model_types())
     assert types - ALIASES == set(model_types()) - NEVER_BUILT - ALIASES
@@ -610,7 +698,7 @@ def test_layers_with_experts(
         ),
         (
             "llama-3-8b",
-            {"model_type": ...},
+            {"model_type": ..., "architectures": ["OtherForCausalLM"]},
             "model_type = None: not a type that can be imported; known: afmoe, albert, ",
         ),
         ("llama-3-8b", {"model_type": ["llama"]}, "model_type = ['llama']: not a type"),

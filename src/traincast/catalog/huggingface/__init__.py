@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from traincast.catalog.huggingface import diffusers
-from traincast.catalog.huggingface.config import Config, model_types, parts
+from traincast.catalog.huggingface.config import HEADS, Config, model_types, parts
 from traincast.catalog.huggingface.encoders import ENCODER_FEATURES, head_keys, head_of
 from traincast.catalog.huggingface.features import FEATURES
 from traincast.catalog.huggingface.published_code import CODE_FEATURES
@@ -14,7 +14,11 @@ from traincast.core.errors import InputError
 
 ALL_FEATURES = {**FEATURES, **ENCODER_FEATURES, **CODE_FEATURES}
 CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
-TOWERS = {"vision_config": "vision", "audio_config": "audio", "speech_config": "audio"}
+TOWERS = {  # fields that describe or name a part besides the text model
+    "vision_config": "vision", "vision": "vision", "visual": "vision", "vision_cfg": "vision",
+    "vision_tower": "vision", "mm_vision_tower": "vision",
+    "audio_config": "audio", "speech_config": "audio", "audio_tower": "audio", "mm_audio_tower": "audio",
+}  # fmt: skip
 # Names of the part with the language model, besides text_config.
 TEXT_PARTS = ("llm_config", "language_config", "text_model_config", "lm_config", "llm_cfg")
 
@@ -47,6 +51,8 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     place = f"{path.name}, {text_part}{only}" if isinstance(text_config, dict) else path.name
     place = f"{path.name}, vision_config" if seen else place
     config = Config(inner, model_type, place, seq)
+    if inner is text_config and not _ends_known(document, config):
+        document = {**document, "architectures": None}  # that of the whole, of which the text part is read
     config.problems += _architecture_problems(document, config)
     config.check_allowed()
     for name in config.features:
@@ -61,7 +67,8 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     if problems:
         raise InputError(str(path), problems)
     name = path.stem if path.stem.lower() != "config" else path.resolve().parent.name or "config"
-    left_out = content.get("left_out") or (None if row else _left_out(document))
+    parts_left = [content.get("left_out"), None if row or seen else _left_out(document)]
+    left_out = ", ".join(part for part in parts_left if part) or None
     header = {"name": name, "source": place, "left_out": left_out}
     return {key: value for key, value in (content | header).items() if value is not None}
 
@@ -97,11 +104,13 @@ def _text_of(
 
 def _left_out(document: Mapping[str, Any]) -> str | None:
     """Return the parts of a multimodal model that are not read, all but the text; None if there are none."""
-    towers = dict.fromkeys(tower for name, tower in TOWERS.items() if isinstance(document.get(name), dict))
+    if (known := parts().get(str(document.get("model_type")))) is not None:
+        return str(known[1])
+    towers = dict.fromkeys(
+        tower for name, tower in TOWERS.items() if isinstance(document.get(name), dict | str)
+    )
     if towers:
         return f"{' and '.join(towers)} tower{'s' if len(towers) > 1 else ''}"
-    if (known := parts().get(str(document.get("model_type")))) is not None:
-        return known[1]
     return "parts outside of text_config" if isinstance(document.get("text_config"), dict) else None
 
 
@@ -111,10 +120,38 @@ def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
     first = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     if first.startswith("Grok1"):  # published under other types as well
         return "grok-2" if "residual_moe" in document else "grok-1"
-    known = parts().get(str(document.get("model_type")))
+    if first.startswith("JinaBert"):  # published as bert
+        return "jina_bert"
+    if document.get("model_type") == "xlm-roberta" and document.get("position_embedding_type") == "rotary":
+        return "jina_embeddings_v3"
+    known = _text_type(document)
     if inner is document:
-        return inner.get("model_type") if known is None else known[0]
-    return inner.get("model_type", f"{document.get('model_type')}_text" if known is None else known[0])
+        return known or inner.get("model_type") or _named(first)
+    return inner.get("model_type", known or f"{document.get('model_type')}_text")
+
+
+def _text_type(document: Mapping[str, Any]) -> Any:
+    """Return the type of the text model in the table of parts, or by a field there; None if unknown."""
+    known = parts().get(str(document.get("model_type")), [None])[0]
+    if not isinstance(known, dict):
+        return known
+    ((field, types),) = known.items()
+    return next((name for value, name in types.items() if str(value) == str(document.get(field))), None)
+
+
+def _named(architecture: str) -> str | None:
+    """Return the type that an architecture is named after; None if there is none."""
+    plain = {name.replace("-", "").replace("_", "").lower(): name for name in model_types()}
+    stems = (architecture.removesuffix(end) for end in HEADS if architecture.endswith(end))
+    return next((plain[stem.lower()] for stem in stems if stem.lower() in plain), None)
+
+
+def _ends_known(document: Mapping[str, Any], config: Config) -> bool:
+    """Return whether the first architecture ends in a way that says what follows the layers."""
+    names = document.get("architectures")
+    if not isinstance(names, list) or not names:
+        return True
+    return any(str(names[0]).endswith(end) for end in config.heads)
 
 
 def _architecture_problems(document: Mapping[str, Any], config: Config) -> list[str]:

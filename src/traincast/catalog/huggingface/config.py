@@ -24,7 +24,9 @@ HEADS: Final[Mapping[str, str | None]] = {  # what follows the layers, by the en
     "ForImageClassification": "lm", "Model": "",
     "ForSequenceClassification": "score", "ForTokenClassification": "classifier",
     "ForQuestionAnswering": "span", "EncoderModel": None, "ForCTC": "lm",
+    "MiniCPMV": "lm", "MiniCPMO": "lm",
 }  # fmt: skip
+EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")  # one thing
 _MISSING: Final = object()
 
 
@@ -35,9 +37,9 @@ def model_types() -> dict[str, dict[str, Any]]:
     return types | {name: types[known] for name, known in _tables()["aliases"].items()}
 
 
-def parts() -> dict[str, list[str]]:
+def parts() -> dict[str, list[Any]]:
     """Return the type of the text model of types that have other parts, and what these are."""
-    known: dict[str, list[str]] = _tables()["parts"]
+    known: dict[str, list[Any]] = _tables()["parts"]
     return known
 
 
@@ -58,20 +60,27 @@ class Config:
         seq: int | None,
         family: Mapping[str, Any] | None = None,
     ):
+        is_part = family is not None  # of a model with towers, which has fields of the same names elsewhere
         family = family or model_types()[model_type]
         self.features: list[str] = family["features"].split()
         self.allowed: Mapping[str, Any] = family.get("only", {})
         self.same: Mapping[str, Any] = family.get("same", {})
         self.defaults: Mapping[str, Any] = family["defaults"]
         self.names: Mapping[str, tuple[str, ...]] = family.get("names", {})
+        self._is_part = is_part
         self.heads: Mapping[str, str | None] = {**HEADS, **family.get("heads", {})}
         self.fields, self.model_type, self.place, self.seq = fields, model_type, place, seq
         self.problems: list[str] = []
         self.content: dict[str, Any] = {}  # keys of the model file read so far
 
     def spelled(self, name: str) -> str:
-        """Return the spelling of a field in the configuration."""
-        spellings = self.names.get(name, (name,))
+        """Return the spelling of a field in the configuration: that of the type, or the usual one.
+
+        transformers reads both (`attribute_map`).
+        """
+        spellings = tuple(self.names.get(name, (name,)))
+        if not self._is_part:
+            spellings += (name, *(EXPERTS if name in EXPERTS else ()))
         return next((spelling for spelling in spellings if spelling in self.fields), spellings[0])
 
     def value(self, name: str) -> Any:

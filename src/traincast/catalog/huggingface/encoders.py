@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import GATED, MAX_ASSUMED_SEQ, PLAIN, Feature, Keys, shaped
+from traincast.core.errors import is_whole
 
 SOUND_FRAMES: Final = 1499  # [frames] of 30 s: 480,000 samples at a stride of 320 (arXiv 2006.11477)
 T5_MLP: Final = {**{f"gated-{word}": mlp for word, mlp in GATED.items()}, **PLAIN}
@@ -228,21 +229,65 @@ def deberta(c: Config) -> Keys:
     """
     keys: Keys = {"causal": False, "biases": ["qkv", "proj", "mlp"], "head_bias": True}
     keys["token_types"] = c.count("type_vocab_size", least=0)
+    hidden, kernel = c.count("hidden_size") or 1, c.fields.get("conv_kernel_size", 0)
+    if not isinstance(kernel, int) or kernel < 0:
+        c.wrong("conv_kernel_size", "must be a whole number of at least 0")
+    elif kernel > 0:  # beside the first layer: a convolution, its bias and a norm
+        small = c.sourced(3 * hidden, "conv_kernel_size", "hidden_size")
+        keys |= {"beside_layers": [[kernel * hidden, hidden]], "small_end_weights": small}
     if not c.flag("position_biased_input"):
         keys["positions"] = "none"
     if not c.flag("relative_attention"):
         return keys
     kinds = c.value("pos_att_type") or []
-    if kinds and not c.flag("share_att_key"):
+    if kinds and "share_att_key" in c.defaults and not c.flag("share_att_key"):
         c.only("share_att_key", True)
-    rows, hidden = c.value("position_buckets"), c.count("hidden_size") or 1
+    rows = c.fields.get("position_buckets")
     if not isinstance(rows, int) or rows < 1:
         rows = c.value("max_relative_positions")
     if not isinstance(rows, int) or rows < 1:
         rows = c.count("max_position_embeddings") or 1
-    normed = 2 * hidden if "layer_norm" in str(c.value("norm_rel_ebd")) else 0
-    weights = c.sourced(2 * rows * hidden + normed, "position_buckets", "norm_rel_ebd")
+    normed = 2 * hidden if "layer_norm" in str(c.fields.get("norm_rel_ebd")) else 0
+    small = normed + keys.get("small_end_weights", {"value": 0})["value"]
+    weights = c.sourced(2 * rows * hidden + small, "max_relative_positions")
     return keys | {"small_end_weights": weights, "left_out": "scores of relative positions"}
+
+
+def deberta_v1(c: Config) -> Keys:
+    """Read DeBERTa, whose keys have no bias, and whose layers project relative positions themselves."""
+    keys, e = deberta(c) | {"biases": ["qv", "proj", "mlp"]}, c.count("hidden_size") or 1
+    kinds = str(c.value("pos_att_type"))
+    small = e * e * ("c2p" in kinds) + (e * e + e) * ("p2c" in kinds)
+    if not (c.flag("relative_attention") and small):
+        return keys
+    return keys | {"small_weights": c.sourced(small, "pos_att_type", "hidden_size")}
+
+
+def longformer(c: Config) -> Keys:
+    """Read the window of Longformer, half of it to each side; projections of global tokens count."""
+    e, windows = c.count("hidden_size") or 1, c.fields.get("attention_window", 512)
+    widths = set(windows) if isinstance(windows, list) else {windows}
+    if len(widths) != 1 or not all(isinstance(width, int) and width > 0 for width in widths):
+        c.wrong("attention_window", "must be a whole number, one for all layers")
+        return {}
+    window = {"value": widths.pop() // 2 + 1, "source": f"{c.place}: attention_window"}
+    small = c.sourced(3 * (e * e + e), "hidden_size")
+    return {"local": {"window": window}, "small_weights": small, "left_out": "global attention"}
+
+
+def last_biased_bert(c: Config) -> Keys:
+    """Count the bias of a gated MLP's second layer, which has the only one there."""
+    return {"biases": ["qkv", "proj"], "small_weights": c.figure("hidden_size")}
+
+
+def mllama(c: Config) -> Keys:
+    """Read the layers of Llama 3.2 Vision that text passes; the others attend to images, and are left out.
+
+    Eight rows of the embedding stand for images.
+    """
+    layers, crossing = c.count("num_hidden_layers") or 0, c.numbers("cross_attention_layers")
+    own = c.sourced(layers - len(crossing), "num_hidden_layers", "cross_attention_layers")
+    return {"layers": own, "small_end_weights": c.sourced(8 * (c.count("hidden_size") or 0), "hidden_size")}
 
 
 def dinov2(c: Config) -> Keys:
@@ -287,11 +332,11 @@ def contrastive(c: Config) -> Keys:
 
 
 def vit(c: Config) -> Keys:
-    """Read ViT without a classifier, which has a pooler, if the architecture says so."""
+    """Read ViT's class token, and a pooler in place of the classifier if the architecture says so."""
     hidden, named = c.count("hidden_size") or 0, c.fields.get("architectures")
     if not (isinstance(named, list) and named and str(named[0]).endswith("Model")):
-        return {}
-    return {"classes": None, "small_end_weights": c.sourced(hidden * (hidden + 1), "hidden_size")}
+        return {"small_end_weights": c.sourced(hidden, "hidden_size")}
+    return {"classes": None, "small_end_weights": c.sourced(hidden * (hidden + 2), "hidden_size")}
 
 
 def sound(c: Config) -> Keys:
@@ -396,13 +441,33 @@ def laguna(c: Config) -> Keys:
     return keys
 
 
+def mimo_lists(c: Config) -> Keys:
+    """Read the lists of MiMo-V2 as published, with 1 for a window and for experts; or its pattern."""
+    layers = range(c.count("num_hidden_layers") or 0)
+    window = [0 if i == 0 or (i + 1) % 6 == 0 else 1 for i in layers]
+    lists: dict[str, tuple[str, Any, tuple[str, str]]] = {
+        "layer_types": ("hybrid_layer_pattern", window, ("full_attention", "sliding_attention")),
+        "mlp_layer_types": ("moe_layer_freq", [int(i > 0) for i in layers], ("dense", "sparse")),
+    }
+    for name, (published, default, words) in lists.items():
+        if c.fields.get(name) is None:
+            flags = c.fields.get(published, default)
+            if not isinstance(flags, list) or not set(flags) <= {0, 1}:
+                c.wrong(published, "must be a list of 0 and 1")
+                continue
+            c.fields = {**c.fields, name: [words[flag] for flag in flags]}
+    return {}
+
+
 def mimo(c: Config) -> Keys:
     """Read MiMo-V2: values of another width; in local layers, twice the heads of keys, and sinks."""
     keys: Keys = {"value_dim": c.figure("v_head_dim")}
     groups = c.count("num_key_value_heads")
     if "local" not in c.content or groups is None:
         return keys
-    local = {"kv_heads": c.sourced(2 * groups, "num_key_value_heads"), "sinks": True}
+    own = c.fields.get("swa_num_key_value_heads")
+    figure = c.sourced(own, "swa_num_key_value_heads") if is_whole(own) else None
+    local = {"kv_heads": figure or c.sourced(2 * groups, "num_key_value_heads"), "sinks": True}
     return keys | {"local": c.content["local"] | local}
 
 
@@ -548,7 +613,8 @@ ENCODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_typ
     for feature in (
         bart, encoder, t5, big_bird, roc_bert, xmod, xlnet, whisper, bigbird_pegasus, own_width, opt_width,
         esm, result_normed, half_as_wide, one_more_token, roformer, relative_bias, modernbert, xlm, cpmant,
-        doge, last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo, gemma4, gemma3n, nested,
-        deberta, dinov2, contrastive, vit, sound,
+        doge, last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo, mimo_lists, gemma4, gemma3n,
+        nested,
+        deberta, deberta_v1, longformer, last_biased_bert, mllama, dinov2, contrastive, vit, sound,
     )
 }  # fmt: skip

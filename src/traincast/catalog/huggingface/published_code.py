@@ -95,12 +95,15 @@ def step(c: Config) -> Keys:
     if isinstance(types, list):
         c.fields = {**c.fields, "layer_types": types[:layers]}
     mixers = layer_words(c, words) or ["attention"] * layers
-    listed = c.fields.get("moe_layers_enum")
-    numbers = str(listed).split(",") if listed else list(map(str, range(1, layers)))
+    listed, first = c.fields.get("moe_layers_enum"), c.count("first_k_dense_replace", least=0) or 0
+    numbers = str(listed).split(",") if listed else list(map(str, range(first, layers)))
     if not all(number.strip().isdigit() for number in numbers):
         c.wrong("moe_layers_enum", "must be whole numbers with commas between them")
         return {}
     has = [i in set(map(int, numbers)) for i in range(layers)]
+    if c.fields.get("mlp_layer_types"):
+        words = layer_words(c, {"sparse": "moe", "dense": "dense"}, "mlp_layer_types")
+        has = [word == "moe" for word in words] or has
     keys = layer_kinds(mixers, has) | per_head_gate(c)
     if any(has):
         shared = {"shared_ffn": c.figure("shared_expert_intermediate_size")}
@@ -108,6 +111,7 @@ def step(c: Config) -> Keys:
     if "local" in mixers:
         names = {"heads": "num_attention_heads", "kv_heads": "num_attention_groups", "head_dim": "head_dim"}
         own = {key: other.get(name) for key, name in names.items()}
+        own["heads"] = own["heads"] or c.fields.get("num_sliding_attention_heads")
         place = f"{c.place}: attention_other_setting"
         figures = {
             key: {"value": n, "source": f"{place}.{names[key]}"} for key, n in own.items() if is_whole(n)

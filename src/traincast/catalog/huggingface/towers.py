@@ -36,7 +36,7 @@ def text_defaults(model_type: str) -> Mapping[str, Any]:
 
 def _tower_type(vision: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
     """Return the type of the tower."""
-    return vision.get("model_type", row["defaults"]["vision_config.model_type"])
+    return vision.get("model_type") or row["defaults"]["vision_config.model_type"]
 
 
 def tower(
