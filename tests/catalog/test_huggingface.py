@@ -249,7 +249,7 @@ def test_a_network_cut_out_by_a_search(load: Callable[..., Model]) -> None:
 
 @pytest.mark.parametrize(
     ("model_type", "field", "value"),
-    [("gpt2", "attention_head_type", "multiquery"), ("bert", "position_embedding_type", "alibi")],
+    [("gpt2", "add_cross_attention", True), ("bert", "position_embedding_type", "alibi")],
 )
 def test_published_code_under_a_known_type_is_refused(
     model_type: str, field: str, value: str, load: Callable[..., Model]

@@ -24,7 +24,7 @@ HEADS: Final[Mapping[str, str | None]] = {  # what follows the layers, by the en
     "ForImageClassification": "lm", "Model": "",
     "ForSequenceClassification": "score", "ForTokenClassification": "classifier",
     "ForQuestionAnswering": "span", "EncoderModel": None, "ForCTC": "lm",
-    "MiniCPMV": "lm", "MiniCPMO": "lm",
+    "MiniCPMV": "lm", "LMHeadCustomModel": "lm", "MiniCPMO": "lm",
 }  # fmt: skip
 EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")  # one thing
 _MISSING: Final = object()

@@ -339,6 +339,19 @@ def vit(c: Config) -> Keys:
     return {"classes": None, "small_end_weights": c.sourced(hidden * (hidden + 2), "hidden_size")}
 
 
+def distilled(c: Config) -> Keys:
+    """Add the token of DeiT that learns from a teacher to those of ViT."""
+    hidden, keys = c.count("hidden_size") or 0, dict[str, Any]()
+    for name in ("seq", "max_positions"):
+        figure = c.content.get(name)
+        if isinstance(figure, dict):
+            keys[name] = figure | {"value": figure["value"] + 1}
+    keys["small_end_weights"] = c.content["small_end_weights"] | {
+        "value": c.content["small_end_weights"]["value"] + hidden
+    }
+    return keys
+
+
 def sound(c: Config) -> Keys:
     """Read what follows the convolutions of wav2vec 2.0, whose results are embedded as image patches are.
 
@@ -465,9 +478,9 @@ def mimo(c: Config) -> Keys:
     groups = c.count("num_key_value_heads")
     if "local" not in c.content or groups is None:
         return keys
-    own = c.fields.get("swa_num_key_value_heads")
-    figure = c.sourced(own, "swa_num_key_value_heads") if is_whole(own) else None
-    local = {"kv_heads": figure or c.sourced(2 * groups, "num_key_value_heads"), "sinks": True}
+    own = "swa_num_key_value_heads" if is_whole(c.fields.get("swa_num_key_value_heads")) else ""
+    twice = c.sourced(2 * groups, "num_key_value_heads")
+    local = {"kv_heads": c.figure(own) if own else twice, "sinks": True}
     return keys | {"local": c.content["local"] | local}
 
 
@@ -615,6 +628,6 @@ ENCODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_typ
         esm, result_normed, half_as_wide, one_more_token, roformer, relative_bias, modernbert, xlm, cpmant,
         doge, last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo, mimo_lists, gemma4, gemma3n,
         nested,
-        deberta, deberta_v1, longformer, last_biased_bert, mllama, dinov2, contrastive, vit, sound,
+        deberta, deberta_v1, distilled, longformer, last_biased_bert, mllama, dinov2, contrastive, vit, sound,
     )
 }  # fmt: skip

@@ -151,6 +151,12 @@ def multi_query(c: Config) -> Keys:
     return {"kv_heads": c.sourced(1, "multi_query")} if c.flag("multi_query") else {}
 
 
+def head_type(c: Config) -> Keys:
+    """Read the flag for one head of keys and values as SantaCoder was first published."""
+    kind = c.word("attention_head_type", {"multihead": "all", "multiquery": "one"})
+    return {"kv_heads": c.sourced(1, "attention_head_type")} if kind == "one" else {}
+
+
 def experts_beside_shared(c: Config) -> Keys:
     """Read routed experts in every layer, and the width of the shared expert; 0 for none."""
     shared = c.count("shared_intermediate_size", least=0)
@@ -850,7 +856,7 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
         trunk, text, grouped, gated, gemma_gated, plain, rotary, biased, qkv_biased, qwen_sliding, chunked,
         experts, gpt_oss_experts, qwen_experts, qwen2_experts, flint_experts, deepseek_experts,
         llama4_experts, latent, multi_token_prediction, llama4_qk_norm, learned, image, biased_by_part,
-        parallel, qk_normed, qk_normed_per_head, four_norms, falcon, multi_query, experts_beside_shared,
+        parallel, qk_normed, qk_normed_per_head, four_norms, falcon, multi_query, head_type, experts_beside_shared,
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
         stablelm, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo,
         mpt, mamba, mamba2, plain_inner_norms, alone, nemotron_h, jamba, falcon_h1, lightning,

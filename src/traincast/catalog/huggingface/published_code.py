@@ -102,8 +102,8 @@ def step(c: Config) -> Keys:
         return {}
     has = [i in set(map(int, numbers)) for i in range(layers)]
     if c.fields.get("mlp_layer_types"):
-        words = layer_words(c, {"sparse": "moe", "dense": "dense"}, "mlp_layer_types")
-        has = [word == "moe" for word in words] or has
+        blocks = layer_words(c, {"sparse": "moe", "dense": "dense"}, "mlp_layer_types")
+        has = [block == "moe" for block in blocks] or has
     keys = layer_kinds(mixers, has) | per_head_gate(c)
     if any(has):
         shared = {"shared_ffn": c.figure("shared_expert_intermediate_size")}
