@@ -254,7 +254,7 @@ def test_a_network_cut_out_by_a_search(load: Callable[..., Model]) -> None:
 def test_published_code_under_a_known_type_is_refused(
     model_type: str, field: str, value: str, load: Callable[..., Model]
 ) -> None:
-    """SantaCoder and Jina's embedding models."""
+    """A decoder that attends to an encoder, and embedding models without a table of positions."""
     known = next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == model_type)
     (problem,) = problems(load, known | {field: value})
     assert problem.startswith(f"{field} = {value!r}: cannot be represented")
