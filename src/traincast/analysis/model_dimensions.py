@@ -147,11 +147,13 @@ def _best_option(sized: _Sized, tried: list[Better], multiple: int) -> Better | 
 
     Widths of layers are judged by tiles and waves alone: a larger width always amortises other work better.
     """
+    tried = [option for option in tried if option.gain >= 0]  # none that is slower
     gains = {option.value: option.gain if sized.by_flops else option.even for option in tried}
     best = max(gains.values(), default=0.0)
     if best < MIN_GAIN and multiple >= GOOD_MULTIPLE:
         return None
-    good = [option for option in tried if gains[option.value] >= 0.9 * best] if best >= MIN_GAIN else tried
+    even = [option for option in tried if option.value % (GOOD_MULTIPLE * sized.ranks) == 0] or tried
+    good = [option for option in tried if gains[option.value] >= 0.9 * best] if best >= MIN_GAIN else even
     return min(good, key=lambda option: abs(option.value - sized.value), default=None)
 
 

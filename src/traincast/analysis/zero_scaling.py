@@ -180,8 +180,8 @@ class ScalingRequest:
     def predicted_k1(self) -> float | None:
         """Share of compute time in which kernels run, of the main estimator on the fewest GPUs.
 
-        The rest is what the host needs to launch kernels, as far as they do not hide it; None where
-        assumptions know no launches.
+        The rest is the host's: launches that kernels do not hide, and its fixed time of a step; None where
+        assumptions know neither.
         """
         g = min(self.gpus)
         plan, gbs = Plan(dp=g, mbs=self.mbs, zero=1), g * self.mbs
@@ -273,7 +273,7 @@ class ScalingRecord(Result):
     k1: Annotated[float, Doc("share of compute time in which kernels run")]
     k2: Annotated[float, Doc("share of kernel time in which the transformer's kernels run")]
     predicted_k1: Annotated[
-        float | None, Doc("k1 by the main estimator's launches; `null` where assumptions know none")
+        float | None, Doc("k1 by the main estimator's time of the host; `null` where assumptions know none")
     ]
     node_bandwidth: Annotated[float, Doc("peak of a fast domain to all others, one direction", "byte/s")]
     target: Annotated[float | None, Doc("efficiency asked for")]

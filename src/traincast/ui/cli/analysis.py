@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FigureFormat = Annotated[Literal["svg", "pdf", "png"], output_option("Format of figures.", name="--format")]
 _STEP_SECONDS = "Measured time of a step [s], for FLOP/s and MFU; the predicted one without it."
+_TOKENS = "In its place the measured throughput of the whole job [tokens/s]."
 _NETWORK_SHARE = "Share of the step that may wait for bandwidth between nodes."
 
 
@@ -39,10 +40,11 @@ def advise(
     *,
     question: PlanArguments,
     step_seconds: Annotated[float | None, option(_STEP_SECONDS)] = None,
+    tokens_per_second: Annotated[float | None, option(_TOKENS)] = None,
     network_share: Annotated[float, option(_NETWORK_SHARE)] = 0.05,
     json: Json = False,
 ) -> None:
-    """Advise on a plan and model: memory, FLOP/s, better sizes, micro-batch, network, rules of thumb.
+    """Advise on a plan and model: memory, FLOP/s, methods, sizes, network, rules, and why it is slow.
 
     Tiles, waves and losses of a real machine are known to calibrated assumptions, not to those of the paper.
 
@@ -50,7 +52,12 @@ def advise(
     """
     from traincast.analysis.advise import advise
 
-    est = question.estimate(model)
+    errors = ErrorCollector("advise")
+    if tokens_per_second is not None:
+        errors.catch(_check_throughput, tokens_per_second, step_seconds)
+    est = question.estimate(model, errors=errors)
+    if tokens_per_second is not None:
+        step_seconds = est.gbs * est.model.seq / tokens_per_second
     advice = advise(est, step_seconds=step_seconds, network_share=network_share)
     if json:
         print_json(outputs.analyses.AdviseOutput(est.job, est, advice))
@@ -58,6 +65,15 @@ def advise(
         header = text.plans.header(est, question.run.leaves_batch(est.model))
         text.tables.show(header, text.analysis.advice(advice))
     require_fit(est)
+
+
+def _check_throughput(tokens_per_second: float, step_seconds: float | None) -> None:
+    """Refuse a throughput that cannot be, or a step time beside it."""
+    problems = [] if step_seconds is None else ["--step-seconds and --tokens-per-second: give one of them"]
+    if not 0 < tokens_per_second < float("inf"):
+        problems.append(f"--tokens-per-second = {tokens_per_second!r}: must be above 0")
+    if problems:
+        raise InputError("advise", problems)
 
 
 _TRACE_FILE = "Trace file for Perfetto: .json, or compressed .json.gz."

@@ -32,6 +32,8 @@ def advice(result: Advice) -> Parts:
     yield from memory_breakdown(result.est)
     yield from bytes_per_parameter(result.est)
     yield from _throughput(result)
+    yield from _causes(result)
+    yield from _methods(result)
     yield from _dimensions(result.dimensions, result.est)
     yield from _wasteful_products(result.products, result.est)
     yield from _batches(result.batches)
@@ -54,6 +56,9 @@ def bytes_per_parameter(est: Estimate) -> Parts:
         f"{parts_text}: {rate(share.training * n, 'B')} for all {rate(n, ' parameters')}",
         f"inference with the master copy: {share.inference:g}, {rate(share.inference * n, 'B')}",
     )
+    if share.gradients < 4 <= share.master:
+        summed = share.training - share.gradients + 4
+        yield f"{summed:g} where gradients are summed in fp32 (--grad-dtype fp32), as is usual"
 
 
 def _throughput(result: Advice) -> Parts:
@@ -71,6 +76,38 @@ def _throughput(result: Advice) -> Parts:
         rows.append((row.convention, f"{row.model_flops_per_second / 1e12:.1f}", mfu, hardware_text, hfu))
     yield table(("convention", "model TFLOP/s", "MFU", "with recomputation", "HFU"), rows)
     yield note(f"{BEKMAN}: parameters × 3 (4 with checkpointing) × 2 × tokens")
+
+
+def _causes(result: Advice) -> Parts:
+    """Show what alone would make the step as slow as measured."""
+    est, measured = result.est, result.step_seconds
+    if measured is None:
+        return
+    if est.interval is not None and est.interval[0] <= measured <= est.interval[1]:
+        low, high = map(seconds, est.interval)
+        yield f"within the limits of 90% of measured steps ({low} to {high}): as fast as can be expected"
+    if not result.causes:
+        return
+    yield heading("What alone would make it as slow, the smallest change first")
+    rows = []
+    for cause in result.causes:
+        known = cause.factor == cause.factor
+        times = (seconds(cause.predicted_seconds), f"{cause.factor:.3g} ×") if known else ("not known", "")
+        rows.append((cause.cause, *times, cause.sign))
+    yield table(("", "predicted", "needed", "its sign"), rows, left=(0, 3), wrap=(3,))
+
+
+def _methods(result: Advice) -> Parts:
+    """Show every method of saving time or memory on this plan, one change at a time."""
+    yield heading("Methods, one change at a time")
+    rows = []
+    for row in result.methods:
+        sign = "+" if row.memory_bytes > 0 else "-"
+        memory = f"{sign}{gib(abs(row.memory_bytes))}" if row.memory_bytes else ""
+        rows.append((row.method, row.change, signed(row.gain), memory, "yes" if row.fits else "no"))
+    yield table(("", "", "tokens/s", "memory", "fits"), rows, left=(0, 1))
+    tokens = result.est.gbs * result.est.model.seq / float(result.est.step_seconds)
+    yield f"data loading: no time of its own here as long as {rate(tokens, ' tokens/s')} are read ahead"
 
 
 def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:

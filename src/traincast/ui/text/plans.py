@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from traincast.planner.explain import Explanation
     from traincast.planner.search import Found
 
+MAX_BUBBLE_SHARE: Final = 0.25  # of the step, above which an estimate says what to change
+MAX_COMM_SHARE: Final = 0.35
 BAR_CHARACTERS: Final = 32  # length of a full bar
 ALWAYS_SHOWN: Final = ("tp", "pp", "dp", "mbs")
 RANKING_KNOBS: Final = (
@@ -335,9 +337,27 @@ def breakdowns(est: Estimate) -> Parts:
     text = f"Time of a step: {text}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU"
     yield heading(text if est.training_days is None else f"{text}, {days(est.training_days)} in all")
     yield bar_table(est.breakdown, seconds, time)
+    yield from paragraphs(*_bound_sentences(est))
     if est.outside:
         yield from paragraphs(f"Limits are wider, being outside of measured runs: {'; '.join(est.outside)}.")
     yield from memory_breakdown(est)
+
+
+def _bound_sentences(est: Estimate) -> list[str]:
+    """Return what to change where the bubble or communication takes a large share of the step."""
+    time, plan = float(est.step_seconds), est.plan
+    shares = {name: float(value) / time for name, value in est.breakdown.items()}
+    bubble, lines = shares.get("bubble", 0.0), list[str]()
+    if bubble > MAX_BUBBLE_SHARE:
+        batches = f"{int(est.gbs / plan.dp / plan.mbs):,} micro-batches"
+        change = f"more than the {batches} of a replica, fewer stages than {plan.pp}, or a higher vp"
+        lines.append(f"The bubble takes {bubble:.0%} of the step: {change} shortens it.")
+    comm = {name: share for name, share in shares.items() if name.endswith("_comm")}
+    if sum(comm.values()) > MAX_COMM_SHARE:
+        largest = max(comm, key=lambda name: comm[name])
+        groups = f"mostly {label(largest)}: a faster network for it, or fewer ranks in its group, shortens it"
+        lines.append(f"Communication takes {sum(comm.values()):.0%} of the step, {groups}.")
+    return lines
 
 
 def network_of(system: System, groups: Sequence[GroupRow]) -> str:

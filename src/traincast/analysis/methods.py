@@ -1,0 +1,132 @@
+"""Every method of saving time or memory on one plan, and why a measured step may be slower than predicted.
+
+The methods are those of S. Bekman's overview, "Software tune up for the best performance" (Machine Learning
+Engineering): batch, accumulation, checkpointing, precision, optimizer, ZeRO and offloading.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from traincast.core.errors import InputError
+from traincast.core.precision import OPTIMIZERS
+from traincast.core.result import Doc, Result
+from traincast.planner.plan_changes import NO_PLACEMENT_GIVEN, estimate_with
+from traincast.step.estimate import Estimate, estimate
+
+COMMUNICATION: Final = ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm")  # components of time
+KERNELS: Final = ("compute", "exposed_memory", "recomputation", "optimizer_step")
+RECOMPUTED: Final = ("none", "selective", "full")
+PRECISION_TRIED: Final = ("fp32", "bf16", "fp8")
+OFFLOADED: Final = ("none", "optimizer", "activations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Result):
+    """A change of one plan by one method."""
+
+    method: Annotated[str, Doc("what is changed")]
+    change: Annotated[str, Doc("from what to what")]
+    gain: Annotated[float, Doc("relative change in tokens/s")]
+    memory_bytes: Annotated[float, Doc("change of the memory of the fullest rank", "byte")]
+    fits: Annotated[bool, Doc("whether the plan fits with it")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause(Result):
+    """What alone would make a step as slow as measured."""
+
+    cause: Annotated[str, Doc("part of the step")]
+    predicted_seconds: Annotated[float, Doc("its predicted time", "s")]
+    factor: Annotated[float, Doc("times as long as predicted, were it the only cause")]
+    sign: Annotated[str, Doc("what would show it")]
+
+
+def methods(est: Estimate) -> list[Method]:
+    """Estimate a plan with every other value of one method at a time; what cannot run is left out."""
+    return list(_methods(est))
+
+
+def _methods(est: Estimate) -> Iterator[Method]:
+    plan = est.plan
+    for mbs in (plan.mbs // 2, plan.mbs * 2):
+        if mbs:
+            yield from _changed(est, "micro-batch", f"{plan.mbs} to {mbs}", {"mbs": mbs})
+    for gbs in (est.gbs // 2, est.gbs * 2):
+        yield from _changed(est, "accumulation", f"global batch {est.gbs:,} to {gbs:,}", {}, gbs)
+    optimizers = tuple(name for name in OPTIMIZERS if name != "muon")  # its work is of another kind
+    tried: dict[str, tuple[str, tuple[Any, ...]]] = {
+        "recomputation": ("recompute", RECOMPUTED),
+        "precision": ("precision", PRECISION_TRIED),
+        "gradients": ("grad_dtype", ("16-bit", "fp32")),
+        "optimizer": ("optimizer_kind", optimizers),
+        "ZeRO": ("zero", (0, 1, 2, 3)),
+        "offloading": ("offload", OFFLOADED),
+    }
+    for method, (knob, values) in tried.items():
+        current = getattr(plan, knob)
+        for value in values:
+            if value != current:
+                yield from _changed(est, method, f"{current} to {value}", {knob: value})
+
+
+def _changed(
+    est: Estimate, method: str, change: str, knobs: dict[str, Any], gbs: int | None = None
+) -> Iterator[Method]:
+    """Yield the plan with other knobs or another global batch, unless it cannot run or nothing changes."""
+    changed = NO_PLACEMENT_GIVEN | knobs
+    other = estimate_with(est, **changed) if gbs is None else _with_batch(est, gbs)
+    if other is None:
+        return
+    gain = other.gbs / float(other.step_seconds) * float(est.step_seconds) / est.gbs - 1
+    memory = float(other.memory_bytes) - float(est.memory_bytes)
+    if gain or memory:
+        yield Method(method=method, change=change, gain=gain, memory_bytes=memory, fits=bool(other.fits))
+
+
+def _with_batch(est: Estimate, gbs: int) -> Estimate | None:
+    try:
+        return estimate(est.model, est.system, est.plan, gbs=gbs, assumptions=est.assumptions)
+    except InputError:
+        return None
+
+
+def causes(est: Estimate, step_seconds: float) -> list[Cause]:
+    """Return what alone would explain a measured step, the smallest change of a prediction first.
+
+    Empty where the step is not slower than predicted. Each cause is credited with all of the difference:
+    the smaller the factor, the less has to be wrong for it. What the prediction has no time for, such as a
+    wait for data, comes last.
+    """
+    predicted = float(est.step_seconds)
+    slack = step_seconds - predicted
+    if slack <= 0:
+        return []
+    times = {name: float(value) for name, value in est.breakdown.items()}
+    kernels = sum(times.get(name, 0.0) for name in KERNELS)
+    network = sum(times.get(name, 0.0) for name in COMMUNICATION)
+    bubble = times.get("bubble", 0.0)
+    plan = est.plan
+    tokens = est.gbs * est.model.seq / step_seconds
+    rows = [
+        ("slow GPU", predicted, "one rank is late in every collective: compare clocks, power and ECC of all"),
+        ("kernels", kernels, "a profile shows longer kernels: clocks, unfused attention, odd sizes"),
+        ("network", network, "exposed collectives: lost overlap, a slow link; time an all-reduce (measure)"),
+        ("pipeline", bubble, "stages wait: uneven stages or micro-batches"),
+        (
+            "host",
+            times.get("host", 0.0),
+            "gaps between kernels: Python, launches, logging, garbage collection",
+        ),
+    ]
+    found = [
+        Cause(cause=name, predicted_seconds=seconds, factor=(seconds + slack) / seconds, sign=sign)
+        for name, seconds, sign in rows
+        if seconds > 0 and not (name in ("network", "slow GPU") and plan.gpus == 1)
+    ]
+    outside = (
+        ("input pipeline", f"steps wait for data: no more than {tokens:,.0f} tokens/s are read"),
+        ("checkpoints", "only some steps are slow: writes that the step waits for"),
+    )
+    unknown = [Cause(cause=name, predicted_seconds=0.0, factor=float("nan"), sign=s) for name, s in outside]
+    return [*sorted(found, key=lambda cause: cause.factor), *unknown]
