@@ -13,7 +13,7 @@ from traincast.accuracy.fit.fit import Fitted
 from traincast.accuracy.fit.parameters import accelerator_name
 from traincast.accuracy.fit.residuals import MeasuredRuns, group_of
 from traincast.accuracy.runs.run import Run, readable, rows
-from traincast.accuracy.scores import Prediction
+from traincast.accuracy.scores import Prediction, source_of
 from traincast.accuracy.validate import validate
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
@@ -96,6 +96,7 @@ WITHOUT: Final[dict[str, Callable[[Run], Hashable]]] = {
     **{column: split.group for column, split in SPLITS.items()},
     "without_size": _size,
     "without_strategy": _strategy,
+    "without_source": lambda run: source_of(run.id, run.model.experts is not None),
 }
 
 

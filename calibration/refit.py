@@ -70,7 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if errors:
         write(every, errors)
         # in a new process, as this one has loaded the old values
-        renewed = "import normalise, errors_yaml; normalise.write(); errors_yaml.write_errors()"
+        renewed = (
+            "import normalise, errors_yaml, replay_table; "
+            "normalise.write(); errors_yaml.write_errors(); replay_table.write()"
+        )
         subprocess.run([sys.executable, "-c", renewed], check=True, cwd=Path(__file__).parent)
     board = subprocess.run([sys.executable, str(Path(__file__).with_name("scoreboard.py"))], check=False)
     sys.exit(board.returncode)  # 1 where a goal is missed

@@ -11,6 +11,11 @@ from pathlib import Path
 from traincast.ui.cli.main import app
 
 SCRIPTS = Path(__file__).parent / "launch" / "scripts"
+PRETENDED = Path(__file__).parent / "tuner" / "pretended.py"
+TUNED = (
+    "examples/tune/model.yaml --system examples/measured_cpu/machine.yaml --gpus 2 --to measure "
+    f"--command 'python3 {PRETENDED} {{launch}} {{log}}' --log 'out/tune/{{trial}}.csv'"
+)
 NAMES = sorted(name for name in app if not name.startswith("-"))
 ENDLESS = {"serve"}  # commands that go on until interrupted
 LACKING = {"measure"} if find_spec("torch") is None else set()  # commands that need what is not installed
@@ -25,6 +30,8 @@ SHORTER = {  # examples that take long, as they are tried here
     "measure --budget 120 --output this-machine.yaml": "measure --budget 6 --ranks 2 --output "
     "this-machine.yaml",
     "completion bash > traincast.bash": "completion bash",
+    "tune examples/tune/model.yaml --system examples/measured_cpu/machine.yaml --gpus 2 --trials 5 --output "
+    "out/tune": f"tune {TUNED} --trials 3 --output out/tune",
     "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/ui/cli/test_figures.py draws
     "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output "
     "scaling.parquet",
@@ -32,6 +39,7 @@ SHORTER = {  # examples that take long, as they are tried here
     "--html report.html",
 }
 FURTHER = {
+    "tune": ["tune --replay"],
     "plan": [
         "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 1 --strategy 1d --html report.html",
         "plan gpt3-1t --system h200-nvs8 --gpus 8",

@@ -46,4 +46,5 @@ from .step.metrics import Metrics as Metrics
 from .step.metrics import metrics as metrics
 from .step.model_flops import hardware_flops_per_token as hardware_flops_per_token
 from .step.model_flops import model_flops_per_token as model_flops_per_token
+from .tuner.tuner import Tuner as Tuner
 from .ui.html.write import write_html as write_html

@@ -6,6 +6,7 @@ import pytest
 
 import recorded_ranks
 from every_command import BEFORE, ENDLESS, LACKING, NAMES, calls
+from traincast.tuner.replay import WRONGS
 from traincast.ui.outputs import output_types, schema
 
 jsonschema = pytest.importorskip("jsonschema", reason="a development tool")
@@ -51,6 +52,9 @@ def test_answers_are_as_the_schema_says_and_show_every_key_of_it(name, run, fold
     for module in ("measure", "training.compare"):
         ranks = f"traincast.accuracy.measure.{module}.run_on_all_ranks"
         monkeypatch.setattr(ranks, recorded_ranks.run_on_all_ranks)
+    # a small part of the replay, which shows the same keys
+    for figure, value in {"MIN_PLANS": 20, "WRONGS": WRONGS[:1], "SPACE_DRAWS": 1, "SPACE_TRIALS": 2}.items():
+        monkeypatch.setattr(f"traincast.tuner.replay.{figure}", value)
     for command in BEFORE.get(name, ()):
         assert run(command).code == 0
     seen = set()

@@ -10,12 +10,20 @@ Formats are described in docs/calibration.md; readers return rows, or raise an `
 that is missing.
 """
 
-from traincast.accuracy.logs.detect import GIVEN, Kind, holds, not_used, read
+from traincast.accuracy.logs.detect import (
+    GIVEN,
+    Kind,
+    StepTimes,
+    holds,
+    not_used,
+    read,
+    read_times,
+)
 from traincast.accuracy.logs.rows import CollectiveRow as Collective
 from traincast.accuracy.logs.rows import CollectiveRows, GemmRows, TrainingRows
 from traincast.accuracy.logs.rows import MatmulRow as Gemm
 
 __all__ = [
-    "GIVEN", "Collective", "CollectiveRows", "Gemm", "GemmRows", "Kind", "TrainingRows", "holds", "not_used",
-    "read",
+    "GIVEN", "Collective", "CollectiveRows", "Gemm", "GemmRows", "Kind", "StepTimes", "TrainingRows",
+    "holds", "not_used", "read", "read_times",
 ]  # fmt: skip

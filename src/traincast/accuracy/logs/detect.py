@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from traincast.accuracy.logs import (
     all_reduce_bench,
@@ -22,8 +22,15 @@ from traincast.accuracy.logs.rows import (
     TrainingRows,
     check_columns,
 )
-from traincast.accuracy.logs.text import content
-from traincast.accuracy.logs.training_log import WARM_UP, LogFormat, read_log
+from traincast.accuracy.logs.text import content, number, whole_number
+from traincast.accuracy.logs.training_log import (
+    WARM_UP,
+    LogFormat,
+    in_seconds,
+    iteration_times,
+    last_run,
+    read_log,
+)
 from traincast.accuracy.profiles import events as profiles
 from traincast.accuracy.runs import run as measurements
 from traincast.core.errors import InputError, close_to
@@ -80,6 +87,42 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
         return _read_runs(path, given)
     read_table = tables.read_products if kind == "products" else tables.read_collectives
     return read_table(path.name, table, given)
+
+
+class StepTimes(NamedTuple):
+    """Median of the times of steps [s], width of their middle half over it, their number, memory [GiB]."""
+
+    seconds: float
+    spread: float
+    steps: int
+    memory: float | None = None
+
+
+def read_times(path: str | Path, given: Mapping[str, Any], warm_up: int = WARM_UP) -> StepTimes:
+    """Read the time of a step from the log of a run that is known otherwise; arguments as for `read`.
+
+    `given` has the run's ``gbs``, ``seq`` and ``gpus``, for logs that hold rates. A table has one run.
+    """
+    path = Path(path)
+    text = content(path)
+    kind, reader = _kind(path, text)
+    if isinstance(reader, LogFormat):
+        run, rate = last_run(reader, text)
+    elif reader is step_times.read:
+        run, rate = step_times.series(path.name, text, given)[0], None
+    elif kind == "runs":
+        row, *others = measurements.rows(path)
+        seconds = number(row.get("step_seconds", ""))
+        if others or not seconds:
+            raise InputError(path.name, ["must hold one run with step_seconds"])
+        steps, spread = whole_number(row.get("steps_measured")), number(row.get("step_spread", ""))
+        return StepTimes(seconds, spread or 0.0, steps or 1, number(row.get("memory_gb_published", "")))
+    else:
+        raise InputError(path.name, [f"holds {kind}, not a training run"])
+    timing = iteration_times(run, warm_up)
+    if timing is None:
+        raise InputError(path.name, ["no finished iteration"])
+    return StepTimes(*in_seconds(timing, rate, given), run.memory)
 
 
 def holds(path: str | Path) -> Kind:

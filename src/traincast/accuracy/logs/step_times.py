@@ -63,15 +63,19 @@ def stated_run(path: Path, text: str) -> dict[str, Any]:
 
 def read(file: str, text: str, given: Mapping[str, Any], warm_up: int) -> TrainingRows:
     """Read a series; the run's columns must be `given`, but for the few that the file states."""
-    if MLLOG.search(text):
-        run, columns = _mllog(text)
-    elif printed := TRAINER_LINE.findall(text):
-        run, columns = _trainer(file, {"log_history": [parse_mapping(line) for line in printed]})
-    elif text.lstrip()[:1] in "{[":
-        run, columns = _json(file, text)
-    else:
-        run, columns = LastRun(steps=_table(file, text, given)), {}
+    run, columns = series(file, text, given)
     return training_rows(file, columns, given, run, warm_up)
+
+
+def series(file: str, text: str, given: Mapping[str, Any]) -> tuple[LastRun, dict[str, Any]]:
+    """Return the steps of a series, and the columns of the run that it states."""
+    if MLLOG.search(text):
+        return _mllog(text)
+    if printed := TRAINER_LINE.findall(text):
+        return _trainer(file, {"log_history": [parse_mapping(line) for line in printed]})
+    if text.lstrip()[:1] in "{[":
+        return _json(file, text)
+    return LastRun(steps=_table(file, text, given)), {}
 
 
 def read_profile(path: Path, given: Mapping[str, Any]) -> TrainingRows:

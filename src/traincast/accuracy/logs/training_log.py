@@ -104,16 +104,22 @@ def read_log(
     warm_up: int,
 ) -> TrainingRows:
     """Read the last run of a log, without its first `warm_up` iterations."""
-    patterns = [re.compile(pattern, re.MULTILINE) for pattern in log_format.progress]
-    progress = next((pattern for pattern in patterns if pattern.search(text)), None)
-    run = _last_run(lines(text), _step_reader(log_format, progress), log_format.starts)
+    run, rate = last_run(log_format, text)
     header = [line for _, line in sorted(run.header, key=lambda ranked_line: int(ranked_line[0] or -1))]
     columns = log_format.columns(Log(file, text, run, header, config, given))
     columns.setdefault("memory_gb_published", run.memory)
     if columns["memory_gb_published"]:
         columns["memory_kind"] = log_format.memory_kind
-    rate = next((name for name in ("tokens", "samples") if progress and name in progress.groupindex), None)
     return training_rows(file, columns, given, run, warm_up, rate)
+
+
+def last_run(log_format: LogFormat, text: str) -> tuple[LastRun, str | None]:
+    """Return the last run of a log, and what its steps' values are a rate of: tokens, samples, or None."""
+    patterns = [re.compile(pattern, re.MULTILINE) for pattern in log_format.progress]
+    progress = next((pattern for pattern in patterns if pattern.search(text)), None)
+    run = _last_run(lines(text), _step_reader(log_format, progress), log_format.starts)
+    rate = next((name for name in ("tokens", "samples") if progress and name in progress.groupindex), None)
+    return run, rate
 
 
 def training_rows(
@@ -129,15 +135,22 @@ def training_rows(
     The steps' values are seconds, or a rate: samples per second, or tokens per second of a device.
     """
     row = complete(file, columns, given)
-    timing = _iteration_times(run, warm_up)
-    if timing and rate:
-        if rate == "tokens":
-            row["tokens_per_s_per_gpu"] = f"{timing[0]:.6g}"
-        names = ("gbs", "seq") if rate == "tokens" else ("gbs",)
-        gpus = whole_number(row.get("gpus")) or 1 if rate == "tokens" else 1
-        work = prod(whole_number(row.get(name)) or 0 for name in names)
-        timing = (work / timing[0] / gpus, *timing[1:])
-    return _training_row(file, row, run, timing)
+    timing = iteration_times(run, warm_up)
+    if timing and rate == "tokens":
+        row["tokens_per_s_per_gpu"] = f"{timing[0]:.6g}"
+    return _training_row(file, row, run, timing and in_seconds(timing, rate, row))
+
+
+def in_seconds(
+    timing: tuple[float, float, int], rate: str | None, row: Mapping[str, Any]
+) -> tuple[float, float, int]:
+    """Return the timing of `iteration_times` as seconds, where its values are a rate of the row's work."""
+    if rate is None:
+        return timing
+    names = ("gbs", "seq") if rate == "tokens" else ("gbs",)
+    gpus = whole_number(row.get("gpus")) or 1 if rate == "tokens" else 1
+    work = prod(whole_number(row.get(name)) or 0 for name in names)
+    return work / timing[0] / gpus, *timing[1:]
 
 
 def _step_reader(log_format: LogFormat, progress: re.Pattern[str] | None) -> Callable[[str], LogStep | None]:
@@ -202,7 +215,7 @@ def _last_run(
     return finished[-1]
 
 
-def _iteration_times(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
+def iteration_times(run: LastRun, warm_up: int) -> tuple[float, float, int] | None:
     """Return median over iterations, width of their middle half over it, and their number; None without any.
 
     Iterations of another global batch than the last one are left out: the batch was ramped up. At least half

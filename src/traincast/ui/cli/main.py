@@ -25,18 +25,18 @@ from cyclopts import (
 from cyclopts.exceptions import UnusedCliTokensError
 
 from traincast.core.errors import InputError, MissingExtra, TraincastError
-from traincast.ui.cli import accuracy, analysis, plan, reference, study
+from traincast.ui.cli import accuracy, analysis, plan, reference, study, tune
 from traincast.ui.cli.app import app
 from traincast.ui.cli.help_pages import arrange
 from traincast.ui.cli.output import begin_reply, fail
 
-__all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study"]
+__all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study", "tune"]
 
 DEBUG: Final = "--debug"  # taken by every command
 INTERRUPTED: Final = "interrupted"
 OWN_MISTAKE: Final = "a mistake in traincast itself, please report it (CONTRIBUTING.md says where)"
 KIND_NAMES: Final = {int: "a whole number", float: "a number"}
-arrange(app, (plan, analysis, study, accuracy, reference))
+arrange(app, (plan, analysis, study, accuracy, tune, reference))
 
 
 def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ()) -> None:

@@ -26,6 +26,7 @@ MAX_SKIPPED_LISTED: Final = 20  # more rows are summarised by reason
 MAX_PROBLEMS_LISTED: Final = 8  # of a measured machine
 MAX_IDLE_SPREAD: Final = 0.1  # of samples of a product; wider with other load (idle: 0.01 to 0.03)
 COLUMNS: Final = ("source", "n", "MAPE", "median", "bias", "worst", "rank", "regret", "of 3", "memory")
+CONSTANT_COLUMNS: Final = ("constant", "before", "after", "90% interval")
 FORMS: Final = {  # figure of a summary -> its format, in the order of `COLUMNS`
     "mape": ".1%", "median": ".1%", "bias": "+.1%", "worst": ".0%", "spearman": ".2f", "regret": ".1%",
     "best_of_three": ".1%", "memory": ".1%",
@@ -154,13 +155,7 @@ def calibration(result: "Calibration", output: Path | None = None) -> Parts:
     yield title_line(f"{result.system}, calibrated to {result.measured.counts()}{written}")
     any_determined = bool(result.determined)
     if any_determined:
-        rows = []
-        for constant in result.determined:
-            numbers = (constant.before, constant.value, constant.low, constant.high)
-            unit = constant.parameter.unit
-            before, value, low, high = (quantity(n, unit) if unit else f"{n:.3g}" for n in numbers)
-            rows.append((_constant_name(constant), before, value, f"{low} to {high}"))
-        yield table(("constant", "before", "after", "90% interval"), rows)
+        yield table(CONSTANT_COLUMNS, map(constant_cells, result.determined))
     else:
         unchanged = f"They determine no constant, and the file holds {result.system} as it was."
         yield from paragraphs(f"{unchanged} {MORE_DATA_HELPS}")
@@ -206,6 +201,14 @@ def profile(step: "ProfiledStep") -> Parts:
         ]
         yield table(names, collectives)
     yield from paragraphs(step.summary)
+
+
+def constant_cells(constant: "FittedConstant") -> tuple[str, ...]:
+    """Return the cells of a fitted constant, as `CONSTANT_COLUMNS`."""
+    numbers = (constant.before, constant.value, constant.low, constant.high)
+    unit = constant.parameter.unit
+    before, value, low, high = (quantity(n, unit) if unit else f"{n:.3g}" for n in numbers)
+    return _constant_name(constant), before, value, f"{low} to {high}"
 
 
 def _constant_name(constant: "FittedConstant") -> str:

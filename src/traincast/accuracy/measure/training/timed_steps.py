@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from math import inf
 from typing import Any, Final, NamedTuple
 
 from traincast.accuracy.logs.training_log import median_and_spread
@@ -174,6 +175,18 @@ def train_as_rank(request: dict[str, Any], send: Send) -> None:
                 send({"row": row, "left": left, "visits": MAX_VISITS * len(cases)})
 
 
+def train_plan_as_rank(request: dict[str, Any], send: Send) -> None:
+    """Train one plan of a ``shape`` as one rank of a job, for some timed ``steps``; rank 0 sends its row."""
+    from traincast.accuracy.measure.rank_group import RankGroup
+
+    case = TrainingCase(Shape(*request["shape"]), Plan(**request["plan"]))
+    with RankGroup(request["threads"]) as group:
+        about = group.from_rank_zero(lambda: describe_machine(group))
+        result = _train_case(case, group, inf, int(request["steps"]))
+        if group.rank.rank == 0:
+            send({"row": run_row(case, about, *result)})
+
+
 def _next_case(cases: Sequence[TrainingCase], visits: Mapping[str, int], end: float) -> int | None:
     """Return the index of the first case with the fewest visits; None when the time is over."""
     if any(visits.values()) and time.perf_counter() > end:
@@ -182,7 +195,9 @@ def _next_case(cases: Sequence[TrainingCase], visits: Mapping[str, int], end: fl
     return index if index is not None and visits.get(cases[index].id, 0) < MAX_VISITS else None
 
 
-def _train_case(case: TrainingCase, group: Any, seconds: float) -> tuple[list[float], float | None]:
+def _train_case(
+    case: TrainingCase, group: Any, seconds: float, steps: int = TIMED_STEPS
+) -> tuple[list[float], float | None]:
     """Train a case on a `RankGroup`; return step times [s] and peak memory [byte], None on a CPU."""
     from torch import cuda
 
@@ -206,7 +221,7 @@ def _train_case(case: TrainingCase, group: Any, seconds: float) -> tuple[list[fl
 
     times: list[float] = []
     end = time.perf_counter() + seconds
-    for index in range(WARM_UP_STEPS + TIMED_STEPS):
+    for index in range(WARM_UP_STEPS + steps):
         times_of_ranks = group.all_gather(step_seconds())
         if index >= WARM_UP_STEPS:
             times.append(_slowest_rank_seconds(times_of_ranks, case.plan.gpus))

@@ -1,0 +1,1 @@
+"""The best plan on the user's own machine: predict, run a trial, learn, choose the next, stop."""

@@ -1,0 +1,303 @@
+"""What is believed of candidates' times and memory, given trials: a Gaussian process over all candidates.
+
+The error of a candidate is the logarithm of its measured over its predicted time, e ~ N(0, K) before any
+trial. It is a sum: an error that all candidates share (what the machine is like), errors of communication and
+of the bubble by their shares of the step, and an own error that similar plans have in common::
+
+    K_ij = shared² + Σ_c (σ_c a)² s_ci s_cj + (own a)² exp(-D_ij / reach)
+
+σ, own, reach and a are those of `traincast.step.uncertainty`, and so is the distance D. A trial observes a
+candidate's error with the noise of a measurement. Given trials, errors have the mean and covariance of the
+conditional distribution (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations
+2.23 and 2.24); one measured trial costs one column over all candidates.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from traincast.core.quantities import Floats, Ints
+from traincast.step.uncertainty import DEGREES, DRAWS, NORMAL_90_PERCENT, Errors, errors
+
+SHARED: Final = 0.3  # deviation of the shared error; large is safe, as it costs nothing on a known machine
+LEARNT: Final = ("communication", "bubble")  # components with an error of their own; the host's is none
+NOISE: Final = 0.005  # of a trial's time, relative, before repeats say otherwise
+NOISE_REPEATS: Final = 4  # repeats that this counts as
+GAIN: Final = 0.01  # what is worth a trial: plans within it of each other are equal
+SURE: Final = 0.95  # probability that the best so far is within `GAIN`, at which trials end
+TIE: Final = 0.02  # relative difference of probabilities of a gain that a cheaper trial outweighs
+FIRST_FITS: Final = 0.9  # probability to fit of the first trial
+MOST_DRAWN: Final = 512  # candidates whose errors are drawn together, the likeliest to be faster
+MEMORY_SHARED: Final = 0.5  # part of the variance of memory's errors that all plans of a job share
+MEMORY_GRID: Final = 161  # values of the shared error of memory
+JITTER: Final = 1e-9  # on the diagonal of what is decomposed, relative
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Candidates as they are predicted, columns of shape (candidates,).
+
+    Parameters
+    ----------
+    seconds, memory : array
+        Predicted time of a step [s], and memory of the fullest rank [byte].
+    shares : mapping of str to array
+        Share of the step that is spent on each of `LEARNT`.
+    coordinates : array, shape (candidates, degrees and choices)
+        The plans as `plan_coordinates` gives them.
+    factor : float
+        How uncertain predictions of this software are, relative to all.
+    capacity, memory_scale : float
+        Memory of the accelerator [byte]; scale of the logistic error of its logarithm.
+    """
+
+    seconds: Floats
+    memory: Floats
+    shares: Mapping[str, Floats]
+    coordinates: Floats
+    factor: float = 1.0
+    capacity: float = np.inf
+    memory_scale: float = 0.02
+    known: Errors = field(default_factory=errors)
+
+    @property
+    def scale(self) -> float:
+        """Factor of the errors of components and of single plans, a."""
+        return self.factor * self.known.apart / NORMAL_90_PERCENT
+
+    @cached_property
+    def variance(self) -> Floats:
+        """Prior variance of every candidate's error."""
+        own = np.full(len(self.seconds), SHARED**2 + (self.known.own * self.scale) ** 2)
+        for name in LEARNT:
+            own += (getattr(self.known, name) * self.scale * self.shares[name]) ** 2
+        return own
+
+    def covariance(self, rows: Ints, columns: Ints) -> Floats:
+        """Return K between candidates, shape (rows, columns)."""
+        result = np.full((len(rows), len(columns)), SHARED**2)
+        for name in LEARNT:
+            share = self.shares[name] * getattr(self.known, name) * self.scale
+            result += share[rows, None] * share[columns]
+        distance = np.zeros_like(result)
+        for knob, column in enumerate(self.coordinates.T):
+            if np.ptp(column):
+                apart = np.abs(column[rows, None] - column[columns])
+                distance += apart if knob < len(DEGREES) else apart > 0
+        return result + (self.known.own * self.scale) ** 2 * np.exp(-distance / self.known.reach)
+
+
+class Outlook(NamedTuple):
+    """What is to be gained by further trials."""
+
+    within: float  # probability that no other candidate is faster by more than `GAIN`
+    gain: float  # expected remaining gain, relative to the time of the best so far
+
+
+class Belief:
+    """Belief on candidates after trials.
+
+    Parameters
+    ----------
+    prior : Prior
+        The candidates.
+    draws : int
+        Samples for probabilities, with a fixed random state.
+    """
+
+    def __init__(self, prior: Prior, draws: int = DRAWS):
+        self.prior, self.draws = prior, draws
+        self.times: dict[int, list[float]] = {}  # candidate → measured times [s]
+        self.pending: list[int] = []  # candidates whose trials are under way
+        self.excluded = np.zeros(len(prior.seconds), np.bool_)  # ran out of memory, or failed
+        self._columns: dict[int, Floats] = {}
+        self._memory: list[tuple[float, float | None]] = []  # predicted [byte], measured or None: too much
+
+    def time(self, candidate: int, seconds: float) -> None:
+        """Learn the time of a candidate [s]: it fits."""
+        self.times.setdefault(candidate, []).append(seconds)
+        self._changed()
+
+    def memory(self, candidate: int, measured: float | None) -> None:
+        """Learn the memory of a candidate [byte]: infinite if only known to fit, None if it does not."""
+        self._memory.append((float(self.prior.memory[candidate]), measured))
+        self.excluded[candidate] |= measured is None
+        self._changed()
+
+    def exclude(self, candidate: int) -> None:
+        """Learn that a candidate cannot be run."""
+        self.excluded[candidate] = True
+        self._changed()
+
+    def wait(self, candidates: Sequence[int]) -> None:
+        """Take note of the trials under way: until they are told, they are believed to go as predicted."""
+        self.pending = list(candidates)
+        self._changed()
+
+    def _changed(self) -> None:
+        for name in ("noise", "posterior", "fits", "outlook", "shared"):
+            self.__dict__.pop(name, None)
+
+    @cached_property
+    def noise(self) -> float:
+        """Relative noise of a trial, from repeats of candidates and a prior of `NOISE`."""
+        repeated = [np.log(times) for times in self.times.values() if len(times) > 1]
+        squares = NOISE_REPEATS * NOISE**2 + sum(float(np.var(y) * len(y)) for y in repeated)
+        return float((squares / (NOISE_REPEATS + sum(len(y) - 1 for y in repeated))) ** 0.5)
+
+    @cached_property
+    def posterior(self) -> "Posterior":
+        """Logarithms of all candidates' times: means, deviations, and what draws are made from."""
+        prior, measured = self.prior, np.array([*self.times, *self._new_pending], np.int64)
+        predicted = np.log(prior.seconds)
+        if not len(measured):
+            return Posterior(predicted, np.sqrt(prior.variance), np.zeros((0, len(predicted))))
+        every = np.arange(len(predicted))
+        for row in measured.tolist():
+            if row not in self._columns:
+                self._columns[row] = prior.covariance(every, np.array([row]))[:, 0]
+        across = np.stack([self._columns[row] for row in measured.tolist()])
+        told = list(self.times.values())
+        counts = np.array([len(times) for times in told] + [1] * len(self._new_pending))
+        factor = np.linalg.cholesky(across[:, measured] + np.diag(self.noise**2 / counts))
+        whitened = np.linalg.solve(factor, across)
+        n = len(told)
+        seen = np.array([np.mean(np.log(times)) for times in told]) - predicted[measured[:n]]
+        # The factor of the first rows is that of the trials that were told; the others go as believed.
+        mean = whitened[:n].T @ np.linalg.solve(factor[:n, :n], seen)
+        variance = np.maximum(prior.variance - (whitened**2).sum(axis=0), JITTER)
+        return Posterior(predicted + mean, np.sqrt(variance), whitened)
+
+    @cached_property
+    def shared(self) -> tuple[float, float]:
+        """Mean and standard deviation of the error that all candidates share, given trials."""
+        rows = np.array(list(self.times), np.int64)
+        seen = np.array([np.mean(np.log(times)) for times in self.times.values()])
+        counts = np.array([len(times) for times in self.times.values()])
+        covariance = self.prior.covariance(rows, rows) + np.diag(self.noise**2 / counts)
+        weights = np.linalg.solve(covariance, np.full(len(rows), SHARED**2))
+        mean = weights @ (seen - np.log(self.prior.seconds[rows]))
+        return float(mean), float(max(SHARED**2 - weights.sum() * SHARED**2, 0.0) ** 0.5)
+
+    @property
+    def _new_pending(self) -> list[int]:
+        return [row for row in dict.fromkeys(self.pending) if row not in self.times]
+
+    @property
+    def best(self) -> int | None:
+        """Candidate with the least time of those measured, noise considered; None before any was."""
+        usable = [row for row in self.times if not self.excluded[row]]
+        return min(usable, key=lambda row: self.posterior.mean[row], default=None)
+
+    @cached_property
+    def fits(self) -> Floats:
+        """Probability that each candidate fits, given what trials said of memory.
+
+        The logarithm of measured over predicted memory is a shared error, known on a grid, and an own one.
+        """
+        prior = self.prior
+        shared, own = (prior.memory_scale * part**0.5 for part in (MEMORY_SHARED, 1 - MEMORY_SHARED))
+        grid = np.linspace(-12 * shared, 12 * shared, MEMORY_GRID)
+        weight = 1 / np.cosh(grid / shared / 2) ** 2  # logistic density
+        for predicted, measured in self._memory:
+            room = (np.log(prior.capacity / predicted) - grid) / own
+            if measured is None:
+                weight = weight * _logistic(-room)
+            elif np.isinf(measured):
+                weight = weight * _logistic(room)
+            else:
+                weight = weight / np.cosh((np.log(measured / predicted) - grid) / own / 2) ** 2
+            weight = weight / weight.sum()
+        room = np.log(prior.capacity / prior.memory) / own
+        result = np.interp(room, *self._fitting(grid / own, weight / weight.sum()))
+        result[list(self.times)] = 1.0
+        return np.where(self.excluded, 0.0, result)
+
+    def _fitting(self, shifts: Floats, weight: Floats) -> tuple[Floats, Floats]:
+        """Return rooms in memory, in scales of its own error, and the probability to fit in each."""
+        reach = 12 + np.abs(shifts).max()
+        rooms = np.linspace(-reach, reach, 8 * MEMORY_GRID)
+        return rooms, _logistic(rooms[:, None] - shifts) @ weight
+
+    def log_gain_probability(self) -> Floats:
+        """Return the logarithm of each candidate's probability to fit and to be faster by `GAIN`."""
+        from scipy.special import log_ndtr
+
+        best = self.best
+        if best is None:
+            raise ValueError("nothing is measured")
+        mean, deviation, _ = self.posterior
+        with np.errstate(divide="ignore"):
+            log_fits = np.log(self.fits)
+        result = log_ndtr((mean[best] - np.log1p(GAIN) - mean) / deviation) + log_fits
+        result[best] = -np.inf
+        return np.asarray(result)
+
+    def choose(self) -> int | None:
+        """Return the candidate to try next; None where there is none.
+
+        It is that with the highest probability to fit and to be faster by `GAIN`; of those within `TIE` of it
+        the one whose steps take the least time. Before any time is known, it is the fastest that fits with a
+        probability of `FIRST_FITS`, or else the likeliest to fit.
+        """
+        seconds = self.prior.seconds
+        if self.best is None:
+            is_open = ~self.excluded
+            is_open[self.pending] = False
+            if not is_open.any():
+                return None
+            likely = is_open & (self.fits >= min(FIRST_FITS, self.fits[is_open].max()))
+            return int(np.flatnonzero(likely)[np.argmin(seconds[likely])])
+        chance = self.log_gain_probability()
+        chance[self.pending] = -np.inf
+        if not np.isfinite(chance.max()):
+            return None
+        near = np.flatnonzero(chance >= chance.max() + np.log1p(-TIE))
+        return int(near[np.argmin(seconds[near])])
+
+    @cached_property
+    def outlook(self) -> Outlook:
+        """Probability that the best so far is within `GAIN`, and the expected remaining gain, by draws.
+
+        Errors of the likeliest candidates are drawn together, those of others as if independent.
+        """
+        best = self.best
+        if best is None:
+            return Outlook(0.0, np.nan)
+        chance = self.log_gain_probability()
+        likely = np.argsort(-chance, kind="stable")[:MOST_DRAWN]
+        likely = likely[np.isfinite(chance[likely])]
+        others = float(np.log1p(-np.minimum(np.exp(chance), 1 - JITTER)).sum())
+        others -= float(np.log1p(-np.minimum(np.exp(chance[likely]), 1 - JITTER)).sum())
+        pool = np.append(best, likely)
+        mean, _, whitened = self.posterior
+        covariance = self.prior.covariance(pool, pool) - whitened[:, pool].T @ whitened[:, pool]
+        rng = np.random.default_rng(0)
+        deviations = rng.standard_normal((self.draws, len(pool))) @ _root(covariance).T
+        fits = rng.random((self.draws, len(pool))) < self.fits[pool]
+        drawn = np.where(fits, mean[pool] + deviations, np.inf)
+        drawn[:, 0] = mean[best] + deviations[:, 0]
+        gain = np.maximum(drawn[:, 0] - drawn.min(axis=1), 0.0)
+        within = float(np.mean(gain <= np.log1p(GAIN))) * float(np.exp(others))
+        return Outlook(within, float(np.mean(-np.expm1(-gain))))
+
+
+class Posterior(NamedTuple):
+    """Logarithm of the time of every candidate after trials, columns of shape (candidates,)."""
+
+    mean: Floats
+    deviation: Floats
+    whitened: Floats  # K less the product of its columns is the covariance; shape (trials, candidates)
+
+
+def _root(covariance: Floats) -> Floats:
+    """Return R with R R' a covariance, whatever rounding makes of its least eigenvalues."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def _logistic(x: Floats) -> Floats:
+    return np.asarray(0.5 + 0.5 * np.tanh(x / 2))

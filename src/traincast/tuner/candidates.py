@@ -1,0 +1,148 @@
+"""Candidates of a tuner, as columns: all plans of a search that may fit, or plans that are listed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.accuracy.runs.run import Run
+from traincast.accuracy.validate import batches
+from traincast.catalog.software_stacks import resolve
+from traincast.core.errors import InputError, NothingFits
+from traincast.core.plan import Plan, Plans
+from traincast.core.quantities import Column, Floats
+from traincast.core.system import CAPACITY
+from traincast.planner.search import search
+from traincast.step.estimate import Estimates, estimate_columns
+from traincast.step.uncertainty import DEGREES, KINDS, errors, memory_that_fits
+from traincast.tuner.belief import LEARNT, Prior
+
+MOST_CANDIDATES: Final = 100_000
+MAX_SLOWDOWN: Final = 2.0  # candidates predicted slower than the fastest by more are never best
+LEAST_FIT: Final = 0.05  # probability to fit, from which on a plan is a candidate
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Plans that may be the best, and what is predicted of them; `row` returns one as a `Plan`."""
+
+    prior: Prior
+    row: Callable[[int], Plan]
+    numbers: Mapping[Any, int]  # of choices, in the coordinates
+
+    def __len__(self) -> int:
+        return len(self.prior.seconds)
+
+    def find(self, plan: Plan) -> int:
+        """Return the number of a plan, whatever its placement; raise `InputError` where it is none."""
+        wanted = _coordinates(plan.columns(), 1, dict(self.numbers))
+        rows = np.flatnonzero((self.prior.coordinates == wanted).all(axis=1))
+        if not len(rows):
+            raise InputError("plan", [f"{plan}: is none of the {len(self):,} candidates"])
+        return int(rows[0])
+
+
+def _coordinates(plans: Plans, rows: int, numbers: dict[Any, int]) -> Floats:
+    """Return columns of plans as `plan_coordinates` does plans; `numbers` has those of choices so far."""
+    columns: list[Any] = [np.log2(getattr(plans, name)) for name in DEGREES]
+    for name in KINDS:
+        value: Any = getattr(plans, name)
+        if isinstance(value, np.ndarray):  # whether a tensor group is overlapped
+            columns.append(value.astype(np.float64))
+        else:
+            is_flag = isinstance(value, bool)
+            columns.append(float(value) if is_flag else numbers.setdefault((name, value), len(numbers)))
+    return np.stack([np.broadcast_to(column, rows) for column in columns], axis=1).astype(np.float64)
+
+
+class _Blocks:
+    """Columns of candidates, block by block of plans with the same choices."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, list[Floats]] = {name: [] for name in ("seconds", "memory", *LEARNT)}
+        self.coordinates: list[Floats] = []
+        self.plans: list[Plans] = []
+        self.numbers: dict[Any, int] = {}
+
+    def add(self, est: Estimates, plans: Plans, rows: int) -> None:
+        """Add a block of estimates."""
+        figures: dict[str, Column] = {"seconds": est.step_seconds, "memory": est.memory_bytes}
+        figures |= {name: est.case.shares[name] for name in LEARNT}
+        for name, value in figures.items():
+            self.columns[name].append(np.broadcast_to(np.asarray(value, np.float64), rows))
+        self.coordinates.append(_coordinates(plans, rows, self.numbers))
+        self.plans.append(plans)
+
+    def prior(self, est: Estimates, capacity: float, order: Any = slice(None)) -> Prior:
+        """Return all blocks as one prior; `est` is one of their estimates."""
+        columns = {name: np.concatenate(blocks)[order] for name, blocks in self.columns.items()}
+        stack, known = est.assumptions.name, errors()
+        room = memory_that_fits(0.9, 1.0, stack)  # ln of it is -scale ln 9
+        return Prior(
+            seconds=columns["seconds"],
+            memory=columns["memory"],
+            shares={name: columns[name] for name in LEARNT},
+            coordinates=np.concatenate(self.coordinates)[order],
+            factor=est.case.factor(known),
+            capacity=capacity,
+            memory_scale=float(-np.log(room) / np.log(9)),
+            known=known,
+        )
+
+
+def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
+    """Return the plans of a search that may fit and may be the fastest; of each layout the best placed.
+
+    Parameters
+    ----------
+    model, system : Model, System
+        The question, with its number of `gpus`.
+    **options
+        Arguments of `traincast.search`: gbs, framework, assumptions, locks.
+    """
+    capacity = float(system.accelerator.hbm_bytes)
+    found = search(model, system, gpus=gpus, top=1, **options)
+    stack = found.assumptions.name
+    most = memory_that_fits(LEAST_FIT, capacity, stack) if found.assumptions.errors_known else capacity
+    roomy = system.with_figures({CAPACITY: most})  # no time depends on it
+    found = search(model, roomy, gpus=gpus, top=1, **options)
+    times, rows = found.layouts.answer(lambda times: times.best(MOST_CANDIDATES, slowdown=MAX_SLOWDOWN))
+    if not len(rows):
+        raise NothingFits(str(search(model, system, gpus=gpus, top=1, **options).explain()))
+    blocks, place = _Blocks(), []
+    for index in np.unique(times.outcome[rows]):
+        mine = np.flatnonzero(times.outcome[rows] == index)
+        columns, space = times.columns(rows[mine]), times.outcomes[index].space
+        assumed = times.outcomes[index].evaluation.assumptions
+        est = estimate_columns(space.model, system, columns, space.gbs, assumed)
+        blocks.add(est, columns, len(mine))
+        place.append(mine)
+    order = np.argsort(np.concatenate(place))  # as they are ranked
+    starts = np.cumsum([0, *map(len, place)])
+
+    def row(i: int) -> Plan:
+        block = int(np.searchsorted(starts, order[i], side="right")) - 1
+        return blocks.plans[block].row(int(order[i] - starts[block]))
+
+    return Candidates(blocks.prior(est, capacity, order), row, blocks.numbers)
+
+
+def of_runs(runs: Sequence[Run]) -> Candidates:
+    """Return listed plans of one model and machine as candidates, in their order.
+
+    Raises `InputError` if there is none, or one breaks a rule.
+    """
+    of_batches, refused = batches(runs)
+    if refused or not runs:
+        raise InputError("plans", list(dict.fromkeys(refused.values())) or ["give at least one"])
+    blocks, place = _Blocks(), []
+    for batch in of_batches:
+        est = batch.estimate(batch.system, resolve(batch.stack))
+        blocks.add(est, batch.plans, len(batch.rows))
+        place.append(batch.rows)
+    kept = np.concatenate(place)
+    order = np.argsort(kept)
+    plans = [runs[i].plan for i in kept[order].tolist()]
+    capacity = float(runs[0].system.accelerator.hbm_bytes)
+    return Candidates(blocks.prior(est, capacity, order), plans.__getitem__, blocks.numbers)

@@ -1,0 +1,67 @@
+"""Journal of a tuner: a line of JSON for the question, then one for each trial that is asked or told."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from traincast.core.errors import InputError
+
+
+class Journal:
+    """Events of a tuner on disk, each there before the call that caused it returns.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file, continued where it exists; None keeps no journal.
+    question : mapping of str to value
+        What is tuned: a journal of another question is refused.
+    """
+
+    def __init__(self, path: Path | None, question: Mapping[str, Any]):
+        self.path, self.events = path, list[dict[str, Any]]()
+        self.torn = False  # whether a crash cut off the last line
+        if path is None:
+            return
+        if path.is_file() and (lines := path.read_text(encoding="utf-8").splitlines()):
+            self._read(path, lines, json.loads(json.dumps(dict(question))))
+        else:
+            self._append({"question": dict(question)})
+
+    def _read(self, path: Path, lines: list[str], question: Mapping[str, Any]) -> None:
+        events: list[dict[str, Any]] = []
+        for number, line in enumerate(lines, 1):
+            try:
+                events.append(dict(json.loads(line)))
+            except (ValueError, TypeError):
+                if number < len(lines):
+                    raise InputError(str(path), [f"line {number}: is no event of a journal"]) from None
+                self.torn = True
+        known = events[0].get("question") if events else None
+        if not isinstance(known, dict):
+            raise InputError(str(path), ["is no journal of traincast tune"])
+        names = dict.fromkeys((*known, *question))
+        if other := [name for name in names if known.get(name) != question.get(name)]:
+            asked = [f"{name} = {known.get(name)!r}, and {question.get(name)!r} is asked" for name in other]
+            hint = "give another folder (--output), or the same question"
+            raise InputError(str(path), [f"is the journal of another question: {'; '.join(asked)}; {hint}"])
+        self.events = events[1:]
+        if self.torn:  # so that the next event begins a line
+            kept = "".join(f"{json.dumps(event)}\n" for event in events)
+            path.write_text(kept, encoding="utf-8")
+
+    def add(self, **event: Any) -> None:
+        """Write an event."""
+        self.events.append(event)
+        self._append(event)
+
+    def _append(self, event: Mapping[str, Any]) -> None:
+        if self.path is None:
+            return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())

@@ -1,0 +1,67 @@
+"""Launches of trials: a plan in the words of a framework, with few steps, or for the loop of `measure`."""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from traincast.accuracy.measure.training.one_plan import MODULE, every_plan, shape_of, text
+from traincast.core.model import Model
+from traincast.core.plan import Plan
+from traincast.core.system import System
+from traincast.launch.export import PLAN_FACTS, Launch, launch
+from traincast.launch.formats import FORMATS
+
+STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)
+# how formats say the number of steps, where a launch has it
+STEPS_SAID: Final = re.compile(r"(--train-iters |train\.train_iters\s*=\s*|train_steps: |\bsteps ?= ?)\d+")
+
+
+class Launcher(Protocol):
+    """Writer of launches of one job."""
+
+    @property
+    def name(self) -> str:
+        """Name of what it writes for."""
+        ...
+
+    def write(self, plan: Plan) -> Launch | None:
+        """Return the launch of a plan; None where the plan cannot be launched as it is."""
+        ...
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Launches in a format of `traincast.export`."""
+
+    name: str
+    model: Model
+    system: System
+    gbs: int
+    stack: str
+    steps: int = STEPS
+
+    def write(self, plan: Plan) -> Launch | None:
+        """Return the launch of a plan; None where the format cannot express all of the plan."""
+        written = launch(FORMATS[self.name], self.model, plan, self.gbs, self.system, stack=self.stack)
+        if PLAN_FACTS & set(written.not_expressed):
+            return None
+        return replace(written, text=STEPS_SAID.sub(rf"\g<1>{self.steps}", written.text))
+
+
+@dataclass(frozen=True)
+class OwnTraining:
+    """Launches of the training loop of `measure --step`, on this machine."""
+
+    model: Model
+    gbs: int
+    steps: int = STEPS
+    name: str = "measure --step"
+    command: str = f"python -m {MODULE}.one_plan {{launch}} {{log}}"
+
+    def plans(self, gpus: int) -> list[Plan]:
+        """Return every plan that the loop can train."""
+        return list(every_plan(shape_of(self.model, self.gbs), gpus))
+
+    def write(self, plan: Plan) -> Launch:
+        """Return the launch of a plan."""
+        return Launch(self.name, text(shape_of(self.model, self.gbs), plan, self.steps), {}, ".json")

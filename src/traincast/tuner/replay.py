@@ -1,0 +1,404 @@
+"""Replay of published runs: how many trials the tuner would have needed, and how good its stop would be.
+
+Groups of runs that differ only in their plan stand for a machine: a trial returns the measured time. What is
+predicted was fitted without the group's runs of this model on this accelerator, or without its whole source
+(``catalog/measured/replay.csv``, written by calibration/replay_table.py), so that nothing is in sample but
+the few constants of the error model.
+"""
+
+import csv
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Final
+
+import numpy as np
+
+from traincast.accuracy.runs.run import Run, bundled
+from traincast.accuracy.scores import source_of
+from traincast.accuracy.validate import batches
+from traincast.catalog.software_stacks import resolve
+from traincast.core.quantities import Floats, Ints
+from traincast.core.result import Doc, Result
+from traincast.core.system import System
+from traincast.step.uncertainty import errors, plan_coordinates
+from traincast.tuner.belief import GAIN, LEARNT, SURE, Belief, Prior
+
+MIN_PLANS: Final = 5  # of a group
+LONG: Final = 15  # plans, from which on a group is long
+MANY: Final = 4  # trials that 90 % of groups should stop within
+PRIORS: Final = {  # column of the table → how it is said
+    "left_out": "without the model on this accelerator",
+    "without_source": "without the whole source",
+}
+OTHER_STACK: Final = "megatron-lm-2021"  # in place of what ran, which is newer
+SPACE: Final = ("llama-3-70b", "dgx-h100", 256, 512)  # whose plans make a long list: GPUs, sequences
+SPACE_PLANS: Final = 256
+SPACE_DRAWS: Final = 30
+SPACE_TRIALS: Final = 60  # at most
+
+
+def _scaled(ends: tuple[str, str], by: float) -> Callable[[System], System]:
+    """Return a change of a system: figures whose path begins and ends so, times a factor."""
+
+    def change(system: System) -> System:
+        figures = system.figures()
+        chosen = {
+            path: value * by
+            for path, value in figures.items()
+            if value is not None and path.startswith(ends[0]) and path.endswith(ends[1])
+        }
+        return replace(system.with_figures(chosen), software=())
+
+    return change
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """Prior made wrong on purpose: all measured times scaled, the machine changed, or the software."""
+
+    title: str
+    factor: float = 1.0
+    system: Callable[[System], System] | None = None
+    stack: str = ""
+
+
+HBM: Final = ("accelerator.", "hbm_bandwidth")  # beginning and end of the paths of figures
+NETWORK: Final = ("network.", ".bandwidth")
+WRONGS: Final = (
+    Wrong("as predicted"),
+    Wrong("all times x 1.35", factor=1.35),
+    Wrong("HBM bandwidth x 1.3", system=_scaled(HBM, by=1.3)),
+    Wrong("HBM bandwidth x 0.7", system=_scaled(HBM, by=0.7)),
+    Wrong("network bandwidths x 1.3", system=_scaled(NETWORK, by=1.3)),
+    Wrong("network bandwidths x 0.7", system=_scaled(NETWORK, by=0.7)),
+    Wrong("another software stack", stack=OTHER_STACK),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that differ only in their plan: repeats of a plan are one run, of the median time."""
+
+    name: str  # id of the first run
+    source: str
+    seconds: Floats  # measured, shape (plans,) [s]
+    prior: Prior
+
+
+@dataclass(frozen=True)
+class Replayed(Result):
+    """What the tuner would have done in a group."""
+
+    group: Annotated[str, Doc("id of the group's first run")]
+    source: Annotated[str, Doc("source of the runs")]
+    plans: Annotated[int, Doc("plans that were measured")]
+    trials: Annotated[int, Doc("trials at which it stops")]
+    regret: Annotated[float, Doc("time of the plan it ends with over the best, less 1")]
+    sure: Annotated[bool, Doc("whether it stopped because it was sure, not because all were tried")]
+    ranked_regret: Annotated[float, Doc("the same of the first plans of the ranking, of as many trials")]
+    to_best: Annotated[int, Doc("trials until a plan within 1 % of the best was tried")]
+    ranked_to_best: Annotated[int, Doc("the same in the order of the ranking")]
+
+
+@dataclass(frozen=True)
+class ReplaySummary(Result):
+    """Means over groups."""
+
+    prior: Annotated[str, Doc("what predictions were fitted without")]
+    wrong: Annotated[str, Doc("what was made wrong on purpose")]
+    kind: Annotated[str, Doc("which groups: all, those of a source, or long ones")]
+    groups: Annotated[int, Doc("groups")]
+    trials: Annotated[float, Doc("mean of the trials at which it stops")]
+    within_four: Annotated[float, Doc("share of groups in which it stops within 4 trials")]
+    right: Annotated[float, Doc("share of groups in which it ends within 1 % of the best")]
+    regret: Annotated[float, Doc("mean of the regret at the stop")]
+    ranked_regret: Annotated[float, Doc("the same of the ranking without learning, after as many trials")]
+    to_best: Annotated[float, Doc("mean of the trials to within 1 % of the best")]
+    ranked_to_best: Annotated[float, Doc("the same of the ranking without learning")]
+    reliability: Annotated[
+        float | None, Doc("share of the stops that were sure that are within 1 %; null without any")
+    ]
+
+
+@dataclass(frozen=True)
+class LongList(Result):
+    """Trials in a simulated long list, in the median over draws; the most trials count where it took more."""
+
+    truth: Annotated[str, Doc("what true times are drawn from")]
+    within: Annotated[float, Doc("how near to the best")]
+    trials: Annotated[float, Doc("trials with learning")]
+    ranked: Annotated[float, Doc("trials in the order of the ranking")]
+    most: Annotated[int, Doc("trials at most")]
+
+
+@dataclass(frozen=True)
+class Goal(Result):
+    """A goal of the tuner, and what it reaches."""
+
+    goal: Annotated[str, Doc("what is wanted")]
+    reached: Annotated[str, Doc("what is reached")]
+    met: Annotated[bool, Doc("whether that is enough")]
+
+
+@dataclass(frozen=True)
+class ReplayReport(Result):
+    """Replay of all groups, and simulated long lists."""
+
+    summaries: Annotated[list[ReplaySummary], Doc("means over groups")]
+    long_lists: Annotated[list[LongList], Doc("simulated lists of 256 plans")]
+    goals: Annotated[list[Goal], Doc("goals, with all that is missed")]
+    groups: Annotated[list[Replayed], Doc("every group, with the prior as predicted")]
+
+
+@cache
+def table() -> dict[str, dict[str, float]]:
+    """Return the logarithm of predicted over measured time by run and column of `PRIORS`."""
+    text = (files("traincast") / "catalog/measured/replay.csv").read_text(encoding="utf-8")
+    return {
+        row["id"]: {column: float(row[column]) for column in PRIORS}
+        for row in csv.DictReader(text.splitlines())
+    }
+
+
+def setting_of(run: Run) -> Any:
+    """Return what runs of a group have in common."""
+    return replace(run.model, name=""), run.system.name, run.plan.gpus, run.gbs, run.plan.precision, run.stack
+
+
+def runs_by_group(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return runs that differ only in their plan, of groups with at least `MIN_PLANS`."""
+    groups: dict[Any, list[Run]] = defaultdict(list)
+    for run in runs:
+        groups[setting_of(run)].append(run)
+    return [members for members in groups.values() if len({run.plan for run in members}) >= MIN_PLANS]
+
+
+class Replay:
+    """Groups of the bundled runs, and their priors."""
+
+    def __init__(self) -> None:
+        known = table()
+        runs = [run for _, run in bundled() if isinstance(run, Run) and run.id in known]
+        self.members = runs_by_group(runs)
+        self.runs = [run for members in self.members for run in members]
+        self.batches = batches(self.runs)[0]
+
+    @cache  # noqa: B019  one replay is made
+    def predicted(self, wrong: Wrong) -> dict[str, Floats]:
+        """Return time [s], shares and factor of all runs with the catalogue's constants, shape (runs,)."""
+        columns = {name: np.full(len(self.runs), np.nan) for name in ("seconds", "factor", *LEARNT)}
+        for batch in self.batches:
+            system = wrong.system(batch.system) if wrong.system else batch.system
+            est = batch.estimate(system, resolve(wrong.stack or batch.stack))
+            figures = {"seconds": est.step_seconds, "factor": est.case.factor(errors())}
+            figures |= {name: est.case.shares[name] for name in LEARNT}
+            for name, value in figures.items():
+                columns[name][batch.rows] = value
+        return columns
+
+    def groups(self, column: str, wrong: Wrong = WRONGS[0]) -> list[Group]:
+        """Return the groups with a prior of `PRIORS`, made wrong."""
+        usual, other = self.predicted(WRONGS[0]), self.predicted(wrong)
+        change = other["seconds"] / usual["seconds"]
+        groups, start = list[Group](), 0
+        for members in self.members:
+            rows = np.arange(start, start + len(members))
+            start += len(members)
+            plans = list(dict.fromkeys(run.plan for run in members))
+            of_plan = [[row for row in rows.tolist() if self.runs[row].plan == plan] for plan in plans]
+
+            def medians(values: Floats, of_plan: list[list[int]] = of_plan) -> Floats:
+                return np.array([np.median(values[some]) for some in of_plan])
+
+            measured = np.full(len(self.runs), np.nan)
+            measured[rows] = [run.step_seconds for run in members]
+            residual = np.full(len(self.runs), np.nan)
+            residual[rows] = [table()[run.id][column] for run in members]
+            seconds = medians(measured * np.exp(residual) * change)
+            prior = Prior(
+                seconds=seconds,
+                memory=np.ones(len(plans)),  # all of them ran
+                shares={name: medians(other[name]) for name in LEARNT},
+                coordinates=plan_coordinates(plans),
+                factor=float(other["factor"][rows[0]]),
+            )
+            source = source_of(members[0].id, members[0].model.experts is not None)
+            groups.append(Group(members[0].id, source, wrong.factor * medians(measured), prior))
+        return groups
+
+
+def replay(group: Group) -> Replayed:
+    """Let the tuner try plans of a group until it stops, and on until it has tried the best."""
+    seconds, belief = group.seconds, Belief(group.prior)
+    order, stop, regret, sure = list[int](), 0, 0.0, False
+    good = seconds <= (1 + GAIN) * seconds.min()
+    while not stop or not good[order].any():
+        row = belief.choose()
+        if row is None or (stop and row in belief.times):
+            break
+        order.append(row)
+        belief.time(row, float(seconds[row]))
+        if not stop and (belief.outlook.within >= SURE or len(belief.times) == len(seconds)):
+            best = belief.best
+            assert best is not None  # a time was told
+            stop, sure = len(order), belief.outlook.within >= SURE
+            regret = float(seconds[best] / seconds.min() - 1)
+    ranking = np.argsort(group.prior.seconds, kind="stable")
+    return Replayed(
+        group=group.name,
+        source=group.source,
+        plans=len(seconds),
+        trials=stop,
+        regret=regret,
+        sure=sure,
+        ranked_regret=float(seconds[ranking[:stop]].min() / seconds.min() - 1),
+        to_best=_first(good, np.array(list(dict.fromkeys(order))), len(seconds)),
+        ranked_to_best=_first(good, ranking, len(seconds)),
+    )
+
+
+def _first(good: Any, order: Ints, otherwise: int) -> int:
+    """Return the place in an order of the first that is good, from 1."""
+    places = np.flatnonzero(good[order])
+    return int(places[0]) + 1 if len(places) else otherwise
+
+
+def summary(prior: str, wrong: str, kind: str, groups: Sequence[Replayed]) -> ReplaySummary:
+    """Return means over groups."""
+
+    def mean(values: Sequence[float]) -> float:
+        return float(np.mean(values))
+
+    sure = [float(group.regret <= GAIN) for group in groups if group.sure]
+    return ReplaySummary(
+        prior=prior,
+        wrong=wrong,
+        kind=kind,
+        groups=len(groups),
+        trials=mean([group.trials for group in groups]),
+        within_four=mean([group.trials <= MANY for group in groups]),
+        right=mean([group.regret <= GAIN for group in groups]),
+        regret=mean([group.regret for group in groups]),
+        ranked_regret=mean([group.ranked_regret for group in groups]),
+        to_best=mean([group.to_best for group in groups]),
+        ranked_to_best=mean([group.ranked_to_best for group in groups]),
+        reliability=mean(sure) if sure else None,
+    )
+
+
+def replay_all(progress: Callable[[int, int], Any] = lambda done, of: None) -> ReplayReport:
+    """Replay every group with every prior, and simulate long lists; `progress` is called with how many."""
+    replays, summaries, first = Replay(), list[ReplaySummary](), list[Replayed]()
+    cases = [(column, WRONGS[0]) for column in PRIORS] + [("left_out", wrong) for wrong in WRONGS[1:]]
+    for number, (column, wrong) in enumerate(cases):
+        done = [replay(group) for group in replays.groups(column, wrong)]
+        first = first or done
+        kinds: dict[str, list[Replayed]] = {"all": done}
+        if wrong is WRONGS[0]:
+            for group in done:
+                kinds.setdefault(group.source, []).append(group)
+            kinds[f"{LONG} plans and more"] = [group for group in done if group.plans >= LONG]
+        summaries += [summary(PRIORS[column], wrong.title, kind, some) for kind, some in kinds.items()]
+        progress(number + 1, len(cases) + 1)
+    lists = long_lists()
+    progress(len(cases) + 1, len(cases) + 1)
+    return ReplayReport(summaries, lists, goals(summaries, lists), first)
+
+
+def long_lists() -> list[LongList]:
+    """Simulate lists of `SPACE_PLANS` plans whose true times are drawn from the covariance, and from another.
+
+    The others have own errors of the same deviation: the sum of an error for each value of each knob and of a
+    fifth of independent ones, as errors of published runs are mostly those of their degrees; or independent
+    errors with heavy tails (Student's t with 3 degrees of freedom), of which nothing can be learnt.
+    """
+    prior = _space()
+    everything = np.arange(len(prior.seconds))
+    covariance = prior.covariance(everything, everything) + 1e-10 * np.eye(len(everything))
+    root, rng = np.linalg.cholesky(covariance), np.random.default_rng(0)
+    varied = [column for column in prior.coordinates.T if np.ptp(column)]
+    values = [np.unique(column, return_inverse=True)[1] for column in varied]
+    own, plans = prior.known.own * prior.scale, len(everything)
+
+    def of_covariance() -> Floats:
+        return np.asarray(root @ rng.standard_normal(plans))
+
+    def of_knobs() -> Floats:
+        effects = sum(rng.standard_normal(place.max() + 1)[place] for place in values)
+        independent = rng.standard_normal(plans)
+        return np.asarray(own * (effects * (0.8 / len(values)) ** 0.5 + 0.2**0.5 * independent))
+
+    def of_tails() -> Floats:
+        return np.asarray(own * rng.standard_t(3, plans) / 3**0.5)
+
+    results = []
+    truths = {"its own covariance": of_covariance, "errors of knobs": of_knobs, "heavy tails": of_tails}
+    for truth, draw in truths.items():
+        trials = np.array([_trials_to(prior, prior.seconds * np.exp(draw())) for _ in range(SPACE_DRAWS)])
+        for column, within in enumerate(NEAR):
+            middle = np.median(trials[:, :, column], axis=0)
+            results.append(LongList(truth, within, float(middle[0]), float(middle[1]), SPACE_TRIALS))
+    return results
+
+
+NEAR: Final = (0.01, 0.03)
+
+
+def _space() -> Prior:
+    """Return the plans of `SPACE` that are predicted to be the fastest."""
+    from traincast.catalog.load import load_model, load_system
+    from traincast.tuner.candidates import of_search
+
+    model, system, gpus, gbs = SPACE
+    every = of_search(load_model(model), load_system(system), gpus, gbs=gbs, framework="megatron").prior
+    rows = slice(0, SPACE_PLANS)
+    shares: Mapping[str, Floats] = {name: share[rows] for name, share in every.shares.items()}
+    memory, coordinates = np.ones(SPACE_PLANS), every.coordinates[rows]
+    return replace(
+        every,
+        seconds=every.seconds[rows],
+        memory=memory,
+        shares=shares,
+        coordinates=coordinates,
+        capacity=np.inf,
+    )
+
+
+def _trials_to(prior: Prior, truth: Floats) -> Floats:
+    """Return trials to within each of `NEAR` of the best, with learning and by ranking, shape (2, near)."""
+    belief, order = Belief(prior), list[int]()
+    good = [truth <= (1 + within) * truth.min() for within in NEAR]
+    while len(order) < SPACE_TRIALS and not (order and good[0][order].any()):
+        row = belief.choose()
+        if row is None:
+            break
+        order.append(row)
+        belief.time(row, float(truth[row]))
+    orders = np.array(list(dict.fromkeys(order))), np.argsort(prior.seconds, kind="stable")[:SPACE_TRIALS]
+    return np.array([[_first(some, of, SPACE_TRIALS) for some in good] for of in orders], np.float64)
+
+
+def goals(summaries: Sequence[ReplaySummary], lists: Sequence[LongList]) -> list[Goal]:
+    """Return the goals of the tuner with what it reaches."""
+    first, *others = [one for one in summaries if one.kind == "all" and one.prior == PRIORS["left_out"]]
+    reliability = first.reliability or 0.0
+    result = [
+        Goal("stops after at most 3 trials, mean", f"{first.trials:.2f}", first.trials <= 3),
+        Goal("stops within 4 trials in 90 %", f"{first.within_four:.1%}", first.within_four >= 0.9),
+        Goal("ends within 1 % of the best in 95 %", f"{first.right:.1%}", first.right >= 0.95),
+        Goal("regret at most 0.2 %, mean", f"{first.regret:.2%}", first.regret <= 0.002),
+        Goal("is right in 90 % when it says 95 %", f"{reliability:.1%}", reliability >= 0.9),
+    ]
+    for other in others:
+        more, regret = other.trials / first.trials - 1, other.regret
+        result.append(Goal(f"{other.wrong}: at most 25 % more trials", f"{more:+.1%}", more <= 0.25))
+        same = regret <= max(first.regret, 0.002)
+        result.append(Goal(f"{other.wrong}: the same regret, or 0.2 %", f"{regret:.2%}", same))
+    for one in lists:
+        ratio = one.trials / one.ranked
+        name = f"long list, {one.truth}, to {one.within:.0%}: at most 0.6 of the ranking's trials"
+        result.append(Goal(name, f"{ratio:.2f}", ratio <= 0.6))
+    return result

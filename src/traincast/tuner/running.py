@@ -1,0 +1,231 @@
+"""Trials run by a command, or by hand: the launch is written, the log is read, what went wrong is said."""
+
+import os
+import re
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
+from typing import Any, Final
+
+from traincast.accuracy.logs import StepTimes, read_times
+from traincast.accuracy.logs.training_log import WARM_UP
+from traincast.core.errors import ErrorCollector, InputError
+from traincast.core.output_files import atomic_output, check_folder
+from traincast.core.units import GIB, seconds
+from traincast.tuner.launches import STEPS
+from traincast.tuner.tuner import Trial, Tuner
+
+OUT_OF_MEMORY: Final = re.compile(  # as PyTorch, CUDA, HIP, XLA and DeepSpeed say it
+    r"OutOfMemoryError|out of memory|RESOURCE_EXHAUSTED|\bHIP(?:BLAS)?_STATUS_ALLOC_FAILED"
+    r"|CUBLAS_STATUS_ALLOC_FAILED|NCCL WARN .*[Cc]uda failure 'out of memory'",
+)
+START_SECONDS: Final = 900.0  # that a job may take to start, compile and end
+SLOWER: Final = 10.0  # times the expected time, from which on a trial hangs
+GRACE_SECONDS: Final = 15.0  # between asking a job to end and ending it
+TAIL_BYTES: Final = 1 << 20  # of output that is searched for what went wrong
+LAST_LINES: Final = 3  # of output that a failure shows
+UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+PLACES: Final = ("launch", "trial", "log", "steps", "gpus")  # that a command can name, beside knobs
+
+
+def parse_duration(text: str, name: str) -> float:
+    """Read a duration such as ``"2h"``, ``"90m"`` or ``"600"`` [s]."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    value = float(match[1]) * UNITS.get(match[2], 0.0) if match else 0.0
+    if not 0 < value < float("inf"):
+        raise InputError(name, [f"{text!r}: must be a duration above 0, such as 600s, 90m or 2h"])
+    return value
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runner of a tuner's trials.
+
+    Parameters
+    ----------
+    tuner : Tuner
+        With a format of launches.
+    folder : Path
+        Where launches, output and journal are.
+    command : str or None
+        Shell command that runs a launch, with {launch}, {trial}, {log}, {steps}, {gpus} and knobs such as
+        {tp}; also in the variables TRAINCAST_LAUNCH, TRAINCAST_TRIAL, TRAINCAST_LOG and TRAINCAST_STEPS. None
+        where trials are run by hand.
+    log : str or None
+        Log of a trial, with {trial}; the command's output, if left out.
+    steps : int
+        Steps of a trial.
+    timeout : float or None
+        Time that a trial may take [s]; if left out, ten times what is expected and a quarter of an hour.
+    warm_up : int
+        Steps at the beginning that do not count, at most half of them.
+    """
+
+    tuner: Tuner
+    folder: Path
+    command: str | None = None
+    log: str | None = None
+    steps: int = STEPS
+    timeout: float | None = None
+    warm_up: int = WARM_UP
+
+    def check(self) -> None:
+        """Raise `InputError` with everything that is wrong."""
+        mistakes = ErrorCollector("tune")
+        mistakes.catch(check_folder, self.folder)
+        problems = []
+        if self.command is None and self.log is None:
+            problems.append("--log: give it with --manual: the log that each job writes, with {trial}")
+        if self.log is not None and "{trial}" not in self.log:
+            problems.append(f"--log = {self.log!r}: must hold {{trial}}, so that each trial has its own")
+        if self.steps < 2:
+            problems.append(f"--steps = {self.steps}: must be at least 2, as the first is warm-up")
+        if problems:
+            mistakes.errors.append(InputError("tune", problems))
+        mistakes.raise_any()
+
+    def name(self, trial: Trial) -> str:
+        """Return the name of a trial in files."""
+        return f"trial-{trial.number:02d}"
+
+    def launch_path(self, trial: Trial) -> Path:
+        """Return the file of a trial's launch."""
+        ending = trial.launch.ending if trial.launch else ".txt"
+        return self.folder / f"{self.name(trial)}{ending}"
+
+    def output_path(self, trial: Trial) -> Path:
+        """Return the file of a command's output."""
+        return self.folder / f"{self.name(trial)}.out"
+
+    def log_path(self, trial: Trial) -> Path:
+        """Return the log of a trial."""
+        if self.log is None:
+            return self.output_path(trial)
+        return Path(self._filled(self.log, trial))
+
+    def _filled(self, text: str, trial: Trial) -> str:
+        """Return a template with what it names: nothing else in braces is touched."""
+        values: dict[str, Any] = {**trial.plan.to_dict(), "trial": self.name(trial), "steps": self.steps}
+        values |= {"launch": shlex.quote(str(self.launch_path(trial))), "gpus": trial.plan.gpus}
+        if "{log}" in text:
+            values["log"] = shlex.quote(str(self.log_path(trial)))
+        return re.sub(r"(?<!\$)\{(\w+)\}", lambda match: str(values.get(match[1], match[0])), text)
+
+    def write(self, trial: Trial) -> None:
+        """Write the launch of a trial."""
+        content = trial.launch.text if trial.launch else f"{trial.plan}\n"
+        with atomic_output(self.launch_path(trial)) as partial:
+            partial.write_text(content, encoding="utf-8")
+
+    def run(self, trial: Trial) -> Trial:
+        """Write a trial's launch, run it, and tell the tuner what came of it.
+
+        An interrupt ends the job that was started, and leaves the trial under way: it is run again.
+        """
+        self.write(trial)
+        output, begin = self.output_path(trial), time.monotonic()
+        if self.log is not None:  # that of an interrupted trial
+            self.log_path(trial).unlink(missing_ok=True)
+        limit = self.timeout or START_SECONDS + SLOWER * self.steps * trial.expected_seconds
+        variables = {
+            "TRAINCAST_LAUNCH": str(self.launch_path(trial)), "TRAINCAST_TRIAL": self.name(trial),
+            "TRAINCAST_STEPS": str(self.steps), "TRAINCAST_LOG": str(self.log_path(trial)),
+        }  # fmt: skip
+        command = self._filled(self.command or "", trial)
+        with (
+            output.open("wb") as file,
+            Popen(
+                ["bash", "-c", command], stdin=DEVNULL, stdout=file, stderr=STDOUT,
+                env=os.environ | variables, start_new_session=True,
+            ) as process,
+        ):  # fmt: skip
+            try:
+                code: int | None = process.wait(limit)
+            except TimeoutExpired:
+                _end(process)
+                code = None
+            except BaseException:
+                _end(process)
+                raise
+        took = time.monotonic() - begin
+        if code is None:
+            return self.tuner.tell(trial, failed=f"no end after {seconds(limit)}", took=took)
+        return self.tuner.tell(trial, **self.outcome(trial, code), took=took)
+
+    def outcome(self, trial: Trial, code: int = 0) -> Mapping[str, Any]:
+        """Return what a trial's log says, and its exit code, as arguments of `Tuner.tell`."""
+        log, output = self.log_path(trial), self.output_path(trial)
+        tails = [_tail(path) for path in dict.fromkeys((output, log)) if path.is_file()]
+        if any(OUT_OF_MEMORY.search(tail) for tail in tails):
+            return {"oom": True}
+        if code:
+            last = [line.strip() for line in "\n".join(tails).splitlines() if line.strip()][-LAST_LINES:]
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            return {"failed": "; ".join((how, *last))}
+        try:
+            times = self.read(trial)
+        except InputError as error:
+            return {"failed": " ".join(str(error).split())}
+        memory = None if times.memory is None else times.memory * GIB
+        return {"seconds": times.seconds, "memory": memory}
+
+    def read(self, trial: Trial) -> StepTimes:
+        """Read the times of a trial's steps from its log."""
+        log, model = self.log_path(trial), self.tuner.model
+        if not log.is_file():
+            raise InputError(str(log), ["no such log; --log says where the job writes it"])
+        given = {"gbs": self.tuner.gbs, "seq": model.seq, "gpus": trial.plan.gpus}
+        return read_times(log, given, self.warm_up)
+
+    def collect(self, trial: Trial) -> str:
+        """Tell the tuner what the log of a job run by hand says; return what is missing, if it goes on."""
+        log = self.log_path(trial)
+        if not log.is_file():
+            return f"no log yet ({log})"
+        told = self.outcome(trial)
+        if "seconds" in told and (done := self.read(trial).steps) < (self.steps - self.warm_up) // 2:
+            return f"{done} of {self.steps} steps so far"
+        if "failed" in told:  # it may not have begun its first step
+            return str(told["failed"])
+        self.tuner.tell(trial, **told)
+        return ""
+
+
+def _tail(path: Path) -> str:
+    """Return the end of a file."""
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0))
+        return file.read().decode("utf-8", errors="replace")
+
+
+def _end(process: "Popen[bytes]") -> None:
+    """End a job that was started here, with all of its processes, which are a group of their own."""
+    for sent, wait in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, sent)
+            process.wait(wait)
+        except ProcessLookupError:
+            return
+        except TimeoutExpired:
+            continue
+
+
+def run_all(runner: Runner, show: Callable[[Trial], Any] = lambda trial: None) -> None:
+    """Run trials until the tuner stops, first those that were interrupted; `show` is called before and after.
+
+    One trial runs at a time.
+    """
+    tuner = runner.tuner
+    while trial := next(iter(tuner.running), None) or tuner.ask():
+        show(trial)
+        show(runner.run(trial))
+
+
+def own_command(command: str) -> str:
+    """Return a command of Python with this interpreter."""
+    return re.sub(r"^python\b", shlex.quote(sys.executable), command)

@@ -1,0 +1,297 @@
+"""Command on trials: `tune`."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from traincast.core.errors import ErrorCollector, InputError, NothingFits, unknown_name_error
+from traincast.ui import outputs, text
+from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option, search_option
+from traincast.ui.cli.completion import (
+    names_of_formats,
+    names_of_frameworks,
+    names_of_models,
+    names_of_systems,
+)
+from traincast.ui.cli.options import (
+    NO_LOCKS,
+    NO_RUN_OPTIONS,
+    Assumed,
+    LockOptions,
+    RunArguments,
+    locked_values,
+)
+from traincast.ui.cli.output import print_files, print_json, progress, warn, write_html
+
+if TYPE_CHECKING:
+    from traincast.accuracy.fit.calibrate import Calibration
+    from traincast.tuner.running import Runner
+    from traincast.tuner.tuner import Trial, Tuner
+
+OWN = "measure"  # launches of the training loop of `measure --step`
+JOURNAL, REPORT, SYSTEM = "journal.jsonl", "report.html", "system.yaml"
+_MODEL = "Model of the catalogue, or a file."
+_SYSTEM = "System of the catalogue, or a file; it is calibrated to the trials."
+_FRAMEWORK = "Plans that this framework can run; else that of the format."
+_TO = (
+    "Format of the launches, as for export; or measure, which is the training loop of measure --step on this "
+    "machine, the usual one without --command and --manual."
+)
+_COMMAND = (
+    "Shell command that runs a launch; {launch}, {log}, {trial}, {steps}, {gpus} and knobs such as {tp} are "
+    "filled in."
+)
+_LOG = "Log of a trial, with {trial}; else the output of the command."
+_MANUAL = "Write launches for someone to run, and read their logs when called again."
+_BATCH = "With --manual: trials to be run at the same time."
+_TRIALS = "Trials at most; else 8."
+_BUDGET = "Time after which no further trial begins: 2h, 90m, 600s."
+_STEPS = "Steps of a trial; the first three are warm-up."
+_TIMEOUT = "Time after which a trial is ended, such as 20m."
+_TOLD = "What came of trials whose logs do not say it: 2=3.41 (seconds), 3=oom, 4=failed."
+_REPLAY = "Replay published runs instead: how many trials would have been needed."
+_FOLDER = "Folder of launches, journal, report and calibrated system; continued where it exists."
+
+
+@command("Measure and validate", "tuning", "calibration")
+def tune(
+    model: Annotated[str | None, question_option(_MODEL, metavar="MODEL", completer=names_of_models)] = None,
+    /,
+    *,
+    system: Annotated[
+        str | None, question_option(_SYSTEM, metavar="SYSTEM", completer=names_of_systems)
+    ] = None,
+    gpus: Annotated[int | None, question_option("GPUs in the job.")] = None,
+    options: RunArguments = NO_RUN_OPTIONS,
+    assumptions: Assumed = None,
+    framework: Annotated[str | None, search_option(_FRAMEWORK, completer=names_of_frameworks)] = None,
+    locks: LockOptions = NO_LOCKS,
+    to: Annotated[str | None, option(_TO, completer=names_of_formats)] = None,
+    command: Annotated[str | None, option(_COMMAND)] = None,
+    log: Annotated[str | None, option(_LOG)] = None,
+    manual: Annotated[bool, option(_MANUAL)] = False,
+    batch: Annotated[int, option(_BATCH)] = 1,
+    trials: Annotated[int | None, option(_TRIALS)] = None,
+    budget: Annotated[str | None, option(_BUDGET)] = None,
+    steps: Annotated[int | None, option(_STEPS)] = None,
+    timeout: Annotated[str | None, option(_TIMEOUT)] = None,
+    told: Annotated[list[str] | None, option(_TOLD, consume_multiple=True)] = None,
+    replay: Annotated[bool, option(_REPLAY)] = False,
+    output: Annotated[Path | None, output_option(_FOLDER)] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Find the best plan by trials on your machine: run one, learn, choose the next, stop when sure.
+
+    Example: traincast tune examples/tune/model.yaml --system examples/measured_cpu/machine.yaml --gpus 2 --trials 5 --output out/tune
+    """  # noqa: E501
+    given: dict[str, Any] = {
+        "MODEL": model, "--system": system, "--gpus": gpus, "--to": to, "--command": command, "--log": log,
+        "--output": output,
+    }  # fmt: skip
+    if replay:
+        wrong = [f"{name}: not with --replay" for name, value in given.items() if value is not None]
+        if wrong:
+            raise InputError("tune", wrong)
+        _replay(json)
+        return
+    missing = [f"{name}: missing" for name in ("MODEL", "--system", "--gpus", "--output") if not given[name]]
+    if manual and command is not None:
+        missing.append("--manual: not with --command, which runs the launches")
+    if batch < 1 or (batch > 1 and not manual):
+        missing.append(f"--batch = {batch}: must be a whole number of at least 1, and goes with --manual")
+    if missing or model is None or system is None or gpus is None or output is None:
+        raise InputError("tune", missing)
+    from traincast.tuner.running import parse_duration
+
+    errors = ErrorCollector("tune")
+    transformer, _, gbs = options.read(errors, model, system)
+    limits = [
+        None if value is None else errors.catch(parse_duration, value, name)
+        for name, value in (("--budget", budget), ("--timeout", timeout))
+    ]
+    results = [errors.catch(_result, word) for word in told or ()]
+    launched = errors.catch(_format, to, command is None and not manual)
+    errors.raise_any()
+    own = launched == OWN
+    count = {name: value for name, value in (("trials", trials), ("steps", steps)) if value is not None}
+    question = _Question(transformer, system, gpus, gbs, framework, assumptions, locked_values(locks))
+    runner = question.runner(output, launched, command, log, limits, count, force, own)
+    for number, result in filter(None, results):
+        runner.tuner.tell(number, **result)
+    try:
+        if manual:
+            _by_hand(runner, batch, json)
+        else:
+            _run(runner, json)
+    finally:
+        if runner.tuner.trials:
+            _conclude(runner, output, json)
+    if runner.tuner.best() is None and not runner.tuner.running:
+        raise NothingFits("no trial has a time; the table says what came of each")
+
+
+@dataclass(frozen=True)
+class _Question:
+    """What is tuned, once it was read."""
+
+    model: Any
+    system: str
+    gpus: int
+    gbs: int | None
+    framework: str | None
+    assumptions: str | None
+    locks: dict[str, Any]
+
+    def runner(
+        self,
+        folder: Path,
+        to: str | None,
+        command: str | None,
+        log: str | None,
+        limits: list[float | None],
+        count: dict[str, int],
+        force: bool,
+        own: bool,
+    ) -> "Runner":
+        """Return the runner of a tuner that continues what is in a folder."""
+        from traincast.launch.formats import FORMATS
+        from traincast.planner.framework_spaces import default_framework
+        from traincast.tuner.launches import STEPS, OwnTraining
+        from traincast.tuner.running import Runner, own_command
+        from traincast.tuner.tuner import Tuner
+
+        steps = count.pop("steps", STEPS)
+        more: dict[str, Any] = {"to": to, "framework": self.framework, "assumptions": self.assumptions}
+        if own:
+            training = OwnTraining(self.model, int(self.gbs or 1), steps)
+            if command is None:
+                command, log = own_command(training.command), str(folder / "{trial}.csv")
+                _require_torch()
+            more = {"to": training, "plans": training.plans(self.gpus)}
+            more["assumptions"] = self.assumptions or "pytorch"
+            if self.locks or self.framework:
+                raise InputError("tune", ["--framework and knobs: the training loop has its own plans"])
+        elif self.framework is None:
+            space = FORMATS[to].framework if to else default_framework(self.model, None).name
+            more["framework"] = space
+        if not own:
+            more["locks"] = self.locks
+        journal = folder / JOURNAL
+        if force:
+            journal.unlink(missing_ok=True)
+        budget, timeout = limits
+        more |= {"steps": steps, "budget": budget, "journal": journal, **count}
+        tuner = Tuner(self.model, self.system, self.gpus, gbs=self.gbs, **more)
+        warm_up = {"warm_up": 0} if own and command is not None else {}
+        runner = Runner(tuner, folder, command, log, steps, timeout, **warm_up)
+        runner.check()
+        if tuner.journal.torn:
+            warn(f"{journal}: its last line was cut off, and is left out")
+        return runner
+
+
+def _require_torch() -> None:
+    from traincast.accuracy.measure.measure import TORCH_MISSING
+
+    if find_spec("torch") is None:
+        raise InputError("tune", [f"the training loop {TORCH_MISSING}"])
+
+
+def _format(to: str | None, own: bool) -> str | None:
+    """Return the format of launches; `OWN` by default where neither a command nor a person runs them."""
+    from traincast.launch.formats import FORMATS
+
+    if to is None:
+        return OWN if own else None
+    if to not in (*FORMATS, OWN):
+        raise unknown_name_error("format", to, (*FORMATS, OWN))
+    if own and to != OWN:
+        raise InputError("--to", [f"{to}: give --command, which runs a launch, or --manual"])
+    return to
+
+
+def _result(word: str) -> tuple[int, dict[str, Any]]:
+    """Return the number of a trial and what came of it, from ``3=oom``."""
+    number, _, result = word.partition("=")
+    wanted = "write 2=3.41 (seconds), 3=oom or 4=failed"
+    if not number.isdecimal() or not result:
+        raise InputError("--told", [f"{word!r}: {wanted}"])
+    if result == "oom":
+        return int(number), {"oom": True}
+    if result.startswith("failed"):
+        return int(number), {"failed": result.partition(":")[2] or "as was told"}
+    try:
+        return int(number), {"seconds": float(result)}
+    except ValueError:
+        raise InputError("--told", [f"{word!r}: {wanted}"]) from None
+
+
+def _run(runner: "Runner", json: bool) -> None:
+    """Run trials until the tuner stops; show each as it begins and ends."""
+    from traincast.tuner.running import run_all
+
+    def show(trial: "Trial") -> None:
+        lines = text.tuning.asked(trial) if trial.outcome == "running" else text.tuning.told(trial)
+        if not json:
+            text.tables.show(lines)
+
+    try:
+        run_all(runner, show)
+    except KeyboardInterrupt:
+        done = len(runner.tuner.trials) - len(runner.tuner.running)
+        raise KeyboardInterrupt(
+            f"tune interrupted after {done} trials; the same command continues it"
+        ) from None
+
+
+def _by_hand(runner: "Runner", batch: int, json: bool) -> None:
+    """Read the logs of jobs that people run, ask for further trials, and say what to run."""
+    states = {trial.number: runner.collect(trial) for trial in runner.tuner.running}
+    while len(runner.tuner.running) < batch and (trial := runner.tuner.ask()):
+        runner.write(trial)
+        states[trial.number] = f"its log is {runner.log_path(trial)}"
+    running = runner.tuner.running
+    if running and not json:
+        rows = [(trial, runner.launch_path(trial), states[trial.number]) for trial in running]
+        text.tables.show(text.tuning.waiting(rows))
+
+
+def _conclude(runner: "Runner", folder: Path, json: bool) -> None:
+    """Write the report and the calibrated system, and print what was found."""
+    tuner = runner.tuner
+    report, calibration = tuner.report(), _calibration(tuner)
+    system = None
+    if calibration is not None:
+        calibration.write(system := folder / SYSTEM, force=True)
+    html = folder / REPORT if all(map(find_spec, ("jinja2", "matplotlib", "polars"))) else None
+    if html is not None:
+        from traincast.ui.html import tune_report
+
+        write_html(tune_report.page(report, calibration), html)
+    files = [path for path in (html, system) if path is not None]
+    if json:
+        constants = None if calibration is None else calibration.constants
+        print_json(outputs.tuning.TuneOutput(report, constants, None, list(map(str, files))))
+    else:
+        text.tables.show(text.tuning.tuned(report, calibration, system))
+        print_files(*files)
+
+
+def _calibration(tuner: "Tuner") -> "Calibration | None":
+    """Return the system fitted to the trials, None without a time."""
+    measured = any(trial.outcome == "time" for trial in tuner.trials)
+    return tuner.calibration() if measured and find_spec("scipy") else None
+
+
+def _replay(json: bool) -> None:
+    """Replay published runs, and print how many trials were needed."""
+    from traincast.tuner.replay import replay_all
+
+    with progress("replaying") as report_progress:
+        report = replay_all(report_progress)
+    if json:
+        print_json(outputs.tuning.TuneOutput(None, None, report, []))
+    else:
+        text.tables.show(text.tuning.replayed(report))

@@ -1,0 +1,21 @@
+"""What `tune` prints with `--json`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from traincast.accuracy.fit.fit import FittedConstant
+from traincast.core.result import INLINE, Doc, Result
+from traincast.tuner.replay import ReplayReport
+from traincast.tuner.tuner import TuneReport
+
+
+@dataclass(frozen=True)
+class TuneOutput(Result):
+    """The best plan found by trials, or with `--replay` what trials of published runs would have found."""
+
+    report: Annotated[TuneReport | None, INLINE]
+    constants: Annotated[
+        tuple[FittedConstant, ...] | None, Doc("constants fitted to the trials", optional=True)
+    ]
+    replay: Annotated[ReplayReport | None, Doc("with `--replay`: the replay", optional=True)]
+    files: Annotated[list[str], Doc("files that were written")]

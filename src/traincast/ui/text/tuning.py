@@ -1,0 +1,131 @@
+"""Terminal output of trials, and of replays of published runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from traincast.core.units import count_of, probability_text, seconds, seconds_with_interval
+from traincast.ui.text import accuracy
+from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
+
+if TYPE_CHECKING:
+    from traincast.accuracy.fit.calibrate import Calibration
+    from traincast.tuner.replay import ReplayReport
+    from traincast.tuner.tuner import Trial, TuneReport
+
+TRIAL_COLUMNS: Final = ("trial", "plan", "predicted", "expected", "measured")
+SUMMARY_COLUMNS: Final = (
+    "groups", "n", "trials", "≤ 4", "in 1%", "regret", "ranked", "to 1%", "ranked", "right"
+)  # fmt: skip
+MOST_SHARE: Final = 0.995  # a greater probability is said to be above it
+REPLAY_NOTE: Final = (
+    "Trials at which the tuner stops by itself, the share of groups where that is within 4, where it ends "
+    "within 1 % of the best, and its regret, beside that of as many plans in the order of the ranking "
+    "(ranked). To 1%: trials until a plan within 1 % of the best was tried, and in the order of the ranking. "
+    "Right: how often a stop that was sure (95 %) is within 1 %."
+)
+
+
+def asked(trial: "Trial") -> Parts:
+    """Show a trial that begins."""
+    expected = seconds_with_interval(trial.expected_seconds, trial.low, trial.high)
+    yield from paragraphs(
+        f"Trial {trial.number}: {trial.plan}", f"  {expected}, 90%) a step expected; {trial.why}"
+    )
+
+
+def told(trial: "Trial") -> Parts:
+    """Show what came of a trial."""
+    yield from paragraphs(f"  → {trial.text}")
+
+
+def trial_cells(trial: "Trial") -> tuple[str, ...]:
+    """Return the cells of a trial, as `TRIAL_COLUMNS`."""
+    times = (seconds(trial.predicted_seconds), seconds(trial.expected_seconds))
+    measured = seconds(trial.seconds) if trial.seconds is not None else trial.text
+    return str(trial.number), str(trial.plan), *times, measured
+
+
+def conclusion(report: "TuneReport") -> list[str]:
+    """Return the answer in sentences: the best plan, how sure it is, why it stopped, what was learnt."""
+    if report.best is None:
+        under_way = sum(trial.outcome == "running" for trial in report.trials)
+        ended = count_of(len(report.trials) - under_way, "trial")
+        return [f"No plan was measured: {ended} ended without a time, {under_way} under way."]
+    best, remaining = report.best, report.remaining
+    lines = [f"The best plan is that of trial {best.trial}: {best.plan}, {seconds(best.seconds)} a step."]
+    if report.first_seconds and best.trial > 1:
+        gain = report.first_seconds / best.seconds - 1
+        lines.append(f"The plan predicted to be the fastest takes {gain:.1%} longer.")
+    within = probability_text(min(remaining.within, MOST_SHARE))
+    lines.append(
+        f"It is within 1 % of all {report.candidates:,} candidates with a probability of {within}; further "
+        f"trials are expected to gain {remaining.gain or 0.0:.1%}."
+    )
+    if report.stopped:
+        lines.append(f"No further trial: {report.stopped}.")
+    if (learnt := report.learnt) is not None:
+        lines.append(
+            f"Steps take {learnt.factor:.3g} ({learnt.low:.3g} to {learnt.high:.3g}, 90%) times what is "
+            f"predicted; {_noise(learnt.noise, learnt.repeats)}."
+        )
+    return lines
+
+
+def _noise(noise: float, repeats: int) -> str:
+    where = f"from {count_of(repeats, 'repeat')}" if repeats else "which is assumed: no trial was repeated"
+    return f"a trial's noise is {noise:.1%}, {where}"
+
+
+def tuned(report: "TuneReport", calibration: "Calibration | None", system: Path | None) -> Parts:
+    """Show what trials found."""
+    job = report.job
+    yield title_line(f"{job.model} on {count_of(job.gpus, 'GPU')} of {job.system}")
+    yield from paragraphs(*conclusion(report))
+    if report.trials:
+        yield heading("Trials")
+        yield table(TRIAL_COLUMNS, [trial_cells(trial) for trial in report.trials], left=(1,), wrap=(1, 4))
+    if calibration is not None:
+        yield ""
+        yield from accuracy.calibration(calibration, system)
+
+
+def waiting(launches: Sequence[tuple["Trial", Path, str]]) -> Parts:
+    """Show trials that are run by hand: what to submit, and what is missing."""
+    for trial, path, state in launches:
+        yield from asked(trial)
+        yield from paragraphs(f"  run {path}: {state}")
+    yield note("Run the same command again once the logs are there.")
+
+
+def replayed(report: "ReplayReport") -> Parts:
+    """Show the replay of published runs, long lists, and goals."""
+    yield title_line("Trials of published runs, replayed")
+    for prior in dict.fromkeys(row.prior for row in report.summaries):
+        yield heading(f"Predictions fitted {prior}")
+        rows = [
+            (
+                row.kind if row.wrong == report.summaries[0].wrong else row.wrong,
+                str(row.groups),
+                f"{row.trials:.2f}",
+                f"{row.within_four:.0%}",
+                f"{row.right:.0%}",
+                f"{row.regret:.2%}",
+                f"{row.ranked_regret:.2%}",
+                f"{row.to_best:.2f}",
+                f"{row.ranked_to_best:.2f}",
+                "" if row.reliability is None else f"{row.reliability:.0%}",
+            )
+            for row in report.summaries
+            if row.prior == prior
+        ]
+        yield table(SUMMARY_COLUMNS, rows, gap=1)
+    yield from paragraphs(REPLAY_NOTE)
+    yield heading("Long lists, simulated: trials in the median")
+    cells = [
+        (one.truth, f"{one.within:.0%}", f"{one.trials:g}", f"{one.ranked:g}") for one in report.long_lists
+    ]
+    yield table(("truth drawn from", "to", "learning", "ranked"), cells)
+    yield heading("Goals")
+    goals = [(one.goal, one.reached, "yes" if one.met else "no") for one in report.goals]
+    yield table(("goal", "reached", "met"), goals, wrap=(0,))

@@ -1,0 +1,161 @@
+"""What is believed after trials: against the formulas written out, by drawing, and at the limits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from traincast.step.uncertainty import DEGREES, KINDS, errors
+from traincast.tuner.belief import GAIN, MOST_DRAWN, SHARED, SURE, Belief, Prior
+
+KNOWN = errors()
+
+
+def prior(plans=6, seconds=None, memory=None, **more):
+    """Plans that differ in tp, pp and a choice, with different shares of communication and bubble."""
+    rng = np.random.default_rng(3)
+    coordinates = np.zeros((plans, len(DEGREES) + len(KINDS)))
+    coordinates[:, DEGREES.index("tp")] = np.arange(plans) % 3
+    coordinates[:, DEGREES.index("pp")] = np.arange(plans) // 3
+    coordinates[:, len(DEGREES)] = np.arange(plans) % 2
+    return Prior(
+        seconds=np.linspace(1.0, 1.2, plans) if seconds is None else np.asarray(seconds, np.float64),
+        memory=np.full(plans, 1.0) if memory is None else np.asarray(memory, np.float64),
+        shares={"communication": rng.uniform(0, 0.4, plans), "bubble": rng.uniform(0, 0.2, plans)},
+        coordinates=coordinates,
+        **more,
+    )
+
+
+def written_out(prior):
+    """K by loops over pairs of plans, term by term as the module's docstring has it."""
+    n, a = len(prior.seconds), prior.factor * KNOWN.apart / 1.6449
+    K = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            x, y = prior.coordinates[i], prior.coordinates[j]
+            degrees, kinds = slice(0, len(DEGREES)), slice(len(DEGREES), None)
+            distance = np.abs(x[degrees] - y[degrees]).sum() + (x[kinds] != y[kinds]).sum()
+            K[i, j] = SHARED**2 + (KNOWN.own * a) ** 2 * np.exp(-distance / KNOWN.reach)
+            for name, share in prior.shares.items():
+                K[i, j] += (getattr(KNOWN, name) * a) ** 2 * share[i] * share[j]
+    return K
+
+
+def test_the_posterior_is_the_conditional_distribution():
+    given = prior(factor=1.3)
+    K, e = written_out(given), {0: 0.2, 4: 0.1}
+    belief = Belief(given)
+    for row, error in e.items():
+        belief.time(row, float(given.seconds[row] * np.exp(error)))
+    rows = list(e)
+    inverse = np.linalg.inv(K[np.ix_(rows, rows)] + belief.noise**2 * np.eye(len(rows)))
+    mean = K[:, rows] @ inverse @ np.array(list(e.values()))
+    variance = np.diag(K - K[:, rows] @ inverse @ K[rows])
+    assert belief.posterior.mean == pytest.approx(np.log(given.seconds) + mean, rel=1e-9)
+    assert belief.posterior.deviation == pytest.approx(variance**0.5, rel=1e-6)
+
+
+def test_before_trials_the_fastest_that_fits_is_tried_first():
+    belief = Belief(prior(4, [1.0, 1.1, 1.2, 1.3], memory=[99.0, 1.0, 1.0, 1.0], capacity=10.0))
+    assert belief.choose() == 1  # the first does not fit
+    belief.wait([1])
+    assert belief.choose() == 2
+    assert belief.outlook.within == 0.0
+
+
+def test_outlook_is_that_of_two_plans_by_hand():
+    # Of two plans the probability has a closed form: Φ of the difference in its standard deviations.
+    given = prior(2, [1.0, 1.02])
+    belief = Belief(given, draws=200_000)
+    belief.time(0, 1.0)
+    K = written_out(given)
+    inverse = 1 / (K[0, 0] + belief.noise**2)
+    V = K - K[:, :1] * K[:1] * inverse
+    apart = (V[0, 0] + V[1, 1] - 2 * V[0, 1]) ** 0.5
+    from scipy.stats import norm
+
+    expected = norm.cdf((np.log(1.02) + np.log1p(GAIN)) / apart)
+    assert belief.outlook.within == pytest.approx(expected, abs=0.01)
+
+
+def test_candidates_beyond_those_drawn_together_count_as_well():
+    given = prior(MOST_DRAWN + 200, np.full(MOST_DRAWN + 200, 1.0))
+    given = replace(
+        given, coordinates=np.arange(given.coordinates.size).reshape(given.coordinates.shape) * 1.0
+    )
+    few, many = Belief(given), Belief(given)
+    few.excluded[MOST_DRAWN + 1 :] = True
+    for belief in (few, many):
+        belief.time(0, 0.85)
+    assert many.outlook.within < few.outlook.within
+
+
+def test_all_times_scaled_change_little_but_the_shared_error():
+    given = prior()
+    usual, scaled = Belief(given), Belief(given)
+    for row in (0, 1, 3):
+        usual.time(row, float(given.seconds[row]))
+        scaled.time(row, float(1.35 * given.seconds[row]))
+    mean, deviation = scaled.shared
+    assert abs(mean - np.log(1.35)) < 2 * deviation + 0.05
+    assert abs(usual.shared[0]) < 0.02
+    assert scaled.outlook.within == pytest.approx(usual.outlook.within, abs=0.1)
+
+
+def test_repeats_estimate_the_noise_of_a_trial():
+    belief = Belief(prior())
+    before = belief.noise
+    for seconds in (1.0, 1.06, 0.95, 1.03, 0.97):
+        belief.time(0, seconds)
+    # prior of 4 repeats with 0.5 %, and 4 degrees of freedom: by hand
+    squares = 5 * np.var(np.log([1.0, 1.06, 0.95, 1.03, 0.97]))
+    assert before == pytest.approx(0.005)
+    assert belief.noise == pytest.approx(((4 * 0.005**2 + squares) / 8) ** 0.5)
+
+
+def test_a_noisy_rival_is_measured_again():
+    belief = Belief(prior(2, [1.0, 1.0]))
+    for seconds in (1.0, 1.1, 0.92, 1.08, 0.93, 1.05):
+        belief.time(0, seconds)
+    belief.time(1, 1.03)
+    assert belief.choose() == 1
+    assert belief.outlook.within < SURE
+
+
+def test_out_of_memory_makes_larger_plans_unlikely_and_spares_smaller_ones():
+    belief = Belief(prior(4, memory=[9.9, 9.8, 9.9, 5.0], capacity=10.0, memory_scale=0.05))
+    before = belief.fits.copy()
+    belief.memory(0, None)
+    assert belief.fits[0] == 0
+    assert belief.fits[2] < before[2] - 0.1
+    assert belief.fits[3] > 0.99
+    belief.memory(1, np.inf)  # and one that fits makes them likelier again
+    assert belief.fits[2] > 0
+
+
+def test_measured_memory_moves_the_others():
+    more, less = (Belief(prior(2, memory=[8.0, 9.9], capacity=10.0, memory_scale=0.05)) for _ in range(2))
+    more.memory(0, 9.0)
+    less.memory(0, 7.0)
+    assert more.fits[1] < 0.5 < less.fits[1]
+
+
+def test_of_equal_gains_the_cheaper_trial_is_chosen():
+    given = prior(3, [1.0, 1.05, 1.05])
+    coordinates = given.coordinates.copy()
+    coordinates[2] = coordinates[1]
+    shares = {name: np.array([share[0], share[1], share[1]]) for name, share in given.shares.items()}
+    given = replace(given, coordinates=coordinates, shares=shares, seconds=np.array([1.0, 1.05, 1.0499]))
+    belief = Belief(given)
+    belief.time(0, 1.0)
+    assert belief.choose() == 2
+
+
+def test_a_trial_under_way_is_not_asked_for_again():
+    belief = Belief(prior())
+    belief.time(0, 1.0)
+    first = belief.choose()
+    belief.wait([first])
+    assert belief.choose() not in (first, None)
+    assert belief.posterior.mean[first] == pytest.approx(np.log(belief.prior.seconds[first]), abs=0.02)

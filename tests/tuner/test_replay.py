@@ -1,0 +1,102 @@
+"""Replay of published runs, and of the training loop's recorded steps on two processes of a CPU."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.accuracy.runs.run import Run, bundled, readable, rows
+from traincast.tuner.belief import SURE
+from traincast.tuner.replay import (
+    PRIORS,
+    WRONGS,
+    Replay,
+    Replayed,
+    goals,
+    replay,
+    runs_by_group,
+    summary,
+    table,
+)
+
+STEPS = Path(__file__).parents[2] / "examples/measured_cpu/steps.csv"
+
+
+@pytest.fixture(scope="module")
+def replays():
+    return Replay()
+
+
+def test_the_table_has_the_groups_of_the_bundled_runs(replays):
+    runs = [run for _, run in bundled() if isinstance(run, Run) and run.step_seconds]
+    groups = [members for members in runs_by_group(runs) if all(run.id in table() for run in members)]
+    assert [run.id for members in groups for run in members] == [run.id for run in replays.runs]
+    assert len(groups) >= 70
+    assert all(np.isfinite(list(row.values())).all() for row in table().values())
+
+
+def test_predictions_are_those_without_the_group(replays):
+    group = replays.groups("left_out")[0]
+    members = replays.members[0]
+    plans = list(dict.fromkeys(run.plan for run in members))
+    times = [np.median([run.step_seconds for run in members if run.plan == plan]) for plan in plans]
+    assert group.seconds == pytest.approx(times)
+    once = [run for run in members if sum(run.plan == other.plan for other in members) == 1]
+    assert once
+    for run in once:
+        i = plans.index(run.plan)
+        error = np.log(group.prior.seconds[i] / group.seconds[i])
+        assert error == pytest.approx(table()[run.id]["left_out"], abs=1e-9)
+
+
+def test_a_wrong_prior_is_wrong(replays):
+    usual = replays.groups("left_out")[0]
+    for wrong in WRONGS[1:4]:
+        other = replays.groups("left_out", wrong)[0]
+        moved = other.prior.seconds / usual.prior.seconds * usual.seconds / other.seconds
+        assert np.abs(np.log(moved)).max() > 0.005, wrong.title
+
+
+def test_groups_replayed(replays):
+    # a sample: the whole replay is `traincast tune --replay`
+    done = [replay(group) for group in replays.groups("left_out")[::6]]
+    one = summary(PRIORS["left_out"], WRONGS[0].title, "all", done)
+    assert 1 <= one.trials <= 5
+    assert one.right >= 0.8
+    for group in done:
+        assert 1 <= group.trials <= 2 * group.plans
+        assert group.regret >= 0
+    assert one.regret <= np.mean([group.ranked_regret for group in done]) + 0.02
+    assert len(goals([one], [])) == 5
+
+
+def test_means_of_a_summary_by_hand():
+    first = Replayed("a", "a", 8, 2, 0.0, True, 0.03, 2, 4)
+    second = Replayed("b", "a", 20, 6, 0.02, False, 0.0, 9, 1)
+    one = summary("p", "w", "k", [first, second])
+    figures = (one.groups, one.trials, one.within_four, one.right, one.regret, one.to_best, one.reliability)
+    assert figures == (2, 4.0, 0.5, 0.5, 0.01, 5.5, 1.0)
+
+
+def recorded():
+    """Recorded steps by shape: measured on the machine of `machine.yaml`, all plans of a shape."""
+    runs = [run for _, run in readable(rows(STEPS)) if isinstance(run, Run)]
+    shapes = {}
+    for run in runs:
+        shapes.setdefault((run.model.hidden, run.model.layers, run.model.seq), []).append(run)
+    return [[run for run in members if run.plan.gpus == 2] for members in shapes.values()]
+
+
+@pytest.mark.parametrize("runs", recorded(), ids=lambda runs: runs[0].id)
+def test_recorded_training_is_tuned_to_3_percent_in_5_trials(runs):
+    first = runs[0]
+    times = {run.plan: run.step_seconds for run in runs}
+    tuner = tc.Tuner(
+        first.model, first.system, 2, gbs=first.gbs, plans=list(times), assumptions="pytorch", trials=5
+    )
+    while trial := tuner.ask():
+        tuner.tell(trial, times[trial.plan])
+    assert tuner.best().seconds <= 1.03 * min(times.values())
+    if len(tuner.trials) < 5:
+        assert tuner.remaining_gain().within >= SURE
