@@ -17,6 +17,7 @@ from traincast.planner.study.sweep import define
 from traincast.step.placement import placements
 from traincast.ui import figures
 from traincast.ui.figures import paper, style
+from traincast.ui.figures.study import groups_of_lines
 
 HBM, BANDWIDTH = "accelerator.hbm_bytes", "accelerator.hbm_bandwidth"
 MODEL = tc.Model(
@@ -396,6 +397,26 @@ def test_memory_waterfall_adds_up(found, every):
     assert [tick.get_text() for tick in ax.get_xticklabels()] == [*held, "total"]
     tight = figures.memory_waterfall(tc.estimate(MODEL, machine(1e9), found.best[0]))
     assert any("too little" in text for text in words(tight))
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+def test_no_label_of_a_waterfall_is_struck_by_the_capacity(tp):
+    """Also where bars end near the line, or cross it."""
+    plan = tc.Plan(tp=tp, pp=4, vp=5, dp=2)
+    figure = figures.memory_waterfall(tc.estimate("llama-3-70b", "dgx-h100", plan, gbs=128))
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    capacity = ax.transData.transform((0, ax.get_lines()[-1].get_ydata()[0]))[1]
+    for text in ax.texts:
+        box = text.get_window_extent()
+        assert not box.y0 < capacity < box.y1, text.get_text()
+
+
+def test_a_panel_has_at_most_eight_lines():
+    """Nine machines of three accelerators are two rows of panels; machines alike stay together."""
+    names = [f"{chip}-nvs{size}" for chip in ("a100", "b200", "h200") for size in (4, 8, 64)]
+    assert groups_of_lines(names) == [names[:6], names[6:]]
+    assert [len(group) for group in groups_of_lines([f"h100-nvs{i}" for i in range(10)])] == [8, 2]
 
 
 def test_pareto_marks_front_and_winner(found, every):

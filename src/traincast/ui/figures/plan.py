@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import product
+from textwrap import wrap
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,8 @@ from traincast.ui.figures import style
 MIN_SHARE_DRAWN: Final = 5e-4  # smaller components are not drawn
 RELATIVE_CHANGE: Final = 0.1  # of each hardware figure
 MAX_NAME_CHARACTERS: Final = 24  # of a network tier next to an axis
+MAX_LABEL_CHARACTERS: Final = 34  # of a line next to an axis
+LABEL_SHARE: Final = 0.08  # of the height of an axis that a label takes
 MAX_OPERATIONS_LABELLED: Final = 8  # in a roofline
 DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
 UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
@@ -46,14 +49,13 @@ def memory_waterfall(est: Estimate) -> Figure:
     memory = {name: float(style.in_unit(name, value)) for name, value in est.memory.items() if value > 0}
     total = float(style.in_unit("memory_bytes", est.memory_bytes))
     figure, (ax,) = style.panels(1, width=max(style.COLUMN, 0.64 * (len(memory) + 1)))
-    above: dict[str, Any] = {"offset": (0, 2.5), "ha": "center", "bbox": style.WHITE_BOX}
     for place, (name, size, under) in enumerate(_with_offsets(memory)):
         ax.bar(place, size, bottom=under, width=0.7, **style.component_style(name))
         ax.plot([place + 0.35, place + 0.65], [under + size] * 2, color=style.GREY, linewidth=0.6)
-        style.note(ax, f"{size:.1f}", (place, under + size), **above)
     ax.bar(len(memory), total, color=style.GREY, width=0.7)
-    style.note(ax, f"{total:.1f}", (len(memory), total), **above)
-    _draw_capacity(ax, est)
+    capacity = _draw_capacity(ax, est)
+    for place, (_, size, under) in enumerate((*_with_offsets(memory), ("total", total, 0.0))):
+        _label_bar(ax, place, size, under, capacity)
     figure.legend(loc="outside lower center")
     ax.set_xticks(range(len(memory) + 1), [*memory, "total"])
     ax.set_ylabel(style.label("memory_bytes"))
@@ -111,8 +113,22 @@ def _with_offsets(parts: Mapping[str, float]) -> Iterator[tuple[str, float, floa
         before += size
 
 
-def _draw_capacity(ax: Axes, est: Estimate) -> None:
-    """Draw a line at the accelerator's memory capacity, and fit the axis to it."""
+def _label_bar(ax: Axes, place: int, size: float, under: float, line: float) -> None:
+    """Write a size in its bar, or beside a bar that is too low, where the line does not cross it."""
+    text, top, room = f"{size:.1f}", under + size, LABEL_SHARE * ax.get_ylim()[1]
+    look: dict[str, Any] = {"ha": "center", "bbox": style.WHITE_BOX}
+    if size > room:
+        middle = under + size / 2
+        middle = line - room if abs(middle - line) < room / 2 else middle  # the line does not cross it
+        style.note(ax, text, (place, middle), (0, 0), va="center", **look)
+    elif top <= line < top + room:
+        style.note(ax, text, (place, under), (0, -2.5), va="top", **look)
+    else:
+        style.note(ax, text, (place, top), (0, 2.5), va="bottom", **look)
+
+
+def _draw_capacity(ax: Axes, est: Estimate) -> float:
+    """Draw a line at the accelerator's memory capacity, fit the axis to it, and return where it is."""
     capacity = float(style.in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
     total = float(style.in_unit("memory_bytes", est.memory_bytes))
     unit = style.unit_of("memory_bytes")[0]
@@ -120,6 +136,7 @@ def _draw_capacity(ax: Axes, est: Estimate) -> None:
     colour, text = style.BLACK if est.fits else style.VERMILION, f"capacity {capacity:.1f} {unit}{shortfall}"
     ax.axhline(capacity, color=colour, linestyle="--", linewidth=0.9, label=text)
     ax.set_ylim(0, max(capacity, total) * 1.12)
+    return capacity
 
 
 @style.styled
@@ -235,14 +252,16 @@ def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     largest_change = np.abs(changes).max(axis=(0, 2))
     left_out = min(np.sum(largest_change < 100 * least), len(largest_change) - 1)
     order = np.argsort(largest_change, kind="stable")[left_out:]
-    figure, (ax,) = style.panels(1, width=5.2, height=0.9 + 0.27 * len(order))
+    figure, (ax,) = style.panels(1, width=5.2, height=0.9 + 0.33 * len(order))
     for (shift, meaning, look), row in zip(TORNADO_BARS, changes[:, order], strict=True):
         for change, colour, sign in zip(row.T, (style.ORANGE, style.BLUE), "−+", strict=True):
             bar_label = f"{sign}{100 * RELATIVE_CHANGE:.0f} %, {meaning}"
             places = shift + np.arange(len(order), dtype=np.float64)
             _draw_bars(ax, places, change, color=colour, label=bar_label, **look)
     ax.axvline(0, color=style.BLACK, linewidth=0.6)
-    ax.set_yticks(range(len(order)), [_figure_title(result.system, paths[i]) for i in order])
+    ax.set_yticks(
+        range(len(order)), [_figure_title(result.system, paths[i]) for i in order], fontsize=style.SMALL
+    )
     left_out_text = f"\n{left_out} more: below {least:.2%}" if left_out else ""
     ax.set_xlabel(f"{style.label('step_seconds', '')},\nchange [%]{left_out_text}")
     ax.grid(True, axis="x")
@@ -293,4 +312,4 @@ def _figure_title(system: System, path: str) -> str:
     tier = system.tiers[int(number)].name
     if len(tier) > MAX_NAME_CHARACTERS:
         tier = f"{tier[: MAX_NAME_CHARACTERS - 1]}…"
-    return f"{tier}: {name[0].lower()}{name[1:]}"
+    return "\n".join(wrap(f"{tier}: {name[0].lower()}{name[1:]}", MAX_LABEL_CHARACTERS))

@@ -1,7 +1,7 @@
 """Figures of a study's table: strong scaling, optimal plans, contours over two varied fields."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import groupby, product
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,7 @@ VALUE_COLUMNS: Final = {"training_days": "training_days", "throughput": "tokens_
 TIME_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind == "time")
 MICROBATCHES: Final = "micro-batches"
 MAX_VALUES_LISTED: Final = 8
+MAX_LINES: Final = 8  # of a panel
 MAX_TICKS: Final = 7  # of numbers of GPUs in a panel
 MIN_SHARE_WRITTEN: Final = 6.0  # of a component in figures [%]
 MIN_SHARE_LISTED: Final = 0.05  # of a component that the legend names [%]
@@ -78,9 +79,9 @@ def strong_scaling(
     if not len(rows):
         raise InputError("strong scaling", [f"no plan fits, or {column} is not known of any"])
     looks, models = style.system_looks(unique(rows, "system")), unique(rows, "model")
-    strategies = unique(rows, "strategy")
-    figure, axes = style.panel_grid(len(models), len(strategies))
-    for model, panels in zip(models, axes, strict=True):
+    strategies, groups = unique(rows, "strategy"), groups_of_lines(looks)
+    figure, axes = style.panel_grid(len(models) * len(groups), len(strategies))
+    for (model, group), panels in zip(product(models, groups), axes, strict=True):
         model_rows = rows.filter(pl.col("model") == model)
         (size, base), y_label = (1.0, _first_run(model_rows)), style.label(column)
         if value == "throughput":
@@ -88,7 +89,8 @@ def strong_scaling(
             size, y_label = 1 / base[column], f"{style.label(column, '')},\n{one}"
         for ax, strategy in zip(panels, strategies, strict=True):
             of_panel = model_rows.filter(pl.col("strategy") == strategy)
-            for system, look in looks.items():
+            for system in group:
+                look = looks[system]
                 line = of_panel.filter(pl.col("system") == system).sort("gpus")
                 y = style.in_unit(column, line[column]) * size
                 ax.plot(line["gpus"], y, label=f"{system} {strategy}", alpha=0.85, **look)
@@ -112,6 +114,20 @@ def strong_scaling(
     times = "" if factors == "1" else f", {factors} times the speed of {rows['system'][0]}"
     _legend(figure, looks, f"ideal scaling{times}")
     return figure
+
+
+def groups_of_lines(systems: Iterable[str]) -> list[list[str]]:
+    """Return systems in groups of lines that can be told apart; those of an accelerator stay together."""
+    groups: list[list[str]] = [[]]
+    for _, alike in groupby(systems, lambda name: style.domain_of(name)[0]):
+        names = list(alike)
+        if len(groups[-1]) + len(names) > MAX_LINES and groups[-1]:
+            groups.append([])
+        for name in names:
+            if len(groups[-1]) == MAX_LINES:
+                groups.append([])
+            groups[-1].append(name)
+    return groups
 
 
 def _first_run(rows: pl.DataFrame) -> dict[str, Any]:
