@@ -34,6 +34,7 @@ ENVIRONMENT: Final = re.compile(  # files that set the environment, not the run
     r"activate|profile|rc$|conda|venv|env|setup|module|credential|secret|nccl|setvars|functions|utils",
     re.IGNORECASE,
 )
+DIRECTIVE: Final = re.compile(r"\s(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(?!--)(\S+)")  # an option for Slurm
 LEAST_ARGUMENTS: Final = 3  # in which runs can differ
 
 
@@ -133,10 +134,9 @@ def read(text: str) -> Script:
 def directives(text: str) -> Settings:
     """Return the nodes, and accelerators per node, of Slurm directives."""
     settings = Settings()
-    for line in text.splitlines():
-        match = re.match(r"#SBATCH\s+(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(\S+)", line)
-        if match is None:
-            continue
+    lines = (line for line in text.splitlines() if line.startswith("#SBATCH"))
+    options = (match for line in lines for match in DIRECTIVE.finditer(line.partition(" #")[0]))
+    for match in options:
         name, value = (match[1] or "nodes").replace("-", "_"), match[3]
         if gpus := re.fullmatch(r"gpu:(?:\w+:)?(\d+)", value):
             name, value = "gpus_per_node", gpus[1]
