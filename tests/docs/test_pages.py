@@ -32,6 +32,7 @@ PAGES = [
     "docs/uncertainty.md",
     "docs/limits.md",
     "docs/scaling.md",
+    "docs/insights.md",
 ]
 PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)

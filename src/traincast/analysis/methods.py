@@ -37,8 +37,10 @@ class Cause(Result):
     """What alone would make a step as slow as measured."""
 
     cause: Annotated[str, Doc("part of the step")]
-    predicted_seconds: Annotated[float, Doc("its predicted time", "s")]
-    factor: Annotated[float, Doc("times as long as predicted, were it the only cause")]
+    predicted_seconds: Annotated[float | None, Doc("its predicted time; `null` where it has none", "s")]
+    factor: Annotated[
+        float | None, Doc("times as long as predicted, were it the only cause; `null` where it has no time")
+    ]
     sign: Annotated[str, Doc("what would show it")]
 
 
@@ -119,14 +121,19 @@ def causes(est: Estimate, step_seconds: float) -> list[Cause]:
             "gaps between kernels: Python, launches, logging, garbage collection",
         ),
     ]
-    found = [
-        Cause(cause=name, predicted_seconds=seconds, factor=(seconds + slack) / seconds, sign=sign)
+    known = [
+        ((seconds + slack) / seconds, name, seconds, sign)
         for name, seconds, sign in rows
         if seconds > 0 and not (name in ("network", "slow GPU") and plan.gpus == 1)
+    ]
+    found = [
+        Cause(cause=name, predicted_seconds=seconds, factor=factor, sign=sign)
+        for factor, name, seconds, sign in sorted(known)
     ]
     outside = (
         ("input pipeline", f"steps wait for data: no more than {tokens:,.0f} tokens/s are read"),
         ("checkpoints", "only some steps are slow: writes that the step waits for"),
     )
-    unknown = [Cause(cause=name, predicted_seconds=0.0, factor=float("nan"), sign=s) for name, s in outside]
-    return [*sorted(found, key=lambda cause: cause.factor), *unknown]
+    return found + [
+        Cause(cause=name, predicted_seconds=None, factor=None, sign=sign) for name, sign in outside
+    ]

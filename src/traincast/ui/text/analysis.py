@@ -91,8 +91,9 @@ def _causes(result: Advice) -> Parts:
     yield heading("What alone would make it as slow, the smallest change first")
     rows = []
     for cause in result.causes:
-        known = cause.factor == cause.factor
-        times = (seconds(cause.predicted_seconds), f"{cause.factor:.3g} ×") if known else ("not known", "")
+        times = ("not known", "")
+        if cause.factor is not None and cause.predicted_seconds is not None:
+            times = (seconds(cause.predicted_seconds), f"{cause.factor:.3g} ×")
         rows.append((cause.cause, *times, cause.sign))
     yield table(("", "predicted", "needed", "its sign"), rows, left=(0, 3), wrap=(3,))
 
