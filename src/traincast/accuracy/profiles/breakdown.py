@@ -8,6 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from traincast.accuracy.profiles.events import DeviceEvents, read
+from traincast.accuracy.profiles.operations import (
+    ProfiledOperation,
+    predicted_operations,
+    profiled_operations,
+)
 from traincast.core.result import KEY, Doc, Result
 
 if TYPE_CHECKING:
@@ -24,7 +29,6 @@ PARTS: Final = {  # part of a step -> components of an estimate, besides compute
     "dispatch gaps": ("host",),
 }
 KIND_OF_PART: Final = dict(zip(PARTS, ("products", "attention", "vector", "optimizer"), strict=False))
-COMPUTE: Final = ("compute", "exposed_memory", "recomputation")  # components that operations take
 SMALL: Final = 0.02  # difference of a step that is not worth a sentence
 
 
@@ -60,6 +64,10 @@ class ProfiledStep(Result):
     step_seconds: Annotated[float, Doc("measured time of a step", "s")]
     predicted_seconds: Annotated[float | None, Doc("predicted time of a step, null without an estimate", "s")]
     parts: Annotated[list[ProfiledPart], Doc("parts of a step")]
+    operations: Annotated[
+        list[ProfiledOperation],
+        Doc("operations of the model that names and shapes tell apart, longest first"),
+    ]
     collectives: Annotated[list[ProfiledCollective], Doc("collectives, the most exposed first")]
 
     @property
@@ -131,6 +139,7 @@ def profile(path: str | Path, estimate: "Estimate | None" = None) -> ProfiledSte
             )
             for name in PARTS
         ],
+        operations=profiled_operations(events, estimate),
         collectives=collectives,
     )
 
@@ -210,21 +219,12 @@ def _gaps(
 def _predicted(estimate: "Estimate") -> dict[str, float]:
     """Return the predicted time of each part [s]; compute by the operations of the slowest device."""
     breakdown = {name: float(seconds) for name, seconds in estimate.breakdown.items()}
-    compute = sum(breakdown[name] for name in COMPUTE)
-    work = dict.fromkeys(list(PARTS)[:3], 0.0)
-    counts = estimate.stages.executed_parts[int(np.asarray(estimate.step.slowest).item())]
-    for row in estimate.operation_rows():
-        is_product, has_weights = float(row.forward_matrix_flops) > 0, float(row.weight_bytes) > 0
-        products, attention, vector = work
-        figures = (
-            row.forward_compute_seconds, row.forward_memory_seconds, row.backward_compute_seconds,
-            row.backward_memory_seconds, row.again_seconds,
-        )  # fmt: skip
-        part = vector if not is_product else products if has_weights else attention
-        count = float(np.asarray(counts.get(row.part, 0.0)).item())
-        work[part] += count * sum(float(figure) for figure in figures)
-    total = sum(work.values()) or 1.0
+    work = dict.fromkeys(PARTS, 0.0)
+    products, attention, vector = list(PARTS)[:3]
+    for timed, seconds in predicted_operations(estimate):
+        is_product, has_weights = bool(timed.operation.forward.flops("matrix")), bool(timed.operation.weights)
+        work[vector if not is_product else products if has_weights else attention] += seconds
     return {
-        name: compute * work.get(name, 0.0) / total + sum(breakdown[component] for component in components)
+        name: work[name] + sum(breakdown[component] for component in components)
         for name, components in PARTS.items()
     }

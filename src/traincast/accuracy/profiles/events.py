@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from traincast.accuracy.profiles.labels import Operator, label_of, labels_of
 from traincast.catalog.documents import MAX_BYTES, raw
 from traincast.core.errors import InputError
 
@@ -51,7 +52,8 @@ class DeviceEvents:
     """What a rank's device ran: arrays over its events, in order of their beginning.
 
     `start` and `end` are times [s]; `issued` is when the host launched the event [s], NaN where the profile
-    does not say; `kind` is one of `KINDS`, and `collective` its name or ``""``. `steps` are profiled steps as
+    does not say; `kind` is one of `KINDS`, and `collective` its name or ``""``; `label` says which operation
+    of a model it is of (`profiles/labels.py`), ``""`` where nothing tells. `steps` are profiled steps as
     (beginning, end) [s]; without marks the whole profile is one. `device` and `ranks` are as it states them.
     """
 
@@ -61,6 +63,7 @@ class DeviceEvents:
     issued: NDArray[np.float64]
     kind: NDArray[np.str_]
     collective: NDArray[np.str_]
+    label: NDArray[np.str_]
     steps: tuple[tuple[float, float], ...]
     has_marks: bool
     device: str = ""
@@ -76,6 +79,7 @@ class _Event:
     end: float
     issued: float = float("nan")
     is_copy: bool = False
+    label: str = ""
 
 
 def is_profile(path: str | Path) -> bool:
@@ -131,11 +135,26 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
         _correlation(event): event["ts"] * 1e-6 for category in LAUNCHES for event in by_category[category]
     }
     launched.pop(None, None)
+    operators = [each for each in by_category["cpu_op"] if "ts" in each]
+    labels = labels_of(
+        [
+            Operator(str(e["name"]), *_span(e), (e.get("pid"), e.get("tid")), e.get("args", {}))
+            for e in operators
+        ]
+    )
+    by_id = {e.get("args", {}).get("External id"): label for e, label in zip(operators, labels, strict=True)}
+    by_id.pop(None, None)
     work = [
-        _Event(_named(event), *_span(event), launched.get(_correlation(event), np.nan), category != "kernel")
+        _Event(
+            _named(event),
+            *_span(event),
+            launched.get(_correlation(event), np.nan),
+            category != "kernel",
+            by_id.get(event.get("args", {}).get("External id"), "") or label_of(str(event["name"])),
+        )
         for category in DEVICE_WORK
         for event in by_category[category]
-    ] or list(_operators(by_category))
+    ] or list(_operators(by_category, zip(operators, labels, strict=True)))
     marks = by_category["gpu_user_annotation"], by_category["user_annotation"]
     steps = next((found for group in marks if (found := _steps((e["name"], *_span(e)) for e in group))), ())
     properties = document.get("deviceProperties") or [{}]
@@ -161,24 +180,30 @@ def _named(event: Mapping[str, Any]) -> str:
     return f"nccl {collective}" if collective else str(event["name"])
 
 
-def _operators(by_category: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[_Event]:
+def _operators(
+    by_category: Mapping[str, Sequence[Mapping[str, Any]]],
+    labelled: Iterable[tuple[Mapping[str, Any], str]],
+) -> Iterator[_Event]:
     """Yield what ran on the host of a profile without a device: operators' own times, gloo's collectives."""
-    threads: dict[Any, list[tuple[float, float, str]]] = defaultdict(list)
-    for event in by_category["cpu_op"]:
+    threads: dict[Any, list[tuple[float, float, tuple[str, str]]]] = defaultdict(list)
+    for event, label in labelled:
         if not str(event["name"]).startswith(NO_DEVICE_WORK):
-            threads[event.get("pid"), event.get("tid")].append((*_span(event), str(event["name"])))
+            named = str(event["name"]), label
+            threads[event.get("pid"), event.get("tid")].append((*_span(event), named))
     for spans in threads.values():
-        open_spans: list[tuple[float, str]] = []
+        open_spans: list[tuple[float, tuple[str, str]]] = []
         now = 0.0
-        for start, end, name in [*sorted(spans, key=lambda span: (span[0], -span[1])), (np.inf, np.inf, "")]:
+        ordered = sorted(spans, key=lambda span: (span[0], -span[1]))
+        for start, end, named in [*ordered, (np.inf, np.inf, ("", ""))]:
             while open_spans and open_spans[-1][0] <= start:
-                closes, inner = open_spans.pop()
-                yield _Event(inner, now, closes)
+                closes, (name, label) = open_spans.pop()
+                yield _Event(name, now, closes, label=label)
                 now = closes
             if open_spans and start > now:
-                yield _Event(open_spans[-1][1], now, start)
+                name, label = open_spans[-1][1]
+                yield _Event(name, now, start, label=label)
             now = start
-            open_spans.append((end, name))
+            open_spans.append((end, named))
     for event in by_category["user_annotation"]:
         if re.match(KINDS["collective"], str(event["name"]), re.IGNORECASE):
             yield _Event(str(event["name"]), *_span(event))
@@ -220,9 +245,12 @@ def _nsight(path: Path) -> DeviceEvents:
         except sqlite3.DatabaseError as error:
             raise InputError(str(path), [f"is no export of Nsight Systems ({error})"]) from None
     work = [
-        _Event(name, start * 1e-9, end * 1e-9, launched.get(key, np.nan) * 1e-9, name in ("memcpy", "memset"))
+        _Event(
+            name, start * 1e-9, end * 1e-9, launched.get(key, np.nan) * 1e-9, name in ("memcpy", "memset"),
+            label_of(name),
+        )
         for name, start, end, key in [*kernels, *copies]
-    ]
+    ]  # fmt: skip
     return _device_events(path, work, _steps(marks), devices[0][0] if devices else "", None)
 
 
@@ -240,7 +268,8 @@ def _nsight_table(path: Path, text: str) -> DeviceEvents:
         start, duration, name = (row[column] or "" for column in NSYS_COLUMNS)
         if start and duration:
             begins, lasts = float(start) * 1e-9, float(duration) * 1e-9
-            work.append(_Event(name, begins, begins + lasts, is_copy=name.startswith("[CUDA mem")))
+            is_copy = name.startswith("[CUDA mem")
+            work.append(_Event(name, begins, begins + lasts, is_copy=is_copy, label=label_of(name)))
     return _device_events(path, work, (), "", None)
 
 
@@ -268,6 +297,7 @@ def _device_events(
         issued=np.array([event.issued for event in work]),
         kind=np.array(["copy" if event.is_copy else kinds[event.name] for event in work]),
         collective=np.array([collectives[event.name] for event in work]),
+        label=np.array([event.label for event in work]),
         steps=tuple(steps) or (whole,),
         has_marks=bool(steps),
         device=device,

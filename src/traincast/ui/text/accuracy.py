@@ -192,6 +192,20 @@ def profile(step: "ProfiledStep") -> Parts:
         if measured or predicted
     ]
     yield table(("", "measured", "share", "predicted", "difference"), rows)
+    if step.operations:
+        yield heading("Operations")
+        operations = [
+            (
+                *(each.name, seconds(each.seconds)),
+                *(
+                    ("", "")
+                    if each.predicted_seconds is None
+                    else (seconds(each.predicted_seconds), seconds(each.seconds - each.predicted_seconds))
+                ),
+            )
+            for each in step.operations
+        ]
+        yield table(("", "measured", "predicted", "difference"), operations)
     if step.collectives:
         yield heading("Collectives")
         names = ("", "calls a step", "running", "exposed")
