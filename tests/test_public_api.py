@@ -137,9 +137,11 @@ def test_a_job_is_no_larger_than_its_machine():
         tc.estimate(MODEL, small, PLAN, gbs=8)
 
 
-def test_progress_is_reported_for_each_batch():
+def test_progress_reaches_every_batch():
     reports = []
     found = tc.search(MODEL, SYSTEM, gpus=8, gbs=8, progress=lambda *said: reports.append(said))
-    assert [done for done, _, _ in reports] == list(range(1, len(reports) + 1))
-    assert {total for _, total, _ in reports} == {len(reports)} == {len(found.outcomes)}
+    batches = [done for done, _, _ in reports]
+    assert batches == sorted(set(batches))
+    assert len(batches) > 1
+    assert {total for _, total, _ in reports} == {batches[-1]} == {len(found.outcomes)}
     assert sum(candidates for _, _, candidates in reports) == found.candidates

@@ -33,6 +33,7 @@ AROUND_HELD: Final = ("recompute", "recompute_every", "ep_overlap", "tp_overlap"
 AROUND_WORKING: Final = ("zero", "optimizer_kind", "tp_overlap", "dp_overlap", "order")
 AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"})
 Figure = Callable[[Space], Column]  # a figure of layouts that follows from their degrees
+Progress = Callable[[int, int, int], None]  # batches done, batches in total, candidates of the last ones
 Devices = list[tuple[Column, Column]]  # two figures of each device
 
 
@@ -55,6 +56,7 @@ class Census:
         batches: Sequence[CandidateBatch],
         capacity: float,
         assumed: Assumptions,
+        progress: Progress | None = None,
     ):
         self._outlines, self._batches, self._assumed = outlines, batches, assumed
         self._capacity, self._rounding = capacity, ROUNDING * capacity
@@ -78,6 +80,8 @@ class Census:
         found: dict[int, Fitting] = {}
         for shape, indices in of_shape.items():
             found |= zip(indices, self._count(shape, [batches[index] for index in indices]), strict=True)
+            if progress is not None:
+                progress(len(found), len(batches), len(indices) * int(outlines[shape].counts.sum()))
         self.fittings = [found[index] for index in range(len(batches))]
 
     @property

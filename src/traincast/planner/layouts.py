@@ -11,16 +11,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.quantities import Floats, Ints
+from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.planner.evaluation import StrategyResult, evaluate_all
-from traincast.planner.fitting import Census, Figure
+from traincast.planner.fitting import Census, Figure, Progress
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import Space, enumerate_space
 from traincast.planner.shortlist import Bounds, Evaluated, Shortlist
 
 MOST_VALUES: Final = 1 << 18  # of a figure of layouts
+FORESIGHT: Final = 0.025  # for the question which plans are about as fast as the best
 Question = Callable[[LeastTimes], Ints]
 Answer = tuple[LeastTimes, Ints]
 
@@ -116,13 +117,14 @@ class FewLayouts(Layouts):
 
     def __init__(self, bounds: Bounds):
         self._bounds, self._evaluated = bounds, Evaluated(bounds)
-        self._shortlist = Shortlist(self._evaluated)
+        self._census: Census | None = None
 
-    @cached_property
-    def _census(self) -> Census:
-        """What fits."""
-        bounds = self._bounds
-        return Census(bounds.outlines, bounds.batches, self._capacity, bounds.assumed)
+    def census(self, progress: Progress | None = None) -> Census:
+        """Return what fits, counted once."""
+        if self._census is None:
+            bounds = self._bounds
+            self._census = Census(bounds.outlines, bounds.batches, self._capacity, bounds.assumed, progress)
+        return self._census
 
     @property
     def _capacity(self) -> float:
@@ -131,7 +133,7 @@ class FewLayouts(Layouts):
     @property
     def feasible(self) -> int:
         """Number of candidates that fit."""
-        return self._census.candidates
+        return self.census().candidates
 
     @property
     def times(self) -> LeastTimes:
@@ -142,6 +144,16 @@ class FewLayouts(Layouts):
         """Return the layouts that answer a question, and the times whose rows they are."""
         return self._shortlist.answer(question)
 
+    @cached_property
+    def _shortlist(self) -> Shortlist:
+        """Layouts that may fit."""
+        return Shortlist(self._evaluated, self._may_fit, foresight=FORESIGHT)
+
+    @cached_property
+    def _may_fit(self) -> dict[int, Bools]:
+        """Rows of the outline of each batch that may have layouts that fit."""
+        return {index: fitting.may_fit for index, fitting in enumerate(self.census().fittings)}
+
     def best_of(self, *figures: Figure) -> tuple[LeastTimes, list[dict[int, int]]]:
         """Return the row of the best layout with each value of figures."""
 
@@ -151,20 +163,19 @@ class FewLayouts(Layouts):
                 code = code * MOST_VALUES + figure(space)
             return code
 
-        fit = {index: fitting.may_fit for index, fitting in enumerate(self._census.fittings)}
-        return Shortlist(self._evaluated, fit, cell).answer(lambda times: _best_of(times, figures))
+        return Shortlist(self._evaluated, self._may_fit, cell).answer(lambda times: _best_of(times, figures))
 
     def least_memory(self, figure: Figure) -> dict[int, float]:
         """Return the least memory of the layouts with each value of a figure [byte]."""
-        return {int(value): least for value, least in self._census.least_memory(figure).items()}
+        return {int(value): least for value, least in self.census().least_memory(figure).items()}
 
     def leanest(self) -> Floats:
         """Return the least memory of each batch [byte]."""
-        return np.array([self._census.least_memory_of(i) for i in range(len(self._bounds.batches))])
+        return np.array([self.census().least_memory_of(i) for i in range(len(self._bounds.batches))])
 
     def excluded(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
         """Return what memory excludes of batches."""
-        census = self._census
+        census = self.census()
         over = {index: census.fittings[index].may_not for index in batches}
         nearest = {index: np.zeros(len(rows), np.bool_) for index, rows in over.items()}
         for index, rows in nearest.items():

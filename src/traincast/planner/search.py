@@ -6,12 +6,12 @@ strategy as requested, then by enumeration order (tp, tp2 or cp, pp, mbs, panels
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from traincast.planner.evaluation import (
     rank_layouts,
 )
 from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation, explain
+from traincast.planner.fitting import Progress
 from traincast.planner.framework_spaces import (
     FRAMEWORKS,
     CandidateBatch,
@@ -75,9 +76,6 @@ if TYPE_CHECKING:
 Objective = Literal["time", "throughput", "cost", "memory"]
 OBJECTIVES: Final = get_args(Objective)
 PLANS_COMPARED: Final = 3  # in an explanation, at least: the recommended one and its runner-up
-Progress: TypeAlias = Callable[
-    [int, int, int], None
-]  # batches done, batches in total, candidates of the last
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -111,7 +109,8 @@ class Found:
     @cached_property
     def layouts(self) -> Layouts:
         """Layouts as questions ask for them: all are evaluated where few would not do."""
-        few = None if self.exhaustive or self.objective == "memory" else self.work.few
+        every = self.exhaustive or self.objective == "memory" or self.work.evaluated
+        few = None if every else self.work.few
         return AllLayouts(self.outcomes, self.exhaustive) if few is None else few
 
     @property
@@ -474,10 +473,11 @@ class SearchRequest:
     batches: Sequence[CandidateBatch]
     exhaustive: bool = False
 
-    def answer(self, progress: Progress | None = None) -> list[Found]:
+    def answer(self, progress: Progress | None = None, every_layout: bool = False) -> list[Found]:
         """Search, and return the result for each number of GPUs.
 
-        Numbers of GPUs that use as much of a fast domain share a search.
+        Numbers of GPUs that use as much of a fast domain share a search. `every_layout` evaluates all
+        layouts, for those who show them all.
         """
         system, ordered = self.system, self.batches[0].ordered
         domains = {n: system.domain(n) if ordered else system.fast_domain for n in self.gpus}
@@ -485,11 +485,10 @@ class SearchRequest:
         for domain in dict.fromkeys(domains.values()):
             sizes = tuple(n for n in domains if domains[n] == domain)
             work = Work(self.model, system, sizes, domain, self.gbs, self.assumptions, tuple(self.batches))
-            if self.exhaustive or self.objective == "memory" or work.few is None:
+            if every_layout or self.exhaustive or self.objective == "memory" or work.few is None:
                 work.evaluate(progress)
-            elif progress is not None:
-                for done, candidates in enumerate(work.candidates_by_batch(sizes[0]), 1):
-                    progress(done, len(self.batches), candidates)
+            else:
+                work.few.census(progress)
             works |= dict.fromkeys(sizes, work)
         request = {name: value for name, value in vars(self).items() if name not in ("gpus", "batches")}
         return [Found(**request, gpus=n, work=works[n]) for n in self.gpus]
@@ -520,17 +519,18 @@ class Work:
             return None
         return FewLayouts(Bounds(self.outlines, self.batches, self.system, self.assumptions))
 
+    @property
+    def evaluated(self) -> bool:
+        """Whether every layout was evaluated."""
+        return self._evaluations is not None
+
     def candidates(self, gpus: int) -> int:
         """Return the candidates on a number of GPUs that meet every rule."""
-        return sum(self.candidates_by_batch(gpus))
-
-    def candidates_by_batch(self, gpus: int) -> list[int]:
-        """Return the candidates of each batch on a number of GPUs that meet every rule."""
         job, number = self.gpus.index(gpus), dict[CandidateBatch, int]()
         for shape, outline in self.outlines.items():
             low, high = outline.space.starts[job : job + 2]
             number[shape] = int(outline.counts[low:high].sum())
-        return [number[batch.shape] for batch in self.batches]
+        return sum(number[batch.shape] for batch in self.batches)
 
     def broken(self, gpus: int) -> dict[str, int]:
         """Count candidates on a number of GPUs by the first rule they break, in the order of checks."""
@@ -619,8 +619,8 @@ def search(
         Share of the fastest time within which plans count as equally fast, so that the simplest of them is
         recommended; 0.02 if left out. Where errors are not known it is the fastest, if left out.
     progress : callable, optional
-        Called after each batch of candidates with the number of batches done, that of all, and the batch's
-        candidates.
+        Called as batches of candidates are done with the number of batches done, that of all, and the
+        candidates of the last ones.
 
     Returns
     -------

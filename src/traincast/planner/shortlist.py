@@ -37,11 +37,8 @@ from traincast.step.placement import divisors
 from traincast.step.step_time import least_step_seconds
 
 FIRST_ROWS: Final = 1 << 11  # rows of outlines that are evaluated first
-FIRST_SHARE: Final = 32  # part of all rows that are, if it is more
-FIRST_KEPT: Final = 64  # rows of each group that are evaluated first where it is known what fits
-MORE_KEPT: Final = 8
-MORE_ROWS: Final = 4  # times as many in each round, at most
-FORESIGHT: Final = 0.025  # share of the time asked for that is added for questions that follow
+FIRST_OF_GROUP: Final = 8  # of each of several groups
+MORE_ROWS: Final = 8  # times as many in each round, at most
 # Assumptions of groups of experts inside a fast domain, and of others (`Plans.of_dispatcher`)
 BY_DISPATCHER: Final = (
     ("host", "sync_seconds", "wide_sync_seconds"),
@@ -85,7 +82,12 @@ class _Family:
     given: dict[str, Any]  # choices of one of them
     costs: dict[str, Costs]  # least ones of distinct layers, by recomputation
     place: Ints  # of each of the outline's layer rows among these layers
-    bounds: Floats  # of the outline's rows, without recomputation [s]
+    bounds: dict[str, Floats]  # of the outline's rows as far as known, by recomputation [s]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the outline."""
+        return len(self.outline.space.layer_row)
 
 
 class Bounds:
@@ -110,7 +112,7 @@ class Bounds:
         self.families = list(self._bounded())
 
     def _bounded(self) -> Iterator[_Family]:
-        """Yield the families of all batches with the bounds of their rows."""
+        """Yield the families of all batches."""
         together: dict[Any, dict[CandidateBatch, list[int]]] = {}
         for index, batch in enumerate(self.batches):
             given = {**DEFAULTS, **batch.given}
@@ -132,10 +134,7 @@ class Bounds:
                 for index in of_shape:
                     by_recompute.setdefault(_recompute(self.batches[index]), []).append(index)
                 given = self.batches[of_shape[0]].given
-                family = _Family(self.outlines[shape], by_recompute, given, costs, place, np.empty(0))
-                every_row = np.arange(len(family.outline.space.layer_row))
-                family.bounds = self.of_rows(family, every_row, "none")
-                yield family
+                yield _Family(self.outlines[shape], by_recompute, given, costs, place, {})
 
     def _layers(self, outline: Outline, batch: CandidateBatch) -> Plans:
         """Return the layers of a shape with the choices of a batch, overlapped wherever they may be."""
@@ -149,17 +148,17 @@ class Bounds:
 
     def of_rows(self, family: _Family, rows: Ints, recompute: str) -> Floats:
         """Return the bounds of rows of a family's outline [s]."""
-        space, bounds = family.outline.space, np.empty(len(rows))
+        space = family.outline.space
+        bounds = family.bounds.setdefault(recompute, np.full(family.rows, np.nan))
+        unknown = rows[np.isnan(bounds[rows])]
         plans = replace(space.layouts, **family.given)
-        for low in range(0, len(rows), CANDIDATES_PER_BLOCK):
-            block = rows[low : low + CANDIDATES_PER_BLOCK]
-            of_rows = plans.take(block)
+        for low in range(0, len(unknown), CANDIDATES_PER_BLOCK):
+            block = unknown[low : low + CANDIDATES_PER_BLOCK]
+            of_block = plans.take(block)
             costs = take_costs(family.costs[recompute], family.place[space.layer_row[block]])
-            devices = stages(space.model, of_rows)
-            bounds[low : low + len(block)] = least_step_seconds(
-                costs, of_rows, devices, space.gbs, self.assumed
-            )
-        return bounds
+            devices = stages(space.model, of_block)
+            bounds[block] = least_step_seconds(costs, of_block, devices, space.gbs, self.assumed)
+        return bounds[rows]
 
 
 def _of_search(space: Space) -> Column:
@@ -228,34 +227,33 @@ class Shortlist:
     ----------
     evaluated : Evaluated
         Layouts of the search evaluated so far, to which more are added.
-    kept : mapping of int to array of bool, optional
-        By the number of a batch, the rows of its outline that are asked about; all batches and rows if left
-        out.
+    kept : mapping of int to array of bool
+        By the number of a batch, the rows of its outline that are asked about.
     figure : callable
         Figure of the layouts of a space by which they are grouped: each group has a horizon of its own.
+    foresight : float
+        Share of the time asked for that is added to horizons, for questions that follow.
     """
 
     def __init__(
         self,
         evaluated: Evaluated,
-        kept: Mapping[int, Bools] | None = None,
+        kept: Mapping[int, Bools],
         figure: Callable[[Space], Column] = _of_search,
+        foresight: float = 0.0,
     ):
-        self._evaluated, self._kept, self._figure = evaluated, kept, figure
+        self._evaluated, self._kept, self._figure, self._foresight = evaluated, kept, figure, foresight
         families = [(family, self._rows_of(family)) for family in evaluated.bounds.families]
         figures = [
-            np.broadcast_to(figure(family.outline.space), len(family.bounds))[rows]
-            for family, rows in families
+            np.broadcast_to(figure(family.outline.space), family.rows)[rows] for family, rows in families
         ]
         self._groups, group = np.unique(np.concatenate(figures), return_inverse=True)
         ends = np.cumsum([len(rows) for _, rows in families])[:-1]
         self._asked = [
-            _Rows(family, rows, family.bounds[rows], of_rows)
+            _Rows(family, rows, evaluated.bounds.of_rows(family, rows, "none"), of_rows)
             for (family, rows), of_rows in zip(families, np.split(group, ends), strict=True)
         ]
-        self._first = FIRST_KEPT
-        if kept is None:
-            self._first = max(FIRST_ROWS, sum(len(asked.rows) for asked in self._asked) // FIRST_SHARE)
+        self._first = FIRST_ROWS if len(self._groups) == 1 else FIRST_OF_GROUP
         self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
 
     def answer(self, question: Callable[[LeastTimes], _Answer]) -> tuple[LeastTimes, _Answer]:
@@ -271,12 +269,10 @@ class Shortlist:
     def _rows_of(self, family: _Family) -> Ints:
         """Return the rows of a family that are asked about in some batch."""
         every = [index for batches in family.batches.values() for index in batches]
-        return np.flatnonzero(self._kept_of(every, len(family.bounds)))
+        return np.flatnonzero(self._kept_of(every, family.rows))
 
     def _kept_of(self, batches: Sequence[int], rows: int) -> Bools:
         """Return which rows of an outline are asked about in any of some batches."""
-        if self._kept is None:
-            return np.ones(rows, np.bool_)
         masks = [self._kept[index] for index in batches if index in self._kept]
         return np.asarray(np.logical_or.reduce([np.zeros(rows, np.bool_), *masks]))
 
@@ -291,9 +287,8 @@ class Shortlist:
 
     def _evaluate(self, needed: Floats) -> None:
         """Evaluate all layouts that may take at most so long, or the nearest of each group [s]."""
-        further = FORESIGHT if self._kept is None else 0.0
-        needed = np.minimum((1 + further) * needed, self._nearest(self._first))
-        self._first *= MORE_ROWS if self._kept is None else MORE_KEPT
+        needed = np.minimum((1 + self._foresight) * needed, self._nearest(self._first))
+        self._first *= MORE_ROWS
         self.horizon = np.maximum(self.horizon, needed)
         opened = dict[int, Ints]()
         for asked in self._asked:
@@ -318,11 +313,11 @@ class Shortlist:
         within = asked.bounds <= self.horizon[asked.group]
         rows, horizon = asked.rows[within], self.horizon[asked.group[within]]
         for recompute, batches in family.batches.items() if len(rows) else ():
-            kept = self._kept_of(batches, len(family.bounds))[rows]
+            kept = self._kept_of(batches, family.rows)[rows]
             some = rows[kept]
             some = some[self._evaluated.bounds.of_rows(family, some, recompute) <= horizon[kept]]
             for index in batches:
-                of_index = self._kept_of([index], len(family.bounds))[some]
+                of_index = self._kept_of([index], family.rows)[some]
                 if of_index.any():
                     opened[index] = some if of_index.all() else some[of_index]
         return opened

@@ -105,10 +105,12 @@ def plan(
     )  # fmt: skip
     with progress("search") as report_progress:
         begin = time.perf_counter()
-        (result,) = errors.require(request).answer(report_progress)
+        # about half of the work is to count what fits
+        (result,) = errors.require(request).answer(lambda done, total, n: report_progress(done, 2 * total, n))
         best = result.recommended
         elapsed = time.perf_counter() - begin
-    explanation = result.explain()
+        report_progress(3, 4)
+        explanation = result.explain()
     if html is not None:
         _report_search(result, explanation, options, html, all_)
     if json:

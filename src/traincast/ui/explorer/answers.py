@@ -10,7 +10,8 @@ from typing import Any, Final
 from traincast.analysis.trace import trace
 from traincast.core.errors import InputError, close_to, is_whole, type_problems
 from traincast.core.plan import Plan
-from traincast.planner.search import Found, Progress
+from traincast.planner.fitting import Progress
+from traincast.planner.search import Found
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.ui.explorer.plan_rows import front, row_of, rows_of, sample
@@ -136,7 +137,7 @@ LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
 def _search_result(text: str, progress: Progress) -> tuple[ExplorerCase, Found]:
     """Return the case and the search result of a state, cached since explanations follow searches."""
     case = check_state(read_state(json.loads(text)))
-    (result,) = case.question.answer(progress)
+    (result,) = case.question.answer(progress, every_layout=True)  # the page draws them all
     return case, result
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.planner.search import Progress
+from traincast.planner.fitting import Progress
 from traincast.ui.explorer.limits import MEMORY
 
 READY: Final = "ready"
