@@ -37,6 +37,8 @@ lint: .venv/.dev  ## Check style, types, the layering of imports and the size of
 
 bench: .venv/.dev  ## Measure how fast the engine is
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/tuning.py
+	$(BIN)/traincast tune --replay
 
 scoreboard: .venv/.dev  ## Renew the errors of published runs that tests and docs hold the code to
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python calibration/scoreboard.py

@@ -5,11 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from traincast.accuracy.measure.training.one_plan import MODULE, every_plan, shape_of, text
+from traincast.core.errors import InputError
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
 from traincast.launch.export import PLAN_FACTS, Launch, launch
+from traincast.launch.folder import PROGRAMS, export_folder
 from traincast.launch.formats import FORMATS
+from traincast.step.estimate import estimate
 
 STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)
 # how formats say the number of steps, where a launch has it
@@ -41,7 +44,16 @@ class Exported:
     steps: int = STEPS
 
     def write(self, plan: Plan) -> Launch | None:
-        """Return the launch of a plan; None where the format cannot express all of the plan."""
+        """Return the launch of a plan; None where the format cannot express all of the plan.
+
+        It is a folder where a training program goes with the format.
+        """
+        if self.name in PROGRAMS:
+            try:
+                est = estimate(self.model, self.system, plan, gbs=self.gbs, assumptions=self.stack)
+                return export_folder(est, self.name)
+            except InputError:  # the program does not run such a plan
+                return None
         written = launch(FORMATS[self.name], self.model, plan, self.gbs, self.system, stack=self.stack)
         if PLAN_FACTS & set(written.not_expressed):
             return None

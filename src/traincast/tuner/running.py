@@ -15,8 +15,10 @@ from typing import Any, Final
 from traincast.accuracy.logs import StepTimes, read_times
 from traincast.accuracy.logs.training_log import WARM_UP
 from traincast.core.errors import ErrorCollector, InputError
-from traincast.core.output_files import atomic_output, check_folder
+from traincast.core.output_files import check_folder
 from traincast.core.units import GIB, seconds
+from traincast.launch.export import Launch
+from traincast.launch.folder import LOG, PROGRAMS, SCRIPT, write_launch
 from traincast.tuner.launches import STEPS
 from traincast.tuner.tuner import Trial, Tuner
 
@@ -79,7 +81,9 @@ class Runner:
         mistakes = ErrorCollector("tune")
         mistakes.catch(check_folder, self.folder)
         problems = []
-        if self.command is None and self.log is None:
+        launcher = self.tuner.launcher
+        has_log = launcher is not None and launcher.name in PROGRAMS  # of its own
+        if self.command is None and self.log is None and not has_log:
             problems.append("--log: give it with --manual: the log that each job writes, with {trial}")
         if self.log is not None and "{trial}" not in self.log:
             problems.append(f"--log = {self.log!r}: must hold {{trial}}, so that each trial has its own")
@@ -95,6 +99,8 @@ class Runner:
 
     def launch_path(self, trial: Trial) -> Path:
         """Return the file of a trial's launch."""
+        if trial.launch and trial.launch.files:
+            return self.folder / self.name(trial) / SCRIPT
         ending = trial.launch.ending if trial.launch else ".txt"
         return self.folder / f"{self.name(trial)}{ending}"
 
@@ -104,6 +110,8 @@ class Runner:
 
     def log_path(self, trial: Trial) -> Path:
         """Return the log of a trial."""
+        if self.log is None and trial.launch and trial.launch.files:
+            return self.launch_path(trial).with_name(LOG)
         if self.log is None:
             return self.output_path(trial)
         return Path(self._filled(self.log, trial))
@@ -118,9 +126,10 @@ class Runner:
 
     def write(self, trial: Trial) -> None:
         """Write the launch of a trial."""
-        content = trial.launch.text if trial.launch else f"{trial.plan}\n"
-        with atomic_output(self.launch_path(trial)) as partial:
-            partial.write_text(content, encoding="utf-8")
+        path, launch = self.launch_path(trial), trial.launch
+        if launch is None:
+            launch = Launch("", f"{trial.plan}\n", {}, path.suffix)
+        write_launch(launch, path.parent if launch.files else path)
 
     def run(self, trial: Trial) -> Trial:
         """Write a trial's launch, run it, and tell the tuner what came of it.
@@ -129,13 +138,11 @@ class Runner:
         """
         self.write(trial)
         output, begin = self.output_path(trial), time.monotonic()
-        if self.log is not None:  # that of an interrupted trial
-            self.log_path(trial).unlink(missing_ok=True)
+        self.log_path(trial).unlink(missing_ok=True)  # that of an interrupted trial
         limit = self.timeout or START_SECONDS + SLOWER * self.steps * trial.expected_seconds
-        variables = {
-            "TRAINCAST_LAUNCH": str(self.launch_path(trial)), "TRAINCAST_TRIAL": self.name(trial),
-            "TRAINCAST_STEPS": str(self.steps), "TRAINCAST_LOG": str(self.log_path(trial)),
-        }  # fmt: skip
+        variables = {"STEPS": str(self.steps), "TRAINCAST_STEPS": str(self.steps)}
+        variables |= {"TRAINCAST_TRIAL": self.name(trial), "TRAINCAST_LOG": str(self.log_path(trial))}
+        variables["TRAINCAST_LAUNCH"] = str(self.launch_path(trial))
         command = self._filled(self.command or "", trial)
         with (
             output.open("wb") as file,

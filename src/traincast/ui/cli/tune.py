@@ -40,7 +40,7 @@ _TO = (
 )
 _COMMAND = (
     "Shell command that runs a launch; {launch}, {log}, {trial}, {steps}, {gpus} and knobs such as {tp} are "
-    "filled in."
+    "filled in. Else that of the format, if it writes a script that starts its training program."
 )
 _LOG = "Log of a trial, with {trial}; else the output of the command."
 _MANUAL = "Write launches for someone to run, and read their logs when called again."
@@ -113,6 +113,8 @@ def tune(
     ]
     results = [errors.catch(_result, word) for word in told or ()]
     launched = errors.catch(_format, to, command is None and not manual)
+    if command is None and not manual and launched != OWN:
+        command = "bash {launch}"  # that of a folder with a training program
     errors.raise_any()
     own = launched == OWN
     count = {name: value for name, value in (("trials", trials), ("steps", steps)) if value is not None}
@@ -201,13 +203,14 @@ def _require_torch() -> None:
 
 def _format(to: str | None, own: bool) -> str | None:
     """Return the format of launches; `OWN` by default where neither a command nor a person runs them."""
+    from traincast.launch.folder import PROGRAMS
     from traincast.launch.formats import FORMATS
 
     if to is None:
         return OWN if own else None
     if to not in (*FORMATS, OWN):
         raise unknown_name_error("format", to, (*FORMATS, OWN))
-    if own and to != OWN:
+    if own and to not in (OWN, *PROGRAMS):
         raise InputError("--to", [f"{to}: give --command, which runs a launch, or --manual"])
     return to
 
