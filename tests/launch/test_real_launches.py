@@ -84,6 +84,20 @@ modules:
       tensor_model_parallel_size: 1
       overlap_grad_reduce: true
 """
+PRIMUS_TITAN = """
+work_group: amd
+exp_name: run
+modules:
+  pre_trainer:
+    framework: torchtitan
+    config: pre_trainer.yaml
+    model: llama3.1_8B-fp8.yaml
+    overrides:
+      metrics: {log_freq: 1}
+      training: {local_batch_size: 5, seq_len: 8192, steps: 50, mock_data: false}
+      activation_checkpoint: {mode: none, selective_ac_option: op}
+      primus_turbo: {enable_primus_turbo: true, enable_attention_float8: false}
+"""
 MLPERF = """
 export MINIBS="${MINIBS:=128}"
 export TENSOR_MODEL_PARALLEL=4
@@ -105,6 +119,8 @@ RECIPES = """
 def llama3_8b_pretrain_8gpu_h100_bf16_config():
     cfg = llama3_8b_pretrain_config()
     cfg.mixed_precision = _perf_precision("bf16")
+    cfg.model.tensor_model_parallel_size = 1
+    cfg.model.pipeline_model_parallel_size = 1
     cfg.model.context_parallel_size = 2
     cfg.train.global_batch_size = 128
     cfg.train.micro_batch_size = 1
@@ -226,6 +242,9 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
     "AMD-AGI/Primus examples/megatron/configs/MI300X/llama3.1_8B-BF16-pretrain.yaml fd1eeab": (
         PRIMUS, {}, {"format": "primus", "model": "llama-3-8b", "gpus": 8, "mbs": 2, "gbs": 128, "seq": 8192,
                      "zero": 1, "precision": "bf16"}),
+    "AMD-AGI/Primus examples/torchtitan/configs/MI300X/llama3.1_8B-FP8-pretrain.yaml fd1eeab": (
+        PRIMUS_TITAN, {"gpus": 8}, {"format": "primus-torchtitan", "model": "llama-3-8b", "mbs": 5, "gbs": 40, "seq": 8192,
+                                    "zero": 3, "precision": "fp8-current", "recompute": "none"}),
     "mlcommons/training_results_v4.1 NVIDIA gpt3 eos_n64, config_DGXH100_64x8x128x4x8_mbs2.sh b87b9e3": (
         MLPERF, {"model": "gpt3-175b"}, {"format": "mlperf", "gpus": 512, "tp": 4, "pp": 8, "vp": 6, "mbs": 2,
                                          "gbs": 2048, "precision": "fp8"}),
@@ -299,6 +318,13 @@ def test_published_launches_are_read(source, tmp_path):
     (MPT.replace("decoupled_adamw", "decoupled_lionw"), "optimizer.name = decoupled_lionw: not read"),
     (MPT.replace("attn_impl: flash", "qk_ln: true"), "model.attn_config.qk_ln: not read"),
     (MPT, "give `gpus`"),
+    (RECIPES.replace("cfg.train.global_batch_size = 128", "pass").replace("def llama31", "def _llama31"),
+     "base_recipe = llama3_8b_pretrain_config: not read .its settings stand in another file"),
+    (PRIMUS_TITAN.replace("float8: false", "float8: true"), "primus_turbo.enable_attention_float8: not read"),
+    (PRIMUS.replace("megatron", "maxtext"), "framework = 'maxtext': must be one of megatron, torchtitan"),
+    (PRIMUS + "      timestep_sampling_strategy: logit_normal\n", "multimodal, vision or diffusion"),
+    ("#SBATCH --nodes=4\ntorchrun train.py --hidden_width=4096 --num_layers=32 --num_heads=32 --train_batch_size=1 "
+     "--max_context_width=4096 --sharding_strategy=full", "a launch of a training program of its own"),
 ])  # fmt: skip
 def test_what_is_missing_is_asked_for(text, message, tmp_path):
     path = tmp_path / "launch"

@@ -7,17 +7,17 @@ from functools import cache
 from typing import Any, Final
 
 from traincast.catalog.documents import catalogue, parsed
-from traincast.core.errors import InputError
 from traincast.launch import megatron
 from traincast.launch.format import Format
 from traincast.launch.given import chosen, given_with
 from traincast.launch.read_bash import arguments, directives
 from traincast.launch.read_bash import read as read_script
-from traincast.launch.settings import Settings, dotted, evaluated, is_off, same_value
+from traincast.launch.settings import Settings, dotted, evaluated, is_off, not_allowed, same_value
 from traincast.launch.table import ANY, load_document, rows_of
 from traincast.launch.unread_settings import UnreadRules, unread_rules
 
 TABLE: Final[Mapping[str, Any]] = load_document("dialects")
+PRIMUS_FRAMEWORKS: Final = ("megatron", "torchtitan")  # that are read
 NAMED_MODEL: Final = "catalogue_model"  # the setting that names a model
 INTERPOLATION: Final = re.compile(r"\$\{([^${}]*)\}")
 MAX_INTERPOLATIONS: Final = 200  # of a configuration
@@ -167,20 +167,51 @@ def read_megatron_yaml(text: str) -> Settings:
 
 
 def read_primus(text: str) -> Settings:
-    """Return the overrides of Primus's trainer, and the model that it names."""
+    """Return the overrides of Primus's trainer, and the model that it names.
+
+    Of torchtitan's models those with -fp8 convert linear layers (primus/configs/models/torchtitan, fd1eeab).
+    """
     document = parsed(text, "yaml", repeated=True)
     settings, given = Settings(), given_with(text)
     modules = document.get("modules", {})
     trainer: Mapping[str, Any] = next(iter(modules.values()), {}) if isinstance(modules, Mapping) else {}
-    if str(trainer.get("framework", "megatron")) != "megatron":
-        raise InputError("Primus", [f"framework = {trainer['framework']!r}: only megatron is supported yet"])
+    if (framework := str(trainer.get("framework", "megatron"))) not in PRIMUS_FRAMEWORKS:
+        raise not_allowed("framework", framework, PRIMUS_FRAMEWORKS)
     settings |= {name: value for name, value in trainer.items() if name != "overrides"}
     overrides = trainer.get("overrides") or {}
     filled = {name: _filled(value, given.variables) for name, value in dotted(overrides).items()}
     settings |= filled
     if "model" in settings:
-        settings[NAMED_MODEL] = str(settings["model"]).removesuffix(".yaml")
+        name = str(settings["model"]).removesuffix(".yaml")
+        settings[NAMED_MODEL] = name
+        if framework == "torchtitan" and name.endswith("-fp8"):  # a model file with its converter
+            settings |= {
+                NAMED_MODEL: name.removesuffix("-fp8"),
+                "model.converters": ["quantize.linear.float8"],
+            }
     return settings
+
+
+def primus_on_torchtitan(base: Format) -> Format:
+    """Return the format of Primus's configurations that start torchtitan, whose format is `base`."""
+    own = unread_rules({"matter": [], **TABLE["primus"]["torchtitan"]})
+    rules = UnreadRules(
+        base.unread.matter,
+        (*own.small, *base.unread.small),
+        (*own.harmless, *base.unread.harmless, NAMED_MODEL),
+        (*own.suspect, *base.unread.suspect),
+    )
+    return replace(
+        base,
+        name="primus-torchtitan",
+        title="Primus (torchtitan)",
+        ending=".yaml",
+        source=TABLE["primus"]["source"],
+        sign=r"(?!)",
+        read=read_primus,
+        unread=rules,
+        named_model=named_model,
+    )
 
 
 def _filled(value: Any, variables: Mapping[str, str]) -> Any:

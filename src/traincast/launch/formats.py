@@ -171,6 +171,7 @@ _RECIPE: Final = replace(
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **FORMATS,
     _RECIPE.name: _RECIPE,
+    "primus-torchtitan": dialects.primus_on_torchtitan(FORMATS["torchtitan-toml"]),
     "llm-foundry": load_format(
         "llm-foundry",
         "fsdp",

@@ -89,7 +89,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
 
 def spelled(name: str) -> str:
     """Return Bridge's name of a Megatron-LM setting."""
-    if "." in name or name == "recipe":
+    if "." in name or name in ("recipe", "base_recipe"):
         return name
     return SPELLED.get(name) or f"model.{name}"
 

@@ -36,6 +36,9 @@ RENAMED: Final = {
 HARMLESS: Final = ("_enable_overlap_param_gather_with_optimizer_step", "apply_determinism_overrides")
 RECIPE: Final = re.compile(r"^(?P<model>\w+?)_(?P<kind>pretrain|sft|peft|finetune)(?:_|$)")
 GPUS: Final = re.compile(r"_(\d+)gpus?_")
+SET_BY_RECIPES: Final = {  # else by the recipe that they begin with
+    "train.global_batch_size", "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size"
+}  # fmt: skip
 MAX_CALLS: Final = 8  # of recipes by each other
 
 
@@ -80,6 +83,9 @@ def read(text: str) -> Settings:
         if own in overrides:
             overrides[usual] = overrides.pop(own)
     settings = Settings(megatron_settings({key: _text(value) for key, value in overrides.items()}))
+    base = str(overrides.get("recipe", ""))
+    if base and (GPUS.search(base) or not overrides.keys() >= SET_BY_RECIPES):
+        settings["base_recipe"] = base
     if gpus := GPUS.search(name):
         settings["world_size"] = gpus[1]
     return settings

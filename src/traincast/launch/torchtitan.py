@@ -180,7 +180,7 @@ def write_pipeline(facts: Facts) -> Values:
     name = names[0] if facts["vp"] == 1 else names[-1]
     if chunks == default_split(facts["layers"], facts["pp"] * _default_chunks(name)):
         return {SCHEDULE: name}
-    return {SCHEDULE: name, MODULES: _module_names(chunks, HEADS[facts["format"]])}
+    return {SCHEDULE: name, MODULES: _module_names(chunks, HEADS.get(facts["format"], "output"))}
 
 
 def read_pipeline(settings: Settings) -> Facts:
