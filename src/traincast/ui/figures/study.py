@@ -28,6 +28,7 @@ TIME_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if info.kind 
 MICROBATCHES: Final = "micro-batches"
 MAX_VALUES_LISTED: Final = 8
 MAX_LINES: Final = 8  # of a panel
+LONG_STEP: Final = 100.0  # written without digits after the point [s]
 MAX_TICKS: Final = 7  # of numbers of GPUs in a panel
 MIN_SHARE_WRITTEN: Final = 6.0  # of a component in figures [%]
 MIN_SHARE_LISTED: Final = 0.05  # of a component that the legend names [%]
@@ -286,7 +287,8 @@ def _draw_configurations(
             ax.text(place, line, f"{row[name]:.0f}", color=colour(name), **look)
         fast = [f"fast_{axis}" for axis in knobs]
         ax.text(place, len(names), "·".join(f"{row[name]}" for name in fast), color=colour(*fast), **look)
-        ax.text(place, len(names) + 1, f"{row['step_seconds']:.3g}", **look)
+        step = row["step_seconds"]
+        ax.text(place, len(names) + 1, f"{step:,.0f}" if step >= LONG_STEP else f"{step:.3g}", **look)
     ax.set_yticks(range(len(names) + 2), [*names, f"fast {'·'.join(knobs)}", "step [s]"])
     ax.set_ylim(len(names) + 1.5, -0.5)
     ax.tick_params(length=0)
@@ -360,6 +362,8 @@ def contour(
         _add_opposite_axis(ax, rows, x, y, "top")
     _add_opposite_axis(axes[-1], rows, y, x, "right")
     axes[0].set_ylabel(style.label(y))
+    about = [", ".join(unique(rows, name)) for name in ("system", "strategy")]
+    figure.suptitle(f"{about[0]} but for the figures varied, {about[1]}", fontsize=7)
     if drawn := [contours for contours in filled if contours is not None]:
         look: dict[str, Any] = {"label": style.label(value), "format": "%g", "ticks": levels, "pad": 0.02}
         figure.colorbar(drawn[0], ax=axes, **look).ax.tick_params(labelsize=7)
