@@ -189,6 +189,12 @@ def test_both_spellings_of_a_field_are_read(load: Callable[..., Model]) -> None:
     assert load(other).parameters == load(config("mixtral-8x7b")).parameters
 
 
+def test_a_model_named_chat_has_no_head_by_its_name(load: Callable[..., Model]) -> None:
+    """`NanoChatModel` is the backbone, `InternVLChatModel` the whole."""
+    fields = next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == "nanochat")
+    assert not load(fields | {"architectures": ["NanoChatModel"]}).head
+
+
 def test_mimo_as_it_is_published(load: Callable[..., Model]) -> None:
     """Lists of 0 and 1 as MiMo-V2-Flash has them, and transformers' words for the same."""
     known = next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == "mimo_v2_flash")
@@ -212,7 +218,8 @@ def test_every_family_has_a_configuration() -> None:
     types = {config(name).get("text_config", config(name))["model_type"] for name in FILES}
     types |= {content["text_config"]["model_type"] for content, _, _ in TEXT_PARTS.values()}
     types |= OF_TOWERS | CODE_ALONE | {entry["config"]["model_type"] for entry in COUNTED}
-    types |= {entry["config"]["model_type"] for entry in HUB} & set(model_types())
+    hub = [entry["config"] for entry in HUB]
+    types |= {fields.get("text_config", fields)["model_type"] for fields in hub} & set(model_types())
     assert types - ALIASES == set(model_types()) - NEVER_BUILT - ALIASES
 
 
@@ -525,6 +532,13 @@ def tower(tmp_path: Path) -> str:
 RUN = ["--system", "dgx-h100", "--gbs", "16", "--zero", "1"]
 
 
+@pytest.mark.parametrize("command", ["flops", "catalog"])
+def test_counts_say_what_is_left_out(command: str, tower: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([command, tower])
+    first, _, _ = capsys.readouterr().out.partition("\n")
+    assert first.startswith("tower without its vision tower"), first
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -541,7 +555,8 @@ def test_the_first_line_of_an_answer_says_what_is_left_out(
 ) -> None:
     asked = ["--model", tower] if command[0] == "scaling" else [tower]
     main([command[0], *asked, *command[1:]])
-    assert capsys.readouterr().out.startswith(WITHOUT)
+    first, _, _ = capsys.readouterr().out.partition("\n")
+    assert first.startswith(WITHOUT) or first.endswith(", without its vision tower"), first
     main([command[0], *asked, *command[1:], "--json"])
     answer = json.loads(capsys.readouterr().out)
     assert (answer["model"], answer["left_out"]) == ("tower", "vision tower")

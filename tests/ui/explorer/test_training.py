@@ -85,3 +85,12 @@ def test_a_study_takes_it(tmp_path, seeing):
     file.write_text(json.dumps(keys | {"images": "many", "lengths": "x"}), encoding="utf-8")
     with pytest.raises(tc.InputError, match="images"):
         load_study(file)
+
+
+def test_the_page_asks_for_all_of_it():
+    """Each has an input in the form, which `questions.js` reads by its name."""
+    page = Path(tc.__file__).parent / "ui" / "explorer" / "static"
+    form, script = ((page / name).read_text(encoding="utf-8") for name in ("index.html", "questions.js"))
+    for name in (*GIVEN, "image_size"):
+        assert f'id="{name}"' in form, name
+        assert f'"{name}"' in script, name

@@ -16,7 +16,7 @@ ALL_FEATURES = {**FEATURES, **ENCODER_FEATURES, **CODE_FEATURES}
 CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
 TOWERS = {  # fields that describe or name a part besides the text model
     "vision_config": "vision", "vision": "vision", "visual": "vision", "vision_cfg": "vision",
-    "vision_tower": "vision", "mm_vision_tower": "vision",
+    "vit_config": "vision", "vision_tower": "vision", "mm_vision_tower": "vision",
     "audio_config": "audio", "speech_config": "audio", "audio_tower": "audio", "mm_audio_tower": "audio",
 }  # fmt: skip
 # Names of the part with the language model, besides text_config.

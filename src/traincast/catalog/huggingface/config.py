@@ -20,7 +20,7 @@ NULLABLE: Final = frozenset(  # fields that may be null besides those whose defa
 )
 HEADS: Final[Mapping[str, str | None]] = {  # what follows the layers, by the end of the architecture's name
     "ForCausalLM": "lm", "LMHeadModel": "lm", "ForConditionalGeneration": "lm", "ForMaskedLM": "lm",
-    "WithLMHeadModel": "lm", "MTModel": "lm", "ChatModel": "lm", "OmniModel": "lm", "CausalLM": "lm",
+    "WithLMHeadModel": "lm", "MTModel": "lm", "VLChatModel": "lm", "OmniModel": "lm", "CausalLM": "lm",
     "ForImageClassification": "lm", "Model": "",
     "ForSequenceClassification": "score", "ForTokenClassification": "classifier",
     "ForQuestionAnswering": "span", "EncoderModel": None, "ForCTC": "lm",

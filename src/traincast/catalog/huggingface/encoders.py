@@ -339,17 +339,40 @@ def vit(c: Config) -> Keys:
     return {"classes": None, "small_end_weights": c.sourced(hidden * (hidden + 2), "hidden_size")}
 
 
-def distilled(c: Config) -> Keys:
-    """Add the token of DeiT that learns from a teacher to those of ViT."""
-    hidden, keys = c.count("hidden_size") or 0, dict[str, Any]()
-    for name in ("seq", "max_positions"):
-        figure = c.content.get(name)
-        if isinstance(figure, dict):
-            keys[name] = figure | {"value": figure["value"] + 1}
-    keys["small_end_weights"] = c.content["small_end_weights"] | {
-        "value": c.content["small_end_weights"]["value"] + hidden
+def more_tokens(c: Config, number: int) -> Keys:
+    """Return the keys of an image with more trained tokens, counted among those of its positions."""
+    given = {name: c.content.get(name) for name in ("seq", "max_positions")}
+    return {
+        name: figure | {"value": figure["value"] + number}
+        for name, figure in given.items()
+        if isinstance(figure, dict)
     }
-    return keys
+
+
+def registers(c: Config) -> Keys:
+    """Add the register tokens of DINOv2 (arXiv 2309.16588)."""
+    return more_tokens(c, c.count("num_register_tokens", least=0) or 0)
+
+
+def norm_type(c: Config) -> Keys:
+    """Read Molmo 2's norms of queries and keys, and a second part of the embedding."""
+    rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.count("hidden_size") or 1
+    norm = c.word("qk_norm_type", {"qwen3": "head", "olmo": "full"})
+    return {"qk_norm": norm, "small_end_weights": c.sourced(rows * hidden, "additional_vocab_size")}
+
+
+def shifted_norms(c: Config) -> Keys:
+    """Count the shifts of Chameleon's norms of queries and keys, which RMS norms have not."""
+    heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
+    width = hidden // heads * (heads + (c.count("num_key_value_heads") or heads))
+    return {"small_weights": c.sourced(width, "hidden_size", "num_key_value_heads")}
+
+
+def distilled(c: Config) -> Keys:
+    """Add the token of DeiT that learns from a teacher, which has a position as well."""
+    small = c.content["small_end_weights"]
+    weights = small | {"value": small["value"] + (c.count("hidden_size") or 0)}
+    return more_tokens(c, 1) | {"small_end_weights": weights}
 
 
 def sound(c: Config) -> Keys:
@@ -628,6 +651,7 @@ ENCODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_typ
         esm, result_normed, half_as_wide, one_more_token, roformer, relative_bias, modernbert, xlm, cpmant,
         doge, last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo, mimo_lists, gemma4, gemma3n,
         nested,
-        deberta, deberta_v1, distilled, longformer, last_biased_bert, mllama, dinov2, contrastive, vit, sound,
+        deberta, deberta_v1, registers, norm_type,
+         shifted_norms, distilled, longformer, last_biased_bert, mllama, dinov2, contrastive, vit, sound,
     )
 }  # fmt: skip

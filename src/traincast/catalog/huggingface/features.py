@@ -12,7 +12,10 @@ Keys: TypeAlias = dict[str, Any]
 Feature: TypeAlias = Callable[[Config], Keys]
 MAX_ASSUMED_SEQ: Final = 8192  # [tokens] training sequence if the context is longer
 FULL_ATTENTION: Final = ("attention", "full_attention")  # words for it in `layer_types`
-GELU: Final = ("gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu")
+GELU: Final = (  # of transformers, whose kernels differ little
+    "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python", "gelu_python_tanh", "gelu_accurate",
+    "gelu_10", "quick_gelu",
+)  # fmt: skip
 OTHERS: Final = {
     "relu": "relu", "relu2": "relu2", "relu_squared": "relu2", "silu": "silu", "swish": "silu",
     "xielu": "xielu",

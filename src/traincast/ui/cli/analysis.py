@@ -167,7 +167,7 @@ def _flops_text(result: "FlopsByPart") -> "Parts":
     from traincast.ui.text.tables import heading, note, paragraphs, table, title_line
 
     names = [row.convention for row in result.totals]
-    yield title_line(f"{result.name}, sequences of {result.seq:,} tokens")
+    yield title_line(f"{result.model.title}, sequences of {result.seq:,} tokens")
     yield f"parameters: {rate(result.parameters, '')}, {rate(result.active_parameters, '')} of them active"
     yield heading("Forward pass of a token [GFLOP]")
     cells = []

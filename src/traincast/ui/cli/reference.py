@@ -19,7 +19,7 @@ def catalog(
 
     Example: traincast catalog h200-nvs8
     """
-    from traincast.catalog.load import accelerator_names, figures, model_names, system_names
+    from traincast.catalog.load import accelerator_names, figures, load_model, model_names, system_names
     from traincast.catalog.software_stacks import stack_names
     from traincast.core.units import quantity
 
@@ -43,7 +43,9 @@ def catalog(
         return
     cells = [(row.path, quantity(row.value, row.unit), f"{row.source} ({row.basis})") for row in rows]
     header = ("figure", "value", "source")
-    tables.show((tables.title_line(name), tables.table(header, cells, left=(0, 2), wrap=range(3))))
+    model = load_model(name) if any(row.path == "hidden" for row in rows) else None
+    shown = model.title if model is not None and model.left_out else name
+    tables.show((tables.title_line(shown), tables.table(header, cells, left=(0, 2), wrap=range(3))))
 
 
 @command("Reference", "json")

@@ -2,7 +2,7 @@
 
 import { button, byId, h } from "./dom.js";
 
-const WITHOUT_INPUT = ["tokens", "top", "price", "restart", "train", "lengths"]; // fields of the address alone
+const WITHOUT_INPUT = ["tokens", "top", "price", "restart"]; // fields of the address alone
 const OTHER_WORDS = { gbs: "global_batch", "global batch": "global_batch" };
 
 /** Remove earlier problems. */

@@ -6,8 +6,9 @@ import { gib, large, whole } from "./format.js";
 
 const NUMBERS = ["gpus", "global_batch", "seq", "images", "image_size"];
 const TEXTS = ["train", "lengths"];
+const FLAGS = ["frozen_tower"]; // lists of two values, whose second is true
 const CHOICES = ["model", "system", "framework", "assumptions", "strategy", "objective"];
-const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null, images: null, image_size: null } }; // reset with it
+const DEPENDENT = { system: { figures: {} }, model: { seq: null, global_batch: null, images: null, image_size: null, frozen_tower: null } }; // reset with it
 const PAPER = "Machines of arXiv 2410.00273";
 const MAIN_LOCKS = ["tp", "cp", "pp", "dp", "ep", "vp", "mbs", "zero", "recompute", "schedule", "precision"];
 
@@ -33,6 +34,8 @@ export function prepare(catalog, change) {
   }
   for (const id of TEXTS)
     byId(id).addEventListener("change", ({ target }) => change({ [id]: target.value.trim() || null }));
+  for (const id of FLAGS)
+    byId(id).addEventListener("change", ({ target }) => change({ [id]: target.value === "true" || null }));
   for (const times of document.querySelectorAll("[data-times]"))
     times.addEventListener("click", () => {
       const gpus = (Number(byId("gpus").value) || 1) * Number(times.dataset.times);
@@ -82,6 +85,7 @@ function lockInput({ name, kind, joined, values }, id, set) {
 export function render(state, filled, catalog) {
   const shown = typeof state.model === "object" ? { ...state, model: pastedName(state.model) } : state;
   for (const id of [...CHOICES, ...NUMBERS, ...TEXTS]) set(id, shown[id] ?? "");
+  for (const id of FLAGS) set(id, shown[id] ? "true" : "");
   for (const { name } of catalog.locks) {
     const value = state.locks[name];
     set(`lock-${name}`, value === undefined ? "" : String(value));
