@@ -107,6 +107,16 @@ export FP8=True
 export MICRO_BATCH_SIZE=2
 export INTERLEAVED_PIPELINE=6
 """
+MLPERF_LORA = """
+export MBS=1 PP=1 SP=1 FP8=True
+export MINIBS=1
+export TP=4
+export CP=2
+export TP_COMM_OVERLAP=1
+export FP8_DPA=0
+export SKIP_EVALS=3
+export DGXNNODES=8
+"""
 MODEL_ZOO = """
 export MODEL=DeepSeek-V3 MBS=1 SEQ_LEN=4096
 A2A_OVERLAP=1 PP=8 VPP=4 TP=2 EP=64 NNODES=128 GBS=8192 PR=fp8 bash sbatch_benchmarking.sh \\
@@ -247,7 +257,10 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
                                     "zero": 3, "precision": "fp8-current", "recompute": "none"}),
     "mlcommons/training_results_v4.1 NVIDIA gpt3 eos_n64, config_DGXH100_64x8x128x4x8_mbs2.sh b87b9e3": (
         MLPERF, {"model": "gpt3-175b"}, {"format": "mlperf", "gpus": 512, "tp": 4, "pp": 8, "vp": 6, "mbs": 2,
-                                         "gbs": 2048, "precision": "fp8"}),
+                                         "gbs": 2048, "precision": "fp8", "sp": True}),
+    "mlcommons/training_results_v4.1 NVIDIA llama2_70b_lora eos_n8, config_DGXH100_8x8x1xtp4pp1cp2.sh b87b9e3": (
+        MLPERF_LORA, {}, {"format": "mlperf", "model": "llama-2-70b", "gpus": 64, "tp": 4, "cp": 2, "mbs": 1, "gbs": 8,
+                          "seq": 8192, "precision": "fp8", "rank": 16}),
     "yanring/Megatron-MoE-ModelZoo best_practice/deepseek-v3/run_deepseek_v3_h100.sh e865065": (
         MODEL_ZOO, {"recipe": "1"}, {"format": "modelzoo", "model": "deepseek-v3", "gpus": 1024, "tp": 2, "pp": 8,
                                      "vp": 4, "ep": 64, "gbs": 8192, "ep_overlap": True,
@@ -291,6 +304,7 @@ def figures(checked):
     more = {
         "format": checked.reading.format, "model": model.name, "gbs": est.gbs, "gpus": est.plan.gpus,
         "billions": model.parameters / 1e9, "kinds": model.layer_kinds,
+        "rank": model.adapters and model.adapters.rank,
         "topk": model.experts and model.experts.topk, "every": model.experts and model.experts.every,
         **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal")},
     }  # fmt: skip

@@ -135,6 +135,8 @@ def _adjusted_mlperf(settings: Settings) -> Settings:
     """Return MLPerf's settings with micro-batches for its batch of a data-parallel rank."""
     if batch := settings.count("batch_of_rank"):
         settings["gradient_accumulation_steps"] = max(batch // settings.number("micro_batch_size"), 1)
+    if "SKIP_EVALS" not in settings and not same_value(settings.get("SEQ_PARALLEL"), False):
+        settings["sequence_parallel"] = True  # gpt3, conf/megatron_gpt_config_custom.yaml
     return settings
 
 
