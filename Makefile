@@ -14,7 +14,7 @@ INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test coverage lint bench scoreboard refit kernels oracle frameworks docs clean distclean
+.PHONY: help demo quick test nightly coverage lint bench scoreboard refit kernels oracle frameworks docs clean distclean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -22,8 +22,19 @@ help:  ## List the targets
 demo: .venv/.demo  ## Install, then plan GPT3-1T on 2048 H200 GPUs
 	$(BIN)/traincast plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 5
 
+# Folders that hold the formulas: a change of a count or of a time fails here first.
+QUICK := tests/test_imports.py tests/test_public_api.py tests/core tests/operations tests/times tests/ui/cli/test_messages.py
+
+quick: .venv/.dev  ## Test the formulas and the public names, in a minute, after each edit
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(QUICK)
+
 test: .venv/.dev  ## Run the tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all commands of the docs, engines that are killed
+	bash .ci/engines slurm
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly
+	TRAINCAST_FUZZ=10000 $(BIN)/python -m pytest tests/ui/cli/test_cli_fuzz.py tests/ui/explorer/test_explorer_fuzz.py
 
 coverage: .venv/.dev  ## Run the tests and measure which lines they reach, which takes longer
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov

@@ -6,11 +6,13 @@ import doctest
 import importlib.util
 import io
 import re
+import shlex
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from every_command import STUDY
 from traincast.ui.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -54,17 +56,56 @@ DOCTESTS = [
 ]
 
 
-def test_commands_of_the_page_on_launches_run(tmp_path, monkeypatch, capsys):
+NOT_RUN = {  # what a command line holds → who runs it
+    "traincast serve": "goes on until interrupted: tests/ui/explorer",
+    "traincast measure": "takes minutes of PyTorch: tests/accuracy/measure",
+    "this-machine.yaml": "is written by measure",
+    "--dask": "needs a scheduler: tests/planner/study",
+    "$SLURM": "is a job of Slurm: tests/planner/study",
+    "$SCRATCH": "is a job of Slurm: tests/planner/study",
+    "…": "is a form, not a command",
+}
+GENERATED = {"commands.md", "json.md"}  # whose commands tests/ui/cli runs
+SLOW = {"gallery.md", "reports.md", "validation.md", "tuning.md", "interleaving.md", "memory.md", "summa.md"}
+
+
+def commands(page):
+    """Command lines of traincast on a page, in their order: in fences, or indented."""
+    text = re.sub(r"\\\n *", "", page.read_text(encoding="utf-8"))
+    lines = [
+        line.strip().removeprefix("$ ")
+        for block in re.split(r"(```.*?```)", text, flags=re.DOTALL)
+        for line in block.splitlines()
+        if block.startswith("```") or line.startswith("    ")
+    ]
+    run = [line for line in lines if line.startswith("traincast ")]
+    return [line for line in run if not any(part in line for part in NOT_RUN)]
+
+
+def pages_with_commands():
+    """Pages by what they take: those of guides always, the slow ones every night."""
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+        if page.name not in GENERATED and commands(page):
+            marks = [pytest.mark.nightly] if page.name in SLOW else []
+            yield pytest.param(page, marks=marks, id=str(page.relative_to(ROOT)))
+
+
+@pytest.mark.parametrize("page", [*pages_with_commands()])
+def test_commands_of_a_page_run(page, tmp_path, monkeypatch):
     """One after the other, as a reader of the page runs them, with the examples at hand."""
-    commands = re.findall(
-        r"^    traincast (.*)$", (ROOT / "docs/export.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert len(commands) >= 4
     (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "my-study.yaml").write_text(STUDY)
+    (tmp_path / "my_runs.csv").symlink_to(ROOT / "tests/data/my_runs.csv")
     monkeypatch.chdir(tmp_path)
-    for command in commands:
-        main(command.split())  # exits where it fails
-        assert "not expressed" not in capsys.readouterr().err
+    for command in commands(page):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main(shlex.split(command, comments=True)[1:])
+            except SystemExit as stop:
+                pytest.fail(f"{command}: {stop.code}: {err.getvalue()}")
+        assert out.getvalue() or "--output" in command, command
+        assert "not expressed" not in err.getvalue()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -6,6 +6,7 @@ stopped, and shards that ran separately (Slurm array jobs) are merged.
 
 import errno
 import json
+import logging
 import os
 import platform
 import re
@@ -48,6 +49,8 @@ from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Chunk, Study, d
 # Keep freed memory: by dask's setting large arrays return to the system, which takes longer than the work.
 MALLOC: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 1 << 30)
 LOCK: Final = "study.lock"  # in the folder of parts, held by who writes them
+# What Dask logs of a lost connection, with traces, before the study says what was lost.
+DASK_LOGGERS: Final = ("distributed", "distributed.client", "tornado.application", "asyncio")
 PART_NAMES: Final = re.compile(r"study\.(json|lock)|(\d{6}|block-\d{6})\.parquet|\..*\.\d+-\d+\.partial")
 FULL_BYTES: Final = 1 << 16  # left on a disk that is full
 ROWS_PER_BLOCK: Final = 200_000  # rows of a table that are put in order at once
@@ -412,6 +415,8 @@ def dask(address: str, workers: int) -> Iterator[Executor]:
         from distributed import Client, LocalCluster
     except ImportError as error:
         raise MissingExtra.of(error) or error from None
+    for name in DASK_LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     cluster: Any = None
     open_cluster: Any = LocalCluster  # dask's functions have no types
     open_client: Any = Client

@@ -88,6 +88,8 @@ def search(
         yield heading("Why")
         words, *reason = recommendation(result)
         yield from paragraphs(f"In words: {words.partition(': ')[2]}", *reason)
+        if not why:  # else it stands beside the time
+            yield from _outside(result.recommended[1])
     details = explanation.lines() if why else [*explanation.binding(), *explanation.next_best()]
     yield from paragraphs(*details)
     shown = "" if why else "--why: parts of time and memory, every degree of tp and cp, near misses; "
@@ -339,9 +341,14 @@ def breakdowns(est: Estimate) -> Parts:
     yield heading(text if est.training_days is None else f"{text}, {days(est.training_days)} in all")
     yield bar_table(est.breakdown, seconds, time)
     yield from paragraphs(*_bound_sentences(est))
+    yield from _outside(est)
+    yield from memory_breakdown(est)
+
+
+def _outside(est: Estimate) -> Parts:
+    """Show in which respects a plan lies outside of measured runs."""
     if est.outside:
         yield from paragraphs(f"Limits are wider, being outside of measured runs: {'; '.join(est.outside)}.")
-    yield from memory_breakdown(est)
 
 
 def _bound_sentences(est: Estimate) -> list[str]:
