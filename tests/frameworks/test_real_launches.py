@@ -104,3 +104,62 @@ def test_an_exported_folder_takes_three_steps_and_its_log_is_read(tmp_path, name
     assert (measured.model.layers, measured.model.hidden, measured.model.seq) == (2, 128, 64)
     assert knobs_read == expected
     assert 1e-3 < measured.step_seconds < 60
+
+
+REFUSED = {  # what a framework refuses on CPUs, as docs/export.md says: packages, program, its last words
+    "accelerate: FSDP2 becomes DDP": (
+        "torch accelerate",
+        "from accelerate import Accelerator, FullyShardedDataParallelPlugin as P;"
+        " raise SystemExit(str(Accelerator(cpu=True, fsdp_plugin=P(fsdp_version=2)).distributed_type))",
+        "DistributedType.MULTI_CPU",
+    ),
+    "accelerate: FSDP1": (
+        "torch accelerate",
+        "from accelerate import FullyShardedDataParallelPlugin as P;"
+        " P(fsdp_version=1, sync_module_states=True)",
+        "RuntimeError: There are currently no available devices found",
+    ),
+    "accelerate: ParallelismConfig": (
+        "torch accelerate",
+        "from accelerate import Accelerator, ParallelismConfig as P;"
+        " Accelerator(cpu=True, parallelism_config=P(dp_replicate_size=1, dp_shard_size=2))",
+        "but got DistributedType.MULTI_CPU",
+    ),
+    "lightning: FSDP": (
+        "torch lightning",
+        "from lightning import Trainer; Trainer(accelerator='cpu', devices=2, strategy='fsdp')",
+        "requires a GPU accelerator",
+    ),
+    "torchtitan": (
+        "torch torchtitan",
+        "from torchtitan.tools.utils import device_module as d; d.set_device(0)",
+        "_cuda_setDevice",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_is_refused_on_cpus_is_refused_by_the_framework(what):
+    packages, program, words = REFUSED[what]
+    if absent := missing(packages):
+        pytest.skip(f"{absent}: not installed beside {EXECUTABLES / 'python'}")
+    two_processes = [
+        "torchrun",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+        "python",
+        "-c",
+        program,
+    ]
+    path = f"{EXECUTABLES}{os.pathsep}{os.environ['PATH']}"
+    run = subprocess.run(
+        two_processes,
+        env=os.environ | {"PATH": path, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert run.returncode
+    assert words in run.stderr + run.stdout

@@ -90,7 +90,7 @@ def test_an_accelerate_folder_for_cpus_runs_ddp():
     assert 'distributed_type: "MULTI_GPU"' in written.text
     assert "use_cpu: true" in written.text
     assert "--mbs=2 --accumulation=2 --cpu --recompute" in written.files["launch.sh"]
-    # accelerate/utils/dataclasses.py: FullyShardedDataParallelPlugin raises without a GPU
+    # accelerate/state.py: FSDP is made of MULTI_GPU and the like, not of MULTI_CPU
     assert "on CPUs it runs DDP" in written.not_expressed["zero"]
 
 
@@ -146,3 +146,22 @@ def test_the_command_writes_a_folder_whose_script_can_be_run(tmp_path, capsys):
         main([*arguments, "--output", str(tmp_path / "run")])
     assert ended.value.code == 2
     assert "already exists" in capsys.readouterr().err
+
+
+def test_what_is_written_for_cpus_is_checked_on_them(tmp_path):
+    written = folder("accelerate", plan=replace(PLAN, zero=0))
+    file = tmp_path / "accelerate.yaml"
+    file.write_text(written.text)
+    checked = tc.check(file, MACHINE, LLAMA, gbs=8)
+    assert (checked.est.plan.dp, checked.est.plan.zero) == (2, 0)
+    with pytest.raises(InputError, match="use_cpu: not read"):
+        tc.check(file, "dgx-h100", LLAMA, gbs=8)
+
+
+def test_every_stack_has_what_was_measured_on_cpus():
+    """As the machine file has it for the stack pytorch: a CPU issues nothing ahead of time."""
+    for stack in ("deepspeed-2025", "huggingface-eager", "pytorch"):
+        est = tc.estimate(LLAMA, MACHINE, PLAN, gbs=8, assumptions=stack)
+        assumed = est.assumptions
+        assert (assumed.host.dispatch_seconds, assumed.kernels.launch_seconds) == (0, 4.167e-6)
+        assert assumed.collectives.reduce_scatter_factor == 2.479

@@ -49,9 +49,12 @@ On a system of CPUs, such as `traincast measure` writes, processes talk over glo
 
 - DeepSpeed 0.19.8 runs ZeRO-0 to ZeRO-3, in bf16 and fp32. Its own collectives for CPUs are compiled at the first start, which takes
   minutes and a C++ compiler. PyTorch's AdamW (`torch_adam`) saves compiling another.
-- Accelerate 1.15.0 runs DDP. It refuses FSDP without a GPU (`FullyShardedDataParallelPlugin`: no available devices), and a
-  ParallelismConfig ("got MULTI_CPU"), so that neither is written, and its launcher starts several processes on CPUs only as if they were
+- Accelerate 1.15.0 runs DDP. It leaves FSDP2 aside without a word (`accelerate/state.py`), stops at FSDP1 ("no available devices found")
+  and refuses a ParallelismConfig ("got MULTI_CPU"), so that none is written, and its launcher starts several processes on CPUs only as if they were
   GPUs (`MULTI_GPU` with `use_cpu`) or through mpirun.
+- torchtitan 0.3.0 takes a machine without an accelerator for one with CUDA and stops (`torchtitan/trainer.py`, `set_device`); Lightning
+  2.6.6 refuses FSDP ("requires a GPU accelerator"). Neither is written as a folder.
+
 `make frameworks` launches such folders, each for three steps, and reads the logs.
 
 ## What is not expressed

@@ -101,13 +101,19 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
     raise unknown_name_error("assumptions", assumptions, (CALIBRATED, *PRESETS, *stack_names()))
 
 
+PLAIN_LOOP: Final = "pytorch"  # the stack that `traincast measure` fits
+
+
 def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
-    """Return the assumptions of a stack with the values fitted on a system (`System.software`)."""
-    stack = fitted_stack(assumed.name)
+    """Return the assumptions of a stack with the values fitted on a system (`System.software`).
+
+    On CPUs, of which no published stack is, what was fitted of a plain loop in PyTorch holds for the others.
+    """
     fitted: dict[str, Any] = {}
-    for software in system.software:
-        if software.stack == stack:
-            fitted |= dict(software.figures)
+    for stack in (*([PLAIN_LOOP] if system.is_cpu else []), fitted_stack(assumed.name)):
+        for software in system.software:
+            if software.stack == stack:
+                fitted |= dict(software.figures)
     return assumed.with_values(fitted) if fitted else assumed
 
 

@@ -171,6 +171,8 @@ def check(
     names += ["chunks"] if {"layout", "pp", "vp"} & set(names) else []
     given = Given(variables or {}, recipe, names)
     reading = errors.catch(read, path, READERS, framework, beside, given)
+    if reading is not None and machine is not None and machine.is_cpu:
+        reading = reading.on_cpus()
     name = None if reading is None else ErrorCollector("").catch(reading.form.named_model, reading.settings)
     if reading is not None and model is None and name:
         reading = replace(reading, assumed=(f"model = {name}, which the file names", *reading.assumed))

@@ -33,6 +33,7 @@ from traincast.launch.unsupported import check_training_kind, program_of
 
 MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
 MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
+ASKS_FOR_CPU: Final = ("use_cpu", "no_cuda")  # settings
 DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that determine the number of data-parallel replicas
 # Knobs that matter most: their defaults are reported where the file does not set them.
 REPORTED_DEFAULTS: Final = ("mbs", "recompute", "pp")
@@ -106,6 +107,11 @@ class Reading(Result):
 
     def _spelled(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(map(self.form.spelled, names))
+
+    def on_cpus(self) -> "Reading":
+        """Return the reading for a system of CPUs, where settings that ask for one are as predicted."""
+        kept = {name: value for name, value in self.settings.items() if name not in ASKS_FOR_CPU}
+        return replace(self, settings=Settings(kept))
 
     def check_unread(self) -> None:
         """Raise an `InputError` with every setting that matters and is not read, its value, and why."""

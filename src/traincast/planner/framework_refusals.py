@@ -123,7 +123,7 @@ REFUSALS: Final = (
         frozenset({1, 2, 3}),
         {"device": "cpu"},
         "Accelerate has FSDP for GPUs and other devices alone: on CPUs it runs DDP",
-        "accelerate 1.15.0, accelerate/utils/dataclasses.py, FullyShardedDataParallelPlugin",
+        "accelerate 1.15.0, accelerate/state.py, AcceleratorState",
     ),
     *(
         Refusal(
