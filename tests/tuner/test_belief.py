@@ -114,6 +114,17 @@ def test_repeats_estimate_the_noise_of_a_trial():
     assert belief.noise == pytest.approx(((4 * 0.005**2 + squares) / 8) ** 0.5)
 
 
+def test_a_time_with_a_wide_spread_says_less():
+    sure, unsure = Belief(prior()), Belief(prior())
+    sure.time(0, 1.2)
+    unsure.time(0, 1.2, 0.2)
+    assert unsure.posterior.deviation[0] > 10 * sure.posterior.deviation[0]
+    # noise of a single time by hand: the deviation of a measured plan tends to it where K is large
+    K = written_out(unsure.prior)[0, 0]
+    noise = 0.005**2 + 0.2**2
+    assert unsure.posterior.deviation[0] == pytest.approx((K * noise / (K + noise)) ** 0.5)
+
+
 def test_a_noisy_rival_is_measured_again():
     belief = Belief(prior(2, [1.0, 1.0]))
     for seconds in (1.0, 1.1, 0.92, 1.08, 0.93, 1.05):

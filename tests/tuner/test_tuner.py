@@ -126,6 +126,7 @@ def test_a_plan_that_was_not_asked_for_can_be_told():
         ({"seconds": -1.0}, "seconds = -1.0: must be a number above 0"),
         ({"seconds": float("nan")}, "must be a number above 0"),
         ({"seconds": 1.0, "memory": 0.0}, "memory = 0.0"),
+        ({"seconds": 1.0, "error": -0.1}, "error = -0.1: must be a share"),
     ],
 )
 def test_nonsense_is_not_told(told, message):

@@ -111,14 +111,16 @@ class Belief:
     def __init__(self, prior: Prior, draws: int = DRAWS):
         self.prior, self.draws = prior, draws
         self.times: dict[int, list[float]] = {}  # candidate → measured times [s]
+        self._errors: dict[int, list[float]] = {}  # the relative standard errors of these times
         self.pending: list[int] = []  # candidates whose trials are under way
         self.excluded = np.zeros(len(prior.seconds), np.bool_)  # ran out of memory, or failed
         self._columns: dict[int, Floats] = {}
         self._memory: list[tuple[float, float | None]] = []  # predicted [byte], measured or None: too much
 
-    def time(self, candidate: int, seconds: float) -> None:
-        """Learn the time of a candidate [s]: it fits."""
+    def time(self, candidate: int, seconds: float, error: float = 0.0) -> None:
+        """Learn the time of a candidate [s], with its relative standard error within a trial: it fits."""
         self.times.setdefault(candidate, []).append(seconds)
+        self._errors.setdefault(candidate, []).append(error)
         self._changed()
 
     def memory(self, candidate: int, measured: float | None) -> None:
@@ -148,6 +150,13 @@ class Belief:
         squares = NOISE_REPEATS * NOISE**2 + sum(float(np.var(y) * len(y)) for y in repeated)
         return float((squares / (NOISE_REPEATS + sum(len(y) - 1 for y in repeated))) ** 0.5)
 
+    def _variances(self) -> list[float]:
+        """Return the variance of the mean logarithm of every measured candidate's times."""
+        return [
+            sum(self.noise**2 + error**2 for error in errors) / len(errors) ** 2
+            for errors in self._errors.values()
+        ]
+
     @cached_property
     def posterior(self) -> "Posterior":
         """Logarithms of all candidates' times: means, deviations, and what draws are made from."""
@@ -161,8 +170,8 @@ class Belief:
                 self._columns[row] = prior.covariance(every, np.array([row]))[:, 0]
         across = np.stack([self._columns[row] for row in measured.tolist()])
         told = list(self.times.values())
-        counts = np.array([len(times) for times in told] + [1] * len(self._new_pending))
-        factor = np.linalg.cholesky(across[:, measured] + np.diag(self.noise**2 / counts))
+        variances = [*self._variances(), *[self.noise**2] * len(self._new_pending)]
+        factor = np.linalg.cholesky(across[:, measured] + np.diag(variances))
         whitened = np.linalg.solve(factor, across)
         n = len(told)
         seen = np.array([np.mean(np.log(times)) for times in told]) - predicted[measured[:n]]
@@ -176,8 +185,7 @@ class Belief:
         """Mean and standard deviation of the error that all candidates share, given trials."""
         rows = np.array(list(self.times), np.int64)
         seen = np.array([np.mean(np.log(times)) for times in self.times.values()])
-        counts = np.array([len(times) for times in self.times.values()])
-        covariance = self.prior.covariance(rows, rows) + np.diag(self.noise**2 / counts)
+        covariance = self.prior.covariance(rows, rows) + np.diag(self._variances())
         weights = np.linalg.solve(covariance, np.full(len(rows), SHARED**2))
         mean = weights @ (seen - np.log(self.prior.seconds[rows]))
         return float(mean), float(max(SHARED**2 - weights.sum() * SHARED**2, 0.0) ** 0.5)

@@ -1,5 +1,6 @@
 """Trials run by a command, or by hand: the launch is written, the log is read, what went wrong is said."""
 
+import math
 import os
 import re
 import shlex
@@ -30,6 +31,9 @@ START_SECONDS: Final = 900.0  # that a job may take to start, compile and end
 SLOWER: Final = 10.0  # times the expected time, from which on a trial hangs
 GRACE_SECONDS: Final = 15.0  # between asking a job to end and ending it
 TAIL_BYTES: Final = 1 << 20  # of output that is searched for what went wrong
+# Standard error of the median of n normal values, times √n, over the width of their middle half.
+MEDIAN_ERROR: Final = (math.pi / 2) ** 0.5 / 1.349
+MOST_ERROR: Final = 0.5  # of a trial's time
 LAST_LINES: Final = 3  # of output that a failure shows
 UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 PLACES: Final = ("launch", "trial", "log", "steps", "gpus")  # that a command can name, beside knobs
@@ -179,7 +183,8 @@ class Runner:
         except InputError as error:
             return {"failed": " ".join(str(error).split())}
         memory = None if times.memory is None else times.memory * GIB
-        return {"seconds": times.seconds, "memory": memory}
+        spread = min(MEDIAN_ERROR * times.spread / times.steps**0.5, MOST_ERROR)
+        return {"seconds": times.seconds, "memory": memory, "error": spread}
 
     def read(self, trial: Trial) -> StepTimes:
         """Read the times of a trial's steps from its log."""

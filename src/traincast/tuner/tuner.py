@@ -275,8 +275,7 @@ class Tuner:
                 launch=launch,
             )
             self._asked(trial, row)
-            fields = {name: value for name, value in trial.to_dict().items() if name in _ASKED}
-            self.journal.add(asked=fields | {"plan": trial.plan.knobs()})
+            self._note(trial)
             return trial
         return None
 
@@ -316,6 +315,11 @@ class Tuner:
         self._rows.append(row)
         self._wait()
 
+    def _note(self, trial: Trial) -> None:
+        """Write a trial that begins into the journal."""
+        fields = {name: value for name, value in trial.to_dict().items() if name in _ASKED}
+        self.journal.add(asked=fields | {"plan": trial.plan.knobs()})
+
     def _wait(self) -> None:
         """Let the belief know which trials are under way."""
         under_way = [
@@ -333,6 +337,7 @@ class Tuner:
         oom: bool = False,
         failed: str | None = None,
         memory: float | None = None,
+        error: float = 0.0,
         took: float = 0.0,
     ) -> Trial:
         """Tell what came of a trial, or of a plan that was not asked for.
@@ -349,6 +354,8 @@ class Tuner:
             What else went wrong.
         memory : float, optional
             Measured memory of the fullest rank [byte].
+        error : float
+            Standard error of the time within the trial, relative to it: the spread of its steps.
         took : float
             How long the trial took [s], which counts against the budget.
 
@@ -363,13 +370,15 @@ class Tuner:
         for name, value in (("seconds", seconds), ("memory", memory)):
             if value is not None and not 0 < value < float("inf"):
                 problems.append(f"{name} = {value!r}: must be a number above 0")
+        if not 0 <= error < 1:
+            problems.append(f"error = {error!r}: must be a share from 0, below 1")
         if problems:
             raise InputError("tell", problems)
         trial = self._given(what)
         if trial.outcome != "running":
             raise InputError("tell", [f"trial {trial.number}: was told before ({trial.text})"])
         event = {"told": trial.number, "seconds": seconds, "oom": oom, "failed": failed}
-        event |= {"memory": memory, "took": took}
+        event |= {"memory": memory, "error": error, "took": took}
         self._told(event)
         self.journal.add(**event)
         self.verify()
@@ -391,8 +400,7 @@ class Tuner:
         figures = (predicted, predicted, predicted, predicted, float(self.belief.fits[row]))
         trial = Trial(len(self.trials) + 1, what, *figures, "it was told without being asked for")
         self._asked(trial, row)
-        fields = {name: value for name, value in trial.to_dict().items() if name in _ASKED}
-        self.journal.add(asked=fields | {"plan": what.knobs()})
+        self._note(trial)
         return trial
 
     def _told(self, event: Mapping[str, Any]) -> None:
@@ -400,7 +408,7 @@ class Tuner:
         row, belief, memory = self._rows[index], self.belief, event["memory"]
         outcome: Outcome = "oom" if event["oom"] else "failed" if event["failed"] is not None else "time"
         if outcome == "time":
-            belief.time(row, float(event["seconds"]))
+            belief.time(row, float(event["seconds"]), float(event["error"]))
             belief.memory(row, np.inf if memory is None else float(memory))
         elif outcome == "oom":
             belief.memory(row, None)

@@ -1,0 +1,76 @@
+"""`tune` on the command line: what is refused, what is said of trials, and what is written."""
+
+import pytest
+
+from every_command import TUNED
+from traincast.catalog.load import load_system
+
+MANUAL = "tune llama-3-8b --system dgx-h100 --gpus 8 --gbs 32 --framework torchtitan --manual --output out"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("tune", ("MODEL: missing", "--system: missing", "--gpus: missing", "--output: missing")),
+        ("tune --replay --gpus 8 --to megatron", ("--gpus: not with --replay", "--to: not with --replay")),
+        (f"tune {TUNED} --output out --manual", ("--manual: not with --command",)),
+        (f"tune {TUNED} --output out --batch 3", ("--batch = 3",)),
+        (
+            f"tune {TUNED} --output out --budget soon --timeout 0s",
+            ("--budget", "'soon'", "--timeout", "'0s'"),
+        ),
+        (f"tune {TUNED} --output out --told 1", ("--told", "write 2=3.41 (seconds)")),
+        (f"tune {TUNED} --output out --told 9=oom", ("trial 9: there are 0",)),
+        (f"tune {TUNED} --output out --trials 0", ("trials = 0",)),
+        (MANUAL, ("--log", "give it with --manual")),
+        (f"{MANUAL} --log same.log", ("must hold {trial}",)),
+        (
+            "tune llama-3-8b --system dgx-h100 --gpus 8 --gbs 32 --output out",
+            ("positions = 'rotary'", "--command"),
+        ),
+        (
+            "tune llama-3-8b --system dgx-h100 --gpus 8 --to nanotron --output o",
+            ("nanotron: give --command",),
+        ),
+    ],
+)
+def test_what_is_refused(command, said, run, folder):
+    code, out, err = run(command)
+    assert (code, out) == (2, "")
+    for part in said:
+        assert part in err
+
+
+def test_trials_continue_and_another_question_is_refused(run, folder):
+    command = f"tune {TUNED} --output out/tune"
+    first = run(f"{command} --trials 2")
+    assert first.code == 0
+    assert "2 trials were asked for" in " ".join(first.out.split())
+    second = run(f"{command} --trials 3")
+    assert "Trial 3" in second.out
+    assert "Trial 2:" not in second.out
+    assert load_system("out/tune/system.yaml").name == "system"
+    assert "small-gpt on 2 GPUs" in (folder / "out/tune/report.html").read_text()
+    code, _, err = run(f"{command} --gbs 16")
+    assert code == 2
+    assert "journal of another question: gbs = 32, and 16 is asked" in err
+    assert run(f"{command} --gbs 16 --trials 1 --force").code == 0
+
+
+def test_without_any_time_it_says_what_came_of_each_trial(run, folder):
+    command = f"tune {TUNED.replace('python3', 'false')} --output out/tune --trials 2"
+    code, out, err = run(command)
+    assert code == 1
+    assert "no trial has a time" in err
+    assert "failed: exit code 1" in " ".join(out.split())
+
+
+def test_jobs_by_hand_are_written_and_told(run, folder):
+    command = f"{MANUAL} --log out/{{trial}}.log --batch 2 --trials 3"
+    code, out, _ = run(command)
+    assert code == 0
+    assert "run out/trial-02.py" in out
+    code, out, _ = run(f"{command} --told 1=3.5 2=oom")
+    assert code == 0
+    assert "The best plan is that of trial 1" in out
+    assert "run out/trial-03.py" in out
