@@ -4,6 +4,7 @@
 default that of this interpreter. Where one is missing its tests are skipped.
 """
 
+import json
 import os
 import re
 import shutil
@@ -163,3 +164,22 @@ def test_what_is_refused_on_cpus_is_refused_by_the_framework(what):
     )
     assert run.returncode
     assert words in run.stderr + run.stdout
+
+
+@pytest.mark.parametrize("to", NEEDED)
+def test_trials_of_tune_are_launched_and_their_logs_read(tmp_path, monkeypatch, to):
+    if absent := missing(NEEDED[to]):
+        pytest.skip(f"{absent}: not installed beside {EXECUTABLES / 'python'}; `make frameworks` does")
+    if to == "deepspeed" and shutil.which("c++") is None:
+        pytest.skip("no C++ compiler: DeepSpeed compiles its collectives of CPUs at the first start")
+    monkeypatch.setenv("PATH", f"{EXECUTABLES}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    file, folder = tmp_path / "model.yaml", tmp_path / "tuned"
+    file.write_text(GPT)
+    job = ["--system", str(MACHINE), "--gpus", "2", "--gbs", "8", "--to", to, "--precision", "fp32"]
+    main(["tune", str(file), *job, "--trials", "2", "--steps", "6", "--output", str(folder)])
+    told = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()[1:]]
+    times = [event["seconds"] for event in told if "told" in event]
+    assert len(times) == 2
+    assert all(1e-3 < seconds < 60 for seconds in times)
+    assert (folder / "system.yaml").is_file()
