@@ -249,6 +249,11 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
     "NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training/gpt3/175b.yaml 26e42fa": (
         NEMO, {}, {"format": "nemo", "gpus": 1024, "tp": 4, "pp": 8, "vp": 6, "gbs": 2048, "sp": True,
                    "zero": 1, "precision": "bf16", "recompute": "none", "billions": 174.6}),
+    "NVIDIA/Megatron-LM tests/functional_tests/test_cases/bert/bert_mcore_tp2_pp2 d98e8a6, in part": (
+        "MODEL_ARGS:\n  --num-layers: 24\n  --hidden-size: 1024\n  --num-attention-heads: 16\n  --seq-length: 512\n"
+        "  --max-position-embeddings: 512\n  --micro-batch-size: 4\n  --global-batch-size: 128\n  --bf16: true\n"
+        "  --data-path: /data/my-bert_00_text_sentence\n", {"gpus": 8, "vocab": 28996},
+        {"format": "megatron-yaml", "causal": False, "mbs": 4, "gbs": 128, "layers": 24}),
     "AMD-AGI/Primus examples/megatron/configs/MI300X/llama3.1_8B-BF16-pretrain.yaml fd1eeab": (
         PRIMUS, {}, {"format": "primus", "model": "llama-3-8b", "gpus": 8, "mbs": 2, "gbs": 128, "seq": 8192,
                      "zero": 1, "precision": "bf16"}),
@@ -336,6 +341,8 @@ def test_published_launches_are_read(source, tmp_path):
      "base_recipe = llama3_8b_pretrain_config: not read .its settings stand in another file"),
     (PRIMUS_TITAN.replace("float8: false", "float8: true"), "primus_turbo.enable_attention_float8: not read"),
     (PRIMUS.replace("megatron", "maxtext"), "framework = 'maxtext': must be one of megatron, torchtitan"),
+    ("@run.cli.factory(name='llama3_8b')\ndef pretrain_recipe():\n    return run.Partial(pretrain)\n", "NeMo 2"),
+    ("trainer = L.Trainer(devices=8, strategy='fsdp')\n", "a launch of PyTorch Lightning"),
     (PRIMUS + "      timestep_sampling_strategy: logit_normal\n", "multimodal, vision or diffusion"),
     ("#SBATCH --nodes=4\ntorchrun train.py --hidden_width=4096 --num_layers=32 --num_heads=32 --train_batch_size=1 "
      "--max_context_width=4096 --sharding_strategy=full", "a launch of a training program of its own"),

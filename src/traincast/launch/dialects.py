@@ -163,6 +163,8 @@ def read_megatron_yaml(text: str) -> Settings:
         settings[plain] = filled if isinstance(value, str) else value
         if isinstance(value, list):  # of which one text may hold several words
             settings[plain] = tuple(word for item in value for word in str(item).split())
+        if "_text_sentence" in filled and "decoder_num_layers" not in str(table).replace("-", "_"):
+            settings["program"] = megatron.BERT  # its data are sentences (tools/preprocess_data.py)
         if isinstance(settings[plain], str) and " " in filled and not filled.startswith(("(", "[", "$")):
             settings[plain] = tuple(filled.split())
     return settings

@@ -1,5 +1,6 @@
 """What is given beside a launch file: values of its variables, one of its runs, and facts of the plan."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,9 +61,21 @@ def chosen(recipes: Collection[str], recipe: str | None, what: str = "runs") -> 
     raise InputError(RECIPE, [f"{problem}; give `recipe`: {shown}"])
 
 
+def check_pairs(option: str, texts: Collection[str], example: str, values: bool = True) -> None:
+    """Refuse texts that are not NAME=VALUE, and names given twice; values may be empty unless `values`."""
+    pairs = [text.partition("=") for text in texts]
+    wrong = [
+        f"{name + sign + value!r}: write name=value, such as {example}"
+        for name, sign, value in pairs
+        if not (name and sign and (value or not values))
+    ]
+    names = Counter(name for name, _, _ in pairs)
+    wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
+    if wrong:
+        raise InputError(option, wrong)
+
+
 def parsed_variables(texts: Collection[str]) -> dict[str, str]:
     """Return variables given as NAME=VALUE; raise an `InputError` with all that are not."""
-    pairs = [text.partition("=") for text in texts]
-    if wrong := [text for text, (name, sign, _) in zip(texts, pairs, strict=True) if not (name and sign)]:
-        raise InputError("set", [f"set = {text!r}: must be NAME=VALUE" for text in wrong])
-    return {name: value for name, _, value in pairs}
+    check_pairs("--set", texts, "TP=4", values=False)
+    return {name: value for name, _, value in (text.partition("=") for text in texts)}

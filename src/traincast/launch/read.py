@@ -38,6 +38,7 @@ DEGREES: Final = ("gpus", "tp", "tp2", "cp", "pp")  # that determine the number 
 # Knobs that matter most: their defaults are reported where the file does not set them.
 REPORTED_DEFAULTS: Final = ("mbs", "recompute", "pp")
 OF_LAUNCHERS: Final = ("launch", "software")  # sections of tables that say nothing of a training
+PLAN_SECTIONS: Final = ("parallelism", "batch")
 COMPARED_FACTS: Final = ("layers", "hidden", "heads", "ffn", "experts.experts")  # of a file and a given model
 CATALOGUE_SIZES: Final = ("layers", "hidden", "heads")  # by which a model of the catalogue is recognised
 TOKENIZERS: Final = load_document("tokenizers")
@@ -178,7 +179,10 @@ def read(
         read_too = f"; not beside it: {value_text(settings['source'])}" if "source" in settings else ""
         problem = f"holds no setting of {detected.title} on model, degrees, batch or memory{read_too}"
         raise InputError(str(path), [problem])
-    return Reading(str(path), detected, settings, facts, detected.assumptions(settings))
+    of_plan = {name for part in PLAN_SECTIONS for row in detected.rows.get(part, ()) for name in row.settings}
+    notes = ["degrees and batch are the program's defaults, as the script has none"]
+    notes = notes if is_script and not set(settings) & of_plan else []
+    return Reading(str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)))
 
 
 def _undecided(text: LaunchText, form: Format, settings: Settings, facts: Facts) -> list[str]:

@@ -1,7 +1,5 @@
 """Commands on measured machines and runs: `measure`, `profile`, `calibrate`, `validate`."""
 
-from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -190,10 +188,11 @@ def calibrate(
     """
     from traincast.accuracy.fit.calibrate import fitted_to
     from traincast.accuracy.fit.measured_files import read
+    from traincast.launch.given import check_pairs
 
     errors = ErrorCollector("calibrate")
     errors.catch(check_output, output, force, (".yaml", ".yml"))
-    errors.catch(_check_name_value_pairs, given or ())
+    errors.catch(check_pairs, "--given", given or (), "model=llama-3-8b")
     pairs = (word.partition("=") for word in given or ())
     settings = {name: value for name, _, value in pairs if name and value}
     measured = errors.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
@@ -203,16 +202,6 @@ def calibrate(
         print_json(outputs.accuracy.CalibrateOutput(result, str(output)))
     else:
         text.tables.show(text.accuracy.calibration(result, output))
-
-
-def _check_name_value_pairs(words: Sequence[str]) -> None:
-    """Refuse words that are not a name and a value, and names that are given twice."""
-    example = "write name=value, such as model=llama-3-8b"
-    wrong = [f"{word!r}: {example}" for word in words if not all(word.partition("="))]
-    names = Counter(word.partition("=")[0] for word in words)
-    wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
-    if wrong:
-        raise InputError("--given", wrong)
 
 
 _RUNS = "Table of runs, a CSV file with the columns of the bundled one; the bundled one without it."
