@@ -1,4 +1,4 @@
-"""Studies on the real engines, of which a part is killed: Slurm, MPI and Dask, every night.
+"""Studies on the real engines: array jobs of Slurm, and MPI and Dask of which a part is killed.
 
 Each ends with the bytes of one process. Engines that are not installed are skipped, with what installs them.
 """
@@ -27,10 +27,7 @@ LONG = (
     "models: [gpt3-1t]\nsystems: [b200-nvs64]\ngpus: [64]\nstrategies: [summa]\n"
     "vary: [{accelerator.hbm_bandwidth: {linspace: [1 TB/s, 8 TB/s, 6400]}}]\n"
 )  # a hundred chunks
-pytestmark = [
-    pytest.mark.nightly,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes as Linux does"),
-]
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds processes as Linux does")
 
 
 def study(folder, text):
@@ -59,6 +56,7 @@ def started(*command, **how):
         process.wait()
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(find_spec("distributed") is None, reason="there is no Dask: pip install distributed")
 def test_a_dask_scheduler_is_killed(tmp_path):
     """The command ends with a sentence; the same one without Dask goes on to the same bytes."""
@@ -90,6 +88,7 @@ def test_a_dask_scheduler_is_killed(tmp_path):
 MPI = next(line for line in PAGE.splitlines() if line.startswith("mpiexec -n 33"))
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("mpiexec") is None, reason="there is no MPI: apt-get install openmpi-bin")
 @pytest.mark.skipif(find_spec("mpi4py") is None, reason="there is no mpi4py: pip install 'traincast[mpi]'")
 def test_a_rank_of_mpi_is_killed(tmp_path):
