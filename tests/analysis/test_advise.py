@@ -295,3 +295,24 @@ def test_a_model_without_attention_and_mlp_is_searched_and_advised():
     sized = {dimension.name for dimension in tc.advise(best).dimensions}
     assert "hidden" in sized
     assert not sized & {"ffn", "head width"}
+
+
+@pytest.mark.parametrize("sizes", [{"ffn": 10922}, {"hidden": 2050, "heads": 10, "ffn": 8190}])
+def test_no_size_is_recommended_that_the_estimate_says_is_slower(sizes):
+    """Odd widths on A100s, whose tiles are known; a padded vocabulary is a multiple of 64."""
+    model = tc.Model(
+        **{
+            "name": "odd",
+            "layers": 24,
+            "hidden": 4096,
+            "heads": 32,
+            "ffn": 16384,
+            "seq": 2048,
+            "vocab": 50257,
+        }
+        | sizes
+    )
+    est = tc.estimate(model, "dgx-a100", tc.Plan(dp=8), gbs=64, assumptions="calibrated")
+    advice = {size.name: size.better for size in tc.advise(est).dimensions if size.better is not None}
+    assert all(better.gain >= 0 for better in advice.values())
+    assert advice["vocabulary"].value % 64 == 0

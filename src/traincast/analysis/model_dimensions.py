@@ -147,7 +147,8 @@ def _best_option(sized: _Sized, tried: list[Better], multiple: int) -> Better | 
 
     Widths of layers are judged by tiles and waves alone: a larger width always amortises other work better.
     """
-    tried = [option for option in tried if option.gain >= 0]  # none that is slower
+    if any(option.even for option in tried):  # tiles are known: none that is slower
+        tried = [option for option in tried if option.gain >= 0]
     gains = {option.value: option.gain if sized.by_flops else option.even for option in tried}
     best = max(gains.values(), default=0.0)
     if best < MIN_GAIN and multiple >= GOOD_MULTIPLE:
