@@ -7,6 +7,7 @@ PIPFLAGS ?= --quiet --quiet --disable-pip-version-check
 WORKERS  ?= 2
 DRAWS    ?= 10
 FRAMEWORKS ?= .venv/frameworks
+LAUNCHED   ?= tests/frameworks
 
 BIN     := .venv/bin
 INSTALL := $(BIN)/python -m pip install $(PIPFLAGS)
@@ -65,10 +66,16 @@ oracle: .venv/.dev  ## Compare configurations, FLOPs and saved activations with 
 	$(BIN)/python tools/oracle.py --draws $(DRAWS)
 	$(BIN)/python -m pytest tests/operations/test_torch_oracle.py
 
-frameworks: .venv/.dev  ## Launch what is exported with the frameworks, two processes on CPUs, installed in FRAMEWORKS
+frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read what is exported, and launch it on CPUs
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	$(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) torch==2.13.0 transformers==5.23.0 accelerate==1.15.0 deepspeed==0.19.8
-	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest tests/frameworks
+	for packages in 'torchtitan==0.3.0 torchao triton' megatron-core==0.16.1 'trl==1.16.0 peft==0.21.2' \
+	  'addict blobfile fire omegaconf sentencepiece tiktoken'; do \
+	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) $$packages || echo "$$packages: not installed, tests are skipped" >&2; done
+	for parser in axolotl:axolotl==0.19.0 llama-factory:llamafactory==0.9.5 torchtune:torchtune==0.6.1; do \
+	  $(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) --no-deps --upgrade --target $(FRAMEWORKS)/parsers/$${parser%%:*} \
+	    $${parser#*:} || echo "$$parser: not installed, tests are skipped" >&2; done
+	TRAINCAST_FRAMEWORKS=$(abspath $(FRAMEWORKS)/bin) $(BIN)/python -m pytest $(LAUNCHED)
 
 docs: .venv/.dev  ## Build the documentation into site/
 	$(BIN)/python tools/docs/generate.py

@@ -66,6 +66,7 @@ PRESETS: Final[Mapping[str, Values]] = {  # trl/accelerate_configs
     "multi_gpu": {**_PRESET, "distributed_type": "MULTI_GPU"},
     "single_gpu": {**_PRESET, "distributed_type": "NO", "num_processes": 1},
 }
+PRESET_OF_FSDP: Final = (f"{FSDP}version", f"{FSDP}auto_wrap_policy")  # what fsdp2 sets as exports do
 READ_OF_ACCELERATE: Final = (
     *("dp", "zero", "replicas", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
     *("pp", "vp", "order", "tp_kind"),
@@ -304,7 +305,7 @@ class Program:
 
     def derived(self, settings: Settings) -> Settings:
         """Return the settings of Accelerate that the program makes of its own."""
-        derived = Settings(settings)
+        derived = Settings({**PRESETS.get(str(settings.get("accelerate_config")), {}), **settings})
         words = settings.get("fsdp")
         options = " ".join(words) if isinstance(words, list | tuple) else str(words or "")
         is_fsdp = not is_off(words) if not isinstance(words, list) else bool(words)
@@ -368,12 +369,10 @@ class Program:
             return {**degrees, **sharded}
         if self.name == "llama-factory":
             return {"fsdp": "full_shard auto_wrap", **sharded} if tp == replicas == 1 else {}
-        is_mesh = tp > 1 or replicas > 1
-        return {
-            "use_fsdp": True,
-            **sharded,
-            **({"use_parallelism_config": True} | degrees if is_mesh else {}),
-        }
+        if tp > 1 or replicas > 1:
+            return {}
+        own = {name: value for name, value in sharded.items() if name not in PRESET_OF_FSDP}
+        return {"accelerate_config": "fsdp2", **own}
 
     def read_recompute(self, settings: Settings) -> Facts:
         """Read whether layers are recomputed."""
@@ -459,6 +458,7 @@ class Program:
         values |= {"fp16": True} if precision == "fp16" else {}
         values |= {"fp8": True} if precision == "fp8-current" else {}
         if self.name == "trl":
+            values |= {"mixed_precision": "no"} if precision == "fp32" else {}
             return values | {"dtype": "bfloat16" if pure or facts.get("adapters") else "float32"}
         return values | ({"pure_bf16": True} if pure and self.name == "llama-factory" else {})
 

@@ -304,6 +304,20 @@ WHOLE_KV_HEADS: Final = Rule(  # huggingface/nanotron 00708b8, src/nanotron/conf
 )
 
 
+SHARDED_KV_HEADS: Final = Rule(  # torchtitan 0.3.0, torchtitan/models/common/decoder.py, update_from_config
+    "torchtitan cuts heads of keys and values evenly over tensor ranks",
+    ("tp", "groups"),
+    lambda model, plan, gbs: (model.latent is not None) | (model.groups % plan.tp == 0),
+    search_only=True,
+)
+UNTIED_PIPELINE: Final = Rule(  # the same function
+    "torchtitan ties no embedding to the output projection across a pipeline",
+    ("pp",),
+    lambda model, plan, gbs: (plan.pp == 1) | (not model.tied),
+    search_only=True,
+)
+
+
 ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.py: XLA derives the backward
     "MaxText's pipelines run all forward passes first (gpipe)",
     ("pp",),
@@ -404,6 +418,7 @@ FRAMEWORKS: Final = {
             hybrid=True,
             pipeline_zero=2,
             assumptions="torchtitan-2025",
+            rules=(SHARDED_KV_HEADS, UNTIED_PIPELINE),
             on_request=("context",),
             held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
