@@ -12,7 +12,7 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 4950,
-    "catalog": 9600,
+    "catalog": 9620,
     "operations": 3050,
     "times": 2400,
     "step": 3560,

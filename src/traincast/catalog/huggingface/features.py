@@ -382,6 +382,15 @@ def latent(c: Config) -> Keys:
     return {"latent": {key: figure for key, figure in figures.items() if figure is not None}}
 
 
+def values_as_wide(c: Config) -> Keys:
+    """Set the width of a value where it is left out: the model's, cut into heads (MiniCPM3)."""
+    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    if c.value("v_head_dim") is not None:
+        return {}
+    width = c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
+    return {"latent": c.content["latent"] | {"value_dim": width}}
+
+
 def indexed(c: Config) -> Keys:
     """Read the lightning indexer, and which layers share the index of one before them."""
     layers = c.count("num_hidden_layers") or 0
@@ -858,7 +867,8 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
     for feature in (
         trunk, text, grouped, gated, gemma_gated, plain, rotary, biased, qkv_biased, qwen_sliding, chunked,
         experts, gpt_oss_experts, qwen_experts, qwen2_experts, flint_experts, deepseek_experts,
-        llama4_experts, latent, multi_token_prediction, llama4_qk_norm, learned, image, biased_by_part,
+        llama4_experts, latent, values_as_wide,
+        multi_token_prediction, llama4_qk_norm, learned, image, biased_by_part,
         parallel, qk_normed, qk_normed_per_head, four_norms, falcon, multi_query, head_type,
         experts_beside_shared,
         experts_everywhere, sparse_layers, ernie_experts, router_biased, sliding_by_type, bert, head_biased,
