@@ -63,6 +63,7 @@ NOT_RUN = {  # what a command line holds → who runs it
     "--dask": "needs a scheduler: tests/planner/study",
     "$SLURM": "is a job of Slurm: tests/planner/study",
     "$SCRATCH": "is a job of Slurm: tests/planner/study",
+    "bash run.sh": "is a job of the reader",
     "…": "is a form, not a command",
 }
 GENERATED = {"commands.md", "json.md"}  # whose commands tests/ui/cli runs

@@ -1,6 +1,5 @@
 """Trials run for real: the small GPT on two processes of this computer, against all of its plans."""
 
-import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 MODEL, SYSTEM = ROOT / "examples/tune/model.yaml", ROOT / "examples/measured_cpu/machine.yaml"
 
 pytestmark = [
-    pytest.mark.skipif("NIGHTLY" not in os.environ, reason="ten minutes of an idle computer; set NIGHTLY"),
+    pytest.mark.nightly,  # ten minutes of an idle computer
     pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch"),
 ]
 
