@@ -297,10 +297,10 @@ def nvlink(**figures):
 
 
 def test_nccl_chooses_by_its_estimates():
-    """By hand: LL until 6.6 + 7 * 0.6 us + W/76 GB/s = 8.4 + 7 * 3.4 us + W/200 GB/s, W = 2.62 MB."""
+    """By hand: LL until 6.6 + 7 * 0.6 us + W/78 GB/s = 8.4 + 7 * 3.4 us + W/200 GB/s, W = 2.74 MB."""
     own, times = BENCHMARK.collectives.own_block, nvlink()
-    turn = (8.4e-6 + 7 * 3.4e-6 - 6.6e-6 - 7 * 0.6e-6) / (1 / 76e9 - 1 / 200e9) * 8 / 7
-    assert turn * 7 / 8 == pytest.approx(2.62e6, rel=2e-3)
+    turn = (8.4e-6 + 7 * 3.4e-6 - 6.6e-6 - 7 * 0.6e-6) / (1 / 78e9 - 1 / 200e9) * 8 / 7
+    assert turn * 7 / 8 == pytest.approx(2.74e6, rel=2e-3)
     below, above = 0.999 * turn, 1.001 * turn
     assert times.seconds(below) == pytest.approx(10e-6 + 7e-6 + below * (7 + own) / 8 / 50e9, rel=1e-9)
     start, stream = 8 * 10e-6, above * (7 + own) / 8 / 200e9

@@ -37,15 +37,18 @@ PEERS_PER_WORK: Final = 8.0  # messages of an all-to-all in one work item of NCC
 
 
 class _Estimate(NamedTuple):
-    """NCCL's estimate of a ring inside a node (src/graph/tuning.cc, version 2.27)."""
+    """NCCL's estimate inside a node: baseLatencies and hwLatencies of NVLink (src/graph/tuning.cc).
+
+    Those of rings are the same from version 2.18 to 2.30.
+    """
 
     base: float  # [s]
     hop: float  # [s]
-    share: float  # of the bandwidth that NCCL takes NVLink to have
+    share: float  # of the bandwidth that NCCL takes the rings of a node to have
 
 
-# llMaxBws are 87.7, 141 and 282 GB/s for 12 links of 20 GB/s, 18 of 20.6 and 18 of 40.1: 0.37 to 0.39
-_LL: Final = _Estimate(6.6e-6, 0.6e-6, 0.38)
+# llMaxBws over it: 87.7 of 240 GB/s (Ampere), 141 of 360 (Hopper, from 2.21 on) and 282 of 720 (Blackwell)
+_LL: Final = _Estimate(6.6e-6, 0.6e-6, 0.39)
 _LL128: Final = _Estimate(14.0e-6, 1.9e-6, 0.92)
 _SIMPLE: Final = _Estimate(8.4e-6, 3.4e-6, 1.0)
 
