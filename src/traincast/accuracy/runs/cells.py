@@ -71,8 +71,8 @@ class Cells:
                 for columns, pattern in rule.items()
                 if columns not in ("is", "assumed")
             ):
-                if "assumed" in rule:
-                    self.assume(rule["assumed"])
+                for name in rule.get("assumed", "").split():
+                    self.assume(name)
                 return rule["is"]
         return None
 

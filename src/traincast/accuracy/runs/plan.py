@@ -38,11 +38,11 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
     gpus = cells.positive("gpus")
     gpus_are_known = len(cells.problems) == problems_before
     pp, cp, ep = (cells.positive(name, 1) for name in ("pp", "cp", "ep"))
-    tp = cells.positive("tp", 0)
+    tp, vp = cells.positive("tp", 0), None
     if not tp:  # it follows from the other degrees
         split_without_tp = cells.whole("dp", 1) * pp * cp if cells.text("dp") else 0
-        if assumed := cells.choose("tp"):
-            tp = assumed
+        if assumed := cells.choose("degrees"):
+            tp, pp, vp = assumed["tp"], assumed.get("pp", pp), assumed.get("vp")
         elif gpus == 1 or (split_without_tp and gpus % split_without_tp == 0):
             tp = max(gpus // max(split_without_tp, 1), 1)
         else:
@@ -56,7 +56,7 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
     dp = cells.whole("dp", gpus // split)
     if dp * split != gpus:
         cells.problem(f"dp × tp × pp × cp = {dp * split}, not the {gpus} GPUs")
-    return known | {"vp": _virtual_stages(cells, layers, pp), "dp": dp}
+    return known | {"vp": vp or _virtual_stages(cells, layers, pp), "dp": dp}
 
 
 def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
@@ -285,8 +285,11 @@ def filled(cells: Cells, arguments: dict[str, Any], model: Model, system: System
 
 def _micro_batches(cells: Cells, arguments: dict[str, Any], gbs: int) -> Iterator[int]:
     share = max(gbs // arguments["dp"], 1)
+    accumulated = cells.stated_number("accumulated")
     if cells.states("no_accumulation"):
         yield share
+    elif accumulated and share % accumulated == 0:
+        yield share // accumulated
     elif arguments["pp"] > 1:
         micro_batches = arguments["pp"] if cells.states("a_microbatch_per_stage") else share
         yield max(share // micro_batches, 1)
