@@ -64,7 +64,10 @@ REACH_CANDIDATES: Final = (
 )  # correlation lengths between plans; the likeliest is taken
 MAX_UNRANKED_PLANS: Final = 2  # a ranking has more plans than this
 HALVINGS: Final = 5  # bisections of the scale of differences
-NOMINAL: Final = 0.9  # share of runs that intervals are to hold
+NOMINAL: Final = 0.9  # share of runs that intervals are to hold, and half of the rest beyond each end
+TAIL: Final = (1 + NOMINAL) / 2
+# deviations to each end, of runs faster and slower than predicted, by whether models have experts
+QUANTILES: Final = {"faster": False, "slower": False, "faster_moe": True, "slower_moe": True}
 REJECTED: Final = 0.05  # level of the test of it
 RESAMPLES: Final = 2000
 MIN_GROUPS: Final = 5  # for a bootstrap over groups
@@ -94,42 +97,57 @@ def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors
     _, reach, factors, variances = max(fits, key=lambda result: result[0])
     factors = _tail_factors(data, mask, factors, variances)
     for _ in range(SETTLINGS):
-        quantiles = _quantiles(data, mask, factors, variances)
-        variances = _with_drifts(data, mask, factors, variances, quantiles)
+        quantile = _quantile_by_run(data, mask, factors, variances)
+        variances = _with_drifts(data, mask, factors, variances, quantile)
     differences, size, weights = _differences(data, mask, factors, variances, reach)
     apart = weighted_quantile(np.abs(differences) / size, weights, 0.9)
-    known = replace(
-        _known(data, mask, factors, variances),
-        quantile=quantiles["quantile"],
-        quantile_moe=quantiles["quantile_moe"],
-        apart=apart,
-        reach=reach,
-    )
+    known = replace(_known(data, mask, factors, variances), apart=apart, reach=reach)
     if start is not None:
         return known
     # of deviations that know neither a run nor its group, as those of the next run will not
     size, _ = _held_deviations(data, known)
-    quantiles_of_rows = _quantile_of_rows(data, size, np.ones(len(size), bool))
-    moe = np.array([data.cases[i].moe for i in data.left.rows])
-    dense, experts = (float(quantiles_of_rows[moe == kind].mean()) for kind in (False, True))
-    return _calibrate_rankings(data, replace(known, quantile=dense, quantile_moe=experts))
+    ends: dict[str, Any] = _quantiles(data, size)
+    return _calibrate_rankings(data, replace(known, **ends))
 
 
-def _quantiles(
-    data: Residuals, mask: Bools, factors: Mapping[str, float], variances: Floats
-) -> dict[str, float]:
-    """Return the deviations that 90 % of errors are within, by kind; factors are those of other groups."""
+def _quantile_by_run(data: Residuals, mask: Bools, factors: Mapping[str, float], variances: Floats) -> Floats:
+    """Return the deviations that 90 % of errors are within, either way, by the kind of each row of `Left`.
+
+    Factors are those of other groups.
+    """
     left = data.left
-    used = mask[left.rows] & (left.columns == LEFT_OUT)
-    rows = left.rows[used]
-    standard = np.abs(left.errors[used]) / _deviations_without(data, mask, variances, factors)[used]
-    moe = np.array([data.cases[i].moe for i in rows])
-    weights = data.independent[rows]
-    names = {"quantile": ~moe, "quantile_moe": moe}
-    return {
-        name: weighted_quantile(standard[kind], weights[kind], 0.9) if kind.any() else NORMAL_90_PERCENT
-        for name, kind in names.items()
-    }
+    moe = np.array([data.cases[i].moe for i in left.rows])
+    standard = np.abs(left.errors) / _deviations_without(data, mask, variances, factors)
+    weights, used = data.independent[left.rows], mask[left.rows] & (left.columns == LEFT_OUT)
+    result = np.full(len(moe), NORMAL_90_PERCENT)
+    for kind in (False, True):
+        if (of_kind := used & (moe == kind)).any():
+            result[moe == kind] = weighted_quantile(standard[of_kind], weights[of_kind], NOMINAL)
+    return result
+
+
+def _quantiles(data: Residuals, size: Floats) -> dict[str, float]:
+    """Return `QUANTILES`: the deviations that 5 % of the errors are beyond, each way.
+
+    `size`: a deviation, shape (left,).
+    """
+    left = data.left
+    moe = np.array([data.cases[i].moe for i in left.rows])
+    result = {}
+    for name, kind in QUANTILES.items():
+        used, sign = (left.columns == LEFT_OUT) & (moe == kind), 1.0 if name.startswith("faster") else -1.0
+        standard, weights = sign * left.errors[used] / size[used], data.independent[left.rows[used]]
+        result[name] = max(weighted_quantile(standard, weights, TAIL), 0.0)
+    return result
+
+
+def _ends(data: Residuals, quantiles: Mapping[str, float]) -> tuple[Floats, Floats]:
+    """Return the deviations to the ends of the interval of each error of `Left`: faster, slower."""
+    moe = np.array([data.cases[i].moe for i in data.left.rows])
+    faster, slower = (
+        np.where(moe, quantiles[f"{side}_moe"], quantiles[side]) for side in ("faster", "slower")
+    )
+    return faster, slower
 
 
 def _with_drifts(
@@ -137,12 +155,14 @@ def _with_drifts(
     mask: Bools,
     factors: Mapping[str, float],
     variances: Floats,
-    quantiles: Mapping[str, float],
+    quantile: Floats,
 ) -> Floats:
-    """Return the variances with those of `DRIFTS` such that 90 % of the runs left out lie within."""
+    """Return the variances with those of `DRIFTS` such that 90 % of the runs left out lie within.
+
+    `quantile`: deviations that they are to lie within, shape (left,).
+    """
     left, result = data.left, variances.copy()
-    moe = np.array([data.cases[i].moe for i in left.rows])
-    limit = np.abs(left.errors) / np.where(moe, quantiles["quantile_moe"], quantiles["quantile"])
+    limit = np.abs(left.errors) / quantile
     for name, column in DRIFTS.items():
         k = DISTANCES.index(name)
         distance = left.distances[:, k]
@@ -398,8 +418,7 @@ def _known(data: Residuals, mask: Bools, factors: Mapping[str, float], variances
         drifts={name: numbers[name] for name in DISTANCES},
         stacks=dict(factors),
         other_stacks=_others(factors),
-        quantile=NORMAL_90_PERCENT,
-        quantile_moe=NORMAL_90_PERCENT,
+        **dict.fromkeys(QUANTILES, NORMAL_90_PERCENT),
         apart=NORMAL_90_PERCENT,
         reach=1.0,
         ranking_slope=1.0,
@@ -456,30 +475,37 @@ class Held:
     ----------
     rows, columns : array, shape (left,)
         As in `Left`.
-    errors, reach : array, shape (left,)
-        Logarithm of predicted over measured time, and of the end of the interval over the prediction.
+    errors, faster, slower : array, shape (left,)
+        Logarithm of predicted over measured time, over the lower end of the interval, and of the upper end
+        over it.
     """
 
     rows: Ints
     columns: Any
     errors: Floats
-    reach: Floats
+    faster: Floats
+    slower: Floats
+
+    @property
+    def beyond(self) -> Floats:
+        """How far the measured time lies outside of the interval, shape (left,)."""
+        return np.maximum(np.maximum(self.errors - self.faster, -self.slower - self.errors), 0.0)
 
     @property
     def inside(self) -> Bools:
         """Whether the measured time lies in the interval, shape (left,)."""
-        return np.asarray(np.abs(self.errors) <= self.reach)
+        return np.asarray(self.beyond == 0)
 
 
 def held(data: Residuals, known: Errors | None = None) -> Held:
     """Return the intervals of all runs left out, a tenth of the groups left out of the error model in turn.
 
-    Neither the constants of the prediction nor the deviation of its error know the group of a run; the number
-    of deviations that 90 % are within, one for each kind of model, is that of all such runs together.
+    Neither the constants of the prediction nor the deviation of its error know the group of a run; the
+    deviations to the ends of intervals, those of each kind of model, are of all such runs together.
     """
     left, (size, _) = data.left, _held_deviations(data, known or estimate_errors(data))
-    reach = _quantile_of_rows(data, size, np.ones(len(size), bool)) * size
-    return Held(left.rows, left.columns, left.errors, reach)
+    faster, slower = _ends(data, _quantiles(data, size))
+    return Held(left.rows, left.columns, left.errors, faster * size, slower * size)
 
 
 def _held_deviations(data: Residuals, start: Errors) -> tuple[Floats, Ints]:
@@ -498,18 +524,6 @@ def _held_deviations(data: Residuals, start: Errors) -> tuple[Floats, Ints]:
     return size, folds
 
 
-def _quantile_of_rows(data: Residuals, size: Floats, used: Bools) -> Floats:
-    """Return the deviations that 90 % of errors are within, of the kind of model of each row of `Left`."""
-    left = data.left
-    moe = np.array([data.cases[i].moe for i in left.rows])
-    standard, weights = np.abs(left.errors) / size, data.independent[left.rows]
-    result = np.zeros(len(moe))
-    for kind in (False, True):
-        of_kind = used & (moe == kind) & (left.columns == LEFT_OUT)
-        result[moe == kind] = weighted_quantile(standard[of_kind], weights[of_kind], NOMINAL)
-    return result
-
-
 @dataclass(frozen=True)
 class Coverage:
     """How well intervals of some runs hold.
@@ -523,7 +537,7 @@ class Coverage:
     rejected : bool or None
         Whether 90 % are rejected at 5 % by a bootstrap over groups; None with fewer than `MIN_GROUPS`.
     width : float
-        Median of the logarithm of the upper end over the prediction.
+        Half the median of the logarithm of the upper end over the lower.
     score : float
         Mean interval score (Winkler, 1972) of logarithms: lower is better.
     """
@@ -538,9 +552,8 @@ class Coverage:
 
 def coverage(data: Residuals, of: Held, used: Bools) -> Coverage:
     """Return how well the intervals of some of the runs left out hold, shape (left,)."""
-    rows, inside, reach = of.rows[used], of.inside[used], of.reach[used]
+    rows, inside, width = of.rows[used], of.inside[used], (of.faster + of.slower)[used]
     weights = data.independent[rows]
-    beyond = np.maximum(np.abs(of.errors[used]) - reach, 0.0)
     names, place = np.unique(data.groups[rows], return_inverse=True)
     total, held_by = (np.bincount(place, each).astype(np.float64) for each in (weights, weights * inside))
     return Coverage(
@@ -548,8 +561,8 @@ def coverage(data: Residuals, of: Held, used: Bools) -> Coverage:
         groups=len(names),
         share=float(held_by.sum() / total.sum()),
         rejected=_is_rejected(held_by, total) if len(names) >= MIN_GROUPS else None,
-        width=float(np.median(reach)),
-        score=float(np.average(2 * reach + 2 / (1 - NOMINAL) * beyond, weights=weights)),
+        width=float(np.median(width)) / 2,
+        score=float(np.average(width + 2 / (1 - NOMINAL) * of.beyond[used], weights=weights)),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from error_model import LEAST_DRIFT, estimate_errors
+from error_model import LEAST_DRIFT, QUANTILES, estimate_errors
 from left_out_residuals import PARTS, Residuals, gather
 from traincast.accuracy.fit.fitted_yaml import write_system
 from traincast.core.quantities import Bools
@@ -36,8 +36,8 @@ def document(data: Residuals, known: Errors, day: str) -> dict[str, Any]:
 
     with_memory = ~np.isnan(data.memory)
     fitted = (
-        *PARTS, "other_stacks", "quantile", "quantile_moe", "apart", "reach", "ranking_slope",
-        "ranking_shift", "ranking_layouts", "ranking_most",
+        *PARTS, "other_stacks", *QUANTILES, "apart", "reach", "ranking_slope", "ranking_shift",
+        "ranking_layouts", "ranking_most",
     )  # fmt: skip
     counted = f"{groups(timed)} groups of {int(timed.sum()):,} published runs"
     runs_text = f"{counted}, each predicted with constants fitted without its group"

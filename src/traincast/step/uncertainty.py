@@ -123,8 +123,11 @@ class Errors:
     stacks: Mapping[str, float]  # how uncertain predictions of a software stack are, relative to all
     other_stacks: float  # the same of software without runs
     drifts: Mapping[str, float]  # what each of `DISTANCES` adds, of sizes for each unit of distance
-    quantile: float  # standard deviations that 90 % of errors are within, of dense models
-    quantile_moe: float  # and of mixtures of experts
+    # standard deviations that 5 % of runs are faster, or slower, than predicted by: of dense models
+    faster: float
+    slower: float
+    faster_moe: float  # and of mixtures of experts
+    slower_moe: float
     apart: float  # the same of the differences between two plans
     reach: float  # `plan_distance` at which the errors of single plans are correlated by 1/e
     ranking_slope: float  # log-odds that the first plan is near the best, over those drawn
@@ -270,11 +273,14 @@ def deviation(case: ErrorCase, known: Errors) -> Column:
 def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> tuple[Column, Column]:
     """Return the interval that holds 90 % of measured times of such a prediction [s].
 
+    What a prediction leaves out takes time, so that it reaches further above than below.
+
     `seconds`: predicted times [s].
     """
     known = known or errors()
-    reach = np.exp((known.quantile_moe if case.moe else known.quantile) * deviation(case, known))
-    return plain(seconds / reach), plain(seconds * reach)
+    faster, slower = (known.faster_moe, known.slower_moe) if case.moe else (known.faster, known.slower)
+    size = deviation(case, known)
+    return plain(seconds * np.exp(-faster * size)), plain(seconds * np.exp(slower * size))
 
 
 def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list[str]:
