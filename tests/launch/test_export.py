@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from traincast.launch.export import FORMATS, launch
 from traincast.launch.format import launch_from_facts
 
 MACHINE = tc.load_system("dgx-h100")
+HF = Path(__file__).parents[1] / "data" / "hf"
 
 
 def read_back(form, text, model, gpus):
@@ -66,6 +68,15 @@ def test_a_script_is_one_that_bash_can_read(tmp_path):
     path = tmp_path / "run.sh"
     path.write_text(tc.export(search).text, encoding="utf-8")
     assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", ["t5-small", "bart-large"])
+@pytest.mark.parametrize("to", [name for name, form in FORMATS.items() if form.model])
+def test_encoder_decoders_are_refused_by_name(to, name):
+    """Formats that describe models have decoders; others are told the model, and write what they have."""
+    model = tc.load_model(str(HF / f"{name}.json"))
+    with pytest.raises(tc.InputError, match=f"cannot express the encoder and decoder of {name}"):
+        launch(FORMATS[to], model, tc.Plan(dp=8), 64, MACHINE)
 
 
 def test_inexpressible_settings_are_noted_in_the_file():
