@@ -145,7 +145,7 @@ class Script:
             holds, (yes, _, no) = self.number(condition), choices.partition(":")
             return None if holds is None else self.number(yes if holds else no)
         value = evaluated(re.sub(r"!(?!=)", " not ", text), self.values)
-        if value is None:
+        if value is None and "$(" not in text:
             self.missed |= {name for name in re.findall(r"[A-Za-z_]\w*", text) if name not in self.values}
         return int(value) if isinstance(value, int) else None
 
@@ -394,7 +394,7 @@ def _known(word: str, script: Script) -> str | None:
     """Return the text of a word; None if a variable or a command in it is not known."""
     text = _unquoted(word, script)
     if re.search(r"[$`]", text):
-        roots = [name for name in re.findall(r"\$\{?\(*\s*\$?(\w+)", text) if not name.isdecimal()]
+        roots = re.findall(r"\$(?:\{|\(\([\s(]*\$?\{?)?([A-Za-z_]\w*)", text)
         names = roots or re.findall(r"\$\{?(\w+)", word)
         script.missed.update(name for name in names if "$" in substitute(f"${{{name}}}", script))
         return None
