@@ -390,7 +390,7 @@ def test_activations_in_flight():
 def test_overlapped_exchanges_keep_a_chunk_more():
     """Megatron-Core runs one chunk ahead, so that both passes at work are of different micro-batches."""
     model = replace(tc.load_model("llama-3-8b"), layers=30)
-    knobs = {"pp": 4.0, "dp": 1.0, "vp": 2.0, "layout": "4*7,2"}
+    knobs = {"pp": 4.0, "dp": 2.0, "ep": 2.0, "vp": 2.0, "layout": "4*7,2"}
     first, later = (
         device_by_device(model, ep_overlap=overlap, **knobs)[0]["activations"] for overlap in (False, True)
     )

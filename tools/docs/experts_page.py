@@ -74,11 +74,6 @@ class Comparison:
         return self.expert.step_seconds / self.fastest.step_seconds - 1
 
     @property
-    def layout_searched(self) -> bool:
-        """Whether a search without a layout has the number of model chunks of the expert's plan."""
-        return self.run.plan.pp * self.run.plan.vp <= self.run.model.layers
-
-    @property
     def known_faster(self) -> bool:
         """Whether the difference to the fastest is beyond 90 % of the errors of such differences."""
         both = (self.fastest, self.expert)
@@ -308,8 +303,6 @@ def _reasons(unlikely: Sequence[Comparison], faster: Sequence[Comparison]) -> st
         est = row.expert
         used, capacity = est.memory_bytes / GIB, est.system.accelerator.hbm_bytes / GIB
         size = f"needs {used:.1f} GiB of {capacity:.1f}" if used > capacity else "fits"
-        if not row.layout_searched:
-            size += "; more model chunks than layers are searched only with a `layout`"
         largest = max(est.memory, key=lambda name: est.memory[name])
         lines.append(f"    * `{row.run.id}` {size}, the largest part {largest}{_held(row)}.\n")
     return "".join(lines)

@@ -395,6 +395,7 @@ FRAMEWORKS: Final = {
                 "zero": (0, 2, 3),  # the last two of Megatron-FSDP
                 "sp": (False,),
                 "replicas": (),  # of models with experts
+                "layout": (),  # embedding and head counted as layers
                 "cp_kind": ("all-gather",),
                 "attention": ("unfused",),
                 "recompute_every": (2, 3, 4),
@@ -426,6 +427,7 @@ FRAMEWORKS: Final = {
                 "zero": (0,),  # DDP
                 "cp_kind": ("all-gather",),
                 "recompute_every": (2, 3, 4),
+                "layout": (),
             },
         ),
         Framework(

@@ -112,7 +112,8 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     plan, est = answer
     current, placement = getattr(plan, name), NO_PLACEMENT_GIVEN if name == "order" else {}
     others = []
-    for value in map(int, divisors(plan.dp)) if name == "replicas" else values:
+    generated = {"replicas": _replicas, "layout": _layouts}.get(name)
+    for value in values if generated is None else generated(est):
         if value == current or (name == "precision" and not _multiplies(value, est)):
             continue
         other = estimate_with(est, **placement, **{name: value})
@@ -126,6 +127,20 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     if slower == 0 and memory == 0:
         return None
     return HeldKnob(name, current, value, slower, memory, not misses)
+
+
+def _replicas(est: Estimate) -> list[int]:
+    """Return the numbers of replicas of sharded state that a plan can have."""
+    return [int(number) for number in divisors(est.plan.dp)]
+
+
+def _layouts(est: Estimate) -> Iterator[str]:
+    """Yield layouts that count the head, or embedding and head, as a layer of the last and first chunk."""
+    chunks, layers = est.plan.pp * est.plan.vp, est.model.layers
+    for first in ("1", "0") if chunks > 2 else ():
+        most, left = divmod(layers + 1 + int(first), chunks)
+        if not left:
+            yield f"{most - int(first)},{most}*{chunks - 2},{most - 1}"
 
 
 def _multiplies(precision: Any, est: Estimate) -> bool:

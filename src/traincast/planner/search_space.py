@@ -42,7 +42,7 @@ from traincast.core.quantities import Bools, Floats, Ints
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint
-from traincast.step.pipeline_stages import with_load
+from traincast.step.pipeline_stages import most_chunks, with_load
 from traincast.step.placement import divisors, factorizations, placements_in_order
 from traincast.step.validity import Rule, rules
 
@@ -479,22 +479,23 @@ def _branch_inside(
         hybrid = (cp % values == 0) & (values > 1) & (values < cp)
         branch("ulysses", values, values == cp if batch.given["cp_kind"] == "ulysses" else hybrid)
     if batch.vp is None:
-        v = np.arange(1, model.layers + 1)
-        tried = _interleaves(model.layers, columns["pp"][:, None], v)
+        v = np.arange(1, most_chunks(model) + 1)
+        tried = _interleaves(model, columns["pp"][:, None], v)
         branch("vp", v, tried | (v == 1) | (v == dict(batch.locks).get("vp")))
     else:
         columns["vp"] = np.full(len(columns["tp"]), batch.vp)
 
 
-def _interleaves(layers: int, pp: Ints, vp: Ints) -> Bools:
+def _interleaves(model: Model, pp: Ints, vp: Ints) -> Bools:
     """Return whether vp chunks per device are worth trying: equal chunks where pp divides the layers.
 
     Where it does not, the largest chunk sets the pace, so of all vp with the same largest chunk only the
     smallest is tried.
     """
+    layers = model.layers
     largest = -(-layers // (pp * vp))
     suits: Bools = np.where(layers % pp == 0, layers % (pp * vp) == 0, vp == -(-layers // (pp * largest)))
-    return suits & (pp > 1) & (pp * vp <= layers)
+    return suits & (pp > 1) & (pp * vp <= most_chunks(model))
 
 
 def _divisors_of(column: Ints) -> Ints:

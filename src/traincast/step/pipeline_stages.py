@@ -79,6 +79,11 @@ def begin_layers(model: Model) -> int:
     return round(tower.images * rows / (model.seq * model.layer_parameters(active=True) / model.layers))
 
 
+def most_chunks(model: Model) -> int:
+    """Return the largest number of chunks of a model: embedding and head can be chunks without a layer."""
+    return model.layers + (2 if model.vocab is not None else 0)
+
+
 def split(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, ...]:
     """Split layers into chunks as evenly as they divide; ends count as layers of the first and last chunk.
 

@@ -16,6 +16,7 @@ from traincast.core.model import Model
 from traincast.core.model_blocks import LINEAR, Experts, LinearAttention, Mamba, RgLru
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Bools
+from traincast.step.pipeline_stages import most_chunks
 from traincast.times.pipeline.schedules import SCHEDULES, Requirement
 
 MIN_SLICE: Final = 128  # narrowest slice of a width or of the sequence that is searched
@@ -269,7 +270,7 @@ RULES: Final = (
     Rule(
         "there are more model chunks than layers",
         ("pp", "vp", "layers"),
-        lambda model, plan, gbs: (plan.layout != "") | (plan.pp * plan.vp <= model.layers),
+        lambda model, plan, gbs: (plan.layout != "") | (plan.pp * plan.vp <= most_chunks(model)),
     ),
     Rule("dp does not divide the global batch", ("dp", "gbs"), lambda model, plan, gbs: gbs % plan.dp == 0),
     Rule(
