@@ -67,7 +67,7 @@ def drawn(form):
             est = tc.estimate(model, MACHINE, plan, gbs=gbs, assumptions=space.assumptions)
         except tc.InputError:
             continue
-        if all(rule.holds(model, est.plan.columns(), gbs) for rule in space.rules):
+        if not space.broken(model, est.plan, gbs):
             yield est
 
 

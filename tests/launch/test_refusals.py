@@ -177,3 +177,67 @@ def test_refusals_are_of_choices_and_frameworks_that_there_are():
         in_every_framework = "tp_overlap" in choices and choices.get("sp") is False
         assert bool(refused("any", choices)) == in_every_framework
         assert refused(refusal.framework, accepted(refusal.framework, choices)) == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "broken"),
+    [  # 8 heads of keys and values; tied embeddings
+        ("llama-3-8b --tp 16 --dp 4 --to torchtitan", ["heads of keys and values", "(tp = 16, groups = 8)"]),
+        (
+            "gemma-2-9b --tp 16 --pp 2 --dp 2 --to torchtitan-toml",
+            ["torchtitan-toml: 2 problems", "(tp = 16, groups = 8)", "ties no embedding", "(pp = 2)"],
+        ),
+        ("llama-3-8b --tp 16 --dp 4 --to nanotron", ["nanotron needs a head", "(tp = 16, groups = 8)"]),
+        (
+            "mixtral-8x7b --seq 4096 --pp 2 --ep 8 --dp 8 --ep-overlap --to slurm",
+            ["ep_overlap in a pipeline", "(pp = 2, vp = 1)"],
+        ),
+        ("llama-3-8b --pp 2 --dp 4 --to axolotl", ["runs no pipeline", "(pp = 2)"]),
+    ],
+)
+def test_a_plan_given_by_hand_that_breaks_rules_is_refused(command, broken, capsys):
+    """Exit code 2, every broken rule with its values, and no file on standard output."""
+    with pytest.raises(SystemExit) as stop:
+        main(f"export {command} --system dgx-h100 --gbs 64".split())
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out) == (2, "")
+    assert [words for words in broken if words not in err] == []
+
+
+def test_of_a_search_a_plan_that_keeps_the_rules_is_written():
+    """Searched for any framework, the fastest plan of Gemma 2 27B, with tied embeddings, is a pipeline."""
+    model = tc.load_model("gemma-2-27b", seq=4096)
+    found = tc.search(model, MACHINE, gpus=64, gbs=256, framework="any", top=30, locks={"vp": 1})
+    assert found.plans[0][0].pp > 1
+    written = tc.export(found, "torchtitan")
+    assert written.est in [est for plan, est in found.plans if plan.pp == 1]
+    pipelines = tc.search(model, MACHINE, gpus=64, gbs=256, framework="any", top=3, locks={"pp": 8})
+    with pytest.raises(tc.InputError, match=r"ties no embedding .* \(pp = 8\)"):
+        tc.export(pipelines, "torchtitan")
+
+
+def mixtral(vp):
+    return tc.Plan(pp=2, vp=vp, dp=8, ep=8, zero=1)
+
+
+@pytest.mark.parametrize(("vp", "possible"), [(1, False), (2, True)])
+def test_advice_keeps_the_rules_of_the_framework(vp, possible, tmp_path):
+    """Megatron-Core overlaps expert communication in a pipeline with virtual stages only."""
+    checked = tc.check(megatron(tmp_path, "mixtral-8x7b", mixtral(vp), 64), MACHINE)
+    overlapping = [change for change in checked.tried if change.est.plan.ep_overlap]
+    assert any(change.est.plan.pp > 1 for change in overlapping) is possible
+    space = checked.bench.form.space
+    assert not any(space.broken(checked.est.model, change.est.plan, 64) for change in checked.tried)
+
+
+def test_a_launch_that_breaks_a_rule_is_said_to_break_it(tmp_path):
+    """All that is advised mends it: the pipeline is dropped, or has virtual stages."""
+    path = megatron(tmp_path, "mixtral-8x7b", mixtral(1), 64)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("--bf16", "--bf16 --overlap-moe-expert-parallel-comm", 1), encoding="utf-8")
+    checked = tc.check(path, MACHINE)
+    assert checked.est.plan.ep_overlap
+    assert any("needs virtual stages (vp > 1) (pp = 2, vp = 1)" in line for line in checked.reading.assumed)
+    assert checked.tried
+    space = checked.bench.form.space
+    assert not any(space.broken(checked.est.model, change.est.plan, 64) for change in checked.tried)

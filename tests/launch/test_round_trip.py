@@ -78,16 +78,18 @@ def drawn_plan(draw, model):
 
 
 def drawn_estimates(form):
-    """Estimates of valid random plans, the same for every format of a framework."""
+    """Estimates of random plans that keep the framework's rules, the same for each of its formats."""
     draw, models = random.Random(2026), [tc.load_model(name) for name in MODELS]
     while True:
         model = draw.choice(models)
         try:
             plan = drawn_plan(draw, model)
             gbs = plan.dp * plan.mbs * draw.choice((4, 8, 12))
-            yield tc.estimate(model, MACHINE, plan, gbs=gbs, assumptions=form.space.assumptions)
+            est = tc.estimate(model, MACHINE, plan, gbs=gbs, assumptions=form.space.assumptions)
         except tc.InputError:
             continue
+        if not form.space.broken(model, plan, gbs):
+            yield est
 
 
 def given_back(est, written):

@@ -71,6 +71,11 @@ of settings that a framework refuses are not written either and are listed in th
 
 {refusals}
 
+A plan that breaks a rule of the framework, given as knobs, is refused with exit code 2 and every rule that it breaks. `check` advises none
+of these plans; of a launch that breaks one it says so among what it assumes:
+
+{rules}
+
 ## Checking a launch
 
     traincast check run.sh --system dgx-h100
@@ -136,7 +141,8 @@ def page() -> str:
     for format_ in FORMATS.values():
         first_formats.setdefault(format_.framework, format_)
     formats = (_format(format_, first_formats[format_.framework]) for format_ in FORMATS.values())
-    return INTRO.replace("{refusals}", _refusals()) + "\n" + "\n".join(formats)
+    intro = INTRO.replace("{refusals}", _refusals()).replace("{rules}", _rules())
+    return intro + "\n" + "\n".join(formats)
 
 
 def _refusals() -> str:
@@ -151,6 +157,15 @@ def _refusals() -> str:
     return "\n".join(
         ("| framework | choice | refused | beside | why |", "| --- | --- | --- | --- | --- |", *rows)
     )
+
+
+def _rules() -> str:
+    """Return the table of rules of frameworks that have a format."""
+    frameworks = dict.fromkeys(form.space for form in FORMATS.values())
+    rows = (
+        f"| {space.name} | {rule.broken} | {space.version} |" for space in frameworks for rule in space.rules
+    )
+    return "\n".join(("| framework | rule | version |", "| --- | --- | --- |", *rows))
 
 
 def _format(format_: Format, first: Format) -> str:

@@ -197,11 +197,12 @@ def check(
         raise InputError(reading.path, error.problems) from None
     form = reading.form
     context = {"stack": stack, "device": device(machine)}
-    refusals = (
-        f"{form.title} runs this launch, although it should refuse it: {refusal.why}"
-        for refusal in form.refused(launch_facts(transformer, plan, batch) | context)
+    refusals = (refusal.why for refusal in form.refused(launch_facts(transformer, plan, batch) | context))
+    against = (
+        f"{form.title} runs this launch, although it should refuse it: {why}"
+        for why in (*refusals, *form.space.broken(transformer, plan, batch))
     )
-    reading = replace(reading, assumed=(*reading.assumed, *refusals))
+    reading = replace(reading, assumed=(*reading.assumed, *against))
     locks = {
         name: value for name in SHARED_CHOICES if (value := getattr(plan, name)) != getattr(Plan(), name)
     }

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from traincast.catalog.software_stacks import stack_of_plan
-from traincast.core.errors import InputError, unknown_name_error
+from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
@@ -62,7 +62,8 @@ def export(what: Estimate | Found, to: str = "megatron", *, beside: frozenset[st
     Parameters
     ----------
     what : Estimate or Found
-        An estimate, or a search: its best plan that the format can express in full, else the best.
+        An estimate, or a search: its best plan that keeps the framework's rules and that the format can
+        express in full, else the best that keeps them.
     to : str
         The format: one of `FORMATS`.
     beside : set of str
@@ -76,8 +77,8 @@ def export(what: Estimate | Found, to: str = "megatron", *, beside: frozenset[st
     Raises
     ------
     InputError
-        If there is no such format, the estimate is not of one plan, or the format describes models and cannot
-        express the model's adapters or kinds of layers.
+        If there is no such format, the estimate is not of one plan, the plan breaks rules of the framework,
+        or the format describes models and cannot express the model's adapters or kinds of layers.
     NothingFits
         If the search found no plan.
     """
@@ -89,11 +90,12 @@ def export(what: Estimate | Found, to: str = "megatron", *, beside: frozenset[st
         return launch(form, est.model, est.plan, est.gbs, est.system, head, est.assumptions.name)
 
     if isinstance(what, Found):
-        _, est = what.require_best()
+        _, best = what.require_best()
         needed = PLAN_FACTS - beside
+        kept = [plan for _, plan in what.plans if not form.space.broken(plan.model, plan.plan, plan.gbs)]
         # What cannot be expressed of the model does not count.
-        in_full = (plan for _, plan in what.plans if not needed & set(written(plan).not_expressed))
-        est = next(in_full, est)
+        in_full = (plan for plan in kept if not needed & set(written(plan).not_expressed))
+        est = next(in_full, kept[0] if kept else best)
     elif isinstance(what, Estimate):
         est = what
     else:
@@ -111,7 +113,10 @@ def launch(
     stack: str | None = None,
 ) -> Launch:
     """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
-    require_expressible(form, model)
+    errors = ErrorCollector(form.name)
+    errors.catch(require_expressible, form, model)
+    errors.catch(_require_rules_kept, form, model, plan, gbs)
+    errors.raise_any()
     software = {"stack": None if stack is None else stack_of_plan(stack, plan)}
     facts = launch_facts(model, plan, gbs, system) | software
     facts |= {"per_node": per_node(system, plan.gpus), "device": device(system)}
@@ -131,6 +136,12 @@ def launch(
     return Launch(form.name, text, unexpressed, form.ending, draft.all_settings)
 
 
+def _require_rules_kept(form: Format, model: Model, plan: Plan, gbs: int) -> None:
+    """Raise an `InputError` with every rule of a format's framework that a plan breaks."""
+    if broken := form.space.broken(model, plan, gbs):
+        raise InputError(form.name, broken)
+
+
 def per_node(system: System, gpus: int) -> int:
     """Return the accelerators of a node: a fast domain, but at most 8, and a divisor of those of the job."""
     limit = 4 if system.fast_domain % 36 == 0 else MAX_GPUS_PER_NODE
@@ -138,7 +149,7 @@ def per_node(system: System, gpus: int) -> int:
 
 
 def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
-    """Return a line on the prediction, and one on faster plans that cannot be expressed in full."""
+    """Return a line on the prediction, and one on faster plans that are refused or not expressed in full."""
     time, interval = float(est.step_seconds), est.interval
     step = f"{time:.4g} s"
     if interval:
@@ -150,4 +161,4 @@ def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
     if not faster:
         return (prediction,)
     best = f"{count_of(len(faster), 'plan')} of the search are faster (the best {faster[0]:.4g} s)"
-    return prediction, f"{best}, but cannot be expressed in full"
+    return prediction, f"{best}, but break the framework's rules or cannot be expressed in full"

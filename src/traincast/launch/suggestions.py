@@ -169,10 +169,12 @@ class ChangeTester:
     def try_change(self, change: SettingChange) -> EstimatedChange | None:
         """Estimate a change; None where it is invalid, or the framework refuses it or cannot express it."""
         plan = change.of(self.plan, self.est.model.layers)
+        now = self.est
         if plan is None or self.form.refused(self._facts(plan)):
             return None
+        if self.form.space.broken(now.model, plan, now.gbs):
+            return None
         try:
-            now = self.est
             est = estimate(now.model, now.system, plan, gbs=now.gbs, assumptions=now.assumptions)
         except InputError:
             return None

@@ -6,15 +6,17 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
+import numpy as np
+
 from traincast.catalog.software_stacks import DEFAULT_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
 from traincast.core.knobs import ALLOWED, CHOICES, DEFAULTS, KNOBS, STRATEGIES, choice_problems
 from traincast.core.model import Model
 from traincast.core.model_blocks import LINEAR
-from traincast.core.plan import AXES, Plans
+from traincast.core.plan import AXES, Plan, Plans
 from traincast.planner.framework_refusals import refused
-from traincast.step.validity import Rule
+from traincast.step.validity import Rule, told
 from traincast.times.pipeline.schedules import SCHEDULES
 
 # Choices that rules or the enumeration depend on.
@@ -95,6 +97,13 @@ class Framework:
     def runs(self) -> tuple[str, ...]:
         """Every strategy that it can run."""
         return tuple(dict.fromkeys((*self.strategies, *self.on_request)))
+
+    def broken(self, model: Model, plan: Plan, gbs: int) -> list[str]:
+        """Return a line for each of its rules that a plan breaks, given by hand or changed."""
+        columns = plan.columns()
+        return told(
+            (rule for rule in self.rules if not np.all(rule.holds(model, columns, gbs))), model, plan, gbs
+        )
 
     def batches(
         self, model: Model, locks: Mapping[str, Any], assumptions: Assumptions, tiers: int = 2

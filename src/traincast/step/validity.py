@@ -3,7 +3,7 @@
 Memory is no rule: `Estimate.fits` compares it with the accelerator's capacity.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -342,6 +342,16 @@ def broken_rules(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule,
     return {rule: ~np.asarray(mask) for rule, mask in holds.items() if mask is not True and not np.all(mask)}
 
 
+def told(broken: Iterable[Rule], model: Model, plan: Plan, gbs: int) -> list[str]:
+    """Return a line for each rule that a plan breaks, with the values that it depends on."""
+    facts = {**vars(model), "groups": model.groups, **plan.columns().numbers(), "gbs": gbs}
+    lines = []
+    for rule in broken:
+        values = ", ".join(f"{name} = {facts[name]:.0f}" for name in rule.about)
+        lines.append(f"{rule.broken} ({values})" if values else rule.broken)
+    return lines
+
+
 def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> None:
     """Refuse plans that break a rule.
 
@@ -349,11 +359,7 @@ def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> No
     columns.
     """
     if isinstance(plan, Plan):
-        columns, problems = plan.columns(), []
-        for rule in broken_rules(model, columns, gbs, domain):
-            facts = {**vars(model), "groups": model.groups, **columns.numbers(), "gbs": gbs}
-            about = ", ".join(f"{name} = {facts[name]:.0f}" for name in rule.about)
-            problems.append(f"{rule.broken} ({about})")
+        problems = told(broken_rules(model, plan.columns(), gbs, domain), model, plan, gbs)
     else:
         problems = [
             f"{knob}: holds values that are no whole numbers of at least 1"

@@ -44,7 +44,7 @@ class Exported:
     steps: int = STEPS
 
     def write(self, plan: Plan) -> Launch | None:
-        """Return the launch of a plan; None where the format cannot express all of the plan.
+        """Return the launch of a plan; None where the framework refuses it or the format cannot express it.
 
         It is a folder where a training program goes with the format.
         """
@@ -54,6 +54,8 @@ class Exported:
                 return export_folder(est, self.name)
             except InputError:  # the program does not run such a plan
                 return None
+        if FORMATS[self.name].space.broken(self.model, plan, self.gbs):
+            return None
         written = launch(FORMATS[self.name], self.model, plan, self.gbs, self.system, stack=self.stack)
         if PLAN_FACTS & set(written.not_expressed):
             return None
