@@ -162,15 +162,6 @@ def torchtune(path, gpus):
             inspect.signature(component).bind_partial(**value)
 
 
-def peft(path, gpus):
-    """Read the configuration of an adapter as PEFT does."""
-    from peft import LoraConfig, PeftConfig
-
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "adapter_config.json").write_bytes(Path(path).read_bytes())
-        assert isinstance(PeftConfig.from_pretrained(folder), LoraConfig)
-
-
 # A package of its own, and what the last release (0.6.1, April 2025) does not have yet.
 ELSEWHERE = ("bitsandbytes", "LinearCrossEntropyLoss", "models.qwen3.")
 FLAGS = {  # of Megatron-LM -> field of its configuration classes, and value where it is a switch
