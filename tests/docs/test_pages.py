@@ -64,6 +64,7 @@ NOT_RUN = {  # what a command line holds → who runs it
     "$SLURM": "is a job of Slurm: tests/planner/study",
     "$SCRATCH": "is a job of Slurm: tests/planner/study",
     "bash run.sh": "is a job of the reader",
+    "out/run/training.log": "is written by a launch: tests/frameworks",
     "…": "is a form, not a command",
 }
 GENERATED = {"commands.md", "json.md"}  # whose commands tests/ui/cli runs

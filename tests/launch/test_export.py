@@ -83,7 +83,7 @@ def test_a_script_is_one_that_bash_can_read(tmp_path):
 def test_encoder_decoders_are_refused_by_name(to, name):
     """Formats that describe models have decoders; others are told the model, and write what they have."""
     model = tc.load_model(str(HF / f"{name}.json"))
-    with pytest.raises(tc.InputError, match=f"cannot express the encoder and decoder of {name}"):
+    with pytest.raises(tc.InputError, match=f"cannot express the layers of {name}"):
         launch(FORMATS[to], model, tc.Plan(dp=8), 64, MACHINE)
 
 

@@ -101,11 +101,6 @@ def reading(tmp_path):
     ("text", "title"),
     [
         (
-            "max_duration: 10ba\nglobal_train_batch_size: 64\n"
-            "fsdp_config:\n  sharding_strategy: FULL_SHARD\n",
-            "llm-foundry (Composer)",
-        ),
-        (
             "python3 -m verl.trainer.main_ppo trainer.critic_warmup=0 actor_rollout_ref.model.path=m",
             "verl (reinforcement learning)",
         ),

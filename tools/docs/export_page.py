@@ -35,7 +35,7 @@ print(launch.text.splitlines()[0], launch.not_expressed)
 
 ## A folder that can be launched
 
-    traincast export model.yaml --system examples/measured_cpu/machine.yaml --gpus 2 --to deepspeed --output out/run/
+    traincast export examples/tune/model.yaml --system examples/measured_cpu/machine.yaml --gpus 2 --to deepspeed --output out/run/
     bash out/run/launch.sh
     traincast calibrate --system examples/measured_cpu/machine.yaml --log out/run/training.log --output mine.yaml
 

@@ -232,8 +232,8 @@ def require_expressible(form: Format, model: Model) -> None:
         read |= {"adapters": model_facts(model.with_adapters(read["adapters"]))["adapters"]}
     if name := next((name for name in wanted if read.get(name) != facts[name]), ""):
         if model.encoder is not None:
-            problem = f"{form.title} cannot express the encoder and decoder of {model.name}"
-            raise InputError(form.name, [f"{problem}: exports for it are of decoders alone"])
+            problem = f"{form.title} cannot express the layers of {model.name}"
+            raise InputError(form.name, [f"{problem}: exports for it have no encoder to attend to"])
         titles = {"tower": f"the vision tower of {model.name}"}
         titles |= dict.fromkeys(("adapters", "reference"), model.training)
         what = titles.get(name, f"the layers of {model.name}")

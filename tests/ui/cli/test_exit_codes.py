@@ -20,6 +20,7 @@ from traincast.ui.cli.main import app
 from traincast.ui.cli.output import progress
 
 TAKEN = {name: signature(app[name].default_command).parameters for name in NAMES}
+FOLDERS = [("tune", "output")]  # what is written is a folder
 WRITING = [(name, option) for name in NAMES for option in ("output", "html") if option in TAKEN[name]]
 
 
@@ -68,7 +69,8 @@ def ending(name, option):
 def test_a_place_that_cannot_be_written_to(name, option, run, folder):
     file = f"there{ending(name, option)}"
     (folder / file).write_text("mine")
-    refused(run(written(name, option, file)), file, "--force")
+    why = f"{file} is not a folder" if (name, option) in FOLDERS else "--force"
+    refused(run(written(name, option, file)), file, why)
     assert (folder / file).read_text() == "mine"
     refused(run(written(name, option, f"{file}/{file}")), f"{file} is not a folder")
 

@@ -429,7 +429,9 @@ def _fit_gloo_tier(fit: Figures, rows: Sequence[Row]) -> None:
     factors = [] if fit.tiers else [factor for op, factor in FACTOR_FIELDS.items() if op in ops]
     rates = np.array([_link_bytes(row, fit) for row in rows]) / fit.seconds(rows)
     start = {"bandwidth": float(np.max(rates)), "latency": float(np.min(fit.seconds(rows)))}
-    bounds = {"latency": SECONDS_BOUNDS} | dict.fromkeys(factors, (0.02, 50.0))
+    peak = start["bandwidth"]
+    bounds = {"latency": SECONDS_BOUNDS, "bandwidth": (peak / 1e3, peak * 1e3)}
+    bounds |= dict.fromkeys(factors, (0.02, 50.0))
 
     inner = fit.tiers
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits, unknown_name_error
+from traincast.core.output_files import check_folder
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option, search_option
 from traincast.ui.cli.completion import (
@@ -106,6 +107,7 @@ def tune(
     from traincast.tuner.running import parse_duration
 
     errors = ErrorCollector("tune")
+    errors.catch(check_folder, output)
     transformer, _, gbs = options.read(errors, model, system)
     limits = [
         None if value is None else errors.catch(parse_duration, value, name)

@@ -252,7 +252,7 @@ def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     largest_change = np.abs(changes).max(axis=(0, 2))
     left_out = min(np.sum(largest_change < 100 * least), len(largest_change) - 1)
     order = np.argsort(largest_change, kind="stable")[left_out:]
-    figure, (ax,) = style.panels(1, width=5.2, height=0.9 + 0.33 * len(order))
+    figure, (ax,) = style.panels(1, width=5.2, height=0.9 + 0.4 * len(order))
     for (shift, meaning, look), row in zip(TORNADO_BARS, changes[:, order], strict=True):
         for change, colour, sign in zip(row.T, (style.ORANGE, style.BLUE), "−+", strict=True):
             bar_label = f"{sign}{100 * RELATIVE_CHANGE:.0f} %, {meaning}"
