@@ -12,11 +12,11 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 4950,
-    "catalog": 9620,
+    "catalog": 9670,
     "operations": 3050,
     "times": 2400,
     "step": 3580,
-    "planner": 6370,
+    "planner": 7380,
     "launch": 8850,
     "analysis": 3900,
     "accuracy": 9410,

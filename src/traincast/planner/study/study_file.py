@@ -63,14 +63,14 @@ def load_study(path: str | Path) -> Study:
             raise InputError(str(path), problems) from None
         known = {key: value for key, value in document.items() if key in StudyFile.model_fields}
         file = StudyFile.model_construct(**{"models": [], "systems": [], "gpus": [1], **known})
-    batches = None if file.global_batch is None else _values("global_batch", file.global_batch, problems)
+    batches = None if file.global_batch is None else axis_values("global_batch", file.global_batch, problems)
     try:
         seen = (file.images, file.image_size, file.frozen_tower)
         training = read_training(file.train, file.lengths, *seen, files=False)
         study = define(
             models=[_trained(name, training) for name in file.models],
             systems=file.systems,
-            gpus=_whole(_values("gpus", file.gpus, problems)),
+            gpus=_whole(axis_values("gpus", file.gpus, problems)),
             strategies=file.strategies,
             gbs=None if batches is None else _whole(batches),
             assumptions=file.assumptions,
@@ -116,12 +116,12 @@ def _axis(number: int, raw: Any, problems: list[str]) -> Any:
     if not isinstance(raw, Mapping):
         return raw
     return {
-        str(path): _values(f"vary.{number}.{path}", values, problems, str(path))
+        str(path): axis_values(f"vary.{number}.{path}", values, problems, str(path))
         for path, values in raw.items()
     }
 
 
-def _values(place: str, raw: Any, problems: list[str], field: str = "") -> list[float]:
+def axis_values(place: str, raw: Any, problems: list[str], field: str = "") -> list[float]:
     """Return values in SI from a list, a value or one of `SERIES`; mistakes are added to `problems`."""
     unit = COLUMNS[field].unit if field in COLUMNS else ""
     if not isinstance(raw, Mapping):

@@ -1,0 +1,262 @@
+"""Read the question of a design from a YAML or JSON file."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from traincast.catalog.documents import read
+from traincast.catalog.load import as_model, as_system
+from traincast.catalog.software_stacks import resolve
+from traincast.core.assumptions import CALIBRATED
+from traincast.core.errors import ErrorCollector, InputError, close_to
+from traincast.core.model import Model
+from traincast.core.system import System
+from traincast.core.units import parse, parse_count
+from traincast.planner.design.designs import FIGURES, Designs, Family, Limits, Question, Work
+from traincast.planner.design.prices import BASES, MEMORIES, Price, load_prices
+from traincast.planner.framework_spaces import CandidateBatch, check_locked_values
+from traincast.planner.search import check_sizes, check_strategies
+from traincast.planner.study.study_file import axis_values
+from traincast.planner.study.sweep import define, listed, with_shape
+from traincast.step.arguments import check_gbs
+
+KEYS: Final = {
+    "": ("name", "title", "workload", "gpus", "limits", "strategies", "choices", "assumptions",
+         "machines", "systems", "offers", "prices"),
+    "workload": ("model", "global_batch", "tokens", "runs", "range"),
+    "machines": ("name", "base", "memory", "vary"),
+    "offers": ("system", "price", "low", "high", "source", "basis"),
+    "limits": ("days", "money", "megawatts"),
+}  # fmt: skip
+MAX_MACHINES: Final = 100_000
+MAX_RANGES: Final = 14  # prices with a range: regret is the worst of all corners
+
+
+def design(file: str | Path, executor: Executor | None = None) -> Designs:
+    """Find the front of time, cost and energy over machines for a workload.
+
+    Parameters
+    ----------
+    file : str or Path
+        The question, a YAML or JSON file as ``examples/design.yaml``.
+    executor : concurrent.futures.Executor, optional
+        Where machines are evaluated; else in this process.
+
+    Returns
+    -------
+    Designs
+        All machines, with their front, what figures are worth, break-even prices and regret.
+
+    Raises
+    ------
+    InputError
+        With all that is wrong in the file.
+    """
+    return Designs(load_question(file), executor)
+
+
+def load_question(path: str | Path) -> Question:
+    """Load a question from a file; `InputError` has every mistake of the file."""
+    document, errors = read(Path(path)), ErrorCollector(str(path))
+    problems = _unknown_keys("", document, "")
+    assumed = errors.catch(resolve, str(document.get("assumptions", CALIBRATED)))
+    choices = errors.catch(_choices, document)
+    gpus = errors.catch(check_sizes, listed(document.get("gpus", ())))
+    workload = [
+        _work(f"workload.{i}", raw, choices or [], errors, problems)
+        for i, raw in enumerate(_items(document, "workload", problems))
+    ]
+    problems += [] if workload else ["workload: give at least one model"]
+    names = _items(document, "systems", problems)
+    families = [
+        _family(f"machines.{i}", raw, errors, problems)
+        for i, raw in enumerate(_items(document, "machines", problems))
+    ]
+    sizes = gpus or (1,)
+    families += [
+        Family(system.name, _used(system, sizes))
+        for name in names
+        if (system := errors.catch(as_system, str(name))) is not None
+    ]
+    families += [
+        _offer(f"offers.{i}", raw, sizes, errors, problems)
+        for i, raw in enumerate(_items(document, "offers", problems))
+    ]
+    problems += [] if families else ["machines, systems, offers: give at least one"]
+    found = [family for family in families if family is not None]
+    given = [family.name for family in found]
+    problems += [f"machines: {name} is named twice" for name in dict.fromkeys(given) if given.count(name) > 1]
+    limits = _limits(document.get("limits") or {}, problems)
+    prices = document.get("prices")
+    prices = errors.catch(load_prices, None if prices is None else Path(path).parent / str(prices))
+    if problems:
+        errors.errors.append(InputError(str(path), problems))
+    errors.raise_any()
+    assert gpus is not None
+    assert assumed is not None
+    assert prices is not None
+    return Question(
+        name=str(document.get("name") or Path(path).stem),
+        workload=tuple(work for work in workload if work is not None),
+        gpus=tuple(sorted(set(gpus))),
+        families=tuple(found),
+        prices=prices,
+        limits=limits,
+        assumptions=assumed,
+    )
+
+
+def _unknown_keys(kind: str, raw: Mapping[str, Any], place: str) -> list[str]:
+    """Return what is wrong with the keys of a mapping."""
+    unknown = [str(key) for key in raw if key not in KEYS[kind]]
+    return [f"{place}{key}: unknown key; {close_to(key, KEYS[kind])}" for key in unknown]
+
+
+def _items(document: Mapping[str, Any], key: str, problems: list[str]) -> list[Any]:
+    """Return the items of a list of the file; those of mappings with known keys only."""
+    items = listed(document.get(key) or [])
+    if key not in KEYS:
+        return items
+    for i, item in enumerate(items):
+        place = f"{key}.{i}"
+        if isinstance(item, Mapping):
+            problems += _unknown_keys(key, item, f"{place}.")
+        else:
+            problems.append(f"{place} = {item!r}: must be a mapping with {', '.join(KEYS[key])}")
+    return [item if isinstance(item, Mapping) else {} for item in items]
+
+
+def _choices(document: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, Any], ...]]]:
+    """Return strategies with every combination of the choices given, which are searched."""
+    given = document.get("choices") or {}
+    if not isinstance(given, Mapping):
+        raise InputError("choices", [f"{given!r}: must be a mapping of choices to values"])
+    values = {str(name): listed(value) for name, value in given.items()}
+    errors = ErrorCollector("choices")
+    for name, options in values.items():
+        for option in options:
+            errors.catch(check_locked_values, {name: option})
+    strategies = errors.catch(check_strategies, document.get("strategies")) or ("1d",)
+    errors.raise_any()
+    chosen = [tuple(zip(values, row, strict=True)) for row in product(*values.values())]
+    return list(product(strategies, chosen))
+
+
+def _number(place: str, raw: Any, problems: list[str]) -> float:
+    """Return a number above 0; a mistake is added to `problems`."""
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0 < raw < float("inf"):
+        problems.append(f"{place} = {raw!r}: must be a number above 0")
+        return 1.0
+    return float(raw)
+
+
+def _work(
+    place: str,
+    raw: Mapping[str, Any],
+    choices: Sequence[tuple[str, tuple[tuple[str, Any], ...]]],
+    errors: ErrorCollector,
+    problems: list[str],
+) -> Work | None:
+    """Return a run of the workload."""
+    model: Model | None = errors.catch(as_model, str(raw.get("model")))
+    if model is None:
+        return None
+    gbs = errors.catch(check_gbs, raw.get("global_batch"), model)
+    runs = _number(f"{place}.runs", raw.get("runs", 1), problems)
+    spread = raw.get("range", [runs, runs])
+    if not isinstance(spread, Sequence) or isinstance(spread, str) or len(spread) != 2:
+        problems.append(f"{place}.range = {spread!r}: must be two numbers of runs, the least and the most")
+        spread = [runs, runs]
+    low, high = (_number(f"{place}.range", value, problems) for value in spread)
+    if not low <= runs <= high:
+        problems.append(f"{place}.range = {list(spread)}: must contain runs = {runs:g}, the least first")
+    tokens = errors.catch(parse_count, str(raw.get("tokens", "")), f"{place}.tokens", 1000)
+    if gbs is None or tokens is None:
+        return None
+    experts = model.experts is not None
+    batches = (CandidateBatch(strategy, chosen, experts=experts) for strategy, chosen in choices)
+    return Work(model, gbs, float(tokens), runs, low, high, tuple(batches))
+
+
+def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems: list[str]) -> Family | None:
+    """Return machines that vary."""
+    memory, vary = raw.get("memory", "hbm"), raw.get("vary")
+    if memory not in MEMORIES:
+        problems.append(f"{place}.memory = {memory!r}: must be one of {', '.join(MEMORIES)}")
+    if not isinstance(vary, Mapping) or not vary:
+        problems.append(f"{place}.vary: must be a mapping of figures to values")
+        vary = {}
+    unknown = [str(path) for path in vary if path not in FIGURES]
+    problems += [f"{place}.vary.{path}: has no price; {close_to(path, FIGURES)}" for path in unknown]
+    axes = {
+        str(path): axis_values(f"{place}.vary.{path}", values, problems, str(path))
+        for path, values in vary.items()
+        if path in FIGURES
+    }
+    base: System | None = errors.catch(as_system, str(raw.get("base")))
+    count = 1
+    for values in axes.values():
+        count *= len(values)
+    if count > MAX_MACHINES:
+        problems.append(f"{place}.vary: {count:,} machines; must be at most {MAX_MACHINES:,}")
+    if base is None or problems:
+        return None
+    # which checks figures as those of studies
+    checked = errors.catch(_checked, base, axes)
+    return None if checked is None else Family(str(raw.get("name", base.name)), base, memory, checked)
+
+
+def _checked(base: System, axes: Mapping[str, list[float]]) -> dict[str, tuple[float, ...]]:
+    """Return axes whose figures a system can have, checked as those of studies."""
+    model = "gpt3-175b"
+    study = define(
+        models=[model], systems=[base], gpus=[1], vary=[{path: list(values)} for path, values in axes.items()]
+    )
+    return {path: tuple(values) for axis in study.vary for path, values in axis.items()}
+
+
+def _used(system: System, gpus: Sequence[int]) -> System:
+    """Return a system of which jobs use as much of a fast domain as divides them: 64 of 72 of an NVL72."""
+    size, used = system.fast_domain, min(system.domain(n) for n in gpus)
+    if used == size or max(gpus) < size or system.fast.used is not None:
+        return system
+    inner = [tier.size for tier in system.tiers if tier.size is not None]
+    return with_shape(system, {f"network.{i}.used": of // size * used for i, of in enumerate(inner)})
+
+
+def _offer(
+    place: str, raw: Mapping[str, Any], gpus: Sequence[int], errors: ErrorCollector, problems: list[str]
+) -> Family | None:
+    """Return a machine that is rented."""
+    system = errors.catch(as_system, str(raw.get("system")))
+    given = [raw.get(key, raw.get("price")) for key in ("price", "low", "high")]
+    numbers = []
+    for key, value in zip(("price", "low", "high"), given, strict=True):
+        try:
+            numbers.append(parse(value, "$/h"))
+        except ValueError as error:
+            problems.append(f"{place}.{key} = {value!r}: {error}")
+    problems += [f"{place}.{key}: missing" for key in ("source", "basis") if not raw.get(key)]
+    if raw.get("basis", "guess") not in BASES:
+        problems.append(f"{place}.basis = {raw['basis']!r}: must be one of {', '.join(BASES)}")
+    if len(numbers) == 3 and not 0 < numbers[1] <= numbers[0] <= numbers[2]:
+        problems.append(f"{place}: low, price, high = {given}: must be above 0 and not descend")
+    if system is None or len(numbers) < 3:
+        return None
+    name = f"{system.name}, rented"
+    value, low, high = numbers
+    rent = Price(name, "h", value, low, high, str(raw.get("source")), str(raw.get("basis")))
+    return Family(name, _used(system, gpus), rent=rent)
+
+
+def _limits(raw: Any, problems: list[str]) -> Limits:
+    """Return the limits of the workload."""
+    if not isinstance(raw, Mapping):
+        problems.append(f"limits = {raw!r}: must be a mapping with {', '.join(KEYS['limits'])}")
+        return Limits()
+    problems += _unknown_keys("limits", raw, "limits.")
+    return Limits(
+        **{key: _number(f"limits.{key}", raw[key], problems) for key in KEYS["limits"] if key in raw}
+    )

@@ -1,0 +1,189 @@
+"""Prices and powers of the parts of a machine, with ranges and sources, from a YAML file."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.catalog.documents import read
+from traincast.core.errors import InputError, close_to
+from traincast.core.quantities import Floats
+from traincast.core.units import to_si
+
+BASES: Final = ("published", "measured", "guess")
+MEMORIES: Final = ("hbm", "lpddr")
+RUNNING: Final = {"electricity": "kWh", "pue": "", "overhead": "", "lifetime": "h", "used": ""}
+Figure = Callable[[str], Floats]  # values of a figure of the machines, by its path
+
+
+def _links(of: Figure) -> Floats:
+    """Return the bandwidth of all links in the fast domain; in a torus, those of every axis."""
+    return of("network.0.bandwidth") * of("network.0.axes")
+
+
+def _reach(of: Figure) -> Floats:
+    """Return that bandwidth for every doubling of the fast domain; a torus has no switches to buy."""
+    return np.where(of("network.0.axes") > 1, 0.0, _links(of) * np.log2(of("network.0.size")))
+
+
+# part -> the unit that its price is per, and how much of it an accelerator of a machine has
+PARTS: Final[Mapping[str, tuple[str, Callable[[Figure], Floats]]]] = {
+    "compute": ("FLOP/s", lambda of: of("accelerator.matrix_flops")),
+    **{f"{name}_capacity": ("byte", lambda of: of("accelerator.hbm_bytes")) for name in MEMORIES},
+    **{f"{name}_bandwidth": ("byte/s", lambda of: of("accelerator.hbm_bandwidth")) for name in MEMORIES},
+    "fast_bandwidth": ("byte/s", _links),
+    "fast_reach": ("byte/s", _reach),
+    "network": ("byte/s", lambda of: of("network.1.bandwidth") * of("network.1.ports")),
+    "host": ("", lambda of: np.ones_like(of("accelerator.hbm_bytes"))),
+}
+PER: Final = {"byte": "GB", "byte/s": "GB/s", "FLOP/s": "TFLOP/s", "kWh": "kWh", "h": "h"}  # as printed
+SIZES: Final = {"GB": 1e9, "GB/s": 1e9, "TFLOP/s": 1e12}
+_QUANTITY: Final = re.compile(r"\s*([\d.]+(?:[eE][+-]?\d+)?)\s*(\$|USD|W)\s*(?:/\s*(\S.*?))?\s*")
+
+
+@dataclass(frozen=True)
+class Price:
+    """A price with its range [$ per unit in SI; of electricity per kWh, of offers per hour]."""
+
+    name: str
+    per: str  # unit in SI, "" for one of each accelerator
+    value: float
+    low: float
+    high: float
+    source: str
+    basis: str  # one of BASES
+    power: float = 0.0  # [W per unit in SI]
+
+    def text(self, value: float) -> str:
+        """Format a price in the unit that it is written in."""
+        per = PER.get(self.per, self.per)
+        return f"${value * SIZES.get(per, 1.0):.3g}{'/' if per else ''}{per}"
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Prices of all parts and of electricity, and what turns a purchase into a cost per hour."""
+
+    parts: tuple[Price, ...]  # in the order of PARTS
+    electricity: Price
+    pue: float
+    overhead: float  # cost of owning over the purchase
+    lifetime: float  # [h]
+    used: float  # share of the lifetime
+
+    @property
+    def per_hour(self) -> float:
+        """Cost per hour of what was bought for $1 [1/h]."""
+        return self.overhead / (self.lifetime * self.used)
+
+
+def read_per(text: Any, symbol: str, per: str) -> float:
+    """Read a price or power per unit, such as ``"20 $/GB"``, in SI; raise ValueError with what is allowed."""
+    wanted = f"{symbol}/{PER[per]}" if per else symbol
+    example = f"write for instance '20 {wanted}'"
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"has no unit or is no quantity above 0; {example}")
+    number, written, unit = match.groups()
+    written = "$" if written == "USD" else written
+    if written != symbol or bool(unit) != bool(per):
+        raise ValueError(f"must be in {wanted}; {example}")
+    if not per or unit == per:
+        return float(number)
+    try:
+        return float(number) / to_si(f"1 {unit}", per)
+    except (ValueError, KeyError):
+        raise ValueError(f"must be in {wanted}; {example}") from None
+
+
+def read_range(place: str, raw: Any, per: str, problems: list[str]) -> tuple[float, float, float]:
+    """Return value, low and high of a price; a mistake is added to `problems`."""
+    given = raw if isinstance(raw, Mapping) else {"value": raw}
+    numbers = []
+    for key in ("value", "low", "high"):
+        try:
+            numbers.append(read_per(given.get(key, given.get("value")), "$", per))
+        except ValueError as error:
+            problems.append(f"{place}.{key} = {given.get(key, given.get('value'))!r}: {error}")
+            numbers.append(1.0)
+    value, low, high = numbers
+    if not low <= value <= high:
+        problems.append(f"{place}: low {low:g}, value {value:g}, high {high:g}: must not descend")
+    return value, low, high
+
+
+def load_prices(path: str | Path | None = None) -> Prices:
+    """Load a file of prices, that of the catalogue without a path; `InputError` has every mistake."""
+    file = files("traincast.catalog") / "prices.yaml" if path is None else Path(path)
+    document, problems = read(file), list[str]()
+    sections = {"title", "parts", "running"}
+    problems += [f"{key}: unknown key; {close_to(key, sections)}" for key in document.keys() - sections]
+    given = {name: document.get(name) or {} for name in ("parts", "running")}
+    for name, known in (("parts", PARTS), ("running", RUNNING)):
+        if not isinstance(given[name], Mapping):
+            raise InputError(str(path or "prices"), [f"{name}: must be a mapping of names to prices"])
+        unknown = given[name].keys() - known.keys()
+        problems += [
+            f"{name}.{key}: unknown; {close_to(str(key), known)}" for key in sorted(unknown, key=str)
+        ]
+        problems += [f"{name}.{key}: missing" for key in known if key not in given[name]]
+    parts = []
+    for name, (per, _) in PARTS.items():
+        raw = given["parts"].get(name)
+        if raw is not None:
+            parts.append(_part(name, f"parts.{name}", raw, per, problems))
+    numbers = {name: _running(name, given["running"].get(name), problems) for name in RUNNING}
+    if problems:
+        raise InputError(str(path or "prices"), dict.fromkeys(problems))
+    raw = given["running"]["electricity"]
+    electricity = Price(
+        "electricity", "kWh", *read_range("", raw, "kWh", []), str(raw["source"]), str(raw["basis"])
+    )
+    del numbers["electricity"]
+    return Prices(tuple(parts), electricity, **numbers)
+
+
+def _sourced(place: str, raw: Any, problems: list[str]) -> Mapping[str, Any]:
+    """Return a mapping with its source and basis, checked."""
+    if not isinstance(raw, Mapping):
+        problems.append(f"{place} = {raw!r}: must have value or price, source and basis")
+        return {"source": "", "basis": "guess"}
+    problems += [f"{place}.{key}: missing" for key in ("source", "basis") if not raw.get(key)]
+    if raw.get("basis", "guess") not in BASES:
+        problems.append(f"{place}.basis = {raw['basis']!r}: must be one of {', '.join(BASES)}")
+    return raw
+
+
+def _part(name: str, place: str, raw: Any, per: str, problems: list[str]) -> Price:
+    raw = _sourced(place, raw, problems)
+    spread = read_range(f"{place}.price", raw.get("price"), per, problems)
+    power = 0.0
+    try:
+        power = read_per(raw.get("power"), "W", per)
+    except ValueError as error:
+        problems.append(f"{place}.power = {raw.get('power')!r}: {error}")
+    return Price(name, per, *spread, str(raw.get("source")), str(raw.get("basis")), power)
+
+
+def _running(name: str, raw: Any, problems: list[str]) -> float:
+    """Return a figure of running a machine; a mistake is added to `problems`."""
+    if raw is None:
+        return 1.0
+    place = f"running.{name}"
+    raw = _sourced(place, raw, problems)
+    if name == "electricity":
+        return read_range(place, raw, "kWh", problems)[0]
+    try:
+        number = to_si(raw.get("value"), RUNNING[name])
+        if not number > 0 or (name == "used" and number > 1) or (name in {"pue", "overhead"} and number < 1):
+            raise ValueError(
+                "must be at least 1" if name in {"pue", "overhead"} else "must be above 0, a share at most 1"
+            )
+    except ValueError as error:
+        problems.append(f"{place} = {raw.get('value')!r}: {error}")
+        return 1.0
+    return number

@@ -1,0 +1,212 @@
+"""Designs of machines against searches one by one, against direct sums, and as prices move."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import traincast as tc
+from traincast.core.errors import InputError, NothingFits
+from traincast.planner.design.design_file import load_question
+from traincast.planner.design.designs import Designs, front_of
+from traincast.planner.design.prices import load_prices, read_per
+
+FILE = """
+workload:
+  - {model: gpt3-175b, global_batch: 1024, tokens: 300G, runs: 2, range: [1, 3]}
+  - {model: llama-3-70b, global_batch: 1024, tokens: 1T}
+gpus: [512, 1024]
+machines:
+  - name: HBM
+    base: b200-nvs8
+    vary:
+      accelerator.hbm_bytes: [80 GB, 192 GB]
+      accelerator.hbm_bandwidth: [4 TB/s, 8 TB/s]
+      network.0.size: [4, 8]
+  - name: LPDDR
+    base: b200-nvs8
+    memory: lpddr
+    vary: {accelerator.hbm_bytes: [512 GB], accelerator.hbm_bandwidth: [1 TB/s]}
+systems: [dgx-h200]
+offers: [{system: dgx-b200, price: 5 $/h, low: 3 $/h, high: 6 $/h, source: a test, basis: guess}]
+"""
+
+
+def question(folder, text=FILE):
+    path = folder / "design.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_question(path)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    return question(tmp_path_factory.mktemp("design"))
+
+
+@pytest.fixture(scope="module")
+def designs(asked):
+    return Designs(asked)
+
+
+def repriced(question, name, **prices):
+    parts = [replace(p, **prices) if p.name == name else p for p in question.prices.parts]
+    return replace(question, prices=replace(question.prices, parts=tuple(parts)))
+
+
+def test_step_times_are_those_of_a_study_of_each_machine_alone(designs):
+    # the same engine, asked through `study`, one machine and one model at a time
+    base, hbm = tc.load_system("b200-nvs8"), designs.parts[0]
+    for machine, (size, bandwidth, domain) in enumerate(product((80e9, 192e9), (4e12, 8e12), (4, 8))):
+        system = tc.load_system(f"b200-nvs{domain}").with_figures(
+            {"accelerator.hbm_bytes": size, "accelerator.hbm_bandwidth": bandwidth}
+        )
+        for best, model in zip(hbm.best, ("gpt3-175b", "llama-3-70b"), strict=True):
+            alone = tc.study(
+                models=[model], systems=[system], gpus=[512, 1024], strategies=["1d"], gbs=1024,
+                assumptions="calibrated",
+            ).frame["step_seconds"].fill_null(np.inf)  # fmt: skip
+            assert best.seconds[machine] == pytest.approx(alone.to_list(), rel=1e-12)
+    assert base.fast_domain == 8
+
+
+def test_cost_is_the_sum_of_parts_and_electricity_and_of_rent(designs):
+    prices = {part.name: part.value for part in designs.question.prices.parts}
+    row = designs.parts[0].sizes * 7 + 1  # 192 GB, 8 TB/s, domains of 8, on 1,024 GPUs: by hand
+    bought = (
+        2500e12 * prices["compute"] + 192e9 * prices["hbm_capacity"] + 8e12 * prices["hbm_bandwidth"]
+        + 900e9 * (prices["fast_bandwidth"] + 3 * prices["fast_reach"]) + 100e9 * prices["network"]
+        + prices["host"]
+    )  # fmt: skip
+    watts = 2500 * 0.45 + 192 * 0.2 + 8 * 25 + 900 * (0.06 + 3 * 0.02) + 100 * 1.5 + 500
+    per_hour = bought * 1.4 / (35040 * 0.85) + watts / 1000 * 1.2 * 0.08
+    assert designs.cost[row] == pytest.approx(designs.hours[row] * 1024 * per_hour)
+    assert designs.energy[row] == pytest.approx(designs.hours[row] * 1024 * watts / 1000 * 1.2)
+    rented = len(designs.cost) - 1
+    assert designs.cost[rented] == pytest.approx(designs.hours[rented] * 1024 * 5)
+
+
+def test_the_front_is_that_of_comparing_all_pairs():
+    values = np.random.default_rng(1).integers(0, 6, (3, 200)).astype(float)
+    beaten = [any((other <= row).all() and (other < row).any() for other in values.T) for row in values.T]
+    found = front_of(values)
+    assert not (found & np.array(beaten)).any()
+    assert {tuple(row) for row in values.T[found]} == {tuple(row) for row in values.T[~np.array(beaten)]}
+
+
+def test_cost_rises_with_every_price_and_less_does_not_slow(designs, asked):
+    for part in asked.prices.parts:
+        dearer = Designs.__new__(Designs)
+        dearer.__dict__ |= {"prices": [], **{k: v for k, v in vars(designs).items() if k in STATE}}
+        dearer.prices = [replace(p, value=p.value * 2) if p.name == part.name else p for p in designs.prices]
+        finite = np.isfinite(designs.hours)
+        assert (dearer.cost[finite] >= designs.cost[finite]).all()
+        assert (dearer.cost[finite] > designs.cost[finite]).any()
+
+
+STATE = ("question", "parts", "part", "within", "gpus", "run_hours", "kilowatts", "rates", "designed")
+
+
+def test_more_of_a_figure_is_never_slower(designs):
+    seconds = designs.parts[0].best[0].seconds.reshape(2, 2, 2, 2)  # capacity, bandwidth, domain, GPUs
+    assert (seconds[1] <= seconds[0]).all()
+    assert (seconds[:, 1] <= seconds[:, 0]).all()
+    assert (seconds[:, :, 1] <= seconds[:, :, 0] * (1 + 1e-9)).all()
+
+
+def test_beyond_a_break_even_price_another_machine_is_cheapest(designs, asked):
+    moved = 0
+    for found in designs.break_even:
+        ends = ((found.low, found.below, 0.999), (found.high, found.above, 1.001))
+        for value, row, beyond in ends:
+            if row is None or found.price.name == "electricity":
+                continue
+            outcome = {}
+            for factor in (beyond, 2 - beyond):
+                again = Designs(repriced(asked, found.price.name, value=value * factor))
+                outcome[factor] = again.cheapest
+            assert outcome[beyond] == row
+            assert outcome[2 - beyond] == designs.cheapest
+            moved += 1
+    assert moved >= 2
+
+
+def test_regret_is_the_worst_of_random_prices_and_reached_at_a_corner(designs):
+    rng, rows = np.random.default_rng(2), designs.feasible
+    worst = np.zeros(rows.sum())
+    for _ in range(300):
+        prices = np.array([rng.choice([p.low, p.high, rng.uniform(p.low, p.high)]) for p in designs.prices])
+        runs = np.array([rng.uniform(work.low, work.high) for work in designs.question.workload])
+        costs = (runs @ designs.run_hours[:, rows]) * (prices @ designs.rates[:, rows])
+        worst = np.maximum(worst, costs / costs.min() - 1)
+    assert (worst <= designs.regret[rows] + 1e-12).all()
+    assert worst.max() > 0.5 * designs.regret[rows].max()
+
+
+def test_worth_is_the_price_at_which_the_cost_of_the_workload_stays(designs, asked):
+    # the machine with 10 % more FLOP/s, searched anew; its purchase costs what the worth says, not the parts
+    worth = next(worth for worth in designs.worth if worth.figure == "accelerator.matrix_flops")
+    row = designs.cheapest
+    part, gpus = designs.parts[designs.part[row]], int(designs.gpus[row])
+    machine = designs.within[row] // part.sizes
+    vary = {path: (float(values[machine]),) for path, values in part.points.items()}
+    more = vary | {"accelerator.matrix_flops": (float(part.figure("accelerator.matrix_flops")[0]) * 1.1,)}
+    family = replace(part.family, vary=more)
+    faster = Designs(replace(asked, families=(family,), gpus=(gpus,)))
+    extra = (worth.worth - worth.price) * asked.prices.per_hour * gpus * faster.hours[0]
+    assert worth.worth > 0
+    assert faster.cost[0] + extra == pytest.approx(designs.cost[row])
+
+
+def test_sentences_say_worth_break_even_and_machines_of_today(designs):
+    said = "\n".join(designs.sentences())
+    for part in (
+        "Cheapest: ",
+        "a GPU to this workload",
+        "wins.",
+        "dgx-h200 (1,024 GPUs)",
+        "dgx-b200, rented",
+    ):
+        assert part in said
+
+
+def test_the_table_has_a_row_for_each_machine_and_number_of_gpus(designs):
+    frame = designs.frame()
+    assert frame.height == (8 + 1 + 1 + 1) * 2
+    assert frame["on_front"].sum() == designs.front.sum() > 0
+
+
+def test_nothing_within_the_limits_names_the_nearest_miss(asked):
+    few = replace(asked, limits=replace(asked.limits, days=0.001), families=asked.families[:1])
+    with pytest.raises(NothingFits, match=r"the nearest is HBM .* days of 0\.001"):
+        _ = Designs(few).cheapest
+
+
+def test_a_model_that_fits_nowhere_is_named(tmp_path):
+    text = FILE.replace("gpus: [512, 1024]", "gpus: 4")
+    with pytest.raises(NothingFits, match="no plan of gpt3-175b fits on any machine"):
+        _ = Designs(question(tmp_path, text)).cheapest
+
+
+def test_all_mistakes_of_a_file_are_said_at_once(tmp_path):
+    text = FILE.replace("[80 GB, 192 GB]", "[80, 192 GB]").replace("price: 5 $/h", "price: 5")
+    text = text.replace("range: [1, 3]", "range: [3, 1]").replace("systems:", "sistems:")
+    with pytest.raises(InputError) as error:
+        question(tmp_path, text)
+    message = str(error.value)
+    for part in (
+        "hbm_bytes = 80: has no unit",
+        "offers.0.price = 5: has no unit",
+        "must contain runs",
+        "sistems",
+    ):
+        assert part in message
+
+
+def test_a_price_needs_its_unit():
+    assert read_per("20 $/GB", "$", "byte") == pytest.approx(20e-9)
+    assert read_per("25 W/TB/s", "W", "byte/s") == pytest.approx(25e-12)
+    for wrong in ("20", 20, "20 $/GPU", "20 W/GB", "20 $"):
+        with pytest.raises(ValueError, match="write for instance"):
+            read_per(wrong, "$", "byte")
+    assert all(part.low <= part.value <= part.high and part.source for part in load_prices().parts)
