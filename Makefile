@@ -34,6 +34,7 @@ test: .venv/.dev  ## Run the tests
 
 nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all commands of the docs, engines that are killed
 	bash .ci/engines
+	$(MAKE) coverage
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly
 	TRAINCAST_FUZZ=10000 $(BIN)/python -m pytest tests/ui/cli/test_cli_fuzz.py tests/ui/explorer/test_explorer_fuzz.py
 	$(MAKE) frameworks

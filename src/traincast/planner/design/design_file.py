@@ -31,7 +31,7 @@ KEYS: Final = {
     "limits": ("days", "money", "megawatts"),
 }  # fmt: skip
 MAX_MACHINES: Final = 100_000
-MAX_RANGES: Final = 14  # prices with a range: regret is the worst of all corners
+MAX_RANGES: Final = 18  # of prices and runs: regret is the worst of all their corners
 
 
 def design(file: str | Path, executor: Executor | None = None) -> Designs:
@@ -91,6 +91,11 @@ def load_question(path: str | Path) -> Question:
     limits = _limits(document.get("limits") or {}, problems)
     prices = document.get("prices")
     prices = errors.catch(load_prices, None if prices is None else Path(path).parent / str(prices))
+    spread: list[Work | Price] = [work for work in workload if work is not None and work.low < work.high]
+    spread += [price for price in prices.parts if price.low < price.high] if prices is not None else []
+    spread += [one.rent for one in found if one.rent is not None and one.rent.low < one.rent.high]
+    if len(spread) > MAX_RANGES:
+        problems.append(f"{len(spread)} prices and runs have a range: must be at most {MAX_RANGES}")
     if problems:
         errors.errors.append(InputError(str(path), problems))
     errors.raise_any()

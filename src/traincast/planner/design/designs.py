@@ -493,7 +493,7 @@ class Designs:
         for worth in self.worth:
             more = f"{worth.factor - 1:.0%} more" if worth.factor < 2 else "Twice the"
             figure = f"{more} {FIGURES[worth.figure]}"
-            value = "does not fit" if worth.worth is None else f"is worth ${worth.worth:,.0f} a GPU"
+            value = "does not fit" if worth.worth is None else f"is worth ${max(worth.worth, 0):,.0f} a GPU"
             said.append(f"{figure} {value} to this workload; the parts ask ${worth.price:,.0f}.")
         for found in self.break_even:
             of = found.price
