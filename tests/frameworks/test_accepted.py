@@ -74,7 +74,10 @@ def drawn(form):
 def said(to, files):
     """What the framework says against each file; the test is skipped where it is not installed."""
     package = IMPORTED[to]
-    code = "import sys, importlib.util as u; sys.path.insert(0, sys.argv[1]); print(bool(u.find_spec(sys.argv[2])))"
+    code = (
+        "import sys, importlib.util as u; sys.path.insert(0, sys.argv[1]);"
+        "print(u.find_spec(sys.argv[2]) is not None)"
+    )
     command = [PYTHON, "-c", code, PYTHON.parents[1] / "parsers" / to, package]
     if "False" in subprocess.run(command, capture_output=True, text=True, check=True).stdout:
         pytest.skip(f"{package} is not installed beside {PYTHON}")
