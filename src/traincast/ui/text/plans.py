@@ -103,7 +103,7 @@ def answer(result: "Found", measures: Metrics) -> Parts:
     plan, est = result.recommended
     knobs = " ".join(word for word in str(plan).split() if not word.startswith("fast_"))
     without = f", without its {est.model.left_out}" if est.model.left_out else ""
-    yield title_line(f"{_kind(result)}: {knobs}{without}")
+    yield title_line("\n".join(paragraphs(f"{_kind(result)}: {knobs}{without}")))
     time = seconds(est.step_seconds)
     if est.interval is not None:
         time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
