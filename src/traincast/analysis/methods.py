@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from traincast.core.errors import InputError
 from traincast.core.precision import OPTIMIZERS
 from traincast.core.result import Doc, Result
 from traincast.planner.plan_changes import NO_PLACEMENT_GIVEN, estimate_with
-from traincast.step.estimate import Estimate, estimate
+from traincast.step.estimate import Estimate
 
 COMMUNICATION: Final = ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm")  # components of time
 KERNELS: Final = ("compute", "exposed_memory", "recomputation", "optimizer_step")
@@ -53,9 +52,9 @@ def _methods(est: Estimate) -> Iterator[Method]:
     plan = est.plan
     for mbs in (plan.mbs // 2, plan.mbs * 2):
         if mbs:
-            yield from _changed(est, "micro-batch", f"{plan.mbs} to {mbs}", {"mbs": mbs})
+            yield from _changed(est, "micro-batch", f"{plan.mbs} to {mbs}", mbs=mbs)
     for gbs in (est.gbs // 2, est.gbs * 2):
-        yield from _changed(est, "accumulation", f"global batch {est.gbs:,} to {gbs:,}", {}, gbs)
+        yield from _changed(est, "accumulation", f"global batch {est.gbs:,} to {gbs:,}", gbs)
     optimizers = tuple(name for name in OPTIMIZERS if name != "muon")  # its work is of another kind
     tried: dict[str, tuple[str, tuple[Any, ...]]] = {
         "recomputation": ("recompute", RECOMPUTED),
@@ -69,28 +68,20 @@ def _methods(est: Estimate) -> Iterator[Method]:
         current = getattr(plan, knob)
         for value in values:
             if value != current:
-                yield from _changed(est, method, f"{current} to {value}", {knob: value})
+                yield from _changed(est, method, f"{current} to {value}", **{knob: value})
 
 
 def _changed(
-    est: Estimate, method: str, change: str, knobs: dict[str, Any], gbs: int | None = None
+    est: Estimate, method: str, change: str, gbs: int | None = None, **knobs: Any
 ) -> Iterator[Method]:
     """Yield the plan with other knobs or another global batch, unless it cannot run or nothing changes."""
-    changed = NO_PLACEMENT_GIVEN | knobs
-    other = estimate_with(est, **changed) if gbs is None else _with_batch(est, gbs)
+    other = estimate_with(est, gbs, **(NO_PLACEMENT_GIVEN | knobs if knobs else {}))
     if other is None:
         return
     gain = other.gbs / float(other.step_seconds) * float(est.step_seconds) / est.gbs - 1
     memory = float(other.memory_bytes) - float(est.memory_bytes)
     if gain or memory:
         yield Method(method=method, change=change, gain=gain, memory_bytes=memory, fits=bool(other.fits))
-
-
-def _with_batch(est: Estimate, gbs: int) -> Estimate | None:
-    try:
-        return estimate(est.model, est.system, est.plan, gbs=gbs, assumptions=est.assumptions)
-    except InputError:
-        return None
 
 
 def causes(est: Estimate, step_seconds: float) -> list[Cause]:

@@ -1,6 +1,6 @@
 """Changes of one plan: what would make it fit, and what knobs held constant would bring."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -16,14 +16,14 @@ from traincast.planner.framework_spaces import Framework, lean, lock_values
 from traincast.step.estimate import Answer, Estimate, estimate
 from traincast.step.placement import divisors
 
-NO_PLACEMENT_GIVEN = {f"fast_{axis}": None for axis in AXES}  # the fastest is chosen
+NO_PLACEMENT_GIVEN: dict[str, Any] = {f"fast_{axis}": None for axis in AXES}  # the fastest is chosen
 
 
-def estimate_with(est: Estimate, **knobs: Any) -> Estimate | None:
-    """Return the estimate of a plan with other knobs; None where it cannot run like that."""
+def estimate_with(est: Estimate, gbs: int | None = None, **knobs: Any) -> Estimate | None:
+    """Return the estimate of a plan with other knobs or batch; None where it cannot run like that."""
     try:
-        plan = replace(est.plan, **knobs)
-        return estimate(est.model, est.system, plan, gbs=est.gbs, assumptions=est.assumptions)
+        plan, batch = replace(est.plan, **knobs), est.gbs if gbs is None else gbs
+        return estimate(est.model, est.system, plan, gbs=batch, assumptions=est.assumptions)
     except InputError:
         return None
 
@@ -113,7 +113,8 @@ def _best_other(framework: Framework, name: str, values: tuple[Any, ...], answer
     current, placement = getattr(plan, name), NO_PLACEMENT_GIVEN if name == "order" else {}
     others = []
     generated = {"replicas": _replicas, "layout": _layouts}.get(name)
-    for value in values if generated is None else generated(est):
+    tried: Iterable[Any] = values if generated is None else generated(est)
+    for value in tried:
         if value == current or (name == "precision" and not _multiplies(value, est)):
             continue
         other = estimate_with(est, **placement, **{name: value})
@@ -137,10 +138,10 @@ def _replicas(est: Estimate) -> list[int]:
 def _layouts(est: Estimate) -> Iterator[str]:
     """Yield layouts that count the head, or embedding and head, as a layer of the last and first chunk."""
     chunks, layers = est.plan.pp * est.plan.vp, est.model.layers
-    for first in ("1", "0") if chunks > 2 else ():
-        most, left = divmod(layers + 1 + int(first), chunks)
+    for first in (1, 0) if chunks > 2 else ():
+        most, left = divmod(layers + 1 + first, chunks)
         if not left:
-            yield f"{most - int(first)},{most}*{chunks - 2},{most - 1}"
+            yield f"{most - first},{most}*{chunks - 2},{most - 1}"
 
 
 def _multiplies(precision: Any, est: Estimate) -> bool:

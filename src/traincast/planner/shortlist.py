@@ -149,7 +149,9 @@ class Bounds:
     def of_rows(self, family: _Family, rows: Ints, recompute: str) -> Floats:
         """Return the bounds of rows of a family's outline [s]."""
         space = family.outline.space
-        bounds = family.bounds.setdefault(recompute, np.full(family.rows, np.nan))
+        if recompute not in family.bounds:
+            family.bounds[recompute] = np.full(family.rows, np.nan)
+        bounds = family.bounds[recompute]
         unknown = rows[np.isnan(bounds[rows])]
         plans = replace(space.layouts, **family.given)
         for low in range(0, len(unknown), CANDIDATES_PER_BLOCK):

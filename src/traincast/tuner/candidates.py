@@ -1,7 +1,7 @@
 """Candidates of a tuner, as columns: all plans of a search that may fit, or plans that are listed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -9,11 +9,11 @@ import numpy as np
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.validate import batches
 from traincast.catalog.software_stacks import resolve
-from traincast.core.errors import InputError, NothingFits
+from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats
 from traincast.core.system import CAPACITY
-from traincast.planner.search import search
+from traincast.planner.search import search_request
 from traincast.step.estimate import Estimates, estimate_columns
 from traincast.step.uncertainty import DEGREES, KINDS, errors, memory_that_fits
 from traincast.tuner.belief import LEARNT, Prior
@@ -101,21 +101,21 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
     **options
         Arguments of `traincast.search`: gbs, framework, assumptions, locks.
     """
-    capacity = float(system.accelerator.hbm_bytes)
-    found = search(model, system, gpus=gpus, top=1, **options)
-    stack = found.assumptions.name
-    most = memory_that_fits(LEAST_FIT, capacity, stack) if found.assumptions.errors_known else capacity
+    mistakes = ErrorCollector("search")
+    request = mistakes.require(search_request(mistakes, model, system, (gpus,), top=1, **options))
+    capacity, assumed = float(system.accelerator.hbm_bytes), request.assumptions
+    most = memory_that_fits(LEAST_FIT, capacity, assumed.name) if assumed.errors_known else capacity
     roomy = system.with_figures({CAPACITY: most})  # no time depends on it
-    found = search(model, roomy, gpus=gpus, top=1, **options)
+    (found,) = replace(request, system=roomy).answer()
     times, rows = found.layouts.answer(lambda times: times.best(MOST_CANDIDATES, slowdown=MAX_SLOWDOWN))
     if not len(rows):
-        raise NothingFits(str(search(model, system, gpus=gpus, top=1, **options).explain()))
+        raise NothingFits(str(request.answer()[0].explain()))
     blocks, place = _Blocks(), []
     for index in np.unique(times.outcome[rows]):
         mine = np.flatnonzero(times.outcome[rows] == index)
         columns, space = times.columns(rows[mine]), times.outcomes[index].space
-        assumed = times.outcomes[index].evaluation.assumptions
-        est = estimate_columns(space.model, system, columns, space.gbs, assumed)
+        fitted = times.outcomes[index].evaluation.assumptions
+        est = estimate_columns(space.model, system, columns, space.gbs, fitted)
         blocks.add(est, columns, len(mine))
         place.append(mine)
     order = np.argsort(np.concatenate(place))  # as they are ranked

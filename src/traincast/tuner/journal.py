@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from traincast.core.errors import InputError
+from traincast.core.output_files import atomic_output
 
 
 class Journal:
@@ -50,7 +51,8 @@ class Journal:
         self.events = events[1:]
         if self.torn:  # so that the next event begins a line
             kept = "".join(f"{json.dumps(event)}\n" for event in events)
-            path.write_text(kept, encoding="utf-8")
+            with atomic_output(path) as partial:
+                partial.write_text(kept, encoding="utf-8")
 
     def add(self, **event: Any) -> None:
         """Write an event."""

@@ -124,7 +124,7 @@ class Tuner:
     gpus : int
         GPUs in the job.
     gbs : int, optional
-        Global batch [sequences]; the model's own where it has one.
+        Global batch [sequences]; the model's own if left out, or else one of about 4M tokens.
     framework : str or Framework, optional
         Whose plans are tried, as for `search`.
     assumptions, locks

@@ -1,5 +1,6 @@
 """Read the question of a design from a YAML or JSON file."""
 
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from itertools import product
@@ -15,7 +16,7 @@ from traincast.core.model import Model
 from traincast.core.system import System
 from traincast.core.units import parse, parse_count
 from traincast.planner.design.designs import FIGURES, Designs, Family, Limits, Question, Work
-from traincast.planner.design.prices import BASES, MEMORIES, Price, load_prices
+from traincast.planner.design.prices import MEMORIES, Price, load_prices, sourced
 from traincast.planner.framework_spaces import CandidateBatch, check_locked_values
 from traincast.planner.search import check_sizes, check_strategies
 from traincast.planner.study.study_file import axis_values
@@ -201,9 +202,7 @@ def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems
         if path in FIGURES
     }
     base: System | None = errors.catch(as_system, str(raw.get("base")))
-    count = 1
-    for values in axes.values():
-        count *= len(values)
+    count = math.prod(map(len, axes.values()))
     if count > MAX_MACHINES:
         problems.append(f"{place}.vary: {count:,} machines; must be at most {MAX_MACHINES:,}")
     if base is None or problems:
@@ -243,9 +242,7 @@ def _offer(
             numbers.append(parse(value, "$/h"))
         except ValueError as error:
             problems.append(f"{place}.{key} = {value!r}: {error}")
-    problems += [f"{place}.{key}: missing" for key in ("source", "basis") if not raw.get(key)]
-    if raw.get("basis", "guess") not in BASES:
-        problems.append(f"{place}.basis = {raw['basis']!r}: must be one of {', '.join(BASES)}")
+    sourced(place, raw, problems)
     if len(numbers) == 3 and not 0 < numbers[1] <= numbers[0] <= numbers[2]:
         problems.append(f"{place}: low, price, high = {given}: must be above 0 and not descend")
     if system is None or len(numbers) < 3:

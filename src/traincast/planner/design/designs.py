@@ -19,7 +19,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.system import System
-from traincast.planner.design.prices import PARTS, Price, Prices
+from traincast.planner.design.prices import MEMORIES, PARTS, Price, Prices
 from traincast.planner.evaluation import evaluate, rank
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search_space import enumerate_space
@@ -216,14 +216,14 @@ class Machines:
         self.kilowatts = self._rows((watts if known is None else np.full(self.count, known)) / 1000)
         self.kilowatts = self.kilowatts * prices.pue
         rented = self.family.rent is not None
-        per_gpu = np.vstack([self.quantities * (0 if rented else prices.per_hour)])
+        per_gpu = self.quantities * (0 if rented else prices.per_hour)
         electricity = np.zeros_like(self.kilowatts) if rented else self.kilowatts
         # $/h of the whole job for one unit of each price: parts, then electricity
         self.rates = np.vstack([self._rows(per_gpu), electricity]) * self.gpus
 
     def _has(self, part: str) -> bool:
         memory = part.partition("_")[0]
-        return memory not in ("hbm", "lpddr") or memory == self.family.memory
+        return memory not in MEMORIES or memory == self.family.memory
 
     def _rows(self, values: Floats) -> Floats:
         """Repeat values of machines for every size of the job."""

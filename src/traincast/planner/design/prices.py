@@ -16,7 +16,7 @@ from traincast.core.units import to_si
 
 BASES: Final = ("published", "measured", "guess")
 MEMORIES: Final = ("hbm", "lpddr")
-RUNNING: Final = {"electricity": "kWh", "pue": "", "overhead": "", "lifetime": "h", "used": ""}
+RUNNING: Final = {"pue": "", "overhead": "", "lifetime": "h", "used": ""}
 Figure = Callable[[str], Floats]  # values of a figure of the machines, by its path
 
 
@@ -123,7 +123,7 @@ def load_prices(path: str | Path | None = None) -> Prices:
     sections = {"title", "parts", "running"}
     problems += [f"{key}: unknown key; {close_to(key, sections)}" for key in document.keys() - sections]
     given = {name: document.get(name) or {} for name in ("parts", "running")}
-    for name, known in (("parts", PARTS), ("running", RUNNING)):
+    for name, known in (("parts", PARTS), ("running", {"electricity": "kWh", **RUNNING})):
         if not isinstance(given[name], Mapping):
             raise InputError(str(path or "prices"), [f"{name}: must be a mapping of names to prices"])
         unknown = given[name].keys() - known.keys()
@@ -136,19 +136,16 @@ def load_prices(path: str | Path | None = None) -> Prices:
         raw = given["parts"].get(name)
         if raw is not None:
             parts.append(_part(name, f"parts.{name}", raw, per, problems))
+    raw = given["running"].get("electricity")
+    electricity = _electricity(raw, problems) if raw is not None else None
     numbers = {name: _running(name, given["running"].get(name), problems) for name in RUNNING}
-    if problems:
+    if problems or electricity is None:
         raise InputError(str(path or "prices"), dict.fromkeys(problems))
-    raw = given["running"]["electricity"]
-    electricity = Price(
-        "electricity", "kWh", *read_range("", raw, "kWh", []), str(raw["source"]), str(raw["basis"])
-    )
-    del numbers["electricity"]
     return Prices(tuple(parts), electricity, **numbers)
 
 
-def _sourced(place: str, raw: Any, problems: list[str]) -> Mapping[str, Any]:
-    """Return a mapping with its source and basis, checked."""
+def sourced(place: str, raw: Any, problems: list[str]) -> Mapping[str, Any]:
+    """Return a mapping; a mistake in its source or basis is added to `problems`."""
     if not isinstance(raw, Mapping):
         problems.append(f"{place} = {raw!r}: must have value or price, source and basis")
         return {"source": "", "basis": "guess"}
@@ -159,7 +156,7 @@ def _sourced(place: str, raw: Any, problems: list[str]) -> Mapping[str, Any]:
 
 
 def _part(name: str, place: str, raw: Any, per: str, problems: list[str]) -> Price:
-    raw = _sourced(place, raw, problems)
+    raw = sourced(place, raw, problems)
     spread = read_range(f"{place}.price", raw.get("price"), per, problems)
     power = 0.0
     try:
@@ -169,14 +166,19 @@ def _part(name: str, place: str, raw: Any, per: str, problems: list[str]) -> Pri
     return Price(name, per, *spread, str(raw.get("source")), str(raw.get("basis")), power)
 
 
+def _electricity(raw: Any, problems: list[str]) -> Price:
+    place = "running.electricity"
+    raw = sourced(place, raw, problems)
+    spread = read_range(place, raw, "kWh", problems)
+    return Price("electricity", "kWh", *spread, str(raw.get("source")), str(raw.get("basis")))
+
+
 def _running(name: str, raw: Any, problems: list[str]) -> float:
     """Return a figure of running a machine; a mistake is added to `problems`."""
     if raw is None:
         return 1.0
     place = f"running.{name}"
-    raw = _sourced(place, raw, problems)
-    if name == "electricity":
-        return read_range(place, raw, "kWh", problems)[0]
+    raw = sourced(place, raw, problems)
     try:
         number = to_si(raw.get("value"), RUNNING[name])
         if not number > 0 or (name == "used" and number > 1) or (name in {"pue", "overhead"} and number < 1):

@@ -44,8 +44,9 @@ def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ())
     is_program = arguments is None
     if is_program:
         _tolerate_closed_or_narrow_output()
-    words = [word for word in (sys.argv[1:] if arguments is None else arguments) if word != DEBUG]
-    begin_reply(words, debug=len(words) < len(sys.argv[1:] if arguments is None else arguments))
+    given = sys.argv[1:] if arguments is None else arguments
+    words = [word for word in given if word != DEBUG]
+    begin_reply(words, debug=DEBUG in given)
     try:
         if is_program:
             _handle_interrupts()
