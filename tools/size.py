@@ -11,8 +11,8 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4950,
-    "catalog": 9670,
+    "core": 4970,
+    "catalog": 9710,
     "operations": 3050,
     "times": 2400,
     "step": 3580,

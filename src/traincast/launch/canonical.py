@@ -11,7 +11,8 @@ from typing import Any, Final, TypeAlias
 from traincast.core.adapters import TARGETS
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
-from traincast.core.model import PARTS, SELECTS_LAYERS, Model
+from traincast.core.model import Model
+from traincast.core.model_figures import PARTS, SELECTS_LAYERS
 from traincast.core.plan import AXES, Plan
 from traincast.core.system import System
 from traincast.step.pipeline_stages import end_layers, split

@@ -4,17 +4,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.catalog.huggingface.config import Config
-from traincast.catalog.huggingface.encoders import per_head_gate
 from traincast.catalog.huggingface.features import (
     FULL_ATTENTION,
     Feature,
     Keys,
     experts,
-    layer_kinds,
     layer_words,
     routed,
-    shaped,
 )
+from traincast.catalog.huggingface.hybrids import layer_kinds, shaped
+from traincast.catalog.huggingface.own_parts import per_head_gate
 from traincast.core.errors import is_whole
 
 

@@ -1,0 +1,267 @@
+"""Features of decoders with a part that no other type has."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from traincast.catalog.huggingface.config import Config
+from traincast.catalog.huggingface.features import GATED, Feature, Keys
+from traincast.catalog.huggingface.hybrids import shaped
+from traincast.core.errors import is_whole
+
+
+def result_normed(c: Config) -> Keys:
+    """Set a norm of the result of experts read before."""
+    return {"experts": c.content["experts"] | {"result_norm": True}} if "experts" in c.content else {}
+
+
+def half_as_wide(c: Config) -> Keys:
+    """Read the width of a gated MLP, half of what is written."""
+    return {"ffn": c.sourced((c.count("intermediate_size") or 0) // 2, "intermediate_size")}
+
+
+def one_more_token(c: Config) -> Keys:
+    """Count a row of the embedding besides the vocabulary (Moshi's text model)."""
+    return {"small_end_weights": c.figure("hidden_size")}
+
+
+def mllama(c: Config) -> Keys:
+    """Read the layers of Llama 3.2 Vision that text passes; the others attend to images, and are left out.
+
+    Eight rows of the embedding stand for images.
+    """
+    layers, crossing = c.count("num_hidden_layers") or 0, c.numbers("cross_attention_layers")
+    own = c.sourced(layers - len(crossing), "num_hidden_layers", "cross_attention_layers")
+    return {"layers": own, "small_end_weights": c.sourced(8 * (c.count("hidden_size") or 0), "hidden_size")}
+
+
+def norm_type(c: Config) -> Keys:
+    """Read Molmo 2's norms of queries and keys, and a second part of the embedding."""
+    rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.count("hidden_size") or 1
+    norm = c.word("qk_norm_type", {"qwen3": "head", "olmo": "full"})
+    return {"qk_norm": norm, "small_end_weights": c.sourced(rows * hidden, "additional_vocab_size")}
+
+
+def shifted_norms(c: Config) -> Keys:
+    """Count the shifts of Chameleon's norms of queries and keys, which RMS norms have not."""
+    heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
+    width = hidden // heads * (heads + (c.count("num_key_value_heads") or heads))
+    return {"small_weights": c.sourced(width, "hidden_size", "num_key_value_heads")}
+
+
+def cpmant(c: Config) -> Keys:
+    """Read CPM-Ant: prompts and segments are embedded besides tokens; a table of relative positions."""
+    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    names = ("prompt_types", "prompt_length", "segment_types", "position_bias_num_buckets")
+    prompts, length, segments, buckets = (c.count(name) or 0 for name in names)
+    weights = (prompts * length + segments) * hidden + (segments**2 + buckets) * heads
+    return {"small_end_weights": c.sourced(weights, *names), "tied": False}  # whatever it says
+
+
+def doge(c: Config) -> Keys:
+    """Read Doge's trained mask of values, and the trained scales of its residual stream."""
+    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    groups = c.count("num_key_value_heads") or heads
+    weights = 2 * hidden + groups * (1 + c.flag("attention_bias"))
+    keys: Keys = {"beside": [[groups * (hidden // heads), groups]]}  # from the values to what masks them
+    return keys | {"small_weights": c.sourced(weights, "hidden_size", "num_key_value_heads")}
+
+
+def last_bias(c: Config) -> Keys:
+    """Read the inner width of GPT-NeoX-Japanese, and its one bias, that of the last layer."""
+    hidden, multiple = c.count("hidden_size") or 1, c.count("intermediate_multiple_size") or 1
+    keys: Keys = {"ffn": c.sourced(multiple * hidden, "hidden_size", "intermediate_multiple_size")}
+    return keys | {"small_end_weights": c.figure("hidden_size")}
+
+
+def persimmon(c: Config) -> Keys:
+    """Read the flag for norms of queries and keys, which have a shift as well."""
+    if not c.flag("qk_layernorm"):
+        return {}
+    width = (c.count("hidden_size") or 1) // (c.count("num_attention_heads") or 1)
+    shifts = c.sourced(2 * width, "hidden_size", "num_attention_heads")
+    return {"qk_norm": "head", "small_weights": shifts}
+
+
+def gate_biased(c: Config) -> Keys:
+    """Count a bias of each head's gate."""
+    return {"small_weights": c.figure("num_attention_heads")}
+
+
+def per_head_gate(c: Config) -> Keys:
+    """Read the flag for a gate of attention: one number for each head, or one for each element."""
+    gate = c.value("attention_gate")
+    if gate not in (True, False, "per-head", "per-element"):
+        c.wrong("attention_gate", "must be true, false, per-head or per-element")
+    return {"attention_gate": bool(gate), "gate_per_head": gate in (True, "per-head")}
+
+
+def laguna(c: Config) -> Keys:
+    """Read the heads of Laguna, which can be others in layers with local attention."""
+    heads, keys = c.numbers("num_attention_heads_per_layer"), dict[str, Any]()
+    words, content = c.value("layer_types") or [], c.content
+    if "experts" in content:
+        width = c.figure("shared_expert_intermediate_size")
+        keys["experts"] = content["experts"] | {"shared_ffn": width, "router_bias": True}
+    if not heads or len(words) != len(heads):
+        return keys
+    by_word = {
+        word: {n for n, other in zip(heads, words, strict=True) if other == word} for word in set(words)
+    }
+    if any(len(numbers) > 1 for numbers in by_word.values()):
+        c.wrong(
+            "num_attention_heads_per_layer", "cannot be represented; only one number for each layer type can"
+        )
+        return keys
+    own = {word: c.sourced(min(ns), "num_attention_heads_per_layer") for word, ns in by_word.items()}
+    keys["heads"] = own.get("full_attention", own[words[0]])
+    if "local" in content and "full_attention" in own:
+        keys["local"] = content["local"] | {"heads": own["sliding_attention"]}
+    return keys
+
+
+def mimo_lists(c: Config) -> Keys:
+    """Read the lists of MiMo-V2 as published, with 1 for a window and for experts; or its pattern."""
+    layers = range(c.count("num_hidden_layers") or 0)
+    window = [0 if i == 0 or (i + 1) % 6 == 0 else 1 for i in layers]
+    lists: dict[str, tuple[str, Any, tuple[str, str]]] = {
+        "layer_types": ("hybrid_layer_pattern", window, ("full_attention", "sliding_attention")),
+        "mlp_layer_types": ("moe_layer_freq", [int(i > 0) for i in layers], ("dense", "sparse")),
+    }
+    for name, (published, default, words) in lists.items():
+        if c.fields.get(name) is None:
+            flags = c.fields.get(published, default)
+            if not isinstance(flags, list) or not set(flags) <= {0, 1}:
+                c.wrong(published, "must be a list of 0 and 1")
+                continue
+            c.fields = {**c.fields, name: [words[flag] for flag in flags]}
+    return {}
+
+
+def mimo(c: Config) -> Keys:
+    """Read MiMo-V2: values of another width; in local layers, twice the heads of keys, and sinks."""
+    keys: Keys = {"value_dim": c.figure("v_head_dim")}
+    groups = c.count("num_key_value_heads")
+    if "local" not in c.content or groups is None:
+        return keys
+    own = "swa_num_key_value_heads" if is_whole(c.fields.get("swa_num_key_value_heads")) else ""
+    twice = c.sourced(2 * groups, "num_key_value_heads")
+    local = {"kv_heads": c.figure(own) if own else twice, "sinks": True}
+    return keys | {"local": c.content["local"] | local}
+
+
+def gemma4(c: Config) -> Keys:
+    """Read Gemma 4: heads of another width, fewer keys that serve as values, in layers with full attention.
+
+    Experts stand beside an MLP, each with norms; these and the router's scales are small weights.
+    """
+    wide, groups = c.figure("global_head_dim"), c.figure("num_global_key_value_heads")
+    override: Mapping[str, Any] = next(
+        iter((c.fields.get("per_layer_config") or {}).values()), {}
+    )  # as transformers saves it
+    if "head_dim" in override:
+        wide = c.sourced(override["head_dim"], "per_layer_config")
+    if "num_key_value_heads" in override:
+        groups = c.sourced(override["num_key_value_heads"], "per_layer_config")
+    joined, local = c.flag("attention_k_eq_v"), c.content.get("local")
+    keys: Keys = {}
+    if local is not None:
+        own = {"kv_heads": c.figure("num_key_value_heads"), "head_dim": c.figure("head_dim")}
+        keys |= {"local": local | own | {"keys_are_values": False}}
+    keys |= {"head_dim": wide, "keys_are_values": joined}
+    if joined and groups is not None:
+        keys["kv_heads"] = groups
+    if c.flag("enable_moe_block"):
+        experts = {"experts": c.figure("num_experts"), "topk": c.figure("top_k_experts")}
+        experts |= {"ffn": c.figure("moe_intermediate_size"), "shared_ffn": c.figure("intermediate_size")}
+        small = 4 * (c.count("hidden_size") or 0) + (c.count("num_experts") or 0)
+        keys |= {"experts": experts, "small_weights": c.sourced(small, "hidden_size", "num_experts")}
+    return keys | _per_layer_inputs(c) | _reused_keys(c, {**c.content, **keys})
+
+
+def _per_layer_inputs(c: Config) -> Keys:
+    """Read embeddings of every layer (Gemma 3n), which a gate of the residual stream multiplies.
+
+    The table has a row for every token and layer; the embedding is projected to the same width.
+    """
+    width, layers = c.count("hidden_size_per_layer_input", least=0), c.count("num_hidden_layers") or 1
+    e, rows = c.count("hidden_size") or 1, c.count("vocab_size_per_layer_input") or 1
+    if not width:
+        return {}
+    if c.flag("enable_moe_block"):
+        c.only("enable_moe_block", False)
+    names = ("hidden_size_per_layer_input", "num_hidden_layers", "vocab_size_per_layer_input")
+    small = c.sourced(rows * layers * width + width, *names)
+    keys: Keys = {"beside": [[e, width], [width, e]], "beside_layers": [[e, layers * width]]}
+    return keys | {"small_weights": c.figure("hidden_size"), "small_end_weights": small}
+
+
+def _reused_keys(c: Config, content: Keys) -> Keys:
+    """Read the last layers, which have keys and values of layers before, and can have a wider MLP."""
+    layers, reusing = c.count("num_hidden_layers") or 0, c.count("num_kv_shared_layers", least=0) or 0
+    ffn, local = c.figure("intermediate_size"), content.get("local")
+    if not reusing or ffn is None:
+        return {}
+    if content.get("experts"):
+        c.only("num_kv_shared_layers", 0)
+    own: Keys = {"reuses_keys": True}
+    if "use_double_wide_mlp" in c.defaults and c.flag("use_double_wide_mlp"):
+        own["ffn"] = c.sourced(2 * ffn["value"], "intermediate_size", "use_double_wide_mlp")
+    every = (local or {}).pop("global_every", 0)
+    listed = (local or {}).pop("layers", None)
+    is_local = [
+        local is not None and (i + 1 in listed if listed else not every or (i + 1) % every != 0)
+        for i in range(layers)
+    ]
+    kinds = ["local dense" if one else "dense" for one in is_local]
+    keys = shaped(kinds, [own if i >= layers - reusing else {} for i in range(layers)], {})
+    return keys | ({"local": local} if any(is_local) else {"local": None})
+
+
+def gemma3n(c: Config) -> Keys:
+    """Read Gemma 3n: embeddings of every layer, keys of earlier layers, LAuReL and AltUp.
+
+    AltUp carries several copies of the residual stream, which are left out; their projections count.
+    """
+    e, rank, copies = (c.count(name) or 1 for name in ("hidden_size", "laurel_rank", "altup_num_inputs"))
+    widths = c.fields.get("intermediate_size")
+    if isinstance(widths, list) and len(set(map(str, widths))) > 1:
+        c.wrong("intermediate_size", "cannot be represented; only one width of all layers can")
+    keys = _per_layer_inputs(c) | _reused_keys(c, c.content)
+    if "beside" not in keys:
+        c.wrong("hidden_size_per_layer_input", "must be a whole number of at least 1")
+        return {}
+    keys["beside"] = [*keys["beside"], [e, rank], [rank, e], [e, copies]]
+    keys["beside_layers"] = [*keys["beside_layers"], *[[e, e]] * (2 * (copies - 1))]
+    # Norms after LAuReL, before the router of AltUp and after the input of the layer; scale of the result.
+    small = 4 * e + copies**2 + copies**3
+    keys["small_weights"] = c.sourced(small, "hidden_size", "altup_num_inputs")
+    return keys | {"left_out": "copies of the residual stream"}
+
+
+def nested(c: Config) -> Keys:
+    """Read DBRX, whose settings of attention and experts are nested."""
+    attention, inner = c.fields.get("attn_config") or {}, c.fields.get("ffn_config") or {}
+    names = {"experts": "moe_num_experts", "topk": "moe_top_k", "ffn": "ffn_hidden_size"}
+    defaults = {"moe_num_experts": 4, "moe_top_k": 1, "ffn_hidden_size": 3584}
+
+    def figure(fields: Mapping[str, Any], part: str, name: str, default: int) -> Keys:
+        value = fields.get(name, default)
+        if not isinstance(value, int) or value < 1:
+            c.wrong(part, f"{name} = {value!r}: must be a whole number of at least 1")
+        return {"value": value, "source": f"{c.place}: {part}.{name}"}
+
+    act = (inner.get("ffn_act_fn") or {"name": "silu"}).get("name")
+    if act not in GATED:
+        c.wrong("ffn_config", f"ffn_act_fn = {act!r}: must be one of {', '.join(GATED)}")
+    experts = {key: figure(inner, "ffn_config", name, defaults[name]) for key, name in names.items()}
+    keys: Keys = {"kv_heads": figure(attention, "attn_config", "kv_n_heads", 1), "mlp": GATED.get(str(act))}
+    return keys | {"experts": experts, "ffn": experts["ffn"]}
+
+
+OWN_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
+    feature.__name__: feature
+    for feature in (
+        result_normed, half_as_wide, one_more_token, mllama, norm_type, shifted_norms, cpmant, doge,
+        last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo_lists, mimo, gemma4, gemma3n, nested,
+    )
+}  # fmt: skip
