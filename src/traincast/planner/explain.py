@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from traincast.core.system import System
 from traincast.core.units import count_of, gib, percent, signed
 from traincast.planner.evaluation import layouts_memory
 from traincast.planner.fitting import ROUNDING, Figure
-from traincast.planner.layouts import space_of
+from traincast.planner.layouts import Layouts, space_of
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
@@ -58,48 +59,93 @@ class JobSize(Result):
 
 @dataclass(frozen=True)
 class Explanation(Result):
-    """Why the best plan is the best."""
+    """Why the best plan is the best; each part is computed when it is asked for."""
 
     search: Search = field(compare=False)
     plans: list[Answer]  # the recommended plan and others, best first
-    sensitivity: Annotated[
-        dict[str, float],
-        Doc(
-            "relative change of the best plan's step time if a hardware figure is 10 % better",
-            key="sensitivity_10_percent_better",
-        ),
-    ]
-    degrees: Annotated[list[BestOfDegree], Doc("each tensor-parallel degree, tp times tp2")]
-    context_degrees: Annotated[list[BestOfDegree], Doc("each context-parallel degree, where it is searched")]
-    excluded: Annotated[
-        dict[str, list[int]], Doc("degrees of tp that a rule excludes, by rule", key="excluded_tp")
-    ]
-    miss: Answer | None  # the plan that comes nearest to fitting without fitting
-    faster: Answer | None  # the plan faster than the best that comes nearest to fitting without fitting
-    unlimited: Answer | None  # the best plan if memory were unlimited, where that is another one
-    fits_from: (
-        tuple[int, float] | None
-    )  # where nothing fits: fewest GPUs, doubling, that do; least memory [byte]
-    possible: Annotated[
-        list[int],
-        Doc(
-            "where no plan meets the rules: the nearest numbers of GPUs that have candidates",
-            key="possible_gpus",
-            place=1,
-        ),
-    ]
-    held: Annotated[
-        list[HeldKnob],
-        Doc(
-            "knobs held constant, and their best other value at the best plan or nearest miss",
-            place=1,
-        ),
-    ]
 
-    accuracy: Annotated[
-        dict[str, str],
-        Doc("what each recipe asked for may cost in accuracy, with the source, by choice and value", place=1),
-    ]
+    @cached_property
+    def sensitivity(self) -> Annotated[dict[str, float], Doc(key="sensitivity_10_percent_better")]:
+        """Relative change of the best plan's step time if a hardware figure is 10 % better."""
+        return sensitivity(self.plans[0][1]) if self.plans else {}
+
+    @cached_property
+    def degrees(self) -> Annotated[list[BestOfDegree], KEY]:
+        """Each tensor-parallel degree, tp times tp2."""
+        return self._best_of_degrees[0]
+
+    @cached_property
+    def context_degrees(self) -> Annotated[list[BestOfDegree], KEY]:
+        """Each context-parallel degree, where it is searched."""
+        context = self._best_of_degrees[1]
+        return context if any(row.degree > 1 for row in context) else []
+
+    @cached_property
+    def excluded(self) -> Annotated[dict[str, list[int]], Doc(key="excluded_tp")]:
+        """Degrees of tp that a rule excludes, by rule."""
+        return _excluded(self.search)
+
+    @cached_property
+    def possible(self) -> Annotated[list[int], Doc(key="possible_gpus", place=1)]:
+        """Where no plan meets the rules: the nearest numbers of GPUs that have candidates."""
+        return [] if self.search.candidates else _possible(self.search)
+
+    @cached_property
+    def held(self) -> Annotated[list[HeldKnob], Doc(place=1)]:
+        """Knobs held constant, and their best other value at the best plan or nearest miss."""
+        answer = self.plans[0] if self.plans else self.miss
+        return [] if answer is None else held_knobs(self.search.framework, self.search.locks, answer)
+
+    @property
+    def accuracy(self) -> Annotated[dict[str, str], Doc(place=1)]:
+        """What each recipe asked for may cost in accuracy, with the source, by choice and value."""
+        return accuracy_costs(self.search.locks)
+
+    @property
+    def miss(self) -> Answer | None:
+        """The plan that comes nearest to fitting without fitting."""
+        return self._misses_by_name["miss"]
+
+    @property
+    def faster(self) -> Answer | None:
+        """The plan faster than the best that comes nearest to fitting without fitting."""
+        return self._misses_by_name["faster"]
+
+    @property
+    def unlimited(self) -> Answer | None:
+        """The best plan if memory were unlimited, where that is another one."""
+        return self._misses_by_name["unlimited"]
+
+    @cached_property
+    def fits_from(self) -> tuple[int, float] | None:
+        """Where nothing fits: the fewest GPUs, doubling, on which something does; least memory [byte]."""
+        return None if self.plans or self.miss is None else _fits_from(self.search, self._leading)
+
+    @cached_property
+    def _best(self) -> tuple[LeastTimes, list[dict[int, int]]]:
+        """Rows of the best layout of each strategy, degree of tp and degree of cp, and their times."""
+        layouts: Layouts = self.search.layouts
+        return layouts.best_of(_strategy, _tensor_degree, _context_degree)
+
+    @cached_property
+    def _best_of_degrees(self) -> list[list[BestOfDegree]]:
+        """Fastest plans of each degree of tp, and of cp."""
+        times, (_, *best) = self._best
+        figures = _tensor_degree, _context_degree
+        return [_degrees(self.search, figure, times, of) for figure, of in zip(figures, best, strict=True)]
+
+    @cached_property
+    def _leading(self) -> list[int]:
+        """Number of the batch of each strategy whose misses are looked for."""
+        times, (of_strategy, *_) = self._best
+        return _leading(self.search, times, of_strategy)
+
+    @cached_property
+    def _misses_by_name(self) -> dict[str, Answer | None]:
+        """What memory excludes: see `Layouts.excluded`."""
+        search, limit = self.search, min((float(est.step_seconds) for _, est in self.plans), default=0.0)
+        excluded = search.layouts.excluded(self._leading, limit)
+        return {name: next(map(search.answer, of.plans(rows)), None) for name, (of, rows) in excluded.items()}
 
     @property
     def nearest_miss(self) -> Annotated[Estimate | None, KEY]:
@@ -131,10 +177,9 @@ class Explanation(Result):
 
     def lines(self) -> list[str]:
         """The explanation as sentences."""
-        if self.miss is None and not self.plans:
-            return self._nothing_possible()
         if not self.plans:
-            return [*self._nothing_fits(), *self.held_constant()]
+            nothing = self.miss is None
+            return self._nothing_possible() if nothing else [*self._nothing_fits(), *self.held_constant()]
         return [
             *(*self.binding(), *self.held_constant(), *self.next_best()),
             *self._degrees("tensor-parallel degree (tp × tp2)", self.degrees),
@@ -281,31 +326,6 @@ class Explanation(Result):
 def _estimate(answer: Answer | None) -> Estimate | None:
     """Return the estimate of an answer, if there is one."""
     return None if answer is None else answer[1]
-
-
-def explain(search: Search, plans: list[Answer]) -> Explanation:
-    """Explain a search from its layouts, its best plans, and what was searched."""
-    layouts, locks = search.layouts, search.locks
-    times, (of_strategy, of_tp, of_cp) = layouts.best_of(_strategy, _tensor_degree, _context_degree)
-    leading = _leading(search, times, of_strategy)
-    limit = min((float(est.step_seconds) for _, est in plans), default=0.0)
-    excluded = layouts.excluded(leading, limit)
-    misses = {name: next(map(search.answer, of.plans(rows)), None) for name, (of, rows) in excluded.items()}
-    answer = plans[0] if plans else misses["miss"]
-    context = _degrees(search, _context_degree, times, of_cp)
-    return Explanation(
-        search,
-        plans,
-        sensitivity=sensitivity(plans[0][1]) if plans else {},
-        degrees=_degrees(search, _tensor_degree, times, of_tp),
-        context_degrees=context if any(row.degree > 1 for row in context) else [],
-        excluded=_excluded(search),
-        fits_from=_fits_from(search, leading) if misses["miss"] is not None and not plans else None,
-        possible=[] if search.candidates else _possible(search),
-        held=[] if answer is None else held_knobs(search.framework, locks, answer),
-        accuracy=accuracy_costs(locks),
-        **misses,
-    )
 
 
 def _tensor_degree(space: Space) -> Column:

@@ -40,7 +40,7 @@ from traincast.planner.evaluation import (
     groups,
     rank_layouts,
 )
-from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation, explain
+from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation
 from traincast.planner.fitting import Progress
 from traincast.planner.framework_spaces import (
     FRAMEWORKS,
@@ -309,7 +309,7 @@ class Found:
 
     @cached_property
     def _explanation(self) -> Explanation:
-        return explain(self, [self.answer(family.plan) for family in self._families])
+        return Explanation(self, [self.answer(family.plan) for family in self._families])
 
     def table(self) -> list[dict[str, Any]]:
         """Return the best plans as rows: rank, knobs, time [s], memory [byte] and seconds by component."""

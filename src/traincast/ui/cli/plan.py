@@ -110,7 +110,8 @@ def plan(
         best = result.recommended
         elapsed = time.perf_counter() - begin
         report_progress(3, 4)
-        explanation = result.explain()
+        explanation = result.explain()  # what will be shown is computed now, while progress is
+        _ = explanation.lines() if why or json or html is not None or best is None else result.confidence
     if html is not None:
         _report_search(result, explanation, options, html, all_)
     if json:
