@@ -11,11 +11,11 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4970,
-    "catalog": 9710,
+    "core": 5000,
+    "catalog": 9730,
     "operations": 3050,
     "times": 2400,
-    "step": 3580,
+    "step": 3590,
     "planner": 7400,
     "launch": 8850,
     "analysis": 3900,

@@ -1,5 +1,7 @@
 """Methods of saving time and memory, and causes of slow steps."""
 
+from dataclasses import replace
+
 import pytest
 
 import traincast as tc
@@ -37,6 +39,7 @@ def test_methods_that_cannot_run_are_left_out(est):
 def test_each_cause_explains_all_of_the_difference(est):
     predicted = float(est.step_seconds)
     found = [cause for cause in causes(est, 1.25 * predicted) if cause.predicted_seconds]
+    assert {"host", "checkpoints"} < {cause.cause for cause in found}
     for cause in found:
         assert cause.predicted_seconds * (cause.factor - 1) == pytest.approx(0.25 * predicted)
     assert [cause.factor for cause in found] == sorted(cause.factor for cause in found)
@@ -52,4 +55,16 @@ def test_one_gpu_has_no_network():
     alone = tc.estimate("gpt-1.3b", "dgx-h100", tc.Plan(), gbs=8, assumptions="calibrated")
     names = [cause.cause for cause in causes(alone, 2 * float(alone.step_seconds))]
     assert "network" not in names
-    assert names[-2:] == ["input pipeline", "checkpoints"]
+    assert names[-1] == "input pipeline"  # of which nothing is known
+
+
+def test_data_that_are_read_too_slowly_are_a_method_and_a_cause():
+    """64 sequences on 8 GPUs at 1 sequence/s each: 8 s, so that 10 s need them 1.25 times as slow."""
+    machine = replace(tc.load_system("dgx-h100"), input_rate=1.0)
+    slow = tc.estimate("llama-3-8b", machine, tc.Plan(tp=2, dp=4, mbs=2, zero=1), gbs=64)
+    (row,) = (row for row in methods(slow) if row.method == "data loading")
+    free = tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(tp=2, dp=4, mbs=2, zero=1), gbs=64)
+    assert row.gain == pytest.approx(8 / free.step_seconds - 1)
+    (cause,) = (cause for cause in causes(slow, 10.0) if cause.cause == "input pipeline")
+    assert cause.predicted_seconds == pytest.approx(8)
+    assert cause.factor == pytest.approx(1.25)

@@ -165,7 +165,7 @@ def test_seconds_add_up_to_the_step_and_bytes_to_the_memory(plan):
     assert (est.breakdown["recomputation"] > 0) == (plan.recompute != "none")
     assert {
         est.breakdown[component]
-        for component in ("ep_comm", "optimizer_step", "offload_comm", "host", "stragglers")
+        for component in ("ep_comm", "optimizer_step", "offload_comm", "host", "stragglers", "data_loading")
     } == {0.0}
     assert (est.breakdown["pp_comm"] > 0) == (est.breakdown["bubble"] > 0) == (plan.pp > 1)
     assert (est.breakdown["tp_comm"] > 0) == (plan.tp * plan.tp2 * plan.cp > 1)

@@ -111,6 +111,7 @@ def test_goodput(est):
     assert metrics.checkpoint_interval == pytest.approx(tau)
     assert metrics.goodput == pytest.approx(tau / m / (np.exp(600 / m) * (np.exp((tau + c) / m) - 1)))
     assert metrics.effective_days == pytest.approx(metrics.days / metrics.goodput)
+    assert metrics.checkpoint_stall == pytest.approx(est.step_seconds * c / tau)
     assert metrics.missing == {}
     given = tc.metrics(est, restart_seconds=600, checkpoint_seconds=5.0, checkpoint_interval=1800.0)
     assert (given.checkpoint_seconds, given.checkpoint_interval) == (5.0, 1800.0)

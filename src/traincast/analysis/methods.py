@@ -1,7 +1,7 @@
 """Every method of saving time or memory on one plan, and why a measured step may be slower than predicted.
 
 The methods are those of S. Bekman's overview, "Software tune up for the best performance" (Machine Learning
-Engineering): batch, accumulation, checkpointing, precision, optimizer, ZeRO and offloading.
+Engineering): batch, accumulation, checkpointing, precision, optimizer, ZeRO, offloading and data loading.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,8 @@ from traincast.core.precision import OPTIMIZERS
 from traincast.core.result import Doc, Result
 from traincast.planner.plan_changes import NO_PLACEMENT_GIVEN, estimate_with
 from traincast.step.estimate import Estimate
+from traincast.step.metrics import metrics
+from traincast.step.step_time import input_seconds
 
 COMMUNICATION: Final = ("tp_comm", "ep_comm", "dp_comm", "pp_comm", "offload_comm")  # components of time
 KERNELS: Final = ("compute", "exposed_memory", "recomputation", "optimizer_step")
@@ -69,6 +71,12 @@ def _methods(est: Estimate) -> Iterator[Method]:
         for value in values:
             if value != current:
                 yield from _changed(est, method, f"{current} to {value}", **{knob: value})
+    if wait := est.breakdown["data_loading"]:
+        change, gain = (
+            "reads as fast as the step",
+            float(est.step_seconds) / (float(est.step_seconds) - wait) - 1,
+        )
+        yield Method(method="data loading", change=change, gain=gain, memory_bytes=0.0, fits=est.fits)
 
 
 def _changed(
@@ -88,8 +96,8 @@ def causes(est: Estimate, step_seconds: float) -> list[Cause]:
     """Return what alone would explain a measured step, the smallest change of a prediction first.
 
     Empty where the step is not slower than predicted. Each cause is credited with all of the difference:
-    the smaller the factor, the less has to be wrong for it. What the prediction has no time for, such as a
-    wait for data, comes last.
+    the smaller the factor, the less has to be wrong for it. Data are read while the step before runs, so that
+    their time counts whole once it is the longer one. What has no known time comes last.
     """
     predicted = float(est.step_seconds)
     slack = step_seconds - predicted
@@ -99,8 +107,10 @@ def causes(est: Estimate, step_seconds: float) -> list[Cause]:
     kernels = sum(times.get(name, 0.0) for name in KERNELS)
     network = sum(times.get(name, 0.0) for name in COMMUNICATION)
     bubble = times.get("bubble", 0.0)
-    plan = est.plan
+    plan, rate = est.plan, est.system.input_rate
     tokens = est.gbs * est.model.seq / step_seconds
+    read = None if rate is None else float(input_seconds(est.gbs, rate, plan.gpus))
+    stall = metrics(est).checkpoint_stall
     rows = [
         ("slow GPU", predicted, "one rank is late in every collective: compare clocks, power and ECC of all"),
         ("kernels", kernels, "a profile shows longer kernels: clocks, unfused attention, odd sizes"),
@@ -111,20 +121,15 @@ def causes(est: Estimate, step_seconds: float) -> list[Cause]:
             times.get("host", 0.0),
             "gaps between kernels: Python, launches, logging, garbage collection",
         ),
+        ("input pipeline", read, f"steps wait for data: no more than {tokens:,.0f} tokens/s are read"),
+        ("checkpoints", stall, "only some steps are slow: writes that the step waits for"),
     ]
-    known = [
-        ((seconds + slack) / seconds, name, seconds, sign)
-        for name, seconds, sign in rows
-        if seconds > 0 and not (name in ("network", "slow GPU") and plan.gpus == 1)
-    ]
-    found = [
-        Cause(cause=name, predicted_seconds=seconds, factor=factor, sign=sign)
-        for factor, name, seconds, sign in sorted(known)
-    ]
-    outside = (
-        ("input pipeline", f"steps wait for data: no more than {tokens:,.0f} tokens/s are read"),
-        ("checkpoints", "only some steps are slow: writes that the step waits for"),
-    )
-    return found + [
-        Cause(cause=name, predicted_seconds=None, factor=None, sign=sign) for name, sign in outside
-    ]
+    found = []
+    for name, seconds, sign in rows:
+        if seconds == 0 or (name in ("network", "slow GPU") and plan.gpus == 1):
+            continue
+        known = None if seconds is None else float(seconds)
+        longer = 0.0 if known is None else step_seconds if name == "input pipeline" else known + slack
+        factor = None if known is None else longer / known
+        found.append(Cause(cause=name, predicted_seconds=known, factor=factor, sign=sign))
+    return sorted(found, key=lambda cause: cause.factor or float("inf"))

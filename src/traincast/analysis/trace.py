@@ -218,6 +218,7 @@ class Trace(Result):
             ("data-parallel traffic", "dp_comm", float(step.dp_comm)),
             ("copies to and from the host", "offload_comm", float(step.offload)),
             ("stragglers", "stragglers", float(step.stragglers)),
+            ("wait for data", "data_loading", float(step.data_loading)),
             ("optimizer step", "optimizer_step", float(step.optimizer)),
             ("host between steps", "host", float(self.estimate.assumptions.host.step_seconds)),
         ]

@@ -1,12 +1,16 @@
 """What of a model is trained, and on what: adapters, a reference model, documents and images."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from traincast.catalog.huggingface.adapters import load_training
 from traincast.core.adapters import Adapters, parse_training, split_objective
 from traincast.core.documents import Documents, parse_lengths
-from traincast.core.errors import ErrorCollector
+from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.model import Model
+from traincast.core.units import parse
+
+SMALL_VOCABULARY: Final = 65_500  # Megatron-LM stores token ids below it in 2 bytes, others in 4 (DType)
 
 
 @dataclass(frozen=True)
@@ -65,3 +69,24 @@ def read_training(
     documents = None if lengths is None else errors.catch(parse_lengths, lengths, files)
     errors.raise_any()
     return Training(objective, adapters, documents, images, image_size, frozen_tower)
+
+
+def read_input_rate(text: str, model: Model) -> float:
+    """Return what an input pipeline delivers for an accelerator [sequence/s].
+
+    The text is in sequences, tokens or bytes of token ids, such as ``"20 ktoken/s"`` or ``"50 MB/s"``. Raises
+    `InputError` if it is none of these, or gives bytes of a model without tokens.
+    """
+    id_bytes = 0 if model.vocab is None else 2 if model.vocab < SMALL_VOCABULARY else 4
+    sizes = {"sequence/s": 1, "token/s": model.seq, "byte/s": id_bytes * model.seq}
+    for unit, size in sizes.items():
+        try:
+            value = parse(text, unit)
+        except ValueError:
+            continue
+        if size:
+            return value / size
+        raise InputError(
+            "input rate", [f"{text!r}: the model has no token ids; write for instance 3 sequence/s"]
+        )
+    raise InputError("input rate", [f"{text!r}: write for instance 3 sequence/s, 20 ktoken/s or 50 MB/s"])

@@ -76,6 +76,7 @@ _RESULTS: Final[dict[Kind, tuple[tuple[str, str, str], ...]]] = {  # name, unit,
         ("offload_comm", "s", "copies to and from the host's memory, exposed"),
         ("host", "s", "waiting for the host to issue work, and what it does between steps"),
         ("stragglers", "s", "waiting for the slowest of many ranks"),
+        ("data_loading", "s", "waiting for the input pipeline"),
     ),
     "memory": (
         ("weights", "byte", "weights"),

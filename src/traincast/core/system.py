@@ -327,6 +327,11 @@ class System(ColumnsEqual):
     failure_hours: Annotated[float | None, FigureSpec("h", "mean time between failures")] = None
     # At which checkpoints are written.
     storage_bandwidth: Annotated[float | None, _rate("bandwidth to storage per accelerator")] = None
+    # Reading, decoding and batching, prefetched while the step before runs; as many as are asked if left out.
+    input_rate: Annotated[
+        float | None,
+        FigureSpec("sequence/s", "sequences that the input pipeline delivers for one accelerator"),
+    ] = None
     software: tuple[Software, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 

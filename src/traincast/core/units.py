@@ -19,10 +19,13 @@ BASE: Final = {  # spelling -> (dimension, size in SI)
     "FLOPS": ("FLOP/s", 1.0), "Bps": ("byte/s", 1.0), "bps": ("byte/s", 0.125),
     "s": ("s", 1.0), "sec": ("s", 1.0), "h": ("h", 1.0), "W": ("W", 1.0), "$": ("$", 1.0), "USD": ("$", 1.0),
     "g": ("g", 1.0), "gCO2": ("g", 1.0), "gCO2e": ("g", 1.0),
+    "sequence": ("sequence", 1.0), "sequences": ("sequence", 1.0), "sample": ("sequence", 1.0),
+    "samples": ("sequence", 1.0), "token": ("token", 1.0), "tokens": ("token", 1.0),
 }  # fmt: skip
 EXAMPLES: Final = {
     "byte": "80 GiB", "byte/s": "400 Gb/s", "FLOP/s": "989 TFLOP/s", "s": "2.5 us",
     "W": "700 W", "h": "50000 h", "$/h": "2.5 $/h", "g/kWh": "480 g/kWh",
+    "sequence/s": "3 sequence/s", "token/s": "20 ktoken/s",
 }  # fmt: skip
 _NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$")
 LEAST, MOST = 1e-30, 1e30  # in SI; products of figures beyond leave the floats
@@ -50,6 +53,14 @@ def parse(text: object, unit: str) -> float:
     if math.isfinite(value) and not (value == 0 or LEAST <= abs(value) <= MOST):
         raise ValueError(f"must be {LEAST:g} to {MOST:g} {unit}; write for instance {EXAMPLES[unit]!r}")
     return value
+
+
+def parse_option(text: str, unit: str, name: str) -> float:
+    """Read a quantity of the command line as `parse` does; raise `InputError` with the name of the option."""
+    try:
+        return parse(text, unit)
+    except ValueError as error:
+        raise InputError(name, [f"{text!r}: {error}"]) from None
 
 
 def to_si(value: object, unit: str) -> float:
@@ -112,6 +123,14 @@ def seconds(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.4g} {name}"
     return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
+
+
+def long_duration(value: float) -> str:
+    """Format a duration [s] in days, hours or minutes where it is long."""
+    for size, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if value >= 2 * size:
+            return f"{value / size:.3g} {unit}"
+    return seconds(value)
 
 
 def seconds_with_interval(value: float, low: float, high: float) -> str:

@@ -29,6 +29,7 @@ COMPONENT_NAMES: Final = {
     "offload_comm": "copies to the host",
     "host": "wait for the host",
     "stragglers": "wait for stragglers",
+    "data_loading": "wait for data",
     "dp_comm": "DP communication",
     "pp_comm": "pipeline transfers",
     "bubble": "pipeline bubble",

@@ -186,6 +186,7 @@ class StepEstimate(Generic[Figure]):
             "offload_comm": self.step.offload,
             "host": self.step.host,
             "stragglers": self.step.stragglers,
+            "data_loading": self.step.data_loading,
         }
         return {component: self._figure(value) for component, value in seconds.items()}
 

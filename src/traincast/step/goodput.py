@@ -54,6 +54,11 @@ def daly_interval(write: Column, mtbf: Column) -> Column:
     return plain(np.where(x < 1, series, mtbf))
 
 
+def checkpoint_stall(step_seconds: Column, interval: Column, write: Column) -> Column:
+    """Return the time of a step that checkpoints add on the mean [s]; arguments as for `goodput`."""
+    return step_seconds * write / interval
+
+
 def goodput(interval: Column, write: Column, restart: Column, mtbf: Column) -> Column:
     """Return the share of the time that trains: τ / (M e^(R/M) (e^((τ+C)/M) − 1)) (Daly 2006).
 

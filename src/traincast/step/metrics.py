@@ -20,6 +20,7 @@ from traincast.step.estimate import Estimate, Estimates
 from traincast.step.goodput import (
     bytes_per_parameter,
     checkpoint_seconds,
+    checkpoint_stall,
     goodput,
     mtbf_seconds,
     young_interval,
@@ -54,6 +55,9 @@ class Metrics(Result):
     checkpoint_bytes: Annotated[Column, Doc("size of a checkpoint", "byte")]
     checkpoint_seconds: Annotated[Column | None, Doc("time that training stands still for a checkpoint", "s")]
     checkpoint_interval: Annotated[Column | None, Doc("time between two checkpoints that loses least", "s")]
+    checkpoint_stall: Annotated[
+        Column | None, Doc("time that checkpoints add to a step on the mean; no part of its time", "s")
+    ]
     goodput: Annotated[Column | None, Doc("share of the time that trains, failures and checkpoints counted")]
     effective_days: Annotated[
         Column | None,
@@ -118,6 +122,7 @@ FORMULAS: Final[tuple[tuple[str, Formula, tuple[str, ...]], ...]] = (  # metric,
     ("mtbf_seconds", mtbf_seconds, ("failure_hours", "gpus")),
     ("checkpoint_seconds", checkpoint_seconds, ("checkpoint_bytes", "storage_bandwidth", "gpus")),
     ("checkpoint_interval", young_interval, ("checkpoint_seconds", "mtbf_seconds")),
+    ("checkpoint_stall", checkpoint_stall, ("step_seconds", "checkpoint_interval", "checkpoint_seconds")),
     ("goodput", goodput, ("checkpoint_interval", "checkpoint_seconds", "restart_seconds", "mtbf_seconds")),
     ("effective_days", effective_days, ("days", "goodput")),
 )

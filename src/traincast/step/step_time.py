@@ -37,12 +37,13 @@ class Step:
     offload: Column  # exposed copies to and from the host [s]
     host: Column = 0.0  # wait for the host, which issues the work, and what it does between steps [s]
     stragglers: Column = 0.0  # wait for the slowest of many ranks [s]
+    data_loading: Column = 0.0  # wait for the input pipeline [s]
 
     @property
     def seconds(self) -> Column:
         """The whole step [s]."""
         work = self.busy + self.pp_comm + self.bubble + self.dp_comm + self.optimizer + self.offload
-        return work + self.host + self.stragglers
+        return work + self.host + self.stragglers + self.data_loading
 
 
 def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, assumed: Assumptions) -> Step:
@@ -75,18 +76,24 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         offload = nm * exposed_time(offload - pace.host_wait)
     host = nm * pace.host_wait + assumed.host.step_seconds
     time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, host)
-    return (
-        replace(time, stragglers=_straggling(plan, assumed) * (time.seconds - optimizer))
-        if nonzero(assumed.host.straggling)
-        else time
-    )
+    if nonzero(assumed.host.straggling):
+        time = replace(time, stragglers=_straggling(plan, assumed) * (time.seconds - optimizer))
+    if system.input_rate is not None:
+        read = input_seconds(gbs, system.input_rate, plan.gpus)
+        time = replace(time, data_loading=maximum(read, time.seconds) - time.seconds)
+    return time
+
+
+def input_seconds(gbs: int, input_rate: float, gpus: Column) -> Column:
+    """Return the time in which the input pipeline reads a batch, while the step before runs [s]."""
+    return gbs / (input_rate * gpus)
 
 
 def step_seconds_bound(costs: Costs, plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> Column:
     """Return a bound from below on the time of a step, which needs no placement of pp and dp [s].
 
     It has the passes of the slowest device, the bubble, and the waits for host and stragglers. What it leaves
-    out takes no negative time: transfers between stages, data parallelism, optimizer and offload.
+    out takes no negative time: transfers between stages, data parallelism, optimizer, offload and data.
     """
     pace = _slowest_device(costs, stages, plan.pp, assumed)
     bubble = _lost(costs, stages, plan, assumed) * pace.others

@@ -25,7 +25,7 @@ PARTS: Final = {  # part of a step -> components of an estimate, besides compute
     "optimizer step": ("optimizer_step",),
     "exposed communication": ("tp_comm", "ep_comm", "dp_comm", "stragglers"),
     "exposed copies": ("offload_comm",),
-    "pipeline and idle": ("pp_comm", "bubble"),
+    "pipeline and idle": ("pp_comm", "bubble", "data_loading"),
     "dispatch gaps": ("host",),
 }
 KIND_OF_PART: Final = dict(zip(PARTS, ("products", "attention", "vector", "optimizer"), strict=False))

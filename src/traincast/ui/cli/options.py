@@ -1,13 +1,13 @@
 """Options that the commands share: model, system, batch, and the knobs of a plan."""
 
-from dataclasses import dataclass, field, fields, make_dataclass
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
-from traincast.core.units import parse_count
+from traincast.core.units import parse_count, parse_option
 from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_models, names_of_systems
 from traincast.ui.cli.output import warn
@@ -43,6 +43,11 @@ _LENGTHS = (
 _IMAGES = "Images of a sequence that the vision tower reads; else 1."
 _IMAGE_SIZE = "Side of an image [pixels]; else that of the tower, or 1024 where it takes any."
 _FROZEN = "Whether the vision tower is frozen, its projectors trained."
+_INPUT_RATE = (
+    "What the input pipeline delivers for a GPU: '3 sequence/s', '20 ktoken/s', or '50 MB/s' of token ids; "
+    "else as much as is asked."
+)
+_STORAGE = "Bandwidth to storage for a GPU, for checkpoints, such as '250 MB/s'; else the system's."
 _RESTART = "Time from a failure until training goes on [s]; goodput is estimated with it."
 
 
@@ -64,6 +69,8 @@ class RunOptions:
     )
     price: Annotated[float | None, option("Price of a GPU for an hour [$]; else the system's.")] = None
     restart: Annotated[float | None, option(_RESTART)] = None
+    input_rate: Annotated[str | None, option(_INPUT_RATE)] = None
+    storage_bandwidth: Annotated[str | None, option(_STORAGE)] = None
 
     def read(
         self, errors: ErrorCollector, name: str, system_name: str, usual: int | None = None
@@ -84,6 +91,8 @@ class RunOptions:
         training = errors.catch(read_training, self.train, self.lengths, *seen)
         if model is not None and training is not None:
             model = errors.catch(training.of, model) or model
+        if system is not None:
+            system = errors.catch(self._with_rates, system, model) or system
         errors.catch(self._tokens)
         errors.catch(check_given, price=self.price, restart_seconds=self.restart)
         return model, system, errors.catch(self._batch, model, usual)
@@ -110,6 +119,18 @@ class RunOptions:
             wrong = f"{self.imbalance!r}: a number, or numbers with commas, are wanted"
             raise InputError("--imbalance", [wrong]) from None
         return load if len(load) > 1 else load[0]
+
+    def _with_rates(self, system: "System", model: "Model | None") -> "System":
+        """Return the system with the given rates of input pipeline and storage."""
+        from traincast.catalog.training import read_input_rate
+
+        errors, rates = ErrorCollector("rates"), dict[str, Any]()
+        if self.input_rate is not None and model is not None:
+            rates["input_rate"] = errors.catch(read_input_rate, self.input_rate, model)
+        if (text := self.storage_bandwidth) is not None:
+            rates["storage_bandwidth"] = errors.catch(parse_option, text, "byte/s", "storage bandwidth")
+        errors.raise_any()
+        return replace(system, **rates)
 
     def _tokens(self) -> int | None:
         return None if self.tokens is None else parse_count(self.tokens, "--tokens", 1000)

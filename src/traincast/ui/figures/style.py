@@ -27,10 +27,10 @@ from traincast.core.units import GIB
 from traincast.planner.plan_sentences import label as component_name
 
 P = ParamSpec("P")
-BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN, ROSE, OLIVE = (
+BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY, YELLOW, BROWN, ROSE, OLIVE, TEAL = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7", "#999999", "#F0E442",
-    "#7A5230", "#F4B6C2", "#7D7F1B",
-)  # fmt: skip  # Okabe and Ito's palette and four more
+    "#7A5230", "#F4B6C2", "#7D7F1B", "#1F6F78",
+)  # fmt: skip  # Okabe and Ito's palette and five more
 COLOURS: Final = (BLUE, ORANGE, GREEN, PURPLE, VERMILION, SKY, BLACK)
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: Final = ("-", "--", ":", "-.")
@@ -43,6 +43,7 @@ COMPONENTS: Final = {  # of time and of memory → colour and hatch
     "tp_comm": (ORANGE, ""), "ep_comm": (BROWN, "+++"), "dp_comm": (GREEN, "\\\\\\"),
     "pp_comm": (PURPLE, "..."), "bubble": (GREY, "xxx"), "optimizer_step": (BLACK, ""),
     "offload_comm": (YELLOW, "ooo"), "host": (ROSE, "///"), "stragglers": (OLIVE, "..."),
+    "data_loading": (TEAL, "+++"),
     "weights": (BLUE, ""), "gradients": (SKY, "///"), "optimizer": (ORANGE, ""),
     "activations": (GREEN, "\\\\\\"), "logits": (PURPLE, "..."), "gathered": (VERMILION, "---"),
     "buffers": (BROWN, "+++"), "workspace": (YELLOW, "ooo"), "reserved": (GREY, "xxx"),

@@ -5,7 +5,15 @@ from typing import Any
 
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Column
-from traincast.core.units import gib, probability_text, rate, seconds, seconds_with_interval, signed
+from traincast.core.units import (
+    gib,
+    long_duration,
+    probability_text,
+    rate,
+    seconds,
+    seconds_with_interval,
+    signed,
+)
 from traincast.planner.explain import sensitivity
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, short_of, whole_memory
 from traincast.step.estimate import Estimate, require_one_plan
@@ -157,20 +165,13 @@ def _job_rows(measures: Metrics) -> Iterator[tuple[str, str]]:
         ("emissions", measures.carbon_kg, lambda value: f"{value / 1000:,.0f} t CO2e"),
         ("a checkpoint", measures.checkpoint_bytes, gib),
         ("time to write it", measures.checkpoint_seconds, seconds),
-        ("time between two", measures.checkpoint_interval, _long_duration),
-        ("mean time between failures", measures.mtbf_seconds, _long_duration),
+        ("time between two", measures.checkpoint_interval, long_duration),
+        ("time of checkpoints in a step, on the mean", measures.checkpoint_stall, seconds),
+        ("mean time between failures", measures.mtbf_seconds, long_duration),
         ("share of the time that trains (goodput)", measures.goodput, lambda value: f"{value:.1%}"),
         ("length with failures", measures.effective_days, text.days),
     )
     return ((name, form(float(value))) for name, value, form in job_metrics if value is not None)
-
-
-def _long_duration(value: float) -> str:
-    """Return a duration [s] as text, in days, hours or minutes where it is long."""
-    for size, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
-        if value >= 2 * size:
-            return f"{value / size:.3g} {unit}"
-    return seconds(value)
 
 
 def sensitivity_content(gains: Mapping[str, float]) -> dict[str, Any]:

@@ -107,8 +107,10 @@ def _methods(result: Advice) -> Parts:
         memory = f"{sign}{gib(abs(row.memory_bytes))}" if row.memory_bytes else ""
         rows.append((row.method, row.change, signed(row.gain), memory, "yes" if row.fits else "no"))
     yield table(("", "", "tokens/s", "memory", "fits"), rows, left=(0, 1))
-    tokens = result.est.gbs * result.est.model.seq / float(result.est.step_seconds)
-    yield f"data loading: no time of its own here as long as {rate(tokens, ' tokens/s')} are read ahead"
+    est = result.est
+    if not est.breakdown["data_loading"]:
+        tokens = est.gbs * est.model.seq / float(est.step_seconds)
+        yield f"data loading: no time of its own here as long as {rate(tokens, ' tokens/s')} are read ahead"
 
 
 def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:

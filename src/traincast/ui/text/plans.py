@@ -18,6 +18,7 @@ from traincast.core.units import (
     GIB,
     count_of,
     gib,
+    long_duration,
     probability_text,
     rate,
     seconds,
@@ -365,6 +366,12 @@ def _bound_sentences(est: Estimate) -> list[str]:
         largest = max(comm, key=lambda name: comm[name])
         groups = f"mostly {label(largest)}: a faster network for it, or fewer ranks in its group, shortens it"
         lines.append(f"Communication takes {sum(comm.values()):.0%} of the step, {groups}.")
+    if shares["data_loading"]:
+        needed = est.gbs / plan.gpus / (time - float(est.breakdown["data_loading"]))
+        lines.append(
+            f"The step waits for data: {est.system.input_rate:.3g} sequences/s are read for a GPU, "
+            f"{needed:.3g} are needed."
+        )
     return lines
 
 
@@ -430,9 +437,12 @@ def utilisation(measures: Metrics) -> Parts:
     if known:
         lines.append(f"the whole run: {', '.join(known)}, failures aside")
     if measures.goodput is not None and measures.checkpoint_interval is not None:
-        often = seconds(float(measures.checkpoint_interval))
+        often = long_duration(float(measures.checkpoint_interval))
         run = "" if measures.effective_days is None else f", {days(measures.effective_days)} with them"
-        lost = f"failures, restarts and a checkpoint every {often}{run}"
+        written = ""
+        if measures.checkpoint_seconds is not None:
+            written = f" of {long_duration(float(measures.checkpoint_seconds))}"
+        lost = f"failures, restarts and a checkpoint{written} every {often}{run}"
         lines.append(f"goodput {measures.goodput:.1%}: {lost}")
     yield heading("Utilisation and cost")
     yield from paragraphs(*lines)
