@@ -145,3 +145,35 @@ def test_progress_reaches_every_batch():
     assert len(batches) > 1
     assert {total for _, total, _ in reports} == {batches[-1]} == {len(found.outcomes)}
     assert sum(candidates for _, _, candidates in reports) == found.candidates
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+ESTIMATE = tc.estimate("gpt-125m", SYSTEM, tc.Plan(dp=8), gbs=64)
+CALLS = {
+    "advise": {"est": ESTIMATE, "step_seconds": 0.5},
+    "calibrate": {"system": "dgx-h100", "runs": [], "logs": [], "nccl": [], "gemm": []},
+    "check": {"path": EXAMPLES / "my_cluster/pretrain.sh", "system": "dgx-h100", "gpus": 64, "seq": 2048},
+    "design": {"file": EXAMPLES / "design.yaml"},
+    "estimate": {"model": "gpt-125m", "system": "dgx-h100", "plan": tc.Plan(dp=8), "gbs": 64},
+    "export": {"what": ESTIMATE, "to": "megatron"},
+    "hardware_flops_per_token": {"model": ESTIMATE.model, "recompute": "none", "convention": "palm"},
+    "limits": {"accelerator": "h100-sxm-80", "network": "400 Gb/s"},
+    "load_model": {"name_or_path": "gpt-125m", "seq": 1024},
+    "load_system": {"name_or_path": "dgx-h100"},
+    "metrics": {"est": ESTIMATE, "step_seconds": 1.0, "tokens": 1e9, "price": 2.0},
+    "model_flops_per_token": {"model": ESTIMATE.model, "convention": "palm"},
+    "profile": {"path": "trace.json"},
+    "scaling": {"model": "gpt-13b", "system": "polaris", "gpus": [8], "zero": [1]},
+    "search": {"model": "gpt-125m", "system": "dgx-h100", "gpus": 8, "gbs": 64, "framework": "any"},
+    "study": {"models": ["gpt-125m"], "systems": ["dgx-h100"], "gpus": [8], "gbs": 64},
+    "trace": {"est": ESTIMATE},
+    "validate": {"runs": EXAMPLES / "my_cluster/runs.csv", "assumptions": "calibrated"},
+    "write_html": {"result": ESTIMATE, "path": "report.html"},
+}
+
+
+@pytest.mark.parametrize("wrong", [object(), 2j, {"a": 1}], ids=["object", "complex", "dict"])
+@pytest.mark.parametrize(("function", "argument"), [(f, argument) for f in CALLS for argument in CALLS[f]])
+def test_an_argument_of_the_wrong_type_is_refused_in_words(function, argument, wrong):
+    with pytest.raises(tc.InputError):
+        getattr(tc, function)(**CALLS[function] | {argument: wrong})

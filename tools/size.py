@@ -11,7 +11,7 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5000,
+    "core": 5020,
     "catalog": 9730,
     "operations": 3050,
     "times": 2400,
@@ -19,7 +19,7 @@ BUDGET = {  # lines, Python and other text together
     "planner": 7400,
     "launch": 8850,
     "analysis": 3900,
-    "accuracy": 9410,
+    "accuracy": 9430,
     "tuner": 1770,
     "ui": 12650,
     "(top)": 110,

@@ -12,7 +12,7 @@ from traincast.accuracy.runs.run import Run, bundled, readable, rows
 from traincast.accuracy.scores import ErrorSummary, Prediction, Subject, reasons, source_of, summaries, totals
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, require_type
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Column, Floats, Ints
@@ -189,6 +189,9 @@ def validate(
         table = bundled()
     else:
         given = rows(runs) if isinstance(runs, str | Path) else runs
+        require_type("runs", given, "the path of a file, or its rows", Sequence)
+        for row in given:
+            require_type("runs", row, "rows: mappings of columns to values", Mapping)
         table = [(row["id"], run) for row, run in readable(given)]
     if repeated := [name for name, count in Counter(name for name, _ in table).items() if count > 1]:
         problems = [f"id = {name!r}: names several runs; each needs its own" for name in repeated]

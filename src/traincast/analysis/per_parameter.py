@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from traincast.core.errors import InputError, unknown_name_error
+from traincast.core.errors import InputError, require_known
 from traincast.core.knobs import words
 from traincast.core.model import Model
 from traincast.core.plan import Plans
@@ -53,8 +53,7 @@ def per_parameter(precision: str = "bf16", optimizer: str = "adam", grad_dtype: 
     known: tuple[Collection[str], ...] = PRECISIONS, OPTIMIZERS, GRADIENTS
     given = {"precision": precision, "optimizer": optimizer, "grad_dtype": grad_dtype}
     for (kind, name), names in zip(given.items(), known, strict=True):
-        if name not in names:
-            raise unknown_name_error(kind, name, names)
+        require_known(kind, name, names)
     return _bytes_of(Plans(precision=precision, optimizer_kind=optimizer, grad_dtype=grad_dtype))
 
 

@@ -13,7 +13,7 @@ from traincast.catalog import huggingface, paper_files
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
 from traincast.catalog.software_stacks import stack_file, stack_names, with_current_paths
-from traincast.core.errors import InputError, type_problems, unknown_name_error, whole_number_problems
+from traincast.core.errors import InputError, require_type, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import Accelerator, Software, System, Tier
 
@@ -55,7 +55,7 @@ def load_model(name_or_path: str | Path, *, seq: int | None = None) -> Model:
     InputError
         If there is no such model, or with every mistake of the file.
     """
-    _require_name("model", name_or_path)
+    require_type("model", name_or_path, NAME, str, Path)
     read_and_check = _read_model if _is_file(name_or_path) else cached_on_disk(_read_model)
     return read_and_check(name_or_path, seq)
 
@@ -101,7 +101,7 @@ def load_system(name_or_path: str | Path) -> System:
     InputError
         If there is no such system, or with every mistake of the file.
     """
-    _require_name("system", name_or_path)
+    require_type("system", name_or_path, NAME, str, Path)
     read_and_check = _read_system if _is_file(name_or_path) else cached_on_disk(_read_system)
     return read_and_check(name_or_path)
 
@@ -134,13 +134,15 @@ def load_accelerator(name: str) -> Accelerator:
 
 def as_model(model: str | Path | Model) -> Model:
     """Return a model itself, or load that of a name or a file as `load_model` does."""
-    _require_name("model", model, "a name of the catalogue, the path of a file, or a Model", Model)
+    require_type("model", model, "a name of the catalogue, the path of a file, or a Model", str, Path, Model)
     return model if isinstance(model, Model) else load_model(model)
 
 
 def as_system(system: str | Path | System) -> System:
     """Return a system itself, or load that of a name or a file as `load_system` does."""
-    _require_name("system", system, "a name of the catalogue, the path of a file, or a System", System)
+    require_type(
+        "system", system, "a name of the catalogue, the path of a file, or a System", str, Path, System
+    )
     return system if isinstance(system, System) else load_system(system)
 
 
@@ -210,7 +212,7 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
     from traincast.catalog.schema import fields as entries
     from traincast.catalog.schema.system import AcceleratorPart
 
-    _require_name("name_or_path", name_or_path)
+    require_type("name_or_path", name_or_path, NAME, str, Path)
     name = str(name_or_path)
     is_file = _is_file(name_or_path)
     if _is_system(read(Path(name))) if is_file else _catalogue_document("system", name):
@@ -233,12 +235,6 @@ def _is_system(document: dict[str, Any]) -> bool:
     return bool(KEYS["system"] & document.keys()) or paper_files.is_system(document)
 
 
-def _require_name(argument: str, value: Any, allowed: str = NAME, *kinds: type) -> None:
-    """Raise an error if an argument is neither a name nor a path, nor of other allowed kinds."""
-    if problems := type_problems(argument, value, allowed, str, Path, *kinds):
-        raise InputError(argument, problems)
-
-
 def _is_file(name_or_path: str | Path) -> bool:
     """Return whether the argument is the path of a file, not a name of the catalogue."""
     name, separators = str(name_or_path), filter(None, ("/", os.sep, os.altsep))
@@ -248,7 +244,7 @@ def _is_file(name_or_path: str | Path) -> bool:
 
 def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
     """Read the file of a model or a system, unchecked: that of a path, or of a name of the catalogue."""
-    _require_name(kind, name_or_path)
+    require_type(kind, name_or_path, NAME, str, Path)
     if not _is_file(name_or_path):
         return _known_document(kind, str(name_or_path), or_file=True)
     path = Path(name_or_path)
@@ -265,7 +261,7 @@ def _document(kind: Kind, name_or_path: str | Path) -> dict[str, Any]:
 
 def _known_document(kind: Kind, name: str, or_file: bool = False) -> dict[str, Any]:
     """Return the entry of the catalogue of a name; raise if there is none, or if it is another file."""
-    _require_name(kind, name, "a name of the catalogue")
+    require_type(kind, name, "a name of the catalogue", str, Path)
     document = _catalogue_document(kind, name)
     if document is not None:
         return document

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read
 from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, PAPER, PRESETS, Assumptions, current_path
-from traincast.core.errors import InputError, unknown_name_error
+from traincast.core.errors import InputError, require_type, unknown_name_error
 from traincast.core.system import System
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def resolve(assumptions: str | Assumptions) -> Assumptions:
     """Return assumptions, or those of a name: a preset, a stack, or "calibrated" (the default stack)."""
     if isinstance(assumptions, Assumptions):
         return assumptions
+    require_type("assumptions", assumptions, "a name or Assumptions", str)
     if assumptions == CALIBRATED:
         return replace(load_stack(DEFAULT_STACK), name=CALIBRATED)
     if assumptions in PRESETS:

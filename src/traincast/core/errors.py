@@ -1,8 +1,9 @@
 """Errors raised on purpose; the command line turns each into one message and an exit code."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 from operator import index
+from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -148,13 +149,31 @@ def type_problems(name: str, value: Any, allowed: str, *kinds: type) -> list[str
     return [] if isinstance(value, kinds) else [f"{name} = {shortened(value)}: must be {allowed}"]
 
 
-def unknown_name_error(kind: str, name: str, known: Iterable[str], hint: str = "") -> InputError:
+def require_type(name: str, value: Any, allowed: str, *kinds: type) -> None:
+    """Raise an `InputError` if the type of an argument is not among `kinds`."""
+    if problems := type_problems(name, value, allowed, *kinds):
+        raise InputError(name, problems)
+
+
+def require_path(name: str, value: Any) -> Path:
+    """Return the path of a file, or raise an `InputError` if the argument is none."""
+    require_type(name, value, "the path of a file", str, Path)
+    return Path(value)
+
+
+def require_known(kind: str, name: Any, known: Collection[str]) -> None:
+    """Raise an `InputError` unless a name is in `known`."""
+    if not isinstance(name, str) or name not in known:
+        raise unknown_name_error(kind, name, known)
+
+
+def unknown_name_error(kind: str, name: Any, known: Iterable[str], hint: str = "") -> InputError:
     """Return an `InputError` for a name that is not in `known`, with close matches or else all names."""
     return InputError(f"unknown {kind} {name!r}", [close_to(name, known) + (f" ({hint})" if hint else "")])
 
 
-def close_to(name: str, known: Iterable[str]) -> str:
+def close_to(name: Any, known: Iterable[str]) -> str:
     """Return a hint with the names of `known` that are close to a misspelt one, or else all of them."""
     names = sorted(known)
-    close = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    close = get_close_matches(str(name).lower(), names, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(names)}"

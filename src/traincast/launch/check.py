@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import ErrorCollector, InputError
+from traincast.core.errors import ErrorCollector, InputError, require_path, whole_number_problems
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
@@ -162,6 +162,10 @@ def check(
         If the file is unreadable or invalid, of an unsupported program or kind of training, does not give the
         number of GPUs, or has settings that matter and are not read; all mistakes at once.
     """
+    require_path("path", path)
+    numbers = {"gpus": gpus, "gbs": gbs, "vocab": vocab, "seq": seq}.items()
+    if wrong := [text for item in numbers if item[1] is not None for text in whole_number_problems(*item)]:
+        raise InputError("check", wrong)
     errors = ErrorCollector(str(path))
     machine = errors.catch(as_system, system)
     given_model = None if model is None else errors.catch(as_model, model)

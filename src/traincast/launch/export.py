@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from traincast.catalog.software_stacks import stack_of_plan
-from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
+from traincast.core.errors import ErrorCollector, InputError, require_known
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
@@ -82,8 +82,7 @@ def export(what: Estimate | Found, to: str = "megatron", *, beside: frozenset[st
     NothingFits
         If the search found no plan.
     """
-    if to not in FORMATS:
-        raise unknown_name_error("format", to, FORMATS)
+    require_known("format", to, FORMATS)
     form = FORMATS[to]
 
     def written(est: Estimate, head: Sequence[str] = ()) -> Launch:

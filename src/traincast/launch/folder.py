@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
+from traincast.core.errors import ErrorCollector, InputError, require_known
 from traincast.core.model import Model
 from traincast.core.output_files import atomic_output, check_folder, check_output
 from traincast.launch.canonical import Facts, device, launch_facts
@@ -89,8 +89,7 @@ def export_folder(what: Estimate | Found, to: str = "deepspeed") -> Launch:
     NothingFits
         If the search found no plan.
     """
-    if to not in PROGRAMS:
-        raise unknown_name_error("format of a folder", to, PROGRAMS)
+    require_known("format of a folder", to, PROGRAMS)
     program = PROGRAMS[to]
     launch = export(what, to, beside=frozenset((*TAKEN, *program.takes)))
     est = launch.est

@@ -10,7 +10,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import DEFAULT_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
-from traincast.core.errors import InputError, unknown_name_error, whole_number_problems
+from traincast.core.errors import InputError, require_known, unknown_name_error, whole_number_problems
 from traincast.core.knobs import ALLOWED, CHOICES, DEFAULTS, KNOBS, STRATEGIES, choice_problems
 from traincast.core.model import Model
 from traincast.core.model_blocks import LINEAR
@@ -587,8 +587,7 @@ def framework(name: str | Framework) -> Framework:
     """Return the framework of a name, or a given framework itself."""
     if isinstance(name, Framework):
         return name
-    if name not in FRAMEWORKS:
-        raise unknown_name_error("framework", name, FRAMEWORKS)
+    require_known("framework", name, FRAMEWORKS)
     return FRAMEWORKS[name]
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import resolve, stack_names
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError, type_problems, whole_number_problems
+from traincast.core.errors import InputError, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import System
 
@@ -40,10 +40,6 @@ def check_assumptions(assumptions: str | Assumptions | None, usual: str) -> Assu
 
     Raises `InputError` if it is neither, or no preset has that name.
     """
-    if wrong := type_problems(
-        "assumptions", assumptions, "a name or Assumptions", str, Assumptions, type(None)
-    ):
-        raise InputError("assumptions", wrong)
     usual_stack = assumptions == CALIBRATED and usual in stack_names()
     return resolve(usual if assumptions is None or usual_stack else assumptions)
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.core.columns import maximum, minimum
-from traincast.core.errors import InputError, type_problems, unknown_name_error
+from traincast.core.errors import InputError, require_known, type_problems
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import Column, plain
@@ -308,8 +308,7 @@ def _figures(est: Estimate | Estimates) -> dict[str, Column]:
 def _plan_choice(est: Estimate | Estimates, kind: str, usual: str, recipes: Mapping[str, Any]) -> Any:
     """Return the precision or optimizer of the plan."""
     name = getattr(est.plan, kind, usual)
-    if name not in recipes:
-        raise unknown_name_error(kind, name, recipes)
+    require_known(kind, name, recipes)
     return recipes[name]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from traincast.core.errors import unknown_name_error
+from traincast.core.errors import require_known, require_type
 from traincast.core.model import Model, Tower
 from traincast.core.model_blocks import ENCODER, Diffusion, Kind
 
@@ -44,8 +44,8 @@ def forward_flops(model: Model, convention: str = "megatron") -> Forward:
 
     Raises `InputError` if the convention is unknown.
     """
-    if convention not in CONVENTIONS:
-        raise unknown_name_error("convention", convention, CONVENTIONS)
+    require_type("model", model, "a Model", Model)
+    require_known("convention", convention, CONVENTIONS)
     forward = CONVENTIONS[convention].forward(model)
     return forward if model.tower is None else forward._replace(**_tower(model.tower, model.seq))
 
@@ -139,8 +139,7 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
     InputError
         If the convention or the kind of recomputation is unknown.
     """
-    if recompute not in RECOMPUTE:
-        raise unknown_name_error("recomputation", recompute, RECOMPUTE)
+    require_known("recomputation", recompute, RECOMPUTE)
     forward = forward_flops(model, convention)
     inside = forward.layers + forward.attention + 2.0 * model.adapter_parameters(active=True)
     if model.tower is not None and not (model.tower.frozen or model.adapters):

@@ -22,7 +22,7 @@ from traincast.accuracy.logs import read as read_file
 from traincast.accuracy.runs.cells import is_file
 from traincast.accuracy.runs.run import Run, readable
 from traincast.catalog.load import accelerator_called, load_system
-from traincast.core.errors import ErrorCollector, InputError
+from traincast.core.errors import ErrorCollector, InputError, require_path, require_type
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.core.units import count_of
@@ -74,6 +74,10 @@ def read(
     """Read the measurements of a system from files; arguments and errors as for `calibrate`."""
     mistakes, given = ErrorCollector("calibrate"), given or {}
     machine = mistakes.catch(load_system, system)
+    for option, paths in {"runs": runs, "logs": logs, "nccl": nccl, "gemm": gemm}.items():
+        require_type(option, paths, "a list of paths", list, tuple)
+        for path in paths:
+            require_path(option, path)
     files: dict[Kind, Files] = {"runs": (*runs, *logs), "collectives": nccl, "products": gemm}
     kinds = [kind for kind, paths in files.items() if paths]
     if kinds and (wrong := not_used(given, kinds)):

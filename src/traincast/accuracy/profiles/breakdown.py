@@ -13,6 +13,7 @@ from traincast.accuracy.profiles.operations import (
     predicted_operations,
     profiled_operations,
 )
+from traincast.core.errors import require_path
 from traincast.core.result import KEY, Doc, Result
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def profile(path: str | Path, estimate: "Estimate | None" = None) -> ProfiledSte
     *dispatch gap* where the host launched the next kernel only after the gap began. Other idle time, and with
     pipeline stages exposed sends and receives, are counted with the pipeline.
     """
-    events = read(path)
+    events = read(require_path("path", path))
     has_pipeline = estimate is not None and estimate.plan.pp > 1
     seconds, collectives = _measured(events, has_pipeline)
     predicted = None if estimate is None else _predicted(estimate)

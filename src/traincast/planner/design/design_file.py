@@ -11,7 +11,7 @@ from traincast.catalog.documents import read
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import ErrorCollector, InputError, close_to
+from traincast.core.errors import ErrorCollector, InputError, close_to, require_path
 from traincast.core.model import Model
 from traincast.core.system import System
 from traincast.core.units import parse, parse_count
@@ -55,7 +55,7 @@ def design(file: str | Path, executor: Executor | None = None) -> Designs:
     InputError
         With all that is wrong in the file.
     """
-    return Designs(load_question(file), executor)
+    return Designs(load_question(require_path("file", file)), executor)
 
 
 def load_question(path: str | Path) -> Question:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.core.errors import InputError, is_whole, unknown_name_error
+from traincast.core.errors import InputError, is_whole, require_known
 from traincast.core.quantities import Floats
 from traincast.times.pipeline.schedules import SCHEDULES, Action, Block, Kind, Order
 from traincast.times.pipeline.zb_2p import simulate_zb_2p
@@ -116,8 +116,7 @@ def simulate(
     pp · v chunks [s]; `transfer`: time to send activations or gradients of a micro-batch to another device
     [s]. Raises `InputError` if the schedule is unknown or cannot run with these numbers, all reasons at once.
     """
-    if schedule not in SCHEDULES:
-        raise unknown_name_error("schedule", schedule, SCHEDULES)
+    require_known("schedule", schedule, SCHEDULES)
     _raise_if_impossible(schedule, forward, backward, weight, microbatches, transfer, v)
     pp = len(forward) // v
     full_backward = [b + w for b, w in zip(backward, weight, strict=True)]

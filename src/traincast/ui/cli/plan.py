@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from traincast.core.errors import ErrorCollector, NothingFits, unknown_name_error
+from traincast.core.errors import ErrorCollector, NothingFits, require_known
 from traincast.core.units import parse_share
 from traincast.ui.cli.app import (
     Force,
@@ -267,8 +267,7 @@ def export(
     )
     from traincast.ui.text.plans import title
 
-    if to not in FORMATS:
-        raise unknown_name_error("format", to, FORMATS)
+    require_known("format", to, FORMATS)
     is_folder = output is not None and to in PROGRAMS and (output.is_dir() or not output.suffix)
     if output is not None and is_folder:
         check_launch_folder(to, output, force)

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from traincast.core.errors import ErrorCollector, InputError, NothingFits, unknown_name_error
+from traincast.core.errors import ErrorCollector, InputError, NothingFits, require_known
 from traincast.core.output_files import check_folder
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option, search_option
@@ -210,8 +210,7 @@ def _format(to: str | None, own: bool) -> str | None:
 
     if to is None:
         return OWN if own else None
-    if to not in (*FORMATS, OWN):
-        raise unknown_name_error("format", to, (*FORMATS, OWN))
+    require_known("format", to, (*FORMATS, OWN))
     if own and to not in (OWN, *PROGRAMS):
         raise InputError("--to", [f"{to}: give --command, which runs a launch, or --manual"])
     return to

@@ -16,7 +16,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from traincast.catalog.load import load_system
-from traincast.core.errors import InputError, unknown_name_error
+from traincast.core.errors import InputError, require_known, unknown_name_error
 from traincast.core.knobs import STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
@@ -73,8 +73,7 @@ def strong_scaling(
     lines of ideal scaling, so many times as fast as the first system that fits on the fewest GPUs. Throughput
     is normalised to that run.
     """
-    if value not in VALUE_COLUMNS:
-        raise unknown_name_error("value", value, VALUE_COLUMNS)
+    require_known("value", value, VALUE_COLUMNS)
     column = VALUE_COLUMNS[value]
     rows = best_rows(frame, "strong scaling", "gbs", "point").drop_nulls(column)
     if not len(rows):

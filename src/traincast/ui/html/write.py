@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, require_path
 from traincast.core.output_files import check_output
 
 
@@ -25,7 +25,7 @@ def write_html(result: Any, path: str | Path, force: bool = False) -> None:
     InputError
         If the path cannot be written to, the result is no such thing, or a library is not installed.
     """
-    path = Path(path)
+    path = require_path("path", path)
     check_output(path, force, (".html",))
     require_libraries()
     from traincast.accuracy.validate import Report

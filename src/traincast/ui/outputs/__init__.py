@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import lazy_loader
 
-from traincast.core.errors import unknown_name_error
+from traincast.core.errors import require_known
 from traincast.core.result import Result
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def schema(name: str) -> dict[str, Any]:
         def field_title_should_be_set(self, schema: Any) -> bool:
             return False
 
-    if name not in output_types():
-        raise unknown_name_error("output", name, output_types())
+    require_known("output", name, output_types())
     result = output_types()[name]
     title = f"traincast {name} --json" if name != "error" else name
     about = (result.__doc__ or "").strip().rstrip(".")
