@@ -193,6 +193,8 @@ def test_refusals_are_of_choices_and_frameworks_that_there_are():
             ["ep_overlap in a pipeline", "(pp = 2, vp = 1)"],
         ),
         ("llama-3-8b --pp 2 --dp 4 --to axolotl", ["runs no pipeline", "(pp = 2)"]),
+        ("llama-3-8b --pp 2 --dp 4 --zero 0 --to accelerate", ["FSDP2 alone runs no pipeline (pp = 2)"]),
+        ("llama-3-8b --pp 2 --dp 4 --zero 2 --to deepspeed", ["runs ZeRO-1 at most in a pipeline (pp = 2)"]),
     ],
 )
 def test_a_plan_given_by_hand_that_breaks_rules_is_refused(command, broken, capsys):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from traincast.launch import megatron
 from traincast.launch.canonical import MEANINGS
 from traincast.launch.export import FORMATS
 from traincast.launch.format import Format
@@ -127,7 +128,9 @@ for change in found.spelled(found.together.settings):
 
 Names of settings come from the sources named below. Where a program could be installed, it read the files itself: the launcher of
 Accelerate 1.15.0 reads the files written for it, the classes of torchtitan 0.3.0 build the Python configuration, model included, and
-Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core 0.16.1. What was
+Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core 0.16.1. Megatron-LM's
+arguments stand in no package: a table of them, with the kinds and choices of their values, is read from its source by
+`tools/arguments.py`, of the revisions {revisions}. Every exported flag is in it, and `check` names what is not. What was
 launched is a folder ([above](#a-folder-that-can-be-launched)).
 
 Facts are knobs and choices of a plan ([nomenclature](nomenclature.md)) and fields of a model ([models](models.md)). Data,
@@ -142,6 +145,7 @@ def page() -> str:
         first_formats.setdefault(format_.framework, format_)
     formats = (_format(format_, first_formats[format_.framework]) for format_ in FORMATS.values())
     intro = INTRO.replace("{refusals}", _refusals()).replace("{rules}", _rules())
+    intro = intro.replace("{revisions}", " and ".join(megatron.ARGUMENTS.revisions))
     return intro + "\n" + "\n".join(formats)
 
 
@@ -163,7 +167,7 @@ def _rules() -> str:
     """Return the table of rules of frameworks that have a format."""
     frameworks = dict.fromkeys(form.space for form in FORMATS.values())
     rows = (
-        f"| {space.name} | {rule.broken} | {space.version} |" for space in frameworks for rule in space.rules
+        f"| {space.name} | {rule.broken} | {space.version} |" for space in frameworks for rule in space.kept
     )
     return "\n".join(("| framework | rule | version |", "| --- | --- | --- |", *rows))
 

@@ -11,6 +11,7 @@ from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.model import Model
 from traincast.core.model_blocks import LINEAR
 from traincast.core.plan import Plan
+from traincast.launch.arguments import Arguments
 from traincast.launch.canonical import (
     GOVERNED,
     Facts,
@@ -78,6 +79,9 @@ class Format:
     # Name of the model that settings speak of without its sizes.
     named_model: Callable[[Settings], str] = lambda _: ""
     names_model: bool = False  # whether each file names its model: what is trained of it is in the file
+    arguments: Callable[[Settings], Arguments | None] = lambda _: (
+        None
+    )  # of the program, where a table has them
 
     @property
     def model(self) -> bool:
@@ -93,6 +97,11 @@ class Format:
     def space(self) -> Framework:
         """The space of plans that is searched for it."""
         return FRAMEWORKS[self.framework]
+
+    def facts_of(self, setting: str) -> tuple[str, ...]:
+        """Return the facts of the rows that read a setting."""
+        rows = (row for rows in self.rows.values() for row in rows if setting in row.settings)
+        return tuple(fact for row in rows for fact in row.facts)
 
     def names_of(self, fact: str) -> tuple[str, ...]:
         """Return the settings of the row that converts one fact alone."""

@@ -107,7 +107,7 @@ _SCRIPTS: Final = (
     load_format(
         name, "megatron", megatron,
         read=read_bash.settings_of, write=write, spelled=write_bash.flag,
-        unread=_with_written_file(_BRIDGE.unread, _DEEPSPEED.unread),
+        unread=_with_written_file(_BRIDGE.unread, _DEEPSPEED.unread), arguments=megatron.arguments,
     )
     for name, write in (("slurm", write_bash.slurm), ("megatron", write_bash.megatron))
 )  # fmt: skip
@@ -157,7 +157,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         ),
     )
 }
-_MEGATRON: Final = replace(FORMATS["megatron"], unread=_BRIDGE.unread)
+_MEGATRON: Final = replace(FORMATS["megatron"], unread=_BRIDGE.unread, arguments=lambda _: None)
 _RECIPE: Final = replace(
     FORMATS["megatron-bridge"],
     name="bridge-recipe",

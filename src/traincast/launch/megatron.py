@@ -6,11 +6,13 @@ from typing import Any, Final
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
 from traincast.launch.adapters import BRIDGE_NAMES, BRIDGE_RANK, module_names, probability, targets_of
+from traincast.launch.arguments import Arguments
 from traincast.launch.canonical import Facts, normalized_recompute
 from traincast.launch.layer_patterns import layer_pattern, layout_chunks, layout_text, marked_layers
 from traincast.launch.settings import Settings, not_allowed, value_text, whole_number
 from traincast.launch.table import Values
 
+ARGUMENTS: Final = Arguments("megatron_arguments")
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
     "core_attn": "attention",
     "layernorm": "norms",
@@ -522,6 +524,11 @@ def stack(settings: Settings) -> str:
         return "megatron-deepspeed-2022"
     flex = settings.get("moe_token_dispatcher_type") == "flex" or settings.any_on(*FLEX_DISPATCHER_FLAGS)
     return "megatron-core-deepep" if flex and settings.is_on("num_experts") else "megatron-core-2025"
+
+
+def arguments(settings: Settings) -> Arguments | None:
+    """Return the arguments of the program: None for Megatron-DeepSpeed, which has others."""
+    return None if _is_deepspeed(settings) else ARGUMENTS
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:

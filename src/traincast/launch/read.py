@@ -28,7 +28,7 @@ from traincast.launch.given import RECIPE, Given, LaunchText, launch_text
 from traincast.launch.read_bash import commands, undecided
 from traincast.launch.settings import Settings, value_text
 from traincast.launch.table import load_document
-from traincast.launch.unread_settings import UnreadSettings
+from traincast.launch.unread_settings import NOT_UNDERSTOOD, UnreadSettings
 from traincast.launch.unsupported import check_training_kind, program_of
 
 MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
@@ -84,12 +84,24 @@ class Reading(Result):
     @property
     def unread(self) -> Annotated[tuple[UnreadSetting, ...], KEY]:
         """Settings that matter and are not read; refused where they change model, plan or precision."""
+        arguments = self.form.arguments(self.settings)
+        missing = "" if arguments is None else f"{arguments.title} has no such argument"
         return tuple(
             UnreadSetting(
-                self.form.spelled(name), value_text(self.settings[name])[:MAX_SHOWN_CHARACTERS], why
+                self.form.spelled(name),
+                value_text(self.settings[name])[:MAX_SHOWN_CHARACTERS],
+                missing if name in self.missing else why,
             )
             for name, why in self.not_in_table.matter.items()
         )
+
+    @cached_property
+    def missing(self) -> tuple[str, ...]:
+        """Settings that nothing reads and that are no argument of the program."""
+        suspect = (name for name, why in self.not_in_table.matter.items() if why == NOT_UNDERSTOOD)
+        names = (*suspect, *self.not_in_table.unknown)
+        known = self.form.arguments(self.settings)
+        return () if known is None else tuple(name for name in names if not known.has(name))
 
     @property
     def small(self) -> Annotated[tuple[str, ...], KEY]:
@@ -165,6 +177,13 @@ def read(
     facts = detected.facts(settings, errors, given.facts)
     problems = [problem for error in errors.errors for problem in error.problems]
     problems += _undecided(text, detected, settings, facts) if is_script else []
+    arguments = detected.arguments(settings)
+    against = {} if arguments is None else arguments.against(settings)
+    problems += [
+        f"{name} = {value_text(settings[name])[:MAX_SHOWN_CHARACTERS]}: {why}"
+        for name, why in against.items()
+        if name in detected.known and not set(given.facts) & set(detected.facts_of(name))
+    ]
     if problems:
         lines = (_spelled_problem(detected, settings, problem) for problem in problems)
         raise InputError(str(path), dict.fromkeys(lines))
@@ -182,7 +201,13 @@ def read(
     of_plan = {name for part in PLAN_SECTIONS for row in detected.rows.get(part, ()) for name in row.settings}
     notes = ["degrees and batch are the program's defaults, as the script has none"]
     notes = notes if is_script and not set(settings) & of_plan else []
-    return Reading(str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)))
+    reading = Reading(str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)))
+    named = [detected.spelled(name) for name in reading.missing]
+    named += [f"{detected.spelled(name)} {value_text(settings[name])}" for name in against]
+    if arguments is None or not named:
+        return reading
+    note = f"{arguments.title} has no {', '.join(named)}: of another version or a fork, or a mistake"
+    return replace(reading, assumed=(*reading.assumed, note))
 
 
 def _undecided(text: LaunchText, form: Format, settings: Settings, facts: Facts) -> list[str]:

@@ -17,6 +17,7 @@ _WORDS: Final = """
     seqlen sequence shard sharding sparse sparsity stage stages tp vocab window zero
 """
 SUSPECT_WORDS: Final = frozenset(_WORDS.split())
+NOT_UNDERSTOOD: Final = "not understood, may matter"
 LISTS: Final = ("settings", "neutral", "at")  # keys of an effect whose value is several names or values
 WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name
 
@@ -104,7 +105,7 @@ class UnreadRules:
             elif _listed(name, self.harmless):
                 result.harmless.append(name)
             elif self._is_suspect(name) and not is_off(value):
-                result.matter[name] = "not understood, may matter"
+                result.matter[name] = NOT_UNDERSTOOD
             else:
                 result.unknown.append(name)
         return result

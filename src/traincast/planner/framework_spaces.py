@@ -80,7 +80,8 @@ class Framework:
     overlapping: bool = (
         False  # whether degree 1 of the second axis is searched although it duplicates 1-D plans
     )
-    pipeline_zero: int = 3  # highest stage of ZeRO it runs together with a pipeline
+    pipeline_zero: int = 3  # highest stage of ZeRO that it runs together with a pipeline
+    searched_pipeline_zero: int = 3  # highest that is searched there unless it is locked with pp
     assumptions: str = "calibrated"  # preset or software stack that suits it
     on_request: tuple[str, ...] = ()  # further strategies that it runs, searched only on request
     # Further values of choices that it runs, searched only on request: reported as held constant.
@@ -98,11 +99,25 @@ class Framework:
         """Every strategy that it can run."""
         return tuple(dict.fromkeys((*self.strategies, *self.on_request)))
 
+    @property
+    def kept(self) -> tuple[Rule, ...]:
+        """Its rules, and that on ZeRO in a pipeline, which a search keeps by the batches that it makes."""
+        highest = self.pipeline_zero
+        if highest in (0, 3):  # 0: it runs no pipeline, as another rule says
+            return self.rules
+        rule = Rule(
+            f"{self.name} runs ZeRO-{highest} at most in a pipeline",
+            ("pp",),
+            lambda model, plan, gbs: (plan.pp == 1) | (plan.zero <= highest),
+            search_only=True,
+        )
+        return (*self.rules, rule)
+
     def broken(self, model: Model, plan: Plan, gbs: int) -> list[str]:
         """Return a line for each of its rules that a plan breaks, given by hand or changed."""
         columns = plan.columns()
         return told(
-            (rule for rule in self.rules if not np.all(rule.holds(model, columns, gbs))), model, plan, gbs
+            (rule for rule in self.kept if not np.all(rule.holds(model, columns, gbs))), model, plan, gbs
         )
 
     def batches(
@@ -209,7 +224,8 @@ class Framework:
             above = (*above, second)
         if any(knobs.get(axis) == 1 for axis in above):
             return None
-        if zero > self.pipeline_zero and not (held_zero and "pp" in knobs):
+        requested = held_zero and "pp" in knobs
+        if zero > min(self.pipeline_zero, 3 if requested else self.searched_pipeline_zero):
             if {knobs.get("pp", 1), knobs.get("vp", 1)} != {1} or schedule != UNPIPELINED or "pp" in above:
                 return None
             knobs, vp = knobs | {"pp": 1}, 1
@@ -335,12 +351,9 @@ ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.p
 )
 
 
-NO_PIPELINE: Final = Rule(
-    "transformers' Trainer runs no pipeline",
-    ("pp",),
-    lambda model, plan, gbs: plan.pp == 1,
-    search_only=True,
-)
+def _no_pipeline(title: str) -> Rule:
+    """Return the rule of a framework that runs no pipeline."""
+    return Rule(f"{title} runs no pipeline", ("pp",), lambda model, plan, gbs: plan.pp == 1, search_only=True)
 
 
 # megatron/core/ssm: mamba_mixer.py calls the scans of Mamba-2 only, gated_delta_net.py
@@ -426,7 +439,7 @@ FRAMEWORKS: Final = {
                 "tp_overlap": (False, True),
             },
             hybrid=True,
-            pipeline_zero=2,
+            searched_pipeline_zero=2,  # with a pipeline it does not reshard unless told to
             assumptions="torchtitan-2025",
             rules=(SHARDED_KV_HEADS, UNTIED_PIPELINE),
             on_request=("context",),
@@ -447,7 +460,7 @@ FRAMEWORKS: Final = {
             ("1d", "ulysses"),
             {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",), "sp": (True, False)},
             interleaved=False,
-            pipeline_zero=1,
+            pipeline_zero=1,  # deepspeed/runtime/pipe/engine.py, PipelineEngine.__init__
             assumptions="deepspeed-2025",
             held={"offload": ("optimizer", "optimizer+weights"), "grad_dtype": ("16-bit",)},
         ),
@@ -480,6 +493,7 @@ FRAMEWORKS: Final = {
             hybrid=True,
             interleaved=False,
             pipeline_zero=0,
+            rules=(_no_pipeline("FSDP2 alone"),),
             assumptions="torchtitan-2025",
             held={
                 "precision": ("fp8-current", "fp8-rowwise", "mxfp8"),
@@ -509,7 +523,7 @@ FRAMEWORKS: Final = {
                 "attention": ("unfused",),
                 "precision": ("bf16-pure", "fp8-current"),
             },
-            rules=(NO_PIPELINE,),
+            rules=(_no_pipeline("transformers' Trainer"),),
         ),
         Framework(
             "jax",

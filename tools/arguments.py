@@ -1,0 +1,209 @@
+"""Renew the table of Megatron-LM's arguments from a checkout, which is read and not run.
+
+    python tools/arguments.py CHECKOUT [REVISION ...]
+
+CHECKOUT is a clone of NVIDIA/Megatron-LM; the revisions are by default those of the present table. What all
+of them have alike stands once. Arguments are calls of `add_argument`, and fields of the dataclasses that an
+`ArgumentGroupFactory` turns into arguments.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import fill
+from typing import NamedTuple
+
+TABLE = Path(__file__).parents[1] / "src/traincast/launch/tables/megatron_arguments.toml"
+FILES = ("megatron/training/arguments.py", "megatron/post_training/arguments.py")
+KINDS = ("switch", "int", "ints", "float", "floats", "word", "words")
+WIDTH = 150
+HEAD = """\
+# Arguments of Megatron-LM, by kind of their values, and the words that some of them take; written by
+# tools/arguments.py. `all` holds what the revisions have alike, and each of them what it has besides.
+title = "Megatron-LM"
+source = "NVIDIA/Megatron-LM, {files}, and the dataclasses that they name"
+"""
+
+
+class Argument(NamedTuple):
+    """An argument: the kind of its values, and the words that it takes, if it takes no others."""
+
+    kind: str
+    choices: tuple[str, ...] = ()
+
+
+class Revision:
+    """A revision of a checkout."""
+
+    def __init__(self, checkout: str, name: str):
+        self.checkout, self.name = checkout, name
+
+    def git(self, *words: str) -> str:
+        """Return what git answers; empty if it finds nothing."""
+        command = ["git", "-C", self.checkout, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    def tree(self, path: str) -> ast.Module:
+        """Return the syntax tree of a file; empty if there is none."""
+        return ast.parse(self.git("show", f"{self.name}:{path}"))
+
+    def definition(self, name: str) -> ast.ClassDef:
+        """Return the definition of a class; an empty one where the checkout has none."""
+        listed = self.git("grep", "-lE", rf"^class {name}\b", self.name, "--", "megatron")
+        nodes = (node for line in listed.splitlines() for node in self.tree(line.partition(":")[2]).body)
+        found = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name)
+        return next(found, ast.ClassDef(name, [], [], [], []))
+
+    def arguments(self) -> dict[str, Argument]:
+        """Return all arguments by name, with underscores."""
+        found: dict[str, Argument] = {}
+        for path in FILES:
+            for function in self.tree(path).body:
+                lists = {
+                    target.id: ast.literal_eval(node.value)
+                    for node in ast.walk(function)
+                    if isinstance(node, ast.Assign) and isinstance(node.value, ast.List)
+                    for target in node.targets
+                    if isinstance(target, ast.Name)
+                    and all(isinstance(e, ast.Constant) for e in node.value.elts)
+                }
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Call):
+                        found |= self._of_call(node, lists)
+        return found
+
+    def _of_call(self, node: ast.Call, lists: dict[str, list[str]]) -> dict[str, Argument]:
+        """Return the arguments that a call adds."""
+        called = ast.unparse(node.func)
+        if called.endswith(".add_argument"):
+            names = [word.value for word in node.args if isinstance(word, ast.Constant)]
+            given = {word.arg: word.value for word in node.keywords if word.arg}
+            return dict.fromkeys(map(_underscored, names), _argument(given))
+        if called != "ArgumentGroupFactory":
+            return {}
+        left_out = next((word.value for word in node.keywords if word.arg == "exclude"), None)
+        names = (
+            lists[left_out.id]
+            if isinstance(left_out, ast.Name)
+            else ast.literal_eval(left_out or ast.List([]))
+        )
+        fields = dict(self._fields(ast.unparse(node.args[0])))
+        return {
+            name: argument
+            for field, (names_of_field, argument) in fields.items()
+            if field not in names
+            for name in names_of_field
+        }
+
+    def _fields(self, name: str) -> Iterator[tuple[str, tuple[list[str], Argument]]]:
+        """Yield the fields of a dataclass, its own last, each with its arguments."""
+        definition = self.definition(name)
+        for base in definition.bases:
+            yield from self._fields(ast.unparse(base))
+        for node in definition.body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                yield node.target.id, self._of_field(node)
+
+    def _of_field(self, node: ast.AnnAssign) -> tuple[list[str], Argument]:
+        """Return the names and the kind of the arguments of a field."""
+        default, meta = node.value, {}
+        if isinstance(default, ast.Call):
+            given = {word.arg: word.value for word in default.keywords}
+            default = given.get("default")
+            if isinstance(metadata := given.get("metadata"), ast.Dict):
+                pairs = dict(zip(map(_text, metadata.keys), metadata.values, strict=True))
+                inner = pairs.get("argparse_meta")
+                assert isinstance(inner, ast.Dict)
+                meta = dict(zip(map(_text, inner.keys), inner.values, strict=True))
+        name = ast.unparse(node.target)
+        kind, choices = self._of_type(ast.unparse(node.annotation))
+        names = [name]
+        if kind == "switch" and isinstance(default, ast.Constant) and default.value is True:
+            names = [f"no_{name}", f"disable_{name}"]
+        if "arg_names" in meta:
+            names = list(map(_underscored, ast.literal_eval(meta["arg_names"])))
+        changed = _argument(meta, Argument(kind, choices))
+        return names, changed
+
+    def _of_type(self, annotation: str) -> Argument:
+        """Return the kind of a type."""
+        plain = re.sub(r"^Optional\[(.*)\]$|\s*\|\s*None$", r"\1", annotation)
+        if literal := re.match(r"Literal\[(.*)\]$", plain):
+            return Argument("word", tuple(map(str, ast.literal_eval(f"[{literal[1]}]"))))
+        if inner := re.match(r"[Ll]ist\[(.*)\]$", plain):
+            kind, choices = self._of_type(inner[1])
+            return Argument(f"{kind}s", choices)
+        usual = {"bool": "switch", "int": "int", "float": "float"}
+        if plain in usual or not plain.isidentifier() or plain == "str":
+            return Argument(usual.get(plain, "word"))
+        definition = self.definition(plain)
+        is_enum = any("Enum" in ast.unparse(base) for base in definition.bases)
+        members = (node.targets[0] for node in definition.body if isinstance(node, ast.Assign))
+        return Argument("word", tuple(map(ast.unparse, members)) if is_enum else ())
+
+
+def _argument(given: dict[str, ast.expr], usual: Argument | None = None) -> Argument:
+    """Return an argument of what `add_argument` is given."""
+    kind, choices = usual or Argument("word")
+    action = _text(given.get("action")) or ""
+    if action.startswith("store_"):
+        return Argument("switch")
+    if "type" in given:
+        name = ast.unparse(given["type"])
+        kind = name if name in ("int", "float") else "word"
+    if "choices" in given:
+        words = given["choices"]
+        listed = isinstance(words, ast.List | ast.Tuple)
+        choices = tuple(map(str, ast.literal_eval(words))) if listed else choices
+        kind = "word" if choices else kind
+    if "nargs" in given and _text(given["nargs"]) != "?" and not kind.endswith("s"):
+        kind += "s"
+    return Argument(kind, choices)
+
+
+def _text(node: ast.expr | None) -> str:
+    """Return the text of a constant; empty if there is none."""
+    return str(node.value) if isinstance(node, ast.Constant) else ""
+
+
+def _underscored(flag: str) -> str:
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def lines(title: str, arguments: dict[str, Argument]) -> Iterator[str]:
+    """Yield the lines of a part of the table."""
+    yield f'\n["{title}"]'
+    for kind in KINDS:
+        names = sorted(name for name, argument in arguments.items() if argument.kind == kind)
+        if names:
+            yield f'{kind} = """\n{fill(" ".join(names), WIDTH, break_on_hyphens=False)}"""'
+    chosen = {name: argument.choices for name, argument in sorted(arguments.items()) if argument.choices}
+    if chosen:
+        yield f'["{title}".choices]'
+        yield from (f'{name} = "{" ".join(choices)}"' for name, choices in chosen.items())
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the table."""
+    checkout, *names = arguments
+    names = names or tomllib.loads(TABLE.read_text(encoding="utf-8"))["revisions"]
+    revisions = [Revision(checkout, name) for name in names]
+    found = [revision.arguments() for revision in revisions]
+    alike = {name: kind for name, kind in found[0].items() if all(other.get(name) == kind for other in found)}
+    dates = (revision.git("log", "-1", "--format=%cs", revision.name).strip() for revision in revisions)
+    parts = [
+        HEAD.format(files=" and ".join(FILES)),
+        f"revisions = {names!r}  # of {' and '.join(dates)}\n".replace("'", '"'),
+        *("\n".join(lines("all", alike)), "\n"),
+    ]
+    for name, own in zip(names, found, strict=True):
+        parts += ["\n".join(lines(name, {k: v for k, v in own.items() if k not in alike})), "\n"]
+    TABLE.write_text("".join(parts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
