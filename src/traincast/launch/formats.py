@@ -15,6 +15,7 @@ from traincast.launch import (
     dialects,
     huggingface,
     llm_foundry,
+    maxtext,
     megatron,
     megatron_bridge,
     nanotron,
@@ -179,6 +180,9 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         table="llm-foundry",
         read=llm_foundry.read,
         named_model=llm_foundry.named_model,
+    ),
+    "maxtext": load_format(
+        "maxtext", "jax", maxtext, table="maxtext", read=maxtext.read, named_model=maxtext.named_model
     ),
     **{
         name: dialects.dialect(name, _MEGATRON, reader)

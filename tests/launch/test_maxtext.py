@@ -1,0 +1,80 @@
+"""MaxText's configurations and commands; expected values are by hand, from configs/base.yml (e591f30)."""
+
+import pytest
+
+import traincast as tc
+
+CONFIG = """
+base_config: "base.yml"
+hardware: "gpu"
+model_name: "llama3-8b"
+per_device_batch_size: 2
+max_target_length: 4096
+remat_policy: "minimal_with_context"
+attention: "cudnn_flash_te"
+"""
+COMMAND = "python3 -m maxtext.trainers.pre_train.train $PWD/configs/{} run_name=$RUN {}\n"
+
+
+def plan_of(tmp_path, text, name="run.yml", **given):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return tc.check(path, "dgx-h100", **{"gpus": 16, **given}).est
+
+
+def test_a_configuration_is_read(tmp_path):
+    """FSDP takes the 8 GPUs of a node, data parallelism the 2 nodes; 2 sequences for each GPU."""
+    est = plan_of(tmp_path, CONFIG)
+    plan = est.plan
+    assert (est.model.name, est.model.seq, est.gbs) == ("llama-3-8b", 4096, 32)
+    assert (plan.dp, plan.tp, plan.zero, plan.replicas, plan.mbs) == (16, 1, 3, 2, 2)
+    assert (plan.recompute, plan.precision) == ("activation+norms", "bf16")
+
+
+def test_a_command_replaces_what_the_file_beside_it_says(tmp_path):
+    """Four sequences of a pair of tensor-parallel GPUs in two steps; the sharded state has no replicas."""
+    (tmp_path / "model.yml").write_text(CONFIG, encoding="utf-8")
+    settings = "dcn_data_parallelism=1 ici_tensor_parallelism=2 dcn_fsdp_parallelism=2 quantization=fp8"
+    text = COMMAND.format("models/model.yml", f"{settings} gradient_accumulation_steps=2")
+    est = plan_of(tmp_path, text, "run.sh")
+    plan = est.plan
+    assert (plan.dp, plan.tp, plan.replicas, plan.mbs, est.gbs) == (8, 2, 1, 4, 64)
+    assert plan.precision == "fp8-current"
+
+
+def test_sizes_are_those_of_the_base_configuration_scaled(tmp_path):
+    """64 = 4³: each of heads, widths and layers of base.yml four times (configs/types.py)."""
+    text = COMMAND.format("base.yml", "hardware=gpu global_parameter_scale=64 per_device_batch_size=1")
+    model = plan_of(tmp_path, text, "run.sh").model
+    assert (model.layers, model.hidden, model.heads, model.ffn) == (64, 8192, 64, 28672)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("remat_policy: custom", "remat_policy = 'custom'"),
+        ("ici_tensor_parallelism: -1", "tp: must be given"),
+        ("ici_tensor_parallelism: two", "ici_tensor_parallelism = two"),
+        ("per_device_batch_size: 0.5", "must be a whole number of sequences"),
+        ("ici_pipeline_parallelism: 4", "circular pipelines"),
+        ("model_name: llama9-1b", "model_name = llama9-1b: no model of the catalogue"),
+        ("use_dpo: true", "use_dpo"),
+        ("quantization: fp3", "quantization = 'fp3'"),
+        ("mu_dtype: bfloat16", "precision of the moments"),
+    ],
+)
+def test_what_is_not_read_is_refused_by_name(more, said, tmp_path):
+    with pytest.raises(tc.InputError) as caught:
+        plan_of(tmp_path, f"{CONFIG}{more}\n")
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_not_beside_the_script_is_asked_for(tmp_path):
+    with pytest.raises(tc.InputError, match=r"source = .*other\.yml: not read"):
+        plan_of(tmp_path, COMMAND.format("other.yml", "hardware=gpu per_device_batch_size=1"), "run.sh")
+
+
+def test_a_program_that_does_not_train_is_refused(tmp_path):
+    text = "python3 -m maxtext.decode configs/base.yml per_device_batch_size=1 remat_policy=full\n"
+    with pytest.raises(tc.InputError, match="runs decode, which does not train"):
+        plan_of(tmp_path, text, "run.sh")
