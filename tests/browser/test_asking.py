@@ -2,9 +2,11 @@
 
 import re
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import traincast as tc
 from browsing import SMALL, asked, column, complete, found, label, query, settled, step
+from traincast.core.nomenclature import COLUMNS
 
 QWEN = Path(__file__).parents[1] / "data" / "hf" / "qwen2.5-7b.json"
 UNFIT = "?model=llama-3-70b&system=perlmutter&gpus=8"  # 1.1 TB of weights and optimizer states on 8 × 40 GB
@@ -244,3 +246,59 @@ def test_the_latest_answer_wins(opened):
     page.wait_for_function(
         "text => document.querySelector('.step strong').textContent === text", arg=f"{wanted:.4g}s"
     )
+
+
+def test_a_newcomer_finds_examples_and_what_words_mean(opened):
+    page = opened(SMALL)
+    assert "how to split the training" in page.locator("#purpose").inner_text()
+    addresses = [link.get_attribute("href") for link in page.locator("#examples a").all()]
+    assert len(addresses) == 4
+    for address in addresses:  # each is a question that the library knows
+        asked_for = {name: values[0] for name, values in parse_qs(address[1:]).items()}
+        tc.load_model(asked_for["model"]), tc.load_system(asked_for["system"])
+    heads = page.locator("#plans thead th:not(:nth-child(-n+2))")
+    assert all(heads.evaluate_all("heads => heads.map((head) => head.title)"))
+    assert page.locator("#headline dt").evaluate_all("terms => terms.every((term) => term.title)")
+    page.get_by_text("What the columns mean").click()
+    words, meanings = (page.locator(f"#terms {tag}").all_inner_texts() for tag in ("dt", "dd"))
+    assert meanings[words.index("pp")] == COLUMNS["pp"].meaning
+    page.get_by_role("link", name="Does Llama 3.1 405B fit on 64?").click()
+    page.locator("#headline", has_text="Nothing fits").wait_for()
+    assert "llama-3.1-405b on 64 GPUs of dgx-h100, " in page.locator("#headline").inner_text()
+
+
+def test_the_answer_comes_first_on_a_phone(opened):
+    page = opened(SMALL, viewport={"width": 390, "height": 844})
+    assert page.locator(".step strong").bounding_box()["y"] < 600
+    assert page.get_by_label("GPUs", exact=True).is_hidden()
+    page.get_by_text("Change the question").click()
+    page.get_by_label("GPUs", exact=True).fill("32")
+    page.wait_for_function("() => document.querySelector('#headline').textContent.includes('on 32 GPUs')")
+
+
+def test_a_server_that_is_started_again_is_found(opened):
+    page = opened(SMALL, refused=True)
+    before, silences = step(page), []
+
+    def silent(route):
+        silences.append(1)
+        route.abort() if len(silences) < 3 else route.continue_()
+
+    page.route("**/api/search", silent)
+    page.get_by_role("button", name="Half as many GPUs").click()
+    page.locator("#trouble", has_text="still running? Trying again").wait_for()
+    page.wait_for_function(
+        "before => document.querySelector('.step strong').textContent !== before", arg=before
+    )
+    assert page.locator("#trouble").inner_text() == ""
+
+
+def test_a_mistake_is_told_in_the_words_of_its_field(opened):
+    page = opened(SMALL, refused=True)
+    figure = page.locator(".slider:has([id='figure-network.1.bandwidth']) .value")
+    figure.fill("-5")
+    figure.press("Enter")
+    error = page.locator(".slider:has([id='figure-network.1.bandwidth']) .error")
+    assert error.inner_text() == "Not a finite number above 0; write for instance '400 Gb/s'"
+    page.get_by_label("GPUs", exact=True).fill("0")
+    assert page.locator(".field:has(#gpus) .error").inner_text() == "Must be a whole number of at least 1"

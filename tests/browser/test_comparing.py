@@ -113,7 +113,7 @@ def test_the_timeline_is_the_traces(opened):
     assert [float(cell) for cell in cells] == pytest.approx(expected, rel=5e-3)
     lane = page.locator("#timeline svg").bounding_box()
     page.mouse.move(lane["x"] + 60, lane["y"] + 8)
-    assert re.match(r"forward of micro-batch \d+\nstage 1, ", page.locator("#timeline .tip").inner_text())
+    assert re.match(r"forward of micro-batch \d+\nstage 0, ", page.locator("#timeline .tip").inner_text())
     page.get_by_role("button", name="4×").click()
     assert page.locator("#timeline svg").bounding_box()["width"] > 3 * lane["width"]
 

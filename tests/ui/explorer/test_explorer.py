@@ -15,12 +15,14 @@ from dataclasses import asdict
 import httpx
 import jsonschema
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
+from uvicorn.server import ServerState
 
 import traincast as tc
 from traincast.planner.study.sweep import varied
 from traincast.ui.cli.main import main
-from traincast.ui.explorer.app import FIRST, STATIC, application
+from traincast.ui.explorer.app import FIRST, STATIC, TimedRequests, application
 from traincast.ui.explorer.question import State
 from traincast.ui.explorer.worker_pool import Pool, Worker
 from traincast.ui.outputs import schema
@@ -422,6 +424,41 @@ def test_every_answer_has_a_strict_policy(client):
         assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self';")
         assert headers["x-content-type-options"] == "nosniff"
         assert "access-control-allow-origin" not in headers
+        assert "camera=()" in headers["permissions-policy"]
+
+
+@pytest.mark.parametrize(
+    ("sent", "answered"),
+    [
+        (b"", b""),
+        (b"GET / HTTP/1.1\r\nHost: lo", b""),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf", b""),
+        (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nwhole", b"HTTP/1.1 200 OK"),
+    ],
+)
+def test_a_request_that_does_not_arrive_is_hung_up_on(monkeypatch, sent, answered):
+    """What the client reads before the end of its connection; a whole request may take its time."""
+    monkeypatch.setattr("traincast.ui.explorer.app.REQUEST_SECONDS", 0.1)
+
+    async def reply(scope, receive, send):
+        while (await receive()).get("more_body"):
+            pass
+        await asyncio.sleep(0.3)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    async def read():
+        config = uvicorn.Config(reply, log_level="critical", timeout_keep_alive=1)
+        loop, state = asyncio.get_running_loop(), ServerState()
+        server = await loop.create_server(lambda: TimedRequests(config, state, {}), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(sent)
+        content = await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+        server.close()
+        return content
+
+    assert asyncio.run(read()).partition(b"\r\n")[0] == answered
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+import h11
 import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -25,9 +26,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from traincast.core.errors import InputError, type_problems
-from traincast.ui.explorer.limits import REQUEST_BYTES
+from traincast.ui.explorer.limits import REQUEST_BYTES, REQUEST_SECONDS
 from traincast.ui.explorer.question import canonical_text, normal_text, parse_json, read_address, read_pins
 from traincast.ui.explorer.worker import failure, json_bytes
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
@@ -37,7 +39,7 @@ POST_QUESTIONS: Final = ("search", "explain", "plan", "scaling", "timeline", "co
 AS_WRITTEN: Final = (*GET_QUESTIONS, "copy")  # whose answers depend on how the question is written
 FIRST: Final = b'<script type="application/json" id="first">%s</script>'  # holds the page's first answer
 FIRST_MODULES: Final = (  # of the page that its first drawing needs; the browser loads them beside each other
-    *("main", "dom", "format", "address", "server", "figure", "theme", "answer"),
+    *("main", "dom", "format", "address", "server", "figure", "theme", "answer", "terms"),
     *("charts/time", "charts/memory", "charts/ticks"),
 )
 LINKS: Final = ", ".join(f"</static/{name}.js>; rel=modulepreload" for name in FIRST_MODULES)
@@ -57,6 +59,7 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 JSON: Final = "application/json"
 LOCAL_CLIENTS: Final = ("127.0.0.1", "::1")
@@ -291,6 +294,36 @@ def _bounded(receive: Receive) -> Receive:
     return receive_bounded
 
 
+class TimedRequests(H11Protocol):
+    """HTTP/1.1 that closes a connection whose request does not arrive in time: slow ones hold it open."""
+
+    timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self.watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Read a piece of a request."""
+        super().data_received(data)
+        self.watch()
+
+    def watch(self) -> None:
+        """Keep a timer while a request is on its way; between two, the keep-alive time counts."""
+        if self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+            self.timer = self.timer or self.loop.call_later(REQUEST_SECONDS, self.transport.close)
+        elif self.timer:
+            self.timer.cancel()
+            self.timer = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer."""
+        if self.timer:
+            self.timer.cancel()
+        super().connection_lost(exc)
+
+
 class RemoteGZip(GZipMiddleware):
     """Compression of responses to other machines; on this one it costs more than it saves."""
 
@@ -325,7 +358,8 @@ def listen(host: str, port: int) -> socket.socket:
 def run(listening: socket.socket, host: str, announce: Callable[[], None]) -> None:
     """Serve on a socket of `listen` until interrupted; `announce` is called once it answers."""
     config = uvicorn.Config(
-        application(host=host, announce=announce), log_level="warning", access_log=False, server_header=False,
+        application(host=host, announce=announce), http=TimedRequests, access_log=False, server_header=False,
+        log_level="error",  # that a client sent what is no HTTP is nobody's business here
         timeout_keep_alive=30, timeout_graceful_shutdown=2, lifespan="on", ws="none",
     )  # fmt: skip
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once all is closed

@@ -2,15 +2,27 @@
 
 import { button, h } from "./dom.js";
 import { days, fixed, gib, large, number, percent, prefix, quarterGibs, seconds, whole } from "./format.js";
+import { meaning } from "./terms.js";
 
 /** The headline of an answer. */
 export function headline(answer) {
   const [recommended] = answer.plans;
-  if (!recommended) return [nothing(answer)];
+  const asked = h("p.says", question(answer));
+  if (!recommended) return [asked, nothing(answer)];
   const [words, reason] = answer.recommendation;
   const label = h("p.label.mono", recommended.label);
   const why = reason ? h("p.notes", reason) : "";
-  return [step(recommended), h("p.says", words), label, stats(recommended, answer), why, notes(recommended, answer)];
+  return [asked, step(recommended), h("p.says", words), label, stats(recommended, answer), why, notes(recommended, answer)];
+}
+
+/** The question in words. */
+function question({ model, state, system }) {
+  const batch = `${whole(state.global_batch)} sequences of ${whole(state.seq)} tokens a step`;
+  const held = Object.entries(state.locks).map(([name, value]) => `${name}=${value}`).join(" ");
+  const changed = Object.keys(state.figures).length;
+  const figures = changed && `${changed} ${changed === 1 ? "figure" : "figures"} of the machine changed`;
+  const asked = [`${model.name} on ${whole(state.gpus)} GPUs of ${system.name}`, batch, held && `with ${held}`, figures];
+  return `${asked.filter(Boolean).join(", ")}:`;
 }
 
 /** The answer in a sentence, for screen readers. */
@@ -39,7 +51,7 @@ function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: hi
 function stats(recommended, answer) {
   const { metrics, fits_probability: probability, training_days: time } = recommended;
   const [convention, mfu] = Object.entries(metrics.mfu ?? {})[0] ?? [];
-  const likely = Number.isFinite(probability) ? `; fits: ${percent(probability)}` : "";
+  const likely = Number.isFinite(probability) ? `, ${percent(probability)} sure` : "";
   const rows = [
     ["Memory", gib(recommended.memory_bytes), `of ${gib(answer.system.capacity_bytes)}${likely}`],
     ["Throughput", `${number(recommended.tokens_per_second_per_gpu, 4)} token/s`, "each GPU"],
@@ -47,7 +59,8 @@ function stats(recommended, answer) {
     time !== null && ["The whole run", days(time), `${large(metrics.gpu_hours)} GPU-hours`],
     metrics.cost && ["Cost", `$${large(metrics.cost)}`, "of the whole run"],
   ].filter(Boolean);
-  const stat = ([name, value, remark]) => h("div", h("dt", name), h("dd", value, h("small", remark)));
+  const stat = ([name, value, remark]) =>
+    h("div", h("dt", { title: meaning(name) }, name), h("dd", value, h("small", remark)));
   return h("dl.stats", rows.map(stat));
 }
 

@@ -1,6 +1,6 @@
 // Two pinned plans side by side: what each takes, where the difference is, and which knobs make it.
 
-import { button, h, table } from "./dom.js";
+import { button, h, scroller, table } from "./dom.js";
 import { change, days, gib, number, percent, seconds, whole } from "./format.js";
 import { spent, strip } from "./charts/time.js";
 import { LETTERS } from "./plans.js";
@@ -68,7 +68,7 @@ function differences([a, b], components, capacity) {
     ...parts(a, b, components),
     ...knobs(a, b),
   ].filter(Boolean);
-  return h("div.scroll", table("Plan A and plan B", ["", "A", "B", "B against A"], rows));
+  return scroller("Table of both plans", table("Plan A and plan B", ["", "A", "B", "B against A"], rows));
 }
 
 function parts(a, b, components) {

@@ -23,7 +23,7 @@ async function checkedModel(text) {
     const model = JSON.parse(text);
     if (model?.constructor !== Object) throw new SyntaxError("it must be an object: { … }");
     showProblems([]);
-    return (await ask("/api/model", { model })) && model;
+    return (await ask("/api/model", { model }, { onBusy: (line) => showProblems([line]) })) && model;
   } catch (error) {
     if (error instanceof SyntaxError) showProblems([`This is not JSON: ${error.message}`]);
     else if (error instanceof Refused) showProblems(error.problems);

@@ -33,10 +33,15 @@ export function table(caption, head, rows, attributes = {}) {
   const isCell = (content) => content instanceof HTMLTableCellElement;
   const cell = (content, i) =>
     isCell(content) ? content : i ? h("td", content) : h("th", { scope: "row" }, content);
-  const heads = head.map((content) => (isCell(content) ? content : h("th", { scope: "col" }, content)));
+  const named = (content) => (content ? h("th", { scope: "col" }, content) : h("td"));
+  const heads = head.map((content) => (isCell(content) ? content : named(content)));
   const body = rows.map((cells) => h("tr", cells.map(cell)));
   return h("table", attributes, h("caption.hidden", caption), h("thead", h("tr", heads)), h("tbody", body));
 }
+
+/** What scrolls sideways where it is too wide, with the keyboard, too. */
+export const scroller = (label, ...content) =>
+  h("div.scroll", { tabindex: 0, role: "region", "aria-label": label }, ...content);
 
 /** A choice of a list. */
 export const option = (value, words = value) => h("option", { value: String(value) }, String(words));

@@ -1,12 +1,13 @@
 // What every figure shares: a sentence, a drawing as wide as its place, a table of numbers, an SVG file.
 
-import { button, byId, download, h, s, swap } from "./dom.js";
+import { button, byId, download, h, s, scroller, swap } from "./dom.js";
 
 const COPIED = [ // properties that a file takes from the style of the page
   ...["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity"],
   ...["font-family", "font-size", "font-weight", "text-anchor"],
 ];
 const MARGIN = 12; // around the drawing in a file
+const LEAST = 150; // pixels; a narrower place, such as one that is just laid out for paper, is not drawn for
 const KEY_ROW = 18; // height of a row of the colour key in a file
 
 /** A figure of the page. `draw(data, width)` gives an SVG (or several elements), `says(data)` the sentence,
@@ -40,20 +41,24 @@ export class Figure {
 
   redraw() {
     this.width = this.plot.clientWidth;
-    if (this.data === null || !this.width) return;
+    if (this.data === null || this.width < LEAST) return;
     const sentence = this.says(this.data);
     this.sentence.textContent = sentence;
     swap(this.plot, ...[this.draw(this.data, this.width)].flat());
     const drawing = this.plot.querySelector("svg");
-    if (drawing && !drawing.hasAttribute("role")) drawing.setAttribute("role", "img");
-    drawing?.setAttribute("aria-label", `${this.title}: ${sentence}`);
+    if (drawing) {
+      if (!drawing.hasAttribute("role")) drawing.setAttribute("role", "img");
+      drawing.setAttribute("aria-label", `${this.title}: ${sentence}`);
+      const size = ["width", "height"].map((name) => drawing.getAttribute(name)).join(" ");
+      drawing.setAttribute("viewBox", `0 0 ${size}`); // paper is narrower than the screen it was drawn for
+    }
     this.tabulate();
   }
 
   tabulate() {
     if (!this.details.open || this.data === null) return;
     this.details.querySelector(".scroll")?.remove();
-    this.details.append(h("div.scroll", this.numbers(this.data)));
+    this.details.append(scroller(`${this.title} as a table`, this.numbers(this.data)));
   }
 
   /** Save the drawing as a file that needs no stylesheet. */

@@ -138,10 +138,12 @@ function drawRest() {
   later.questions.facts(answer.model, now.system ?? answer.system);
   later.rejected.reasons(answer);
   byId("plans").hidden = !answer.plans.length;
+  byId("compare").hidden = !answer.plans.length && !state.pins.length;
   if (answer.plans.length) {
     byId("plans-says").textContent = later.plans.says(answer);
-    const ranking = later.plans.ranking(answer, catalog, state.pins, togglePin);
-    swap(byId("plans").querySelector(".scroll"), ranking);
+    const { ranked, terms } = later.plans.ranking(answer, catalog, state.pins, togglePin);
+    swap(byId("plans").querySelector(".scroll"), ranked);
+    byId("terms").querySelector("dl").replaceChildren(...terms);
   }
   for (const name of ["scaling", "sensitivity", "timeline"]) figures[name].outdated();
   drawPins();
@@ -286,6 +288,10 @@ async function complete() {
 }
 
 theme.prepare();
+const wide = matchMedia("(min-width: 60rem)"); // where the form stands beside the answer, as in layout.css
+const openForm = () => (byId("ask").open = wide.matches);
+openForm();
+wide.addEventListener("change", openForm);
 history.replaceState(now.state, "");
 if (first.answer) draw(first.answer);
 await painted();

@@ -3,6 +3,7 @@
 import { samePlan } from "./address.js";
 import { button, h, table } from "./dom.js";
 import { fixed, gib, GIB, percent, prefix, whole } from "./format.js";
+import { glossary, head } from "./terms.js";
 
 export const LETTERS = ["A", "B"];
 const ALWAYS = ["tp", "pp", "dp"];
@@ -19,7 +20,7 @@ function pinButton(knobs, name, pins, toggle) {
   });
 }
 
-/** The table of an answer's plans. */
+/** The table of an answer's plans, and what its columns mean. */
 export function ranking({ plans }, catalog, pins, toggle) {
   const hasErrors = plans[0].step_seconds_low !== undefined;
   const [size, letter] = prefix(plans[0].step_seconds);
@@ -37,11 +38,15 @@ export function ranking({ plans }, catalog, pins, toggle) {
     ["memory [GiB]", (plan) => fixed(plan.memory_bytes / GIB)],
     hasErrors ? ["fits", (plan) => percent(plan.fits_probability)] : null,
     ["MFU", mfu],
-    [h("th.text", { scope: "col" }, "strategy"), (plan) => h("td.text", plan.strategy)],
+    ["strategy", (plan) => h("td.text", plan.strategy)],
     ...knobColumns(plans, catalog),
   ].filter(Boolean);
   const rows = plans.map((plan, i) => columns.map(([, cell]) => cell(plan, i)));
-  return table("The recommended plan and the best others", columns.map(([name]) => name), rows);
+  const names = columns.map(([name]) => name);
+  const heads = names.map((name) => head(name, catalog));
+  heads[names.indexOf("strategy")].className = "text";
+  const ranked = table("The recommended plan and the best others", heads, rows);
+  return { ranked, terms: glossary(names, catalog) };
 }
 
 /** Knobs in which the plans differ: the name of a column, and its cell. */

@@ -17,11 +17,11 @@ export function clear() {
 
 /** Show that the server asks to wait. */
 export function wait(message) {
-  byId("trouble").replaceChildren(h("p", `${message.replace(/[.]?$/, ".")} Trying again …`));
+  byId("trouble").replaceChildren(h("p", `${message.replace(/(?<![.?])$/, ".")} Trying again …`));
 }
 
 /** Show every problem where it belongs; `answered` is whether an earlier answer is still shown below, and
-    `again` asks again where the server did not answer. */
+    `again` asks again what was cancelled. */
 export function show({ problems, status }, answered, again) {
   clear();
   const rest = problems.filter((line, i) => !showAtField(fieldOf(line), line, i));
@@ -36,11 +36,17 @@ function showAtField(name, line, i) {
   const input = inputs().get(name);
   if (!input) return false;
   const [field, id] = [input.closest(".field"), `error-${i}`];
-  field.append(h("p.error", { id }, line));
+  field.append(h("p.error", { id }, atField(line)));
   input.setAttribute("aria-invalid", "true");
   input.setAttribute("aria-describedby", id);
   for (let box = field.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
   return true;
+}
+
+/** A line as it stands beside its field, which shows name, value and unit already. */
+function atField(line) {
+  const said = line.replace(/^(global batch: )?[\w.]+ = .*?: (?=\w)/, "");
+  return said[0].toUpperCase() + said.slice(1);
 }
 
 /** The inputs of the form by field: a field of the question, a figure's path, or a lock's name. */

@@ -19,8 +19,8 @@ export function prepare(catalog, change) {
   const group = ([label, names]) => h("optgroup", { label }, names.map((name) => option(name)));
   byId("system").replaceChildren(...[...groups].map(group));
   options("model", catalog.models);
-  options("framework", catalog.frameworks.map(({ name }) => name), "usual");
-  options("assumptions", catalog.assumptions, "usual");
+  options("framework", catalog.frameworks.map(({ name }) => name), "default");
+  options("assumptions", catalog.assumptions, "default");
   options("strategy", catalog.strategies, "all it has");
   options("objective", catalog.objectives);
   for (const id of CHOICES)
@@ -96,7 +96,7 @@ export function render(state, filled, catalog) {
   if (!filled) return;
   for (const id of ["global_batch", "seq"]) byId(id).placeholder = whole(filled[id]);
   for (const id of ["framework", "assumptions"])
-    byId(id).options[0].textContent = byId(id).value ? "usual" : `usual: ${filled[id]}`;
+    byId(id).options[0].textContent = byId(id).value ? "default" : `default: ${filled[id]}`;
 }
 
 function set(id, value) {

@@ -7,6 +7,7 @@ import { roundTicks } from "./ticks.js";
 
 const HEIGHT = 250;
 const [LEFT, RIGHT, TOP, BOTTOM] = [44, 8, 22, 34];
+const WIDEST = 160; // pixels of a bar
 const MIN_SHARE = 0.002; // of the memory of a stage; smaller components are left out
 const LABEL_ROOM = 26; // pixels that the number of a stage needs
 
@@ -22,17 +23,17 @@ const used = (devices, components) =>
 export function says({ devices, capacity, plan }) {
   const { memory_bytes: bytes, fits_probability: probability } = plan;
   const fullest = devices.reduce((a, b) => (b.memory_bytes > a.memory_bytes ? b : a));
-  const stage = devices.length > 1 ? `, most on stage ${fullest.stage + 1} of ${devices.length}` : "";
+  const stage = devices.length > 1 ? `, most on stage ${fullest.stage} of 0 to ${devices.length - 1}` : "";
   const fits = bytes <= capacity ? `${gib(capacity - bytes)} to spare` : `${gib(bytes - capacity)} too much`;
-  const likely = Number.isFinite(probability) ? `; fits with ${percent(probability)} probability` : "";
+  const likely = Number.isFinite(probability) ? `; ${percent(probability)} likely to fit` : "";
   return `${gib(bytes)} of ${gib(capacity)}${stage}: ${fits}${likely}.`;
 }
 
 export function draw({ devices, capacity, components }, width) {
   const most = Math.max(capacity, ...devices.map((device) => device.memory_bytes)) * 1.06;
   const y = (bytes) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - bytes / most);
-  const step = Math.min((width - LEFT - RIGHT) / devices.length, 72);
-  const bar = step * (devices.length > 24 ? 0.9 : 0.72);
+  const step = (width - LEFT - RIGHT) / devices.length;
+  const bar = Math.min(step * (devices.length > 24 ? 0.9 : 0.8), WIDEST);
   const parts = used(devices, components);
   const across = (bytes) => ({ x1: LEFT, x2: width - RIGHT, y1: y(bytes), y2: y(bytes) });
   const axis = roundTicks(most / GIB, 5).map((tick) => [
@@ -62,17 +63,17 @@ function stack(device, parts, { x, width }, y, named) {
     const bytes = bytesOf(device, name);
     const [bottom, top] = [y(below), y(below + bytes)];
     below += bytes;
-    const title = s("title", `stage ${device.stage + 1}, ${meaning}: ${gib(bytes)}`);
+    const title = s("title", `stage ${device.stage}, ${meaning}: ${gib(bytes)}`);
     return s(`rect.part.c-${name}`, { x, width, y: top, height: Math.max(bottom - top, 0) }, title);
   });
   const place = { x: x + width / 2, y: HEIGHT - BOTTOM + 15, "text-anchor": "middle" };
-  return s("g", bars, named ? s("text.quiet.small", place, device.stage + 1) : null);
+  return s("g", bars, named ? s("text.quiet.small", place, device.stage) : null);
 }
 
 export function numbers({ devices, components }) {
   const parts = used(devices, components);
   const rows = devices.map((device) => [
-    String(device.stage + 1),
+    String(device.stage),
     ...parts.map(({ name }) => number(bytesOf(device, name) / GIB)),
     number(device.memory_bytes / GIB),
   ]);

@@ -51,6 +51,9 @@ export function draw({ answer, pins, pinned, toggle }, width) {
     marks: [
       logAxis("↑ time of a step [s]", logTicks(low, high), (value) => number(value)),
       Plot.ruleX([capacity], { className: "capacity" }),
+      Plot.text([`capacity ${gib(answer.system.capacity_bytes)}`], {
+        x: [capacity], frameAnchor: "top", textAnchor: "end", dx: -6, dy: 2, stroke: "var(--ground)", fill: "var(--ink)",
+      }),
       Plot.dot(cloud, { ...place, r: 2.5, fill: colour, fillOpacity: 0.55 }),
       Plot.line(front, { ...place, curve: "step-before", className: "front" }),
       Plot.dot(all, Plot.pointer({ ...under, r: 7, className: "halo" })),
@@ -71,7 +74,7 @@ export function draw({ answer, pins, pinned, toggle }, width) {
   drawing.querySelector(".front").after(...buttons, ...marks.flat());
   const strategies = [...new Set(cloud.map(({ strategy }) => strategy))];
   const key = strategies.map((name) => [`dot s-${name}`, name]);
-  return [drawing, legend([...key, ["dot s-front", "Pareto front"], ["dashed", "memory of a GPU"]])];
+  return [drawing, legend([...key, ["dot s-front", "Pareto front"], ["dashed", "capacity of a GPU"]])];
 }
 
 function frontButton(plan, i, place, pins) {

@@ -77,5 +77,6 @@ export function strip({ plan, components, most }, width) {
     return s(`rect.part.c-${name}`, box, s("title", `${words}: ${seconds(value)}`));
   });
   const label = `Time: ${rows.map(({ words, value }) => `${words} ${seconds(value)}`).join(", ")}`;
-  return s("svg", { width, height: STRIP, role: "img", "aria-label": label }, parts);
+  const frame = { width, height: STRIP, viewBox: `0 0 ${width} ${STRIP}` };
+  return s("svg", { ...frame, role: "img", "aria-label": label }, parts);
 }

@@ -1,6 +1,6 @@
 // The simulated pipeline: a row for each device, with passes, waits, and what follows the pipeline.
 
-import { button, h, s, table } from "../dom.js";
+import { button, h, s, scroller, table } from "../dom.js";
 import { legend } from "../figure.js";
 import { number, percent, seconds } from "../format.js";
 import { roundTicks } from "./ticks.js";
@@ -10,6 +10,7 @@ const KINDS = { F, B, W, BW, R: "recompute" };
 const ZOOMS = [1, 4, 16];
 const [LEFT, RIGHT, BOTTOM] = [58, 8, 26];
 const LABEL_ROOM = 14; // pixels that the name of a stage needs
+const NARROW = 4; // pixels; below it the passes of a column this wide are drawn as shares of its time
 let zoom = 1;
 
 /** Duration of a pass by chunk and kind [s]. */
@@ -38,16 +39,23 @@ export function draw(data, width) {
   const end = Math.max(...begins) + Math.max(trace.simulated_seconds, trace.step_seconds);
   const x = (time) => Math.min((time - begin) / (end - begin), 1) * inner;
   const shape = { trace, x, rowHeight, durations: durations(trace), begin, perPixel: (end - begin) / inner };
+  shape.isNarrow = meanPass(shape) < NARROW;
   const ticks = roundTicks(end - begin, 6 * zoom).map((time) => {
     const place = { x: LEFT + x(begin + time), y: height - 6, "text-anchor": time ? "middle" : "start" };
     return s("text.quiet.small", place, time ? seconds(time) : "0");
   });
   const bars = s("g", { transform: `translate(${LEFT},0)` }, passes(shape));
   const drawing = s("svg", { width: inner + LEFT + RIGHT, height }, ticks, stageNames(shape), bars);
-  const region = { tabindex: 0, role: "region", "aria-label": "Pipeline timeline, scrolls sideways" };
-  const scroller = h("div.scroll", zoom > 1 ? region : {}, drawing);
-  explainUnderPointer(scroller, drawing, shape);
-  return [zoomButtons(data.redraw), scroller, key(trace)];
+  const frame = scroller("Pipeline timeline, scrolls sideways", drawing);
+  explainUnderPointer(frame, drawing, shape);
+  const hint = "Passes are too narrow to be seen here: the height of a colour is its share of the time. Zoom in to see them.";
+  return [zoomButtons(data.redraw), frame, key(shape), ...(shape.isNarrow ? [h("p.hint", hint)] : [])];
+}
+
+/** Width of a pass, on average [pixel]. */
+function meanPass({ trace: { devices }, durations, perPixel }) {
+  const all = devices.flatMap(({ passes }) => passes.map(([kind, chunk]) => durations[chunk][kind]));
+  return all.reduce((sum, duration) => sum + duration, 0) / all.length / perPixel;
 }
 
 function stageNames({ trace: { devices }, rowHeight }) {
@@ -56,31 +64,62 @@ function stageNames({ trace: { devices }, rowHeight }) {
     .filter((_, i) => i % every === 0)
     .map(({ stage }) => {
       const place = { x: LEFT - 8, y: (stage + 0.5) * rowHeight + 4, "text-anchor": "end" };
-      return s("text.quiet.small", place, devices.length > 1 ? `stage ${stage + 1}` : "all");
+      return s("text.quiet.small", place, devices.length > 1 ? `stage ${stage}` : "all");
     });
 }
 
+/** What a device does: `[class, start, seconds]`. */
+function* runs(device, { trace, durations, isNarrow }) {
+  for (const [kind, chunk, , start] of device.passes) {
+    const isLighter = !isNarrow && Math.floor(chunk / trace.pp) % 2;
+    yield [`p-${trace.kinds[kind]}${isLighter ? ".odd" : ""}`, start, durations[chunk][kind]];
+  }
+  for (const [component, start, duration] of device.waits)
+    if (component === "pp_comm") yield ["c-pp_comm", start, duration];
+  for (const { component, start, seconds: duration } of trace.after)
+    yield [component ? `c-${component}` : "p-none", device.begin + start, duration];
+}
+
+/** Pixels of each column of a device by class, as far as its runs fill them. */
+function columns(device, shape) {
+  const filled = {};
+  for (const [name, start, duration] of runs(device, shape)) {
+    const [from, to] = [shape.x(start), shape.x(start + duration)];
+    const pixels = (filled[name] ??= []);
+    for (let i = Math.floor(from / NARROW); i * NARROW < to; i += 1)
+      pixels[i] = (pixels[i] ?? 0) + Math.min(to, (i + 1) * NARROW) - Math.max(from, i * NARROW);
+  }
+  return Object.entries(filled);
+}
+
 /** One path for each kind of pass: thousands of bars are a few elements. */
-function passes({ trace, x, rowHeight, durations }) {
+function passes(shape) {
+  const { trace, x, rowHeight } = shape;
   const paths = {};
-  const down = `v${(rowHeight - 2).toFixed(1)}`;
-  const bar = (name, row, start, duration) => {
-    const [from, to] = [x(start), x(start + duration)];
-    const length = to - from - (to - from > 2.5 ? 0.5 : 0);
-    const corner = `${from.toFixed(2)},${(row * rowHeight + 1).toFixed(1)}`;
-    paths[name] = `${paths[name] ?? ""}M${corner}h${length.toFixed(2)}${down}H${from.toFixed(2)}z`;
+  const height = rowHeight - 2;
+  const bar = (name, left, top, wide, high) => {
+    const corner = `${left.toFixed(2)},${top.toFixed(2)}`;
+    const path = `M${corner}h${wide.toFixed(2)}v${high.toFixed(2)}H${left.toFixed(2)}z`;
+    paths[`path.pass.${name}`] = `${paths[`path.pass.${name}`] ?? ""}${path}`;
   };
   trace.devices.forEach((device, row) => {
-    for (const [kind, chunk, , start] of device.passes) {
-      const isOdd = Math.floor(chunk / trace.pp) % 2;
-      bar(`path.pass.p-${trace.kinds[kind]}${isOdd ? ".odd" : ""}`, row, start, durations[chunk][kind]);
+    const top = row * rowHeight + 1;
+    if (!shape.isNarrow)
+      for (const [name, start, duration] of runs(device, shape)) {
+        const wide = x(start + duration) - x(start);
+        bar(name, x(start), top, wide - (wide > 2.5 ? 0.5 : 0), height);
+      }
+    else {
+      const bottoms = [];
+      for (const [name, pixels] of columns(device, shape))
+        pixels.forEach((filled, i) => {
+          const high = (height * filled) / NARROW;
+          bottoms[i] = (bottoms[i] ?? top + height) - high;
+          bar(name, i * NARROW, bottoms[i], NARROW, high);
+        });
     }
-    for (const [component, start, duration] of device.waits)
-      if (component === "pp_comm") bar("path.pass.c-pp_comm", row, start, duration);
-    for (const { component, start, seconds: duration } of trace.after)
-      bar(`path.pass.${component ? `c-${component}` : "p-none"}`, row, device.begin + start, duration);
   });
-  const lane = { x: 0, width: x(Infinity), height: rowHeight - 2 };
+  const lane = { x: 0, width: x(Infinity), height };
   const lanes = trace.devices.map((_, row) => s("rect.lane", { ...lane, y: row * rowHeight + 1 }));
   return [...lanes, ...Object.entries(paths).map(([name, d]) => s(name, { d }))];
 }
@@ -93,13 +132,13 @@ function zoomButtons(redraw) {
   return h("div.tools.zoom", { role: "group", "aria-label": "Zoom" }, buttons);
 }
 
-function key(trace) {
+function key({ trace, isNarrow }) {
   const after = trace.after.map(({ component, name }) => [component ? `c-${component}` : "p-none", name]);
   const hasTransfers = trace.devices.some(({ waits }) => waits.some(([name]) => name === "pp_comm"));
   const transfers = hasTransfers ? [["c-pp_comm", "wait for a transfer"]] : [];
   const passes = trace.kinds.map((kind) => [`p-${kind}`, KINDS[kind] ?? kind]);
-  const later = trace.vp > 1 ? [["p-F odd", "lighter: every second chunk"]] : [];
-  return legend([...passes, ...later, ...transfers, ...new Map(after)]);
+  const later = trace.vp > 1 && !isNarrow ? [["p-F odd", "lighter: every second chunk"]] : [];
+  return legend([...passes, ...later, ...transfers, ...new Map(after), ["idle", "waits for other stages"]]);
 }
 
 /** Put a box beside the pointer, inside the window. */
@@ -109,22 +148,22 @@ function place(box, x, y) {
 }
 
 /** Show the pass under the pointer. */
-function explainUnderPointer(scroller, drawing, { trace, rowHeight, durations, begin, perPixel }) {
+function explainUnderPointer(frame, drawing, { trace, rowHeight, durations, begin, perPixel }) {
   const box = h("div.tip", { "aria-hidden": "true", hidden: true });
-  scroller.append(box);
+  frame.append(box);
   drawing.addEventListener("pointermove", (event) => {
     const frame = drawing.getBoundingClientRect();
     const time = begin + (event.clientX - frame.left - LEFT) * perPixel;
     const device = trace.devices[Math.floor((event.clientY - frame.top) / rowHeight)];
-    const runs = ([kind, chunk, , start]) => start <= time && time < start + durations[chunk][kind];
-    const pass = device?.passes.find(runs);
+    const isAt = ([kind, chunk, , start]) => start <= time && time < start + durations[chunk][kind];
+    const pass = device?.passes.find(isAt);
     box.hidden = !pass;
     if (!pass) return;
     const [kind, chunk, microbatch, start] = pass;
     const name = KINDS[trace.kinds[kind]] ?? trace.kinds[kind];
     const times = `${seconds(durations[chunk][kind])} from ${seconds(start, 4)}`;
-    const title = h("strong", `${name} of micro-batch ${microbatch + 1}`);
-    box.replaceChildren(title, `stage ${device.stage + 1}, chunk ${chunk + 1}: ${times}`);
+    const title = h("strong", `${name} of micro-batch ${microbatch}`);
+    box.replaceChildren(title, `stage ${device.stage}, chunk ${chunk}: ${times}`);
     place(box, event.clientX, event.clientY);
   });
   drawing.addEventListener("pointerleave", () => (box.hidden = true));
@@ -135,7 +174,7 @@ export function numbers({ trace }) {
     trace.devices.some((device) => device.totals_seconds[name] > 1e-4 * trace.step_seconds);
   const components = Object.keys(trace.totals_seconds).filter(isRelevant);
   const cells = (device) => components.map((name) => number(device.totals_seconds[name]));
-  const rows = trace.devices.map((device) => [String(device.stage + 1), ...cells(device)]);
+  const rows = trace.devices.map((device) => [String(device.stage), ...cells(device)]);
   const head = ["Stage", ...components.map((name) => name.replaceAll("_", " "))];
   return table("Seconds by component on each device", head, rows);
 }
