@@ -11,8 +11,8 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5020,
-    "catalog": 9730,
+    "core": 5110,
+    "catalog": 9780,
     "operations": 3050,
     "times": 2400,
     "step": 3590,

@@ -8,7 +8,7 @@ import pytest
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
 from traincast.core.model import Model
-from traincast.core.model_blocks import Indexer, Latent
+from traincast.core.model_blocks import Compressed, Experts, Indexer, Latent, Local
 from traincast.core.plan import Plans
 from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.transformer import layer
@@ -139,3 +139,81 @@ def test_weights_of_operations_are_those_of_the_model(kinds: tuple[str, ...]) ->
 def test_contradictions(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         model_of(**fields)
+
+
+SHARED = Latent(
+    kv_rank=16, q_rank=24, nope_dim=8, rope_dim=8, value_dim=16, shared=True, proj_rank=12, proj_groups=2
+)
+
+
+def compressed_model(kind: str, **fields: Any) -> Model:
+    """Return a model whose tokens see 8 tokens before them and compressed keys of 16, or best 3 of 4."""
+    parts: dict[str, Any] = {"latent": SHARED, "local": Local(window=8), "streams": 2, "sinks": True}
+    parts["compressed"] = Compressed(rate=16, indexed_rate=4)
+    parts["indexer"] = Indexer(heads=2, head_dim=8, topk=3) if kind == "compressed-indexed" else None
+    return model_of((f"{kind} dense",), **parts | fields)
+
+
+WINDOW = SEQ * 8 - 8 * 7 // 2
+
+
+def test_tokens_meet_a_window_and_the_compressed_keys_behind_them() -> None:
+    """Keys of 16 tokens: 0 before token 16, then 1, 2, 3, and 4 for the last token of 64; of 4, at most 3."""
+    model = compressed_model("compressed")
+    assert model.met(model.last_kind) == WINDOW + sum(t // 16 for t in range(1, SEQ + 1))
+    best = compressed_model("compressed-indexed")
+    assert best.met(best.last_kind) == WINDOW + sum(min(t // 4, 3) for t in range(1, SEQ + 1))
+    assert best.met_compressed(best.last_kind, all_keys=True) == sum(t // 4 for t in range(1, SEQ + 1))
+    assert model.met(model.last_kind, masked=False) == SEQ * (8 + 4)
+
+
+def test_products_of_compressed_attention() -> None:
+    """As the modules of transformers' DeepSeek-V4 have them, token by token: inputs times outputs, twice."""
+    found = operations(compressed_model("compressed"))
+    assert products(found["attention.kv_down"].forward) == 2 * SEQ * 32 * 16
+    assert products(found["attention.q_up"].forward) == 2 * SEQ * 24 * 4 * 16
+    assert products(found["attention.compress"].forward) == 2 * SEQ * 32 * 2 * 16
+    assert products(found["attention.group_proj"].forward) == 2 * SEQ * 2 * (2 * 16) * 12
+    assert products(found["attention.proj"].forward) == 2 * SEQ * 2 * 12 * 32
+    assert {"attention.kv_up", "attention.k_up", "attention.v_up"}.isdisjoint(found)
+    best = operations(compressed_model("compressed-indexed"))
+    assert products(best["attention.compress"].forward) == 2 * SEQ * 32 * 4 * 16
+    assert products(best["attention.index_k"].forward) == 2 * SEQ * 32 * (4 * 8 + 2)
+    assert products(best["attention.index_q"].forward) == 2 * SEQ * 24 * 2 * 8
+
+
+def test_copies_of_the_residual_stream() -> None:
+    """A product of both copies makes 2 + 2 + 4 weights; the copies are saved, and a stage sends them on."""
+    found = operations(compressed_model("compressed"))
+    for block in ("attention", "mlp"):
+        assert products(found[f"{block}.stream_weights"].forward) == 2 * SEQ * 64 * 8
+        assert products(found[f"{block}.streams"].forward) == 2 * SEQ * 4 * 32
+    sent = [op.saved_bytes for op in found.values() if op.saves_layer_input]
+    assert sent == [2 * SEQ * 64]
+
+
+@pytest.mark.parametrize("kind", ["local", "compressed", "compressed-indexed"])
+def test_weights_of_compressed_attention(kind: str) -> None:
+    """Those of the operations are those of the model."""
+    unused: dict[str, Any] = {"compressed": None} if kind == "local" else {}
+    moe = Experts(experts=4, topk=2, ffn=16, shared_ffn=16)
+    for fields in ({}, {"experts": moe, "layer_kinds": (f"{kind} moe",)}):
+        model = compressed_model(kind, **unused)
+        model = replace(model, **fields)
+        counted = sum(op.weights for op in layer(model, Plans(), CALIBRATED, model.last_kind))
+        assert counted == model.layer_parameters()
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({"latent": replace(SHARED, shared=False)}, "compressed: needs causal"),
+        ({"latent": replace(SHARED, value_dim=8)}, "latent.shared = True: needs"),
+        ({"latent": replace(SHARED, proj_groups=3)}, "proj_groups = 3: must divide heads = 4"),
+        ({"compressed": None}, "compressed: missing"),
+        ({"dropout": True}, "streams = 2: not modelled"),
+    ],
+)
+def test_compressed_attention_says_what_it_needs(fields: dict[str, Any], wanted: str) -> None:
+    with pytest.raises(InputError, match=wanted):
+        compressed_model("compressed", **fields)

@@ -32,6 +32,7 @@ MLPS: Final = ("MLP", "experts", "shared experts")
 MTP: Final = "multi-token prediction"
 LATENT: Final = "projections of experts"
 BESIDE: Final = "beside the blocks"
+STREAMS: Final = "residual streams"
 ROUTER: Final = "router"  # whose products Megatron-LM does not count
 TEXT: Final = "text and modulation"  # of a diffusion model, besides what each token meets
 TOWER: Final = (PATCHES, "vision tower", PROJECTOR)
@@ -99,6 +100,11 @@ class FlopsByPart(Result):
     def name(self) -> Annotated[str, KEY]:
         """Name of the model."""
         return self.model.name
+
+    @property
+    def left_out(self) -> Annotated[str | None, KEY]:
+        """Parts of the model that are not counted; null for none."""
+        return self.model.left_out or None
 
     @property
     def seq(self) -> Annotated[int, KEY]:
@@ -219,7 +225,7 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
             core += cross_attention(sharding, model.encoder)
         result[PROJECTIONS] = _count((op for op in core if op.weights), model)
         result[SCORES] = _count((op for op in core if not op.weights), model)
-        if kind.indexed:  # not the wider products of selected latent vectors
+        if kind.indexed or kind.compressed:  # not the wider products of selected latent vectors
             is_masked = sharding.assumptions.attention.causal_skipping > 0
             per_pair = 2 * model.heads * (model.head_width + model.value_width)
             scores = per_pair * model.met(kind, is_masked)
@@ -239,6 +245,9 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
             result["shared experts"] = _count(inner[routed:], model)
     if model.beside:
         result[BESIDE] = _count(beside(sharding, "layer", model.beside), model)
+    if model.streams > 1:
+        weights = float((2 if kind.is_pair else 1) * model.stream_matrices)
+        result[STREAMS] = _Count(weights, weights, 2 * weights * model.seq, weights)
     for count in result.values():
         whole = whole.plus(count, -1)
     if model.diffusion is not None:

@@ -48,6 +48,8 @@ class Model(ModelFigures):
             return ["adapters: not modelled where values are the projected keys"]
         if self.shapes:
             return ["adapters: not modelled where layers have shapes of their own"]
+        if self.latent is not None and self.latent.shared:
+            return ["adapters: not modelled where all heads meet one latent vector"]
         if self.experts is not None and self.experts.width:
             return ["adapters: not modelled where experts have a width of their own"]
         has, given = self.adaptable, self.adapters.targets
@@ -190,7 +192,20 @@ class Model(ModelFigures):
         if self.diffusion is not None and not active:  # a token meets one stream, and what samples share
             blocks += self._conditioned_parameters(self.diffusion, kind, blocks)
         beside = sum(i * o for i, o in self.beside)
+        if self.streams > 1:
+            blocks += (2 if kind.is_pair else 1) * (self.stream_matrices + self.stream_small_weights)
         return blocks + norms * self.norm_vectors * self.hidden + self.small_weights + beside
+
+    @property
+    def stream_matrices(self) -> int:
+        """Weights of the product that mixes the copies of the residual stream around one block."""
+        n = self.streams
+        return n * self.hidden * n * (n + 2) if n > 1 else 0
+
+    @property
+    def stream_small_weights(self) -> int:
+        """Weights of its biases and scales."""
+        return self.streams * (self.streams + 2) + 3
 
     def _conditioned_parameters(self, diffusion: Diffusion, kind: Kind, blocks: int) -> int:
         """Count what a layer for diffusion has besides its `blocks`: those of text, and modulation."""
@@ -222,17 +237,33 @@ class Model(ModelFigures):
         attention = self._attention_parameters() if kind.attends else 0
         if kind.mixer == "indexed" and self.indexer is not None:  # with the norm of its keys
             attention += self.indexer_matrices + 2 * self.indexer.head_dim
+        attention += self._compressed_matrices(kind)
+        if kind.compressed and self.compressed is not None and self.latent is not None:
+            attention += self.compressed.small_weights(kind, self.latent.kv_rank)
+            if kind.mixer == "compressed-indexed" and self.indexer is not None:
+                attention += self.compressed.small_weights(kind, self.indexer.head_dim)
         if config is None:
             return attention
         biases = (config.projected + self.hidden) * config.bias
         small = config.conv_weights + config.small_weights + biases
         return attention + _linear_matrices(config, self.hidden) + small
 
+    def _compressed_matrices(self, kind: Kind) -> int:
+        """Count the weights of the projections to compressed keys, and of the indexer among them."""
+        latent, config, indexer = self.latent, self.compressed, self.indexer
+        if not kind.compressed or config is None or latent is None:
+            return 0
+        keys = self.hidden * config.columns(kind, latent.kv_rank)
+        if kind.mixer == "compressed" or indexer is None:
+            return keys
+        queries = (latent.q_rank or 0) * indexer.heads * indexer.head_dim
+        return keys + queries + self.hidden * (config.columns(kind, indexer.head_dim) + indexer.heads)
+
     def mixer_matrices(self, kind: Kind) -> int:
         """Count the weights of the projections of what mixes tokens, without those to an encoder."""
         config = self.linear_attention(kind)
         linear = 0 if config is None else _linear_matrices(config, self.hidden)
-        index = self.indexer_matrices if kind.mixer == "indexed" else 0
+        index = self.indexer_matrices if kind.mixer == "indexed" else self._compressed_matrices(kind)
         return linear + index + (self.of(kind).attention_matrices if kind.attends else 0)
 
     @property
@@ -294,13 +325,17 @@ class Model(ModelFigures):
         if latent is None:
             return e * sum(self.projection_widths) + h * v * e
         queries = e * h * q if latent.q_rank is None else e * latent.q_rank + latent.q_rank * h * q
-        keys = e * (latent.kv_rank + latent.rope_dim) + latent.kv_rank * h * (latent.nope_dim + v)
-        return queries + keys + h * v * e + gate
+        up = 0 if latent.shared else latent.kv_rank * h * (latent.nope_dim + v)
+        proj, rank = h * v * e, latent.proj_rank
+        if rank is not None:  # group by group to `rank` numbers, and from these
+            proj = h * v * rank + latent.proj_groups * rank * e
+        return queries + e * latent.down + up + proj + gate
 
     def _attention_parameters(self) -> int:
         """Count the weights of attention: matrices, biases, norms and sinks."""
         if self.latent is not None:  # the latent vectors are normed
-            return self.attention_matrices + (self.latent.q_rank or 0) + self.latent.kv_rank
+            norms = (self.latent.q_rank or 0) + self.latent.kv_rank
+            return self.attention_matrices + norms + (self.heads if self.sinks else 0)
         q, kv = self.heads * self.head_width, self.projection_widths[1]
         bias = self.qkv_bias_width + (self.hidden if "proj" in self.biases else 0)
         norms = {None: 0, "head": (2 - self.reuses_keys) * self.head_width, "full": q + kv, "plain": 0}[
@@ -334,6 +369,8 @@ class Model(ModelFigures):
         """Weights outside of the layers: embedding, positions, final norm, output head."""
         e, norm, own = self.hidden, self.norm_vectors * self.hidden, self.own_width
         weights = self.small_end_weights + sum(i * o for i, o in self.beside_layers)
+        if self.streams > 1:  # before the last norm
+            weights += self.streams**2 * e + self.streams + 1
         weights += sum((i + 1) * o for layers in self.diffusion_ends.values() for i, o in layers)
         if self.patch is not None:
             weights += self._positions + self.patch * e + e + (self.classes or 0) * (e + 1)

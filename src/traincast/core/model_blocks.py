@@ -11,14 +11,14 @@ Positions = Literal["none", "rotary", "learned"]
 Biased = Literal["qkv", "qv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
 Mixer = Literal[
-    "attention", "local", "indexed", "index-shared", "encoder", "decoder", "attention+mamba2",
-    "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "rwkv", "short_conv", "joint", "joint-last",
-    "",
+    "attention", "local", "indexed", "index-shared", "compressed", "compressed-indexed", "encoder", "decoder",
+    "attention+mamba2", "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "rwkv", "short_conv",
+    "joint", "joint-last", "",
 ]  # fmt: skip
 FeedForward = Literal["dense", "moe", ""]
 ATTENDING: Final[tuple[Mixer, ...]] = (  # with a softmax
-    "attention", "local", "indexed", "index-shared", "encoder", "decoder", "attention+mamba2",
-    "joint", "joint-last",
+    "attention", "local", "indexed", "index-shared", "compressed", "compressed-indexed", "encoder", "decoder",
+    "attention+mamba2", "joint", "joint-last",
 )  # fmt: skip
 GATED: Final = frozenset({"swiglu", "geglu", "reglu2"})
 NORM_VECTORS: Final[Mapping[Norm, int]] = {  # weight vectors: scale and shift, scale alone, none
@@ -41,6 +41,45 @@ class Latent:
     value_dim: int  # width of the value of a head
     # Width of the latent vector of queries; None if queries come from the hidden state.
     q_rank: int | None = None
+    # Whether all heads meet the latent vector as it is, key and value in one, as wide as a head with its
+    # rotary part (DeepSeek-V4); the output projection then goes through `proj_rank` numbers of each of
+    # `proj_groups` groups of heads.
+    shared: bool = False
+    proj_rank: int | None = None
+    proj_groups: int = 1
+
+    @property
+    def down(self) -> int:
+        """Columns of the projection to the latent vector of keys and values, and to the rotary key beside."""
+        return self.kv_rank + (0 if self.shared else self.rope_dim)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compressed:
+    """Compressed keys besides a window of `local` (DeepSeek-V4): one of `rate` tokens that lie behind.
+
+    It is the sum of their projections, weighted by the softmax of a second projection. Keys of `indexed_rate`
+    tokens also weigh the tokens of the key before, projected once more, and an indexer selects among them.
+    """
+
+    rate: int = 128  # tokens of a key in layers that `layer_kinds` calls compressed
+    indexed_rate: int = 4  # and in those it calls compressed-indexed
+
+    def of(self, kind: "Kind") -> int:
+        """Return the tokens of a key in layers of a kind."""
+        return self.rate if kind.mixer == "compressed" else self.indexed_rate
+
+    def columns(self, kind: "Kind", width: int) -> int:
+        """Return the columns of the projections to keys of a width."""
+        return 2 * self._series(kind) * width
+
+    def small_weights(self, kind: "Kind", width: int) -> int:
+        """Return the weights of the norm of keys, and of the bias by place in what they are made of."""
+        return width + self.of(kind) * self._series(kind) * width
+
+    def _series(self, kind: "Kind") -> int:
+        """Return the keys that a token is projected to a part of."""
+        return 1 if kind.mixer == "compressed" else 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -633,10 +672,22 @@ class Kind(NamedTuple):
         return self.mixer in ("indexed", "index-shared")
 
     @property
+    def compressed(self) -> bool:
+        """Whether it attends to compressed keys."""
+        return self.mixer in ("compressed", "compressed-indexed")
+
+    @property
     def linear(self) -> str:
         """Name of its linear attention, in place of attention or beside it; "" for none."""
         name = self.mixer.removeprefix("attention+")
         return name if name in LINEAR else ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts of a model that it needs."""
+        parts = [self.mixer, self.linear, *(["experts"] if self.moe else [])]
+        parts += ["compressed", "local"] if self.compressed else []
+        return (*parts, *(["indexer"] if "indexed" in self.mixer or self.indexed else []))
 
     @property
     def unmeasured(self) -> str:

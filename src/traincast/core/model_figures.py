@@ -18,6 +18,7 @@ from traincast.core.model_blocks import (
     LINEAR,
     NORM_VECTORS,
     Biased,
+    Compressed,
     Diffusion,
     Encoder,
     Experts,
@@ -52,6 +53,7 @@ WORDS: Final[Mapping[str, tuple[str | None, ...]]] = {
 PARTS: Final[Mapping[str, type]] = {
     "latent": Latent,
     "indexer": Indexer,
+    "compressed": Compressed,
     "local": Local,
     "encoder": Encoder,
     "own_width": OwnWidth,
@@ -106,6 +108,12 @@ class ModelFigures:
     indexer : Indexer, optional
         Lightning indexer of the layers that `layer_kinds` calls indexed, whose attention is latent; those it
         calls index-shared meet the keys of the indexed layer before.
+    compressed : Compressed, optional
+        Compressed keys of the layers that `layer_kinds` calls compressed, and of those it calls
+        compressed-indexed, where the indexer selects among them.
+    streams : int
+        Copies of the residual stream; each block reads a mix of them, and adds to each (manifold-constrained
+        hyper-connections, arXiv 2512.24880).
     local : Local, optional
         Sliding-window or chunked attention.
     mamba : Mamba, optional
@@ -246,6 +254,8 @@ class ModelFigures:
     value_dim: int | None = None
     latent: Latent | None = None
     indexer: Indexer | None = None
+    compressed: Compressed | None = None
+    streams: int = 1
     local: Local | None = None
     mamba: Mamba | None = None
     encoder: Encoder | None = None
@@ -368,12 +378,8 @@ class ModelFigures:
         if self.layer_kinds and self.layers % len(self.layer_kinds):
             number = len(self.layer_kinds)
             problems.append(f"layer_kinds: {number} of them must divide layers = {self.layers}")
-        for part in (*LINEAR, "indexer", "local", "experts"):
-            has_layers = any(
-                part
-                in (kind.mixer, kind.linear, "experts" if kind.moe else "", "indexer" if kind.indexed else "")
-                for kind in kinds
-            )
+        for part in (*LINEAR, "indexer", "compressed", "local", "experts"):
+            has_layers = any(part in kind.parts for kind in kinds)
             if has_layers and getattr(self, part) is None:
                 problems.append(f"{part}: missing; layer_kinds names layers that have it")
             implied = not self.layer_kinds and part in ("local", "experts")
@@ -417,6 +423,23 @@ class ModelFigures:
             problems.append(
                 f"head_dim = {self.head_dim}: latent gives the widths of a head; keep one of the two"
             )
+        if self.streams > 1 and (self.parallel or self.norms == 4 or self.dropout or self.diffusion):
+            others = "parallel blocks, four norms of a layer, dropout or diffusion"
+            problems.append(f"streams = {self.streams}: not modelled with {others}")
+        latent = self.latent
+        if (
+            latent is not None
+            and latent.shared
+            and (
+                latent.q_rank is None
+                or latent.kv_rank != self.head_width
+                or latent.value_dim != latent.kv_rank
+            )
+        ):
+            wanted = "q_rank, and a kv_rank as wide as value_dim and as nope_dim and rope_dim together"
+            problems.append(f"latent.shared = True: needs {wanted}")
+        if latent is not None and latent.proj_rank is not None and self.heads % latent.proj_groups:
+            problems.append(f"latent.proj_groups = {latent.proj_groups}: must divide heads = {self.heads}")
         if self.attention_gate and self.latent is not None and not self.gate_per_head:
             wanted = "not modelled with latent attention, unless gate_per_head"
             problems.append(f"attention_gate = True: {wanted}")
@@ -463,9 +486,12 @@ class ModelFigures:
     def _indexer_problems(self) -> list[str]:
         """Return a line for each contradiction between the indexer and the attention that it selects for."""
         config, latent = self.indexer, self.latent
+        problems = []
+        if self.compressed is not None and not (self.causal and self.local and latent and latent.shared):
+            problems.append("compressed: needs causal attention, local, and latent with shared: true")
         if config is None:
-            return []
-        problems = [] if self.causal else ["indexer: needs causal attention"]
+            return problems
+        problems += [] if self.causal else ["indexer: needs causal attention"]
         if config.block == 1 and (latent is None or latent.q_rank is None):
             problems.append("indexer: needs latent attention with a q_rank, unless it selects blocks")
         if config.block > 1 and latent is not None:
@@ -674,8 +700,11 @@ class ModelFigures:
     def met(self, kind: Kind, masked: bool = True) -> float:
         """Count the query-key pairs of a sequence in one head of a layer, of the selected keys if indexed.
 
-        Those that the mask leaves if `masked`.
+        Those that the mask leaves if `masked`. Compressed keys count as keys.
         """
+        if kind.compressed and self.compressed is not None:
+            window = self._attended(self.seq, True) if masked else float(self.seq * self._window)
+            return window + self.met_compressed(kind, masked)
         if not kind.indexed or self.indexer is None:
             return self.attended(kind.local) if masked else float(self.seq**2)
         block = self.indexer.block
@@ -687,6 +716,22 @@ class ModelFigures:
         before = earlier * (earlier - 1) / 2 + (blocks - earlier) * (most - 1)
         own = (blocks * block * (block + 1) + rest * (rest + 1)) / 2
         return block * (block * before + rest * (most - 1)) + own
+
+    @property
+    def _window(self) -> int:
+        """Tokens of the window of local attention that a sequence fills."""
+        return self.seq if self.local is None else min(self.local.window, self.seq)
+
+    def met_compressed(self, kind: Kind, masked: bool = True, all_keys: bool = False) -> float:
+        """Count the pairs of queries and compressed keys that are met, or scored (`all_keys`)."""
+        if self.compressed is None or not kind.compressed:
+            return 0.0
+        rate = self.compressed.of(kind)
+        keys = self.seq // rate
+        if kind.mixer == "compressed-indexed" and self.indexer is not None and not all_keys:
+            keys = min(keys, self.indexer.topk)
+        # Key n is met by the tokens from n rate on, counted from 1.
+        return keys * (self.seq + 1 - rate * (keys + 1) / 2) if masked else float(self.seq * keys)
 
     @property
     def has_ends(self) -> bool:

@@ -201,11 +201,12 @@ class Sharding(ABC):
         """
         model, plan = self.model, self.plan
         head_shards = plan.tp * plan.ulysses
-        share = model.met(kind) / (model.seq * model.seq) if kind.indexed else self.share(kind.local)
-        if kind.indexed and model.latent is not None:  # all heads read one latent vector, which holds values
-            lq, width = model.seq // plan.context, model.latent.kv_rank
+        selects, latent = kind.indexed or kind.compressed, model.latent
+        share = model.met(kind) / (model.seq * model.seq) if selects else self.share(kind.local)
+        if latent is not None and (kind.indexed or latent.shared):  # all heads read one, which holds values
+            lq, width = model.seq // plan.context, latent.kv_rank
             shape = plan.mbs, model.heads // plan.tp, 1, lq, model.seq
-            return Heads(*shape, width + model.latent.rope_dim, width, share, values_in_keys=True)
+            return Heads(*shape, latent.down, width, share, values_in_keys=True)
         kv = -(-model.groups // head_shards)  # keys and values with fewer heads than ranks are replicated
         lq = model.seq // plan.context * plan.ulysses
         q, v = model.head_width, model.value_width
@@ -217,7 +218,7 @@ class Sharding(ABC):
         """Yield core attention, to `keys` tokens of another sequence where they are given."""
         at, plan, assumed = self.heads(kind, keys), self.plan, self.assumptions
         recompute = "attention" in plan.recomputed
-        is_fused = plan.attention == "flash" or kind.indexed
+        is_fused = plan.attention == "flash" or kind.indexed or kind.compressed
         expanded = ("always",) if is_fused else ("always", "unfused")
         if assumed.memory.expands_keys in expanded and plan.cp_kind == "none":
             at = replace(at, kv=at.h)

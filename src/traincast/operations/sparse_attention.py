@@ -11,13 +11,16 @@ equation 4), so attention's scores of these are computed again.
 
 Where blocks of keys are selected (MiniMax-M3), attention has keys and values of its own heads, and how the
 indexer learns is not published: nothing is counted for it.
+
+DeepSeek-V4's indexer selects among compressed keys, each made of some tokens; it is taken to learn as that of
+DeepSeek-V3.2 does. The kernel that meets them beside a window is taken to be as good as fused attention.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.model_blocks import Indexer, Kind, Latent
+from traincast.core.model_blocks import Compressed, Indexer, Kind, Latent
 from traincast.core.quantities import Column
 from traincast.operations.elementwise import moved, norm
 from traincast.operations.linear import linear
@@ -25,6 +28,24 @@ from traincast.operations.operation import Collective, Comms, Gemm, Operation, P
 from traincast.operations.sharding import Sharding
 
 SCORE_BYTES: Final = 4  # of a score or the number of a selected key, in fp32 and int32
+
+
+def compressor(sharding: Sharding, kind: Kind, config: Compressed, latent: Latent) -> Iterator[Operation]:
+    """Yield what makes compressed keys: projections of the rank's own tokens, and their weighted sums.
+
+    Forward reads the projections and writes the keys, which tensor ranks gather; backward reads them again
+    and writes their gradients. Saved are the projections; their input is saved by those of attention.
+    """
+    model, E, rows = sharding.model, sharding.E, sharding.residual_shape[0]
+    columns = config.columns(kind, latent.kv_rank)
+    made = sharding.replicated_linear("attention.compress", model.hidden, columns)
+    yield replace(made, saved_bytes=0 * made.saved_bytes)
+    keys = rows / config.of(kind) * latent.kv_rank
+    pooled = moved("attention.compress_pool", E, rows * columns + 2 * keys, 2 * rows * columns + 2 * keys)
+    gathered = sharding.gather_narrow(latent.kv_rank / config.of(kind))
+    small = config.small_weights(kind, latent.kv_rank) + 0.0 * sharding.plan.tp
+    forward = replace(pooled.forward, collectives=gathered)
+    yield replace(pooled, forward=forward, weights=small, saved_bytes=E * rows * columns)
 
 
 def indexer(sharding: Sharding, kind: Kind, config: Indexer) -> Iterator[Operation]:
@@ -44,10 +65,15 @@ def indexer(sharding: Sharding, kind: Kind, config: Indexer) -> Iterator[Operati
     yield _without_input(linear("attention.index_q", sharding.sizes, T, q_rank, h * d, saved_tokens=0 * T))
     rows = T - sharding.residual_shape[0]  # the rank's own are saved by the projections of attention
     gathered = sharding.gather_narrow(e)
-    key = linear("attention.index_k", sharding.sizes, T, e, d + h, gathered, saved_tokens=rows)
+    compressed = sharding.model.compressed if kind.compressed else None
+    columns = d if compressed is None else compressed.columns(kind, d)
+    key = linear("attention.index_k", sharding.sizes, T, e, columns + h, gathered, saved_tokens=rows)
     yield _without_input(key)
     normed = norm("attention.index_norm", E, T, d)
-    yield replace(normed, backward=replace(normed.backward, collectives=()), module="")
+    normed = replace(normed, backward=replace(normed.backward, collectives=()), module="")
+    if compressed is not None:
+        normed = replace(normed, weights=compressed.small_weights(kind, d) + 0.0 * T)
+    yield normed
     turned = T * (h + 1) * d
     yield replace(moved("attention.index_rotary", E, 2 * turned, 2 * turned), only_trains=True)
     yield _scores(sharding, kind, config)
@@ -68,7 +94,9 @@ def _scores(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
     Ranks that cut the sequence gather the keys.
     """
     E, T, at = sharding.E, sharding.tokens, sharding.heads(kind)
-    h, d, l = config.heads, config.head_dim, at.l
+    h, d, model = config.heads, config.head_dim, sharding.model
+    rate = 1 if model.compressed is None or not kind.compressed else model.compressed.of(kind)
+    l = at.l / rate
     keys = l * sharding.share()  # of a query
     keys_gathered: Comms = (Collective("all-gather", E * at.b * l * d, "cp"),)
     narrow = E * (T * h * d + at.b * l * d + T * h)
@@ -93,6 +121,8 @@ def _loss(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
     """
     E, T, at = sharding.E, sharding.tokens, sharding.heads(kind)
     h, d, n = config.heads, config.head_dim, at.l * at.share  # selected keys of a query
+    if kind.compressed:
+        n = sharding.model.met_compressed(kind) / sharding.model.seq
     target = Gemm(at.rows[0], at.q, n, layout="batched")
     again, dq, dk = Gemm(T * h, d, n), Gemm(T * h, n, d), Gemm(n, h, d, batch=T)
     summed: Comms = (Collective("all-reduce", SCORE_BYTES * T * n, "tp"),)

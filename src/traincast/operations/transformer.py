@@ -14,10 +14,10 @@ from traincast.operations.elementwise import moved, norm, weights_without_work, 
 from traincast.operations.linear import linear
 from traincast.operations.linear_attention import channel_gate, linear_attention, token_shift
 from traincast.operations.mlp import experts, mlp
-from traincast.operations.operation import Operation
+from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.recompute import apply_recompute
 from traincast.operations.sharding import Sharding, sharding_of
-from traincast.operations.sparse_attention import absorbed, indexer
+from traincast.operations.sparse_attention import absorbed, compressor, indexer
 from traincast.operations.towers import tower_parts, tower_plan
 
 Layer = tuple[Operation, ...]
@@ -46,7 +46,9 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
             embedded += [weights_without_work("embedding.small_weights", sharding.E, weights)]
         embedded += beside(first, "embedding", model.beside_layers)
         operations["embedding"] = tuple(frozen(sharding, embedded))
-        operations["head"] = tuple(adapted(sharding, embedding_and_head.head(sharding)))
+        operations["head"] = tuple(
+            adapted(sharding, (*joined_streams(sharding), *embedding_and_head.head(sharding)))
+        )
     if (diffusion := model.diffusion) is not None:
         small = weights_without_work(
             "embedding.small_weights", sharding.E, model.small_end_weights + 0.0 * plan.tp
@@ -184,7 +186,9 @@ def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool
     if model.dropout:
         yield sharding.dropout("mlp.dropout" if ends_layer else "attention.out_dropout")
     # Each term is read, the sum written; backward adds to the norm's gradient.
-    if sharding.assumptions.traffic.residuals and not shares_end:
+    if model.streams > 1:
+        yield from _streams(sharding, block, ends_layer)
+    elif sharding.assumptions.traffic.residuals and not shares_end:
         terms = 3 if model.parallel else 2
         addition = moved(f"{block}.residual", sharding.E, (terms + 1) * rows * width, rows * width)
         yield replace(addition, only_makes_output=ends_layer)
@@ -198,9 +202,39 @@ def _block_end(sharding: Sharding, block: str, *, ends_layer: bool, gather: bool
     block_norm = sharding.norm(f"{block}.norm", gather, returned)
     if shares_end and not sharding.copies_norm_inputs:  # both norms of parallel blocks save one input
         block_norm = replace(block_norm, saved_bytes=block_norm.saved_bytes - sharding.E * rows * width)
+    saves_input = ends_layer and model.streams == 1
     yield replace(
-        block_norm, saves_layer_input=ends_layer, role=block_norm.role if ends_layer else "attention norm"
+        block_norm, saves_layer_input=saves_input, role=block_norm.role if ends_layer else "attention norm"
     )
+
+
+def joined_streams(sharding: Sharding) -> Iterator[Operation]:
+    """Yield the weighted sum of the copies of the residual stream, which the last norm reads."""
+    n, (rows, width) = sharding.model.streams, sharding.residual_shape
+    if n > 1:
+        yield linear("head.stream_weights", sharding.plain_sizes, rows, n * width, n)
+        moves, small = (n + 1) * rows * width, n + 1 + 0.0 * sharding.plan.tp
+        yield moved("head.streams", sharding.E, moves, (2 * n + 1) * rows * width, weights=small)
+
+
+def _streams(sharding: Sharding, block: str, ends_layer: bool) -> Iterator[Operation]:
+    """Yield what mixes the copies of the residual stream around a block (arXiv 2512.24880, section 4).
+
+    A product of all n copies makes n weights of what the next block reads, n of what each copy gets of the
+    block's result, and n x n that mix the copies. Forward writes all copies and what is read of them;
+    backward reads and writes their gradients as well. Saved are the copies, which a stage sends to the next,
+    and the block's result.
+    """
+    n, E, (rows, width) = sharding.model.streams, sharding.E, sharding.residual_shape
+    wide = rows * n * width
+    mixes = linear(f"{block}.stream_weights", sharding.plain_sizes, rows, n * width, n * (n + 2))
+    yield replace(mixes, saves_layer_input=ends_layer, module="")
+    product, gradients = Gemm(rows, n * n, width, layout="batched"), Gemm(rows, 2 * n * n, width)
+    forward = PassCount((product,), E * (3 * wide + 2 * rows * width))
+    backward = PassCount((replace(gradients, layout="batched"),), E * (5 * wide + 3 * rows * width))
+    small = sharding.model.stream_small_weights + 0.0 * sharding.plan.tp
+    saved = E * rows * width
+    yield Operation(f"{block}.streams", forward, backward, saved_bytes=saved, weights=small)
 
 
 def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
@@ -208,7 +242,9 @@ def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
     model = sharding.model
     latent = model.latent
     yield from _queries_keys_values(sharding) if latent is None else _latent(sharding, latent, kind)
-    if kind.mixer == "indexed" and model.indexer is not None:
+    if kind.compressed and model.compressed is not None and latent is not None:
+        yield from compressor(sharding, kind, model.compressed, latent)
+    if kind.mixer in ("indexed", "compressed-indexed") and model.indexer is not None:
         yield from indexer(sharding, kind, model.indexer)
     if exchange := sharding.exchange_heads():
         yield exchange
@@ -230,7 +266,13 @@ def attention(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
     # Partial sums are reduced with those of what stands beside attention.
     is_one_of_two = model.parallel or kind.linear
     row_parallel = sharding.partial_row_parallel if is_one_of_two else sharding.row_parallel
-    projection = row_parallel("attention.proj", model.heads * model.value_width, model.hidden)
+    width = model.heads * model.value_width
+    if latent is not None and latent.proj_rank is not None:  # group by group
+        groups, rank = sharding.local(latent.proj_groups), latent.proj_rank
+        T, i = sharding.tokens * groups, width // latent.proj_groups
+        yield linear("attention.group_proj", sharding.plain_sizes, T, i, rank, copies=groups)
+        width = latent.proj_groups * rank
+    projection = row_parallel("attention.proj", width, model.hidden)
     yield replace(projection, role="output projection")
     if "proj" in model.biases:
         yield sharding.row_parallel_bias("attention.proj_bias")
@@ -314,7 +356,7 @@ def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operatio
     the queries.
     """
     model, e, h, T = sharding.model, sharding.model.hidden, sharding.model.heads, sharding.tokens
-    down, up = config.kv_rank + config.rope_dim, config.nope_dim + config.value_dim
+    down, up = config.down, config.nope_dim + config.value_dim
 
     def narrow_norm(name: str, width: int, gathered: int) -> Operation:
         comms = sharding.gather_narrow(gathered)
@@ -329,11 +371,18 @@ def _latent(sharding: Sharding, config: Latent, kind: Kind) -> Iterator[Operatio
         yield narrow_norm("attention.q_norm", config.q_rank, config.q_rank)
     q_up = sharding.column_parallel("attention.q_up", config.q_rank or e, h * model.head_width)
     yield replace(q_up, module="latent", role="q_up")
+    if config.shared:  # without weights
+        rows = T * sharding.local(h)
+        saved = sharding.norm_bytes(rows, model.head_width, 0)
+        normed = norm("attention.q_head_norm", sharding.E, rows, model.head_width, vectors=0, saved=saved)
+        yield replace(normed, module="latent")
     # The queries' projection saves the same input.
     kv_down = sharding.replicated_linear("attention.kv_down", e, down)
     yield replace(kv_down, saved_bytes=0 * sharding.E, role="kv_down")
     yield narrow_norm("attention.kv_norm", config.kv_rank, down)
-    if kind.indexed:
+    if config.shared:
+        pass
+    elif kind.indexed:
         yield replace(
             absorbed(sharding, config, "attention.k_up", config.nope_dim, into=True), module="latent"
         )

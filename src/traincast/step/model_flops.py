@@ -171,9 +171,11 @@ def _scores(model: Model, kind: Kind, masked: bool) -> float:
 def index_flops(model: Model, kind: Kind, masked: bool) -> float:
     """Return the forward FLOPs of an indexer's scores of all earlier tokens, for one token."""
     config = model.indexer
-    if config is None or kind.mixer != "indexed":
+    if config is None or kind.mixer not in ("indexed", "compressed-indexed"):
         return 0.0
     pairs = model.attended(local=False) if masked else model.seq**2
+    if kind.compressed:
+        pairs = model.met_compressed(kind, masked, all_keys=True)
     return 2 * config.heads * config.head_dim * pairs / model.seq
 
 
@@ -192,6 +194,7 @@ def _layer_weights(model: Model, kind: Kind) -> float:
     """Return the weights of a layer's products that a token meets, without routers as in Megatron-LM."""
     own, share = model.of(kind), tokens_share(model, kind)
     mixer, experts = float(own.mixer_matrices(kind) + sum(i * o for i, o in model.beside)), own.experts
+    mixer += (2 if kind.is_pair else 1) * model.stream_matrices
     if kind.mixer == "decoder":
         mixer += cross_weights(model)
     if model.diffusion is not None:
@@ -234,7 +237,8 @@ def _end_weights(model: Model) -> float:
     first, second = model.frame_matrices
     frames = 0.0 if not model.encodes else (2 * first + second) * tokens_share(model, ENCODER)
     beside = sum(i * o for i, o in model.beside_layers)
-    return head + image + frames + beside + _diffusion_weights(model)
+    streams = model.streams**2 * e if model.streams > 1 else 0
+    return head + image + frames + beside + streams + _diffusion_weights(model)
 
 
 def _diffusion_weights(model: Model) -> float:

@@ -171,12 +171,30 @@ RULES: Final = (
     Rule(
         "attention to selected keys is modelled as a fused kernel: attention must be flash",
         (),
-        lambda model, plan, gbs: (model.indexer is None) | (plan.attention == "flash"),
+        lambda model, plan, gbs: (
+            ((model.indexer is None) & (model.compressed is None)) | (plan.attention == "flash")
+        ),
     ),
     Rule(
         "attention to selected keys gathers them: cp_kind must be all-gather",
         ("cp",),
-        lambda model, plan, gbs: (model.indexer is None) | (plan.cp == 1) | (plan.cp_kind == "all-gather"),
+        lambda model, plan, gbs: (
+            ((model.indexer is None) & (model.compressed is None))
+            | (plan.cp == 1)
+            | (plan.cp_kind == "all-gather")
+        ),
+    ),
+    Rule(
+        "tp does not divide the groups of heads of the output projection",
+        ("tp",),
+        lambda model, plan, gbs: (
+            model.latent is None or model.latent.proj_rank is None or model.latent.proj_groups % plan.tp == 0
+        ),
+    ),
+    Rule(
+        "copies of the residual stream are not modelled with 2-D tensor parallelism",
+        ("tp2",),
+        lambda model, plan, gbs: (model.streams == 1) | (plan.tp_kind == "1d"),
     ),
     Rule(
         "linear attention is not modelled with 2-D tensor parallelism",

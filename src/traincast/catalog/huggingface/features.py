@@ -171,7 +171,7 @@ def router_biased(c: Config) -> Keys:
 
 def experts_everywhere(c: Config) -> Keys:
     """Read routed and shared experts of one width in every layer."""
-    return {"experts": routed(c, "intermediate_size") | _shared(c, "intermediate_size")}
+    return {"experts": routed(c, "intermediate_size") | shared(c, "intermediate_size")}
 
 
 def sparse_layers(c: Config) -> Keys:
@@ -183,7 +183,7 @@ def sparse_layers(c: Config) -> Keys:
     given = c.fields.get("mlp_layer_types") is not None
     types = layer_words(c, {"sparse": "sparse", "dense": "dense"}, "mlp_layer_types") if given else []
     is_moe = [layer == "sparse" for layer in types] if given else [i >= first for i in range(layers)]
-    keys = routed(c, "moe_intermediate_size") | _shared(c, "moe_intermediate_size")
+    keys = routed(c, "moe_intermediate_size") | shared(c, "moe_intermediate_size")
     keys |= _moe_layers(c, is_moe, "mlp_layer_types" if given else "first_k_dense_replace")
     return {"experts": keys} if any(is_moe) else {}
 
@@ -195,7 +195,7 @@ def ernie_experts(c: Config) -> Keys:
     last = layers - 1 if last == -1 else last
     is_moe = [(i + 1) % every == 0 and first <= i <= last for i in range(layers)]
     keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_end_index")
-    keys |= _shared(c, "moe_intermediate_size")
+    keys |= shared(c, "moe_intermediate_size")
     return {"experts": keys | {"router_bias": True}} if any(is_moe) else {}
 
 
@@ -326,7 +326,7 @@ def deepseek_experts(c: Config) -> Keys:
     first = c.count("first_k_dense_replace", least=0) or 0
     is_moe = [i >= first and i % (every or 1) == 0 for i in range(layers or 0)]
     keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_freq")
-    keys |= _shared(c, "moe_intermediate_size")
+    keys |= shared(c, "moe_intermediate_size")
     limits = {"groups": "n_group", "group_topk": "topk_group"}
     keys |= {key: c.figure(name) for key, name in limits.items() if c.fields.get(name)}
     return {"experts": keys} if any(is_moe) else {}
@@ -348,12 +348,12 @@ def routed(c: Config, width: str) -> Keys:
     return {key: c.figure(name) for key, name in names.items()}
 
 
-def _shared(c: Config, width: str) -> Keys:
+def shared(c: Config, width: str) -> Keys:
     """Read the inner width of all shared experts together."""
-    shared = c.count("n_shared_experts", least=0)
-    if not shared:
+    number = c.count("n_shared_experts", least=0)
+    if not number:
         return {}
-    return {"shared_ffn": c.sourced(shared * (c.count(width) or 1), "n_shared_experts", width)}
+    return {"shared_ffn": c.sourced(number * (c.count(width) or 1), "n_shared_experts", width)}
 
 
 def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:

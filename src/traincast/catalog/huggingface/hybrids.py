@@ -13,6 +13,7 @@ from traincast.catalog.huggingface.features import (
     four_times_as_wide,
     layer_words,
     routed,
+    shared,
 )
 from traincast.core.errors import is_whole
 from traincast.core.model_blocks import FeedForward, Kind, Mixer
@@ -109,6 +110,66 @@ def block_indexed(c: Config) -> Keys:
         keys["indexer"] = {"heads": sizes["index_n_heads"], "head_dim": sizes["index_head_dim"]}
         keys["indexer"] |= {"topk": topk, "block": block}
     return keys
+
+
+def deepseek_v4(c: Config) -> Keys:
+    """Read attention to a window and to compressed keys, experts, and copies of the residual stream.
+
+    One latent vector of a token is key and value of all heads. How a first router looks experts up by token
+    changes neither weights nor work.
+    """
+    layers, rates = c.count("num_hidden_layers") or 0, _rates(c)
+    words = {"sliding_attention": "local", "heavily_compressed_attention": "compressed"}
+    words |= {"compressed_sparse_attention": "compressed-indexed"}
+    of_ratio = {0: "local", 1: "local", rates["compressed"]: "compressed"}
+    of_ratio |= {rates["compressed-indexed"]: "compressed-indexed"}
+    ratios = c.fields.get("compress_ratios")
+    if not isinstance(ratios, list):
+        alternate = ["compressed-indexed" if i % 2 else "compressed" for i in range(max(layers - 2, 0))]
+        mixers = layer_words(c, words) or ["compressed"] * min(layers, 2) + alternate
+    elif len(ratios) < layers or not set(ratios) <= set(of_ratio):
+        c.wrong("compress_ratios", f"must hold one of {sorted(of_ratio)} for each of the {layers} layers")
+        return {}
+    else:
+        mixers = [of_ratio[ratio] for ratio in ratios[:layers]]
+    if c.problems:
+        return {}
+    keys = layer_kinds(mixers, [True] * layers)
+    keys["experts"] = routed(c, "moe_intermediate_size") | shared(c, "moe_intermediate_size")
+    width, heads = c.figure("head_dim"), c.count("num_attention_heads") or 1
+    rotary = c.value("qk_rope_head_dim")
+    share = c.value("partial_rotary_factor")
+    turned = rotary if is_whole(rotary) else int((c.count("head_dim") or 1) * (share or 64 / 512))
+    value = (width or {"value": 1})["value"]
+    if turned >= value:
+        c.wrong("qk_rope_head_dim", f"must be below head_dim = {value}")
+        return {}
+    keys["latent"] = {"kv_rank": width, "q_rank": c.figure("q_lora_rank"), "value_dim": width, "shared": True}
+    keys["latent"] |= {"nope_dim": value - turned, "rope_dim": c.sourced(turned, "qk_rope_head_dim")}
+    keys["latent"] |= {"proj_rank": c.figure("o_lora_rank"), "proj_groups": c.figure("o_groups")}
+    if heads % (c.count("o_groups") or 1):
+        c.wrong("o_groups", f"must divide num_attention_heads = {heads}")
+    if any(mixer != "local" for mixer in mixers):
+        sizes = {"rate": rates["compressed"], "indexed_rate": rates["compressed-indexed"]}
+        keys["compressed"] = {key: c.sourced(rate, "compress_rates") for key, rate in sizes.items()}
+    if "compressed-indexed" in mixers:
+        names = {"heads": "index_n_heads", "head_dim": "index_head_dim", "topk": "index_topk"}
+        keys["indexer"] = {key: c.figure(name) for key, name in names.items()}
+    return keys | {"local": {"window": c.figure("sliding_window")}, "streams": c.figure("hc_mult")}
+
+
+def _rates(c: Config) -> dict[str, int]:
+    """Return the tokens of a compressed key by what mixes the tokens of a layer."""
+    names = {"compressed": ("heavily_compressed_attention", "compress_rate_hca", 128)}
+    names["compressed-indexed"] = ("compressed_sparse_attention", "compress_rate_csa", 4)
+    given, rates = c.value("compress_rates") or {}, dict[str, int]()
+    for mixer, (word, spelled, default) in names.items():
+        rate = c.fields.get(spelled, given.get(word, default) if isinstance(given, dict) else None)
+        if not is_whole(rate):
+            c.wrong("compress_rates", f"must hold a whole number of at least 1 as {word}")
+            rate = default
+        rates[mixer] = rate
+    return rates
 
 
 def mamba2(c: Config) -> Keys:
@@ -392,8 +453,8 @@ def lfm2(c: Config) -> Keys:
 HYBRID_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     feature.__name__: feature
     for feature in (
-        indexed, block_indexed, mamba2, alone, mamba, plain_inner_norms, jamba, falcon_h1, lightning,
-        recurrent_gemma, nemotron_h, bamba, granite_hybrid, olmo_hybrid, kimi_delta, ling_delta, xlstm, rwkv,
-        longcat, gated_delta, short_conv, lfm2,
+        indexed, block_indexed, deepseek_v4, mamba2, alone, mamba, plain_inner_norms, jamba, falcon_h1,
+        lightning, recurrent_gemma, nemotron_h, bamba, granite_hybrid, olmo_hybrid, kimi_delta, ling_delta,
+        xlstm, rwkv, longcat, gated_delta, short_conv, lfm2,
     )
 }  # fmt: skip
