@@ -11,13 +11,13 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5110,
-    "catalog": 9780,
+    "core": 5150,
+    "catalog": 9800,
     "operations": 3050,
     "times": 2400,
-    "step": 3590,
+    "step": 3610,
     "planner": 7420,
-    "launch": 9700,
+    "launch": 9710,
     "analysis": 3900,
     "accuracy": 9430,
     "tuner": 1770,
