@@ -70,7 +70,9 @@ def shape(cells: Cells) -> dict[str, Any]:
     }
     if cells.text("mla").lower() == "true":
         mtp = 0 if cells.states("without_mtp") else cells.stated_number("mtp") or 0
-        ranks: dict[str, Any] = {name: rank for name in ("q_rank", "kv_rank") if (rank := cells.stated_number(name))}
+        ranks: dict[str, Any] = {
+            name: rank for name in ("q_rank", "kv_rank") if (rank := cells.stated_number(name))
+        }
         latent = replace(LATENT, **ranks)
         arguments |= {"latent": latent, "kv_heads": None, "head_dim": None, "mtp": mtp}
     if cells.text("experts"):
