@@ -35,6 +35,8 @@ SHORTER = {  # examples that take long, as they are tried here
     "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/ui/cli/test_figures.py draws
     "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output "
     "scaling.parquet",
+    "design examples/design.yaml --output design.parquet --html design.html": "design design.yaml --output "
+    "design.parquet --html design.html --figures drawn --format png",
     "merge examples/strong_scaling.yaml --output scaling.parquet": "merge study.yaml --output shards.parquet "
     "--html report.html",
 }
@@ -97,6 +99,22 @@ BEFORE = {  # what has to be run first
         "study study.yaml --output shards.parquet --shard 2/2",
     ],
 }
+DESIGN = """
+name: a small mix
+workload:
+  - {model: gpt3-175b, global_batch: 1024, tokens: 300G, runs: 2, range: [1, 3]}
+gpus: [512]
+refine: true
+machines:
+  - name: HBM
+    base: b200-nvs8
+    vary:
+      accelerator.hbm_bytes: {linspace: [80 GB, 240 GB, 7]}
+      accelerator.hbm_bandwidth: {linspace: [4 TB/s, 12 TB/s, 7]}
+      network.0.size: [4, 8]
+systems: [dgx-h200]
+offers: [{system: dgx-b200, price: 5 $/h, low: 3 $/h, high: 6 $/h, source: a test, basis: guess}]
+"""
 STUDY = """
 name: scaling
 models: [gpt3-1t]

@@ -10,8 +10,10 @@ import traincast as tc
 from traincast.core.errors import InputError, NothingFits
 from traincast.planner.design.design_file import load_question
 from traincast.planner.design.designs import Designs, front_of
-from traincast.planner.design.prices import load_prices, read_per
+from traincast.planner.design.prices import PARTS, load_prices, read_per
+from traincast.planner.design.refinement import find
 
+NETWORK = list(PARTS).index("network")
 FILE = """
 workload:
   - {model: gpt3-175b, global_batch: 1024, tokens: 300G, runs: 2, range: [1, 3]}
@@ -46,7 +48,7 @@ def asked(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def designs(asked):
-    return Designs(asked)
+    return find(asked)
 
 
 def repriced(question, name, **prices):
@@ -61,12 +63,12 @@ def test_step_times_are_those_of_a_study_of_each_machine_alone(designs):
         system = tc.load_system(f"b200-nvs{domain}").with_figures(
             {"accelerator.hbm_bytes": size, "accelerator.hbm_bandwidth": bandwidth}
         )
-        for best, model in zip(hbm.best, ("gpt3-175b", "llama-3-70b"), strict=True):
+        for best, model in zip(hbm.found.seconds, ("gpt3-175b", "llama-3-70b"), strict=True):
             alone = tc.study(
                 models=[model], systems=[system], gpus=[512, 1024], strategies=["1d"], gbs=1024,
                 assumptions="calibrated",
             ).frame["step_seconds"].fill_null(np.inf)  # fmt: skip
-            assert best.seconds[machine] == pytest.approx(alone.to_list(), rel=1e-12)
+            assert best[machine] == pytest.approx(alone.to_list(), rel=1e-12)
     assert base.fast_domain == 8
 
 
@@ -108,7 +110,7 @@ STATE = ("question", "parts", "part", "within", "gpus", "run_hours", "kilowatts"
 
 
 def test_more_of_a_figure_is_never_slower(designs):
-    seconds = designs.parts[0].best[0].seconds.reshape(2, 2, 2, 2)  # capacity, bandwidth, domain, GPUs
+    seconds = designs.parts[0].found.seconds[0].reshape(2, 2, 2, 2)  # capacity, bandwidth, domain, GPUs
     assert (seconds[1] <= seconds[0]).all()
     assert (seconds[:, 1] <= seconds[:, 0]).all()
     assert (seconds[:, :, 1] <= seconds[:, :, 0] * (1 + 1e-9)).all()
@@ -123,7 +125,7 @@ def test_beyond_a_break_even_price_another_machine_is_cheapest(designs, asked):
                 continue
             outcome = {}
             for factor in (beyond, 2 - beyond):
-                again = Designs(repriced(asked, found.price.name, value=value * factor))
+                again = find(repriced(asked, found.price.name, value=value * factor))
                 outcome[factor] = again.cheapest
             assert outcome[beyond] == row
             assert outcome[2 - beyond] == designs.cheapest
@@ -152,7 +154,7 @@ def test_worth_is_the_price_at_which_the_cost_of_the_workload_stays(designs, ask
     vary = {path: (float(values[machine]),) for path, values in part.points.items()}
     more = vary | {"accelerator.matrix_flops": (float(part.figure("accelerator.matrix_flops")[0]) * 1.1,)}
     family = replace(part.family, vary=more)
-    faster = Designs(replace(asked, families=(family,), gpus=(gpus,)))
+    faster = find(replace(asked, families=(family,), gpus=(gpus,)))
     extra = (worth.worth - worth.price) * asked.prices.per_hour * gpus * faster.hours[0]
     assert worth.worth > 0
     assert faster.cost[0] + extra == pytest.approx(designs.cost[row])
@@ -176,16 +178,40 @@ def test_the_table_has_a_row_for_each_machine_and_number_of_gpus(designs):
     assert frame["on_front"].sum() == designs.front.sum() > 0
 
 
+def test_what_no_plan_divides_is_not_said_not_to_fit(tmp_path):
+    # 7,919 is prime and divides neither batch nor layers: there is no plan, whatever the memory
+    text = FILE.replace("gpus: [512, 1024]", "gpus: 7919")
+    with pytest.raises(NothingFits, match=r"no plan of gpt3-175b divides it over 7,919 GPUs \(1,024"):
+        _ = find(question(tmp_path, text)).cheapest
+
+
+def test_a_port_is_the_same_in_all_outer_tiers_and_all_are_priced(asked):
+    # dgx-b200 has leaves and a spine of 50 GB/s; llama3-h100 tapers its aggregation 7 to 1
+    prices = {part.name: part.value for part in asked.prices.parts}
+    wide = replace(asked.families[0], base=tc.load_system("dgx-b200"), vary={"network.1.bandwidth": (1e11,)})
+    tapered = replace(asked.families[0], base=tc.load_system("llama3-h100"), vary=None)
+    found = find(replace(asked, families=(wide, tapered), gpus=(512,)))
+    assert found.parts[0].grown["network.2.bandwidth"] == pytest.approx([1e11])
+    assert prices["network"] * found.parts[0].quantities[NETWORK] == pytest.approx(100 * 60)
+    assert found.parts[1].quantities[NETWORK] == pytest.approx((50e9 + 50e9 / 7) / 2)
+
+
+def test_systems_keep_their_own_pue(designs):
+    row = int(np.flatnonzero(designs.part == 2)[0])
+    assert tc.load_system("dgx-h200").sources["pue"]
+    assert designs.kilowatts[row] == pytest.approx(512 * 1.275 * tc.load_system("dgx-h200").pue)
+
+
 def test_nothing_within_the_limits_names_the_nearest_miss(asked):
     few = replace(asked, limits=replace(asked.limits, days=0.001), families=asked.families[:1])
     with pytest.raises(NothingFits, match=r"the nearest is HBM .* days of 0\.001"):
-        _ = Designs(few).cheapest
+        _ = find(few).cheapest
 
 
 def test_a_model_that_fits_nowhere_is_named(tmp_path):
     text = FILE.replace("gpus: [512, 1024]", "gpus: 4")
-    with pytest.raises(NothingFits, match="no plan of gpt3-175b fits on any machine"):
-        _ = Designs(question(tmp_path, text)).cheapest
+    with pytest.raises(NothingFits, match=r"nearest, but no plan of gpt3-175b fits: it needs \d+ GB of 512"):
+        _ = find(question(tmp_path, text)).cheapest
 
 
 def test_all_mistakes_of_a_file_are_said_at_once(tmp_path):

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import pytest
 
 import traincast as tc
 from traincast.planner.study import executors
-from traincast.planner.study.results import read
+from traincast.planner.study.results import fingerprint, read
 from traincast.planner.study.study_file import load_study
 from traincast.planner.study.sweep import define
 
@@ -164,9 +165,9 @@ def test_shards_merge_to_the_same_bytes(small, tmp_path, pieces):
     for k in (3, 1):
         assert not executors.run_to(small, apart, shard=executors.Shard(k, 3))
     with pytest.raises(tc.InputError, match="4 of 12 chunks are missing"):
-        executors.Parts.of(small, apart).write(apart, force=False)
+        executors.Parts.of(fingerprint(small), apart).write(small, apart, force=False)
     executors.run_to(small, apart, shard=executors.Shard(2, 3))
-    executors.Parts.of(small, apart).write(apart, force=False)
+    executors.Parts.of(fingerprint(small), apart).write(small, apart, force=False)
     assert apart.read_bytes() == expected
 
 
@@ -200,7 +201,8 @@ def test_shards_may_start_at_once(small, tmp_path):
     for attempt in range(20):
         path = tmp_path / f"{attempt}.parquet"
         with ThreadPoolExecutor(8) as pool:
-            results = list(pool.map(lambda _, path=path: executors.Parts.of(small, path), range(8)))
+            of = partial(executors.Parts.of, fingerprint(small), path)
+            results = list(pool.map(lambda _, of=of: of(), range(8)))
         assert len({parts.folder for parts in results}) == 1
 
 
@@ -226,7 +228,7 @@ def test_two_writers_of_one_study_are_told_of_each_other(small, tmp_path, pieces
     executors.run_to(small, path, progress=second)
     assert f"is being written by process {os.getpid()} on " in said[0]
     assert not Path(f"{path}.parts").exists()
-    shards = [executors.Parts.of(small, path) for _ in range(2)]
+    shards = [executors.Parts.of(fingerprint(small), path) for _ in range(2)]
     with shards[0].locked(shared=True), shards[1].locked(shared=True):
         pass
 

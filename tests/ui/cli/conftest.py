@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from every_command import STUDY
+from every_command import DESIGN, STUDY
 from traincast.ui.cli.main import main
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -40,6 +40,7 @@ def folder(tmp_path, monkeypatch):
     for file in (EXAMPLES / "my_cluster").iterdir():
         (tmp_path / file.name).symlink_to(file)
     (tmp_path / "study.yaml").write_text(STUDY)
+    (tmp_path / "design.yaml").write_text(DESIGN)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -72,6 +72,7 @@ BAD = {
     "estimate": ("estimate gpt3-1t --system h200-nvs8 --tp 0 --dp 0", "plan", 2),
     "catalog": ("catalog wibble", "unknown model, system, accelerator or software stack 'wibble'", 1),
     "study": ("study nowhere.yaml --output a.parquet", "nowhere.yaml", 1),
+    "design": ("design nowhere.yaml --workers 0 --output a.txt", "design", 3),
     "reproduce": ("reproduce 1234.5678", "paper", 1),
 }
 

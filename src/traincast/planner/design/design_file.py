@@ -15,8 +15,10 @@ from traincast.core.errors import ErrorCollector, InputError, close_to, require_
 from traincast.core.model import Model
 from traincast.core.system import System
 from traincast.core.units import parse, parse_count
-from traincast.planner.design.designs import FIGURES, Designs, Family, Limits, Question, Work
+from traincast.planner.design.designs import Designs
+from traincast.planner.design.machines import FIGURES, Family, Limits, Question, Runs, Work
 from traincast.planner.design.prices import MEMORIES, Price, load_prices, sourced
+from traincast.planner.design.refinement import find
 from traincast.planner.framework_spaces import CandidateBatch, check_locked_values
 from traincast.planner.search import check_sizes, check_strategies
 from traincast.planner.study.study_file import axis_values
@@ -25,14 +27,13 @@ from traincast.step.arguments import check_gbs
 
 KEYS: Final = {
     "": ("name", "title", "workload", "gpus", "limits", "strategies", "choices", "assumptions",
-         "machines", "systems", "offers", "prices"),
+         "machines", "systems", "offers", "prices", "refine"),
     "workload": ("model", "global_batch", "tokens", "runs", "range"),
     "machines": ("name", "base", "memory", "vary"),
     "offers": ("system", "price", "low", "high", "source", "basis"),
     "limits": ("days", "money", "megawatts"),
 }  # fmt: skip
 MAX_MACHINES: Final = 100_000
-MAX_RANGES: Final = 18  # of prices and runs: regret is the worst of all their corners
 
 
 def design(file: str | Path, executor: Executor | None = None) -> Designs:
@@ -55,7 +56,10 @@ def design(file: str | Path, executor: Executor | None = None) -> Designs:
     InputError
         With all that is wrong in the file.
     """
-    return Designs(load_question(require_path("file", file)), executor)
+    found = find(load_question(require_path("file", file)), Runs(executor))
+    if found.feasible.any():
+        _ = found.more  # searched on the executor, while there is one
+    return found
 
 
 def load_question(path: str | Path) -> Question:
@@ -92,11 +96,9 @@ def load_question(path: str | Path) -> Question:
     limits = _limits(document.get("limits") or {}, problems)
     prices = document.get("prices")
     prices = errors.catch(load_prices, None if prices is None else Path(path).parent / str(prices))
-    spread: list[Work | Price] = [work for work in workload if work is not None and work.low < work.high]
-    spread += [price for price in prices.parts if price.low < price.high] if prices is not None else []
-    spread += [one.rent for one in found if one.rent is not None and one.rent.low < one.rent.high]
-    if len(spread) > MAX_RANGES:
-        problems.append(f"{len(spread)} prices and runs have a range: must be at most {MAX_RANGES}")
+    refine = document.get("refine")
+    if refine is not None and not isinstance(refine, bool):
+        problems.append(f"refine = {refine!r}: must be true or false")
     if problems:
         errors.errors.append(InputError(str(path), problems))
     errors.raise_any()
@@ -111,6 +113,7 @@ def load_question(path: str | Path) -> Question:
         prices=prices,
         limits=limits,
         assumptions=assumed,
+        refine=refine,
     )
 
 

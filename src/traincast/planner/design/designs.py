@@ -1,237 +1,58 @@
 """Front of time, cost and energy over machines, what each figure is worth, break-even prices, and regret.
 
-Machines are columns of the one engine; the cost of a workload is linear in every price, so that break-even
-prices are exact over the machines evaluated, and the worst regret lies at a corner of the ranges.
+The cost of a workload is linear in every price, so that break-even prices and the worst regret over ranges of
+prices are exact over the machines searched.
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import product
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from traincast.core.assumptions import Assumptions
 from traincast.core.errors import NothingFits
-from traincast.core.model import Model
-from traincast.core.plan import Plan, Plans
+from traincast.core.nomenclature import COLUMNS
+from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Floats, Ints
-from traincast.core.system import System
-from traincast.planner.design.prices import MEMORIES, PARTS, Price, Prices
-from traincast.planner.evaluation import evaluate, rank
-from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.search_space import enumerate_space
-from traincast.planner.study.sweep import Chunk, Study, is_column
+from traincast.core.system import CAPACITY
+from traincast.core.units import count_of
+from traincast.core.version import __version__
+from traincast.planner.design.machines import (
+    FIGURES,
+    Machines,
+    Question,
+    Runs,
+    best_plans,
+    search_machines,
+    written,
+)
+from traincast.planner.design.prices import Price
+from traincast.planner.study.sweep import is_column, varied
+from traincast.step.estimate import estimate
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from traincast.planner.study.results import Results
+
+SIZE: Final = "network.0.size"
+PORTS: Final = "network.1.ports"
 STEP: Final = 1.1  # of a figure whose worth is asked; fast domains are doubled
-CORNERS_PER_BLOCK: Final = 256
-FIGURES: Final = {  # figure of a machine -> its name in sentences
-    "accelerator.matrix_flops": "FLOP/s",
-    "accelerator.hbm_bytes": "memory capacity",
-    "accelerator.hbm_bandwidth": "memory bandwidth",
-    "network.0.bandwidth": "bandwidth of the fast domain",
-    "network.0.size": "size of the fast domain",
-    "network.1.bandwidth": "bandwidth of a port",
-    "network.1.ports": "ports",
+MEANINGS: Final = {  # unit and meaning of columns of the table that COLUMNS lacks
+    "machine": ("", "name of the machines"),
+    "kind": ("", "designed, system or offer"),
+    "days": ("d", "time of the workload, of one run of the model named"),
+    "cost": ("$", "cost of the workload"),
+    "energy_kwh": ("kWh", "electricity of the workload, cooling included"),
+    "megawatts": ("MW", "power of all accelerators with their share of the rest"),
+    "regret": ("", "worst share over the ranges that it costs more than the cheapest"),
+    "within_limits": ("", "whether every model fits, within all limits"),
+    "on_front": ("", "whether no other is as good in time, cost and energy"),
+    "plan": ("", "fastest plan of the model named"),
 }
-TOGETHER: Final = {  # figures that grow in proportion with another, where a machine has them
-    "accelerator.matrix_flops": tuple(
-        f"accelerator.{name}_flops" for name in ("vector", "vector_fp32", "fp32", "fp8", "int8", "fp4")
-    ),
-    **{
-        f"network.{tier}.bandwidth": tuple(
-            f"network.{tier}.{name}"
-            for name in ("ll_bandwidth", "ll128_bandwidth", "expected_bandwidth", "switch_reduction")
-        )
-        for tier in (0, 1)
-    },
-}
-
-
-@dataclass(frozen=True)
-class Work:
-    """A training run of the workload."""
-
-    model: Model
-    gbs: int  # [sequences]
-    tokens: float  # of the whole run [token]
-    runs: float  # how often it is run
-    low: float  # range of `runs`
-    high: float
-    batches: tuple[CandidateBatch, ...]  # of the plans that are searched
-
-    @property
-    def steps(self) -> float:
-        """Optimizer steps of a run."""
-        return self.tokens / (self.gbs * self.model.seq)
-
-
-@dataclass(frozen=True)
-class Family:
-    """Machines that vary in some figures; without any, a machine as it is."""
-
-    name: str
-    base: System
-    memory: str = "hbm"  # whose prices count, one of MEMORIES
-    vary: Mapping[str, tuple[float, ...]] | None = None  # axes, which are crossed [SI]
-    rent: Price | None = None  # of an offer [$/h]; else it is built of parts
-
-    def points(self) -> dict[str, Floats]:
-        """Return the varied figures of every machine; the last axis varies fastest."""
-        axes = self.vary or {}
-        mesh = np.meshgrid(*map(np.asarray, axes.values()), indexing="ij")
-        return {path: values.astype(float).ravel() for path, values in zip(axes, mesh, strict=True)}
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of the workload on a machine; None where there is none."""
-
-    days: float | None = None
-    money: float | None = None  # cost of the workload [$]
-    megawatts: float | None = None  # of all accelerators with their share of nodes, network and cooling
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked: a workload, job sizes, machines, prices and limits."""
-
-    name: str
-    workload: tuple[Work, ...]
-    gpus: tuple[int, ...]
-    families: tuple[Family, ...]
-    prices: Prices
-    limits: Limits
-    assumptions: Assumptions
-
-
-class Best(NamedTuple):
-    """Fastest plan of every machine and number of GPUs, each array of shape (machines, sizes)."""
-
-    seconds: Floats  # of a step, infinite where nothing fits [s]
-    batch: Ints  # index in `plans`
-    row: Ints  # in those plans
-    plans: tuple[Plans, ...]
-
-    def plan(self, machine: int, size: int) -> Plan | None:
-        """Return the plan of a machine; None where nothing fits."""
-        if not np.isfinite(self.seconds[machine, size]):
-            return None
-        plan: Plan = self.plans[self.batch[machine, size]].row(int(self.row[machine, size]))
-        return plan
-
-
-def fastest(chunk: Chunk, batches: Sequence[CandidateBatch]) -> Best:
-    """Search the plans of all batches for all machines of a chunk at once."""
-    shape = len(chunk.points), len(chunk.gpus)
-    best = Best(np.full(shape, np.inf), np.zeros(shape, int), np.zeros(shape, int), ())
-    plans: list[Plans] = []
-    for batch in batches:
-        space = enumerate_space(chunk.model, chunk.gpus, chunk.system.fast_domain, chunk.gbs, batch)
-        evaluation = evaluate(space, chunk.system, chunk.assumptions)
-        outcomes = [found for machine in range(shape[0]) for found in evaluation.outcomes(machine)]
-        ranking = rank(outcomes, 1)
-        place = np.unravel_index(ranking.outcome, shape)
-        better = ranking.seconds < best.seconds[place]
-        place = tuple(index[better] for index in place)
-        best.seconds[place] = ranking.seconds[better]
-        best.batch[place], best.row[place] = len(plans), np.flatnonzero(better)
-        plans.append(ranking.plans)
-    return best._replace(plans=tuple(plans))
-
-
-def optimise(
-    work: Work,
-    base: System,
-    points: Mapping[str, Floats],
-    gpus: tuple[int, ...],
-    assumptions: Assumptions,
-    executor: Executor | None = None,
-) -> Best:
-    """Return the fastest plans of a run on machines that differ from a base in some figures."""
-    axes = ({path: tuple(values) for path, values in _grown(base, points).items()},) if points else ()
-    study = Study("", (work.model,), (base,), gpus, ("1d",), (work.gbs,), assumptions, 1, axes)
-    chunks = study.chunks()
-    found = (executor.map if executor else map)(partial(fastest, batches=work.batches), chunks)
-    shape = study.points, len(gpus)
-    best = Best(np.empty(shape), np.empty(shape, int), np.empty(shape, int), ())
-    plans: list[Plans] = []
-    for chunk, part in zip(chunks, found, strict=True):
-        sizes = np.searchsorted(gpus, chunk.gpus)
-        place = np.ix_(chunk.points, sizes)
-        best.seconds[place], best.row[place] = part.seconds, part.row
-        best.batch[place] = part.batch + len(plans)
-        plans.extend(part.plans)
-    return best._replace(plans=tuple(plans))
-
-
-def _grown(base: System, points: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return points with the figures that grow in proportion with those varied."""
-    figures, grown = base.figures(), dict(points)
-    for path, values in points.items():
-        for other in TOGETHER.get(path, ()):
-            if other in figures and other not in points:
-                grown[other] = values * float(figures[other] / figures[path])
-    return grown
-
-
-class Machines:
-    """Machines of one family at every size of the job, as columns: rows are machines, then sizes."""
-
-    def __init__(
-        self, family: Family, points: dict[str, Floats], question: Question, executor: Executor | None = None
-    ):
-        self.family, self.points = family, points
-        args = family.base, points, question.gpus, question.assumptions, executor
-        self.best = [optimise(work, *args) for work in question.workload]
-        self.sizes = len(question.gpus)
-        self.count = self.best[0].seconds.shape[0]
-        self.gpus = np.tile(np.asarray(question.gpus, float), self.count)
-        run_hours = [
-            work.steps * best.seconds.ravel() / 3600
-            for work, best in zip(question.workload, self.best, strict=True)
-        ]
-        self.run_hours = np.array(run_hours)  # of one run of each model, shape (models, rows) [h]
-        self._price(question.prices)
-
-    def figure(self, path: str) -> Floats:
-        """Return a figure of every machine in SI, given or that of the base."""
-        if path in self.points:
-            return self.points[path]
-        part, name = path.rsplit(".", 1)
-        value = getattr(self.family.base.parts()[part], name)
-        return np.full(self.count, np.nan if value is None else float(value))
-
-    def _price(self, prices: Prices) -> None:
-        """Set the power of an accelerator [kW], its quantity of each part, and $/h per unit of each price."""
-        count = {part.name: PARTS[part.name][1](self.figure) * self._has(part.name) for part in prices.parts}
-        self.quantities = np.array([count[part.name] for part in prices.parts])
-        watts = np.array([part.power for part in prices.parts]) @ self.quantities
-        known = self.family.base.node_power if not self.points else None
-        self.kilowatts = self._rows((watts if known is None else np.full(self.count, known)) / 1000)
-        self.kilowatts = self.kilowatts * prices.pue
-        rented = self.family.rent is not None
-        per_gpu = self.quantities * (0 if rented else prices.per_hour)
-        electricity = np.zeros_like(self.kilowatts) if rented else self.kilowatts
-        # $/h of the whole job for one unit of each price: parts, then electricity
-        self.rates = np.vstack([self._rows(per_gpu), electricity]) * self.gpus
-
-    def _has(self, part: str) -> bool:
-        memory = part.partition("_")[0]
-        return memory not in MEMORIES or memory == self.family.memory
-
-    def _rows(self, values: Floats) -> Floats:
-        """Repeat values of machines for every size of the job."""
-        return np.repeat(values, self.sizes, axis=-1)
-
-    def columns(self) -> dict[str, Floats]:
-        """Return figures of every row."""
-        return {path: self._rows(self.figure(path)) for path in FIGURES}
+ROBUST_ROWS: Final = 300  # of least cost, whose regret is computed besides that of the front
+MAP_VALUES: Final = 4  # of each axis of the map of what binds
 
 
 def front_of(values: Floats) -> Bools:
@@ -246,6 +67,32 @@ def front_of(values: Floats) -> Bools:
     on[:] = False
     on[kept] = True
     return on
+
+
+def worst_ratios(of: Floats, others: Floats, low: Floats, high: Floats) -> Floats:
+    """Return the largest ratio of two sums of terms whose factors lie anywhere in their ranges.
+
+    Parameters
+    ----------
+    of : array of float, shape (terms,)
+        Terms of the numerator, not negative.
+    others : array of float, shape (terms, others)
+        Terms of the denominators.
+    low, high : array of float, shape (terms,)
+        Range of the factor of each term.
+
+    Returns
+    -------
+    array of float, shape (others,)
+        The largest ratios. They are reached where the terms that the numerator has relatively more of are
+        dearest and the others cheapest.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        order = np.argsort(-np.nan_to_num(of[:, None] / others, nan=0.0), axis=0, kind="stable")
+    spread = (high - low)[order]
+    above = low @ of + np.cumsum(spread * of[order], axis=0)
+    below = low @ others + np.cumsum(spread * np.take_along_axis(others, order, axis=0), axis=0)
+    return np.asarray(np.maximum((low @ of) / (low @ others), (above / below).max(axis=0)))
 
 
 @dataclass(frozen=True)
@@ -270,12 +117,54 @@ class BreakEven:
     above: int | None
 
 
-class Designs:
-    """Machines with times, costs and energies of a workload; every array has a row per machine and size."""
+@dataclass(frozen=True)
+class BindingMap:
+    """Figure that binds over two figures of the cheapest machine, the others as they are."""
 
-    def __init__(self, question: Question, executor: Executor | None = None):
-        self.question = question
-        self.parts = [Machines(family, family.points(), question, executor) for family in question.families]
+    x: str
+    y: str
+    xs: Floats  # [SI]
+    ys: Floats
+    paths: tuple[str, ...]
+    binding: Ints  # index in `paths`, -1 where not every model fits; shape (ys, xs)
+    elasticity: Floats  # share of the time that a share more of it saves
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """Searches near the front only, and how far they may be from searches of every machine."""
+
+    machines: int  # of the grid
+    searched: int
+    checked: int  # random machines searched besides, at the end
+    ahead: int  # of them, not behind the front
+    gap: float  # largest share in time, cost and energy by which one is ahead of every machine of the front
+
+
+class Designs:
+    """Machines with times, costs and energies of a workload; every array has a row per machine and size.
+
+    Parameters
+    ----------
+    question : Question
+        What is asked.
+    parts : sequence of Machines
+        Machines that were searched, of each family.
+    runs : Runs, optional
+        Where further searches run; in this process if left out.
+    refinement : Refinement, optional
+        What was searched, where that is not every machine.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        parts: Sequence[Machines],
+        runs: Runs | None = None,
+        refinement: Refinement | None = None,
+    ):
+        self.question, self.parts = question, parts
+        self.runs, self.refinement = runs or Runs(), refinement
         lengths = [part.run_hours.shape[1] for part in self.parts]
         self.part = np.repeat(np.arange(len(lengths)), lengths)
         self.within = np.concatenate([np.arange(length) for length in lengths])
@@ -292,7 +181,7 @@ class Designs:
         self.designed = np.array([bool(part.points) for part in self.parts])[self.part]
 
     @cached_property
-    def runs(self) -> Floats:
+    def counts(self) -> Floats:
         """Runs of each model."""
         return np.array([work.runs for work in self.question.workload])
 
@@ -300,7 +189,7 @@ class Designs:
     def hours(self) -> Floats:
         """Time of the whole workload, one run after the other [h]."""
         with np.errstate(invalid="ignore"):
-            return np.nan_to_num(self.runs @ self.run_hours, nan=np.inf, posinf=np.inf)
+            return np.nan_to_num(self.counts @ self.run_hours, nan=np.inf, posinf=np.inf)
 
     @cached_property
     def cost(self) -> Floats:
@@ -336,6 +225,12 @@ class Designs:
         return front_of(np.where(self.feasible, values, np.inf))
 
     @cached_property
+    def front_rows(self) -> list[int]:
+        """Rows of the front, the cheapest first."""
+        rows = np.flatnonzero(self.front)
+        return [int(row) for row in rows[np.argsort(self.cost[rows], kind="stable")]]
+
+    @cached_property
     def cheapest(self) -> int:
         """Row of the machine of least cost among those designed, or of all where none is within the limits.
 
@@ -346,21 +241,36 @@ class Designs:
         among = self.feasible & self.designed
         return int(np.argmin(np.where(among if among.any() else self.feasible, self.cost, np.inf)))
 
+    @property
+    def nearest(self) -> int:
+        """Row of the machine nearest to the limits of those on which every model fits."""
+        return int(np.argmin(np.where(np.isfinite(self.hours), self._excess, np.inf)))
+
     def _nearest_miss(self) -> str:
-        """Say which machine comes nearest to the limits, or which model fits on none."""
+        """Say which machine comes nearest to the limits, or which model has no plan on any."""
         name = self.question.name
-        for work, hours in zip(self.question.workload, self.run_hours, strict=True):
-            if not np.isfinite(hours).any():
-                memory = max(float(part.figure("accelerator.hbm_bytes").max()) for part in self.parts)
+        for place, work in enumerate(self.question.workload):
+            if np.isfinite(self.run_hours[place]).any():
+                continue
+            sizes = " or ".join(f"{gpus:,}" for gpus in self.question.gpus)
+            if not any(part.found.candidates[place].any() for part in self.parts):
+                given = f"{work.gbs:,} sequences, {work.model.layers:,} layers, {work.model.heads:,} heads"
                 return (
-                    f"{name}: no plan of {work.model.name} fits on any machine, of at most "
-                    f"{memory / 1e9:,.0f} GB and {max(self.question.gpus):,} GPUs: try more of either"
+                    f"{name}: no plan of {work.model.name} divides it over {sizes} GPUs ({given}): give "
+                    f"a number of GPUs whose factors divide these"
                 )
+            least = [part.found.least_bytes[place] / part.figure(CAPACITY)[:, None] for part in self.parts]
+            number = int(np.argmin([ratios.min() for ratios in least]))
+            machine, size = np.unravel_index(least[number].argmin(), least[number].shape)
+            row = int(np.flatnonzero(self.part == number)[machine * self.parts[number].sizes + size])
+            return (
+                f"{name}: {self.name(row)} is the nearest, but {self._misfit(row)}: try more memory or GPUs"
+            )
         if not np.isfinite(self.hours).any():
             return (
                 f"{name}: every model fits on some machine, but no machine fits all: try more GPUs or memory"
             )
-        row = int(np.argmin(np.where(np.isfinite(self.hours), self._excess, np.inf)))
+        row = self.nearest
         limits = self.question.limits
         asked = {"days": limits.days, "$": limits.money, "MW": limits.megawatts}
         needs = zip(asked, (self.hours[row] / 24, self.cost[row], self.kilowatts[row] / 1000), strict=True)
@@ -375,74 +285,159 @@ class Designs:
         if not part.points:
             return f"{part.family.name} ({gpus})"
         machine = self.within[row] // part.sizes
-        figures = ", ".join(_written(path, float(values[machine])) for path, values in part.points.items())
+        figures = ", ".join(written(path, float(values[machine])) for path, values in part.points.items())
         return f"{part.family.name} ({figures}; {gpus})"
 
-    def plans(self, row: int) -> list[Plan | None]:
-        """Return the plan of each model on the machine of a row."""
-        part = self.parts[self.part[row]]
-        machine, size = divmod(int(self.within[row]), part.sizes)
-        return [best.plan(machine, size) for best in part.best]
+    def plans(self, rows: Sequence[int]) -> list[list[Plan | None]]:
+        """Return the fastest plan of each model on the machines of rows; None where nothing fits."""
+        found: list[list[Plan | None]] = [[] for _ in rows]
+        chosen = np.asarray(rows, int)
+        for number, part in enumerate(self.parts):
+            mine = np.flatnonzero(self.part[chosen] == number)
+            machine, size = np.divmod(self.within[chosen[mine]], part.sizes)
+            points = {path: values[machine] for path, values in part.points.items()}
+            for work in self.question.workload if len(mine) else ():  # plans of all machines at once
+                plans = best_plans(work, part.family.base, points, self.question)
+                for place, row in enumerate(mine):
+                    found[row].append(plans[place if points else 0, size[place]])
+        return found
+
+    def intervals(self, rows: Sequence[int]) -> Floats:
+        """Return where 90 % of measured times of the workload lie, shape (rows, low and high) [h].
+
+        Errors of the models are taken to be the same way; without known errors both are the time predicted.
+        """
+        ends = np.zeros((len(rows), 2))
+        for place, (row, plans) in enumerate(zip(rows, self.plans(rows), strict=True)):
+            part = self.parts[self.part[row]]
+            machine = self.within[row] // part.sizes
+            figures = {
+                path: float(of[machine]) if is_column(path) else int(of[machine])
+                for path, of in part.grown.items()
+            }
+            system, run_hours = varied(part.family.base, figures), self.run_hours[:, row] * self.counts
+            for work, plan, hours in zip(self.question.workload, plans, run_hours, strict=True):
+                ratio = np.ones(2)
+                if plan is not None:
+                    assumed = self.question.assumptions
+                    est = estimate(work.model, system, plan, gbs=work.gbs, assumptions=assumed)
+                    if est.interval is not None:
+                        ratio = np.array(est.interval) / est.step_seconds
+                ends[place] += hours * ratio
+        return ends
 
     @cached_property
     def regret(self) -> Floats:
         """Worst share over the ranges of prices and of runs that a machine costs more than the cheapest.
 
-        In each price and each number of runs the ratio of two costs is monotone, so that it is largest at a
-        corner of the ranges. Limits are those at the values given.
+        Limits are those at the values given. It is known of the machines on the front, of today's, and of the
+        cheapest `ROBUST_ROWS`; not a number of others, infinite where a limit is broken.
         """
-        ranged = [price for price in self.prices if price.low < price.high]
-        corners = np.array([price.value for price in self.prices])[None].repeat(1 << len(ranged), axis=0)
-        places = [self.prices.index(price) for price in ranged]
-        if places:
-            corners[:, places] = list(product(*((price.low, price.high) for price in ranged)))
+        prices, works = self.prices, self.question.workload
+        low, high = (np.array([getattr(price, end) for price in prices]) for end in ("low", "high"))
+        fewest, most = (np.array([getattr(work, end) for work in works]) for end in ("low", "high"))
         rows = np.flatnonzero(self.feasible)
-        rates, worst = self.rates[:, rows], np.zeros(len(rows))
-        for runs in {*product(*((work.low, work.high) for work in self.question.workload))}:
-            hours = np.array(runs) @ self.run_hours[:, rows]
-            for first in range(0, len(corners), CORNERS_PER_BLOCK):
-                costs = hours * (corners[first : first + CORNERS_PER_BLOCK] @ rates)
-                worst = np.maximum(worst, (costs / costs.min(axis=1, keepdims=True) - 1).max(axis=0))
-        regret = np.full(len(self.hours), np.inf)
-        regret[rows] = worst
+        rates, hours = self.rates[:, rows], self.run_hours[:, rows]
+        asked = self.front[rows] | ~self.designed[rows]
+        asked[np.argsort(self.cost[rows], kind="stable")[:ROBUST_ROWS]] = True
+        regret = np.where(self.feasible, np.nan, np.inf)
+        for row in np.flatnonzero(asked):
+            dearer = worst_ratios(rates[:, row], rates, low, high)
+            slower = worst_ratios(hours[:, row], hours, fewest, most)
+            regret[rows[row]] = max(float((dearer * slower).max()) - 1, 0.0)
         return regret
+
+    def _base(self, row: int) -> dict[str, float]:
+        """Return the figures of a row of which there may be more, in SI."""
+        part = self.parts[self.part[row]]
+        machine = int(self.within[row]) // part.sizes
+        base = {path: float(part.figure(path)[machine]) for path in FIGURES}
+        outer = part.family.base.tiers[1].size
+        if outer is not None and outer % (2 * base[SIZE]):
+            del base[SIZE]  # a domain twice as large would not fit into the tier around it
+        if PORTS not in part.points:
+            del base[PORTS]  # more of them are the same as more bandwidth of each
+        return {path: value for path, value in base.items() if np.isfinite(value)}
+
+    def _more(self, rows: Sequence[int]) -> list[tuple[tuple[str, ...], Machines]]:
+        """Return machines with more of each figure for each row, the first of them as it is."""
+        found: dict[int, tuple[tuple[str, ...], Machines]] = {}
+        for gpus in dict.fromkeys(self.gpus[row] for row in rows):
+            mine = [row for row in rows if self.gpus[row] == gpus]
+            bases = [self._base(row) for row in mine]
+            asked = [
+                (replace(self.parts[self.part[row]].family, rent=None), with_more(base, tuple(base)))
+                for row, base in zip(mine, bases, strict=True)
+            ]
+            machines = search_machines(replace(self.question, gpus=(int(gpus),)), asked, self.runs)
+            found |= {row: (tuple(base), of) for row, base, of in zip(mine, bases, machines, strict=True)}
+        return [found[row] for row in rows]
+
+    @cached_property
+    def more(self) -> dict[int, tuple[tuple[str, ...], Machines]]:
+        """Machines with more of each figure, of the cheapest and of those of today, by their row."""
+        today = np.flatnonzero(~self.designed & np.isfinite(self.hours))
+        rows = list(dict.fromkeys([self.cheapest, *today.tolist()]))
+        return dict(zip(rows, self._more(rows), strict=True))
+
+    def _hours_of(self, machines: Machines) -> Floats:
+        return np.nan_to_num(self.counts @ machines.run_hours, nan=np.inf, posinf=np.inf)
+
+    def binds(self, row: int) -> tuple[str, float]:
+        """Return the figure of which a share more saves most time on a machine of `more`; the saving."""
+        paths, machines = self.more[row]
+        elasticity = elasticities(paths, self._hours_of(machines))
+        return paths[int(np.argmax(elasticity))], float(elasticity.max())
 
     @cached_property
     def worth(self) -> list[Worth]:
         """Worth of more of each figure at the cheapest machine, its plans optimised again."""
-        row = self.cheapest
-        part = self.parts[self.part[row]]
-        machine, gpus = int(self.within[row]) // part.sizes, int(self.gpus[row])
-        base = {path: float(part.figure(path)[machine]) for path in FIGURES}
-        base = {path: value for path, value in base.items() if np.isfinite(value)}
-        factors = {path: STEP if is_column(path) else 2.0 for path in base}
-        points = {path: np.full(len(base), value) for path, value in base.items()}
-        for number, path in enumerate(base):
-            points[path][number] *= factors[path]
-        question = replace(self.question, gpus=(gpus,))
-        more = Machines(replace(part.family, rent=None), points, question)
-        own = Machines(
-            replace(part.family, rent=None), {path: np.array([base[path]]) for path in base}, question
-        )
-        prices = np.array([price.value for price in (*question.prices.parts, question.prices.electricity)])
-        hours = np.nan_to_num(self.runs @ more.run_hours, nan=np.inf, posinf=np.inf)
-        now = float((self.runs @ own.run_hours)[0])
-        capital = float(prices[:-1] @ own.rates[:-1, 0]) / gpus  # [$/h per GPU]
-        running = prices[-1] * own.rates[-1, 0] / gpus
+        prices = self.question.prices
+        paths, more = self.more[self.cheapest]
+        hours, values = self._hours_of(more), np.array([part.value for part in prices.parts])
+        running = prices.electricity.value * more.rates[-1] / more.gpus  # [$/h per GPU]
+        capital = values @ more.quantities * prices.per_hour
         # what may be paid for a faster machine, at the same cost of the workload
-        paid = now / hours * (capital + running) - prices[-1] * more.rates[-1] / gpus - capital
-        paid = paid / question.prices.per_hour
-        asked = prices[:-1] @ (more.quantities - own.quantities)
+        paid = (hours[0] / hours * (capital[0] + running[0]) - running - capital[0]) / prices.per_hour
+        asked = values @ more.quantities
         return [
             Worth(
                 figure=path,
-                factor=factors[path],
-                faster=float(1 - hours[i] / now),
+                factor=factor_of(path),
+                faster=float(1 - hours[i] / hours[0]),
                 worth=float(paid[i]) if np.isfinite(hours[i]) else None,
-                price=float(asked[i]),
+                price=float(asked[i] - asked[0]),
             )
-            for i, path in enumerate(base)
+            for i, path in enumerate(paths, 1)
         ]
+
+    @property
+    def map_axes(self) -> tuple[str, str] | None:
+        """Figures of the map of what binds, the first two with several values; None without two."""
+        family = self.parts[self.part[self.cheapest]].family
+        several = [path for path, values in (family.vary or {}).items() if len(set(values)) > 1]
+        several.sort(key=lambda path: "hbm" not in path)  # capacity and bandwidth first, as in the paper
+        return (several[0], several[1]) if len(several) > 1 else None
+
+    @cached_property
+    def binding_map(self) -> BindingMap | None:
+        """Figure that binds over two figures of the cheapest machine, the others as they are."""
+        if self.map_axes is None:
+            return None
+        x, y = self.map_axes
+        part, base = self.parts[self.part[self.cheapest]], self._base(self.cheapest)
+        xs, ys = (_spread(np.unique((part.family.vary or {})[path])) for path in (x, y))
+        cells = {path: np.full(len(xs) * len(ys), value) for path, value in base.items()}
+        cells[x], cells[y] = (values.ravel() for values in np.meshgrid(xs, ys))
+        paths = tuple(cells)
+        asked = [(part.family, with_more(cells, paths))]
+        question = replace(self.question, gpus=(int(self.gpus[self.cheapest]),))
+        machines = search_machines(question, asked, self.runs)[0]
+        hours = self._hours_of(machines).reshape(-1, len(paths) + 1)
+        elasticity = np.array([elasticities(paths, of) for of in hours])
+        binding = np.where(np.isfinite(hours[:, 0]), elasticity.argmax(axis=1), -1)
+        shape = len(ys), len(xs)
+        return BindingMap(x, y, xs, ys, paths, binding.reshape(shape), elasticity.max(axis=1).reshape(shape))
 
     @cached_property
     def break_even(self) -> list[BreakEven]:
@@ -481,48 +476,106 @@ class Designs:
             float(self.hours[row]) / hours if np.isfinite(hours) else None,
         )
 
+    @property
+    def safest(self) -> int:
+        """Row of least worst regret."""
+        return int(np.nanargmin(self.regret))
+
     def sentences(self) -> list[str]:
         """Say which machine is cheapest, which is safest, what figures are worth, and what prices change."""
-        row, safe = self.cheapest, int(np.argmin(self.regret))
+        row, safe = self.cheapest, self.safest
         said = [
-            f"Cheapest: {self.name(row)}: {self.hours[row] / 24:.3g} days, ${self.cost[row] / 1e6:,.3g}M, "
-            f"{self.energy[row] / 1e6:,.3g} GWh; {np.sum(self.front)} machines are on the front.",
+            f"Cheapest: {self.name(row)}: {self._figures(row)}, {self.energy[row] / 1e6:,.3g} GWh; "
+            f"{count_of(int(np.sum(self.front)), 'machine')} on the front.",
             f"Over the ranges of prices and runs it costs at worst {self.regret[row]:.0%} more than the then "
-            f"cheapest; {self.name(safe)} at worst {self.regret[safe]:.0%}.",
+            f"cheapest" + ("." if safe == row else f"; {self.name(safe)} at worst {self.regret[safe]:.0%}."),
         ]
         for worth in self.worth:
-            more = f"{worth.factor - 1:.0%} more" if worth.factor < 2 else "Twice the"
+            more = "Twice the" if worth.figure == SIZE else f"{worth.factor - 1:.0%} more"
             figure = f"{more} {FIGURES[worth.figure]}"
             value = "does not fit" if worth.worth is None else f"is worth ${max(worth.worth, 0):,.0f} a GPU"
             said.append(f"{figure} {value} to this workload; the parts ask ${worth.price:,.0f}.")
+        path, share = self.binds(row)
+        title = f"{FIGURES[path][0].upper()}{FIGURES[path][1:]}"
+        said.append(f"{title} binds it: 1 % more saves {share:.2f} % of the time.")
+        kept = []
         for found in self.break_even:
             of = found.price
-            for end, other, way in ((found.low, found.below, "below"), (found.high, found.above, "above")):
-                if other is not None:
-                    said.append(
-                        f"{of.name} (now {of.text(of.value)}): {way} {of.text(end)}, {self.name(other)} wins."
-                    )
-        return said + [self._of_today(int(number)) for number in np.flatnonzero(~self.designed)]
+            ends = ((found.low, found.below, "below"), (found.high, found.above, "above"))
+            said += [
+                f"{of.title} (now {of.text(of.value)}): {way} {of.text(end)} {self.name(other)} wins."
+                for end, other, way in ends
+                if other is not None
+            ]
+            kept += [of.title] if found.below is found.above is None else []
+        said += [f"At any price of {', '.join(kept)} alone, the cheapest stays so."] if kept else []
+        said += [self._of_today(int(number)) for number in np.flatnonzero(~self.designed)]
+        if self.refinement is not None:
+            done = self.refinement
+            said += [
+                f"Searched: {done.searched:,} of {done.machines:,} machines, near the front. "
+                f"Of {done.checked:,} others at random {done.ahead:,} are ahead, by {done.gap:.2%} at most."
+            ]
+        return said
+
+    @cached_property
+    def _intervals(self) -> dict[int, Floats]:
+        """Intervals of the cheapest machine and of those of today [h]."""
+        return dict(zip(self.more, self.intervals(list(self.more)), strict=True))
+
+    def _figures(self, row: int) -> str:
+        low, high = self._intervals[row] / 24
+        return (
+            f"{self.hours[row] / 24:.3g} days ({low:.3g} to {high:.3g}, 90%), ${self.cost[row] / 1e6:,.3g}M"
+        )
 
     def _of_today(self, row: int) -> str:
-        """Say how far a machine that exists is behind those designed."""
+        """Say how far a machine that exists is behind those designed, and what binds it."""
         if not np.isfinite(self.hours[row]):
-            return f"{self.name(row)}: not every model fits."
+            return f"{self.name(row)}: {self._misfit(row)}."
         cost, hours = self.behind(row)
-        figures = f"{self.hours[row] / 24:.3g} days, ${self.cost[row] / 1e6:,.3g}M"
         dearer = (
             "no designed machine is as fast" if cost is None else f"{cost:.3g} times the cost of one as fast"
         )
         slower = "none as cheap" if hours is None else f"{hours:.3g} times the time of one as cheap"
-        return f"{self.name(row)}: {figures}; {dearer}, {slower}."
+        binds = FIGURES[self.binds(row)[0]]
+        return f"{self.name(row)}: {self._figures(row)}; {dearer}, {slower}; {binds} binds."
+
+    def _misfit(self, row: int) -> str:
+        """Say which model has no plan on a machine, and why."""
+        part = self.parts[self.part[row]]
+        machine, size = divmod(int(self.within[row]), part.sizes)
+        place = next(i for i in range(len(self.question.workload)) if not np.isfinite(self.run_hours[i, row]))
+        model = self.question.workload[place].model.name
+        if not part.found.candidates[place, machine, size]:
+            return f"no plan of {model} divides its batch and layers over {self.gpus[row]:,.0f} GPUs"
+        least = part.found.least_bytes[place, machine, size]
+        capacity = part.figure(CAPACITY)[machine]
+        return f"no plan of {model} fits: it needs {least / 1e9:,.0f} GB of {capacity / 1e9:,.0f}"
+
+    def results(self) -> "Results":
+        """Return the table with the meaning of its columns, which `write` puts into a file."""
+        from traincast.planner.study.results import Results
+
+        frame = self.frame()
+        columns = {
+            name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning}
+            if name in COLUMNS
+            else dict(zip(("unit", "meaning"), MEANINGS[name.partition(".")[0]], strict=True))
+            for name in frame.columns
+        }
+        return Results(frame, {"columns": columns, "design": self.question.name, "traincast": __version__})
 
     def frame(self) -> "pl.DataFrame":
-        """Return all machines as a table, a row for each machine and number of GPUs."""
+        """Return all machines as a table, a row for each machine and number of GPUs.
+
+        Plans are those of the front, of systems and of offers.
+        """
         import polars as pl
 
         columns: dict[str, Any] = {
             "machine": np.array([part.family.name for part in self.parts])[self.part],
-            "kind": np.array([_kind(part.family) for part in self.parts])[self.part],
+            "kind": np.array([part.family.kind for part in self.parts])[self.part],
             "gpus": self.gpus.astype(int),
         }
         figures = [part.columns() for part in self.parts]
@@ -538,26 +591,40 @@ class Designs:
             "megawatts": self.kilowatts / 1000,
             "regret": self.regret,
         }
-        frame = pl.DataFrame(columns | {"within_limits": self.feasible, "on_front": self.front})
-        numbers = pl.selectors.float()
+        columns |= {"within_limits": self.feasible, "on_front": self.front}
+        rows = np.flatnonzero(self.front | ~self.designed)
+        for work, plans in zip(
+            self.question.workload, zip(*self.plans(rows.tolist()), strict=True), strict=True
+        ):
+            texts = np.full(len(self.hours), None)
+            texts[rows] = [None if plan is None else str(plan) for plan in plans]
+            columns[f"plan.{work.model.name}"] = pl.Series(texts.tolist(), dtype=pl.String)
+        frame, numbers = pl.DataFrame(columns), pl.selectors.float()
         return frame.with_columns(pl.when(numbers.is_finite()).then(numbers).otherwise(None).name.keep())
 
 
-def _kind(family: Family) -> str:
-    return "offer" if family.rent else "designed" if family.vary else "system"
+def factor_of(path: str) -> float:
+    """Return how much more of a figure is asked about."""
+    return STEP if is_column(path) else 2.0
 
 
-def _written(path: str, value: float) -> str:
-    """Format a figure of a designed machine, such as ``"192 GB"``."""
-    match path.rpartition(".")[2]:
-        case "matrix_flops":
-            return f"{value / 1e12:,.0f} TFLOP/s"
-        case "hbm_bytes":
-            return f"{value / 1e9:,.0f} GB"
-        case "hbm_bandwidth":
-            return f"{value / 1e12:.3g} TB/s"
-        case "size":
-            return f"domains of {value:.0f}"
-        case "ports":
-            return f"{value:g} ports"
-    return f"{value / 1e9:,.4g} GB/s {'fast' if path.startswith('network.0') else 'a port'}"
+def elasticities(paths: Sequence[str], hours: Floats) -> Floats:
+    """Return the share of the time that a share more of each figure saves; the first time is without more."""
+    with np.errstate(invalid="ignore"):
+        saved = np.log(hours[0] / hours[1:]) / np.log([factor_of(path) for path in paths])
+    return np.asarray(np.nan_to_num(saved, nan=0.0, neginf=0.0))
+
+
+def with_more(base: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Floats]:
+    """Return machines, each followed by those with more of one figure."""
+    number = len(paths) + 1
+    points = {path: np.repeat(np.asarray(values, float), number) for path, values in base.items()}
+    for i, path in enumerate(paths, 1):
+        points[path][i::number] *= factor_of(path)
+    return points
+
+
+def _spread(values: Floats) -> Floats:
+    """Return at most `MAP_VALUES` of some values, the ends among them."""
+    chosen = np.unique(np.linspace(0, len(values) - 1, min(len(values), MAP_VALUES)).astype(int))
+    return np.asarray(values[chosen])

@@ -1,7 +1,7 @@
 """Prices and powers of the parts of a machine, with ranges and sources, from a YAML file."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -18,30 +18,39 @@ BASES: Final = ("published", "measured", "guess")
 MEMORIES: Final = ("hbm", "lpddr")
 RUNNING: Final = {"pue": "", "overhead": "", "lifetime": "h", "used": ""}
 Figure = Callable[[str], Floats]  # values of a figure of the machines, by its path
+Quantity = Callable[[Figure, Sequence[int]], Floats]  # of those figures, and the tiers beyond the fast domain
 
 
-def _links(of: Figure) -> Floats:
+def _links(of: Figure, outer: Sequence[int] = ()) -> Floats:
     """Return the bandwidth of all links in the fast domain; in a torus, those of every axis."""
     return of("network.0.bandwidth") * of("network.0.axes")
 
 
-def _reach(of: Figure) -> Floats:
+def _reach(of: Figure, outer: Sequence[int] = ()) -> Floats:
     """Return that bandwidth for every doubling of the fast domain; a torus has no switches to buy."""
     return np.where(of("network.0.axes") > 1, 0.0, _links(of) * np.log2(of("network.0.size")))
 
 
+def _network(of: Figure, outer: Sequence[int]) -> Floats:
+    """Return the bandwidth of the ports, the mean of the outer tiers; a tapered one has fewer switches."""
+    tapers = [np.nan_to_num(of(f"network.{i}.taper"), nan=1.0) for i in outer]
+    widths = [of(f"network.{i}.bandwidth") * of(f"network.{i}.ports") for i in outer]
+    return np.asarray(np.mean([width / taper for width, taper in zip(widths, tapers, strict=True)], axis=0))
+
+
 # part -> the unit that its price is per, and how much of it an accelerator of a machine has
-PARTS: Final[Mapping[str, tuple[str, Callable[[Figure], Floats]]]] = {
-    "compute": ("FLOP/s", lambda of: of("accelerator.matrix_flops")),
-    **{f"{name}_capacity": ("byte", lambda of: of("accelerator.hbm_bytes")) for name in MEMORIES},
-    **{f"{name}_bandwidth": ("byte/s", lambda of: of("accelerator.hbm_bandwidth")) for name in MEMORIES},
+PARTS: Final[Mapping[str, tuple[str, Quantity]]] = {
+    "compute": ("FLOP/s", lambda of, _: of("accelerator.matrix_flops")),
+    **{f"{name}_capacity": ("byte", lambda of, _: of("accelerator.hbm_bytes")) for name in MEMORIES},
+    **{f"{name}_bandwidth": ("byte/s", lambda of, _: of("accelerator.hbm_bandwidth")) for name in MEMORIES},
     "fast_bandwidth": ("byte/s", _links),
     "fast_reach": ("byte/s", _reach),
-    "network": ("byte/s", lambda of: of("network.1.bandwidth") * of("network.1.ports")),
-    "host": ("", lambda of: np.ones_like(of("accelerator.hbm_bytes"))),
+    "network": ("byte/s", _network),
+    "host": ("", lambda of, _: np.ones_like(of("accelerator.hbm_bytes"))),
 }
 PER: Final = {"byte": "GB", "byte/s": "GB/s", "FLOP/s": "TFLOP/s", "kWh": "kWh", "h": "h"}  # as printed
-SIZES: Final = {"GB": 1e9, "GB/s": 1e9, "TFLOP/s": 1e12}
+MANY_DOLLARS: Final = 1000  # which are printed without a fraction
+SIZES: Final = {"GB": 1e9, "GB/s": 1e9, "TB/s": 1e12, "TFLOP/s": 1e12}
 _QUANTITY: Final = re.compile(r"\s*([\d.]+(?:[eE][+-]?\d+)?)\s*(\$|USD|W)\s*(?:/\s*(\S.*?))?\s*")
 
 
@@ -58,10 +67,18 @@ class Price:
     basis: str  # one of BASES
     power: float = 0.0  # [W per unit in SI]
 
+    @property
+    def title(self) -> str:
+        """Name in sentences: ``"HBM capacity"``."""
+        name = self.name.replace("_", " ")
+        return name.replace("hbm", "HBM").replace("lpddr", "LPDDR")
+
     def text(self, value: float) -> str:
         """Format a price in the unit that it is written in."""
         per = PER.get(self.per, self.per)
-        return f"${value * SIZES.get(per, 1.0):.3g}{'/' if per else ''}{per}"
+        per = "TB/s" if per == "GB/s" and self.value * SIZES[per] < 1 else per
+        number = value * SIZES.get(per, 1.0)
+        return f"${number:{',.0f' if number >= MANY_DOLLARS else '.4g'}}{'/' if per else ''}{per}"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pathlib import Path
 from shutil import disk_usage
 from threading import Event, Thread, current_thread, main_thread
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self
 
 import polars as pl
 
@@ -44,7 +44,7 @@ from traincast.planner.study.results import (
     to_header,
     write_parquet,
 )
-from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Chunk, Study, define
+from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Chunk, Study, Table, define
 
 # Keep freed memory: by dask's setting large arrays return to the system, which takes longer than the work.
 MALLOC: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 1 << 30)
@@ -80,22 +80,28 @@ class Shard:
         return number % self.n == self.k - 1
 
 
+class Runnable(Protocol):
+    """A piece of work for a worker, which can be pickled."""
+
+    def run(self) -> Table:
+        """Return its results as columns."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """Files of finished chunks, in a folder next to the output."""
 
-    study: Study
     folder: Path
 
     @classmethod
-    def of(cls, study: Study, output: Path, force: bool = False, create: bool = True) -> "Parts":
+    def of(cls, mark_of: str, output: Path, force: bool = False, create: bool = True) -> Self:
         """Return the parts that belong to an output, their folder created.
 
-        Files that are no parts are refused, and parts of another study (or another version) unless `force` is
-        set.
+        `mark_of` is the fingerprint of what is run. Files that are no parts are refused, and parts of another
+        study (or another version) unless `force` is set.
         """
-        parts = cls(study, output.with_name(f"{output.name}.parts"))
-        mark, content = parts.folder / "study.json", json.dumps({"fingerprint": fingerprint(study)})
+        parts = cls(output.with_name(f"{output.name}.parts"))
+        mark, content = parts.folder / "study.json", json.dumps({"fingerprint": mark_of})
         if not mark.exists() and parts.foreign_files():
             raise InputError(str(parts.folder), ["is in the way and holds other files: move it"])
         if mark.exists() and mark.read_text(encoding="utf-8") != content:
@@ -171,23 +177,23 @@ class Parts:
         with atomic_output(self.path(number)) as partial:
             write_parquet(frame, partial)
 
-    def write(self, output: Path, force: bool) -> None:
-        """Write the study's table once all chunks are finished, and remove the parts.
+    def write(self, study: Study, output: Path, force: bool) -> None:
+        """Write a study's table once all chunks are finished, and remove the parts.
 
         Parquet is assembled in blocks, so that memory does not limit its size.
         """
-        chunks = self.study.chunks()
+        chunks = study.chunks()
         missing = [number for number in range(len(chunks)) if not self.has(number)]
         if missing:
             wrong = f"{len(missing)} of {len(chunks)} chunks are missing: run the remaining shards first"
             raise InputError(str(self.folder), [wrong])
         if output.suffix == ".parquet":
             blocks = []
-            for number, frame in enumerate(self._blocks(chunks)):
+            for number, frame in enumerate(self._blocks(study, chunks)):
                 blocks.append(self.folder / f"block-{number:06d}.parquet")
                 write_parquet(frame, blocks[-1])
             table = pl.scan_parquet(blocks)
-            header = to_header(describe(self.study, table.collect_schema().names()))
+            header = to_header(describe(study, table.collect_schema().names()))
             with atomic_output(output) as partial:
                 try:
                     table.sink_parquet(partial, metadata=header, maintain_order=True)
@@ -196,29 +202,29 @@ class Parts:
                     raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error), str(output)) from error
         else:
             frames = (pl.read_parquet(self.path(number)) for number in range(len(chunks)))
-            collect(self.study, frames).write(output, force)
+            collect(study, frames).write(output, force)
         self.drop()
 
-    def _blocks(self, chunks: list[Chunk]) -> Iterator[pl.DataFrame]:
+    def _blocks(self, study: Study, chunks: list[Chunk]) -> Iterator[pl.DataFrame]:
         """Yield the table in blocks, each of some points of a series."""
         files: dict[int, list[Path]] = {}
         for number, chunk in enumerate(chunks):
             files.setdefault(chunk.series, []).append(self.path(number))
-        size = max(ROWS_PER_BLOCK // (len(self.study.gpus) * self.study.top), 1)
+        size = max(ROWS_PER_BLOCK // (len(study.gpus) * study.top), 1)
         for series in files.values():
-            for low in range(0, self.study.points, size):
+            for low in range(0, study.points, size):
                 rows = pl.scan_parquet(series).filter(pl.col("point").is_between(low, low + size - 1))
-                yield arrange(self.study, rows.collect())
+                yield arrange(study, rows.collect())
 
 
-def run_chunk(chunk: Chunk) -> pl.DataFrame:
-    """Run a chunk in a worker, and return only its best plans."""
+def run_chunk(chunk: Runnable) -> pl.DataFrame:
+    """Run a chunk in a worker, and return only its results."""
     return to_frame(chunk.run())
 
 
 def run(study: Study, executor: Executor | None = None, workers: int = 1) -> Results:
     """Run a study in memory, on an executor, or else in this process or in `workers` local ones."""
-    frames = dict(_completed(dict(enumerate(study.chunks())), executor, workers))
+    frames = dict(completed(dict(enumerate(study.chunks())), executor, workers))
     return collect(study, (frames[number] for number in sorted(frames)))
 
 
@@ -305,12 +311,13 @@ def run_to(
     Returns whether the table was written: not if there are other shards, to be merged later.
     """
     check_output(output, force, FORMATS)
-    parts = Parts.of(study, output, force)
+    parts = Parts.of(fingerprint(study), output, force)
     with parts.locked(shared=shard.n > 1):
-        return _run_parts(parts, output, force, shard, executor, workers, progress)
+        return _run_parts(study, parts, output, force, shard, executor, workers, progress)
 
 
 def _run_parts(
+    study: Study,
     parts: Parts,
     output: Path,
     force: bool,
@@ -320,38 +327,55 @@ def _run_parts(
     progress: Progress | None,
 ) -> bool:
     """Run the chunks of a shard that are not finished, and write the table if that is all of them."""
-    in_shard = {number: chunk for number, chunk in enumerate(parts.study.chunks()) if shard.has(number)}
+    in_shard = {number: chunk for number, chunk in enumerate(study.chunks()) if shard.has(number)}
     open_chunks = {number: chunk for number, chunk in in_shard.items() if not parts.has(number)}
     done = len(in_shard) - len(open_chunks)
-    with _interrupts_remembered() as interrupted:
-        for number, frame in _completed(open_chunks, executor, workers):
-            parts.save(number, frame)
-            done += 1
-            if progress is not None:
-                progress(done, len(in_shard), int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
-            if interrupted.is_set():
-                raise KeyboardInterrupt
+    for _, frame in completed(open_chunks, executor, workers, parts):
+        done += 1
+        if progress is not None:
+            progress(done, len(in_shard), int(frame.filter(pl.col("rank") == 1)["candidates"].sum()))
     if shard.n > 1:
         return False
-    parts.write(output, force)
+    parts.write(study, output, force)
     return True
 
 
 def merge(study: Study, output: Path, force: bool = False) -> None:
     """Write the table of a study whose shards are all finished, and remove their parts."""
-    parts = Parts.of(study, output, create=False)
+    parts = Parts.of(fingerprint(study), output, create=False)
     with parts.locked(shared=False) if parts.folder.is_dir() else nullcontext():
-        parts.write(output, force)
+        parts.write(study, output, force)
 
 
 class WorkersLost(TraincastError):
     """Workers, or the scheduler of a cluster, ended before a study did."""
 
 
-def _completed(
-    chunks: dict[int, Chunk], executor: Executor | None, workers: int
+def completed(
+    chunks: Mapping[int, Runnable],
+    executor: Executor | None = None,
+    workers: int = 1,
+    parts: Parts | None = None,
 ) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Yield numbers and frames of chunks as they finish; raise `WorkersLost` where nobody works any more."""
+    """Yield numbers and frames of chunks as they finish, each saved in the parts, if there are any.
+
+    Raises `WorkersLost` where nobody works any more.
+    """
+    if parts is None:
+        yield from _finished(chunks, executor, workers)
+        return
+    with _interrupts_remembered() as interrupted:
+        for number, frame in _finished(chunks, executor, workers):
+            parts.save(number, frame)
+            yield number, frame
+            if interrupted.is_set():
+                raise KeyboardInterrupt
+
+
+def _finished(
+    chunks: Mapping[int, Runnable], executor: Executor | None, workers: int
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Yield numbers and frames of chunks as they finish."""
     try:
         if executor is not None:
             yield from _submitted(chunks, executor)
@@ -364,7 +388,7 @@ def _completed(
         raise WorkersLost(f"study: {lost} command goes on from there") from error
 
 
-def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
+def _submitted(chunks: Mapping[int, Runnable], executor: Executor) -> Iterator[tuple[int, pl.DataFrame]]:
     """Run all chunks on an executor, a limited number at a time, so that results do not pile up."""
     waiting, running = iter(chunks.items()), dict[Future[pl.DataFrame], int]()
     while True:
@@ -379,14 +403,14 @@ def _submitted(chunks: dict[int, Chunk], executor: Executor) -> Iterator[tuple[i
             yield running.pop(future), future.result()
 
 
-def _local(chunks: dict[int, Chunk], workers: int) -> Iterator[tuple[int, pl.DataFrame]]:
+def _local(chunks: dict[int, Runnable], workers: int) -> Iterator[tuple[int, pl.DataFrame]]:
     """Run all chunks on local processes, which are restarted if one is killed."""
     for attempt in range(MAX_RESTARTS + 1):
         try:
             # Spawned: a forked process may inherit polars' locks.
             with ProcessPoolExecutor(workers, get_context("spawn"), end_with_parent) as pool:
                 try:
-                    for number, frame in _submitted(chunks.copy(), pool):
+                    for number, frame in _submitted(dict(chunks), pool):
                         del chunks[number]
                         yield number, frame
                 finally:

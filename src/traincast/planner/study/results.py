@@ -182,23 +182,24 @@ def to_frame(table: Table) -> pl.DataFrame:
 def _provenance(study: Study) -> dict[str, Any]:
     """Return the provenance of a study's table: version, definition, and a hash of each model and system."""
     items: list[Model | System] = [*study.models, *study.systems]  # of different names, as `define` asks
-    definition = _plain(replace(study, models=(), systems=())) | {
+    definition = plain(replace(study, models=(), systems=())) | {
         "models": [model.name for model in study.models],
         "systems": [system.name for system in study.systems],
     }
-    inputs = {item.name: _hash(_plain(item)) for item in items}
+    inputs = {item.name: hashed(plain(item)) for item in items}
     return {"traincast": __version__, "study": definition, "inputs": inputs}
 
 
 def fingerprint(study: Study) -> str:
     """Return a hash of all that a study's parts depend on."""
-    return _hash(_provenance(study) | {"chunks": [MACHINES_PER_CHUNK, JOB_SIZES_PER_CHUNK]})
+    return hashed(_provenance(study) | {"chunks": [MACHINES_PER_CHUNK, JOB_SIZES_PER_CHUNK]})
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a dataclass as JSON-ready values."""
     return json.loads(json.dumps(asdict(value), default=float))
 
 
-def _hash(value: Any) -> str:
+def hashed(value: Any) -> str:
+    """Return a hash of plain values."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -205,7 +205,7 @@ _LAYER_BATCH = "Batch of the layer in tokens; k, M and G count in 1024."
 _PEAK8 = "Dense peak at 8 bits of that accelerator, such as '1979 TFLOP/s', in place of the catalogue's."
 _MEMORY = "Memory bandwidth of that accelerator, such as '3352 GB/s', in place of the catalogue's."
 _SUSTAINED = "Share of the peaks of arithmetic and memory that is sustained, such as 80%."
-_FIGURES = "Draw figures into this folder as well, as --format says."
+FIGURES_HELP = "Draw figures into this folder as well, as --format says."
 _GROWTH = "Exponent of training compute by which batches of training runs grow; else 1/6."
 
 
@@ -228,7 +228,7 @@ def limits(
     sustained: Annotated[str, option(_SUSTAINED, metavar="SHARE")] = "80%",
     flops8: Annotated[str | None, option(_PEAK8)] = None,
     memory: Annotated[str | None, option(_MEMORY)] = None,
-    figures: Annotated[Path | None, output_option(_FIGURES)] = None,
+    figures: Annotated[Path | None, output_option(FIGURES_HELP)] = None,
     form: FigureFormat = "svg",
     json: Json = False,
 ) -> None:
@@ -266,7 +266,7 @@ def limits(
         from traincast.ui.figures import utilisation_by_cluster, utilisation_by_compute
 
         by_stem = {draw.__name__: draw(result) for draw in (utilisation_by_cluster, utilisation_by_compute)}
-        drawn = _save_figures(by_stem.items(), figures, form)
+        drawn = save_figures(by_stem.items(), figures, form)
     if json:
         print_json(outputs.analyses.LimitsOutput(result, [str(path) for path in drawn]))
     else:
@@ -293,7 +293,7 @@ def _gpu_counts(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _save_figures(
+def save_figures(
     figures: "Iterable[tuple[str, Figure]]",
     folder: Path,
     form: str,
@@ -333,7 +333,7 @@ def scaling(
     comm_share: Annotated[float | None, option(_COMM_SHARE)] = None,
     target: Annotated[float | None, option(_TARGET)] = None,
     assumptions: Assumed = None,
-    figures: Annotated[Path | None, output_option(_FIGURES)] = None,
+    figures: Annotated[Path | None, output_option(FIGURES_HELP)] = None,
     form: FigureFormat = "svg",
     json: Json = False,
 ) -> None:
@@ -360,7 +360,7 @@ def scaling(
 
         fewest, chosen = [min(request.gpus)], [stage.zero for stage in stages]
         others = [analysed(name, system, fewest, chosen, mbs, assumptions, **shares) for name in MODELS]
-        drawn = _save_figures(figures_of(request, stages, others), figures, form)
+        drawn = save_figures(figures_of(request, stages, others), figures, form)
     if json:
         print_json(outputs.analyses.ScalingOutput(request.record(stages), [str(path) for path in drawn]))
     else:
@@ -421,7 +421,7 @@ def reproduce(
         from traincast.ui.figures.paper import FIGURES, paper_figures
 
         with progress("figures") as report_progress:
-            drawn = _save_figures(paper_figures(), figures, form, lambda done: report_progress(done, FIGURES))
+            drawn = save_figures(paper_figures(), figures, form, lambda done: report_progress(done, FIGURES))
     if json:
         print_json(outputs.analyses.ReproduceOutput(result, [str(path) for path in drawn]))
     else:

@@ -1,16 +1,18 @@
-"""Commands on studies: `study`, `merge`, `plot`."""
+"""Commands on many machines or jobs: `study`, `merge`, `design`, `plot`."""
 
 import os
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
-from traincast.core.output_files import check_output
-from traincast.ui import outputs
+from traincast.core.output_files import check_folder, check_output
+from traincast.ui import outputs, text
+from traincast.ui.cli.analysis import FIGURES_HELP, FigureFormat, save_figures
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option
 from traincast.ui.cli.output import (
     check_html,
@@ -24,10 +26,16 @@ from traincast.ui.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from traincast.planner.design.designs import Designs
     from traincast.planner.study.sweep import Study
 
 _TABLE = "Where the table goes: .parquet, .csv or .json."
 _DASK = "Run on a Dask scheduler at this address, or on a 'local' cluster."
+Workers = Annotated[int, option("Local processes.")]
+Dask = Annotated[str | None, option(_DASK)]
+Mpi = Annotated[bool, option("Run on the ranks of an MPI job.")]
 _SHARD = "Run the k-th of n parts, as k/n; traincast merge puts them together."
 _FORCE = "Overwrite what is written, and drop parts of another study."
 
@@ -38,9 +46,9 @@ def study(
     /,
     *,
     output: Annotated[Path, output_option(_TABLE)],
-    workers: Annotated[int, option("Local processes.")] = 1,
-    dask: Annotated[str | None, option(_DASK)] = None,
-    mpi: Annotated[bool, option("Run on the ranks of an MPI job.")] = False,
+    workers: Workers = 1,
+    dask: Dask = None,
+    mpi: Mpi = False,
     shard: Annotated[str, option(_SHARD)] = "1/1",
     html: HtmlFile = None,
     force: Annotated[bool, output_option(_FORCE)] = False,
@@ -55,28 +63,117 @@ def study(
 
     errors = ErrorCollector("study")
     definition_read, shard_read = errors.catch(load_study, file), errors.catch(executors.Shard.read, shard)
-    problems = whole_number_problems("workers", workers)
-    problems += ["--dask and --mpi: give one of them"] if dask and mpi else []
+    problems = _worker_problems(workers, dask, mpi)
     if html is not None and shard_read is not None and shard_read.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
     if problems:
         errors.errors.append(InputError("study", problems))
     errors.catch(check_html, html, force)
     definition, part = errors.require(definition_read), errors.require(shard_read)
-    executor_context = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
     started = time.perf_counter()
+    with _working(definition.name, workers, dask, mpi) as (executor, report_progress):
+        written = executors.run_to(definition, output, force, part, executor, workers, report_progress)
+    _report_outcome(definition, output, written, time.perf_counter() - started, html, json)
+
+
+def _worker_problems(workers: int, dask: str | None, mpi: bool) -> list[str]:
+    """Return what is wrong with where searches shall run."""
+    both = ["--dask and --mpi: give one of them"] if dask and mpi else []
+    return whole_number_problems("workers", workers) + both
+
+
+@contextmanager
+def _working(
+    name: str, workers: int, dask: str | None, mpi: bool, kept: bool = True
+) -> "Iterator[tuple[Executor | None, Callable[..., None]]]":
+    """Open where searches run, with progress on a terminal; `kept`: whether finished ones are saved."""
+    from traincast.planner.study import executors
+
+    executor_context = executors.dask(dask, workers) if dask else executors.mpi() if mpi else nullcontext()
     try:
-        with executor_context as executor, progress(definition.name) as report_progress:
-            written = executors.run_to(definition, output, force, part, executor, workers, report_progress)
+        with executor_context as executor, progress(name) as report_progress:
+            yield executor, report_progress
     except KeyboardInterrupt:
-        message = "interrupted; finished chunks are kept: the same command goes on from there"
+        goes_on = "; finished chunks are kept: the same command goes on from there"
+        message = f"interrupted{goes_on if kept else ''}"
         if dask:  # its normal shutdown could wait forever
             print_failure(message, 130)
             if sys.stdout is not None:
                 sys.stdout.flush()
             os._exit(130)
         fail(message, 130)
-    _report_outcome(definition, output, written, time.perf_counter() - started, html, json)
+
+
+@command("Sweep", "machine_design", "studies")
+def design(
+    file: Annotated[Path, option("The question, a YAML or JSON file as examples/design.yaml.")],
+    /,
+    *,
+    output: Annotated[Path | None, output_option(_TABLE)] = None,
+    workers: Workers = 1,
+    dask: Dask = None,
+    mpi: Mpi = False,
+    html: HtmlFile = None,
+    figures: Annotated[Path | None, output_option(FIGURES_HELP)] = None,
+    form: FigureFormat = "svg",
+    force: Annotated[bool, output_option(_FORCE)] = False,
+    json: Json = False,
+) -> None:
+    """Find which machine to build or buy for a workload: front of time, cost and energy, worth, prices.
+
+    With --output it continues after an interruption.
+
+    Example: traincast design examples/design.yaml --output design.parquet --html design.html
+    """
+    from traincast.planner.design.design_file import load_question
+    from traincast.planner.design.machines import Runs
+    from traincast.planner.design.refinement import find
+    from traincast.planner.study.executors import Parts
+    from traincast.planner.study.results import FORMATS
+
+    errors = ErrorCollector("design")
+    read = errors.catch(load_question, file)
+    if problems := _worker_problems(workers, dask, mpi):
+        errors.errors.append(InputError("design", problems))
+    if output is not None:
+        errors.catch(check_output, output, force, FORMATS)
+    errors.catch(check_html, html, force)
+    if figures is not None:
+        errors.catch(check_folder, figures)
+    question = errors.require(read)
+    parts = None if output is None else Parts.of(question.fingerprint, output, force)
+    with (
+        nullcontext() if parts is None else parts.locked(shared=False),
+        _working(question.name, workers, dask, mpi, parts is not None) as (executor, report_progress),
+    ):
+        found = find(question, Runs(executor, workers, parts, report_progress))
+        if parts is not None and not found.feasible.any():
+            parts.drop()  # nothing to go on with
+        said = found.sentences()
+        if output is not None and parts is not None:
+            found.results().write(output, force)
+        drawn = _draw_design(found, html, figures, form)
+        if parts is not None:
+            parts.drop()
+    if json:
+        written = file_name(output), file_name(html), None if figures is None else list(map(str, drawn))
+        print_json(outputs.designs.design_output(found, *written))
+    else:
+        text.tables.show(text.designs.answer(found, said))
+        print_files(output, html, *drawn)
+
+
+def _draw_design(found: "Designs", html: Path | None, figures: Path | None, form: str) -> list[Path]:
+    """Write the report and the figures that are wanted of a design; return the paths of the figures."""
+    if html is not None:
+        from traincast.ui.html import design_report
+
+        write_html(design_report.page(found), html)
+    if figures is None:
+        return []
+    from traincast.ui.figures.machines import figures_of
+
+    return save_figures(((stem, figure) for stem, _, figure, _ in figures_of(found)), figures, form)
 
 
 @command("Sweep", "studies")

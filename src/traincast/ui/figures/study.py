@@ -427,7 +427,7 @@ def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> ContourSet | None:
     filled = ax.contourf(xs, ys, known, levels, cmap="cividis_r", norm=BoundaryNorm(levels, 256))
     inside = levels[(levels > known.min()) & (levels < known.max())]
     if len(inside):
-        _label_isolines(ax, ax.contour(xs, ys, known, inside, colors="black", linewidths=0.5))
+        label_isolines(ax, ax.contour(xs, ys, known, inside, colors="black", linewidths=0.5))
     return filled
 
 
@@ -436,10 +436,10 @@ def _share_of_axes(ax: Axes, points: Any) -> Floats:
     return np.asarray(ax.transAxes.inverted().transform(ax.transData.transform(points)))
 
 
-def _label_isolines(ax: Axes, lines: ContourSet) -> None:
+def label_isolines(ax: Axes, lines: ContourSet, fmt: str = "%g") -> None:
     """Label isolines, away from the borders and from each other."""
     labelled = np.empty((0, 2))
-    for text in ax.clabel(lines, inline=False, fmt="%g", fontsize=style.SMALL, colors="black"):
+    for text in ax.clabel(lines, inline=False, fmt=fmt, fontsize=style.SMALL, colors="black"):
         text.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.8)])
         place = _share_of_axes(ax, text.get_position())
         near = np.abs(labelled - place) < LABEL_DISTANCE

@@ -13,9 +13,9 @@ from traincast.core.errors import require_known
 from traincast.core.result import Result
 
 if TYPE_CHECKING:
-    from traincast.ui.outputs import accuracy, analyses, launches, plans, reference, tuning
+    from traincast.ui.outputs import accuracy, analyses, designs, launches, plans, reference, tuning
 
-__all__ = ["plans", "analyses", "launches", "accuracy", "tuning", "reference"]  # noqa: RUF022  in the order of `schema`
+__all__ = ["plans", "analyses", "launches", "accuracy", "tuning", "designs", "reference"]  # noqa: RUF022  in the order of `schema`
 __getattr__, _, _ = lazy_loader.attach(__name__, __all__)  # each is imported when it is first used
 SUFFIX: Final = "Output"  # of the name of a type, after the command that prints it
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

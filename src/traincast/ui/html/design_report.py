@@ -1,0 +1,119 @@
+"""HTML report on a design: which machine to build or buy, why, and how sure that is."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from traincast.core.units import count_of, percent
+from traincast.planner.design.machines import FIGURES
+from traincast.ui.figures.machines import figures_of
+from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
+from traincast.ui.html.sources import assumptions
+from traincast.ui.text.designs import COLUMNS, cells
+
+if TYPE_CHECKING:
+    from traincast.planner.design.designs import Designs
+
+
+def page(found: "Designs") -> Page:
+    """Return the report on a design.
+
+    Raises
+    ------
+    NothingFits
+        If no machine is within the limits, with the nearest miss.
+    """
+    question, row = found.question, found.cheapest
+    today = np.flatnonzero(~found.designed)
+    plans = zip(question.workload, found.plans([row])[0], strict=True)
+    content: dict[str, Any] = {
+        "answer": found.sentences(),
+        "summary": list(_summary(found)),
+        "question": list(_question(found)),
+        "figures": list(figures_of(found)),
+        "front": Table(
+            "No other machine is as good in time, cost and energy", COLUMNS, _rows(found, found.front_rows)
+        ),
+        "existing": Table(
+            "Systems of the catalogue at the prices of their parts, and offers", COLUMNS, _rows(found, today)
+        ),
+        "plans": Table(
+            "Fastest plan of each model",
+            ("model", "plan"),
+            [(work.model.name, plan) for work, plan in plans],
+            ("plan",),
+        ),
+        "worth": _worth(found),
+        "prices": _prices(found),
+        "subjects": [assumptions(question.assumptions)],
+    }
+    guesses = sum(price.basis == "guess" for price in found.prices)
+    remarks = [
+        f"{guesses} of {len(found.prices)} prices are guesses",
+        f"assumptions: {question.assumptions.name}",
+    ]
+    return Page("Design of a machine", question.name, remarks, "design.html.jinja", content)
+
+
+def _rows(found: "Designs", rows: Any) -> list[tuple[str, ...]]:
+    """Return the cells of machines; those that do not fit say so."""
+    fits = np.isfinite(found.hours)
+    return [cells(found, row) if fits[row] else (found.name(row), "does not fit") for row in rows]
+
+
+def _summary(found: "Designs") -> Tiles:
+    row = found.cheapest
+    low, high = found.intervals([row])[0] / 24
+    yield "Time", f"{found.hours[row] / 24:.3g} days", f"{low:.3g} to {high:.3g}, 90 % of measured times"
+    yield "Cost", f"${found.cost[row] / 1e6:,.3g}M", f"{found.gpus[row]:,.0f} GPUs"
+    yield "Energy", f"{found.energy[row] / 1e6:,.3g} GWh", f"{found.kilowatts[row] / 1000:.3g} MW"
+    yield "Worst regret", f"{found.regret[row]:.0%}", "over the ranges of prices and runs"
+
+
+def _question(found: "Designs") -> Pairs:
+    question = found.question
+    for work in question.workload:
+        runs = f"{work.runs:g} runs" if work.low == work.high else f"{work.low:g} to {work.high:g} runs"
+        yield work.model.title, f"{work.tokens:.3g} tokens, batch of {work.gbs:,} sequences, {runs}"
+    yield "GPUs", ", ".join(f"{gpus:,}" for gpus in question.gpus)
+    limits = vars(question.limits).items()
+    yield "Limits", ", ".join(f"{value:,g} {name}" for name, value in limits if value is not None) or "none"
+    for family in question.families:
+        if family.vary:
+            varied = ", ".join(f"{FIGURES[path]} {len(values)}" for path, values in family.vary.items())
+            yield family.name, f"based on {family.base.name}, memory {family.memory}; values: {varied}"
+    yield "Machines", count_of(sum(part.count for part in found.parts), "machine")
+
+
+def _worth(found: "Designs") -> Table:
+    rows = [
+        (
+            FIGURES[of.figure],
+            f"{of.factor:g}",
+            percent(of.faster),
+            "does not fit" if of.worth is None else f"${max(of.worth, 0):,.0f}",
+            f"${of.price:,.0f}",
+        )
+        for of in found.worth
+    ]
+    caption = "What a GPU of the cheapest machine may cost more at the same cost of the workload"
+    return Table(caption, ("figure", "times as much", "faster by", "worth a GPU", "parts ask"), rows)
+
+
+def _prices(found: "Designs") -> Table:
+    """Return prices with their ranges and sources, and where another machine wins."""
+    ends = {of.price.name: of for of in found.break_even}
+    rows = []
+    for price in found.prices:
+        of = ends.get(price.name)
+        stays = "" if of is None else f"{price.text(of.low)} to "
+        stays += "" if of is None else price.text(of.high) if np.isfinite(of.high) else "any"
+        given = (price.text(price.value), f"{price.text(price.low)} to {price.text(price.high)}")
+        rows.append((price.title, *given, stays, price.basis, price.source))
+    header = ("price", "value", "range", "cheapest stays", "basis", "source")
+    return Table(
+        "Prices, and the range of each in which the cheapest machine stays so",
+        header,
+        rows,
+        ("basis", "source"),
+    )
