@@ -290,6 +290,14 @@ def test_efficiency_inside_one_node_and_beyond():
     assert not tc.scaling("gpt-1.3b", "polaris", gpus=[8, 512], zero=[1])[0].mixes_networks
 
 
+def test_kernels_by_class():
+    """Table 6 of the source has no total of classes; here they are all of the kernels, most of it GEMMs."""
+    request, _ = tc.scaling("gpt-13b", "polaris", [8])
+    shares = {row.name: row.seconds_share for row in request.kernel_classes}
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["contractions"] > 0.8 > shares["element-wise"] + shares["normalisations"]
+
+
 def test_dispatch_falls_as_models_grow():
     """The source: about 95 % of small models' compute time, falling as models grow."""
     shares = [

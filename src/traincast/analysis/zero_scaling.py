@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 
+from traincast.analysis.operation_anatomy import ClassRow, anatomy
 from traincast.analysis.zero_formulas import (
     KERNEL_SHARE,
     TRANSFORMER_SHARE,
@@ -33,7 +34,7 @@ from traincast.core.plan import Plan
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.step.arguments import check_assumptions, check_size
-from traincast.step.estimate import estimate
+from traincast.step.estimate import Estimate, estimate
 from traincast.step.model_flops import forward_flops
 
 MAX_BANDWIDTH_FACTOR: Final = 1e6  # times the system's bandwidth: no answer beyond
@@ -183,12 +184,21 @@ class ScalingRequest:
         The rest is the host's: launches that kernels do not hide, and its fixed time of a step; None where
         assumptions know neither.
         """
-        g = min(self.gpus)
-        plan, gbs = Plan(dp=g, mbs=self.mbs, zero=1), g * self.mbs
-        parts = estimate(self.model, self.system, plan, gbs=gbs, assumptions=self.assumptions).breakdown
+        parts = self._estimated().breakdown
         kernels = float(parts["compute"] + parts["exposed_memory"])
         launches = float(parts.get("host", 0.0))
         return kernels / (kernels + launches) if launches else None
+
+    @cached_property
+    def kernel_classes(self) -> list[ClassRow]:
+        """Shares of the main estimator's kernels by class, attention unfused (Table 6 of the source)."""
+        return anatomy(self._estimated(attention="unfused")).classes
+
+    def _estimated(self, **choices: Any) -> Estimate:
+        """Return the main estimator's ZeRO-1 on the fewest GPUs."""
+        g = min(self.gpus)
+        plan = Plan(dp=g, mbs=self.mbs, zero=1, **choices)
+        return estimate(self.model, self.system, plan, gbs=g * self.mbs, assumptions=self.assumptions)
 
     @property
     def node_bandwidth(self) -> float:
@@ -211,6 +221,7 @@ class ScalingRequest:
             k1=self.k1,
             k2=self.k2,
             predicted_k1=self.predicted_k1,
+            kernel_classes=self.kernel_classes,
             node_bandwidth=self.node_bandwidth,
             target=self.target,
             rows=[row for stage in stages for row in stage.rows()],
@@ -274,6 +285,10 @@ class ScalingRecord(Result):
     k2: Annotated[float, Doc("share of kernel time in which the transformer's kernels run")]
     predicted_k1: Annotated[
         float | None, Doc("k1 by the main estimator's time of the host; `null` where assumptions know none")
+    ]
+    kernel_classes: Annotated[
+        list[ClassRow],
+        Doc("kernels of the main estimator by class, attention unfused, without communication"),
     ]
     node_bandwidth: Annotated[float, Doc("peak of a fast domain to all others, one direction", "byte/s")]
     target: Annotated[float | None, Doc("efficiency asked for")]

@@ -21,6 +21,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.output_files import atomic_output, check_output
 from traincast.core.system import System
 from traincast.core.version import __version__
+from traincast.planner.study import paper_outputs
 from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, RESULTS, Study, Table
 
 FORMATS: Final = (".parquet", ".csv", ".json")
@@ -95,11 +96,15 @@ def to_header(metadata: dict[str, Any]) -> dict[str, str]:
 
 
 def read(path: str | Path) -> Results:
-    """Read a table that traincast wrote; anything else is an `InputError`.
+    """Read a table that traincast wrote, or results of the reference code; anything else is an `InputError`.
 
-    CSV has no metadata: fields whose values are paired one to one are taken for an axis.
+    CSV has no metadata: fields whose values are paired one to one are taken for an axis. Results of the code
+    of arXiv 2410.00273 are a file .npy, or a folder of them.
     """
     path = Path(path)
+    if paper_outputs.is_results(path):
+        frame = paper_outputs.read(path)
+        return Results(frame, {"columns": _meanings(frame.columns), "study": {"name": path.stem, "vary": []}})
     if not path.is_file():
         raise InputError(str(path), ["no such file"])
     try:
@@ -167,8 +172,12 @@ def arrange(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
 
 def describe(study: Study, names: Iterable[str]) -> dict[str, Any]:
     """Return the metadata of a study's table: the meaning of its columns, and its provenance."""
-    columns = {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in names}
-    return {"columns": columns} | _provenance(study)
+    return {"columns": _meanings(names)} | _provenance(study)
+
+
+def _meanings(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return unit and meaning of columns."""
+    return {name: {"unit": COLUMNS[name].unit, "meaning": COLUMNS[name].meaning} for name in names}
 
 
 def to_frame(table: Table) -> pl.DataFrame:

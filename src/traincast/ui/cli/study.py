@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from traincast.planner.design.designs import Designs
     from traincast.planner.study.sweep import Study
 
+_STUDY = (
+    "The study, a YAML or JSON file; or exec_*.npy of arXiv 2410.00273's code or a folder of them, which "
+    "become a table."
+)
 _TABLE = "Where the table goes: .parquet, .csv or .json."
 _DASK = "Run on a Dask scheduler at this address, or on a 'local' cluster."
 Workers = Annotated[int, option("Local processes.")]
@@ -42,7 +46,7 @@ _FORCE = "Overwrite what is written, and drop parts of another study."
 
 @command("Sweep", "studies")
 def study(
-    file: Annotated[Path, option("The study, a YAML or JSON file.")],
+    file: Annotated[Path, option(_STUDY)],
     /,
     *,
     output: Annotated[Path, output_option(_TABLE)],
@@ -59,8 +63,21 @@ def study(
     Example: traincast study examples/strong_scaling.yaml --workers 2 --output scaling.parquet
     """
     from traincast.planner.study import executors
+    from traincast.planner.study.paper_outputs import is_results
+    from traincast.planner.study.results import FORMATS
     from traincast.planner.study.study_file import load_study
 
+    if is_results(file):
+        errors = ErrorCollector("study")
+        if dask or mpi or shard != "1/1" or workers != 1 or html is not None:
+            problem = (
+                f"{file} holds results: --workers, --dask, --mpi, --shard and --html are of studies that run"
+            )
+            errors.errors.append(InputError("study", [problem]))
+        errors.catch(check_output, output, force, FORMATS)
+        errors.raise_any()
+        _write_results(file, output, force, json)
+        return
     errors = ErrorCollector("study")
     definition_read, shard_read = errors.catch(load_study, file), errors.catch(executors.Shard.read, shard)
     problems = _worker_problems(workers, dask, mpi)
@@ -174,6 +191,19 @@ def _draw_design(found: "Designs", html: Path | None, figures: Path | None, form
     from traincast.ui.figures.machines import figures_of
 
     return save_figures(((stem, figure) for stem, _, figure, _ in figures_of(found)), figures, form)
+
+
+def _write_results(file: Path, output: Path, force: bool, as_json: bool) -> None:
+    """Write results of the code of arXiv 2410.00273 as the table of a study, and print its size."""
+    from traincast.planner.study.results import read
+
+    started, results = time.perf_counter(), read(file)
+    results.write(output, force)
+    rows, elapsed = len(results.frame), time.perf_counter() - started
+    if as_json:
+        print_json(outputs.reference.StudyOutput(file.stem, str(output), rows, None, elapsed))
+    else:
+        print(f"{file.stem}: {rows:,} rows in {output}")
 
 
 @command("Sweep", "studies")

@@ -104,7 +104,8 @@ def _draw_memory(ax: Axes, memory: Sequence[float], fits: Sequence[bool], capaci
     for place, (size, enough) in enumerate(zip(memory, fits, strict=True)):
         face = style.BLACK if enough else "white"
         ax.plot(place, size, "o", color=style.BLACK, markerfacecolor=face)
-        style.note(ax, f"{size:.0f}", (place, size), (0, 4), ha="center")
+        box = style.WHITE_BOX | {"pad": 0.6}  # the capacity line may cross it
+        style.note(ax, f"{size:,.0f}", (place, size), (0, 4.5), ha="center", bbox=box)
     ax.axhline(capacity, color=style.BLACK, linestyle="--", linewidth=0.8)
     text = "capacity" if all(fits) else "capacity; above it, a plan does not fit"
     style.note(ax, text, (1, capacity), (-2, 2), xycoords=ax.get_yaxis_transform(), ha="right")

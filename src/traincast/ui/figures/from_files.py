@@ -13,7 +13,6 @@ from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
 from traincast.planner.search import Found, search
 from traincast.planner.study.results import Results, read
-from traincast.ui.figures import paper_outputs
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
 from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, unique
 
@@ -62,13 +61,8 @@ def draw_study(
 
     A contour is over the first fields of the first two axes, on the largest number of GPUs, if not given.
     """
-    of_the_code = path.is_dir() or path.suffix == ".npy"
-    if of_the_code:
-        frame = paper_outputs.read(path)
-        frame = frame.with_columns(pl.col("gbs").fill_null(pl.col("gbs").drop_nulls().first()))
-    else:
-        results = read(path)
-        frame = results.frame
+    results = read(path)
+    frame = results.frame
     for name, value in select.items():
         if value is None:
             continue
@@ -77,8 +71,6 @@ def draw_study(
             allowed = ", ".join(map(str, known))
             raise InputError(str(path), [f"{name} = {value!r}: must be one of {allowed}"])
         frame = frame.filter(pl.col(name) == value)
-    if kind == "contour" and of_the_code:
-        raise InputError(str(path), ["results of the code vary no figure of a machine: there is no contour"])
     if kind == "contour":
         x, y = x or _first_field(path, results, 0), y or _first_field(path, results, 1)
         return contour(frame, x, y, max(frame["gpus"]) if gpus is None else gpus)

@@ -42,8 +42,8 @@ def utilisation_by_compute(limits: Limits) -> Figure:
             ax.axvline(at, color=style.GREY, linestyle="--", linewidth=0.7)
             place = ("data", "axes fraction")
             style.note(ax, f"{word}\n{style.power(at, 1)}", (at, 0.99), (2, 0), xycoords=place, va="top")
-    ax.set_xlabel(f"Training compute in {runs.days:.0f} days [FLOP]")
-    ax.set_title(f"{limits.device.name}, {limits.device.network_bandwidth / 1e9:g} GB/s of network")
+    ax.set_xlabel(f"Training compute in {runs.days:,.0f} days [FLOP]")
+    ax.set_title(f"{limits.device.name}, {limits.device.network_bandwidth / 1e9:,g} GB/s of network")
     return figure
 
 

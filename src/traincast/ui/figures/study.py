@@ -79,7 +79,7 @@ def strong_scaling(
     if not len(rows):
         raise InputError("strong scaling", [f"no plan fits, or {column} is not known of any"])
     looks, models = style.system_looks(unique(rows, "system")), unique(rows, "model")
-    strategies, groups = unique(rows, "strategy"), groups_of_lines(looks)
+    strategies, groups = unique(rows, "strategy"), groups_of_lines(unique(rows, "system"))
     figure, axes = style.panel_grid(len(models) * len(groups), len(strategies))
     for (model, group), panels in zip(product(models, groups), axes, strict=True):
         model_rows = rows.filter(pl.col("model") == model)
@@ -87,8 +87,12 @@ def strong_scaling(
         if value == "throughput":
             one = f"1 = {base['system']}, {base['strategy']}, {base['gpus']:,} GPUs"
             size, y_label = 1 / base[column], f"{style.label(column, '')},\n{one}"
-        for ax, strategy in zip(panels, strategies, strict=True):
+        known = unique(model_rows, "strategy")
+        for ax, strategy in zip(panels, sorted(strategies, key=lambda name: name not in known), strict=True):
             of_panel = model_rows.filter(pl.col("strategy") == strategy)
+            if not len(of_panel) and group is not groups[0]:  # said once
+                ax.set_axis_off()
+                continue
             for system in group:
                 look = looks[system]
                 line = of_panel.filter(pl.col("system") == system).sort("gpus")
@@ -100,7 +104,8 @@ def strong_scaling(
                 gpus = np.array(sorted(unique(model_rows, "gpus")), float)
                 _draw_ideal(ax, gpus, base, column, size, ideal)
             ax.set_title(f"{model}, {strategy}")
-        for ax in panels:
+        drawn = [ax for ax in panels if ax.axison]
+        for ax in drawn:
             style.log_axes(ax)
             ticks = sorted(unique(model_rows, "gpus"))
             ticks = ticks[:: -(len(ticks) // -MAX_TICKS)]
@@ -108,8 +113,8 @@ def strong_scaling(
             ax.tick_params(axis="x", rotation=45)
             ax.grid(True)
         panels[0].set_ylabel(y_label)
-    for ax in axes[-1]:
-        ax.set_xlabel(style.label("gpus"))
+    for column_of_panels in axes.T:
+        [ax for ax in column_of_panels if ax.axison][-1].set_xlabel(style.label("gpus"))
     factors = ", ".join(f"{factor:g}" for factor in ideal)
     times = "" if factors == "1" else f", {factors} times the speed of {rows['system'][0]}"
     _legend(figure, looks, f"ideal scaling{times}")
@@ -243,7 +248,7 @@ def optima(frame: pl.DataFrame | Mapping[str, pl.DataFrame], capacity: float | N
         bottom.set_xlabel(style.label("gpus"))
         job = f"{rows['model'][0]} on {rows['system'][0]}, {rows['strategy'][0]}"
         named = f"{name}: " if name else ""
-        grid.set_title(f"{named}{job}, batch of {rows['gbs'][0]} sequences")
+        grid.set_title(f"{named}{job}, batch of {rows['gbs'][0]:,} sequences")
     for ax in axes[1:, 1:].ravel():
         ax.set_ylabel("")
     handles = style.component_legend([*components])
@@ -283,7 +288,7 @@ def _draw_configurations(
             return style.VERMILION if differs else style.BLACK
 
         for line, name in enumerate(names):
-            ax.text(place, line, f"{row[name]:.0f}", color=colour(name), **look)
+            ax.text(place, line, f"{row[name]:,.0f}", color=colour(name), **look)
         fast = [f"fast_{axis}" for axis in knobs]
         ax.text(place, len(names), "·".join(f"{row[name]}" for name in fast), color=colour(*fast), **look)
         step = row["step_seconds"]

@@ -128,6 +128,9 @@ def _dimensions(sizes: list[Dimension], est: Estimate) -> Parts:
     yield table(names, rows, left=(0, 8), wrap=(8,), gap=1, style=lambda row: "red" if bad[row] else None)
     if not est.assumptions.kernels.tile:
         yield "tiles and waves: not known with these assumptions; --assumptions calibrated knows them"
+    if any(size.multiple < GOOD_MULTIPLE for size in sizes):
+        rule = f"the rule of multiples of {GOOD_MULTIPLE} is {BEKMAN}'s"
+        yield from paragraphs(f"Not measured: what other sizes lose beside tiles and waves; {rule}.")
 
 
 def _wasteful_products(products: list[Product], est: Estimate) -> Parts:
@@ -166,7 +169,9 @@ def _batches(options: list[BatchSizeOption]) -> Parts:
     yield table(names, rows, left=())
     best, current = best_batch(options), options[0]
     at_batch = f"fits at a global batch of {current.gbs:,}"
-    if best.mbs == current.mbs:
+    if not best.fits:
+        yield from paragraphs(f"None of these {at_batch}.")
+    elif best.mbs == current.mbs:
         yield from paragraphs(f"mbs {current.mbs} is the best of these that {at_batch}.")
     else:
         memory = f"{gib(best.memory_bytes)} in place of {gib(current.memory_bytes)}"
@@ -323,7 +328,10 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
     yield f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n"
     if request.predicted_k1 is not None:
         launched = f"k1 {request.predicted_k1:.2f} by the estimator's launches of kernels (--k1 estimate)"
-        yield from paragraphs(f"{launched}\n")
+        yield from paragraphs(launched)
+    classes = ", ".join(f"{row.name} {row.seconds_share:.0%}" for row in request.kernel_classes)
+    yield from paragraphs(f"kernels by the estimator, attention unfused: {classes}")
+    yield ""
     kept_columns = ["eff.", "outer"] if request.mixes_networks else ["efficiency"]
     names = ["ZeRO", "GPUs", "iteration", "comm", "share", "network", *kept_columns, "memory"]
     rows = [_scaling_cells(row, request) for stage in stages for row in stage.rows()]

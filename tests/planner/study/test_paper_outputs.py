@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
-from traincast.ui.figures import paper_outputs
+from traincast.planner.study import paper_outputs
 
 # exec_1d_gpt3_1T_A100-NVS4.npy of the reference code: its best plan on 512 GPUs, in its own types
 BEST = (
@@ -57,8 +57,21 @@ def test_it_can_be_drawn(file):
     for kind in ("scaling", "throughput", "optima"):
         assert draw_study(file, kind).axes
     assert draw_study(file.parent, "scaling").axes, "a folder of files"
-    with pytest.raises(tc.InputError, match="no contour"):
+    with pytest.raises(tc.InputError, match="varies 0 axes"):
         draw_study(file, "contour")
+
+
+def test_it_becomes_the_table_of_a_study(file, tmp_path, capsys):
+    from traincast.planner.study.results import read
+    from traincast.ui.cli.main import main
+
+    table = tmp_path / "table.parquet"
+    main(["study", str(file), "--output", str(table)])
+    assert "2 rows" in capsys.readouterr().out
+    assert read(table).frame.equals(read(file).frame)
+    with pytest.raises(SystemExit, match="2"):
+        main(["study", str(file), "--output", str(table), "--shard", "1/2"])
+    assert "--shard" in (said := capsys.readouterr().err), said
 
 
 def test_a_file_cannot_run_code(tmp_path):

@@ -45,14 +45,20 @@ class _ArraysOnly(pickle.Unpickler):
         return super().find_class(module, name)
 
 
+def is_results(path: Path) -> bool:
+    """Return whether a path is that of a file of the code, or of a folder."""
+    return path.suffix == ".npy" or path.is_dir()
+
+
 def read(path: Path) -> pl.DataFrame:
     """Return a file of the reference code, or all of a folder, with the columns of a study's table."""
     files = sorted(path.glob("exec_*.npy")) if path.is_dir() else [path]
     if not files:
         raise InputError(str(path), ["holds no exec_<strategy>_<model>_<system>.npy"])
-    return pl.concat(
+    frame = pl.concat(
         [pl.DataFrame(list(_rows(file)), infer_schema_length=None) for file in files], how="diagonal"
     )
+    return frame.with_columns(pl.col("gbs").fill_null(pl.col("gbs").drop_nulls().first()))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

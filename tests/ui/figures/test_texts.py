@@ -1,4 +1,4 @@
-"""Tick labels of every figure: plain text, no overlap, and enough of them to read a value."""
+"""Texts of every figure: plain, whole, apart from each other; ticks enough to read a value."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -6,6 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.path import Path as Outline
+from matplotlib.text import Text
+from matplotlib.transforms import Affine2D
 
 import traincast as tc
 from traincast.planner.study.executors import run
@@ -132,24 +135,95 @@ def shown(axis):
         for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]
         if low - slack <= tick.get_loc() <= high + slack
     ]
-    labels = [
+    return [
         label
         for tick in ticks
         for label in (tick.label1, tick.label2)
         if label.get_visible() and label.get_text().strip()
     ]
-    return [(label.get_text(), label.get_window_extent()) for label in labels]
+
+
+OVERLAP_SEEN = 1.0  # of texts [pt]; boxes have some room around the letters
+CUT_SEEN = 0.5  # beyond the canvas [pt]
+
+
+def outlines(figure):
+    """Every visible text with the four corners of its box on the canvas [pixel]."""
+    ticks = {
+        id(label)
+        for ax in figure.axes
+        for axis in (ax.xaxis, ax.yaxis)
+        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())
+        for label in (tick.label1, tick.label2)
+    }
+    shown_ticks = {
+        id(label)
+        for ax in figure.axes
+        if ax.get_visible() and ax.axison
+        for axis in (ax.xaxis, ax.yaxis)
+        if axis.get_visible()
+        for label in shown(axis)
+    }
+    for text in figure.findobj(Text):
+        hidden = id(text) in ticks and id(text) not in shown_ticks
+        if hidden or not text.get_visible() or not text.get_text().strip():
+            continue
+        angle = text.get_rotation()
+        box = Text.get_window_extent(text)  # that of an annotation has its arrow
+        if angle % 90 == 0:
+            yield text, box.corners()[[0, 1, 3, 2]]
+            continue
+        middle = box.get_points().mean(axis=0)
+        text.set_rotation(0)
+        box = Text.get_window_extent(text)
+        text.set_rotation(angle)
+        corners = box.translated(*(middle - box.get_points().mean(axis=0))).corners()[[0, 1, 3, 2]]
+        yield text, Affine2D().rotate_deg_around(*middle, angle).transform(corners)
+
+
+def shrunk(corners, by):
+    """Outline of a box with less room around it."""
+    middle = corners.mean(axis=0)
+    reach = np.abs(corners - middle).max()
+    return Outline(middle + (corners - middle) * max(1 - by / reach, 0.1), closed=False)
+
+
+def text_problems(figure):
+    """Reasons why texts of a figure cannot be read: cut off, on one another, or struck through by a guide."""
+    pixels = figure.dpi / 72
+    width, height = figure.canvas.get_width_height()
+    found = [(text, corners) for text, corners in outlines(figure)]
+    for text, corners in found:
+        beyond = max(-corners.min(), *(corners.max(axis=0) - (width, height)))
+        if beyond > CUT_SEEN * pixels:
+            yield f"{text.get_text()!r} is cut off by {beyond / pixels:.1f} pt"
+    boxes = [(text, shrunk(corners, OVERLAP_SEEN * pixels)) for text, corners in found]
+    ends = np.array([box.get_extents().extents for _, box in boxes])  # x0, y0, x1, y1
+    apart = (ends[:, None, :2] >= ends[None, :, 2:]).any(axis=2)
+    for i, j in zip(*np.nonzero(np.triu(~(apart | apart.T), 1)), strict=True):
+        (text, box), (other, near) = boxes[i], boxes[j]
+        if box.intersects_path(near, filled=True):
+            yield f"{text.get_text()!r} and {other.get_text()!r} overlap"
+    for text, box in boxes:
+        if text.axes is None or text.get_bbox_patch() is not None or text.get_path_effects():
+            continue
+        for line in text.axes.lines:
+            if len(line.get_xydata()) == 2 and line.get_visible():
+                path = line.get_transform().transform_path(line.get_path())
+                if path.intersects_path(box, filled=False):
+                    yield f"{text.get_text()!r} is struck through"
 
 
 def problems(figure):
-    """Reasons why tick labels of a figure cannot be read."""
+    """Reasons why texts of a figure cannot be read."""
     with _style():
         FigureCanvasAgg(figure).draw()
+        yield from text_problems(figure)
     for at, ax in enumerate(figure.axes):
         for name, axis in (("x", ax.xaxis), ("y", ax.yaxis)):
             if not (ax.get_visible() and axis.get_visible()):
                 continue
-            labels = shown(axis)
+            labels = [(label.get_text(), label.get_window_extent()) for label in shown(axis)]
             where = f"axes {at} {name}"
             for text, _ in labels:
                 if set("$\\") & set(text):
