@@ -248,17 +248,19 @@ def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
         job = f"{result.gpus:,} × {result.system.name}"
         raise InputError("tornado", [f"none of {result.candidates:,} candidates fits on {job}"])
     paths = [path for path in result.system.figures() if path in COLUMNS]
-    changes = 100 * (_changed_seconds(result, paths) / result.least_seconds - 1)  # [%]
+    unchanged = np.array([float(result.best[1].step_seconds), result.least_seconds])  # fixed, re-optimised
+    changes = 100 * (_changed_seconds(result, paths) / unchanged[:, None, None] - 1)  # [%]
     largest_change = np.abs(changes).max(axis=(0, 2))
     left_out = min(np.sum(largest_change < 100 * least), len(largest_change) - 1)
     order = np.argsort(largest_change, kind="stable")[left_out:]
-    figure, (ax,) = style.panels(1, width=5.2, height=0.9 + 0.4 * len(order))
+    figure, (ax,) = style.panels(1, width=style.PAGE, height=1.4 + 0.36 * len(order))
     for (shift, meaning, look), row in zip(TORNADO_BARS, changes[:, order], strict=True):
         for change, colour, sign in zip(row.T, (style.ORANGE, style.BLUE), "−+", strict=True):
             bar_label = f"{sign}{100 * RELATIVE_CHANGE:.0f} %, {meaning}"
             places = shift + np.arange(len(order), dtype=np.float64)
             _draw_bars(ax, places, change, color=colour, label=bar_label, **look)
     ax.axvline(0, color=style.BLACK, linewidth=0.6)
+    ax.set_ylim(-0.6, len(order) - 0.4)
     ax.set_yticks(
         range(len(order)), [_figure_title(result.system, paths[i]) for i in order], fontsize=style.SMALL
     )
@@ -307,9 +309,9 @@ def _figure_title(system: System, path: str) -> str:
     """Return the name of a hardware figure, with its network tier if it has one."""
     part, _, number = path.rpartition(".")[0].partition(".")
     name = style.label(path, "")
-    if part != "network":
-        return name
-    tier = system.tiers[int(number)].name
-    if len(tier) > MAX_NAME_CHARACTERS:
-        tier = f"{tier[: MAX_NAME_CHARACTERS - 1]}…"
-    return "\n".join(wrap(f"{tier}: {name[0].lower()}{name[1:]}", MAX_LABEL_CHARACTERS))
+    if part == "network":
+        tier = system.tiers[int(number)].name
+        if len(tier) > MAX_NAME_CHARACTERS:
+            tier = f"{tier[: MAX_NAME_CHARACTERS - 1]}…"
+        name = f"{tier}: {name[0].lower()}{name[1:]}"
+    return "\n".join(wrap(name, MAX_LABEL_CHARACTERS))
