@@ -3,7 +3,9 @@
 import json
 from collections import defaultdict
 from itertools import pairwise
+from pathlib import Path
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from test_trace import estimates
@@ -62,6 +64,48 @@ def test_threads_do_not_overlap(est):
     )
 
 
+SCHEMA = json.loads((Path(__file__).parents[1] / "data" / "trace_event_format.schema.json").read_text())
+
+
+@settings(max_examples=15)
+@given(estimates())
+def test_the_file_is_in_the_format_that_perfetto_documents(est):
+    """By its schema; counters return to nothing after the peak of the simulation."""
+    trace = tc.trace(est)
+    content = json.loads(json.dumps(chrome_trace.to_chrome(trace)))
+    jsonschema.Draft202012Validator(SCHEMA).validate(content)
+    counted = defaultdict(list)
+    for event in content["traceEvents"]:
+        if event["ph"] == "C":
+            counted[event["pid"] - 1].append((event["ts"], event["args"]["micro-batches"]))
+    for device, steps in counted.items():
+        times, values = zip(*steps, strict=True)
+        assert list(times) == sorted(times)
+        assert max(values) == pytest.approx(trace.timeline.peak_in_flight[device])
+        assert values[-1] == 0
+    assert len(counted) == est.plan.pp
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("X", {"dur": -1.0}),
+        ("X", {"ts": "0"}),
+        ("X", {"name": ""}),
+        ("X", {"pid": -1}),
+        ("s", {"id": None}),
+        ("f", {"bp": "x"}),
+        ("C", {"args": {"micro-batches": "1"}}),
+        ("M", {"name": "proces_name"}),
+        ("M", {"ph": "Q"}),
+    ],
+)
+def test_the_schema_refuses_what_perfetto_does_not_read(trace, kind, change):
+    event = next(event for event in chrome_trace.chrome_events(trace) if event["ph"] == kind)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate({"traceEvents": [event | change]})
+
+
 def test_processes_and_threads_have_names(trace):
     events = chrome_trace.to_chrome(trace)["traceEvents"]
     names = {
@@ -88,7 +132,9 @@ def test_arrows_connect_each_pass_to_the_next_stage(trace):
     arrows = defaultdict(dict)
     for event in chrome_trace.to_chrome(trace)["traceEvents"]:
         if event["ph"] in "sf":
-            arrows[event["id"]][event["ph"]] = event
+            arrow = arrows[event["id"], event["cat"], event["name"]]  # these three join its ends in Perfetto
+            assert event["ph"] not in arrow
+            arrow[event["ph"]] = event
             assert any(start <= event["ts"] <= end for start, end in passes[event["pid"]])
     assert len(arrows) == 2 * 7 * trace.microbatches
     assert all(set(both) == {"s", "f"} and both["s"]["ts"] < both["f"]["ts"] for both in arrows.values())

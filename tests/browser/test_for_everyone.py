@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from browsing import SMALL, complete, query, settled
+import traincast as tc
+from browsing import SMALL, complete, found, query, settled
 
 HERE = Path(__file__).parent
 
@@ -112,9 +113,26 @@ def test_text_has_contrast(unfolded):
     assert seen["texts"] > 500
 
 
-def test_axe_finds_no_violation(unfolded):
+def assert_axe_finds_nothing(page):
     axe = pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
-    unfolded.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text())
-    found = unfolded.evaluate("() => axe.run()")
-    assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found["violations"]] == []
-    assert {rule["id"] for rule in found["incomplete"]} <= {"color-contrast"}  # which the test above decides
+    page.evaluate((Path(axe.__file__).parent / "axe.min.js").read_text())
+    seen = page.evaluate("() => axe.run()")
+    assert [(rule["id"], rule["nodes"][0]["html"]) for rule in seen["violations"]] == []
+    assert {rule["id"] for rule in seen["incomplete"]} <= {"color-contrast"}  # which `contrast.js` decides
+
+
+def test_axe_finds_no_violation(unfolded):
+    assert_axe_finds_nothing(unfolded)
+
+
+@pytest.mark.parametrize("gpus", [64, 1])
+def test_axe_finds_no_violation_in_a_report(browser, tmp_path, gpus):
+    """Of a search in which plans fit, and of one in which none does."""
+    pytest.importorskip("jinja2", reason="Jinja2 is not installed")
+    tc.write_html(found(gpus=gpus), tmp_path / "report.html")
+    page = browser.new_page()
+    page.goto(f"file://{tmp_path}/report.html")
+    page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert page.evaluate((HERE / "contrast.js").read_text())["faint"] == []
+    assert_axe_finds_nothing(page)
+    page.close()

@@ -167,6 +167,7 @@ def chrome_events(
         yield from _process_metadata(trace, device)
         yield from _complete_events(trace, device, batches)
         yield from _flow_events(trace, device, devices, batches)
+        yield from _counter_events(trace, device)
 
 
 def _selected(subject: str, indices: Collection[int], number: int) -> Collection[int]:
@@ -178,8 +179,8 @@ def _selected(subject: str, indices: Collection[int], number: int) -> Collection
 
 
 def _approximate_count(trace: Trace, stages: Collection[int], microbatches: Collection[int]) -> int:
-    """Count the events about: each pass, its components, its send, and the arrow to its reader."""
-    events_of = {kind: [len(parts) + 4 for parts in chunks] for kind, chunks in trace.passes.spent.items()}
+    """Count the events about: each pass, its components, its send, its count, and the arrow to its reader."""
+    events_of = {kind: [len(parts) + 5 for parts in chunks] for kind, chunks in trace.passes.spent.items()}
     number = 0
     for stage in stages:
         selected = (pass_ for pass_ in trace.by_device[stage] if pass_.microbatch in microbatches)
@@ -246,3 +247,13 @@ def _flow_events(
                 record = {"ph": end, "name": direction, "cat": "sends", "id": number, "pid": pass_.device + 1}
                 middle = _ns((pass_.start + pass_.end) / 2) / 1000
                 yield record | {"tid": THREADS["passes"], "ts": middle} | ({"bp": "e"} if end == "f" else {})
+
+
+def _counter_events(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
+    """Yield the micro-batches whose activations a device holds, from the start of F to the end of W."""
+    holding = [pass_ for pass_ in trace.by_device[device] if pass_.kind != "B"]
+    held = 0
+    for time, step in sorted((run.start, 1) if run.kind == "F" else (run.end, -1) for run in holding):
+        held += step
+        record = {"ph": "C", "name": "in flight", "pid": device + 1, "tid": THREADS["passes"]}
+        yield record | {"ts": _ns(time) / 1000, "args": {"micro-batches": held / trace.timeline.v}}
