@@ -6,6 +6,7 @@ from traincast.launch import megatron
 from traincast.launch.canonical import MEANINGS
 from traincast.launch.export import FORMATS
 from traincast.launch.format import Format
+from traincast.launch.formats import READERS
 from traincast.launch.table import ANY, ChoiceRow, ComputedRow, Row, ValueRow
 from traincast.planner.framework_refusals import REFUSALS
 
@@ -86,9 +87,11 @@ of these plans; of a launch that breaks one it says so among what it assumes:
 as people write them: in variables, arrays, quotes and continued lines. Nothing is executed. What the file does not state is given on the
 command line (the model, the number of GPUs, the batch, any knob), or assumed, and the answer lists what was assumed.
 
-Files of programs that are not supported (gpt-neox, Hugging Face's Trainer, NeMo, verl and others), and launches that do not train a
-decoder-only model (encoders, T5, multimodal, retrieval, Mamba and hybrid models, reinforcement learning), are refused by name with exit
-code 2. So is a value that the framework does not know.
+It reads these as well, which are not written: {read_only}. Of reinforcement learning (verl, OpenRLHF, slime)
+`--actor` reads the actor's training step: one mini-batch of prompts and answers, each as long as it may get.
+
+Files of other programs, and launches of what is not counted (multimodal and diffusion models, retrieval, other reinforcement learning,
+evaluation, conversion), are refused by name with exit code 2. So is a value that the framework does not know.
 
 Every setting of a file is one of these:
 
@@ -145,6 +148,8 @@ def page() -> str:
         first_formats.setdefault(format_.framework, format_)
     formats = (_format(format_, first_formats[format_.framework]) for format_ in FORMATS.values())
     intro = INTRO.replace("{refusals}", _refusals()).replace("{rules}", _rules())
+    titles = (form.title for name, form in READERS.items() if name not in FORMATS)
+    intro = intro.replace("{read_only}", ", ".join(titles))
     intro = intro.replace("{revisions}", " and ".join(megatron.ARGUMENTS.revisions))
     return intro + "\n" + "\n".join(formats)
 

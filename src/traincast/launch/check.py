@@ -119,6 +119,7 @@ def check(
     recipe: str | None = None,
     vocab: int | None = None,
     seq: int | None = None,
+    actor: bool = False,
 ) -> Checked:
     """Predict step time and memory of a launch script or configuration, and find settings to change.
 
@@ -150,6 +151,8 @@ def check(
         The run that is meant, where the file describes several: its name or a part of it.
     vocab, seq : int, optional
         Size of the vocabulary, and sequence length [tokens], where the file does not give them.
+    actor : bool
+        Whether of reinforcement learning (verl, OpenRLHF, slime) the actor's training step is meant.
 
     Returns
     -------
@@ -173,7 +176,7 @@ def check(
     told = {"gpus": gpus, "gbs": gbs, "model": model, **(knobs or {}), **sizes}
     names = [name for name, value in told.items() if value is not None]
     names += ["chunks"] if {"layout", "pp", "vp"} & set(names) else []
-    given = Given(variables or {}, recipe, names)
+    given = Given(variables or {}, recipe, names, actor=actor)
     reading = errors.catch(read, path, READERS, framework, beside, given)
     if reading is not None and machine is not None and machine.is_cpu:
         reading = reading.on_cpus()

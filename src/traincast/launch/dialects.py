@@ -25,7 +25,7 @@ ROUNDED: Final = 256  # to multiples of which gpt-neox rounds the width of a gat
 
 
 def dialect(name: str, base: Format, read: Callable[[str], Settings]) -> Format:
-    """Return the format of a dialect, from Megatron-LM's `base`; `read` reads its own settings."""
+    """Return the format of a dialect, from that of another format, `base`; `read` reads its own settings."""
     table = TABLE[name]
     own = unread_rules({"matter": [], **table.get("unread", {})})
     rules = UnreadRules(
@@ -52,7 +52,7 @@ def dialect(name: str, base: Format, read: Callable[[str], Settings]) -> Format:
         spelled=lambda setting: own_names.get(setting, setting),
         stack=(lambda _: table["stack"]) if "stack" in table else base.stack,
         assumptions=base.assumptions if "stack" not in table else lambda _: (),
-        named_model=named_model,
+        named_model=base.named_model if base.names_model else named_model,
     )
 
 

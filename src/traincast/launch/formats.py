@@ -10,6 +10,7 @@ from typing import Final
 from traincast.core.errors import ErrorCollector
 from traincast.launch import (
     accelerate,
+    actors,
     beside,
     deepspeed,
     dialects,
@@ -193,6 +194,15 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
             ("nemo", dialects.read_nemo),
             ("mlperf", dialects.read_variables),
             ("modelzoo", dialects.read_variables),
+        )
+    },
+    **{
+        name: replace(dialects.dialect(name, base, reader), assumptions=actors.assumptions, **own)
+        for name, base, reader, own in (
+            ("slime", _MEGATRON, actors.read_slime, {"spelled": write_bash.flag}),
+            ("verl-megatron", _MEGATRON, actors.read_verl, {"named_model": actors.verl_model}),
+            ("verl", FORMATS["trl"], actors.read_verl, {}),
+            ("openrlhf", FORMATS["trl"], actors.read_openrlhf, {}),
         )
     },
 }

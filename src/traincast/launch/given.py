@@ -19,6 +19,7 @@ class Given:
     recipe: str | None = None  # the run that is meant, where a file describes several
     facts: Collection[str] = ()  # facts that need not be read from the file
     folder: Path | None = None  # of the file, where it may name others
+    actor: bool = False  # whether of reinforcement learning the actor's training step is meant
     without: str = ""  # what a script does not tell: branches that hang on it are left out
 
 

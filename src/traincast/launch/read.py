@@ -157,7 +157,7 @@ def read(
         raise unknown_name_error("format", form, formats)
     given = replace(given or Given(), folder=Path(path).parent)
     text = launch_text(read_text(Path(path)), given)
-    form = form or program_of(text, str(path))
+    form = form or program_of(text, str(path), given.actor)
     detected = formats[form] if form else detect_format(text, str(path), formats)
     errors = ErrorCollector(str(path))
     try:
@@ -171,7 +171,8 @@ def read(
         raise InputError(str(path), [f"--beside: a launch of {detected.title} has no file beside it"])
     is_script = detected.ending == ".sh"
     words = [word for command in commands(text) for word in command] if is_script else []
-    check_training_kind(words, settings, str(path), detected.spelled)
+    if not given.actor:
+        check_training_kind(words, settings, str(path), detected.spelled)
     if "zero" in given.facts:  # what the other file sets is given
         settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)

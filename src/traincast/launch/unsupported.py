@@ -22,6 +22,7 @@ COMMENT: Final = re.compile(r"(?m)(?:^|\s)(?:#(?!SBATCH)|//).*$")
 TABLE: Final = load_document("unsupported")
 UNAMBIGUOUS_SETTINGS: Final = tuple(TABLE["unambiguous"].split())
 TRAINING: Final = re.compile(r"(?:train|finetune)\w*\.py\b")  # programs that train
+ADVICE_ON_ACTORS: Final = "; --actor reads the actor's training step alone"
 LEAST_KEYS: Final = 2  # that identify a program
 
 
@@ -36,8 +37,8 @@ def keys_of(text: str) -> set[str]:
     return {(flag or key).replace("-", "_") for flag, key in KEY.findall(COMMENT.sub("", text))}
 
 
-def program_of(text: str, path: str) -> str | None:
-    """Return the format of a file that its keys tell; None if they tell none.
+def program_of(text: str, path: str, actor: bool = False) -> str | None:
+    """Return the format of a file that its keys tell, of its actor on request; None if they tell none.
 
     Raises
     ------
@@ -53,7 +54,9 @@ def program_of(text: str, path: str) -> str | None:
         ):
             if "format" in parts:
                 return str(parts["format"])
-            advice = parts.get("advice", "")
+            if actor and "actor" in parts:
+                return str(parts["actor"])
+            advice = ADVICE_ON_ACTORS if "actor" in parts else ""
             raise InputError(path, [f"is a launch of {title}, which is not supported yet{advice}"])
     return None
 

@@ -230,6 +230,7 @@ _LAUNCH_VOCABULARY = "Size of the vocabulary [tokens], where the file does not s
 _LAUNCH_LENGTH = "Sequence length [tokens], in place of the file's."
 _ACCEPT = "Answer even if settings that matter for time or memory are not read; they are listed."
 _BESIDE = "Configuration of Accelerate or DeepSpeed that belongs to the file, where it names none."
+_ACTOR = "Of reinforcement learning (verl, OpenRLHF, slime), read the actor's training step."
 
 
 @command("Take a plan to a framework", "export")
@@ -338,6 +339,7 @@ def check(
     framework: Annotated[str | None, option(_LAUNCH_FORMAT)] = None,
     beside: Annotated[Path | None, option(_BESIDE)] = None,
     accept_unread: Annotated[bool, option(_ACCEPT)] = False,
+    actor: Annotated[bool, option(_ACTOR)] = False,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
     json: Json = False,
@@ -355,6 +357,7 @@ def check(
         checked = check_launch(
             file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),
             report_progress, accept_unread, beside, parsed_variables(variables or ()), recipe, vocab, seq,
+            actor,
         )  # fmt: skip
         _ = checked.together  # compute now, while progress is shown
     if json:

@@ -1,0 +1,112 @@
+"""Launches of reinforcement learning, of which the actor's training step is read: verl, OpenRLHF and slime.
+
+The step is forward and backward pass and optimizer of one mini-batch of prompts with their answers, each as
+long as it may get. Answers are written, and scored by other models, before it. Settings are translated by
+`tables/dialects.toml`, to those of Megatron-LM or of Hugging Face's Trainer.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from traincast.core.errors import InputError
+from traincast.launch.checkpoints import model_called
+from traincast.launch.dialects import NAMED_MODEL
+from traincast.launch.given import given_with
+from traincast.launch.read_bash import arguments, commands, settings_of
+from traincast.launch.settings import Settings, evaluated, is_off
+
+GROUPS: Final = (  # of verl's settings, whose members have names of their own
+    "actor.megatron.override_transformer_config.", "actor.optim.override_optimizer_config.",
+    "actor_rollout_ref.",
+)  # fmt: skip
+SETTING: Final = re.compile(r"\+*([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
+NOTE: Final = "the actor's training step alone, of prompts and answers as long as they may get"
+
+
+def read_verl(text: str) -> Settings:
+    """Return the settings of verl's command, which Hydra takes as NAME=VALUE, for FSDP or Megatron-LM."""
+    own = Settings()
+    for match in (match for words in commands(text) for word in words if (match := SETTING.fullmatch(word))):
+        name = match[1]
+        for group in reversed(GROUPS):
+            name = name.removeprefix(group)
+        own[name] = match[2].strip("'\"")
+    length = sum(_number(own, f"data.max_{part}_length", 512) for part in ("prompt", "response"))
+    batch = _number(own, "actor.ppo_mini_batch_size", 256) * _number(own, "rollout.n", 1)
+    rows = _number(own, "actor.ppo_micro_batch_size_per_gpu", 1)
+    if own.is_on("actor.use_dynamic_bsz"):
+        rows = max(_number(own, "actor.ppo_max_token_len_per_gpu", 16_384) // length, 1)
+    ranks = _number(own, "trainer.nnodes", 1) * _number(own, "trainer.n_gpus_per_node", 8)
+    if is_megatron(text):
+        computed: Mapping[str, Any] = {
+            "seq_length": length,
+            "global_batch_size": batch,
+            "micro_batch_size": rows,
+        }
+    else:
+        computed = {"max_length": length, **_steps(batch, rows, ranks), "num_processes": ranks}
+    return Settings({**own, **computed})
+
+
+def is_megatron(text: str) -> bool:
+    """Return whether Megatron-LM trains verl's actor."""
+    return bool(re.search(r"megatron_trainer|actor\.megatron\.|actor\.strategy=megatron", text))
+
+
+def read_openrlhf(text: str) -> Settings:
+    """Return the arguments of the command that starts OpenRLHF, which trains with DeepSpeed."""
+    lines = [
+        words for words in commands(text) if any("train_" in word or "openrlhf" in word for word in words)
+    ]
+    own = arguments(lines[-1]) if lines else settings_of(text)
+    length = _number(own, "max_len") or sum(
+        _number(own, f"{part}_max_len", 1024) for part in ("prompt", "generate")
+    )
+    ranks = _number(own, "actor_num_nodes", 1) * _number(own, "actor_num_gpus_per_node", 8)
+    ranks //= max(_number(own, "ring_attn_size", 1) * _number(own, "ds_tensor_parallel_size", 1), 1)
+    rows, batch = _number(own, "micro_train_batch_size", 4), _number(own, "train_batch_size", 128)
+    return Settings({**own, "max_length": length, **_steps(batch, rows, ranks)})
+
+
+def read_slime(text: str) -> Settings:
+    """Return the arguments of slime, which trains with Megatron-LM."""
+    own = settings_of(text)
+    answers = _number(own, "rollout_max_response_len")
+    length = _number(own, "rollout_max_prompt_len") + answers
+    prompts, samples = _number(own, "rollout_batch_size"), _number(own, "n_samples_per_prompt", 1)
+    usual = {
+        "seq_length": length,
+        "global_batch_size": prompts * samples // _number(own, "num_steps_per_rollout", 1),
+    }
+    settings = Settings({**{name: value for name, value in usual.items() if value}, **own})
+    for name in ("use_dynamic_batch_size", "max_tokens_per_gpu"):  # of sequences that are shorter
+        settings.pop(name, None)
+    if "model" in given_with(text).facts and all("models/" in path for path in own.get("source", ())):
+        settings.pop("source", None)  # which describes the model that is given
+    return settings
+
+
+def verl_model(settings: Settings) -> str:
+    """Return the model of the catalogue whose checkpoint verl's actor begins with; empty if none is named."""
+    path = settings.get(NAMED_MODEL)
+    return "" if is_off(path) else model_called("actor_rollout_ref.model.path", str(path))
+
+
+def assumptions(_: Settings) -> tuple[str, ...]:
+    """Return what is assumed of the step."""
+    return (NOTE,)
+
+
+def _number(own: Settings, name: str, default: int = 0) -> int:
+    """Return a setting as a whole number, also of a sum or product of numbers."""
+    computed = evaluated(str(own[name]).strip("$()")) if name in own else None
+    return computed if isinstance(computed, int) else own.number(name, default=default, least=0)
+
+
+def _steps(batch: int, rows: int, ranks: int) -> Settings:
+    """Return the micro-batches of an optimizer step; refuse a batch that they do not divide."""
+    if not rows * ranks or batch % (rows * ranks):
+        problem = f"a batch of {batch} sequences does not divide over {ranks} ranks by {rows}"
+        raise InputError("actor", [problem])
+    return Settings(per_device_train_batch_size=rows, gradient_accumulation_steps=batch // (rows * ranks))
