@@ -180,10 +180,13 @@ def read(
     problems += _undecided(text, detected, settings, facts) if is_script else []
     arguments = detected.arguments(settings)
     against = {} if arguments is None else arguments.against(settings)
+    matter = detected.unread.sorted(settings, detected.known).matter if against else {}
     problems += [
         f"{name} = {value_text(settings[name])[:MAX_SHOWN_CHARACTERS]}: {why}"
         for name, why in against.items()
-        if name in detected.known and not set(given.facts) & set(detected.facts_of(name))
+        if name in detected.known
+        and name not in matter
+        and not set(given.facts) & set(detected.facts_of(name))
     ]
     if problems:
         lines = (_spelled_problem(detected, settings, problem) for problem in problems)
