@@ -15,6 +15,7 @@ from traincast.launch import (
     deepspeed,
     dialects,
     huggingface,
+    lightning,
     llm_foundry,
     maxtext,
     megatron,
@@ -182,6 +183,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         read=llm_foundry.read,
         named_model=llm_foundry.named_model,
     ),
+    "lightning": load_format("lightning", "fsdp", lightning, table="lightning", read=lightning.read),
     "maxtext": load_format(
         "maxtext", "jax", maxtext, table="maxtext", read=maxtext.read, named_model=maxtext.named_model
     ),

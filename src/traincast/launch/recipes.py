@@ -55,7 +55,7 @@ def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def called(node: ast.expr) -> str:
+def called(node: ast.AST) -> str:
     """Return the last name of what a call calls; empty if the expression is no call."""
     if not isinstance(node, ast.Call):
         return ""
