@@ -21,6 +21,7 @@ from traincast.launch import (
     megatron,
     megatron_bridge,
     nanotron,
+    nemo_programs,
     read_bash,
     recipes,
     torchtitan,
@@ -194,6 +195,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
             ("primus", dialects.read_primus),
             ("gpt-neox", dialects.yaml_settings),
             ("nemo", dialects.read_nemo),
+            ("nemo2", nemo_programs.read),
             ("mlperf", dialects.read_variables),
             ("modelzoo", dialects.read_variables),
         )
