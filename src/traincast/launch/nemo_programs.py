@@ -22,7 +22,8 @@ MODEL_CLASS: Final = re.compile(r"^(\w*?)Config(\w*)$")  # Llama3Config8B
 RECIPE: Final = re.compile(r"(?:^|\.)(\w+)\.(pretrain_recipe|finetune_recipe)$")
 BUILDERS: Final = ("Config", "Partial", "Experiment")
 UNKNOWN: Final = "condition"  # setting that says that a branch is not decided
-PLUGINS: Final[Mapping[str, Mapping[str, Any]]] = {  # functions of recipes/precision/mixed_precision.py -> Megatron-LM's settings
+# Functions of recipes/precision/mixed_precision.py -> settings of Megatron-LM.
+PLUGINS: Final[Mapping[str, Mapping[str, Any]]] = {
     "bf16_mixed": {"bf16": True},
     "MegatronMixedPrecision": {"bf16": True},
     "fp16_mixed": {"fp16": True},
