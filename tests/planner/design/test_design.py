@@ -1,17 +1,22 @@
 """Designs of machines against searches one by one, against direct sums, and as prices move."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import traincast as tc
 from traincast.core.errors import InputError, NothingFits
 from traincast.planner.design.design_file import load_question
 from traincast.planner.design.designs import Designs, front_of
+from traincast.planner.design.machines import Runs, search_machines
 from traincast.planner.design.prices import PARTS, load_prices, read_per
 from traincast.planner.design.refinement import find
+from traincast.planner.study.executors import Parts
 
 NETWORK = list(PARTS).index("network")
 FILE = """
@@ -163,7 +168,7 @@ def test_worth_is_the_price_at_which_the_cost_of_the_workload_stays(designs, ask
 def test_sentences_say_worth_break_even_and_machines_of_today(designs):
     said = "\n".join(designs.sentences())
     for part in (
-        "Cheapest: ",
+        "Cheapest of those designed: HBM",
         "a GPU to this workload",
         "wins.",
         "dgx-h200 (1,024 GPUs)",
@@ -187,12 +192,11 @@ def test_what_no_plan_divides_is_not_said_not_to_fit(tmp_path):
 
 def test_a_port_is_the_same_in_all_outer_tiers_and_all_are_priced(asked):
     # dgx-b200 has leaves and a spine of 50 GB/s; llama3-h100 tapers its aggregation 7 to 1
-    prices = {part.name: part.value for part in asked.prices.parts}
     wide = replace(asked.families[0], base=tc.load_system("dgx-b200"), vary={"network.1.bandwidth": (1e11,)})
     tapered = replace(asked.families[0], base=tc.load_system("llama3-h100"), vary=None)
     found = find(replace(asked, families=(wide, tapered), gpus=(512,)))
     assert found.parts[0].grown["network.2.bandwidth"] == pytest.approx([1e11])
-    assert prices["network"] * found.parts[0].quantities[NETWORK] == pytest.approx(100 * 60)
+    assert found.parts[0].quantities[NETWORK] == pytest.approx(100e9)
     assert found.parts[1].quantities[NETWORK] == pytest.approx((50e9 + 50e9 / 7) / 2)
 
 
@@ -200,6 +204,152 @@ def test_systems_keep_their_own_pue(designs):
     row = int(np.flatnonzero(designs.part == 2)[0])
     assert tc.load_system("dgx-h200").sources["pue"]
     assert designs.kilowatts[row] == pytest.approx(512 * 1.275 * tc.load_system("dgx-h200").pue)
+
+
+GRID = """
+workload: [{model: llama-3-70b, global_batch: 1024, tokens: 1T, range: [0.5, 2]}]
+gpus: 512
+strategies: [1d]
+machines:
+  - name: HBM
+    base: b200-nvs8
+    vary:
+      accelerator.matrix_flops: {logspace: [1000 TFLOP/s, 8000 TFLOP/s, 7]}
+      accelerator.hbm_bytes: {logspace: [60 GB, 480 GB, 8]}
+      accelerator.hbm_bandwidth: {logspace: [2 TB/s, 16 TB/s, 7]}
+      network.0.size: [4, 8, 16, 32]
+"""
+
+
+def compare_with_every_machine(question, count):
+    """Check a refined design against searches of every machine."""
+    every, near = find(replace(question, refine=False)), find(replace(question, refine=True))
+    assert near.refinement.searched < near.refinement.machines == sum(part.count for part in every.parts)
+    assert near.name(near.cheapest) == every.name(every.cheapest)
+    rows = np.random.default_rng(3).choice(np.flatnonzero(every.feasible), count, replace=False)
+    for row in rows:  # none is more than 0.5 % faster than a machine near the front that costs no more
+        as_cheap = near.feasible & (near.cost <= every.cost[row]) & (near.energy <= every.energy[row])
+        assert near.hours[as_cheap].min() <= every.hours[row] * 1.005
+    assert near.refinement.gap <= 0.005
+    return near
+
+
+def test_the_front_of_a_refined_grid_is_that_of_every_machine(tmp_path):
+    text = GRID.replace("TFLOP/s, 7]", "TFLOP/s, 4]").replace("480 GB, 8]", "480 GB, 5]")
+    compare_with_every_machine(question(tmp_path, text), 40)
+
+
+@pytest.mark.nightly
+def test_the_front_of_a_large_refined_grid_is_that_of_every_machine(tmp_path):
+    asked = question(tmp_path, GRID)
+    near = compare_with_every_machine(asked, 200)
+    # the same winner among neighbours at other prices as well
+    for name, factor in (("compute", 2), ("hbm_capacity", 3), ("hbm_bandwidth", 5), ("fast_reach", 3)):
+        value = next(part.value for part in asked.prices.parts if part.name == name) * factor
+        again = compare_with_every_machine(repriced(asked, name, value=value), 200)
+        assert again.refinement.searched < near.refinement.machines / 2
+
+
+def test_an_interrupted_design_goes_on_and_any_executor_gives_the_same(asked, designs, tmp_path):
+    class Interrupted(Exception):
+        pass
+
+    def stop(done, total, candidates):
+        if done == 5:
+            raise Interrupted
+
+    output = tmp_path / "machines.parquet"
+    with pytest.raises(Interrupted):
+        find(asked, Runs(parts=Parts.of(asked.fingerprint, output), progress=stop))
+    searched = []
+    runs = Runs(parts=Parts.of(asked.fingerprint, output), progress=lambda done, *_: searched.append(done))
+    assert find(asked, runs).frame().equals(designs.frame())
+    assert searched[0] == 6  # the first five were read
+    with ThreadPoolExecutor(2) as pool:
+        assert find(asked, Runs(pool)).frame().equals(designs.frame())
+    other = replace(asked, gpus=(512,))
+    with pytest.raises(InputError, match="holds finished parts of another study"):
+        Parts.of(other.fingerprint, output)
+
+
+PAPER = """
+workload: [{{model: {model}, global_batch: 4096, tokens: {tokens}}}]
+gpus: 1024
+assumptions: paper
+strategies: [1d, summa]
+machines:
+  - name: HBM
+    base: b200-nvs8
+    vary:
+      accelerator.hbm_bytes: [80 GB, 192 GB, 384 GB]
+      accelerator.hbm_bandwidth: [4 TB/s, 8 TB/s]
+      network.0.size: [8, 64]
+      accelerator.matrix_flops: [1250 TFLOP/s, 2500 TFLOP/s]
+  - name: LPDDR
+    base: b200-nvs8
+    memory: lpddr
+    vary: {{accelerator.hbm_bytes: [512 GB, 1000 GB], accelerator.hbm_bandwidth: [0.5 TB/s, 1 TB/s]}}
+"""
+
+
+def test_the_findings_of_the_paper_come_out(tmp_path):
+    # abstract of arXiv 2410.00273: language models depend less on capacity and bandwidth of accelerators
+    # long sequences on capacity and network alike
+    change = {}
+    for model, tokens in (("gpt3-1t", "1T"), ("vit-era5", "500G")):
+        found = find(question(tmp_path, PAPER.format(model=model, tokens=tokens)))
+        hours = found.hours[:24].reshape(3, 2, 2, 2)  # capacity, bandwidth, domain, FLOP/s
+        times = {
+            "capacity": hours[2, 1, 0, 1],
+            "bandwidth": hours[1, 0, 0, 1],
+            "domain": hours[1, 1, 1, 1],
+            "flops": hours[1, 1, 0, 0],
+            "lpddr": found.hours[25],  # 512 GB at 1 TB/s
+        }
+        change[model] = {name: time / hours[1, 1, 0, 1] for name, time in times.items()}
+    gpt, vit = change.values()
+    assert gpt["flops"] > 1.8  # half the FLOP/s: compute is what a language model needs
+    assert gpt["capacity"] > 0.99
+    assert gpt["bandwidth"] < 1.03
+    assert vit["capacity"] < 0.8  # twice the capacity needs less splitting
+    assert vit["domain"] < 0.85 < 0.97 < gpt["domain"]
+    assert vit["lpddr"] < 1 < gpt["lpddr"]  # capacity outweighs an eighth of the bandwidth for the ViT only
+    # and LPDDR wins below a price of its capacity
+    lpddr = next(of for of in found.break_even if of.price.name == "lpddr_capacity")
+    assert found.name(lpddr.below).startswith("LPDDR")
+    assert 0 < lpddr.low < lpddr.price.value
+
+
+FACTORS = st.floats(1, 4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(factors=st.lists(FACTORS, min_size=5, max_size=5), times=st.sampled_from((1, 2, 4)))
+def test_a_machine_that_dominates_another_is_never_behind_it(asked, factors, times):
+    base = {
+        "accelerator.matrix_flops": 1e15,
+        "accelerator.hbm_bytes": 100e9,
+        "accelerator.hbm_bandwidth": 3e12,
+        "network.0.bandwidth": 450e9,
+        "network.1.bandwidth": 50e9,
+    }
+    pairs = zip(base.items(), factors, strict=True)
+    points = {path: np.array([value, value * factor]) for (path, value), factor in pairs}
+    points["network.0.size"] = np.array([8.0, 8.0 * times])
+    machines = search_machines(asked, [(asked.families[0], points)], Runs())[0]
+    less, more = machines.found.seconds.transpose(1, 0, 2)
+    assert (more <= less * (1 + 1e-9)).all()
+    less, more = machines.rates.reshape(-1, 2, 2).transpose(1, 0, 2)
+    assert (more >= less).all()  # and asks no less of any part
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_the_least_cost_is_monotone_in_every_price(designs, data):
+    values = np.array([price.value for price in designs.prices])
+    dearer = values * data.draw(st.lists(FACTORS, min_size=len(values), max_size=len(values)))
+    costs = [np.min((designs.hours * (of @ designs.rates))[designs.feasible]) for of in (values, dearer)]
+    assert costs[1] >= costs[0]
 
 
 def test_nothing_within_the_limits_names_the_nearest_miss(asked):

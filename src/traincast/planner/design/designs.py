@@ -484,8 +484,9 @@ class Designs:
     def sentences(self) -> list[str]:
         """Say which machine is cheapest, which is safest, what figures are worth, and what prices change."""
         row, safe = self.cheapest, self.safest
+        designed = " of those designed" if self.designed[row] else ""
         said = [
-            f"Cheapest: {self.name(row)}: {self._figures(row)}, {self.energy[row] / 1e6:,.3g} GWh; "
+            f"Cheapest{designed}: {self.name(row)}: {self._figures(row)}, {self.energy[row] / 1e6:,.3g} GWh; "
             f"{count_of(int(np.sum(self.front)), 'machine')} on the front.",
             f"Over the ranges of prices and runs it costs at worst {self.regret[row]:.0%} more than the then "
             f"cheapest" + ("." if safe == row else f"; {self.name(safe)} at worst {self.regret[safe]:.0%}."),
@@ -525,9 +526,8 @@ class Designs:
 
     def _figures(self, row: int) -> str:
         low, high = self._intervals[row] / 24
-        return (
-            f"{self.hours[row] / 24:.3g} days ({low:.3g} to {high:.3g}, 90%), ${self.cost[row] / 1e6:,.3g}M"
-        )
+        interval = f" ({low:.3g} to {high:.3g}, 90%)" if low < high else ""
+        return f"{self.hours[row] / 24:.3g} days{interval}, ${self.cost[row] / 1e6:,.3g}M"
 
     def _of_today(self, row: int) -> str:
         """Say how far a machine that exists is behind those designed, and what binds it."""

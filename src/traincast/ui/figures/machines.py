@@ -135,8 +135,7 @@ def iso_cost(found: "Designs") -> Figure:
     style.log_axes(ax)
     ax.set_facecolor("#f2f2f2")
     filled = ax.contourf(across, up, known, 8, cmap="cividis_r")
-    lines = ax.contour(across, up, known, 8, colors="black", linewidths=0.5)
-    label_isolines(ax, lines, "$%.3gM")
+    ax.contour(across, up, known, 8, colors="black", linewidths=0.5)  # the bar beside says their cost
     of_time = ax.contour(
         across, up, np.ma.masked_invalid(days), 4, colors="white", linestyles="dashed", linewidths=0.9
     )

@@ -64,7 +64,8 @@ def _rows(found: "Designs", rows: Any) -> list[tuple[str, ...]]:
 def _summary(found: "Designs") -> Tiles:
     row = found.cheapest
     low, high = found.intervals([row])[0] / 24
-    yield "Time", f"{found.hours[row] / 24:.3g} days", f"{low:.3g} to {high:.3g}, 90 % of measured times"
+    interval = f"{low:.3g} to {high:.3g}, 90 % of measured times" if low < high else "no interval is known"
+    yield "Time", f"{found.hours[row] / 24:.3g} days", interval
     yield "Cost", f"${found.cost[row] / 1e6:,.3g}M", f"{found.gpus[row]:,.0f} GPUs"
     yield "Energy", f"{found.energy[row] / 1e6:,.3g} GWh", f"{found.kilowatts[row] / 1000:.3g} MW"
     yield "Worst regret", f"{found.regret[row]:.0%}", "over the ranges of prices and runs"
