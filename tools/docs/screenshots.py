@@ -47,7 +47,6 @@ def dark(browser: Browser, url: str) -> None:
 def phone(browser: Browser, url: str) -> None:
     """Take the answer on a phone."""
     page = opened(browser, url + QUESTION, viewport={"width": 390, "height": 844}, color_scheme="light")
-    page.evaluate("() => document.querySelector('#answer').scrollIntoView()")
     page.screenshot(path=SCREENS / "phone.png")
 
 

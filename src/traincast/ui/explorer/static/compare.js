@@ -4,17 +4,18 @@ import { button, h, scroller, table } from "./dom.js";
 import { change, days, gib, number, percent, seconds, whole } from "./format.js";
 import { spent, strip } from "./charts/time.js";
 import { LETTERS } from "./plans.js";
+import { meaning } from "./terms.js";
 
 /** What is shown below the title. `pinned` holds a plan, an error or null (not answered yet) for each pin;
     `gpus` are those of the question. */
-export function comparison({ pinned, components, capacity, gpus, unpin }, width) {
+export function comparison({ pinned, catalog, capacity, gpus, unpin }, width) {
   if (!pinned.length)
     return [h("p.says", "Pin two plans, in the table or in the design space, to see them side by side.")];
   const heads = h("div.heads", pinned.map((pin, i) => head(pin, i, gpus, unpin)));
   if (pinned.length < 2) return [h("div.versus", heads, h("p.says", "Pin a second plan to compare."))];
   const plans = pinned.map((pin) => pin?.plan);
   if (!plans.every(Boolean)) return [h("div.versus", heads)];
-  const body = [strips(plans, components.time, width), differences(plans, components.time, capacity)];
+  const body = [strips(plans, catalog.components.time, width), differences(plans, catalog, capacity)];
   return [h("p.says", sentence(plans)), h("div.versus", heads, body)];
 }
 
@@ -53,7 +54,7 @@ function strips(plans, components, width) {
   return h("div.strips.plot", plans.map(bar));
 }
 
-function differences([a, b], components, capacity) {
+function differences([a, b], catalog, capacity) {
   const range = ({ step_seconds_low: low, step_seconds_high: high }) =>
     h("td.range", `${seconds(low)} to ${seconds(high)}`);
   const both = (name, key, form) => [name, form(a[key]), form(b[key]), ""];
@@ -65,8 +66,8 @@ function differences([a, b], components, capacity) {
     a.fits_probability !== undefined && both("fits", "fits_probability", percent),
     ratio("token/s of a GPU", "tokens_per_second_per_gpu", (value) => number(value, 4)),
     a.training_days !== null && ratio("the whole run", "training_days", days),
-    ...parts(a, b, components),
-    ...knobs(a, b),
+    ...parts(a, b, catalog.components.time),
+    ...knobs(a, b, catalog),
   ].filter(Boolean);
   return scroller("Table of both plans", table("Plan A and plan B", ["", "A", "B", "B against A"], rows));
 }
@@ -83,9 +84,9 @@ function parts(a, b, components) {
   });
 }
 
-function knobs(a, b) {
+function knobs(a, b, catalog) {
   const names = Object.keys(a.plan).filter((name) => String(a.plan[name]) !== String(b.plan[name]));
-  const head = (name) => h("th.mono", { scope: "row" }, name);
+  const head = (name) => h("th.mono", { scope: "row", title: meaning(name, catalog) }, name);
   return names.map((name) => [head(name), knobText(a.plan[name]), knobText(b.plan[name]), ""]);
 }
 

@@ -156,7 +156,7 @@ function drawPins() {
   figures.space.show(answer.plans.length ? { answer, pins: state.pins, pinned, toggle: togglePin } : null);
   const data = {
     pinned: state.pins.map((_, i) => pinned[i] ?? null),
-    components: catalog.components,
+    catalog,
     capacity: answer.system.capacity_bytes,
     gpus: answer.state.gpus,
     unpin: (i) => togglePin(now.state.pins[i]),
