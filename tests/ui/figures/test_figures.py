@@ -575,20 +575,3 @@ def test_paper_studies_are_the_papers():
     assert paired[BANDWIDTH][::3] == pytest.approx((1555e9, 4800e9, 8000e9, 16000e9))
     assert flops["accelerator.matrix_flops"][::7] == pytest.approx((312e12, 989.4e12, 2500e12, 3750e12))
     assert flops["accelerator.vector_flops"][::7] == pytest.approx((78e12, 133.8e12, 339e12, 508.5e12))
-
-
-def test_paper_figures():
-    stems = []
-    for stem, figure in paper.paper_figures():
-        stems.append(stem)
-        assert figure.axes
-    assert stems[:2] == ["1-strong-scaling-days", "1-strong-scaling-throughput"]
-    assert [sum(stem.startswith(f"{study}-") for stem in stems) for study in range(1, 7)] == [
-        3,
-        4,
-        4,
-        1,
-        1,
-        1,
-    ]
-    assert len(stems) == paper.FIGURES

@@ -241,8 +241,42 @@ def problems(figure):
 
 
 @pytest.mark.parametrize("name", FIGURES)
-def test_tick_labels_can_be_read(name):
+def test_texts_can_be_read(name):
     assert list(problems(FIGURES[name]())) == []
+
+
+def test_paper_figures():
+    stems = []
+    for stem, figure in paper.paper_figures():
+        stems.append(stem)
+        assert list(problems(figure)) == [], stem
+    assert len(stems) == paper.FIGURES
+    numbers = [stem.partition("-")[0] for stem in stems]
+    assert {number: numbers.count(number) for number in numbers} == dict(
+        zip("123456", (3, 4, 4, 1, 1, 1), strict=True)
+    )
+
+
+def test_texts_that_cannot_be_read_are_detected():
+    """What the check is for: a text on another, one beyond the canvas, and one under a line."""
+    with _style():
+        from matplotlib.figure import Figure
+
+        figure = Figure((3, 2))
+        ax = figure.subplots()
+        ax.set(xlim=(0, 1), ylim=(0, 1))
+        ax.axhline(0.5)
+        for text, place in {
+            "one": (0.1, 0.8),
+            "two": (0.11, 0.8),
+            "cut": (1.1, 0.2),
+            "struck": (0.4, 0.48),
+        }.items():
+            ax.text(*place, text)
+    found = list(problems(figure))
+    assert any("'one' and 'two' overlap" in problem for problem in found)
+    assert any("'cut' is cut off" in problem for problem in found)
+    assert any("'struck' is struck through" in problem for problem in found)
 
 
 def test_labels_of_matplotlib_alone_are_detected():

@@ -52,6 +52,8 @@ def is_results(path: Path) -> bool:
 
 def read(path: Path) -> pl.DataFrame:
     """Return a file of the reference code, or all of a folder, with the columns of a study's table."""
+    if not path.exists():
+        raise InputError(str(path), ["no such file"])
     files = sorted(path.glob("exec_*.npy")) if path.is_dir() else [path]
     if not files:
         raise InputError(str(path), ["holds no exec_<strategy>_<model>_<system>.npy"])
@@ -95,8 +97,6 @@ def _content(path: Path) -> Any:
         )
         header(file)
         return _ArraysOnly(file).load()
-    except FileNotFoundError:
-        raise InputError(str(path), ["no such file"]) from None
     except (ValueError, EOFError, AttributeError, ImportError, pickle.UnpicklingError) as error:
         raise InputError(str(path), [f"cannot be read as results of the code ({error})"]) from None
 

@@ -15,7 +15,7 @@ from traincast.core.errors import InputError
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator, System
-from traincast.core.units import seconds
+from traincast.core.units import count_of, seconds
 from traincast.planner.evaluation import evaluate
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.layouts import space_of
@@ -235,7 +235,7 @@ def pareto(result: Found) -> Figure:
 
 
 def _title(result: Found) -> str:
-    return f"{result.model.title} on {result.gpus:,} × {result.system.name}"
+    return f"{result.model.title} on {count_of(result.gpus, 'GPU')} of {result.system.name}"
 
 
 @style.styled
@@ -245,7 +245,7 @@ def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     Figures that change it by less than the `least` share are left out, except for the largest change.
     """
     if result.best is None:
-        job = f"{result.gpus:,} × {result.system.name}"
+        job = f"{count_of(result.gpus, 'GPU')} of {result.system.name}"
         raise InputError("tornado", [f"none of {result.candidates:,} candidates fits on {job}"])
     paths = [path for path in result.system.figures() if path in COLUMNS]
     unchanged = np.array([float(result.best[1].step_seconds), result.least_seconds])  # fixed, re-optimised

@@ -83,7 +83,7 @@ def scaling_speedup(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
         ax.plot(n, formula / ideal, "-", color=colour)
         ax.plot(n, evaluated / ideal, "o", color=colour, markerfacecolor="none")
         error = float(np.mean((formula / ideal - evaluated / ideal) ** 2))
-        label = f"ZeRO-{stage.zero}, mean squared difference {error:.2g}"
+        label = f"ZeRO-{stage.zero}, mean squared difference {style.power(error, 2)}"
         handles.append(Line2D([], [], color=colour, label=label))
     style.log_axes(ax, "x")
     style.plain_ticks(ax.xaxis, n.tolist(), n.tolist())
