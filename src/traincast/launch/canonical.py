@@ -53,6 +53,7 @@ RARE_MODEL_FIELDS: Final = {
         "head",
         "gate_per_head",
         "channel_mix",
+        "streams",
         "keys_are_values",
         "reuses_keys",
         "shapes",
@@ -75,6 +76,7 @@ OMITTED_MODEL_FIELDS: Final = (
     "training_sequences",
     *PARTS,
 )
+SHARED_LATENT: Final = ("latent.shared", "latent.proj_groups")  # of latents that all heads meet as they are
 GOVERNED: Final = {  # fact -> the one without some value of which it is none
     "recompute_every": "recompute",
     "offload_every": "offload",
@@ -114,6 +116,8 @@ def model_facts(model: Model) -> Facts:
         if block is not None:
             omitted = PATTERN_FIELDS if part in SELECTS_LAYERS else ()
             facts |= {f"{part}.{name}": value for name, value in _values(block, omitted).items()}
+    if model.latent is not None and not model.latent.shared:
+        facts = {name: value for name, value in facts.items() if name not in SHARED_LATENT}
     if model.experts is not None:
         facts["moe_layers"] = tuple(i for i, kind in enumerate(model.pattern, 1) if kind.moe)
     if model.local is not None:

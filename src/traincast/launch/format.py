@@ -34,6 +34,7 @@ REPLICA_AXES: Final = ("tp", "tp2", "cp", "pp")  # their product is the accelera
 # Facts of a model that a file must express where it describes the model: else it is of another training.
 ESSENTIAL: Final = (  # beginnings of their names
     "adapters", "reference", "tower", "layer_kinds", *(f"{part}." for part in LINEAR), "encoder.",
+    "streams", "compressed.", "latent.shared",
     "own_width.", "shared_layers", "inner_norms", "keys_are_values", "value_dim", "beside", "beside_layers",
     *(f"local.{name}" for name in ("heads", "kv_heads", "head_dim", "value_dim", "keys_are_values")),
 )  # fmt: skip
