@@ -56,9 +56,13 @@ DROPOUTS = ("attention_dropout", "hidden_dropout", "residual_dropout", "embeddin
 def both(model_type, tmp_path, attention, train="full", **more):
     """The model that transformers builds, and ours of the same configuration."""
     default = transformers.AutoConfig.for_model(model_type).to_dict()
-    fields = {**SIZES, "max_position_embeddings": S, **CONFIGS[model_type], **more}
+    fields = {**SIZES, "max_position_embeddings": S, **CONFIGS.get(model_type, {}), **more}
     fields |= {name: 0.0 for name in (*DROPOUTS, "embd_pdrop") if name in default}
-    fields |= {"sliding_window": None} if "sliding_window" in default and model_type != "gemma2" else {}
+    fields |= (
+        {"sliding_window": None}
+        if "sliding_window" in {*default} - {*more} and model_type != "gemma2"
+        else {}
+    )
     config = transformers.AutoConfig.for_model(model_type, **fields)
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config.to_dict(), default=str), encoding="utf-8")
@@ -150,3 +154,32 @@ def test_products_are_those_that_torch_counts(model_type, tmp_path):
     with FlopCounterMode(display=False) as backward:
         logits.float().sum().backward()
     assert matrix_flops(model) == [forward.get_total_flops(), backward.get_total_flops()]
+
+
+def test_products_of_compressed_attention_are_those_that_torch_counts(tmp_path):
+    """DeepSeek-V4's forward pass; eager attention and its indexer score all keys, compressed ones as well."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    heads, width, index_heads, index_width = 4, 64, 2, 32
+    layers = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 16}
+    built, model = both(
+        "deepseek_v4", tmp_path, "eager", num_key_value_heads=1, head_dim=width, q_lora_rank=48, o_groups=2,
+        o_lora_rank=24, moe_intermediate_size=80, n_routed_experts=4, num_experts_per_tok=2, hc_mult=2,
+        index_n_heads=index_heads, index_head_dim=index_width, index_topk=4, sliding_window=16,
+        layer_types=[*layers], compress_rates=layers, mlp_layer_types=["moe"] * 2,
+    )  # fmt: skip
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        built(torch.randint(0, 100, (B, S)))
+    operations = parts(model, Plans(mbs=float(B)), EAGER)
+    scored = {"attention.flash", "attention.index_scores", "attention.index_loss"}
+    ours = sum(
+        2 * kernel.batch * kernel.m * kernel.k * kernel.n
+        for part in (*map(str, model.pattern), "head")
+        for op in operations[part]
+        if op.name not in scored
+        for kernel in op.forward.kernels
+        if isinstance(kernel, Gemm)
+    )
+    all_scores = sum(2 * 2 * heads * width * B * S * (S + S // rate) for rate in layers.values())
+    all_scores += 2 * index_heads * index_width * B * S * (S // 4)
+    assert ours + all_scores == counter.get_total_flops()
