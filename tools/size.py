@@ -11,8 +11,8 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5150,
-    "catalog": 9810,
+    "core": 5160,
+    "catalog": 9890,
     "operations": 3050,
     "times": 2400,
     "step": 3610,

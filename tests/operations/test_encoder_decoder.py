@@ -2,6 +2,7 @@
 parameters of the model.
 """
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,13 @@ RARE = {
     "bart": tc.load_model(HF / "bart-large.json"),
     "whisper": WHISPER,
     "encoder of its own shape": replace(SMALL, encoder=Encoder(seq=48, layers=1, heads=2, ffn=96)),
+    "encoder with a window": replace(SMALL, encoder=Encoder(seq=48, layers=1, window=9, small_weights=7)),
+    "experts in both stacks": replace(
+        SMALL,
+        encoder=Encoder(seq=48, layers=2),
+        experts=Experts(experts=4, topk=1, ffn=128),
+        layer_kinds=("encoder dense", "encoder moe", "decoder moe", "decoder dense"),
+    ),
     "decoder alone": replace(SMALL, encoder=Encoder(seq=48, width=32), biases=("qv", "proj", "mlp")),
     "own width": replace(SMALL, own_width=OwnWidth(width=16), tied=True, head_transform=True),
     "own widths": replace(
@@ -93,7 +101,8 @@ def test_flops_of_operations_are_those_of_the_convention(name: str) -> None:
     model = RARE[name]
     expected = tc.model_flops_per_token(model, "megatron-full") * model.seq / 3
     router = 0 if model.experts is None else 2 * model.hidden * model.experts.experts  # in no convention
-    assert forward_flops(model) == pytest.approx(expected + model.layers * model.seq * router, rel=1e-12)
+    routed = sum(model.of(kind).seq for kind in model.pattern if kind.moe)
+    assert forward_flops(model) == pytest.approx(expected + routed * router, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", RARE)
@@ -153,6 +162,8 @@ def test_stages_hold_the_embedding_where_they_use_it() -> None:
     [
         ({"layers": 4}, "encoder.layers = 6: must be at least 0 and below layers = 4"),
         ({"parallel": True, "norms": 1}, "parallel: not modelled in a model with an encoder"),
+        ({"layer_kinds": ("decoder dense",)}, "layer_kinds: must name the encoder's layers"),
+        ({"experts": Experts(experts=4, topk=1, ffn=64)}, "experts: beside an encoder, layer_kinds must"),
     ],
 )
 def test_contradictions_are_refused(change: dict[str, object], wrong: str) -> None:
@@ -226,3 +237,36 @@ def test_products_beside_the_blocks_are_a_part() -> None:
     rows = {row.part: row.parameters for row in flops_by_part(RARE["beside"]).parts}
     assert rows["beside the blocks"] == 4 * 2 * 64 * 8
     assert sum(rows.values()) == RARE["beside"].parameters
+
+
+def test_a_token_of_the_encoder_meets_its_window() -> None:
+    """9 of 48 tokens; all of them without a window, and in the decoder those before."""
+    near, far = (RARE[name] for name in ("encoder with a window", "encoder of its own shape"))
+    met = {str(kind): near.of(kind).met(kind) for kind in near.kinds}
+    assert met == {"encoder dense": 48 * 9, "decoder dense": 32 * 33 / 2}
+    assert far.of(far.pattern[0]).met(far.pattern[0]) == 48 * 48
+
+
+def test_stacks_have_experts_where_their_configuration_says(tmp_path: Path) -> None:
+    """Of Switch, layers 1, 3, … of a stretch of 2; of NLLB-MoE, each 4th layer of both stacks."""
+    switch = {"model_type": "switch_transformers", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_heads": 4}
+    switch |= {"num_layers": 4, "num_decoder_layers": 2, "num_sparse_encoder_layers": 2, "vocab_size": 1000}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(switch | {"num_sparse_decoder_layers": 2, "num_experts": 4}), "utf-8")
+    words = [str(kind).split()[1] for kind in tc.load_model(path).pattern]
+    assert words == ["dense", "moe", "dense", "moe", "moe", "moe"]
+    nllb = {
+        "model_type": "nllb-moe",
+        "d_model": 64,
+        "encoder_layers": 4,
+        "decoder_layers": 5,
+        "vocab_size": 1000,
+    }
+    nllb |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 128}
+    nllb |= {"vocab_size": 1000}
+    path.write_text(json.dumps(nllb | {"decoder_ffn_dim": 128, "num_experts": 4}), "utf-8")
+    words = [str(kind).split()[1] for kind in tc.load_model(path).pattern]
+    assert words == ["dense", "dense", "dense", "moe"] * 2 + ["dense"]
+    path.write_text(json.dumps(nllb | {"decoder_ffn_dim": 96, "num_experts": 4}), "utf-8")
+    with pytest.raises(tc.InputError, match="encoder_ffn_dim = 128: cannot be represented; only 96 can"):
+        tc.load_model(path)

@@ -194,7 +194,7 @@ class Model(ModelFigures):
         beside = sum(i * o for i, o in self.beside)
         if self.streams > 1:
             blocks += (2 if kind.is_pair else 1) * (self.stream_matrices + self.stream_small_weights)
-        return blocks + norms * self.norm_vectors * self.hidden + self.small_weights + beside
+        return blocks + norms * self.norm_vectors * self.hidden + model.small_weights + beside
 
     @property
     def stream_matrices(self) -> int:

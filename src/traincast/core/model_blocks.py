@@ -142,6 +142,8 @@ class Encoder:
     # (Whisper: arXiv 2212.04356, section 2.2); None for text, embedded with the decoder's matrix.
     frame: int | None = None
     max_positions: int | None = None  # length of its table of learned positions; as the decoder's if None
+    window: int | None = None  # tokens that one of its tokens attends to; all of them if None
+    small_weights: int = 0  # weights of one of its layers whose work is negligible, or left out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -648,8 +650,8 @@ class Kind(NamedTuple):
 
     @property
     def local(self) -> bool:
-        """Whether its attention is local."""
-        return self.mixer == "local"
+        """Whether its attention is local, or can be that of an encoder."""
+        return self.mixer in ("local", "encoder")
 
     @property
     def moe(self) -> bool:

@@ -476,10 +476,14 @@ class ModelFigures:
         given: dict[str, Any] = {
             "latent": self.latent,
             "local": self.local,
-            "experts": self.experts,
             "mtp": self.mtp,
         }
-        given |= {"parallel": self.parallel, "layer_kinds": self.layer_kinds, "adapters": self.adapters}
+        given |= {"parallel": self.parallel, "adapters": self.adapters}
+        stacks = ["encoder"] * encoder.layers + ["decoder"] * (self.layers - encoder.layers)
+        if self.layer_kinds and [kind.mixer for kind in self.pattern] != stacks:
+            problems.append("layer_kinds: must name the encoder's layers encoder …, all others decoder …")
+        if self.experts is not None and not self.layer_kinds:
+            problems.append("experts: beside an encoder, layer_kinds must name their layers")
         others = [name for name, value in given.items() if value]
         return problems + [f"{name}: not modelled in a model with an encoder" for name in others]
 
@@ -623,6 +627,9 @@ class ModelFigures:
                 seq=encoder.seq,
                 causal=False,
                 encoder=None,
+                layer_kinds=(),
+                local=Local(window=encoder.window) if encoder.window else None,
+                small_weights=encoder.small_weights or self.small_weights,
                 kv_heads=None if encoder.heads else self.kv_heads,
             )
         if local is not None:

@@ -76,7 +76,8 @@ OMITTED_MODEL_FIELDS: Final = (
     "training_sequences",
     *PARTS,
 )
-SHARED_LATENT: Final = ("latent.shared", "latent.proj_groups")  # of latents that all heads meet as they are
+# Facts of parts that few models have, with what the others have: stated only where a model differs.
+RARE_PART_FACTS: Final[Facts] = {"latent.shared": False, "latent.proj_groups": 1, "encoder.small_weights": 0}
 GOVERNED: Final = {  # fact -> the one without some value of which it is none
     "recompute_every": "recompute",
     "offload_every": "offload",
@@ -116,8 +117,7 @@ def model_facts(model: Model) -> Facts:
         if block is not None:
             omitted = PATTERN_FIELDS if part in SELECTS_LAYERS else ()
             facts |= {f"{part}.{name}": value for name, value in _values(block, omitted).items()}
-    if model.latent is not None and not model.latent.shared:
-        facts = {name: value for name, value in facts.items() if name not in SHARED_LATENT}
+    facts = {name: value for name, value in facts.items() if RARE_PART_FACTS.get(name, ...) != value}
     if model.experts is not None:
         facts["moe_layers"] = tuple(i for i, kind in enumerate(model.pattern, 1) if kind.moe)
     if model.local is not None:

@@ -104,8 +104,8 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         diffusion = model.diffusion
         operations = (*operations, *diffusion_ends.modulation(sharding, diffusion, kind, (sharding,)))
     operations = (*operations, *beside(sharding, "layer", model.beside))
-    if model.small_weights:
-        weights = model.small_weights + 0.0 * plan.tp
+    if small := sharding.model.small_weights:
+        weights = small + 0.0 * plan.tp
         operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
     if model.shared_layers:  # a part of the model holds its share of the one copy
         operations = tuple(replace(op, weights=op.weights / model.layers) for op in operations)

@@ -77,6 +77,50 @@ def t5(c: Config) -> Keys:
     return keys | (per_layer if c.flag("relative_in_every_layer") else of_both)
 
 
+def sparse_stacks(c: Config) -> Keys:
+    """Read experts in some layers of encoder and decoder (Switch, NLLB-MoE), as wide as other MLPs."""
+    kinds, last = list[str](), c.flag("experts_end_stretches")
+    for stack, name in {"encoder": "encoder_layers", "decoder": "num_hidden_layers"}.items():
+        layers, every = c.count(name) or 0, c.value(f"{stack}_sparse_step")
+        if every is None:
+            sparse = c.count(f"num_sparse_{stack}_layers", least=0)
+            every = layers // sparse if sparse else layers
+        if not isinstance(every, int) or isinstance(every, bool) or every < 0:
+            c.wrong(f"{stack}_sparse_step", "must be a whole number of at least 0")
+            return {}
+        place = (every - 1) if last else min(every - 1, 1)
+        has = [every > 0 and i % every == place for i in range(layers)]
+        kinds += [f"{stack} {'moe' if one else 'dense'}" for one in has]
+    if c.count("encoder_ffn_dim") != c.count("intermediate_size"):  # of experts in both stacks
+        c.only("encoder_ffn_dim", c.count("intermediate_size"))
+    experts = {"experts": c.figure("num_experts"), "topk": c.figure("num_experts_per_tok")}
+    experts["ffn"] = c.figure("encoder_ffn_dim")
+    return {"layer_kinds": kinds} | ({"experts": experts} if any("moe" in kind for kind in kinds) else {})
+
+
+def longt5(c: Config) -> Keys:
+    """Read the encoder's window, to both sides; of attention to sums of blocks, weights alone count."""
+    radius, e, heads = (c.count(name) or 1 for name in ("local_radius", "hidden_size", "num_attention_heads"))
+    window = c.sourced(2 * radius + 1, "local_radius")
+    keys: Keys = {"encoder": c.content["encoder"] | {"window": window}}
+    if c.word("encoder_attention_type", {"local": "", "transient-global": "global"}) != "global":
+        return keys
+    table = (c.count("relative_attention_num_buckets") or 0) * heads
+    ends = c.content["small_end_weights"]
+    keys["encoder"]["small_weights"] = c.sourced(e, "encoder_attention_type", "hidden_size")
+    keys["small_end_weights"] = ends | {"value": ends["value"] + table}
+    return keys | {"left_out": "attention to sums of blocks"}
+
+
+def led(c: Config) -> Keys:
+    """Read the window of LED's encoder, half of it to each side; projections of global tokens count."""
+    keys, window, e = bart(c), _window(c), c.count("hidden_size") or 1
+    small = c.sourced(3 * (e * e + e), "hidden_size")
+    encoder = keys["encoder"] | {"max_positions": c.figure("max_encoder_position_embeddings")}
+    encoder |= {"small_weights": small} | ({"window": window} if window else {})
+    return keys | {"encoder": encoder, "left_out": "global attention"}
+
+
 def whisper(c: Config) -> Keys:
     """Read Whisper: an encoder of frames of sound of a fixed number, a decoder of text."""
     keys = bart(c) | {"biases": ["qv", "proj", "mlp"]}
@@ -191,7 +235,7 @@ def modernbert(c: Config) -> Keys:
     window = c.count("local_attention")
     if window is None or not _is_sliding(c):
         return keys
-    return keys | {"local": {"window": c.sourced(window // 2 + 1, "local_attention")} | _where(c)}
+    return keys | {"local": {"window": c.sourced(window // 2 * 2 + 1, "local_attention")} | _where(c)}
 
 
 def _is_sliding(c: Config) -> bool:
@@ -249,14 +293,22 @@ def deberta_v1(c: Config) -> Keys:
 
 def longformer(c: Config) -> Keys:
     """Read the window of Longformer, half of it to each side; projections of global tokens count."""
-    e, windows = c.count("hidden_size") or 1, c.fields.get("attention_window", 512)
-    widths = set(windows) if isinstance(windows, list) else {windows}
-    if len(widths) != 1 or not all(isinstance(width, int) and width > 0 for width in widths):
-        c.wrong("attention_window", "must be a whole number, one for all layers")
+    e, window = c.count("hidden_size") or 1, _window(c)
+    if window is None:
         return {}
-    window = {"value": widths.pop() // 2 + 1, "source": f"{c.place}: attention_window"}
     small = c.sourced(3 * (e * e + e), "hidden_size")
     return {"local": {"window": window}, "small_weights": small, "left_out": "global attention"}
+
+
+def _window(c: Config) -> Any:
+    """Return the tokens of `attention_window`, half to each side; None if it is wrong, which is noted."""
+    windows = c.fields.get("attention_window", 512)
+    widths = set(map(str, windows)) if isinstance(windows, list) else {str(windows)}
+    width = next(iter(widths), "")
+    if len(widths) != 1 or not width.isdigit() or width == "0":
+        c.wrong("attention_window", "must be a whole number, one for all layers")
+        return None
+    return {"value": int(width) // 2 * 2 + 1, "source": f"{c.place}: attention_window"}
 
 
 def last_biased_bert(c: Config) -> Keys:
@@ -397,8 +449,8 @@ def head_keys(c: Config, content: Keys, document: Mapping[str, Any]) -> Keys:
 ENCODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     feature.__name__: feature
     for feature in (
-        bart, encoder, t5, whisper, bigbird_pegasus, big_bird, roc_bert, xmod, xlnet, own_width, opt_width,
-        esm, roformer, relative_bias, modernbert, deberta, deberta_v1, longformer, last_biased_bert, dinov2,
-        contrastive, vit, registers, distilled, sound, xlm,
+        bart, encoder, t5, sparse_stacks, longt5, led, whisper, bigbird_pegasus, big_bird, roc_bert, xmod,
+        xlnet, own_width, opt_width, esm, roformer, relative_bias, modernbert, deberta, deberta_v1,
+        longformer, last_biased_bert, dinov2, contrastive, vit, registers, distilled, sound, xlm,
     )
 }  # fmt: skip
