@@ -29,7 +29,8 @@ def prior(plans=6, seconds=None, memory=None, **more):
 
 def written_out(prior):
     """K by loops over pairs of plans, term by term as the module's docstring has it."""
-    n, a = len(prior.seconds), prior.factor * KNOWN.apart / 1.6449
+    usual = KNOWN.other_stacks
+    n, a = len(prior.seconds), usual * (prior.factor / usual) ** (1 / 3) * KNOWN.apart / 1.6449
     K = np.zeros((n, n))
     for i in range(n):
         for j in range(n):
@@ -123,6 +124,24 @@ def test_a_time_with_a_wide_spread_says_less():
     K = written_out(unsure.prior)[0, 0]
     noise = 0.005**2 + 0.2**2
     assert unsure.posterior.deviation[0] == pytest.approx((K * noise / (K + noise)) ** 0.5)
+
+
+def test_noise_that_was_told_is_not_counted_twice():
+    belief = Belief(prior())
+    for seconds in (1.0, 1.06, 0.95, 1.03, 0.97):
+        belief.time(0, seconds, 0.05)  # by hand: their variance is less than 0.05 squared
+    assert belief.noise == pytest.approx((4 * 0.005**2 / 8) ** 0.5)
+
+
+def test_the_best_and_a_rival_alternate_where_noise_decides():
+    belief, order = Belief(prior(2, [1.0, 1.0])), [0, 1]
+    belief.time(0, 1.0, 0.04)
+    belief.time(1, 1.02, 0.04)
+    for _ in range(4):
+        order.append(belief.choose())
+        belief.time(order[-1], 1.0 + 0.02 * order[-1], 0.04)
+    assert sorted(order) == [0, 0, 0, 1, 1, 1]
+    assert belief.outlook.within < SURE
 
 
 def test_a_noisy_rival_is_measured_again():

@@ -19,8 +19,10 @@ from traincast.tuner.replay import (
     summary,
     table,
 )
+from traincast.tuner.running import MIDDLE_HALF
 
-STEPS = Path(__file__).parents[2] / "examples/measured_cpu/steps.csv"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STEPS, VISITS = EXAMPLES / "measured_cpu/steps.csv", EXAMPLES / "tune/steps.csv"
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +102,37 @@ def test_recorded_training_is_tuned_to_3_percent_in_5_trials(runs):
     assert tuner.best().seconds <= 1.03 * min(times.values())
     if len(tuner.trials) < 5:
         assert tuner.remaining_gain().within >= SURE
+
+
+def visits(kind):
+    """All plans of the small GPT with their visits of a kind, "calm" or "loaded": times and spreads."""
+    table, first = {}, {}
+    for cells, run in readable(rows(VISITS)):
+        if run.id.split()[1].startswith(kind):
+            table.setdefault(run.plan, []).append((run.step_seconds, float(cells["step_spread"])))
+            first[run.plan] = run
+    return next(iter(first.values())), table
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+def test_recorded_visits_of_22_plans_are_tuned_to_3_percent_in_5_trials(begin):
+    # A trial reads a visit of the plan, a repeat the other; the best is that of the mean of both.
+    run, table = visits("calm")
+    tuner = tc.Tuner(run.model, run.system, 2, gbs=run.gbs, plans=list(table), assumptions="pytorch", trials=5)
+    while trial := tuner.ask():
+        repeats = sum(other.plan == trial.plan for other in tuner.trials) - 1
+        seconds, spread = table[trial.plan][(begin + repeats) % 2]
+        tuner.tell(trial, seconds, error=spread / MIDDLE_HALF)
+    means = {plan: np.mean([seconds for seconds, _ in times]) for plan, times in table.items()}
+    assert len(table) == 22
+    assert len(tuner.trials) <= 5
+    assert means[tuner.best().plan] <= 1.03 * min(means.values())
+
+
+@pytest.mark.parametrize("kind", ["calm", "loaded"])
+def test_times_of_trials_differ_by_what_single_steps_do(kind):
+    # why a trial's error is the deviation of one step, not that of the median of its steps
+    times = np.array(list(visits(kind)[1].values()))
+    seconds, steps = np.log(times[:, :, 0]), times[:, :, 1] / MIDDLE_HALF
+    between = np.var(seconds, axis=1, ddof=1).mean() ** 0.5
+    assert 0.7 < between / np.mean(steps**2) ** 0.5 < 1.6

@@ -338,14 +338,22 @@ def _memory_scale(stack: str, known: Errors | None) -> float:
     return ninety / float(np.log(19))  # 5 % and 95 % of a logistic distribution lie ln 19 off its middle
 
 
-def plan_coordinates(plans: Sequence[Plan]) -> Floats:
-    """Return plans as numbers that `plan_distance` compares: log2 of degrees, and indices of choices."""
-    indices: dict[Any, int] = {}
-    degrees = [[np.log2(getattr(plan, name) or 1) for name in DEGREES] for plan in plans]
-    kinds = [
-        [indices.setdefault((name, getattr(plan, name)), len(indices)) for name in KINDS] for plan in plans
-    ]
-    return np.hstack((np.array(degrees), np.array(kinds, np.float64)))
+def plan_coordinates(plans: Sequence[Plan | Plans], numbers: dict[Any, int] | None = None) -> Floats:
+    """Return plans as numbers that `plan_distance` compares: log2 of degrees, and indices of choices.
+
+    `plans`: single plans, or columns of plans; `numbers`: indices of the choices so far, which grow.
+    """
+    indices = {} if numbers is None else numbers
+    blocks = []
+    for plan in plans:
+        columns = plan.columns() if isinstance(plan, Plan) else plan
+        block: list[Any] = [np.log2(getattr(columns, name)) for name in DEGREES]
+        for name in KINDS:
+            value = getattr(columns, name)
+            is_flag = isinstance(value, bool | np.ndarray)  # of columns: whether a tensor group is overlapped
+            block.append(value if is_flag else indices.setdefault((name, value), len(indices)))
+        blocks.append(np.column_stack(np.broadcast_arrays(*block)))
+    return np.concatenate(blocks).astype(np.float64)
 
 
 def plan_distance(first: Floats, second: Floats) -> Floats:

@@ -15,7 +15,7 @@ from traincast.core.quantities import Column, Floats
 from traincast.core.system import CAPACITY
 from traincast.planner.search import search_request
 from traincast.step.estimate import Estimates, estimate_columns
-from traincast.step.uncertainty import DEGREES, KINDS, errors, memory_that_fits
+from traincast.step.uncertainty import errors, memory_that_fits, plan_coordinates
 from traincast.tuner.belief import LEARNT, Prior
 
 MOST_CANDIDATES: Final = 100_000
@@ -36,24 +36,11 @@ class Candidates:
 
     def find(self, plan: Plan) -> int:
         """Return the number of a plan, whatever its placement; raise `InputError` where it is none."""
-        wanted = _coordinates(plan.columns(), 1, dict(self.numbers))
+        wanted = plan_coordinates([plan], dict(self.numbers))
         rows = np.flatnonzero((self.prior.coordinates == wanted).all(axis=1))
         if not len(rows):
             raise InputError("plan", [f"{plan}: is none of the {len(self):,} candidates"])
         return int(rows[0])
-
-
-def _coordinates(plans: Plans, rows: int, numbers: dict[Any, int]) -> Floats:
-    """Return columns of plans as `plan_coordinates` does plans; `numbers` has those of choices so far."""
-    columns: list[Any] = [np.log2(getattr(plans, name)) for name in DEGREES]
-    for name in KINDS:
-        value: Any = getattr(plans, name)
-        if isinstance(value, np.ndarray):  # whether a tensor group is overlapped
-            columns.append(value.astype(np.float64))
-        else:
-            is_flag = isinstance(value, bool)
-            columns.append(float(value) if is_flag else numbers.setdefault((name, value), len(numbers)))
-    return np.stack([np.broadcast_to(column, rows) for column in columns], axis=1).astype(np.float64)
 
 
 class _Blocks:
@@ -71,7 +58,8 @@ class _Blocks:
         figures |= {name: est.case.shares[name] for name in LEARNT}
         for name, value in figures.items():
             self.columns[name].append(np.broadcast_to(np.asarray(value, np.float64), rows))
-        self.coordinates.append(_coordinates(plans, rows, self.numbers))
+        coordinates = plan_coordinates([plans], self.numbers)
+        self.coordinates.append(np.broadcast_to(coordinates, (rows, coordinates.shape[1])))
         self.plans.append(plans)
 
     def prior(self, est: Estimates, capacity: float, order: Any = slice(None)) -> Prior:

@@ -1,6 +1,5 @@
 """Trials run by a command, or by hand: the launch is written, the log is read, what went wrong is said."""
 
-import math
 import os
 import re
 import shlex
@@ -31,8 +30,7 @@ START_SECONDS: Final = 900.0  # that a job may take to start, compile and end
 SLOWER: Final = 10.0  # times the expected time, from which on a trial hangs
 GRACE_SECONDS: Final = 15.0  # between asking a job to end and ending it
 TAIL_BYTES: Final = 1 << 20  # of output that is searched for what went wrong
-# Standard error of the median of n normal values, times √n, over the width of their middle half.
-MEDIAN_ERROR: Final = (math.pi / 2) ** 0.5 / 1.349
+MIDDLE_HALF: Final = 1.349  # width of the middle half of a normal distribution, over its deviation
 MOST_ERROR: Final = 0.5  # of a trial's time
 LAST_LINES: Final = 3  # of output that a failure shows
 UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -166,25 +164,26 @@ class Runner:
         took = time.monotonic() - begin
         if code is None:
             return self.tuner.tell(trial, failed=f"no end after {seconds(limit)}", took=took)
-        return self.tuner.tell(trial, **self.outcome(trial, code), took=took)
+        return self.tuner.tell(trial, **self.outcome(trial, code)[0], took=took)
 
-    def outcome(self, trial: Trial, code: int = 0) -> Mapping[str, Any]:
-        """Return what a trial's log says, and its exit code, as arguments of `Tuner.tell`."""
+    def outcome(self, trial: Trial, code: int = 0) -> tuple[Mapping[str, Any], int]:
+        """Return what a trial's log and exit code say, as arguments of `Tuner.tell`, and its timed steps."""
         log, output = self.log_path(trial), self.output_path(trial)
         tails = [_tail(path) for path in dict.fromkeys((output, log)) if path.is_file()]
         if any(OUT_OF_MEMORY.search(tail) for tail in tails):
-            return {"oom": True}
+            return {"oom": True}, 0
         if code:
             last = [line.strip() for line in "\n".join(tails).splitlines() if line.strip()][-LAST_LINES:]
             how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-            return {"failed": "; ".join((how, *last))}
+            return {"failed": "; ".join((how, *last))}, 0
         try:
             times = self.read(trial)
         except InputError as error:
-            return {"failed": " ".join(str(error).split())}
+            return {"failed": " ".join(str(error).split())}, 0
         memory = None if times.memory is None else times.memory * GIB
-        spread = min(MEDIAN_ERROR * times.spread / times.steps**0.5, MOST_ERROR)
-        return {"seconds": times.seconds, "memory": memory, "error": spread}
+        # As unsure as a single step: what slows a step often lasts longer than a trial (docs/tuning.md).
+        error = min(times.spread / MIDDLE_HALF, MOST_ERROR)
+        return {"seconds": times.seconds, "memory": memory, "error": error}, times.steps
 
     def read(self, trial: Trial) -> StepTimes:
         """Read the times of a trial's steps from its log."""
@@ -199,8 +198,8 @@ class Runner:
         log = self.log_path(trial)
         if not log.is_file():
             return f"no log yet ({log})"
-        told = self.outcome(trial)
-        if "seconds" in told and (done := self.read(trial).steps) < (self.steps - self.warm_up) // 2:
+        told, done = self.outcome(trial)
+        if "seconds" in told and done < (self.steps - self.warm_up) // 2:
             return f"{done} of {self.steps} steps so far"
         if "failed" in told:  # it may not have begun its first step
             return str(told["failed"])

@@ -285,6 +285,9 @@ class Tuner:
         if best is None:
             fit = probability_text(self.belief.fits[row])
             return f"predicted to be the fastest of those that are likely to fit ({fit})"
+        if row == best:
+            deviation = self.belief.posterior.deviation[row]
+            return f"measured again: the best so far, whose time is known to {deviation:.1%} only"
         chance = np.exp(self.belief.log_gain_probability()[row])
         why = (
             f"{chance:.0%} likely to be more than {GAIN:.0%} faster than trial {self._trial_of(best).number}"
@@ -355,7 +358,7 @@ class Tuner:
         memory : float, optional
             Measured memory of the fullest rank [byte].
         error : float
-            Standard error of the time within the trial, relative to it: the spread of its steps.
+            Standard error of the time within the trial, relative to it: at most that of its steps.
         took : float
             How long the trial took [s], which counts against the budget.
 
