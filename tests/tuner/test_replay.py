@@ -118,7 +118,9 @@ def visits(kind):
 def test_recorded_visits_of_22_plans_are_tuned_to_3_percent_in_5_trials(begin):
     # A trial reads a visit of the plan, a repeat the other; the best is that of the mean of both.
     run, table = visits("calm")
-    tuner = tc.Tuner(run.model, run.system, 2, gbs=run.gbs, plans=list(table), assumptions="pytorch", trials=5)
+    tuner = tc.Tuner(
+        run.model, run.system, 2, gbs=run.gbs, plans=list(table), assumptions="pytorch", trials=5
+    )
     while trial := tuner.ask():
         repeats = sum(other.plan == trial.plan for other in tuner.trials) - 1
         seconds, spread = table[trial.plan][(begin + repeats) % 2]

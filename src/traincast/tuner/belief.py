@@ -8,9 +8,9 @@ of the bubble by their shares of the step, and an own error that similar plans h
 
 σ, own and reach are those of `traincast.step.uncertainty`, and so are the distance D and a, but that software
 counts less in a: how far predicted levels are off says little of differences between plans (`STACK_POWER`).
-A trial observes a candidate's error with the noise of a measurement. Given trials, errors have the mean and covariance of the
-conditional distribution (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, equations
-2.23 and 2.24); one measured trial costs one column over all candidates.
+A trial observes a candidate's error with the noise of a measurement. Given trials, errors have the mean and
+covariance of the conditional distribution (Rasmussen and Williams, Gaussian Processes for Machine Learning,
+2006, equations 2.23 and 2.24); one measured trial costs one column over all candidates.
 """
 
 from collections.abc import Mapping, Sequence
@@ -70,8 +70,9 @@ class Prior:
     @property
     def scale(self) -> float:
         """Factor of the errors of components and of single plans, a."""
-        usual = self.known.other_stacks
-        return usual * (self.factor / usual) ** STACK_POWER * self.known.apart / NORMAL_90_PERCENT
+        most = self.known.other_stacks
+        factor: float = most * (self.factor / most) ** STACK_POWER
+        return factor * self.known.apart / NORMAL_90_PERCENT
 
     @cached_property
     def variance(self) -> Floats:

@@ -182,8 +182,8 @@ class Runner:
             return {"failed": " ".join(str(error).split())}, 0
         memory = None if times.memory is None else times.memory * GIB
         # As unsure as a single step: what slows a step often lasts longer than a trial (docs/tuning.md).
-        error = min(times.spread / MIDDLE_HALF, MOST_ERROR)
-        return {"seconds": times.seconds, "memory": memory, "error": error}, times.steps
+        of_step = min(times.spread / MIDDLE_HALF, MOST_ERROR)
+        return {"seconds": times.seconds, "memory": memory, "error": of_step}, times.steps
 
     def read(self, trial: Trial) -> StepTimes:
         """Read the times of a trial's steps from its log."""

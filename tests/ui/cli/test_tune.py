@@ -1,5 +1,8 @@
 """`tune` on the command line: what is refused, what is said of trials, and what is written."""
 
+import os
+import signal
+
 import pytest
 
 from every_command import TUNED
@@ -76,3 +79,17 @@ def test_jobs_by_hand_are_written_and_told(run, folder):
     assert code == 0
     assert "The best plan is that of trial 1" in out
     assert "run out/trial-03.py" in out
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_ends_the_job_and_loses_nothing(run, folder, sent):
+    job, log = TUNED.split("--command")[0], "--log 'out/{trial}.csv' --trials 1 --output out"
+    stopped = f"'echo $$ > job; sleep 1; kill -{sent:d} {os.getpid()}; exec sleep 60'"
+    code, _, err = run(f"tune {job} {log} --command {stopped}")
+    assert (code, signal.getsignal(sent)) == (130, signal.SIG_DFL)
+    assert "tune interrupted after 0 trials; the same command continues it" in err
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((folder / "job").read_text()), 0)
+    again = run(f"tune {job} {log} --command {TUNED.split('--command')[1].split('--log')[0]}")
+    assert again.code == 0
+    assert "The best plan is that of trial 1" in again.out

@@ -1,5 +1,6 @@
 """Command on trials: `tune`."""
 
+import signal
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -241,6 +242,10 @@ def _run(runner: "Runner", json: bool) -> None:
         if not json:
             text.tables.show(lines)
 
+    # As Ctrl-C does: a job that goes on alone holds its GPUs. What nohup ignores stays ignored.
+    ends = [end for end in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(end) is signal.SIG_DFL]
+    for end in ends:
+        signal.signal(end, signal.default_int_handler)
     try:
         run_all(runner, show)
     except KeyboardInterrupt:
@@ -248,6 +253,9 @@ def _run(runner: "Runner", json: bool) -> None:
         raise KeyboardInterrupt(
             f"tune interrupted after {done} trials; the same command continues it"
         ) from None
+    finally:
+        for end in ends:
+            signal.signal(end, signal.SIG_DFL)
 
 
 def _by_hand(runner: "Runner", batch: int, json: bool) -> None:
