@@ -82,7 +82,10 @@ class Revision:
         if called.endswith(".add_argument"):
             names = [word.value for word in node.args if isinstance(word, ast.Constant)]
             given = {word.arg: word.value for word in node.keywords if word.arg}
-            return dict.fromkeys(map(_underscored, names), _argument(given))
+            names = list(map(_underscored, names))
+            if "action" in given and ast.unparse(given["action"]).endswith("BooleanOptionalAction"):
+                return dict.fromkeys([*names, *(f"no_{name}" for name in names)], Argument("switch"))
+            return dict.fromkeys(names, _argument(given))
         if called != "ArgumentGroupFactory":
             return {}
         left_out = next((word.value for word in node.keywords if word.arg == "exclude"), None)
@@ -105,7 +108,8 @@ class Revision:
         for base in definition.bases:
             yield from self._fields(ast.unparse(base))
         for node in definition.body:
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            inits = not (isinstance(node, ast.AnnAssign) and "init=False" in ast.unparse(node))
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and inits:
                 yield node.target.id, self._of_field(node)
 
     def _of_field(self, node: ast.AnnAssign) -> tuple[list[str], Argument]:
