@@ -492,6 +492,19 @@ def test_this_machine_gets_no_compressed_files(static):
         assert "content-encoding" not in client.get("/static/a/b.js").headers
 
 
+def test_a_mistake_of_the_server_is_said_to_be_one(static, monkeypatch, capsys):
+    def broken(text):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("traincast.ui.explorer.app.normal_text", broken)
+    app = application(lambda: Pool(workers=0), static=static)
+    app.state.pool = Pool(workers=0)
+    client = TestClient(app, base_url="http://localhost", raise_server_exceptions=False)
+    said = refused(client, "search", 500)["message"]
+    assert said == "a mistake in traincast itself, please report it: RuntimeError: broken"
+    assert "Traceback" in capsys.readouterr().err
+
+
 def test_long_questions_time_out(static):
     app = application(lambda: Pool(workers=1, seconds=0.5), static=static)
     with TestClient(app, base_url="http://localhost") as client:
@@ -718,6 +731,20 @@ def test_serve_from_the_command_line(served, capsys):
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
     assert (process.stdout.read(), process.stderr.read()) == ("", "")
+
+
+def test_a_server_that_is_ended_in_a_search_says_nothing(served):
+    """Its workers are not started again."""
+    process, announcement = served
+    body = json.dumps(LARGE).encode()
+    head = b"POST /api/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", announcement["port"])) as client:
+        client.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        time.sleep(2)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    time.sleep(2)  # a process that was started again would say now that its parent is gone
+    assert process.stderr.read() == ""
 
 
 def test_clients_that_hang_up_do_not_end_the_server(served):

@@ -31,7 +31,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from traincast.core.errors import InputError, type_problems
 from traincast.ui.explorer.limits import REQUEST_BYTES, REQUEST_SECONDS
 from traincast.ui.explorer.question import canonical_text, normal_text, parse_json, read_address, read_pins
-from traincast.ui.explorer.worker import failure, json_bytes
+from traincast.ui.explorer.worker import failure, json_bytes, mistake
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
 GET_QUESTIONS: Final = ("catalog", "model", "system")  # of the engine, by name
@@ -94,7 +94,7 @@ def application(
         *(Route(f"/api/{kind}", partial(answer, kind), methods=["POST"]) for kind in POST_QUESTIONS),
         Route("/api/progress", progress, methods=["POST"]),
     ]
-    errors: tuple[type[Exception], ...] = (HTTPException, InputError, Busy, ClientDisconnect)
+    errors: tuple[type[Exception], ...] = (HTTPException, InputError, Busy, ClientDisconnect, Exception)
     handlers: Any = dict.fromkeys(errors, _error_response)
     middleware = [Middleware(Guard, host=host), Middleware(RemoteGZip)]
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers, middleware=middleware)
@@ -238,8 +238,10 @@ async def _error_response(request: Request, error: Exception) -> Response:
             return _response(422, failure(str(error), error.problems))
         case Busy():
             return _response(503, failure(str(error)))
-        case _:
+        case ClientDisconnect():
             return _response(400, failure("the request was not sent to its end"))
+        case _:
+            return _response(500, mistake(error))
 
 
 class Guard:
@@ -359,7 +361,7 @@ def run(listening: socket.socket, host: str, announce: Callable[[], None]) -> No
     """Serve on a socket of `listen` until interrupted; `announce` is called once it answers."""
     config = uvicorn.Config(
         application(host=host, announce=announce), http=TimedRequests, access_log=False, server_header=False,
-        log_level="error",  # that a client sent what is no HTTP is nobody's business here
+        log_level="critical",  # what clients send, and that they are left at the end, is no news here
         timeout_keep_alive=30, timeout_graceful_shutdown=2, lifespan="on", ws="none",
     )  # fmt: skip
     with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once all is closed

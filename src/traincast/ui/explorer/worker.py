@@ -74,9 +74,13 @@ def respond(kind: str, text: str, progress: Progress) -> tuple[int, bytes]:
     except (MemoryError, OverflowError):
         return 422, failure("the numbers are too large to be searched here")
     except Exception as error:  # a bug in traincast: reported, and the process goes on
-        traceback.print_exc()
-        message = f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}"
-        return 500, failure(message)
+        return 500, mistake(error)
+
+
+def mistake(error: Exception) -> bytes:
+    """Print an unexpected error with its traceback, and return the body of the response to it."""
+    traceback.print_exception(error)
+    return failure(f"a mistake in traincast itself, please report it: {type(error).__name__}: {error}")
 
 
 def failure(message: str, problems: Any = None) -> bytes:

@@ -6,6 +6,7 @@ import os
 from collections import OrderedDict
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from threading import Lock
 from typing import Any, Final
 
 from traincast.ui.explorer.limits import MAX_WAITING, SECONDS
@@ -28,6 +29,7 @@ class Worker:
 
     def __init__(self) -> None:
         self.last_text = ""
+        self._is_closed, self._lock = False, Lock()
         self._start()
 
     def _start(self) -> None:
@@ -62,9 +64,17 @@ class Worker:
                     return received
         except (EOFError, OSError):
             answer = KILLED
-        self.end()
-        self._start()
+        with self._lock:
+            self.end()
+            if not self._is_closed:
+                self._start()
         return answer
+
+    def close(self) -> None:
+        """End the process for good, also while a thread waits for its answer."""
+        with self._lock:
+            self._is_closed = True
+            self.end()
 
     def end(self) -> None:
         """End the process."""
@@ -190,4 +200,4 @@ class Pool:
     def close(self) -> None:
         """End all workers."""
         for worker in self._all:
-            worker.end()
+            worker.close()
