@@ -40,3 +40,22 @@ def test_mistakes_are_described_in_words(command, run):
     )
     page = "traincast --help" if subject == "command line" else f"traincast {subject} --help"
     assert (code, err.splitlines()) == (2, [f"traincast: {lines[0]}", *lines[1:], f"  see {page}"])
+
+
+def test_rates_of_data_and_storage_are_refused_at_once(run):
+    code, _, err = run(
+        "estimate llama-3-8b --system dgx-h100 --tp 8 --input-rate 3 --storage-bandwidth 5 --price -1"
+    )
+    assert code == 2
+    assert all(word in err for word in ("3 problems", "sequence/s", "storage bandwidth: '5'", "price"))
+
+
+def test_advice_recommends_no_batch_where_none_fits_and_names_what_is_not_measured(run):
+    code, out, _ = run("advise llama-3-70b --system dgx-h100 --dp 8 --global-batch 8")
+    assert code == 1
+    assert "None of these fits at a global batch of 8." in out
+    assert "Not measured" not in out  # all its sizes are multiples of 64
+    _, out, _ = run(
+        "advise gpt-1.3b --system dgx-a100 --tp 2 --dp 4 --global-batch 8 --assumptions calibrated"
+    )
+    assert "Not measured: what other sizes lose" in out
