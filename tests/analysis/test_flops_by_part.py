@@ -2,6 +2,7 @@
 arithmetic.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from traincast.analysis.flops_by_part import flops_by_part
 
 HYBRID = Path(__file__).parents[2] / "examples" / "nemotron-3-nano" / "config.json"
 MTP = "multi-token prediction"
+COUNTED = json.loads(
+    (HYBRID.parents[2] / "tests" / "data" / "transformers_counts.json").read_text(encoding="utf-8")
+)
+SPARSE = ("deepseek_v32", "deepseek_v4", "switch_transformers")  # with an indexer, streams, two stacks
 
 
 def forward(result, convention):
@@ -33,6 +38,15 @@ def test_parts_add_up_to_the_counts_by_convention_and_to_the_parameters(name):
     parts = [part for part in result.parts if part.part != MTP]
     assert sum(part.parameters for part in parts) == model.parameters
     assert sum(part.active_parameters for part in parts) == model.active_parameters
+
+
+@pytest.mark.parametrize("model_type", SPARSE)
+def test_parts_of_sparse_models_add_up(model_type, tmp_path):
+    """Indexers, whose scores have no backward pass, copies of the residual stream, experts in both stacks."""
+    path = tmp_path / "config.json"
+    fields = next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == model_type)
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    test_parts_add_up_to_the_counts_by_convention_and_to_the_parameters(str(path))
 
 
 def test_gpt3_175b_by_hand():

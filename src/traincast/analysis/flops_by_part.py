@@ -277,5 +277,8 @@ def _matmuls(model: Model) -> Iterator[Matmul]:
         for op in layer(model, Plans(), calibrated(), kind):
             if _gemms(op.forward):
                 passes = (op.forward, op.whole_backward)
-                intensities = (total(gemm.flops for gemm in _gemms(work)) / work.nbytes for work in passes)
+                intensities = (
+                    total(gemm.flops for gemm in _gemms(work)) / work.nbytes if work.nbytes else 0.0
+                    for work in passes  # an indexer's scores have no backward pass
+                )
                 yield Matmul(str(kind), op.name, *map(float, intensities))
