@@ -180,6 +180,20 @@ def test_nothing_fits_is_an_answer(client):
     assert "needs" in why["nearest_miss"]["short_of"]
 
 
+def test_a_design_is_of_machines_around_that_of_the_page(client):
+    answer = asked(client, "design", **SMALL, tokens="1T")
+    kinds = [row["kind"] for row in answer["machines"]]
+    assert (kinds.count("page"), kinds.count("cheapest")) == (1, 1)
+    step = tc.search("llama-3-8b", "dgx-h100", **ASKED).least_seconds
+    page = answer["machines"][kinds.index("page")]
+    # the search of the page has more knobs, and is no slower
+    assert page["days"] * 86400 * 0.999 >= 1e12 / (ASKED["gbs"] * 8192) * step
+    assert answer["sentences"][0].startswith("Cheapest of those designed: machine (")
+    assert answer["front"][0]["cost"] == min(row["cost"] for row in answer["machines"])
+    refused = client.post("/api/design", json=SMALL | {"system": "tpu-v4-pod"})
+    assert (refused.status_code, "is a torus" in refused.text) == (422, True)
+
+
 def test_scaling_is_a_search_on_each_size(client):
     answer = asked(client, "scaling", **SMALL, sizes=[32, 8, 16])
     assert [row["gpus"] for row in answer["rows"]] == [8, 16, 32]

@@ -81,7 +81,7 @@ def load_question(path: str | Path) -> Question:
     ]
     sizes = gpus or (1,)
     families += [
-        Family(system.name, _used(system, sizes))
+        Family(system.name, as_used(system, sizes))
         for name in names
         if (system := errors.catch(as_system, str(name))) is not None
     ]
@@ -224,7 +224,7 @@ def _checked(base: System, axes: Mapping[str, list[float]]) -> dict[str, tuple[f
     return {path: tuple(values) for axis in study.vary for path, values in axis.items()}
 
 
-def _used(system: System, gpus: Sequence[int]) -> System:
+def as_used(system: System, gpus: Sequence[int]) -> System:
     """Return a system of which jobs use as much of a fast domain as divides them: 64 of 72 of an NVL72."""
     size, used = system.fast_domain, min(system.domain(n) for n in gpus)
     if used == size or max(gpus) < size or system.fast.used is not None:
@@ -253,7 +253,7 @@ def _offer(
     name = f"{system.name}, rented"
     value, low, high = numbers
     rent = Price(name, "h", value, low, high, str(raw.get("source")), str(raw.get("basis")))
-    return Family(name, _used(system, gpus), rent=rent)
+    return Family(name, as_used(system, gpus), rent=rent)
 
 
 def _limits(raw: Any, problems: list[str]) -> Limits:

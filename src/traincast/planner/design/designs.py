@@ -353,7 +353,7 @@ class Designs:
         machine = int(self.within[row]) // part.sizes
         base = {path: float(part.figure(path)[machine]) for path in FIGURES}
         outer = part.family.base.tiers[1].size
-        if outer is not None and outer % (2 * base[SIZE]):
+        if not fits_in(outer, 2 * base[SIZE]):
             del base[SIZE]  # a domain twice as large would not fit into the tier around it
         if PORTS not in part.points:
             del base[PORTS]  # more of them are the same as more bandwidth of each
@@ -613,6 +613,11 @@ def elasticities(paths: Sequence[str], hours: Floats) -> Floats:
     with np.errstate(invalid="ignore"):
         saved = np.log(hours[0] / hours[1:]) / np.log([factor_of(path) for path in paths])
     return np.asarray(np.nan_to_num(saved, nan=0.0, neginf=0.0))
+
+
+def fits_in(outer: int | None, size: float) -> bool:
+    """Return whether a tier can hold several domains of a size."""
+    return outer is None or (outer > size and outer % size == 0)
 
 
 def with_more(base: Mapping[str, Any], paths: Sequence[str]) -> dict[str, Floats]:

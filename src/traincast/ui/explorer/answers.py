@@ -13,6 +13,7 @@ from traincast.core.plan import Plan
 from traincast.planner.fitting import Progress
 from traincast.planner.search import Found
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
+from traincast.ui.explorer.designs import design
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
 from traincast.ui.explorer.plan_rows import front, row_of, rows_of, sample
 from traincast.ui.explorer.question import (
@@ -121,7 +122,7 @@ def table(request: Request, progress: Progress) -> list[dict[str, Any]]:
 
 
 SEARCHES: Final[Mapping[str, Callable[[Request, Progress], Any]]] = {
-    function.__name__: function for function in (search, explain, scaling, table)
+    function.__name__: function for function in (search, explain, scaling, table, design)
 }
 LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "plan": plan,

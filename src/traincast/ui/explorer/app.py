@@ -35,7 +35,17 @@ from traincast.ui.explorer.worker import failure, json_bytes, mistake
 from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 
 GET_QUESTIONS: Final = ("catalog", "model", "system")  # of the engine, by name
-POST_QUESTIONS: Final = ("search", "explain", "plan", "scaling", "timeline", "copy", "model", "system")
+POST_QUESTIONS: Final = (
+    "search",
+    "explain",
+    "plan",
+    "scaling",
+    "timeline",
+    "copy",
+    "model",
+    "system",
+    "design",
+)
 AS_WRITTEN: Final = (*GET_QUESTIONS, "copy")  # whose answers depend on how the question is written
 FIRST: Final = b'<script type="application/json" id="first">%s</script>'  # holds the page's first answer
 FIRST_MODULES: Final = (  # of the page that its first drawing needs; the browser loads them beside each other

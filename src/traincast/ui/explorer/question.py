@@ -190,7 +190,7 @@ class ExplorerCase:
             "strategy": list(question.framework.strategies),
             "assumptions": question.assumptions.name,
             "figures": {path: figure_at(self.system, path) for path in self.state.figures},
-            "tokens": _tokens(self.state),
+            "tokens": tokens_of(self.state),
         }
         return asdict(self.state) | known
 
@@ -203,7 +203,7 @@ class ExplorerCase:
     def metrics(self, est: Estimate | Estimates) -> dict[str, Any]:
         """Return throughput, utilisation and cost of an estimate."""
         state = self.state
-        return vars(metrics(est, tokens=_tokens(state), price=state.price, restart_seconds=state.restart))
+        return vars(metrics(est, tokens=tokens_of(state), price=state.price, restart_seconds=state.restart))
 
 
 def figure_at(system: System, path: str) -> float:
@@ -218,7 +218,7 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
     model, system = errors.catch(model_of, state), errors.catch(system_of, state)
     gbs = errors.catch(_batch, state, model)
     errors.catch(_check_types, state)
-    errors.catch(_tokens, state)
+    errors.catch(tokens_of, state)
     errors.catch(check_given, price=state.price, restart_seconds=state.restart)
     names = ("assumptions", "strategy", "top", "framework", "locks", "objective")
     choices = {name: getattr(state, name) for name in names}
@@ -321,7 +321,7 @@ def _batch(state: State, model: Model | None) -> int:
     return check_gbs(state.global_batch, model)
 
 
-def _tokens(state: State) -> int | None:
+def tokens_of(state: State) -> int | None:
     """Return the tokens of the whole run, if given."""
     if state.tokens is None:
         return None

@@ -13,7 +13,7 @@ const SETTLED = 120; // milliseconds without a change after which the slower fig
 const STALE = 250; // milliseconds after which a search under way is given up for a newer one
 const SLOWER = ["/api/explain", "/api/scaling", "/api/timeline"]; // questions that follow a search
 const MODULES = [
-  ...["questions", "machine", "plans", "compare", "rejected", "take", "problems", "dialog", "waiting"],
+  ...["questions", "machine", "plans", "compare", "rejected", "take", "problems", "dialog", "waiting", "design"],
 ];
 const CHARTS = ["space", "scaling", "sensitivity", "timeline"];
 
@@ -146,6 +146,7 @@ function drawRest() {
     byId("terms").querySelector("dl").replaceChildren(...terms);
   }
   for (const name of ["scaling", "sensitivity", "timeline"]) figures[name].outdated();
+  later.design.renew(question(state));
   drawPins();
   byId("csv").href = `/api/plans.csv${address()}`;
 }

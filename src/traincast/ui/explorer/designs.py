@@ -1,0 +1,86 @@
+"""Which machine to build or buy for the page's job: machines around the one that it shows."""
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any, Final
+
+import numpy as np
+
+from traincast.core.errors import InputError
+from traincast.planner.design.design_file import as_used
+from traincast.planner.design.designs import SIZE, Designs, fits_in
+from traincast.planner.design.machines import Family, Limits, Question, Runs, Work
+from traincast.planner.design.prices import load_prices
+from traincast.planner.design.refinement import find
+from traincast.planner.fitting import Progress
+from traincast.planner.framework_spaces import CandidateBatch
+from traincast.ui.explorer.question import check_state, read_state, tokens_of
+
+VARIED: Final = {  # figure -> what of that of the page's machine
+    "accelerator.matrix_flops": (1.0, 2.0),
+    "accelerator.hbm_bytes": (0.5, 1.0, 2.0),
+    "accelerator.hbm_bandwidth": (0.5, 1.0, 2.0),
+}
+DOMAINS: Final = (1, 2, 8)  # times the size of its fast domain, as far as the tier around it allows
+RECOMPUTED: Final = ("selective", "full")
+USUAL_TOKENS: Final = 1e12  # of a run, where neither the page nor the model says
+MOST_LISTED: Final = 10  # machines of the front
+
+
+def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Return machines around the page's with time and cost of its run, the front, and the answer in words."""
+    case = check_state(read_state(request))
+    asked, model = case.question, case.model
+    base = as_used(case.system, asked.gpus)
+    known = None if model.training_sequences is None else model.training_sequences * model.seq
+    tokens = float(tokens_of(case.state) or known or USUAL_TOKENS)
+    if base.fast.axes > 1:
+        raise InputError(
+            "design", [f"{base.name}: its fast domain is a torus, whose size is not varied here"]
+        )
+    chosen = product(asked.framework.strategies, RECOMPUTED)
+    batches = tuple(
+        CandidateBatch(strategy, (("recompute", kept), ("zero", 1)), experts=model.experts is not None)
+        for strategy, kept in chosen
+    )
+    figures, outer = base.figures(), base.tiers[1].size
+    vary = {
+        path: tuple(float(figures[path]) * factor for factor in factors) for path, factors in VARIED.items()
+    }
+    size = float(base.fast.size or 1)
+    vary[SIZE] = tuple(size * times for times in DOMAINS if times == 1 or fits_in(outer, size * times))
+    question = Question(
+        name=f"{model.name} on {asked.gpus[0]:,} GPUs",
+        workload=(Work(model, asked.gbs, tokens, 1, 1, 1, batches),),
+        gpus=(asked.gpus[0],),
+        families=(Family("machine", base, vary=vary), Family(base.name, base)),
+        prices=load_prices(),
+        limits=Limits(),
+        assumptions=asked.assumptions,
+    )
+    found = find(question, Runs(progress=progress))
+    sentences = found.sentences()
+    rows = np.flatnonzero(found.feasible)
+    return {
+        "tokens": tokens,
+        "sentences": sentences,
+        "front": [_machine(found, row) for row in found.front_rows[:MOST_LISTED]],
+        "machines": [_point(found, int(row)) for row in rows],
+    }
+
+
+def _point(found: Designs, row: int) -> dict[str, Any]:
+    """Return a machine as the chart draws it."""
+    kind = "page" if not found.designed[row] else "cheapest" if row == found.cheapest else "machine"
+    return {"days": float(found.hours[row] / 24), "cost": float(found.cost[row]), "kind": kind}
+
+
+def _machine(found: Designs, row: int) -> dict[str, Any]:
+    """Return a machine of the front with its plan."""
+    plan = found.plans([row])[0][0]
+    return _point(found, row) | {
+        "name": found.name(row),
+        "energy_kwh": float(found.energy[row]),
+        "regret": float(found.regret[row]),
+        "plan": str(plan),
+    }
