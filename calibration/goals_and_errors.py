@@ -30,7 +30,7 @@ from error_model import (
 from kernel_benchmarks import KernelPrediction
 from kernel_benchmarks import predict as predict_kernels
 from kernel_benchmarks import read as read_kernels
-from left_out import SPLITS, TABLE, UNSEEN
+from left_out import LATER, SPLITS, TABLE
 from left_out_residuals import gather
 from traincast.accuracy.scores import (
     KINDS,
@@ -81,10 +81,7 @@ class Goal:
 
 
 _GOALS: Final = read(GOALS_FILE)
-GOALS, UNSEEN_GOALS = (
-    tuple(Goal(**{**goal, "sources": tuple(goal["sources"])}) for goal in _GOALS[part])
-    for part in ("families", "unseen")
-)
+GOALS: Final = tuple(Goal(**{**goal, "sources": tuple(goal["sources"])}) for goal in _GOALS["families"])
 SPLIT_GOALS: Final = {
     (goal["kind"] == "moe", goal["column"]): (float(goal["most"]), goal.get("why", ""))
     for goal in _GOALS["splits"]
@@ -102,7 +99,7 @@ class Board:
     Parameters
     ----------
     reports : tuple of Report
-        Predictions of the bundled runs, and of runs that have no part in the fit.
+        Predictions of the bundled runs, and of those collected later.
     residuals : mapping of str to mapping of str to float
         Run → column → logarithm of predicted over measured.
     """
@@ -229,7 +226,7 @@ def read_left_out() -> dict[str, dict[str, float]]:
 @cache
 def board() -> Board:
     """Return the present scoreboard of the bundled runs."""
-    return Board((validate(), validate(UNSEEN)), read_left_out())
+    return Board((validate(), validate(LATER)), read_left_out())
 
 
 @dataclass(frozen=True)
@@ -256,7 +253,7 @@ class Calibration:
 
 @cache
 def calibration() -> Calibration:
-    """Return how well the stated uncertainty of bundled and unseen runs holds."""
+    """Return how well the stated uncertainty of measured runs holds."""
     data = gather()
     known = estimate_errors(data)
     of = held(data, known)
@@ -293,7 +290,7 @@ def verdicts() -> list[Verdict]:
     """Judge every goal of goals.yaml."""
     scores = board()
     found = []
-    for goal in (*GOALS, *UNSEEN_GOALS):
+    for goal in GOALS:
         summary_of_rows = scores.of(goal.sources, goal.column)
         found.append(_judged(goal.rows, goal.most, getattr(summary_of_rows, goal.what), goal.why))
     for (moe, column), (most, why) in SPLIT_GOALS.items():

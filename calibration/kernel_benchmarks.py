@@ -12,7 +12,7 @@ import numpy as np
 
 from traincast.accuracy.fit.residuals import REPEATED_KERNEL, pass_seconds
 from traincast.catalog.load import accelerator_called, load_accelerator
-from traincast.catalog.software_stacks import calibrated
+from traincast.catalog.software_stacks import calibrated, load_stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
 from traincast.core.precision import PRECISIONS
@@ -29,6 +29,7 @@ EXCLUDED: Final = (  # rows that do not measure an ordinary kernel: kind, notes,
     (r"gemm bwd", r"", "on gradients near zero, which draw little power"),
     (r"attention", r"not stated|standard attention", "forward and backward mixed, causality not stated"),
 )
+XLA: Final = "maxtext-2025"  # the stack that the kernels of TPUs are timed with
 ELEMENT_BYTES: Final = {"bf16": 2.0, "fp32": 4.0}  # of an element of a product's result [byte]
 
 
@@ -135,6 +136,8 @@ def _benchmark(row: Mapping[str, str]) -> Benchmark | str:
         sizes, family = _shape(row, detail)
         flops = 2 * sizes["batch"] * sizes["m"] * sizes["k"] * sizes["n"]
     seconds = float(row["time_us"]) * 1e-6 if row["time_us"] else flops / (float(row["tflops"]) * 1e12)
+    if "half chip" in row["gpu"]:  # the other half runs another meanwhile
+        sizes["batch"] *= 2
     return Benchmark(
         row["id"],
         row["source"],
@@ -194,7 +197,8 @@ def predict(
     benchmarks : iterable of Benchmark
         Measured kernels.
     assumptions : Assumptions, optional
-        By default the calibrated ones, for a kernel repeated on an accelerator that starts at rest.
+        By default the calibrated ones, on TPUs those of XLA, for a kernel repeated on an accelerator that
+        starts at rest.
     accelerators : mapping of str to Accelerator, optional
         Accelerators that replace the catalogue's.
 
@@ -203,7 +207,9 @@ def predict(
     tuple of KernelPrediction
         In the order of the benchmarks.
     """
-    assumed = assumptions or calibrated().with_values(REPEATED_KERNEL)
+    on_gpus, on_tpus = (
+        assumptions or software.with_values(REPEATED_KERNEL) for software in (calibrated(), load_stack(XLA))
+    )
     order, groups = {}, defaultdict(list)
     for index, benchmark in enumerate(benchmarks):
         order[benchmark.id] = index
@@ -212,6 +218,7 @@ def predict(
     for (name, kind, dtype), group in groups.items():
         gpu = (accelerators or {}).get(name) or load_accelerator(name)
         sizes = {size: np.array([benchmark.sizes[size] for benchmark in group]) for size in group[0].sizes}
+        assumed = on_tpus if name.startswith("tpu") else on_gpus
         seconds = np.broadcast_to(_seconds(kind, dtype, sizes, gpu, assumed), len(group))
         predictions += [
             KernelPrediction(benchmark, float(time)) for benchmark, time in zip(group, seconds, strict=True)

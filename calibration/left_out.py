@@ -1,7 +1,7 @@
 """Residuals of the published runs, fitted and left out, and their table."""
 
 import csv
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -11,15 +11,15 @@ import numpy as np
 
 from traincast.accuracy.fit.fit import Fitted
 from traincast.accuracy.fit.parameters import accelerator_name
-from traincast.accuracy.fit.residuals import MeasuredRuns, group_of
+from traincast.accuracy.fit.residuals import group_of
 from traincast.accuracy.runs.run import Run, readable, rows
-from traincast.accuracy.scores import Prediction, source_of
+from traincast.accuracy.scores import source_of
 from traincast.accuracy.validate import validate
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
 TABLE: Final = Path(__file__).with_name("measured") / "left_out.csv"
-UNSEEN: Final = TABLE.with_name("unseen_runs.csv")  # runs that have no part in the fit
+LATER: Final = TABLE.with_name("later_runs.csv")  # runs collected later, which are not bundled
 DIGITS: Final = 5
 SHORT_STEP: Final = 0.3  # [s]
 MANY_GPUS: Final = 1000
@@ -27,15 +27,11 @@ WIDE_EP: Final = 32  # ranks of a group of experts that Megatron-Core and DeepSe
 
 
 @cache
-def unseen_runs() -> tuple[Run, ...]:
-    """Return the readable runs that have no part in the fit."""
-    return tuple(run for _, run in readable(rows(UNSEEN)) if isinstance(run, Run))
-
-
-@cache
-def unseen_predictions() -> tuple[Prediction, ...]:
-    """Return the predictions of every row that have no part in the fit."""
-    return validate(UNSEEN).predictions
+def later_runs() -> tuple[Run, ...]:
+    """Return the runs that were collected later and can be predicted."""
+    skipped = {prediction.id for prediction in validate(LATER).predictions if prediction.skipped}
+    runs = (run for _, run in readable(rows(LATER)))
+    return tuple(run for run in runs if isinstance(run, Run) and run.id not in skipped)
 
 
 def _model(run: Run) -> Hashable:
@@ -100,25 +96,18 @@ WITHOUT: Final[dict[str, Callable[[Run], Hashable]]] = {
 }
 
 
-def residuals(
-    fitted: Fitted, unseen: Sequence[Run], progress: Callable[[str], Any]
-) -> tuple[list[Run], dict[str, Floats]]:
-    """Return runs and their log(predicted / measured), shape (runs,), by column; nan where none is left out.
-
-    The runs of the fit come first, then the unseen ones, which are predicted with constants fitted without
-    the fit's runs of their group.
-    """
-    runs, n = [*fitted.measured.runs, *unseen], len(fitted.measured.runs)
-    everything = MeasuredRuns(runs, fitted.parameters)
+def residuals(fitted: Fitted, progress: Callable[[str], Any]) -> dict[str, Floats]:
+    """Return log(predicted / measured) of the runs of a fit, shape (runs,), by column; nan where it is in."""
+    everything = fitted.measured
     values = [item.value for item in fitted.constants]
     at_fit = np.log(everything.predict(values) / everything.measured)
-    used = np.isfinite(at_fit) & np.append(fitted.measured.data.weights > 0, np.ones(len(unseen), bool))
+    used = np.isfinite(at_fit) & (everything.data.weights > 0)
     columns = {"fitted": np.where(used, at_fit, np.nan)}
     for column, group in WITHOUT.items():
-        groups = [group(run) if is_used else None for run, is_used in zip(runs, used, strict=True)]
+        groups = [group(run) if is_used else None for run, is_used in zip(everything.runs, used, strict=True)]
         names = list(dict.fromkeys(name for name in groups if name is not None))
-        fits = fitted.without(groups[:n], progress=partial(_report_column, progress, column))
-        y = np.full(len(runs), np.nan)
+        fits = fitted.without(groups, progress=partial(_report_column, progress, column))
+        y = np.full(len(groups), np.nan)
         for name in names:
             where = [i for i, other in enumerate(groups) if other == name]
             y[where] = (
@@ -127,7 +116,7 @@ def residuals(
                 else np.log(everything.predict(fits[name], where)[where] / everything.measured[where])
             )
         columns[column] = y
-    return runs, columns
+    return columns
 
 
 def _report_column(report: Callable[[str], Any], column: str, line: str) -> None:

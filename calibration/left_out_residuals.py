@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from left_out import SPLITS, TABLE, unseen_runs
+from left_out import SPLITS, TABLE, later_runs
 from megatron_tests import LARGE, memory_tests
 from published import FILE
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
@@ -136,8 +136,7 @@ class Residuals:
     @cached_property
     def fitted(self) -> Bools:
         """Whether constants are fitted to a run, shape (runs,)."""
-        unseen = {run.id for run in unseen_runs()}
-        return np.asarray((self.weights > 0) & np.array([run.id not in unseen for run in self.runs]))
+        return np.asarray(self.weights > 0)
 
     @cached_property
     def sizes(self) -> Floats:
@@ -176,7 +175,6 @@ class Residuals:
                     case.accelerator not in known.precisions,
                     case.accelerator not in known.precisions and case.accelerator not in known.kin,
                     case.precision not in known.precisions.get(case.accelerator, (case.precision,)),
-                    case.adapts,
                     bool(case.new_layers) * case.new_share,
                 )
                 for case in cases
@@ -342,8 +340,8 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
     """
     tests = [test for test in memory_tests() if test.measured >= LARGE and test.modelled]
     of_tests = {test.run.id: float(np.log(test.predicted / test.measured)) for test in tests}
-    all_runs = [*bundled_runs(), *unseen_runs(), *(test.run for test in tests)] if runs is None else runs
-    known, unseen = table(path), {run.id for run in unseen_runs()}
+    all_runs = [*bundled_runs(), *later_runs(), *(test.run for test in tests)] if runs is None else runs
+    known, later = table(path), {run.id for run in later_runs()}
     cases: dict[int, ErrorCase] = {}
     memory = np.full(len(all_runs), np.nan)
     run_batches, _ = batches(all_runs)
@@ -368,7 +366,7 @@ def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) ->
             )
             if run.id in of_tests:
                 memory[i] = of_tests[run.id]
-            elif run.memory_bytes and run.id not in unseen:
+            elif run.memory_bytes and run.id not in later:
                 memory[i] = np.log(reported_memory[run.reported][k] / run.memory_bytes)
     used = [i for i in sorted(cases) if all_runs[i].id in known or not np.isnan(memory[i])]
     names = [

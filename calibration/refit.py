@@ -1,4 +1,4 @@
-"""Fit the constants of published.yaml to the bundled runs, write them, and predict each run left out.
+"""Fit the constants of published.yaml to the measured runs, write them, and predict each run left out.
 
     python calibration/refit.py                  # some five minutes on one core; needs traincast[calibration]
     python calibration/refit.py --dry-run        # print the constants and the errors, write nothing
@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 from rich.console import Console
 
-from left_out import residuals, unseen_runs, write
+from left_out import later_runs, residuals, write
 from published import FOLDERS, in_catalogue, parameters
 from traincast.accuracy.fit.fit import Fitted, FittedConstant, bounds, fit
 from traincast.accuracy.fit.fitted_yaml import load, put, text_of
@@ -35,7 +35,8 @@ from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
-from traincast.core.assumptions import CALIBRATED
+from traincast.catalog.software_stacks import DEFAULT_STACK_OF_EXPERTS, FUSED_DISPATCHER
+from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED
 from traincast.core.output_files import atomic_output
 from traincast.core.quantities import Floats
 
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     def report(line: str) -> None:
         console.print(f"{time.monotonic() - start:6.0f} s  {line}")
 
-    constants, runs = parameters(), [run for run in bundled_runs() if run.step_seconds]
+    constants, runs = parameters(), [run for run in (*bundled_runs(), *later_runs()) if run.step_seconds]
     report(f"{len(constants)} constants, {len(runs)} runs")
     fitted = (
         catalogue_as_fitted(constants, runs)
@@ -59,16 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         else fit(constants, runs, progress=report, steps=options.steps, settle=False)
     )
     print(table(fitted))
-    timed = [run for run in unseen_runs() if run.step_seconds]
-    every, errors = ([], {}) if options.no_left_out else residuals(fitted, timed, report)
-    print(sources(every, errors) if errors else sources(runs, {"fitted": fitted.solution.residuals}))
+    errors = {} if options.no_left_out else residuals(fitted, report)
+    print(sources(runs, errors or {"fitted": fitted.solution.residuals}))
     if options.dry_run:
         return
     if not (options.keep_values or options.no_values):
-        for path in write_catalogue(map(with_source, fitted.constants)):
+        for path in write_catalogue(with_wide(map(with_source, fitted.constants))):
             report(f"wrote {path.relative_to(ROOT)}")
     if errors:
-        write(every, errors)
+        write(runs, errors)
         # in a new process, as this one has loaded the old values
         renewed = (
             "import normalise, errors_yaml, replay_table; "
@@ -135,6 +135,19 @@ def with_source(constant: FittedConstant) -> FittedConstant:
     if constant.determined:
         source = f"fitted to {constant.runs} published runs, {today}"
     return replace(constant, source=source)
+
+
+def with_wide(constants: Iterable[FittedConstant]) -> Iterable[FittedConstant]:
+    """Yield constants, and those of the fused dispatcher as what the default stack has across domains."""
+    for constant in constants:
+        yield constant
+        part, _, name = constant.parameter.field.partition(".")
+        wide = f"{part}.wide_{name}"
+        if FUSED_DISPATCHER in constant.of and wide in ASSUMPTIONS:
+            of = (DEFAULT_STACK_OF_EXPERTS,)
+            parameter = replace(constant.parameter, path=f"stack.{wide}", of=of)
+            source = f"{constant.parameter.field} of {FUSED_DISPATCHER}"
+            yield replace(constant, of=of, parameter=parameter, source=source)
 
 
 def write_catalogue(constants: Iterable[FittedConstant], folder: Path = PACKAGE / "catalog") -> list[Path]:

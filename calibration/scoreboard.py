@@ -23,7 +23,7 @@ from typing import Final, TypedDict
 
 import normalise
 from goals_and_errors import verdicts
-from left_out import UNSEEN
+from left_out import LATER
 from traincast.accuracy.validate import Report, validate
 from traincast.core.output_files import atomic_output
 
@@ -106,7 +106,7 @@ def read(path: Path = FILE) -> dict[str, Score]:
 def main() -> None:
     """Write scores and pages."""
     normalise.write()
-    before, now = read(), scores(validate(), validate(UNSEEN))
+    before, now = read(), scores(validate(), validate(LATER))
     refused = worse(before, now, explained())
     lines = (
         f"  {json.dumps(source)}: {json.dumps(score)}"

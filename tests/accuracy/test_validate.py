@@ -206,15 +206,15 @@ def test_a_row_that_cannot_be_is_listed_and_counts_nowhere(tmp_path, capsys, cel
 
 def test_a_time_that_needs_more_than_the_dense_peak_is_skipped_alone(tmp_path):
     """Published: 71.49 s are 56.3 % of the peak (arXiv 2205.05198, table 5): 40.2 s, less half of attention
-    where it is causal."""
+    where it is causal; 46 s are 87 %, where 90 % are the most."""
     rows = [
         changed("korth-008", id=f"own-{i}", step_seconds=value)
-        for i, value in enumerate(("71.49", "30", "41"))
+        for i, value in enumerate(("71.49", "30", "46"))
     ]
     first, second, third = validate(write(tmp_path / "runs.csv", rows)).predictions
     assert (first.skipped, third.skipped) == (None, None)
     least = re.fullmatch(
-        r"step_seconds = 30: the model's FLOPs take (.+) s at the dense peak", second.skipped
+        r"step_seconds = 30: the model's FLOPs take (.+) s at the dense peak, .*", second.skipped
     )
     assert 0.98 * 40.2 < float(least.group(1)) < 40.2
 

@@ -242,7 +242,7 @@ def test_long_rows_reach_the_rate_of_the_kernel(a100):
     them skipped."""
     s = 131072.0
     forward = flash(2.0, Heads(1.0, 32.0, 32.0, s, s, 128.0, 128.0, 0.5), ((), ())).forward
-    ideal = 2 * 32 * s * s * 128 / (0.677 * 312e12)
+    ideal = 2 * 32 * s * s * 128 / (a100.attention_fa2 * 312e12)
     assert pass_seconds(
         forward, a100, CALIBRATED.with_values({"attention.kernel": "fa2"}), BF16
     ) == pytest.approx(ideal, rel=0.015)

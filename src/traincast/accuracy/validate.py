@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from traincast.step.placement import placements
 from traincast.step.validity import broken_rules
 
 __all__ = ["ErrorSummary", "Prediction", "Report", "source_of", "validate"]
+
+MAX_SHARE: Final = 0.9  # of the dense peak, which the FLOPs of a run can have; products alone sustain no more
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,8 +243,11 @@ def _batch_predictions(
     spent = {part: rows(value) for part, value in est.breakdown.items()} if parts else {}
     share = rows(_share_of_peak(est, batch, np.array([run.step_seconds or np.inf for run in runs])))
     for i, run in enumerate(runs):
-        if run.step_seconds is not None and share[i] > 1:
-            problem = f"the model's FLOPs take {rounded(share[i] * run.step_seconds)} at the dense peak"
+        if run.step_seconds is not None and share[i] > MAX_SHARE:
+            problem = (
+                f"the model's FLOPs take {rounded(share[i] * run.step_seconds)} at the dense peak, "
+                f"of which no accelerator sustains more than {100 * MAX_SHARE:g} %"
+            )
             yield Prediction(run.id, skipped=f"step_seconds = {run.step_seconds:g}: {problem}")
             continue
         low, high = [float(end[i]) for end in interval] if interval else (None, None)

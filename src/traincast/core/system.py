@@ -89,6 +89,7 @@ class Accelerator(ColumnsEqual):
     attention_tile: Annotated[
         Known, FigureSpec("", "queries that fused attention works on at once", "count")
     ] = None
+    attention_tile_backward: Annotated[Known, FigureSpec("", "the same backward", "count")] = None
     hbm_bandwidth: Annotated[Column, _rate("memory bandwidth")]
     hbm_bytes: Annotated[Column, _bytes("memory capacity")]
     host_bandwidth: Annotated[Known, _rate("bandwidth to the host's memory, one direction")] = None

@@ -3,7 +3,7 @@
 from traincast.core.assumptions import Assumptions
 from traincast.core.knobs import words
 from traincast.core.plan import Plans
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.pipeline_stages import Counts
@@ -13,7 +13,7 @@ def optimizer_seconds(
     costs: Costs, stored: Counts, plan: Plans, system: System, assumed: Assumptions
 ) -> Column:
     """Return the time of the optimizer step: memory traffic with clipping, and Muon's products [s]."""
-    if not assumed.traffic.optimizer_passes:
+    if not nonzero(assumed.traffic.optimizer_passes):
         return 0.0
     gpu, element_scale = system.accelerator, assumed.memory.element_bytes / 2  # 16 bits have two bytes
     n, n_experts = (plan.shards, plan.expert_shards) if plan.zero else (1.0, 1.0)

@@ -80,7 +80,7 @@ SIZES: Final[Mapping[str, Size]] = {
     "year": Size("newer software", "older software", "year ", linear=True),
 }
 # what a plan can have that no run of the fit has, beside sizes outside of their range
-FIRSTS: Final = ("stack", "accelerator", "generation", "precision", "adapters", "layers")
+FIRSTS: Final = ("stack", "accelerator", "generation", "precision", "layers")
 DISTANCES: Final = (*(f"new_{name}" for name in FIRSTS), *SIZES)
 UNLIKE: Final = 2.0  # deviation over that of measured runs, from which on no measured run is like a plan
 
@@ -185,7 +185,6 @@ class ErrorCase:
     moe: bool  # whether the model has experts
     sizes: Mapping[str, Column]  # what `SIZES` names
     shares: Mapping[str, Column]  # share of the step that is spent on each of `COMPONENTS`
-    adapts: bool = False  # whether adapters alone are trained
     new_layers: tuple[str, ...] = ()  # what layers have that no measured run has
     new_share: float = 1.0  # share of the model's FLOPs in such layers, towers counted apart
     precision: str = "bf16"
@@ -213,14 +212,14 @@ class ErrorCase:
             name: sum(breakdown[component] for component in parts) / seconds
             for name, parts in COMPONENTS.items()
         }
-        has_experts, adapts = model.experts is not None, model.adapters is not None
+        has_experts = model.experts is not None
         new_layers = tuple(dict.fromkeys(kind.unmeasured for kind in model.kinds if kind.unmeasured))
         new_share = 1.0
         if model.tower is not None:
             forward = forward_flops(model)
             new_share = 1.0 if new_layers else (forward.tower + forward.projector) / sum(forward)
             new_layers += ("vision tower",)
-        own = (has_experts, sizes, shares, adapts, new_layers, new_share, plans.precision)
+        own = (has_experts, sizes, shares, new_layers, new_share, plans.precision)
         return cls(stack, accelerator, *own)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
@@ -240,7 +239,6 @@ class ErrorCase:
             runs is None,
             runs is None and self.accelerator not in evidence.kin,
             runs is not None and self.precision not in runs,
-            self.adapts,
             bool(self.new_layers) * self.new_share,
         )
         spans = {
@@ -291,7 +289,6 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
         "new_accelerator": f"accelerator without a measured run: {case.accelerator}",
         "new_generation": "no accelerator of its generation has one",
         "new_precision": f"precision without a measured run on {case.accelerator}: {case.precision}",
-        "new_adapters": "adapters on a frozen model: constants are fitted to runs that train all weights",
         "new_layers": f"layers without a measured run: {', '.join(case.new_layers)}",
     }
     respects, distances = [], case.distances(known)

@@ -98,14 +98,13 @@ def attention(flops: Column, shapes: Fused, gpu: Accelerator, peak: Column, assu
     """
     share = gpu.fused_attention(assumed.attention.kernel, assumed.attention.efficiency)
     rate = assumed.attention.framework_rate * share * peak  # A
-    tile: Column = assumed.attention.tile
+    of_kernel = gpu.attention_tile_backward if shapes.backward else gpu.attention_tile
+    tile: Column = assumed.attention.tile if of_kernel is None else of_kernel
     if shapes.backward:
         rate = rate * (
             assumed.attention.backward if gpu.attention_backward is None else gpu.attention_backward
         )
         rate = rate / where(shapes.width > REFERENCE_HEAD_WIDTH, assumed.attention.wide_backward, 1)
-    elif gpu.attention_tile is not None:
-        tile = gpu.attention_tile
     ideal = (
         flops
         / rate

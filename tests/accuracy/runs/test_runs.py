@@ -12,8 +12,10 @@ from normalise import published
 from traincast.accuracy.runs.cells import Cells, Unreadable, patterns
 from traincast.accuracy.runs.plan import layout, written_out
 from traincast.accuracy.runs.run import Run, bundled, read, readable
+from traincast.accuracy.runs.run import software as software_of
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.adapters import Adapters
+from traincast.core.assumptions import CALIBRATED
 from traincast.core.knobs import chunks as layers_of_chunks
 
 TABLE = published()
@@ -35,7 +37,41 @@ def test_machines_and_stacks_are_of_the_catalogue():
         assert "" in networks  # the usual system
         for name in networks.values():
             assert tc.load_system(name).name == name
-    assert {name for eras in patterns()["stacks"].values() for name in eras.values()} <= set(stack_names())
+    rules = patterns()["software"]
+    assert {rule["is"] for rule in rules} <= set(stack_names())
+    assert all("source" not in rule for rule in rules)  # facts of a row decide, not where it was published
+    assert set(patterns()["facts"]) & set(TABLE[0]) <= {"released"}  # they are columns of their own
+
+
+@pytest.mark.parametrize(
+    ("cells", "software"),
+    [
+        ({"source": "Megatron-LM, arXiv 2104.04473"}, "megatron-lm-2021"),
+        ({"source": "Megatron-LM, arXiv 2205.05198"}, "megatron-lm-2022"),
+        (
+            {"source": "a page", "gpu": "a100-sxm-80"},
+            "megatron-lm-2021",
+        ),  # undated: of its time
+        ({"source": "a page", "gpu": "h100-sxm-80"}, "megatron-core-2024"),
+        ({"source": "a page", "released": "2025-02"}, "megatron-core-2025"),  # a column counts before words
+        ({"stack": "NeMo", "source": "NeMo 24.07"}, "nemo-2024"),
+        ({"stack": "NeMo", "source": "NeMo 24.12"}, "megatron-core-2024"),
+        ({"stack": "NeMo", "source": "container 25.04", "experts": "8"}, "nemo-2025"),
+        ({"stack": "Megatron-Bridge", "source": "26.02 container"}, "megatron-bridge-26.02"),
+        ({"stack": "Megatron-Bridge", "source": "26.08 container"}, "megatron-bridge-2026"),
+        (
+            {"stack": "Megatron-Bridge", "source": "26.02", "notes": "cuda graphs full_iteration:[]"},
+            "megatron-bridge-2026",
+        ),
+        ({"stack": "Pax", "gpu": "h100-sxm-80", "released": "2023"}, "pax-2023"),
+        ({"stack": "Pax", "gpu": "tpu-v4", "released": "2023"}, "pax-2024"),
+        ({"stack": "a loop of my own"}, CALIBRATED),
+    ],
+)
+def test_facts_of_software_decide_its_stack(cells, software):
+    """Release date, CUDA graphs, dispatcher and the like; undated rows have the framework's default."""
+    row = {"stack": "Megatron-LM", "gpu": "h100-sxm-80"} | cells
+    assert software_of(Cells(row)) == software
 
 
 def test_bundled_runs_are_those_of_the_published_table():

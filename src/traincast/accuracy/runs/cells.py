@@ -37,6 +37,13 @@ def first_match(table: Mapping[str, Any], text: str) -> Any:
     return next((value for words, value in table.items() if re.search(words, text, re.IGNORECASE)), None)
 
 
+def _matches(pattern: str, text: str) -> re.Match[str] | None:
+    """Return the match of a pattern; of "<2022", that of any text that is there and sorts before."""
+    if pattern.startswith("<"):
+        return re.search(".+", text) if text < pattern[1:] else None
+    return re.search(pattern, text, re.IGNORECASE)
+
+
 class Cells:
     """One row: its cells by name, the problems of reading it, and the columns whose content was assumed."""
 
@@ -65,15 +72,25 @@ class Cells:
 
     def choose(self, section: str) -> Any:
         """Return what the first rule that applies gives; None without."""
-        for rule in patterns()[section]:
-            if all(
-                re.search(pattern, self.joined(columns), re.IGNORECASE)
+        return self._first(patterns()[section])
+
+    def note_facts(self) -> None:
+        """Fill the columns that the facts of software stand in, where the row does not."""
+        for name, rules in patterns()["facts"].items():
+            self.row[name] = self.text(name) or self._first(rules)
+
+    def _first(self, rules: list[dict[str, Any]]) -> Any:
+        for rule in rules:
+            matches = [
+                _matches(pattern, self.joined(columns))
                 for columns, pattern in rule.items()
                 if columns not in ("is", "assumed")
-            ):
+            ]
+            if all(matches):
                 for name in rule.get("assumed", "").split():
                     self.assume(name)
-                return rule["is"]
+                value, last = rule["is"], matches[-1] if matches else None
+                return last.expand(value) if isinstance(value, str) and last and "\\" in value else value
         return None
 
     def problem(self, message: str) -> None:

@@ -45,12 +45,12 @@ MODEL_PARTS: Final = {"latent": Latent, "local": Local, "experts": Experts}
 
 
 def software(cells: Cells) -> str:
-    """Return the stack that a row names, or that of its framework and era; "calibrated" without."""
+    """Return the stack that a row names, or the one that has its facts; "calibrated" without."""
     name = cells.text("stack")
     if name.lower() in stack_names():
         return name.lower()
-    context = cells.joined("source notes model") + (" | experts" if cells.text("experts") else "")
-    if stack := first_match(first_match(patterns()["stacks"], name) or {}, context):
+    cells.note_facts()
+    if stack := cells.choose("software"):
         return str(stack)
     cells.assume("stack")
     return CALIBRATED
