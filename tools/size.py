@@ -12,14 +12,14 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 5160,
-    "catalog": 9890,
+    "catalog": 9940,
     "operations": 3050,
     "times": 2400,
     "step": 3610,
     "planner": 8180,
     "launch": 10590,
     "analysis": 3900,
-    "accuracy": 9430,
+    "accuracy": 9470,
     "tuner": 1770,
     "ui": 13510,
     "(top)": 110,

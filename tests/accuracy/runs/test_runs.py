@@ -74,6 +74,12 @@ def test_facts_of_software_decide_its_stack(cells, software):
     assert software_of(Cells(row)) == software
 
 
+@pytest.mark.parametrize("released", ["May 2024", "2024-13", "24.05"])
+def test_a_release_is_a_date(released):
+    with pytest.raises(Unreadable, match=f"released = '{released}': must be a year or a month"):
+        read(changed("korth-008", released=released))
+
+
 def test_bundled_runs_are_those_of_the_published_table():
     """They are read once, by calibration/normalise.py."""
     assert bundled() == [(row["id"], run) for row, run in readable(TABLE)]

@@ -14,6 +14,7 @@ ROW: Final = "row"  # key of the row number in the file, where the header is 1
 SOFTWARE: Final = "software"  # key of the software stack of the catalogue that the row is predicted with
 
 
+DATE: Final = r"20\d\d(-(0[1-9]|1[0-2]))?"  # of a release
 FILES: Final = (".yaml", ".yml", ".json")  # suffixes of files of models and systems
 
 
@@ -76,6 +77,8 @@ class Cells:
 
     def note_facts(self) -> None:
         """Fill the columns that the facts of software stand in, where the row does not."""
+        if (released := self.text("released")) and not re.fullmatch(DATE, released):
+            self.refuse(f"released = {released!r}: must be a year or a month, such as 2024 or 2024-05")
         for name, rules in patterns()["facts"].items():
             self.row[name] = self.text(name) or self._first(rules)
 
