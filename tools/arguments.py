@@ -1,10 +1,10 @@
-"""Renew the table of Megatron-LM's arguments from a checkout, which is read and not run.
+"""Renew a table of the arguments or settings of a program from a checkout, which is read and not run.
 
-    python tools/arguments.py CHECKOUT [REVISION ...]
+    python tools/arguments.py TABLE CHECKOUT [REVISION ...]
 
-CHECKOUT is a clone of NVIDIA/Megatron-LM; the revisions are by default those of the present table. What all
-of them have alike stands once. Arguments are calls of `add_argument`, and fields of the dataclasses that an
-`ArgumentGroupFactory` turns into arguments.
+TABLE is one of `PROGRAMS`, and the revisions are by default those of the present table. What all of them have
+alike stands once. Arguments are calls of `add_argument`, and fields of the dataclasses that an
+`ArgumentGroupFactory` turns into arguments; settings are the fields of a dataclass, by dotted names.
 """
 
 import ast
@@ -17,15 +17,35 @@ from pathlib import Path
 from textwrap import fill
 from typing import NamedTuple
 
-TABLE = Path(__file__).parents[1] / "src/traincast/launch/tables/megatron_arguments.toml"
+TABLES = Path(__file__).parents[1] / "src/traincast/launch/tables"
 FILES = ("megatron/training/arguments.py", "megatron/post_training/arguments.py")
+
+
+class Program(NamedTuple):
+    """A program whose arguments or settings stand in a table."""
+
+    title: str
+    source: str
+    within: str  # folder of the classes
+    root: str = ""  # class of all settings; empty where arguments are added to a parser
+
+
+PROGRAMS = {
+    "megatron_arguments": Program("Megatron-LM", f"NVIDIA/Megatron-LM, {' and '.join(FILES)}", "megatron"),
+    "torchtitan_settings": Program(
+        "torchtitan", "pytorch/torchtitan, torchtitan/config/job_config.py", "torchtitan/config", "JobConfig"
+    ),
+    "nanotron_settings": Program(
+        "nanotron", "huggingface/nanotron, src/nanotron/config", "src/nanotron/config", "Config"
+    ),
+}
 KINDS = ("switch", "int", "ints", "float", "floats", "word", "words")
 WIDTH = 150
 HEAD = """\
-# Arguments of Megatron-LM, by kind of their values, and the words that some of them take; written by
-# tools/arguments.py. `all` holds what the revisions have alike, and each of them what it has besides.
-title = "Megatron-LM"
-source = "NVIDIA/Megatron-LM, {files}, and the dataclasses that they name"
+# Arguments or settings of {program.title}, by kind of their values, and the words that some of them take;
+# written by tools/arguments.py. `all` holds what the revisions have alike, each of them what it has besides.
+title = "{program.title}"
+source = "{program.source}"
 """
 
 
@@ -39,8 +59,8 @@ class Argument(NamedTuple):
 class Revision:
     """A revision of a checkout."""
 
-    def __init__(self, checkout: str, name: str):
-        self.checkout, self.name = checkout, name
+    def __init__(self, checkout: str, name: str, within: str = "megatron"):
+        self.checkout, self.name, self.within = checkout, name, within
 
     def git(self, *words: str) -> str:
         """Return what git answers; empty if it finds nothing."""
@@ -53,10 +73,32 @@ class Revision:
 
     def definition(self, name: str) -> ast.ClassDef:
         """Return the definition of a class; an empty one where the checkout has none."""
-        listed = self.git("grep", "-lE", rf"^class {name}\b", self.name, "--", "megatron")
+        listed = self.git("grep", "-lE", rf"^class {name}\b", self.name, "--", self.within)
         nodes = (node for line in listed.splitlines() for node in self.tree(line.partition(":")[2]).body)
         found = (node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name)
         return next(found, ast.ClassDef(name, [], [], [], []))
+
+    def settings(self, root: str, prefix: str = "") -> dict[str, Argument]:
+        """Return the fields of a dataclass, and of those that its fields are, by dotted names."""
+        found: dict[str, Argument] = {}
+        for name, (_, argument) in self._fields(root):
+            found[f"{prefix}{name}"] = argument
+        for node in (node for node in self.definition(root).body if isinstance(node, ast.AnnAssign)):
+            name = f"{prefix}{ast.unparse(node.target)}"
+            for inner in self._classes(ast.unparse(node.annotation)):
+                found.pop(name, None)
+                found |= self.settings(inner, f"{name}.")
+        return found
+
+    def _classes(self, annotation: str) -> list[str]:
+        """Return the dataclasses that an annotation names; none where a list of them is meant."""
+        alias = self.git("grep", "-hE", rf"^{annotation} = ", self.name, "--", self.within)
+        words = re.findall(r"\w+", alias.partition("=")[2] or annotation)
+        return [] if "List" in words or "list" in words else [w for w in words if self._is_dataclass(w)]
+
+    def _is_dataclass(self, name: str) -> bool:
+        """Return whether a class is a dataclass of the folder."""
+        return any("dataclass" in ast.unparse(part) for part in self.definition(name).decorator_list)
 
     def arguments(self) -> dict[str, Argument]:
         """Return all arguments by name, with underscores."""
@@ -140,7 +182,7 @@ class Revision:
             return Argument("word", tuple(map(str, ast.literal_eval(f"[{literal[1]}]"))))
         if inner := re.match(r"[Ll]ist\[(.*)\]$", plain):
             kind, choices = self._of_type(inner[1])
-            return Argument(f"{kind}s", choices)
+            return Argument(f"{kind.rstrip('s')}s", choices)
         usual = {"bool": "switch", "int": "int", "float": "float"}
         if plain in usual or not plain.isidentifier() or plain == "str":
             return Argument(usual.get(plain, "word"))
@@ -188,25 +230,27 @@ def lines(title: str, arguments: dict[str, Argument]) -> Iterator[str]:
     chosen = {name: argument.choices for name, argument in sorted(arguments.items()) if argument.choices}
     if chosen:
         yield f'["{title}".choices]'
-        yield from (f'{name} = "{" ".join(choices)}"' for name, choices in chosen.items())
+        yield from (f'"{name}" = "{" ".join(choices)}"' for name, choices in chosen.items())
 
 
 def main(arguments: Sequence[str]) -> None:
     """Write the table."""
-    checkout, *names = arguments
-    names = names or tomllib.loads(TABLE.read_text(encoding="utf-8"))["revisions"]
-    revisions = [Revision(checkout, name) for name in names]
-    found = [revision.arguments() for revision in revisions]
+    table, checkout, *names = arguments
+    program, file = PROGRAMS[table], TABLES / f"{table}.toml"
+    names = names or tomllib.loads(file.read_text(encoding="utf-8"))["revisions"]
+    revisions = [Revision(checkout, name, program.within) for name in names]
+    found = [rev.settings(program.root) if program.root else rev.arguments() for rev in revisions]
     alike = {name: kind for name, kind in found[0].items() if all(other.get(name) == kind for other in found)}
     dates = (revision.git("log", "-1", "--format=%cs", revision.name).strip() for revision in revisions)
     parts = [
-        HEAD.format(files=" and ".join(FILES)),
+        HEAD.format(program=program),
         f"revisions = {names!r}  # of {' and '.join(dates)}\n".replace("'", '"'),
         *("\n".join(lines("all", alike)), "\n"),
     ]
     for name, own in zip(names, found, strict=True):
-        parts += ["\n".join(lines(name, {k: v for k, v in own.items() if k not in alike})), "\n"]
-    TABLE.write_text("".join(parts), encoding="utf-8")
+        more = {argument: kind for argument, kind in own.items() if argument not in alike}
+        parts += ["\n".join(lines(name, more)), "\n"] if more else []
+    file.write_text("".join(parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from test_round_trip import PLANS, drawn_estimates
 
 import traincast as tc
 from traincast.launch import megatron
-from traincast.launch.arguments import Argument
+from traincast.launch.arguments import Argument, Arguments
 from traincast.launch.export import FORMATS
 from traincast.launch.read_bash import arguments, read
 
@@ -37,6 +37,19 @@ def test_megatron_lm_has_every_flag_that_is_exported():
         flags = arguments(words[start + 1 :])
         assert {"num_layers", "micro_batch_size", "train_iters", "tokenizer_type"} <= set(flags)
         assert megatron.ARGUMENTS.refused(flags) == []
+
+
+@pytest.mark.parametrize(
+    ("to", "table"), [("torchtitan-toml", "torchtitan_settings"), ("nanotron", "nanotron_settings")]
+)
+def test_a_program_has_every_setting_that_is_exported(to, table):
+    """Of 200 random plans, in each revision, with a value of its kind; neither runs from a package."""
+    form, arguments = FORMATS[to], Arguments(table)
+    for _, est in zip(range(PLANS), drawn_estimates(form), strict=False):
+        settings = form.read(tc.export(est, to).text)
+        listed = {name: value for name, value in settings.items() if value is not None}
+        assert len(listed) > 10
+        assert arguments.refused(listed) == []
 
 
 def test_what_is_no_argument_is_named_as_such(tmp_path):

@@ -133,8 +133,8 @@ Names of settings come from the sources named below. Where a program could be in
 Accelerate 1.15.0 reads the files written for it, the classes of torchtitan 0.3.0 build the Python configuration, model included, and
 Megatron-Bridge's names of the model, of sharding and of the optimizer are fields of Megatron-Core 0.16.1. Megatron-LM's
 arguments stand in no package: a table of them, with the kinds and choices of their values, is read from its source by
-`tools/arguments.py`, of the revisions {revisions}. Every exported flag is in it, and `check` names what is not. What was
-launched is a folder ([above](#a-folder-that-can-be-launched)).
+`tools/arguments.py`, of the revisions {revisions}. Every exported flag is in it, and `check` names what is not; the settings of
+nanotron and of torchtitan's TOML are held to tables of the same kind. What was launched is a folder ([above](#a-folder-that-can-be-launched)).
 
 Facts are knobs and choices of a plan ([nomenclature](nomenclature.md)) and fields of a model ([models](models.md)). Data,
 tokenizer, learning rate and length of the run are the user's: what is written for them lets the file run, and no more.

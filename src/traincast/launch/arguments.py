@@ -19,6 +19,8 @@ class Argument(NamedTuple):
 
     def against(self, value: Any) -> str:
         """Return what is against a value; empty if nothing is. A variable may be anything."""
+        if isinstance(value, bool) and self.kind == "switch":
+            return ""
         words = () if value is True else value_text(value).split()
         if any("$" in word for word in words):
             return ""

@@ -37,9 +37,9 @@ def read_data(settings: Settings) -> Facts:
 
 
 def write_recompute(facts: Facts) -> Values:
-    """Write what is recomputed: whole layers, or MoE layers."""
-    recomputed = facts["recompute"] in RECOMPUTED and facts.get("recompute_every", 1) == 1
-    return {RECOMPUTED[facts["recompute"]]: True} if recomputed else {}
+    """Write that whole layers are recomputed; the setting for MoE layers was there in spring 2025 only."""
+    recomputed = facts["recompute"] == "full" and facts.get("recompute_every", 1) == 1
+    return {RECOMPUTED["full"]: True} if recomputed else {}
 
 
 def read_recompute(settings: Settings) -> Facts:
