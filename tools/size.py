@@ -21,7 +21,7 @@ BUDGET = {  # lines, Python and other text together
     "analysis": 3900,
     "accuracy": 9470,
     "tuner": 1770,
-    "ui": 13510,
+    "ui": 13520,
     "(top)": 110,
 }
 

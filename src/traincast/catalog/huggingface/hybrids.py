@@ -119,6 +119,9 @@ def deepseek_v4(c: Config) -> Keys:
     changes neither weights nor work.
     """
     layers, rates = c.count("num_hidden_layers") or 0, _rates(c)
+    heads, streams = c.count("num_attention_heads") or 1, c.figure("hc_mult")
+    if heads % (c.count("o_groups") or 1):
+        c.wrong("o_groups", f"must divide num_attention_heads = {heads}")
     words = {"sliding_attention": "local", "heavily_compressed_attention": "compressed"}
     words |= {"compressed_sparse_attention": "compressed-indexed"}
     of_ratio = {0: "local", 1: "local", rates["compressed"]: "compressed"}
@@ -129,14 +132,14 @@ def deepseek_v4(c: Config) -> Keys:
         mixers = layer_words(c, words) or ["compressed"] * min(layers, 2) + alternate
     elif len(ratios) < layers or not set(ratios) <= set(of_ratio):
         c.wrong("compress_ratios", f"must hold one of {sorted(of_ratio)} for each of the {layers} layers")
-        return {}
+        mixers = []
     else:
         mixers = [of_ratio[ratio] for ratio in ratios[:layers]]
     if c.problems:
         return {}
     keys = layer_kinds(mixers, [True] * layers)
     keys["experts"] = routed(c, "moe_intermediate_size") | shared(c, "moe_intermediate_size")
-    width, heads = c.figure("head_dim"), c.count("num_attention_heads") or 1
+    width = c.figure("head_dim")
     rotary = c.value("qk_rope_head_dim")
     share = c.value("partial_rotary_factor")
     turned = rotary if is_whole(rotary) else int((c.count("head_dim") or 1) * (share or 64 / 512))
@@ -147,15 +150,13 @@ def deepseek_v4(c: Config) -> Keys:
     keys["latent"] = {"kv_rank": width, "q_rank": c.figure("q_lora_rank"), "value_dim": width, "shared": True}
     keys["latent"] |= {"nope_dim": value - turned, "rope_dim": c.sourced(turned, "qk_rope_head_dim")}
     keys["latent"] |= {"proj_rank": c.figure("o_lora_rank"), "proj_groups": c.figure("o_groups")}
-    if heads % (c.count("o_groups") or 1):
-        c.wrong("o_groups", f"must divide num_attention_heads = {heads}")
     if any(mixer != "local" for mixer in mixers):
         sizes = {"rate": rates["compressed"], "indexed_rate": rates["compressed-indexed"]}
         keys["compressed"] = {key: c.sourced(rate, "compress_rates") for key, rate in sizes.items()}
     if "compressed-indexed" in mixers:
         names = {"heads": "index_n_heads", "head_dim": "index_head_dim", "topk": "index_topk"}
         keys["indexer"] = {key: c.figure(name) for key, name in names.items()}
-    return keys | {"local": {"window": c.figure("sliding_window")}, "streams": c.figure("hc_mult")}
+    return keys | {"local": {"window": c.figure("sliding_window")}, "streams": streams}
 
 
 def _rates(c: Config) -> dict[str, int]:
