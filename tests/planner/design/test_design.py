@@ -367,6 +367,7 @@ def test_a_model_that_fits_nowhere_is_named(tmp_path):
 def test_all_mistakes_of_a_file_are_said_at_once(tmp_path):
     text = FILE.replace("[80 GB, 192 GB]", "[80, 192 GB]").replace("price: 5 $/h", "price: 5")
     text = text.replace("range: [1, 3]", "range: [3, 1]").replace("systems:", "sistems:")
+    text = text.replace("512 GB", "-3 GB").replace("model: gpt3-175b", "model: gpt3-175x")
     with pytest.raises(InputError) as error:
         question(tmp_path, text)
     message = str(error.value)
@@ -374,6 +375,8 @@ def test_all_mistakes_of_a_file_are_said_at_once(tmp_path):
         "hbm_bytes = 80: has no unit",
         "offers.0.price = 5: has no unit",
         "must contain runs",
+        "unknown model 'gpt3-175x'",
+        "accelerator.hbm_bytes: every value must be a finite number above 0",
         "sistems",
     ):
         assert part in message

@@ -170,9 +170,7 @@ def _work(
 ) -> Work | None:
     """Return a run of the workload."""
     model: Model | None = errors.catch(as_model, str(raw.get("model")))
-    if model is None:
-        return None
-    gbs = errors.catch(check_gbs, raw.get("global_batch"), model)
+    gbs = None if model is None else errors.catch(check_gbs, raw.get("global_batch"), model)
     runs = _number(f"{place}.runs", raw.get("runs", 1), problems)
     spread = raw.get("range", [runs, runs])
     if not isinstance(spread, Sequence) or isinstance(spread, str) or len(spread) != 2:
@@ -182,7 +180,7 @@ def _work(
     if not low <= runs <= high:
         problems.append(f"{place}.range = {list(spread)}: must contain runs = {runs:g}, the least first")
     tokens = errors.catch(parse_count, str(raw.get("tokens", "")), f"{place}.tokens", 1000)
-    if gbs is None or tokens is None:
+    if model is None or gbs is None or tokens is None:
         return None
     experts = model.experts is not None
     batches = (CandidateBatch(strategy, chosen, experts=experts) for strategy, chosen in choices)
@@ -208,19 +206,17 @@ def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems
     count = math.prod(map(len, axes.values()))
     if count > MAX_MACHINES:
         problems.append(f"{place}.vary: {count:,} machines; must be at most {MAX_MACHINES:,}")
-    if base is None or problems:
+    if base is None or not axes or count > MAX_MACHINES or memory not in MEMORIES:
         return None
     # which checks figures as those of studies
-    checked = errors.catch(_checked, base, axes)
+    checked = errors.catch(_checked, place, base, axes)
     return None if checked is None else Family(str(raw.get("name", base.name)), base, memory, checked)
 
 
-def _checked(base: System, axes: Mapping[str, list[float]]) -> dict[str, tuple[float, ...]]:
+def _checked(place: str, base: System, axes: Mapping[str, list[float]]) -> dict[str, tuple[float, ...]]:
     """Return axes whose figures a system can have, checked as those of studies."""
-    model = "gpt3-175b"
-    study = define(
-        models=[model], systems=[base], gpus=[1], vary=[{path: list(values)} for path, values in axes.items()]
-    )
+    vary = [{path: list(values)} for path, values in axes.items()]
+    study = define(models=["gpt3-175b"], systems=[base], gpus=[1], vary=vary, name=place)
     return {path: tuple(values) for axis in study.vary for path, values in axis.items()}
 
 
