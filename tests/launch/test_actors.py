@@ -35,6 +35,11 @@ def test_the_actor_is_read_on_request_alone(text, tmp_path):
         tc.check(path, "dgx-h100")
 
 
+def test_other_launches_have_no_actor(tmp_path):
+    with pytest.raises(tc.InputError, match="--actor: this is no launch of verl, OpenRLHF or slime"):
+        est_of(tmp_path, "torchrun pretrain_gpt.py --num-layers 2 --perform-rl-step --grpo-iterations 2")
+
+
 def test_verl_on_fsdp(tmp_path):
     """256 prompts with 5 answers each; FSDP shards over the 16 GPUs, and layers are recomputed by default."""
     est = est_of(tmp_path, VERL.format(""))

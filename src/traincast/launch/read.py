@@ -29,7 +29,7 @@ from traincast.launch.read_bash import commands, undecided
 from traincast.launch.settings import Settings, value_text
 from traincast.launch.table import load_document
 from traincast.launch.unread_settings import NOT_UNDERSTOOD, UnreadSettings
-from traincast.launch.unsupported import check_training_kind, program_of
+from traincast.launch.unsupported import ACTORS, check_training_kind, program_of
 
 MAX_FILE_BYTES: Final = 4 << 20  # of a launch script or configuration
 MAX_SHOWN_CHARACTERS: Final = 80  # of a value in a message
@@ -158,6 +158,8 @@ def read(
     given = replace(given or Given(), folder=Path(path).parent)
     text = launch_text(read_text(Path(path)), given)
     form = form or program_of(text, str(path), given.actor)
+    if given.actor and form not in ACTORS:
+        raise InputError(str(path), ["--actor: this is no launch of verl, OpenRLHF or slime"])
     detected = formats[form] if form else detect_format(text, str(path), formats)
     errors = ErrorCollector(str(path))
     try:

@@ -23,6 +23,8 @@ TABLE: Final = load_document("unsupported")
 UNAMBIGUOUS_SETTINGS: Final = tuple(TABLE["unambiguous"].split())
 TRAINING: Final = re.compile(r"(?:train|finetune)\w*\.py\b")  # programs that train
 ADVICE_ON_ACTORS: Final = "; --actor reads the actor's training step alone"
+# Formats of actors.
+ACTORS: Final = {s["actor"] for s in TABLE["programs"].values() if isinstance(s, dict) and "actor" in s}
 LEAST_KEYS: Final = 2  # that identify a program
 
 
