@@ -219,7 +219,7 @@ def test_a_long_search_shows_its_progress_and_can_be_cancelled(opened):
     page.route("**/api/progress", lambda route: route.fulfill(json=status))
     page.get_by_role("button", name="Twice as many GPUs").click()
     bar = page.get_by_role("progressbar", name="Search")
-    page.locator("#searching", has_text="18 of 24 batches, 1,234,567 candidates").wait_for()
+    page.locator("#searching", has_text="18 of 24 steps, 1,234,567 candidates").wait_for()
     assert bar.evaluate("bar => bar.position") == 0.75
     with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/search")):
         page.get_by_role("button", name="Cancel", exact=True).click()

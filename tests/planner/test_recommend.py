@@ -17,6 +17,7 @@ from traincast.planner.recommend import (
     VARIED,
     WITHIN,
     Candidate,
+    _fastest_sentence,
     choose,
     families,
     layout_of,
@@ -80,6 +81,16 @@ def test_the_first_of_the_list_is_recommended_and_the_others_are_ranked(found):
     assert times == sorted(times)
     first = tc.search("llama-3-8b", "dgx-a100-40", **QUESTION, top=1)
     assert first.plans == found.plans[:1]
+
+
+@pytest.mark.parametrize(("odds", "said"), [(0.93, "and fits with 93%"), (0.84, "but fits with 84%")])
+def test_the_fastest_is_not_held_against_its_memory_where_it_fits_as_wanted(odds, said):
+    fastest, chosen = Candidate(Plan(dp=8), 5.0, 70e9), Candidate(Plan(tp=2, dp=4), 5.05, 60e9)
+    sentence = _fastest_sentence(fastest, chosen, lambda nbytes: odds, wanted=0.9)
+    assert (
+        sentence
+        == f"The fastest of all is 0.99% faster (5 s) {said}: {differences(fastest.plan, chosen.plan)}."
+    )
 
 
 def test_the_reason_says_the_probability_and_the_cost():

@@ -157,6 +157,33 @@ def shown(found):
     )
 
 
+@pytest.mark.parametrize("exhaustive", [False, True])
+def test_progress_moves_while_plans_are_enumerated_and_can_end_the_search(exhaustive):
+    question = {"gpus": 16, "gbs": GBS, "framework": "any", "exhaustive": exhaustive}
+    steps = []
+    found = tc.search("mixtral-8x7b", "dgx-h100", **question, progress=lambda *step: steps.append(step))
+    done, totals, candidates = zip(*steps, strict=True)
+    shapes = len(found.work.outlines)
+    assert done[:shapes] == tuple(range(1, shapes + 1))  # each shape of batches as it is enumerated
+    assert list(done) == sorted(set(done))
+    assert {done[-1]} == set(totals)
+    assert sum(candidates) == found.candidates
+
+    class Cancelled(Exception):
+        pass
+
+    def ending(stop):
+        def progress(done, total, candidates):
+            if done >= stop:
+                raise Cancelled
+
+        return progress
+
+    for stop in (1, shapes + 1, totals[0]):  # also in the midst of counts, and of bounds
+        with pytest.raises(Cancelled):
+            tc.search("mixtral-8x7b", "dgx-h100", **question, progress=ending(stop))
+
+
 def test_twice_the_same():
     once = shown(tc.search(MODEL, system(MEDIAN), gpus=GPUS, gbs=GBS))
     _enumerate.cache_clear()

@@ -13,16 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from traincast.catalog.load import load_model
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
-from traincast.core.plan import Plan
+from traincast.core.plan import Plan, Plans
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space, panels
 from traincast.step.placement import divisors, factorizations, placements
-from traincast.step.validity import reasons
+from traincast.step.validity import RULES, reasons
 
 GPUS = (1, 2, 4, 6, 8, 12, 16, 24, 48)
 PAPER = FRAMEWORKS["paper"].strategies
+EVERY_RULE = (*RULES, *(rule for framework in FRAMEWORKS.values() for rule in framework.rules))
 
 
 def shape(layers=6, hidden=1536, heads=12, seq=1000, ffn=None):
@@ -514,3 +516,20 @@ def test_placements_fill_the_fast_domains_in_every_way(plan, domain):
 def test_no_placement_where_no_divisors_of_the_degrees_multiply_to_the_domain(plan, domain):
     assert fast_shares([plan.tp, plan.pp, plan.dp], domain) == []
     assert placements(plan, domain) is None
+
+
+@pytest.mark.parametrize(
+    "rule", {rule.broken: rule for rule in EVERY_RULE}.values(), ids=lambda rule: rule.broken
+)
+@pytest.mark.parametrize("name", ["gpt3-1t", "deepseek-v3"])
+def test_a_rule_that_does_not_name_the_micro_batch_does_not_read_it(rule, name):
+    """The enumeration asks such rules before it branches into micro-batches."""
+    tp, pp, vp, ep, dp = (
+        np.array(column, float) for column in zip(*product((1, 3, 8), repeat=5), strict=True)
+    )
+    met = [
+        rule.holds(load_model(name), Plans(tp=tp, pp=pp, vp=vp, ep=ep, dp=dp, mbs=mbs, schedule="gpipe"), 96)
+        for mbs in (1.0, 5.0, 96.0)
+    ]
+    if "mbs" not in rule.about:
+        assert all(np.array_equal(met[0], other) for other in met[1:])

@@ -118,7 +118,7 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     rows = np.arange(len(outline.space.layer_row))
     assume(len(rows))
     evaluation = evaluate(enumerate_space(model, (gpus,), domain, 96, batch), unlimited(system), assumed)
-    every = Bounds(outlines, [batch], system, assumed)
+    every = Bounds(outlines, [batch], system, assumed, {0: np.ones(len(rows), bool)})
     (family,) = every.families
     (recompute,) = family.batches
     bounds, least = (every.of_rows(family, rows, name) for name in (recompute, "none"))
@@ -208,29 +208,64 @@ LOCKS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_search_equals_one_that_times_all(seed, monkeypatch):
-    """Plans, counts, reasons, front, probabilities and explanation, to the last bit."""
-    random = np.random.default_rng(seed)
+def compare(random, monkeypatch, sizes, batches):
+    """Search a question drawn at random, and the same timing everything: all that is reported is equal."""
     monkeypatch.setattr(least_times, "FIRST_ROUND", int(random.integers(100, 3000)))
     model, system = MODELS[random.integers(len(MODELS))], SYSTEMS[random.integers(len(SYSTEMS))]
     memory = float(np.max(system.accelerator.hbm_bytes)) * random.choice([0.02, 0.1, 0.4, 1.0])
-    machine = replace(system, accelerator=replace(system.accelerator, hbm_bytes=memory))
     frameworks = ("paper",) if model is PAPERS else ("megatron", "torchtitan", "deepspeed", "any")
     question = {
-        "gpus": int(random.choice([8, 16, 32])),
-        "gbs": int(random.choice([16, 96])),
+        "gpus": int(random.choice(sizes)),
+        "gbs": int(random.choice(batches)),
         "framework": random.choice(frameworks).item(),
         "top": int(random.choice([1, 3, 40])),
         "objective": random.choice(["time", "memory"], p=[0.8, 0.2]).item(),
     }
     question["locks"] = {} if model is PAPERS else LOCKS[random.integers(len(LOCKS))]
+    return equal_answers(model, with_memory(system, memory), question)
+
+
+def with_memory(system, nbytes):
+    """The machine with so much memory."""
+    return replace(system, accelerator=replace(system.accelerator, hbm_bytes=nbytes))
+
+
+def equal_answers(model, machine, question):
+    """Search, and again timing everything: plans, counts, reasons, front and explanation agree."""
     found = tc.search(model, machine, **question)
     exhaustive = tc.search(model, machine, **question, exhaustive=True)
     assert found.to_dict() == exhaustive.to_dict()
     assert found.least_seconds == exhaustive.least_seconds
-    assert found.candidates > 0
     assert exhaustive.times.timed.all()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_search_equals_one_that_times_all(seed, monkeypatch):
+    """Plans, counts, reasons, front, probabilities and explanation, to the last bit."""
+    assert compare(np.random.default_rng(seed), monkeypatch, (8, 16, 32), (16, 96)).candidates > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(40))
+def test_thousands_of_searches_equal_those_that_time_all(seed, monkeypatch):
+    """4,000 small questions; with some nothing is possible, or nothing fits."""
+    random = np.random.default_rng((1, seed))
+    found = [compare(random, monkeypatch, (2, 4, 6, 8), (4, 8, 12)) for _ in range(100)]
+    assert np.mean([result.feasible > 0 for result in found]) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "memory"),
+    [("deepseek-v3", 16, 1280e9), ("deepseek-v3", 32, 640e9), ("deepseek-v2", 64, 80e9)],
+)
+def test_a_published_model_that_routes_to_some_groups_alone(name, gpus, memory):
+    """DeepSeek's models route a token to experts of 4 of 8 groups, or 3: groups of experts across nodes."""
+    question = {"gpus": gpus, "gbs": 32, "locks": {"mbs": (1, 2)[gpus < 32]}}
+    found = equal_answers(name, with_memory(SYSTEMS[0], memory), question)
+    assert found.model.experts.group_topk < found.model.experts.groups
+    assert 0 < found.feasible < found.candidates
+    assert any(plan.ep > SYSTEMS[0].fast_domain for plan, _ in found.plans)
 
 
 def test_a_search_times_a_small_share_of_the_candidates_that_fit():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any, Final
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
@@ -21,12 +22,17 @@ from traincast.operations.sparse_attention import absorbed, compressor, indexer
 from traincast.operations.towers import tower_parts, tower_plan
 
 Layer = tuple[Operation, ...]
+Counted = dict[Any, Any]  # operations of plans that differ in recomputation alone
+RESTORING: Final = ("attention", "latent")  # modules whose recomputation changes what other operations save
 
 
-def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Layer]:
+def parts(
+    model: Model, plan: Plans, assumptions: Assumptions, counted: Counted | None = None
+) -> dict[str, Layer]:
     """Count the parts of a model: every kind of layer, and the parts before the first and after the last.
 
     Only the degrees inside a layer (tp, tp2, cp, ep, etp, mbs, panels) and the choices of the plans matter.
+    `counted` keeps what plans that differ in recomputation alone have in common.
 
     Returns
     -------
@@ -35,8 +41,27 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
         ``"decoder embedding"``, ``"head"``, ``"mtp"`` and those of its tower where the model has them; per
         rank and micro-batch.
     """
-    sharding = sharding_of(model, plan, assumptions)
-    operations = {str(kind): layer(model, plan, assumptions, kind) for kind in model.kinds}
+    counted = {} if counted is None else counted
+    operations = {str(kind): layer(model, plan, assumptions, kind, counted) for kind in model.kinds}
+    if "ends" not in counted:
+        counted["ends"] = _ends(model, plan, assumptions)
+    operations |= counted["ends"]
+    if (tower := model.tower) is not None:
+        cut, seen = tower_plan(plan, tower), tower.model
+        layers = {str(kind): layer(seen, cut, assumptions, kind, counted) for kind in seen.kinds}
+        operations |= tower_parts(model, tower, plan, assumptions, layers)
+    if model.mtp:
+        sharding = sharding_of(model, plan, assumptions)
+        inner = layer(model, plan, assumptions, model.last_kind, counted)
+        joined = adapted(sharding, embedding_and_head.mtp(sharding))
+        head = adapted(sharding, embedding_and_head.head(sharding, shared=True))
+        operations["mtp"] = (*joined, *inner, *head)
+    return operations
+
+
+def _ends(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Layer]:
+    """Count the parts before the first layer and after the last."""
+    sharding, operations = sharding_of(model, plan, assumptions), dict[str, Layer]()
     if model.vocab is not None or model.patch is not None:
         first = sharding_of(model.of(model.pattern[0]), plan, assumptions)
         frame = model.encoder.frame if model.encoder and model.encodes else None
@@ -59,25 +84,31 @@ def parts(model: Model, plan: Plans, assumptions: Assumptions) -> dict[str, Laye
         operations["decoder embedding"] = tuple(embedding_and_head.decoder_embedding(sharding, first))
     if model.vocab is not None and (model.tied or model.mtp or model.encodes):
         operations["tied"] = tuple(frozen(sharding, (embedding_and_head.tied(sharding),)))
-    if (tower := model.tower) is not None:
-        cut = tower_plan(plan, tower)
-        layers = {str(kind): layer(tower.model, cut, assumptions, kind) for kind in tower.model.kinds}
-        operations |= tower_parts(model, tower, plan, assumptions, layers)
-    if model.mtp:
-        inner = layer(model, plan, assumptions, model.last_kind)
-        joined = adapted(sharding, embedding_and_head.mtp(sharding))
-        head = adapted(sharding, embedding_and_head.head(sharding, shared=True))
-        operations["mtp"] = (*joined, *inner, *head)
     return operations
 
 
-def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None = None) -> Layer:
+def layer(
+    model: Model,
+    plan: Plans,
+    assumptions: Assumptions,
+    kind: Kind | None = None,
+    counted: Counted | None = None,
+) -> Layer:
     """Count the operations of a layer per rank and micro-batch: feed-forward, attention, their norms.
 
-    The kind is that of the model's first layer if left out. Only the degrees inside a layer matter.
+    The kind is that of the model's first layer if left out. Only the degrees inside a layer matter; `counted`
+    as for `parts`.
     """
     kind = model.pattern[0] if kind is None else kind
-    sharding = sharding_of(model.of(kind), plan, assumptions)
+    sharding, counted = sharding_of(model.of(kind), plan, assumptions), {} if counted is None else counted
+    key = model, kind, *(module in plan.recomputed for module in RESTORING)
+    if key not in counted:
+        counted[key] = _before_recompute(model, sharding, kind)
+    return tuple(apply_recompute(op, sharding, kind) for op in counted[key])
+
+
+def _before_recompute(model: Model, sharding: Sharding, kind: Kind) -> Layer:
+    """Count the operations of a layer, whatever is recomputed apart from `RESTORING`."""
     feed_forward, tokens_mixed = _feed_forward(sharding, kind), _mixer(sharding, kind)
     # A block's norm gathers for the operation that follows it; experts and latent attention take the rank's
     # own tokens.
@@ -105,12 +136,12 @@ def layer(model: Model, plan: Plans, assumptions: Assumptions, kind: Kind | None
         operations = (*operations, *diffusion_ends.modulation(sharding, diffusion, kind, (sharding,)))
     operations = (*operations, *beside(sharding, "layer", model.beside))
     if small := sharding.model.small_weights:
-        weights = small + 0.0 * plan.tp
+        weights = small + 0.0 * sharding.plan.tp
         operations = (*operations, weights_without_work("layer.small_weights", sharding.E, weights))
     if model.shared_layers:  # a part of the model holds its share of the one copy
         operations = tuple(replace(op, weights=op.weights / model.layers) for op in operations)
     trained = adapted(sharding, operations, packs=True)
-    return tuple(apply_recompute(_as_fused(op, assumptions), sharding, kind) for op in trained)
+    return tuple(_as_fused(op, sharding.assumptions) for op in trained)
 
 
 def beside(sharding: Sharding, part: str, layers: tuple[tuple[int, int], ...]) -> Iterator[Operation]:

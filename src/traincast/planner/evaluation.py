@@ -25,7 +25,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.operations.operation import Operation, total
-from traincast.operations.transformer import parts
+from traincast.operations.transformer import Counted, parts
 from traincast.planner.search_space import Shards, Space, distinct_rows, stacked
 from traincast.step.layer_cost import Costs, PartCosts, cost_part
 from traincast.step.memory import Footprint, devices_memory
@@ -207,12 +207,14 @@ def _layouts_memory(spaces: Sequence[Space], assumed: Assumptions) -> list[Float
     footprints: dict[int, dict[str, Footprint]] = {}
     layer_rows: dict[int, Ints] = {}
     for members in _sharing_layers(spaces, timed=False):
-        for same in _by_recompute(spaces, members).values():
-            layers, places = distinct_rows([spaces[i].layers for i in same])
-            operations = parts(spaces[0].model, layers, assumed)
+        every_layer, places = distinct_rows([spaces[i].layers for i in members])
+        layer_rows |= {i: place[spaces[i].layer_row] for i, place in zip(members, places, strict=True)}
+        counted: Counted = {}
+        for recompute, same in _by_recompute(spaces, members).items():
+            layers = replace(every_layer, recompute=recompute)
+            operations = parts(spaces[0].model, layers, assumed, counted)
             of_parts = {part: Footprint.of(of_part, layers) for part, of_part in operations.items()}
             footprints |= dict.fromkeys(same, of_parts)
-            layer_rows |= {i: place[spaces[i].layer_row] for i, place in zip(same, places, strict=True)}
 
     def portion(index: int, rows: Ints) -> Portion:
         space, layer = spaces[index], layer_rows[index][rows]
@@ -303,9 +305,12 @@ def _small_groups(
 
 
 @lru_cache(CACHED_SPACES)
-def _operations(plans: Plans, model: Model, assumed: Assumptions, recompute: str) -> Parts:
-    """Return the operations of shards with some recomputation, kept for the next machine."""
-    return parts(model, replace(plans, recompute=recompute), assumed)
+def _operations(
+    plans: Plans, model: Model, assumed: Assumptions, recomputes: tuple[str, ...]
+) -> dict[str, Parts]:
+    """Return the operations of shards by recomputation, kept for the next machine."""
+    counted: Counted = {}
+    return {name: parts(model, replace(plans, recompute=name), assumed, counted) for name in recomputes}
 
 
 @dataclass(frozen=True, eq=False)
@@ -440,13 +445,11 @@ def costs_of(
         shape = machines, len(np.atleast_1d(block.tp))
         shapes.append(shape)
         passes: dict[str, list[Passes]] = {}
+        # blocks of many are not kept
+        count = _operations.__wrapped__ if near or block is not plans else _operations
+        counted = count(block, model, assumed, tuple(recomputes))
         for recompute, of_blocks in blocks.items():
-            # blocks of many are not kept
-            count = _operations.__wrapped__ if near or block is not plans else _operations
-            recomputed, operations = (
-                replace(block, recompute=recompute),
-                count(block, model, assumed, recompute),
-            )
+            recomputed, operations = replace(block, recompute=recompute), counted[recompute]
             timer, of_parts = OperationTimer(recomputed, across, assumed), {}
             if near:
                 timer = LeastTimer(recomputed, across, assumed, near)

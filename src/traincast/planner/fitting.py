@@ -17,10 +17,10 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.columns import minimum
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
-from traincast.operations.transformer import parts
+from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import AROUND_LAYERS, layouts_memory
 from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.search_space import Outline, Space, distinct, distinct_rows, of_batch, ragged
+from traincast.planner.search_space import Outline, Progress, Space, distinct, distinct_rows, of_batch, ragged
 from traincast.step.memory import Footprint, held, left_for_states, taken_by_states, working
 from traincast.step.pipeline_stages import Stages, stages
 
@@ -32,8 +32,8 @@ EVERY: Final = ("recompute_every", "offload_every")  # knobs that a batch has on
 AROUND_HELD: Final = ("recompute", "recompute_every", "ep_overlap", "tp_overlap", "dp_overlap", "order")
 AROUND_WORKING: Final = ("zero", "optimizer_kind", "tp_overlap", "dp_overlap", "order")
 AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"})
+AROUND_OPERATIONS: Final = (*AROUND_FOOTPRINT, "recompute", "recompute_every")
 Figure = Callable[[Space], Column]  # a figure of layouts that follows from their degrees
-Progress = Callable[[int, int, int], None]  # batches done, batches in total, candidates of the last ones
 Devices = list[tuple[Column, Column]]  # two figures of each device
 
 
@@ -61,6 +61,7 @@ class Census:
         self._outlines, self._batches, self._assumed = outlines, batches, assumed
         self._capacity, self._rounding = capacity, ROUNDING * capacity
         self._footprints: dict[Any, dict[str, Footprint]] = {}
+        self._counted: dict[Any, Counted] = defaultdict(dict)  # operations of layers, recomputation aside
         self._layers: dict[str, Plans] = {}  # distinct ones, by strategy
         self._layer: dict[CandidateBatch, Ints] = {}  # rows of these of each layout of a shape
         of_strategy: dict[str, list[CandidateBatch]] = defaultdict(list)
@@ -164,7 +165,8 @@ class Census:
         space, holders = self._outlines[shape].space, _Holders.of(self._outlines[shape])
         given = [replace(space.layouts, **dict(batch.choices)).ready(self._assumed) for batch in batches]
         plans = [(plan, _key(plan, AROUND_HELD), _key(plan, AROUND_WORKING)) for plan in given]
-        holding = {key: self._held(plan, shape, holders) for plan, key, _ in plans}
+        alike = {key: plan for plan, key, _ in plans}
+        holding = {key: self._held(plan, shape, holders) for key, plan in alike.items()}
         for low in range(0, len(space.degree), ROWS_PER_BLOCK):
             block = np.arange(low, min(low + ROWS_PER_BLOCK, len(space.degree)))
             kind = holders.kind[block]
@@ -213,7 +215,8 @@ class Census:
         if key not in self._footprints:
             given = plan.choices() | {"recompute_every": plan.recompute_every}
             layers = replace(self._layers[shape.strategy], **given)
-            operations = parts(self._outlines[shape].space.model, layers, self._assumed)
+            counted = self._counted[shape.strategy, _key(plan, AROUND_OPERATIONS)]
+            operations = parts(self._outlines[shape].space.model, layers, self._assumed, counted)
             self._footprints[key] = {name: Footprint.of(part, layers) for name, part in operations.items()}
         layer = self._layer[shape][rows]
         return {name: part.take(layer) for name, part in self._footprints[key].items()}

@@ -182,7 +182,7 @@ def recommend(
     reason = [
         *_fit_sentences(chosen, probability, wanted, bool(pool)),
         *_equal_sentences(likely.because, len(pool), probability is not None, wanted, within),
-        _fastest_sentence(fastest, chosen, probability),
+        _fastest_sentence(fastest, chosen, probability, wanted),
     ]
     return Recommendation(chosen.plan, fastest.plan, " ".join(reason))
 
@@ -212,12 +212,15 @@ def _equal_sentences(
     return [f"Of {equal} plans{fit} {longer}, it has {', then '.join(because)}."]
 
 
-def _fastest_sentence(fastest: Candidate, chosen: Candidate, probability: Probability | None) -> str:
+def _fastest_sentence(
+    fastest: Candidate, chosen: Candidate, probability: Probability | None, wanted: float
+) -> str:
     """Say what the recommended plan costs against the fastest."""
     if fastest.plan == chosen.plan:
         return "It is the fastest of all that fit."
     gain = f"{100 * (1 - fastest.seconds / chosen.seconds):.2g}% faster ({seconds(fastest.seconds)})"
-    risk = "" if probability is None else f" but fits with {probability_text(probability(fastest.memory))}"
+    fits = None if probability is None else probability(fastest.memory)
+    risk = "" if fits is None else f" {'but' if fits < wanted else 'and'} fits with {probability_text(fits)}"
     return f"The fastest of all is {gain}{risk}: {differences(fastest.plan, chosen.plan)}."
 
 

@@ -41,7 +41,6 @@ from traincast.planner.evaluation import (
     rank_layouts,
 )
 from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation
-from traincast.planner.fitting import Progress
 from traincast.planner.framework_spaces import (
     FRAMEWORKS,
     CandidateBatch,
@@ -62,8 +61,14 @@ from traincast.planner.recommend import (
     families,
     recommend,
 )
-from traincast.planner.search_space import NO_PLACEMENT, Outline, enumerate_outlines, of_batch
-from traincast.planner.shortlist import MOST_NEAR, Bounds, near_members
+from traincast.planner.search_space import (
+    NO_PLACEMENT,
+    Outline,
+    Progress,
+    enumerate_outlines,
+    later,
+)
+from traincast.planner.shortlist import MOST_NEAR, near_members
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, Estimate, Job, estimate
 from traincast.step.metrics import Metrics, metrics
@@ -485,10 +490,7 @@ class SearchRequest:
         for domain in dict.fromkeys(domains.values()):
             sizes = tuple(n for n in domains if domains[n] == domain)
             work = Work(self.model, system, sizes, domain, self.gbs, self.assumptions, tuple(self.batches))
-            if every_layout or self.exhaustive or self.objective == "memory" or work.few is None:
-                work.evaluate(progress)
-            else:
-                work.few.census(progress)
+            work.prepare(every_layout or self.exhaustive or self.objective == "memory", progress)
             works |= dict.fromkeys(sizes, work)
         request = {name: value for name, value in vars(self).items() if name not in ("gpus", "batches")}
         return [Found(**request, gpus=n, work=works[n]) for n in self.gpus]
@@ -507,6 +509,18 @@ class Work:
     batches: tuple[CandidateBatch, ...]
     _evaluations: list[Evaluation] | None = None  # of the batches, once all were evaluated
 
+    def prepare(self, every_layout: bool, progress: Progress | None = None) -> None:
+        """Enumerate, then evaluate every layout, or count what fits and bound the times of what may."""
+        shapes, batches = len({batch.shape for batch in self.batches}), len(self.batches)
+        every_layout = every_layout or not self._few_do
+        total = shapes + (1 if every_layout else 2) * batches
+        of_shapes = later(progress, 0, total)
+        enumerate_outlines(self.model, self.gpus, self.domain, self.gbs, self.batches, of_shapes)
+        if every_layout or self.few is None:
+            self.evaluate(later(progress, shapes, total))
+        else:
+            self.few.prepare(later(progress, shapes, total))
+
     @cached_property
     def outlines(self) -> dict[CandidateBatch, Outline]:
         """Layouts of every shape of batches."""
@@ -515,9 +529,13 @@ class Work:
     @cached_property
     def few(self) -> FewLayouts | None:
         """Layouts evaluated as far as needed; None for several numbers of GPUs or of too many placements."""
-        if len(self.gpus) > 1 or len(near_members(self.system, self.gpus[0])) > MOST_NEAR:
+        if not self._few_do:
             return None
-        return FewLayouts(Bounds(self.outlines, self.batches, self.system, self.assumptions))
+        return FewLayouts(self.outlines, self.batches, self.system, self.assumptions)
+
+    @property
+    def _few_do(self) -> bool:
+        return len(self.gpus) == 1 and len(near_members(self.system, self.gpus[0])) <= MOST_NEAR
 
     @property
     def evaluated(self) -> bool:
@@ -544,7 +562,7 @@ class Work:
 
     def evaluate(self, progress: Progress | None = None) -> list[Evaluation]:
         """Evaluate every batch."""
-        spaces = [of_batch(self.outlines[batch.shape].every_layout, batch) for batch in self.batches]
+        spaces = [self.outlines[batch.shape].of_batch(batch) for batch in self.batches]
         evaluations: dict[int, Evaluation] = {}
         for group in groups(spaces):
             of_group = evaluate_all(tuple(spaces[i] for i in group), self.system, self.assumptions)
@@ -619,8 +637,8 @@ def search(
         Share of the fastest time within which plans count as equally fast, so that the simplest of them is
         recommended; 0.02 if left out. Where errors are not known it is the fastest, if left out.
     progress : callable, optional
-        Called as batches of candidates are done with the number of batches done, that of all, and the
-        candidates of the last ones.
+        Called as steps are done (to enumerate, to count what fits, to bound or to time what does) with the
+        number done, that of all, and the candidates decided by the last ones.
 
     Returns
     -------

@@ -48,7 +48,8 @@ from traincast.step.validity import Rule, rules
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
 DISTINCT_BY_TABLE: Final = 1 << 22  # largest number that is looked up in a table instead of sorted
-CACHED_QUESTIONS: Final = 4  # searches whose spaces are kept for the next machine
+CACHED_SHAPES: Final = 256  # kept for the next machine: those of some searches
+Progress = Callable[[int, int, int], None]  # steps done, steps in total, candidates of the last ones
 Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
@@ -190,6 +191,16 @@ class Outline:
         """All layouts as a space."""
         return self.space if self.replicas is None else self.layouts(np.arange(len(self.space.layer_row)))
 
+    def of_batch(self, batch: CandidateBatch) -> Space:
+        """Return all layouts with a batch's choices, the same space each time: the next machine finds it."""
+        if batch not in self._of_batches:
+            self._of_batches[batch] = of_batch(self.every_layout, batch)
+        return self._of_batches[batch]
+
+    @cached_property
+    def _of_batches(self) -> dict[CandidateBatch, Space]:
+        return {}
+
     def places(self, rows: Ints) -> Ints:
         """Return the places of the layouts of some rows among all of them."""
         if self.replicas is None:
@@ -268,6 +279,13 @@ def enumerate_space(
     return of_batch(_enumerate(model, gpus, domain, gbs, batch.shape).every_layout, batch)
 
 
+def later(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Return the progress of a part of some work, which begins after so many steps of all."""
+    if progress is None:
+        return None
+    return lambda done, _, candidates: progress(before + done, total, candidates)
+
+
 def of_batch(space: Space, batch: CandidateBatch) -> Space:
     """Return a space of the batch's shape with all of the batch's choices."""
     given = dict(batch.choices)
@@ -275,15 +293,24 @@ def of_batch(space: Space, batch: CandidateBatch) -> Space:
     return replace(space, batch=batch, layouts=layouts, layers=layers)
 
 
-@lru_cache(maxsize=CACHED_QUESTIONS)
 def enumerate_outlines(
-    model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batches: tuple[CandidateBatch, ...]
+    model: Model,
+    gpus: tuple[int, ...],
+    domain: int,
+    gbs: int,
+    batches: tuple[CandidateBatch, ...],
+    progress: Progress | None = None,
 ) -> dict[CandidateBatch, Outline]:
     """Enumerate several batches, and return the outline of each shape."""
-    return {shape: _enumerate(model, gpus, domain, gbs, shape) for shape in (b.shape for b in batches)}
+    outlines, shapes = {}, dict.fromkeys(batch.shape for batch in batches)
+    for shape in shapes:
+        outlines[shape] = _enumerate(model, gpus, domain, gbs, shape)
+        if progress is not None:
+            progress(len(outlines), len(shapes), 0)
+    return outlines
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=CACHED_SHAPES)
 def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Outline:
     """Enumerate all batches of a shape."""
     axes = STRATEGIES[batch.strategy].axes
@@ -296,14 +323,19 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     for axis, value in batch.locks:
         searched &= degrees[:, axes.index(axis)] == value if axis in axes else True
     degrees, job = degrees[searched], job[searched]
-    plan, degree = _layouts(model, gbs, batch, degrees)
+    plan, degree = _without_batches(model, batch, degrees)
+    batches = divisors(gbs)
+    divides = gbs % (degrees[:, axes.index("dp"), None] * batches) == 0
+    divides[:, 0] |= ~divides.any(axis=1)  # one row stays, for the rule to reject
+    divides &= batches == dict(batch.locks).get("mbs", batches)
+    number: Ints = np.asarray(divides.sum(axis=1))[degree]  # of micro-batches of each row
     counts, wide, places, placeable = _fill_options(model.hidden, domain, batch, degrees)
     fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
     fill_options = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
     replicas = Replicas.of_shape(batch, plan, degree) if batch.hybrid else None
-    candidates = fill_options if replicas is None else fill_options * replicas.count[replicas.kind]
+    candidates = number * (fill_options if replicas is None else fill_options * replicas.count[replicas.kind])
     # Not where the panels are locked to a number that a grid does not have.
-    valid: Bools = np.asarray(wide.any(axis=1))[degree]
+    valid: Bools = np.asarray(wide.any(axis=1))[degree] & (number > 0)
     rejected: dict[str, Ints] = {}
 
     def reject(reason: str, broken: Bools, counts: Ints) -> None:
@@ -311,23 +343,39 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
             counted = np.bincount(job[degree[broken]], counts[broken], len(gpus)).astype(np.int64)
             rejected[reason] = rejected.get(reason, 0) + counted
 
-    for rule in rules(batch.uneven, batch.rules):
-        if replicas is not None and "replicas" in rule.about:
-            left = replicas.that_meet(rule, model, plan, gbs)
-            broken = (replicas.count - left.count)[replicas.kind]
-            reject(rule.broken, valid & (broken > 0), fill_options * broken)
-            replicas = left
-            candidates = fill_options * left.count[left.kind]
-            valid &= candidates > 0
-            continue
+    def check(rule: Rule) -> None:
+        nonlocal valid
         holds = np.broadcast_to(rule.holds(model, plan, gbs), valid.shape)
         reject(rule.broken, valid & ~holds, candidates)
-        valid &= holds
+        valid = valid & holds
+
+    every = rules(batch.uneven, batch.rules)
+    of_batches = next((i for i, rule in enumerate(every) if "mbs" in rule.about), len(every))
+    for rule in every[:of_batches]:  # before rows are as many as their micro-batches
+        if replicas is None or "replicas" not in rule.about:
+            check(rule)
+            continue
+        left = replicas.that_meet(rule, model, plan, gbs)
+        broken = (replicas.count - left.count)[replicas.kind]
+        reject(rule.broken, valid & (broken > 0), number * fill_options * broken)
+        replicas = left
+        candidates = number * fill_options * left.count[left.kind]
+        valid &= candidates > 0
+    kept = np.flatnonzero(valid)
+    which, choice = np.nonzero(divides[degree[kept]])  # mbs ascends
+    row = kept[which]
+    plan = replace(with_load(plan.take(kept), model).take(which), mbs=batches[choice].astype(float))
+    candidates = (candidates // np.maximum(number, 1))[row]
+    degree, valid = degree[row], np.ones(len(row), np.bool_)
+    for rule in every[of_batches:]:
+        check(rule)
     placed = np.any(placeable, axis=1)[degree]
     reject(NO_PLACEMENT, valid & ~placed, candidates)
-    valid &= placed
-    layouts = plan.take(valid)
-    used, degree = np.unique(degree[valid], return_inverse=True)
+    valid = valid & placed
+    layouts, row, degree = plan.take(valid), row[valid], degree[valid]
+    there = np.zeros(len(degrees), np.bool_)
+    there[degree] = True
+    used, degree = np.flatnonzero(there), (np.cumsum(there) - 1)[degree]
     layers, layer_row = _layer_rows(layouts, batch)
     space = Space(
         model=model,
@@ -342,7 +390,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         fills=_fills(batch, degrees[used], counts[used], wide[used], places, placeable[used]),
         rejected=rejected,
     )
-    return Outline(space, None if replicas is None else replace(replicas, kind=replicas.kind[valid]))
+    return Outline(space, None if replicas is None else replace(replicas, kind=replicas.kind[row]))
 
 
 # Fills: panels and placements -------------------------------------------------------------------------------
@@ -438,8 +486,8 @@ def _layer_axes(batch: CandidateBatch) -> tuple[str, ...]:
 # Layouts: degrees and the knobs that subdivide them ---------------------------------------------------------
 
 
-def _layouts(model: Model, gbs: int, batch: CandidateBatch, degrees: Ints) -> tuple[Plans, Ints]:
-    """Return every layout of rows of degrees, valid or not, and the row of degrees of each."""
+def _without_batches(model: Model, batch: CandidateBatch, degrees: Ints) -> tuple[Plans, Ints]:
+    """Return every layout of rows of degrees but for micro-batches, valid or not, and the row of each."""
     axes, locks = STRATEGIES[batch.strategy].axes, dict(batch.locks)
     row = np.arange(len(degrees))
     columns: dict[str, Ints] = {axis: degrees[:, i] for i, axis in enumerate(axes)}
@@ -454,12 +502,8 @@ def _layouts(model: Model, gbs: int, batch: CandidateBatch, degrees: Ints) -> tu
         columns[name] = values[value]
 
     _branch_inside(model, batch, columns, branch)
-    batches = divisors(gbs)
-    divides = gbs % (columns["dp"][:, None] * batches) == 0
-    divides[:, 0] |= gbs % columns["dp"] != 0  # one row stays, for the rule to reject
-    branch("mbs", batches, divides)
     knobs: dict[str, Any] = {name: column.astype(float) for name, column in columns.items()}
-    return with_load(Plans(**knobs, **batch.given), model), row
+    return Plans(**knobs, **batch.given), row
 
 
 def _branch_inside(

@@ -30,7 +30,7 @@ from traincast.planner.evaluation import (
 )
 from traincast.planner.framework_spaces import ORDER, CandidateBatch
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import Outline, Space, distinct_rows, of_batch
+from traincast.planner.search_space import Outline, Progress, Space, distinct_rows, of_batch
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import stages
 from traincast.step.placement import divisors
@@ -93,7 +93,8 @@ class _Family:
 class Bounds:
     """Batches of a search on one number of GPUs of one machine, and bounds on the times of their layouts.
 
-    The bounds do not depend on how much memory the machine has.
+    The bounds do not depend on how much memory the machine has. Rows of the outlines that `kept` leaves out,
+    by the number of the batch, have none.
     """
 
     def __init__(
@@ -102,44 +103,64 @@ class Bounds:
         batches: Sequence[CandidateBatch],
         system: System,
         assumptions: Assumptions,
+        kept: Mapping[int, Bools],
+        progress: Progress | None = None,
     ):
-        self.outlines, self.batches = outlines, batches
+        self.outlines, self.batches, self._kept = outlines, batches, kept
         self.system, self.assumptions = system, assumptions
         self.assumed = with_fitted_values(system, assumptions)
         self._least = least_of_dispatchers(self.assumed)
         space = next(iter(outlines.values())).space
         self._model, self._near = space.model, near_members(system, space.gpus[0])
-        self.families = list(self._bounded())
+        self.families = list(self._bounded(progress))
 
-    def _bounded(self) -> Iterator[_Family]:
+    def _bounded(self, progress: Progress | None) -> Iterator[_Family]:
         """Yield the families of all batches."""
         together: dict[Any, dict[CandidateBatch, list[int]]] = {}
-        for index, batch in enumerate(self.batches):
+        for index in self._kept:
+            batch = self.batches[index]
             given = {**DEFAULTS, **batch.given}
             key = batch.overlaps_in_domain, *(given[name] for name in LAYER_CHOICES)
             together.setdefault(key, {}).setdefault(batch.shape, []).append(index)
+        done = 0
         for same in together.values():
-            tables = [
-                self._layers(self.outlines[shape], self.batches[of_shape[0]])
-                for shape, of_shape in same.items()
-            ]
-            layers, places = distinct_rows(tables)
-            names = dict.fromkeys(_recompute(self.batches[i]) for of_shape in same.values() for i in of_shape)
-            costs = costs_of(
-                layers, self._model, list(names | {"none": None}), self.system, self._least, self._near
-            )
-            costs = {name: {part: _passes(cost) for part, cost in of.items()} for name, of in costs.items()}
-            for (shape, of_shape), place in zip(same.items(), places, strict=True):
-                by_recompute: dict[str, list[int]] = {}
-                for index in of_shape:
-                    by_recompute.setdefault(_recompute(self.batches[index]), []).append(index)
-                given = self.batches[of_shape[0]].given
-                yield _Family(self.outlines[shape], by_recompute, given, costs, place, {})
+            yield from self._sharing(same)
+            done += sum(map(len, same.values()))
+            if progress is not None:
+                progress(done, len(self._kept), 0)
 
-    def _layers(self, outline: Outline, batch: CandidateBatch) -> Plans:
-        """Return the layers of a shape with the choices of a batch, overlapped wherever they may be."""
+    def _sharing(self, same: Mapping[CandidateBatch, Sequence[int]]) -> Iterator[_Family]:
+        """Yield the families of batches, by shape, whose layers have the same operations."""
+        spaces = [self.outlines[shape].space for shape in same]
+        used = [
+            np.unique(space.layer_row[kept_in(self._kept, of_shape, len(space.layer_row))])
+            for space, of_shape in zip(spaces, same.values(), strict=True)
+        ]
+        if not any(map(len, used)):
+            return
+        tables = [
+            self._layers(space.layers.take(rows), self.batches[of_shape[0]])
+            for space, rows, of_shape in zip(spaces, used, same.values(), strict=True)
+        ]
+        layers, places = distinct_rows(tables)
+        names = dict.fromkeys(_recompute(self.batches[i]) for of_shape in same.values() for i in of_shape)
+        costs = costs_of(
+            layers, self._model, list(names | {"none": None}), self.system, self._least, self._near
+        )
+        costs = {name: {part: _passes(cost) for part, cost in of.items()} for name, of in costs.items()}
+        for (shape, of_shape), rows, place in zip(same.items(), used, places, strict=True):
+            by_recompute: dict[str, list[int]] = {}
+            for index in of_shape:
+                by_recompute.setdefault(_recompute(self.batches[index]), []).append(index)
+            given = self.batches[of_shape[0]].given
+            of_rows = np.zeros(np.size(self.outlines[shape].space.layers.mbs), np.int64)
+            of_rows[rows] = place
+            yield _Family(self.outlines[shape], by_recompute, given, costs, of_rows, {})
+
+    def _layers(self, layers: Plans, batch: CandidateBatch) -> Plans:
+        """Return layers with the choices of a batch, overlapped wherever they may be."""
         given = batch.given | {"order": ORDER, "pp": 1.0, "dp": 1.0}
-        layers = replace(outline.space.layers, **given).ready(self.assumed)
+        layers = replace(layers, **given).ready(self.assumed)
         experts = layers.ep * layers.etp  # inside a fast domain where they can be
         layers = replace(layers, fast_tp=where(experts <= self.system.fast_domain, experts, 1.0))
         if batch.overlaps_in_domain:
@@ -249,11 +270,11 @@ class Shortlist:
         figures = [
             np.broadcast_to(figure(family.outline.space), family.rows)[rows] for family, rows in families
         ]
-        self._groups, group = np.unique(np.concatenate(figures), return_inverse=True)
-        ends = np.cumsum([len(rows) for _, rows in families])[:-1]
+        self._groups, group = np.unique(np.concatenate([np.zeros(0), *figures]), return_inverse=True)
+        ends = np.cumsum([len(rows) for _, rows in families], dtype=np.int64)
         self._asked = [
             _Rows(family, rows, evaluated.bounds.of_rows(family, rows, "none"), of_rows)
-            for (family, rows), of_rows in zip(families, np.split(group, ends), strict=True)
+            for (family, rows), of_rows in zip(families, np.split(group, ends)[:-1], strict=True)
         ]
         self._first = FIRST_ROWS if len(self._groups) == 1 else FIRST_OF_GROUP
         self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
@@ -271,12 +292,7 @@ class Shortlist:
     def _rows_of(self, family: _Family) -> Ints:
         """Return the rows of a family that are asked about in some batch."""
         every = [index for batches in family.batches.values() for index in batches]
-        return np.flatnonzero(self._kept_of(every, family.rows))
-
-    def _kept_of(self, batches: Sequence[int], rows: int) -> Bools:
-        """Return which rows of an outline are asked about in any of some batches."""
-        masks = [self._kept[index] for index in batches if index in self._kept]
-        return np.asarray(np.logical_or.reduce([np.zeros(rows, np.bool_), *masks]))
+        return np.flatnonzero(kept_in(self._kept, every, family.rows))
 
     def _needed(self, times: LeastTimes) -> Floats:
         """Return the horizon of each group that the last question needs [s]."""
@@ -315,14 +331,20 @@ class Shortlist:
         within = asked.bounds <= self.horizon[asked.group]
         rows, horizon = asked.rows[within], self.horizon[asked.group[within]]
         for recompute, batches in family.batches.items() if len(rows) else ():
-            kept = self._kept_of(batches, family.rows)[rows]
+            kept = kept_in(self._kept, batches, family.rows)[rows]
             some = rows[kept]
             some = some[self._evaluated.bounds.of_rows(family, some, recompute) <= horizon[kept]]
             for index in batches:
-                of_index = self._kept_of([index], family.rows)[some]
+                of_index = kept_in(self._kept, [index], family.rows)[some]
                 if of_index.any():
                     opened[index] = some if of_index.all() else some[of_index]
         return opened
+
+
+def kept_in(kept: Mapping[int, Bools], batches: Sequence[int], rows: int) -> Bools:
+    """Return which rows of an outline are kept in any of some batches."""
+    masks = [kept[index] for index in batches if index in kept]
+    return np.asarray(np.logical_or.reduce([np.zeros(rows, np.bool_), *masks]))
 
 
 def _recompute(batch: CandidateBatch) -> str:

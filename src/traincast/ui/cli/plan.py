@@ -105,11 +105,13 @@ def plan(
     )  # fmt: skip
     with progress("search") as report_progress:
         begin = time.perf_counter()
-        # about half of the work is to count what fits
-        (result,) = errors.require(request).answer(lambda done, total, n: report_progress(done, 2 * total, n))
+        # most of the work is to enumerate, count and bound
+        (result,) = errors.require(request).answer(
+            lambda done, total, n: report_progress(3 * done, 4 * total, n)
+        )
         best = result.recommended
         elapsed = time.perf_counter() - begin
-        report_progress(3, 4)
+        report_progress(9, 10)
         explanation = result.explain()  # what will be shown is computed now, while progress is
         _ = explanation.lines() if why or json or html is not None or best is None else result.confidence
     if html is not None:

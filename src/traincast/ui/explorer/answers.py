@@ -10,8 +10,8 @@ from typing import Any, Final
 from traincast.analysis.trace import trace
 from traincast.core.errors import InputError, close_to, is_whole, type_problems
 from traincast.core.plan import Plan
-from traincast.planner.fitting import Progress
 from traincast.planner.search import Found
+from traincast.planner.search_space import Progress
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.designs import design
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES

@@ -12,8 +12,8 @@ from traincast.planner.design.designs import SIZE, Designs, fits_in
 from traincast.planner.design.machines import Family, Limits, Question, Runs, Work
 from traincast.planner.design.prices import load_prices
 from traincast.planner.design.refinement import find
-from traincast.planner.fitting import Progress
 from traincast.planner.framework_spaces import CandidateBatch
+from traincast.planner.search_space import Progress
 from traincast.ui.explorer.question import check_state, read_state, tokens_of
 
 VARIED: Final = {  # figure -> what of that of the page's machine

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.planner.fitting import Progress
+from traincast.planner.search_space import Progress
 from traincast.ui.explorer.limits import MEMORY
 
 READY: Final = "ready"
@@ -22,7 +22,7 @@ class SearchStatus(ctypes.Structure):
     """Memory that worker and server share: how far a search is, and whether it is still wanted."""
 
     _fields_ = (
-        ("done", ctypes.c_int64),  # batches of candidates
+        ("done", ctypes.c_int64),  # steps
         ("total", ctypes.c_int64),
         ("candidates", ctypes.c_int64),
         ("is_abandoned", ctypes.c_bool),

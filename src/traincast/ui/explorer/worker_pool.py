@@ -143,7 +143,7 @@ class Pool:
                 self._abandon(job)
 
     def progress(self, kind: str, text: str) -> tuple[int, int, int]:
-        """Return batches of candidates done, batches in all, and candidates, of a request in progress."""
+        """Return steps done, steps in all, and candidates, of a request in progress."""
         job = self._jobs.get((kind, text))
         if job is None or job.worker is None:
             return 0, 0, 0

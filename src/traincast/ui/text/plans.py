@@ -284,10 +284,10 @@ def _cell(family: Family, name: str) -> str:
     plan, others = family.plan, family.others(name) if name in VARIED else []
     if not others:
         return _short_words(knob_text(plan, name))
-    texts = [_short_words(str(value)) for value in others]
+    texts = [_short_words(_value_text(name, value)) for value in others]
     if isinstance(others[0], int):  # numbers ascend
         texts = ["-".join(dict.fromkeys((texts[0], texts[-1])))]
-    return f"{_short_words(str(getattr(plan, name)))} ({', '.join(texts)})"
+    return f"{_short_words(_value_text(name, getattr(plan, name)))} ({', '.join(texts)})"
 
 
 def _short_words(value: str) -> str:
@@ -317,8 +317,13 @@ def knob_text(plan: Plan, name: str) -> str:
         shown = second == ("tp2" if name == "panels" else name)
     if not shown:
         return ""
-    if name == "order":  # only the axes that differ from the default
-        return str(value.removeprefix("tp-cp-"))
+    return _value_text(name, value)
+
+
+def _value_text(name: str, value: Any) -> str:
+    """Return a value of a knob as text."""
+    if name == "order":  # only the axes in which orders differ
+        return str(value).removeprefix("tp-cp-")
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)

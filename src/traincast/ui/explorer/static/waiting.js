@@ -25,7 +25,7 @@ function show({ done, total, candidates }) {
   const [bar, words] = [byId("searching").querySelector("progress"), byId("searching-says")];
   if (total) Object.assign(bar, { max: total, value: done });
   else bar.removeAttribute("value"); // it waits for a worker
-  const far = `${done} of ${total} batches, ${whole(candidates)} candidates`;
+  const far = `${done} of ${total} steps, ${whole(candidates)} candidates`;
   words.textContent = total ? far : "Searching …";
   byId("searching").hidden = false;
 }
