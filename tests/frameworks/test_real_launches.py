@@ -107,23 +107,6 @@ def test_an_exported_folder_takes_three_steps_and_its_log_is_read(tmp_path, name
     assert 1e-3 < measured.step_seconds < 60
 
 
-@pytest.mark.parametrize("to", NEEDED)
-def test_a_framework_is_tuned_by_its_own_launches(tmp_path, monkeypatch, to):
-    if absent := missing(NEEDED[to]):
-        pytest.skip(f"{absent}: not installed beside {EXECUTABLES / 'python'}; `make frameworks` does")
-    if to == "deepspeed" and shutil.which("c++") is None:
-        pytest.skip("no C++ compiler: DeepSpeed compiles its collectives of CPUs at the first start")
-    monkeypatch.setenv("PATH", f"{EXECUTABLES}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    file, folder = tmp_path / "model.yaml", tmp_path / "tune"
-    file.write_text(GPT)
-    job = ["--system", str(MACHINE), "--gpus", "2", "--gbs", "8", "--to", to, "--precision", "fp32"]
-    main(["tune", str(file), *job, "--trials", "2", "--steps", "6", "--output", str(folder)])
-    told = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()][2::2]
-    assert [event["told"] for event in told] == [1, 2]
-    assert all(event["seconds"] > 1e-3 for event in told), told
-
-
 REFUSED = {  # what a framework refuses on CPUs, as docs/export.md says: packages, program, its last words
     "accelerate: FSDP2 becomes DDP": (
         "torch accelerate",

@@ -131,6 +131,7 @@ def test_noise_that_was_told_is_not_counted_twice():
     for seconds in (1.0, 1.06, 0.95, 1.03, 0.97):
         belief.time(0, seconds, 0.05)  # by hand: their variance is less than 0.05 squared
     assert belief.noise == pytest.approx((4 * 0.005**2 / 8) ** 0.5)
+    assert belief.trial_noise == pytest.approx((4 * 0.005**2 / 8 + 0.05**2) ** 0.5)
 
 
 def test_the_best_and_a_rival_alternate_where_noise_decides():

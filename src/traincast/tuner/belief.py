@@ -159,6 +159,12 @@ class Belief:
             repeats += len(times) - 1
         return float((squares / repeats) ** 0.5)
 
+    @property
+    def trial_noise(self) -> float:
+        """Relative noise of a trial of the usual spread, with what was told of it."""
+        told = [error for errors in self._errors.values() for error in errors]
+        return float((self.noise**2 + np.mean(np.square(told))) ** 0.5)
+
     def _variances(self) -> list[float]:
         """Return the variance of the mean logarithm of every measured candidate's times."""
         return [

@@ -90,7 +90,7 @@ class Learnt(Result):
     factor: Annotated[float, Doc("measured over predicted time, of all plans")]
     low: Annotated[float, Doc("lower end of its 90 % interval")]
     high: Annotated[float, Doc("upper end of its 90 % interval")]
-    noise: Annotated[float, Doc("relative noise of a trial, assumed without repeats")]
+    noise: Annotated[float, Doc("relative noise of a trial, by the spread of its steps and by repeats")]
     repeats: Annotated[int, Doc("trials that repeated another")]
 
 
@@ -461,7 +461,7 @@ class Tuner:
         reach = float(np.exp(NORMAL_90_PERCENT * deviation))
         repeats = sum(len(times) - 1 for times in self.belief.times.values())
         factor = float(np.exp(mean))
-        return Learnt(factor, factor / reach, factor * reach, self.belief.noise, repeats)
+        return Learnt(factor, factor / reach, factor * reach, self.belief.trial_noise, repeats)
 
     def report(self) -> TuneReport:
         """Return the best plan, how sure it is, and what was learnt."""

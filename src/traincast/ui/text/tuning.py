@@ -73,8 +73,8 @@ def conclusion(report: "TuneReport") -> list[str]:
 
 
 def _noise(noise: float, repeats: int) -> str:
-    where = f"from {count_of(repeats, 'repeat')}" if repeats else "which is assumed: no trial was repeated"
-    return f"a trial's noise is {noise:.1%}, {where}"
+    repeated = f"and {count_of(repeats, 'repeat')}" if repeats else "as no trial was repeated"
+    return f"a trial's noise is {noise:.1%} by the spread of steps, {repeated}"
 
 
 def tuned(report: "TuneReport", calibration: "Calibration | None", system: Path | None) -> Parts:
