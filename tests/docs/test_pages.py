@@ -59,6 +59,7 @@ DOCTESTS = [
 NOT_RUN = {  # what a command line holds → who runs it
     "traincast serve": "goes on until interrupted: tests/ui/explorer",
     "traincast measure": "takes minutes of PyTorch: tests/accuracy/measure",
+    "traincast design": "takes a minute: tests/ui/cli runs a smaller one",
     "this-machine.yaml": "is written by measure",
     "--dask": "needs a scheduler: tests/planner/study",
     "$SLURM": "is a job of Slurm: tests/planner/study",
