@@ -7,7 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from traincast.core.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, parse, rate, seconds, to_si
+from traincast.core.units import (
+    BASE,
+    BINARY,
+    DECIMAL,
+    EXAMPLES,
+    gib,
+    large,
+    long_duration,
+    number_text,
+    parse,
+    rate,
+    seconds,
+    signed,
+    to_si,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +36,7 @@ from traincast.core.units import BASE, BINARY, DECIMAL, EXAMPLES, gib, parse, ra
         ("400 GBit/s", "byte/s", 50e9),
         ("400 GB/s", "byte/s", 400e9),
         ("8 Kib", "byte", 1024),
+        ("1,200.5 GB", "byte", 1200.5e9),
         ("1_000 bytes", "byte", 1000),
         ("989.4 TFLOP/s", "FLOP/s", 989.4e12),
         ("989.4 TFLOPS", "FLOP/s", 989.4e12),
@@ -53,6 +68,7 @@ def test_parse(text: str | float, unit: str, value: float) -> None:
         ("700 W", "h", "measures W, not h"),
         ("2.5 $", "$/h", "measures \\$, not \\$/h"),
         ("fast", "s", "not a quantity"),
+        ("1,2 GB", "byte", "unit ',2 GB' is unknown"),
         ("", "s", "not a quantity"),
         ("nan s", "s", "not a quantity"),
         ("7", "s", "has no unit"),
@@ -181,3 +197,25 @@ def test_no_unit_hides_another() -> None:
 )
 def test_shown(text: str, shown: str) -> None:
     assert text == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [  # by hand: significant digits, all before the point, commas from 1,000, no powers of ten
+        (number_text(0.125), "0.125"),
+        (number_text(999.96), "1,000"),
+        (number_text(1234.5678), "1,235"),
+        (number_text(-12_345.6), "-12,346"),
+        (number_text(1234.5, 3), "1,234"),
+        (seconds(12_345.6), "12,346 s"),
+        (long_duration(86_400.0 * 1234.4), "1,234 days"),
+        (gib(4255.9 * 2**30), "4,255.9 GiB"),
+        (rate(2_469_000.0, "B"), "2.469 MB"),
+        (rate(1.2345e19, "B"), "12,345 PB"),
+        (large(98_304), "98,304"),
+        (large(2_469_137), "2.469 M"),
+        (signed(52.47), "+5,247%"),
+    ],
+)
+def test_digits_are_grouped_alike(text: str, expected: str) -> None:
+    assert text == expected

@@ -164,7 +164,7 @@ def _rules_of_thumb(advice: Advice) -> Iterator[RuleOfThumb]:
     states = per_byte * est.model.trained_parameters
     low, high = states / plan.gpus, states / (plan.tp * plan.tp2 * plan.pp)
     exact = sum(float(est.memory[name]) for name in STATES)
-    rule = f"{per_byte:.0f} B a parameter: {low / GIB:.1f} to {gib(high)}"
+    rule = f"{per_byte:.0f} B a parameter: {low / GIB:,.1f} to {gib(high)}"
     yield RuleOfThumb("model states of a rank", rule, gib(exact), low, high, exact)
     if context := float(est.memory.get("buffers", 0.0)):
         here = f"{context / 1e9:.2f} GB"

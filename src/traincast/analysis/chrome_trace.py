@@ -147,7 +147,7 @@ def _metadata_of_file(trace: Trace) -> dict[str, Any]:
         "simulated_seconds": trace.simulated_seconds,
         "breakdown_seconds": trace.breakdown_seconds,
         "totals_seconds": trace.totals,
-        "closed_form_less_simulation_seconds": trace.remainder,
+        "remainder_seconds": trace.remainder,
     }
     return {"displayTimeUnit": "ms", "otherData": about}
 

@@ -27,7 +27,9 @@ EXAMPLES: Final = {
     "W": "700 W", "h": "50000 h", "$/h": "2.5 $/h", "g/kWh": "480 g/kWh",
     "sequence/s": "3 sequence/s", "token/s": "20 ktoken/s",
 }  # fmt: skip
-_NUMBER = re.compile(r"\s*([+-]?(?:\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$")
+_NUMBER = re.compile(
+    r"\s*([+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$"
+)
 LEAST, MOST = 1e-30, 1e30  # in SI; products of figures beyond leave the floats
 GIB: Final = 2.0**30  # [byte]
 
@@ -49,7 +51,7 @@ def parse(text: object, unit: str) -> float:
         wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, {unit} is wanted"
         raise ValueError(f"unit {spelling!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
     # The nearest float: 2.5 us is 2.5e-6.
-    value = float(f"{digits.replace('_', '')}e{int(exponent or 0) + power}") * size
+    value = float(f"{re.sub('[_,]', '', digits)}e{int(exponent or 0) + power}") * size
     if math.isfinite(value) and not (value == 0 or LEAST <= abs(value) <= MOST):
         raise ValueError(f"must be {LEAST:g} to {MOST:g} {unit}; write for instance {EXAMPLES[unit]!r}")
     return value
@@ -117,11 +119,21 @@ def parse_share(text: str) -> float:
         raise InputError("share", [f"{text!r}: must be a share, such as 2% or 0.02"]) from None
 
 
+def number_text(value: float, digits: int = 4) -> str:
+    """Format a number for people: significant digits and all before the point, ``"0.125"``, ``"12,345"``."""
+    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:,.{digits}g}"
+
+
+def large(value: float) -> str:
+    """Format a total, from a million on with a decimal prefix: ``"98,304"``, ``"2.469 M"``."""
+    return rate(value, "").strip() if abs(value) >= 1e6 else number_text(value)
+
+
 def seconds(value: float) -> str:
     """Format a duration [s]: ``"39.98 s"``, ``"1.25 ms"``, ``"20 us"``."""
     for size, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if abs(value) >= size:
-            return f"{value / size:.4g} {name}"
+            return f"{number_text(value / size)} {name}"
     return "0 s" if value == 0 else f"{value / 1e-9:.3g} ns"
 
 
@@ -129,26 +141,21 @@ def long_duration(value: float) -> str:
     """Format a duration [s] in days, hours or minutes where it is long."""
     for size, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if value >= 2 * size:
-            return f"{value / size:.3g} {unit}"
+            return f"{number_text(value / size, 3)} {unit}"
     return seconds(value)
 
 
 def seconds_with_interval(value: float, low: float, high: float) -> str:
     """Format a duration and its interval [s] without the closing bracket: ``"14.1 s (12.9 to 15.4"``."""
     size = next((unit for unit in (1.0, 1e-3, 1e-6) if value >= unit), 1e-9)
-    return f"{seconds(value)} ({_three_digits(low / size)} to {_three_digits(high / size)}"
-
-
-def _three_digits(value: float) -> str:
-    """Format a number with three significant digits, but never round the integer part."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{seconds(value)} ({number_text(low / size, 3)} to {number_text(high / size, 3)}"
 
 
 def gib(value: float) -> str:
     """Format memory [byte] in GiB, or in MiB below 0.1 GiB."""
     if value == 0:
         return "0"
-    return f"{value / GIB:.1f} GiB" if value >= 0.1 * GIB else f"{value / GIB * 1024:.1f} MiB"
+    return f"{value / GIB:,.1f} GiB" if value >= 0.1 * GIB else f"{value / GIB * 1024:.1f} MiB"
 
 
 def count_of(number: int, thing: str) -> str:
@@ -160,8 +167,8 @@ def rate(value: float, unit: str) -> str:
     """Format a rate with a decimal prefix: ``rate(4.8e12, "B/s") == "4.8 TB/s"``."""
     for size, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:.4g} {prefix}{unit}"
-    return f"{value:.4g} {unit}"
+            return f"{number_text(value / size)} {prefix}{unit}"
+    return f"{number_text(value)} {unit}"
 
 
 def quantity(value: float, unit: str) -> str:
@@ -177,7 +184,7 @@ def quantity(value: float, unit: str) -> str:
 
 def percent(share: float) -> str:
     """Format a share as a percentage with one decimal."""
-    return f"{100 * share:.1f}%"
+    return f"{100 * share:,.1f}%"
 
 
 def probability_text(share: float) -> str:
@@ -187,4 +194,4 @@ def probability_text(share: float) -> str:
 
 def signed(share: float) -> str:
     """Format a relative change as a percentage with its sign."""
-    return f"{100 * share:+.2g}%" if abs(share) < 0.0995 else f"{100 * share:+.0f}%"
+    return f"{100 * share:+.2g}%" if abs(share) < 0.0995 else f"{100 * share:+,.0f}%"

@@ -9,7 +9,7 @@ from traincast.core.errors import ErrorCollector, InputError, require_known
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
-from traincast.core.units import count_of, gib, seconds_with_interval
+from traincast.core.units import count_of, gib, seconds, seconds_with_interval
 from traincast.core.version import __version__
 from traincast.launch.canonical import device, launch_facts
 from traincast.launch.format import Format, Writing, not_expressed, require_expressible
@@ -150,7 +150,7 @@ def per_node(system: System, gpus: int) -> int:
 def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
     """Return a line on the prediction, and one on faster plans that are refused or not expressed in full."""
     time, interval = float(est.step_seconds), est.interval
-    step = f"{time:.4g} s"
+    step = seconds(time)
     if interval:
         step = f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)"
     memory = f"{gib(float(est.memory_bytes))} of {gib(float(est.system.accelerator.hbm_bytes))}"
@@ -159,5 +159,5 @@ def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
     faster = [candidate.step_seconds for _, candidate in plans if candidate.step_seconds < time]
     if not faster:
         return (prediction,)
-    best = f"{count_of(len(faster), 'plan')} of the search are faster (the best {faster[0]:.4g} s)"
+    best = f"{count_of(len(faster), 'plan')} of the search are faster (the best {seconds(faster[0])})"
     return prediction, f"{best}, but break the framework's rules or cannot be expressed in full"

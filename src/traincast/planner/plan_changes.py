@@ -89,7 +89,7 @@ class HeldKnob(Result):
         if abs(change) >= 5e-4:
             speed = f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}"
         if abs(nbytes) >= 0.05 * GIB:
-            memory = f", {abs(nbytes) / GIB:.1f} GiB {'more' if nbytes > 0 else 'less'}"
+            memory = f", {abs(nbytes) / GIB:,.1f} GiB {'more' if nbytes > 0 else 'less'}"
         misfit = "" if self.fits else ", does not fit"
         return f"{self.knob}={self.value} ({self.other}: {speed}{memory}{misfit})"
 

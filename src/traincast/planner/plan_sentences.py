@@ -7,7 +7,7 @@ import numpy as np
 
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS, STRATEGIES
 from traincast.core.plan import Plan
-from traincast.core.units import count_of, gib, seconds, signed
+from traincast.core.units import count_of, gib, number_text, seconds, signed
 from traincast.planner.plan_changes import leaner_plans
 from traincast.step.estimate import Answer, Estimate
 
@@ -138,7 +138,8 @@ def compare(pair: Answer, best: Answer) -> tuple[str, str]:
     parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
     causes = [item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12]
     largest = sorted(causes, key=lambda item: -abs(item[1]))[:3]
-    differences = ", ".join(f"{label(name)} {value:+.3g} s" for name, value in largest)
+    changes = ((label(name), "+" * (value > 0), number_text(value, 3)) for name, value in largest)
+    differences = ", ".join(f"{name} {sign}{value} s" for name, sign, value in changes)
     return f"{time_against_best(est, winner)}  {plan}", differences or "the same components"
 
 

@@ -31,6 +31,7 @@ from traincast.core.plan import Plan
 from traincast.core.quantities import Column
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
+from traincast.core.units import seconds
 from traincast.planner.confidence import equality_sentence, probability_near_best
 from traincast.planner.evaluation import (
     OUT_OF_MEMORY,
@@ -149,7 +150,7 @@ class Found:
         return self.work.broken(self.gpus) | {OUT_OF_MEMORY: self.candidates - self.feasible}
 
     def __repr__(self) -> str:
-        best = "nothing" if self.best is None else f"{self.best[0]} in {self.best[1].step_seconds:.4g} s"
+        best = "nothing" if self.best is None else f"{self.best[0]} in {seconds(self.best[1].step_seconds)}"
         return f"<Found {best}; {self.feasible:,} of {self.candidates:,} candidates fit>"
 
     @cached_property

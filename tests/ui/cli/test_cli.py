@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from traincast.ui.cli.main import main
+from traincast.ui.text.tables import paragraphs
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 COMMANDS = {
@@ -121,6 +122,20 @@ def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
     assert all(detail in why and detail not in out for detail in details)
     assert "does not fit in memory" in rejected.partition("\nRejected, by the first rule")[2]
     assert "\nRejected" not in out
+
+
+@pytest.mark.parametrize(
+    ("text", "second"),
+    [  # what would stand beyond column 80 goes to the next line with what it belongs to
+        ("word " * 14 + "bubble -0.075 s", "-0.075 s"),
+        ("word " * 14 + "assumptions: megatron-core-2025", "assumptions: megatron-core-2025"),
+        ("word " * 14 + "grid 1 × 8", "1 × 8"),
+        ("word " * 15 + "tp=8 pp=16 dp=4", "pp=16 dp=4"),  # knobs are no units
+    ],
+)
+def test_no_line_ends_inside_a_number_with_its_unit(text, second):
+    (printed,) = paragraphs(text)
+    assert printed.splitlines()[1].strip() == second
 
 
 def test_acceptance_of_modern_training(run):

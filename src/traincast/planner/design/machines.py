@@ -13,6 +13,7 @@ from traincast.core.assumptions import Assumptions
 from traincast.core.model import Model
 from traincast.core.quantities import Floats, Ints
 from traincast.core.system import System
+from traincast.core.units import number_text
 from traincast.core.version import __version__
 from traincast.planner.design.prices import MEMORIES, PARTS, Price, Prices
 from traincast.planner.evaluation import Evaluation, evaluate_all, rank
@@ -340,9 +341,9 @@ def written(path: str, value: float) -> str:
         case "hbm_bytes":
             return f"{value / 1e9:,.0f} GB"
         case "hbm_bandwidth":
-            return f"{value / 1e12:.3g} TB/s"
+            return f"{number_text(value / 1e12, 3)} TB/s"
         case "size":
-            return f"domains of {value:.0f}"
+            return f"domains of {value:,.0f}"
         case "ports":
             return f"{value:g} ports"
     return f"{value / 1e9:,.4g} GB/s {'fast' if path.startswith('network.0') else 'a port'}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
-from traincast.core.units import parse_count, parse_share
+from traincast.core.units import number_text, parse_count, parse_share
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_accelerators, names_of_systems
@@ -183,7 +183,7 @@ def _flops_text(result: "FlopsByPart") -> "Parts":
         "both, of a sequence [TFLOP]": [row.sequence / 1e12 for row in result.totals],
         "MLP or experts / attention": [row.mlp_to_attention for row in result.totals],
     }
-    totals = [(name, *(f"{value:,.4g}" for value in values)) for name, values in rows.items()]
+    totals = [(name, *(number_text(value) for value in values)) for name, values in rows.items()]
     yield table(("", *names), totals)
     yield from paragraphs(*(f"{row.convention}: {row.about}" for row in result.totals))
     yield heading("Arithmetic intensity of a layer's matmuls [FLOP/byte]")

@@ -13,6 +13,7 @@ from matplotlib.patches import Patch
 
 from traincast.core.errors import InputError
 from traincast.core.quantities import Bools, Floats
+from traincast.core.units import seconds
 from traincast.ui.figures import style
 
 if TYPE_CHECKING:
@@ -155,5 +156,5 @@ def profiled_step(step: "ProfiledStep") -> Figure:
     ax.set_yticks(places, [part.name for part in parts])
     ax.set_xlabel("Time of a step [s]")
     ax.legend(loc="lower right", fontsize=style.SMALL)
-    figure.suptitle(f"{step.file}: {step.step_seconds:.4g} s a step", fontsize=8)
+    figure.suptitle(f"{step.file}: {seconds(step.step_seconds)} a step", fontsize=8)
     return figure

@@ -115,7 +115,7 @@ def _with_offsets(parts: Mapping[str, float]) -> Iterator[tuple[str, float, floa
 
 def _label_bar(ax: Axes, place: int, size: float, under: float, line: float) -> None:
     """Write a size in its bar, or beside a bar that is too low, where the line does not cross it."""
-    text, top, room = f"{size:.1f}", under + size, LABEL_SHARE * ax.get_ylim()[1]
+    text, top, room = f"{size:,.1f}", under + size, LABEL_SHARE * ax.get_ylim()[1]
     look: dict[str, Any] = {"ha": "center", "bbox": style.WHITE_BOX}
     if size > room:
         middle = under + size / 2
@@ -132,8 +132,8 @@ def _draw_capacity(ax: Axes, est: Estimate) -> float:
     capacity = float(style.in_unit("memory_bytes", est.system.accelerator.hbm_bytes))
     total = float(style.in_unit("memory_bytes", est.memory_bytes))
     unit = style.unit_of("memory_bytes")[0]
-    shortfall = "" if est.fits else f": {total - capacity:.1f} {unit} too little"
-    colour, text = style.BLACK if est.fits else style.VERMILION, f"capacity {capacity:.1f} {unit}{shortfall}"
+    shortfall = "" if est.fits else f": {total - capacity:,.1f} {unit} too little"
+    colour, text = style.BLACK if est.fits else style.VERMILION, f"capacity {capacity:,.1f} {unit}{shortfall}"
     ax.axhline(capacity, color=colour, linestyle="--", linewidth=0.9, label=text)
     ax.set_ylim(0, max(capacity, total) * 1.12)
     return capacity

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from traincast.core.units import count_of, percent
+from traincast.core.units import count_of, number_text, percent, rate
 from traincast.planner.design.machines import FIGURES
 from traincast.ui.figures.machines import figures_of
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
@@ -63,11 +63,14 @@ def _rows(found: "Designs", rows: Any) -> list[tuple[str, ...]]:
 
 def _summary(found: "Designs") -> Tiles:
     row = found.cheapest
-    low, high = found.intervals([row])[0] / 24
-    interval = f"{low:.3g} to {high:.3g}, 90 % of measured times" if low < high else "no interval is known"
-    yield "Time", f"{found.hours[row] / 24:.3g} days", interval
-    yield "Cost", f"${found.cost[row] / 1e6:,.3g}M", f"{found.gpus[row]:,.0f} GPUs"
-    yield "Energy", f"{found.energy[row] / 1e6:,.3g} GWh", f"{found.kilowatts[row] / 1000:.3g} MW"
+    time, *ends = (number_text(hours / 24, 3) for hours in (found.hours[row], *found.intervals([row])[0]))
+    interval = (
+        "no interval is known" if len(set(ends)) == 1 else f"{' to '.join(ends)}, 90 % of measured times"
+    )
+    cost, energy = (number_text(of[row] / 1e6, 3) for of in (found.cost, found.energy))
+    yield "Time", f"{time} days", interval
+    yield "Cost", f"${cost}M", f"{found.gpus[row]:,.0f} GPUs"
+    yield "Energy", f"{energy} GWh", f"{number_text(found.kilowatts[row] / 1000, 3)} MW"
     yield "Worst regret", f"{found.regret[row]:.0%}", "over the ranges of prices and runs"
 
 
@@ -75,7 +78,7 @@ def _question(found: "Designs") -> Pairs:
     question = found.question
     for work in question.workload:
         runs = f"{work.runs:g} runs" if work.low == work.high else f"{work.low:g} to {work.high:g} runs"
-        yield work.model.title, f"{work.tokens:.3g} tokens, batch of {work.gbs:,} sequences, {runs}"
+        yield work.model.title, f"{rate(work.tokens, ' tokens')}, batch of {work.gbs:,} sequences, {runs}"
     yield "GPUs", ", ".join(f"{gpus:,}" for gpus in question.gpus)
     limits = vars(question.limits).items()
     yield "Limits", ", ".join(f"{value:,g} {name}" for name, value in limits if value is not None) or "none"

@@ -11,7 +11,7 @@ from traincast.analysis.model_dimensions import GOOD_MULTIPLE, Dimension, Produc
 from traincast.analysis.paper_results import Reproduction
 from traincast.analysis.per_parameter import BEKMAN, bytes_per_parameter_of
 from traincast.analysis.trace import Trace
-from traincast.core.units import count_of, gib, percent, rate, seconds, signed
+from traincast.core.units import count_of, gib, number_text, percent, rate, seconds, signed
 from traincast.planner.plan_sentences import label
 from traincast.step.estimate import Estimate
 from traincast.ui.text.plans import memory_breakdown
@@ -72,8 +72,8 @@ def _throughput(result: Advice) -> Parts:
     for row in result.throughput:
         hardware = row.hardware_flops_per_second
         mfu, hfu = ("" if share is None else percent(share) for share in (row.mfu, row.hfu))
-        hardware_text = "" if hardware is None else f"{hardware / 1e12:.1f}"
-        rows.append((row.convention, f"{row.model_flops_per_second / 1e12:.1f}", mfu, hardware_text, hfu))
+        hardware_text = "" if hardware is None else f"{hardware / 1e12:,.1f}"
+        rows.append((row.convention, f"{row.model_flops_per_second / 1e12:,.1f}", mfu, hardware_text, hfu))
     yield table(("convention", "model TFLOP/s", "MFU", "with recomputation", "HFU"), rows)
     yield note(f"{BEKMAN}: parameters × 3 (4 with checkpointing) × 2 × tokens")
 
@@ -93,7 +93,7 @@ def _causes(result: Advice) -> Parts:
     for cause in result.causes:
         times = ("not known", "")
         if cause.factor is not None and cause.predicted_seconds is not None:
-            times = (seconds(cause.predicted_seconds), f"{cause.factor:.3g} ×")
+            times = (seconds(cause.predicted_seconds), f"{number_text(cause.factor, 3)} ×")
         rows.append((cause.cause, *times, cause.sign))
     yield table(("", "predicted", "needed", "its sign"), rows, left=(0, 3), wrap=(3,))
 
@@ -212,7 +212,7 @@ def trace(result: Trace) -> Parts:
         difference = _difference_text(result.remainder[name], result) if name in result.remainder else ""
         if time or closed_form:
             rows.append((label(name), seconds(time), seconds(closed_form), difference))
-    yield table(("", "trace", "estimate", "closed form less simulation"), rows)
+    yield table(("", "trace", "estimate", "formula minus simulation"), rows)
     yield from paragraphs(f"Seconds are those of stage {result.device}, which sets the step.")
     yield heading("Every stage: its passes, what it waits for, micro-batches in flight")
     rows = []
@@ -251,7 +251,7 @@ def limits(result: "Limits") -> Parts:
         yield heading("The best sharding")
     yield _cluster_table(result)
     yield note("FLOP, memory, network: share of the time in which each binds")
-    yield heading(f"Training runs of {result.training.days:.0f} days")
+    yield heading(f"Training runs of {result.training.days:,.0f} days")
     yield _run_table(result)
     yield ""
     yield from paragraphs(*_utilisation_sentences(result))
@@ -260,7 +260,7 @@ def limits(result: "Limits") -> Parts:
 def _given_sharding(given: "ShardedLayer") -> Parts:
     """Show the times of one given sharding, and which resource binds."""
     gpus = given.tp_in * given.tp_out * given.dp
-    yield f"tp_in {given.tp_in:g}, tp_out {given.tp_out:g}, dp {given.dp:g}: {gpus:,.10g} GPUs"
+    yield f"tp_in {given.tp_in:,.10g}, tp_out {given.tp_out:,.10g}, dp {given.dp:,.10g}: {gpus:,.10g} GPUs"
     rows = []
     for name, part in (("a micro-batch", given.micro_batch), ("gradients at its end", given.end_of_batch)):
         times = [float(time) for time in (part.flop, part.memory, part.network)]
@@ -323,7 +323,7 @@ def scaling(request: "ScalingRequest", stages: "list[Scaling]") -> Parts:
     name = f"{model.title} ({rate(request.P, ' parameters')})"
     yield title_line(f"{name} on {system.name}, data parallel with ZeRO")
     batch = f"{count_of(request.mbs, 'sequence')} of {model.seq:,} tokens a GPU"
-    yield f"{batch}, {request.flops / 1e12:.1f} TFLOP; assumptions: {request.assumptions.name}"
+    yield f"{batch}, {request.flops / 1e12:,.1f} TFLOP; assumptions: {request.assumptions.name}"
     products = f"{rate(request.rate, 'FLOP/s')}, k1 {request.k1:.3g}, k2 {request.k2:.3g}"
     yield f"computes for {seconds(stages[0].compute)} ({products}), then communicates\n"
     if request.predicted_k1 is not None:

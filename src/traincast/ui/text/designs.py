@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from traincast.core.units import number_text
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ COLUMNS: Final = ("on the front", "days", "$M", "GWh", "regret")
 def cells(found: "Designs", row: int) -> tuple[str, ...]:
     """Return the cells of a machine, as `COLUMNS`."""
     figures = (found.hours[row] / 24, found.cost[row] / 1e6, found.energy[row] / 1e6)
-    return found.name(row), *(f"{value:,.3g}" for value in figures), f"{found.regret[row]:.0%}"
+    return found.name(row), *(number_text(value, 3) for value in figures), f"{found.regret[row]:.0%}"
 
 
 def answer(found: "Designs", sentences: Sequence[str]) -> Parts:

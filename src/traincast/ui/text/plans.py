@@ -18,7 +18,9 @@ from traincast.core.units import (
     GIB,
     count_of,
     gib,
+    large,
     long_duration,
+    number_text,
     probability_text,
     rate,
     seconds,
@@ -115,7 +117,7 @@ def answer(result: "Found", measures: Metrics) -> Parts:
     fits = "fits" if odds is None else f"fits with {probability_text(odds)} probability"
     capacity = gib(float(est.system.accelerator.hbm_bytes))
     mfu = "" if measures.mfu is None else f"; MFU {float(measures.mfu['megatron']):.1%} (megatron)"
-    yield f"  {est.memory_bytes / GIB:.1f} of {capacity} a rank: {fits}{mfu}"
+    yield f"  {est.memory_bytes / GIB:,.1f} of {capacity} a rank: {fits}{mfu}"
 
 
 def rejected(result: "Found") -> Parts:
@@ -243,7 +245,7 @@ class Ranking:
         """Yield the cells of each line."""
         for rank, (family, (plan, est)) in enumerate(zip(self.families, self.answers, strict=True), 1):
             fits = [] if est.fits_probability is None else [probability_text(est.fits_probability)]
-            figures = seconds(est.step_seconds), f"{est.memory_bytes / GIB:.1f}"
+            figures = seconds(est.step_seconds), f"{est.memory_bytes / GIB:,.1f}"
             cells = (_cell(family, name) for name in self.knobs[0])
             fast = [fast_members(plan)] if self.is_placed else []
             yield [str(rank), *figures, *fits, plan.strategy, *cells, *fast]
@@ -373,10 +375,8 @@ def _bound_sentences(est: Estimate) -> list[str]:
         lines.append(f"Communication takes {sum(comm.values()):.0%} of the step, {groups}.")
     if shares["data_loading"]:
         needed = est.gbs / plan.gpus / (time - float(est.breakdown["data_loading"]))
-        lines.append(
-            f"The step waits for data: {est.system.input_rate:.3g} sequences/s are read for a GPU, "
-            f"{needed:.3g} are needed."
-        )
+        read, wanted = (number_text(float(each or 0), 3) for each in (est.system.input_rate, needed))
+        lines.append(f"The step waits for data: {read} sequences/s are read for a GPU, {wanted} are needed.")
     return lines
 
 
@@ -433,12 +433,14 @@ def utilisation(measures: Metrics) -> Parts:
             masked = "the convention counts attention in full, of which a causal kernel skips the masked half"
             lines.append(f"above 100%: {masked}")
     totals = (
-        ("{:,.3g} GPU-hours", measures.gpu_hours, 1),
-        ("${:,.3g}", measures.cost, 1),
-        ("{:,.3g} MWh", measures.energy_kwh, 1000),
-        ("{:,.3g} tCO2e", measures.carbon_kg, 1000),
+        ("{} GPU-hours", large, measures.gpu_hours, 1),
+        ("${}", large, measures.cost, 1),
+        ("{}", lambda value: rate(value, "Wh"), measures.energy_kwh, 1e-3),
+        ("{} tCO2e", large, measures.carbon_kg, 1000),
     )
-    known = [form.format(float(value) / size) for form, value, size in totals if value is not None]
+    known = [
+        form.format(text(float(value) / size)) for form, text, value, size in totals if value is not None
+    ]
     if known:
         lines.append(f"the whole run: {', '.join(known)}, failures aside")
     if measures.goodput is not None and measures.checkpoint_interval is not None:
@@ -462,13 +464,13 @@ def stage_memory(est: Estimate) -> Parts:
     rows = [
         (
             str(first) if first == last else f"{first}-{last}",
-            *(f"{memories[first][name] / GIB:.2f}" for name in used),
-            f"{stages[first].memory_bytes / GIB:.2f}",
+            *(f"{memories[first][name] / GIB:,.2f}" for name in used),
+            f"{stages[first].memory_bytes / GIB:,.2f}",
         )
         for first, last in _equal_runs(memories)
     ]
     capacity = float(est.system.accelerator.hbm_bytes)
-    yield heading(f"Memory of every stage [GiB]; the accelerator has {capacity / GIB:.1f}")
+    yield heading(f"Memory of every stage [GiB]; the accelerator has {capacity / GIB:,.1f}")
     names = ("stage", *(SHORT_COMPONENTS.get(name, name) for name in used), "all")
     yield table(names, rows, left=(), gap=1)
     yield from memory_breakdown(est)
@@ -515,7 +517,7 @@ def operations(est: Estimate, anatomy: "Anatomy") -> Parts:
     yield table(("", "FLOPs", "memory traffic", "time without communication"), shares)
     whole = f"a sequence, forward and backward, unsharded: {rate(anatomy.sequence_flops, 'FLOP')}"
     ratio = anatomy.mlp_to_attention
-    yield whole if ratio is None else f"{whole}; MLP to attention {ratio:.4g}"
+    yield whole if ratio is None else f"{whole}; MLP to attention {number_text(ratio)}"
 
 
 def _work_cells(row: Mapping[str, Any]) -> list[str]:

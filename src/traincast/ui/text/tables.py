@@ -1,5 +1,6 @@
 """Terminal output: headings, wrapped sentences and borderless tables, readable at 80 columns."""
 
+import re
 import shutil
 import sys
 import textwrap
@@ -14,6 +15,9 @@ from traincast.core.errors import printable
 
 MIN_COLUMNS: Final = 80
 BOLD: Final = "bold"  # style of titles and headings
+# Blanks where no line ends: after a number, unless a knob such as tp=8 follows, after a colon, and around ×.
+KEPT: Final = re.compile(r"(?<=\d) (?!\S*=)|(?<=[:×]) | (?=×)")
+NO_BREAK: Final = "\u00a0"
 Parts: TypeAlias = Iterator[RenderableType]  # what is printed, one below the other
 
 
@@ -52,11 +56,15 @@ def note(text: str) -> Text:
 
 
 def paragraphs(*lines: str) -> Iterator[str]:
-    """Yield sentences wrapped to the width, further lines indented slightly deeper than the first."""
+    """Yield sentences wrapped to the width, further lines indented slightly deeper than the first.
+
+    No number is torn from what it counts, and no name from its value.
+    """
     for line in printable("\n".join(lines)).splitlines():
         indent = " " * (len(line) - len(line.lstrip()))
         indents: dict[str, Any] = {"initial_indent": indent, "subsequent_indent": f"{indent}  "}
-        yield textwrap.fill(line.strip(), width(), **indents, break_on_hyphens=False)
+        whole = KEPT.sub(NO_BREAK, line.strip())
+        yield textwrap.fill(whole, width(), **indents, break_on_hyphens=False).replace(NO_BREAK, " ")
 
 
 def table(
