@@ -11,17 +11,17 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5160,
+    "core": 5170,
     "catalog": 9940,
     "operations": 3050,
     "times": 2400,
     "step": 3610,
-    "planner": 8300,
+    "planner": 8310,
     "launch": 10730,
     "analysis": 3900,
     "accuracy": 9470,
     "tuner": 1780,
-    "ui": 13530,
+    "ui": 13550,
     "(top)": 110,
 }
 

@@ -129,7 +129,7 @@ def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
     [  # what would stand beyond column 80 goes to the next line with what it belongs to
         ("word " * 14 + "bubble -0.075 s", "-0.075 s"),
         ("word " * 14 + "assumptions: megatron-core-2025", "assumptions: megatron-core-2025"),
-        ("word " * 14 + "grid 1 × 8", "1 × 8"),
+        ("word " * 14 + "grid of 11 × 8", "11 × 8"),
         ("word " * 15 + "tp=8 pp=16 dp=4", "pp=16 dp=4"),  # knobs are no units
     ],
 )
