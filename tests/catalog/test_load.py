@@ -358,6 +358,7 @@ def test_file_of_the_catalogue_loads_by_path() -> None:
         ("layers: !!python/name:os.system", "file.yaml", "line 1, column 9: malformed YAML"),
         ("layers: !!bool maybe", "file.yaml", "malformed YAML"),
         ("a: \x07", "file.yaml", "malformed YAML"),
+        ("name: &a [*a]\nlayers: 2", "file.yaml", "name: contains itself"),
         ("a: " + "[" * 100_000, "file.yaml", "nested too deeply"),  # beyond any limit that libraries set
         ('{"name":\n "a",}', "file.json", "line 2, column 6: malformed JSON"),
         ('{"layers": 1, "layers": 2}', "file.json", "found duplicate key 'layers'"),

@@ -28,7 +28,7 @@ def read(file: "Path | Traversable") -> dict[str, Any]:
         content = _parse(
             _text(file, MAX_JSON_BYTES if is_json else MAX_YAML_BYTES), _json if is_json else _yaml
         )
-        _refuse_controls(content)
+        _refuse_unusable(content)
     except ValueError as error:
         raise InputError(str(file), [str(error)]) from None
     if content is None:
@@ -121,17 +121,29 @@ def _parse(text: str, parser: Any) -> Any:
         raise ValueError("is nested too deeply") from None
 
 
-def _refuse_controls(content: Any, place: str = "") -> None:
-    """Raise ValueError for text with control characters, which a terminal would act upon."""
+def _refuse_unusable(
+    content: Any, place: str = "", above: tuple[int, ...] = (), seen: set[int] | None = None
+) -> None:
+    """Raise ValueError for control characters, which a terminal would act upon, and for YAML in itself.
+
+    What aliases repeat is looked at once.
+    """
     if isinstance(content, str) and printable(content) != content:
         raise ValueError(f"{place or 'a key'} = {printable(content)[:80]!r}: has control characters")
+    seen = set() if seen is None else seen
+    if not isinstance(content, dict | list) or id(content) in seen:
+        return
+    if id(content) in above:
+        raise ValueError(f"{place}: contains itself")
+    above = (*above, id(content))
     if isinstance(content, dict):
         for key, value in content.items():
-            _refuse_controls(key)
-            _refuse_controls(value, f"{place}.{key}" if place else str(key))
-    elif isinstance(content, list):
+            _refuse_unusable(key)
+            _refuse_unusable(value, f"{place}.{key}" if place else str(key), above, seen)
+    else:
         for value in content:
-            _refuse_controls(value, place)
+            _refuse_unusable(value, place, above, seen)
+    seen.add(id(content))
 
 
 def _json(text: str) -> Any:
