@@ -11,17 +11,17 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5170,
-    "catalog": 9940,
+    "core": 5230,
+    "catalog": 10000,
     "operations": 3050,
     "times": 2400,
-    "step": 3610,
-    "planner": 8310,
-    "launch": 10730,
+    "step": 3670,
+    "planner": 8370,
+    "launch": 10790,
     "analysis": 3900,
-    "accuracy": 9470,
-    "tuner": 1780,
-    "ui": 13550,
+    "accuracy": 9530,
+    "tuner": 1840,
+    "ui": 13610,
     "(top)": 110,
 }
 
