@@ -1,15 +1,18 @@
 """Random plans in every format: what is left out can be given to `check`, which then predicts the same."""
 
+import json
 import random
 from dataclasses import fields
 
 import pytest
 
 import traincast as tc
+from traincast.catalog.software_stacks import stack_of_plan
 from traincast.launch.canonical import PLACEMENT_KNOBS, launch_facts
 from traincast.launch.export import FORMATS
 from traincast.launch.given import Given
 from traincast.launch.read import complete_launch, read
+from traincast.ui.cli.main import main
 
 MACHINE = tc.load_system("dgx-h100")
 MODELS = (
@@ -85,7 +88,7 @@ def drawn_estimates(form):
         try:
             plan = drawn_plan(draw, model)
             gbs = plan.dp * plan.mbs * draw.choice((4, 8, 12))
-            est = tc.estimate(model, MACHINE, plan, gbs=gbs, assumptions=form.space.assumptions)
+            est = tc.estimate(model, MACHINE, plan, gbs=gbs, assumptions=form.space.usual_assumptions(model))
         except tc.InputError:
             continue
         if not form.space.broken(model, plan, gbs):
@@ -125,6 +128,7 @@ def test_what_is_left_out_can_be_given_to_check(to, tmp_path):
         back = tc.estimate(read_model, MACHINE, plan, gbs=gbs, assumptions=est.assumptions)
         predicted = [(float(e.step_seconds), float(e.memory_bytes)) for e in (est, back)]
         assert predicted[1] == pytest.approx(predicted[0], rel=1e-9), (est.model.name, est.plan, knobs)
+        assert form.stack(reading.settings) == stack_of_plan(est.assumptions.name, est.plan)
 
 
 def test_a_given_knob_takes_its_details_with_it(tmp_path):
@@ -145,3 +149,23 @@ def test_context_parallel_communication_is_not_overlapped_with_products():
     plans = [tc.Plan(cp=2, cp_kind="ulysses", dp=2, tp_overlap=overlaps) for overlaps in (False, True)]
     seconds = [float(tc.estimate("mixtral-8x7b", MACHINE, plan, gbs=8).step_seconds) for plan in plans]
     assert seconds[0] == seconds[1]
+
+
+def test_another_software_stack_is_declared():
+    """An estimate of another stack than the one that `check` takes for the file says so; others do not."""
+    plan = tc.Plan(tp=2, dp=32)
+    for assumptions, declared in (("megatron-core-2025", True), ("nanotron-2025", False)):
+        est = tc.estimate("llama-3-8b", MACHINE, plan, gbs=256, assumptions=assumptions)
+        lines = tc.export(est, "nanotron").text.replace("\n#  ", "")
+        assert ("unless --assumptions says megatron-core-2025" in lines) is declared
+
+
+def test_a_given_plan_is_predicted_with_the_stack_of_its_framework(tmp_path, capsys):
+    """`export` without a search and `check` of its file predict the same step time."""
+    path = tmp_path / "run.yaml"
+    job = ["--system", "dgx-h100", "--json"]
+    main(["export", "llama-3-8b", *job, "--tp", "2", "--dp", "32", "--to", "nanotron", "--output", str(path)])
+    exported = json.loads(capsys.readouterr().out)["estimate"]
+    main(["check", str(path), *job])
+    checked = json.loads(capsys.readouterr().out)["estimate"]
+    assert exported["step_seconds"] == checked["step_seconds"]

@@ -116,17 +116,21 @@ def launch(
     errors.catch(require_expressible, form, model)
     errors.catch(_require_rules_kept, form, model, plan, gbs)
     errors.raise_any()
-    software = {"stack": None if stack is None else stack_of_plan(stack, plan)}
-    facts = launch_facts(model, plan, gbs, system) | software
+    stack = None if stack is None else stack_of_plan(stack, plan)
+    facts = launch_facts(model, plan, gbs, system) | {"stack": stack}
     facts |= {"per_node": per_node(system, plan.gpus), "device": device(system)}
     draft = Writing(facts, form.sections(accepted(form.framework, facts)), model.name)
-    unexpressed = not_expressed(form, form.read(form.write(draft)), facts, model)
+    read_back = form.read(form.write(draft))
+    unexpressed = not_expressed(form, read_back, facts, model)
+    usual = form.stack(read_back)
+    other = f"assumptions: {stack}; check takes {usual} for this file, unless --assumptions says {stack}"
     batch = f"{count_of(gbs, 'sequence')} of {model.seq:,} tokens"
     gpus = f"{count_of(plan.gpus, 'GPU')} of {system.name}"
     lines = [
         f"{model.title} on {gpus} with {form.title}, by traincast {__version__}",
         f"plan: {plan}; a step: {batch}",
         *head,
+        *([other] if stack not in (None, usual) else []),
         f"names: {form.source}",
     ]
     if unexpressed:

@@ -80,9 +80,9 @@ class Format:
     # Name of the model that settings speak of without its sizes.
     named_model: Callable[[Settings], str] = lambda _: ""
     names_model: bool = False  # whether each file names its model: what is trained of it is in the file
-    arguments: Callable[[Settings], Arguments | None] = lambda _: (
-        None
-    )  # of the program, where a table has them
+    # Of the program, where a table has them.
+    arguments: Callable[[Settings], Arguments | None] = lambda _: None
+    own_stack: str = ""  # software stack of a plain launch, where it is not the framework's
 
     @property
     def model(self) -> bool:
@@ -97,7 +97,8 @@ class Format:
     @property
     def space(self) -> Framework:
         """The space of plans that is searched for it."""
-        return FRAMEWORKS[self.framework]
+        space = FRAMEWORKS[self.framework]
+        return replace(space, assumptions=self.own_stack) if self.own_stack else space
 
     def facts_of(self, setting: str) -> tuple[str, ...]:
         """Return the facts of the rows that read a setting."""

@@ -158,6 +158,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             table="torchtune",
             named_model=torchtune.named_model,
             names_model=True,
+            own_stack=torchtune.COMPILED,
         ),
     )
 }

@@ -13,6 +13,7 @@ from traincast.launch.format import Writing
 from traincast.launch.settings import Settings, is_off
 from traincast.launch.table import Values
 
+COMPILED: Final = "torchtune-2025"  # software stack of compiled models with the loss in chunks
 MODEL: Final = "model._component_"
 OPTIMIZER, LOSS = "optimizer._component_", "loss._component_"
 SEQ: Final = "tokenizer.max_seq_len"
@@ -191,7 +192,7 @@ def stack(settings: Settings) -> str:
     if is_off(settings.get("compile")):
         return "torchtune-eager-2025"
     chunked = any(name in str(settings.get(LOSS, "")) for name in CHUNKED)
-    return "torchtune-2025" if chunked else "torchtune-full-loss-2025"
+    return COMPILED if chunked else "torchtune-full-loss-2025"
 
 
 def required(writing: Writing) -> Values:

@@ -80,10 +80,11 @@ def slurm(writing: Writing) -> str:
 def _megatron_script(template: str, writing: Writing) -> str:
     """Write a script with an array of arguments for each section of the settings."""
     zero, overlapped = writing.facts.get("zero", 0), writing.facts.get("dp_overlap", False)
-    dispatcher = FUSED if writing.facts.get("stack") == FUSED_DISPATCHER else ALL_TO_ALL
-    experts = dispatcher if "experts.experts" in writing.facts else {}
     # No facts: the prediction assumes them.
-    software = {**({"overlap_param_gather": True} if zero == 1 and overlapped else {}), **experts}
+    software = {
+        **({"overlap_param_gather": True} if zero == 1 and overlapped else {}),
+        **_dispatcher(writing),
+    }
     sections = {**writing.sections, "software": software, "data and schedule": RUN_SETTINGS}
     lines = ["MEGATRON=${MEGATRON:-.}  # a checkout of Megatron-LM"]
     lines += ["export CUDA_DEVICE_MAX_CONNECTIONS=1"] if zero <= 1 else []
@@ -103,11 +104,18 @@ def _megatron_script(template: str, writing: Writing) -> str:
     )
 
 
+def _dispatcher(writing: Writing) -> Values:
+    """Return the settings of the dispatcher of tokens that the prediction assumes."""
+    if "experts.experts" not in writing.facts:
+        return {}
+    return FUSED if writing.facts.get("stack") == FUSED_DISPATCHER else ALL_TO_ALL
+
+
 def bridge(writing: Writing) -> str:
     """Write a script that runs Megatron-Bridge's recipe launcher with overrides."""
     launch = writing.sections["launch"]
     settings = {name: value for name, value in writing.all_settings.items() if name not in launch}
-    overrides = {**megatron_bridge.overrides(settings), "train.train_iters": 100}
+    overrides = {**megatron_bridge.overrides({**settings, **_dispatcher(writing)}), "train.train_iters": 100}
     texts = {name: shlex.quote(megatron_bridge.override_value(value)) for name, value in overrides.items()}
     lines = (f"    {name}={text}" for name, text in texts.items())
     program = (

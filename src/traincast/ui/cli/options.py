@@ -15,6 +15,7 @@ from traincast.ui.cli.output import warn
 if TYPE_CHECKING:
     from traincast.core.model import Model
     from traincast.core.system import System
+    from traincast.planner.framework_spaces import Framework
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
 
@@ -207,9 +208,16 @@ class PlanQuestion:
     assumptions: Assumed = None
 
     def estimate(
-        self, model: str, usual: int | None = None, errors: ErrorCollector | None = None
+        self,
+        model: str,
+        usual: int | None = None,
+        errors: ErrorCollector | None = None,
+        framework: "Framework | None" = None,
     ) -> "Estimate":
-        """Return the estimate, with a `usual` batch [sequences]; `errors` holds mistakes in other options."""
+        """Return the estimate, with a `usual` batch [sequences] and by default the stack of a framework.
+
+        `errors` holds mistakes in other options.
+        """
         from traincast.core.plan import Plan
         from traincast.step.arguments import check_assumptions, check_size
         from traincast.step.estimate import estimate, usual_assumptions
@@ -217,12 +225,16 @@ class PlanQuestion:
         errors = errors or ErrorCollector("estimate")
         plan = errors.catch(Plan, **vars(self.knobs))
         model_read, machine, gbs = self.run.read(errors, model, self.system, usual)
-        errors.catch(check_assumptions, self.assumptions, usual_assumptions(model_read))
+        if framework is None or model_read is None:
+            stack = usual_assumptions(model_read)
+        else:
+            stack = framework.usual_assumptions(model_read)
+        assumed = errors.catch(check_assumptions, self.assumptions, stack)
         if plan is not None:
             errors.catch(check_size, machine, plan.gpus)
         require = errors.require
-        batch, assumed = require(gbs), self.assumptions
-        return estimate(require(model_read), require(machine), require(plan), gbs=batch, assumptions=assumed)
+        subject = require(model_read), require(machine), require(plan)
+        return estimate(*subject, gbs=require(gbs), assumptions=require(assumed))
 
 
 PlanArguments = Annotated[PlanQuestion, Parameter(name="*", group=QUESTION)]

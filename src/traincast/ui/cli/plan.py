@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from traincast.launch.format import Format
     from traincast.planner.explain import Explanation
     from traincast.planner.search import Found
+    from traincast.step.estimate import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
 _FRAMEWORK = "Search what this framework can run: {frameworks}."
@@ -278,7 +279,11 @@ def export(
         check_output(output, force, (FORMATS[to].ending,))
     locked = {**(DATA_PARALLEL if is_folder and gpus is not None else {}), **locked_values(locks)}
     given = PlanQuestion(system=system, knobs=PlanKnobs(**locked), run=options, assumptions=assumptions)
-    subject = given.estimate(model) if gpus is None else _best(given, model, gpus, FORMATS[to], locked)
+    form = FORMATS[to]
+    if gpus is None:
+        subject: Estimate | Found = given.estimate(model, framework=form.space)
+    else:
+        subject = _best(given, model, gpus, form, locked)
     launch = export_folder(subject, to) if is_folder else launch_of(subject, to)
     assert launch.est is not None
     if subject.model.left_out:
