@@ -168,9 +168,9 @@ def test_worth_is_the_price_at_which_the_cost_of_the_workload_stays(designs, ask
 def test_sentences_say_worth_break_even_and_machines_of_today(designs):
     said = "\n".join(designs.sentences())
     for part in (
-        "Cheapest of those designed: HBM",
-        "a GPU to this workload",
-        "wins.",
+        "Cheapest machine to build: HBM",
+        "Worth more than the parts ask: ",
+        "Prices at which it stays the cheapest to build: ",
         "dgx-h200 (1,024 GPUs)",
         "dgx-b200, rented",
     ):

@@ -188,7 +188,7 @@ def test_a_design_is_of_machines_around_that_of_the_page(client):
     page = answer["machines"][kinds.index("page")]
     # the search of the page has more knobs, and is no slower
     assert page["days"] * 86400 * 0.999 >= 1e12 / (ASKED["gbs"] * 8192) * step
-    assert answer["sentences"][0].startswith("Cheapest of those designed: machine (")
+    assert answer["sentences"][0].startswith("Cheapest machine to build: machine (")
     assert answer["front"][0]["cost"] == min(row["cost"] for row in answer["machines"])
     refused = client.post("/api/design", json=SMALL | {"system": "tpu-v4-pod"})
     assert (refused.status_code, "is a torus" in refused.text) == (422, True)

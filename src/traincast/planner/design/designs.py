@@ -16,7 +16,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.system import CAPACITY
-from traincast.core.units import count_of
+from traincast.core.units import number_text
 from traincast.core.version import __version__
 from traincast.planner.design.machines import (
     FIGURES,
@@ -104,6 +104,12 @@ class Worth:
     faster: float  # share of the time that it saves
     worth: float | None  # of an accelerator, at the same cost of the workload [$]; None where nothing fits
     price: float  # what the parts ask for it [$]
+
+    @property
+    def title(self) -> str:
+        """Say how much more of which figure: ``"10% more FLOP/s"``."""
+        more = "twice the" if self.figure == SIZE else f"{self.factor - 1:.0%} more"
+        return f"{more} {FIGURES[self.figure]}"
 
 
 @dataclass(frozen=True)
@@ -239,7 +245,12 @@ class Designs:
         if not self.feasible.any():
             raise NothingFits(self._nearest_miss())
         among = self.feasible & self.designed
-        return int(np.argmin(np.where(among if among.any() else self.feasible, self.cost, np.inf)))
+        return int(np.argmin(np.where(among, self.cost, np.inf) if among.any() else self._cost_within))
+
+    @property
+    def _cost_within(self) -> Floats:
+        """Cost of the workload [$], infinite outside of the limits."""
+        return np.where(self.feasible, self.cost, np.inf)
 
     @property
     def nearest(self) -> int:
@@ -263,9 +274,7 @@ class Designs:
             number = int(np.argmin([ratios.min() for ratios in least]))
             machine, size = np.unravel_index(least[number].argmin(), least[number].shape)
             row = int(np.flatnonzero(self.part == number)[machine * self.parts[number].sizes + size])
-            return (
-                f"{name}: {self.name(row)} is the nearest, but {self._misfit(row)}: try more memory or GPUs"
-            )
+            return f"{name}: {self.name(row)} is the nearest, but {self.misfit(row)}: try more memory or GPUs"
         if not np.isfinite(self.hours).any():
             return (
                 f"{name}: every model fits on some machine, but no machine fits all: try more GPUs or memory"
@@ -376,9 +385,8 @@ class Designs:
     @cached_property
     def more(self) -> dict[int, tuple[tuple[str, ...], Machines]]:
         """Machines with more of each figure, of the cheapest and of those of today, by their row."""
-        today = np.flatnonzero(~self.designed & np.isfinite(self.hours))
-        rows = list(dict.fromkeys([self.cheapest, *today.tolist()]))
-        return dict(zip(rows, self._more(rows), strict=True))
+        rows = dict.fromkeys([self.cheapest, *(row for row in self.today if np.isfinite(self.hours[row]))])
+        return dict(zip(rows, self._more(list(rows)), strict=True))
 
     def _hours_of(self, machines: Machines) -> Floats:
         return np.nan_to_num(self.counts @ machines.run_hours, nan=np.inf, posinf=np.inf)
@@ -481,67 +489,96 @@ class Designs:
         """Row of least worst regret."""
         return int(np.nanargmin(self.regret))
 
-    def sentences(self) -> list[str]:
-        """Say which machine is cheapest, which is safest, what figures are worth, and what prices change."""
-        row, safe = self.cheapest, self.safest
-        designed = " of those designed" if self.designed[row] else ""
-        said = [
-            f"Cheapest{designed}: {self.name(row)}: {self._figures(row)}, {self.energy[row] / 1e6:,.3g} GWh; "
-            f"{count_of(int(np.sum(self.front)), 'machine')} on the front.",
-            f"Over the ranges of prices and runs it costs at worst {self.regret[row]:.0%} more than the then "
-            f"cheapest" + ("." if safe == row else f"; {self.name(safe)} at worst {self.regret[safe]:.0%}."),
-        ]
-        for worth in self.worth:
-            more = "Twice the" if worth.figure == SIZE else f"{worth.factor - 1:.0%} more"
-            figure = f"{more} {FIGURES[worth.figure]}"
-            value = "does not fit" if worth.worth is None else f"is worth ${max(worth.worth, 0):,.0f} a GPU"
-            said.append(f"{figure} {value} to this workload; the parts ask ${worth.price:,.0f}.")
+    def headline(self) -> list[str]:
+        """Say which machine is cheapest, which is safest, what binds it and what is worth its price."""
+        row, safe, least = self.cheapest, self.safest, int(np.argmin(self._cost_within))
+        built = "machine to build" if self.designed[row] else "machine"
+        energy = number_text(self.energy[row] / 1e6, 3)
+        said = [f"Cheapest {built}: {self.name(row)}: {self.figures(row)}, {energy} GWh."]
+        if least != row:
+            said.append(f"Cheapest of all: {self.name(least)}: {self.figures(least)}.")
+        safest = "" if safe == row else f"; {self.name(safe)} at most {self.regret[safe]:.0%}"
+        said.append(
+            f"Over the ranges of prices and runs, the {built} costs at most {self.regret[row]:.0%} more than "
+            f"the then cheapest{safest}."
+        )
         path, share = self.binds(row)
-        title = f"{FIGURES[path][0].upper()}{FIGURES[path][1:]}"
-        said.append(f"{title} binds it: 1 % more saves {share:.2f} % of the time.")
-        kept = []
-        for found in self.break_even:
-            of = found.price
-            ends = ((found.low, found.below, "below"), (found.high, found.above, "above"))
-            said += [
-                f"{of.title} (now {of.text(of.value)}): {way} {of.text(end)} {self.name(other)} wins."
-                for end, other, way in ends
-                if other is not None
-            ]
-            kept += [of.title] if found.below is found.above is None else []
-        said += [f"At any price of {', '.join(kept)} alone, the cheapest stays so."] if kept else []
-        said += [self._of_today(int(number)) for number in np.flatnonzero(~self.designed)]
-        if self.refinement is not None:
-            done = self.refinement
-            said += [
-                f"Searched: {done.searched:,} of {done.machines:,} machines, near the front. "
-                f"Of {done.checked:,} others at random {done.ahead:,} are ahead, by {done.gap:.2%} at most."
-            ]
-        return said
+        said.append(f"The {built} is bound by {FIGURES[path]}: 1% more saves {share:.2f}% of the time.")
+        pays = [of for of in self.worth if of.worth is not None and of.worth > of.price]
+        deals = (f"{of.title} (${of.worth:,.0f} a GPU for ${of.price:,.0f})" for of in pays)
+        return [*said, f"Worth more than the parts ask: {'; '.join(deals) or 'nothing'}."]
+
+    def sentences(self) -> list[str]:
+        """Say the headline, prices at which the cheapest stays so, and how machines of today compare."""
+        said, ranges, kept = self.headline(), list[str](), list[str]()
+        for of in self.break_even:
+            ends = [f"above {of.price.text(of.low)}"] if of.below is not None else []
+            ends += [f"below {of.price.text(of.high)}"] if of.above is not None else []
+            (ranges if ends else kept).append(" ".join([of.price.title, " and ".join(ends)]).strip())
+        said += [f"Prices at which it stays the cheapest to build: {'; '.join(ranges)}."] if ranges else []
+        said += [f"At any price of {', '.join(kept)} alone, it stays so."] if kept else []
+        said += [self._of_today(row) for row in self.today]
+        return [*said, *self.searched()]
+
+    def searched(self) -> list[str]:
+        """Say what was searched, where that is not every machine."""
+        if self.refinement is None:
+            return []
+        done = self.refinement
+        return [
+            f"Searched: {done.searched:,} of {done.machines:,} machines, near the front. "
+            f"Of {done.checked:,} others at random {done.ahead:,} are ahead, by {done.gap:.2%} at most."
+        ]
+
+    @property
+    def today(self) -> list[int]:
+        """Rows of systems and offers."""
+        return [int(row) for row in np.flatnonzero(~self.designed)]
+
+    def difference(self, row: int) -> str:
+        """Say in which figures a machine differs from the cheapest; its name, if it is of another family."""
+        part, base = self.parts[self.part[row]], self.parts[self.part[self.cheapest]]
+        if part is not base or not part.points:
+            return self.name(row)
+        machine, other = (int(self.within[of]) // part.sizes for of in (row, self.cheapest))
+        figures = [
+            written(path, float(values[machine]))
+            for path, values in part.points.items()
+            if values[machine] != values[other]
+        ]
+        gpus = [f"{self.gpus[row]:,.0f} GPUs"] if self.gpus[row] != self.gpus[self.cheapest] else []
+        return ", ".join(figures + gpus)
 
     @cached_property
     def _intervals(self) -> dict[int, Floats]:
         """Intervals of the cheapest machine and of those of today [h]."""
         return dict(zip(self.more, self.intervals(list(self.more)), strict=True))
 
-    def _figures(self, row: int) -> str:
+    def days_text(self, row: int) -> str:
+        """Format the time of a machine of `more` with its interval: ``"10.4 (9.13 to 14.2)"`` days."""
         low, high = self._intervals[row] / 24
-        interval = f" ({low:.3g} to {high:.3g}, 90%)" if low < high else ""
-        return f"{self.hours[row] / 24:.3g} days{interval}, ${self.cost[row] / 1e6:,.3g}M"
+        interval = f" ({number_text(low, 3)} to {number_text(high, 3)})" if low < high else ""
+        return number_text(self.hours[row] / 24, 3) + interval
+
+    def figures(self, row: int) -> str:
+        """Format time and cost of a machine of `more`."""
+        days = self.days_text(row).replace(" (", " days (").replace(")", ", 90%)")
+        days = days if "(" in days else f"{days} days"
+        return f"{days}, ${number_text(self.cost[row] / 1e6, 3)}M"
 
     def _of_today(self, row: int) -> str:
         """Say how far a machine that exists is behind those designed, and what binds it."""
         if not np.isfinite(self.hours[row]):
-            return f"{self.name(row)}: {self._misfit(row)}."
+            return f"{self.name(row)}: {self.misfit(row)}."
         cost, hours = self.behind(row)
         dearer = (
             "no designed machine is as fast" if cost is None else f"{cost:.3g} times the cost of one as fast"
         )
         slower = "none as cheap" if hours is None else f"{hours:.3g} times the time of one as cheap"
-        binds = FIGURES[self.binds(row)[0]]
-        return f"{self.name(row)}: {self._figures(row)}; {dearer}, {slower}; {binds} binds."
+        bound = FIGURES[self.binds(row)[0]]
+        return f"{self.name(row)}: {self.figures(row)}; {dearer}, {slower}; bound by {bound}."
 
-    def _misfit(self, row: int) -> str:
+    def misfit(self, row: int) -> str:
         """Say which model has no plan on a machine, and why."""
         part = self.parts[self.part[row]]
         machine, size = divmod(int(self.within[row]), part.sizes)

@@ -166,7 +166,7 @@ def design(
         found = find(question, Runs(executor, workers, parts, report_progress))
         if parts is not None and not found.feasible.any():
             parts.drop()  # nothing to go on with
-        said = found.sentences()
+        found.sentences()  # further searches that it needs, while the workers are there
         if output is not None and parts is not None:
             found.results().write(output, force)
         drawn = _draw_design(found, html, figures, form)
@@ -176,7 +176,7 @@ def design(
         written = file_name(output), file_name(html), None if figures is None else list(map(str, drawn))
         print_json(outputs.designs.design_output(found, *written))
     else:
-        text.tables.show(text.designs.answer(found, said))
+        text.tables.show(text.designs.answer(found))
         print_files(output, html, *drawn)
 
 

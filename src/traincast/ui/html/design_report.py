@@ -24,7 +24,6 @@ def page(found: "Designs") -> Page:
         If no machine is within the limits, with the nearest miss.
     """
     question, row = found.question, found.cheapest
-    today = np.flatnonzero(~found.designed)
     plans = zip(question.workload, found.plans([row])[0], strict=True)
     content: dict[str, Any] = {
         "answer": found.sentences(),
@@ -35,7 +34,9 @@ def page(found: "Designs") -> Page:
             "No other machine is as good in time, cost and energy", COLUMNS, _rows(found, found.front_rows)
         ),
         "existing": Table(
-            "Systems of the catalogue at the prices of their parts, and offers", COLUMNS, _rows(found, today)
+            "Systems of the catalogue at the prices of their parts, and offers",
+            COLUMNS,
+            _rows(found, found.today),
         ),
         "plans": Table(
             "Fastest plan of each model",

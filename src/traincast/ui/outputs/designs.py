@@ -111,8 +111,7 @@ def design_output(
 ) -> DesignOutput:
     """Return what is printed of designs, and the files written."""
     front = found.front_rows
-    today = np.flatnonzero(~found.designed)
-    rows = _machines(found, [found.cheapest, *front, *today])
+    rows = _machines(found, [found.cheapest, *front, *found.today])
     row_name = {None: None} | {
         row: found.name(row) for of in found.break_even for row in (of.below, of.above) if row is not None
     }

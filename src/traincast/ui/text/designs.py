@@ -1,13 +1,14 @@
 """Terminal output of designs of machines."""
 
-from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from traincast.core.units import number_text
+from traincast.core.units import number_text, percent
+from traincast.planner.design.machines import FIGURES
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table
 
 if TYPE_CHECKING:
-    from traincast.planner.design.designs import Designs
+    from traincast.planner.design.designs import Designs, Worth
 
 MOST_LISTED: Final = 12  # machines of the front; the table of --output has all
 COLUMNS: Final = ("on the front", "days", "$M", "GWh", "regret")
@@ -19,18 +20,81 @@ def cells(found: "Designs", row: int) -> tuple[str, ...]:
     return found.name(row), *(number_text(value, 3) for value in figures), f"{found.regret[row]:.0%}"
 
 
-def answer(found: "Designs", sentences: Sequence[str]) -> Parts:
-    """Show the answer in sentences, the machines on the front, and the plans on the cheapest."""
-    yield from paragraphs(*sentences)
+def answer(found: "Designs") -> Parts:
+    """Show the answer in sentences, machines and prices in tables, and the plans on the cheapest."""
+    yield from paragraphs(*found.headline())
     front = found.front_rows
     yield heading("Front of time, cost and energy, the cheapest first")
     yield table(COLUMNS, [cells(found, row) for row in front[:MOST_LISTED]], wrap=(0,))
     if len(front) > MOST_LISTED:
         yield note(f"{len(front) - MOST_LISTED:,} more are in the table of --output.")
-    yield heading("Plans on the cheapest machine")
+    guesses = sum(price.basis == "guess" for price in found.prices)
+    yield note(
+        f"regret: worst over the ranges of prices and runs; guesses: {guesses} of {len(found.prices)} prices"
+    )
+    yield heading("What more of a figure is worth for a GPU, at the same cost of the workload")
+    yield table(("", "faster by", "worth", "parts ask"), [_worth_cells(of) for of in found.worth])
+    yield from _break_even(found)
+    yield from _today(found)
+    yield heading("Plans on the cheapest machine to build")
     named = zip(found.question.workload, found.plans([found.cheapest])[0], strict=True)
     yield table(
         ("model", "plan"), [(work.model.name, str(plan)) for work, plan in named], left=(0, 1), wrap=(1,)
     )
-    guesses = sum(price.basis == "guess" for price in found.prices)
-    yield note(f"{guesses} of {len(found.prices)} prices are guesses; regret is the worst over their ranges.")
+    yield from paragraphs(*found.searched())
+
+
+def _worth_cells(of: "Worth") -> tuple[str, ...]:
+    if of.worth is None:
+        return of.title, "", "does not fit", f"${of.price:,.0f}"
+    return of.title, percent(of.faster), f"${max(of.worth, 0):,.0f}", f"${of.price:,.0f}"
+
+
+def _break_even(found: "Designs") -> Parts:
+    """Show below and above which price another machine is cheapest to build, and how that one differs."""
+    rows, kept = list[tuple[str, ...]](), list[str]()
+    for of in found.break_even:
+        ends = (("below", of.low, of.below), ("above", of.high, of.above))
+        rows += [
+            (
+                of.price.title,
+                of.price.text(of.price.value),
+                f"{way} {of.price.text(end)}",
+                found.difference(row),
+            )
+            for way, end, row in ends
+            if row is not None
+        ]
+        kept += [of.price.title] if of.below is of.above is None else []
+    yield heading("Break-even prices: where another machine becomes the cheapest to build")
+    if rows:
+        yield table(("price of", "now", "", "cheapest then has"), rows, left=(0, 2, 3), wrap=(3,), gap=1)
+    if kept:
+        yield note(f"no break-even: {', '.join(kept)}")
+
+
+def _today(found: "Designs") -> Parts:
+    """Show how far systems and offers are behind machines designed, and what binds them."""
+    fits = [row for row in found.today if isfinite(found.hours[row])]
+    rows = []
+    for row in fits:
+        behind = ("-" if ratio is None else f"{ratio:.2f}" for ratio in found.behind(row))
+        cost = number_text(found.cost[row] / 1e6, 3)
+        name, gpus = found.parts[found.part[row]].family.name, f"{found.gpus[row]:,.0f}"
+        rows.append((name, gpus, found.days_text(row), cost, *behind, FIGURES[found.binds(row)[0]]))
+    if rows:
+        yield heading("Systems and offers")
+        yield table(
+            ("", "GPUs", "days (90%)", "$M", "cost", "time", "bound by"),
+            rows,
+            left=(0, 6),
+            wrap=(0, 6),
+            gap=1,
+        )
+        yield note(
+            "cost, time: times those of the cheapest designed machine that is as fast, and of the fastest "
+            "that is as cheap; -: there is none"
+        )
+    yield from paragraphs(
+        *(f"{found.name(row)}: {found.misfit(row)}." for row in found.today if row not in fits)
+    )
