@@ -31,11 +31,15 @@ from traincast.catalog.huggingface.towers import vision_types
 from traincast.core.errors import InputError
 from traincast.step.model_flops import forward_flops
 
-COUNTS: Final = Path(__file__).parents[1] / "tests" / "data" / "transformers_counts.json"
+ROOT: Final = Path(__file__).parents[1]
+COUNTS: Final = ROOT / "tests" / "data" / "transformers_counts.json"
 SEEN: Final = COUNTS.with_name("vision_language_counts.json")
 WHOLE: Final = sorted(
     set(vision_types()["projectors"]) & set(auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
 )
+
+
+CAUSAL: Final = sorted(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 
 
 def _with_heads(names: Mapping[str, Any]) -> set[str]:
@@ -138,6 +142,7 @@ SIZES: Final = {  # field -> values drawn; those that a type spells otherwise ar
     "laurel_rank": (8, 16),
     "moe_latent_size": (None, 48),
     "altup_num_inputs": (2, 4),
+    "cross_attention_layers": ([1], [0, 2]),
 }
 VISION: Final = {  # field of a tower, or of what leads from it to the language model -> values drawn
     "num_hidden_layers": (2, 3), "depth": (2, 3), "num_attention_heads": (4, 8), "num_heads": (4, 8),
@@ -147,6 +152,7 @@ VISION: Final = {  # field of a tower, or of what leads from it to the language 
     "deepstack_visual_indexes": ([1], [0, 1]), "fullatt_block_indexes": ([1], [0]), "window_size": (28, 56),
     "projector_input_dim": (96,), "projector_output_dim": (96,), "vision_output_dim": (80,),
     "pos_emb_height": (8,), "pos_emb_width": (4, 8), "mm_tokens_per_image": (4, 16),
+    "num_global_layers": (1, 2), "max_num_tiles": (4,),
     "alignment_intermediate_size": (64,), "projector_hidden_size": (48, 64), "projection_dim": (192,),
 }  # fmt: skip
 RUNS: Final = {  # vision-language type whose tower is run -> what its images come as
@@ -337,6 +343,31 @@ def needed(fields: dict[str, Any], count: int) -> dict[str, Any]:
     return kept
 
 
+def status(name: str) -> str:
+    """Return what the import makes of a type: full, text (its text part), or refused."""
+    if name in model_types() or name in vision_types()["projectors"]:
+        return "full"
+    try:
+        read(json.loads(json.dumps(transformers.AutoConfig.for_model(name).to_dict(), default=str)))
+    except Exception:  # an InputError, or of transformers, which has no default of the type
+        return "refused"
+    return "text"
+
+
+def misplaced() -> list[str]:
+    """Return the causal-LM types whose status, or number, is another one in docs/models.md."""
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    _, _, listed = page.partition("causal-LM types of transformers ")
+    sentence, _, rest = listed.partition("refused by name")
+    text, refused = (set(re.findall(r"`([\w-]+)`", part)) for part in (sentence, rest.split("\n\n")[1]))
+    says = {name: "text" if name in text else "refused" if name in refused else "full" for name in CAUSAL}
+    says |= dict.fromkeys((text | refused) - set(CAUSAL), "listed")
+    numbers = [len(CAUSAL), *(list(says.values()).count(word) for word in ("full", "text"))]
+    found = f"Of the {numbers[0]} causal-LM types", f"{numbers[1]} are counted in full and {numbers[2]} by"
+    wrong = [name for name, word in says.items() if name not in CAUSAL or status(name) != word]
+    return wrong + [line for line in found if line not in page]
+
+
 def main() -> int:
     """Compare types; return 1 where a count differs or a type cannot be compared."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -372,6 +403,8 @@ def main() -> int:
             others += [entry for entry in kept if (entry["config"]["model_type"] in WHOLE) == of_images]
             others.sort(key=lambda entry: str(entry["config"]["model_type"]))
             path.write_text("[\n" + ",\n".join(map(json.dumps, others)) + "\n]\n", encoding="utf-8")
+    if set(options.types) == set(TYPES):
+        wrong += [f"{name} in docs/models.md" for name in misplaced()]
     version, names = transformers.__version__, ", ".join(sorted(set(wrong))) or "none"
     print(f"{len(options.types)} types of transformers {version}; wrong: {names}")
     return bool(wrong)

@@ -12,7 +12,7 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 5230,
-    "catalog": 10000,
+    "catalog": 10010,
     "operations": 3050,
     "times": 2400,
     "step": 3670,
@@ -21,7 +21,7 @@ BUDGET = {  # lines, Python and other text together
     "analysis": 3900,
     "accuracy": 9530,
     "tuner": 1840,
-    "ui": 13610,
+    "ui": 13630,
     "(top)": 110,
 }
 

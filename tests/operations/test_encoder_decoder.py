@@ -41,6 +41,12 @@ RARE = {
         layer_kinds=("encoder dense", "encoder moe", "decoder moe", "decoder dense"),
     ),
     "decoder alone": replace(SMALL, encoder=Encoder(seq=48, width=32), biases=("qv", "proj", "mlp")),
+    "layers that attend to an encoder alone": replace(
+        SMALL,
+        encoder=Encoder(seq=48, width=32, qk_norm=True),
+        kv_heads=2,
+        layer_kinds=("dense", "cross dense"),
+    ),
     "own width": replace(SMALL, own_width=OwnWidth(width=16), tied=True, head_transform=True),
     "own widths": replace(
         SMALL, own_width=OwnWidth(width=16, head_width=24, bias=False, wide_positions=True)

@@ -1,6 +1,7 @@
 """Vision towers: parameters, FLOPs, memory and time of their parts, and images that cannot be read."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import traincast as tc
 from traincast.catalog.software_stacks import resolve
 from traincast.core.errors import InputError
 from traincast.core.model import PATCHES, PROJECTOR
+from traincast.core.model_blocks import Encoder
 from traincast.operations.operation import total
 from traincast.operations.transformer import parts
 from traincast.step.estimate import usual_assumptions
@@ -53,6 +55,41 @@ def test_flops_are_those_of_a_run(entry: dict[str, Any], tmp_path: Path) -> None
         model = model.with_images(size=4 * model.tower.merge * model.tower.patch_size)
     forward = forward_flops(model)
     assert round((forward.tower + forward.projector) * model.seq) == entry["tower_flops"]
+
+
+MLLAMA = {
+    "model_type": "mllama",
+    "text_config": {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 1000}
+    | {"num_key_value_heads": 2, "intermediate_size": 96, "max_position_embeddings": 128}
+    | {"cross_attention_layers": [1, 3]},
+    "vision_config": {"hidden_size": 32, "num_hidden_layers": 3, "num_global_layers": 2, "image_size": 56}
+    | {"attention_heads": 4, "intermediate_size": 48, "vision_output_dim": 96},
+}
+
+
+def test_layers_of_llama_3_2_vision_attend_to_the_tiles_of_all_images(tmp_path: Path) -> None:
+    """Two images of 4 tiles of 4 x 4 patches and a class token, filled up to 24 rows in the tower.
+
+    FLOPs are those of torch.utils.flop_counter over the model of transformers 5.23 with eager attention, but
+    for the products of the tower's mask.
+    """
+    model = read(MLLAMA, tmp_path).with_images(2)
+    assert model.tower is not None
+    assert model.encoder is not None
+    assert (model.tower.model.seq, model.tower.tokens, model.encoder.seq) == (4 * 24, 4 * 17, 2 * 4 * 17)
+    counted = sum(forward_flops(model, "megatron-full")) * model.seq
+    assert counted == 97_357_824 - 2 * 2 * 96 * 96
+    assert [str(kind) for kind in model.pattern] == ["dense", "cross dense"] * 2
+
+
+def test_layers_that_attend_to_images_need_all_their_tokens(tmp_path: Path) -> None:
+    model = read(MLLAMA, tmp_path)
+    with pytest.raises(InputError, match=r"encoder\.seq = 9: must be the 68 tokens of the tower"):
+        replace(model, encoder=Encoder(seq=9))
+    with pytest.raises(InputError, match="encoder: missing; layer_kinds names layers that attend"):
+        replace(model, encoder=None)
+    with pytest.raises(InputError, match=r"layer_kinds: must name .* dense and cross dense alone"):
+        replace(model, layer_kinds=("dense", "cross only"))
 
 
 def test_an_image_of_qwen3_vl() -> None:

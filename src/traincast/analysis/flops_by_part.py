@@ -219,9 +219,9 @@ def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
         matrices = model.mixer_matrices(kind) - attention_matrices
         result[LINEAR] = mixed._replace(products=2 * matrices * model.seq)
         result[SCANS] = _Count(products=scan_flops(model, kind) * model.seq)
-    if kind.attends:
-        core = list(attention(sharding, kind))
-        if kind.mixer == "decoder" and model.encoder is not None:
+    if kind.scores:
+        core = list(attention(sharding, kind)) if kind.attends else []
+        if kind.crosses and model.encoder is not None:
             core += cross_attention(sharding, model.encoder)
         result[PROJECTIONS] = _count((op for op in core if op.weights), model)
         result[SCORES] = _count((op for op in core if not op.weights), model)

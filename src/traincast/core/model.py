@@ -66,9 +66,16 @@ class Model(ModelFigures):
         tower = self.tower
         if tower is not None and self.diffusion is not None:
             return ["tower: not modelled in a diffusion model"]
-        if tower is None or tower.images * tower.tokens <= self.seq:
+        if tower is None:
             return []
         taken = tower.images * tower.tokens
+        if self.encoder is not None:  # what the layers attend to is the tower's
+            held = self.encoder.seq == taken and not self.encodes
+            return (
+                [] if held else [f"encoder.seq = {self.encoder.seq}: must be the {taken} tokens of the tower"]
+            )
+        if taken <= self.seq:
+            return []
         return [f"seq = {self.seq}: must hold the {taken} tokens of {tower.title}"]
 
     @cached_property
@@ -136,7 +143,7 @@ class Model(ModelFigures):
     def title(self) -> str:
         """Name, parts left out, encoder, and what is trained, for the first line of an answer."""
         name = f"{self.name} without its {self.left_out}" if self.left_out else self.name
-        if self.encoder is not None:
+        if self.encoder is not None and self.tower is None:
             unit = "frames" if self.hears else "tokens"
             name += (
                 f" of {self.encoder.seq:,} tokens"
@@ -186,9 +193,9 @@ class Model(ModelFigures):
         model = self.of(kind)
         norms = self.norms if kind.is_pair else self.norms // 2
         blocks = model._mixer_parameters(kind) + model._feed_forward_parameters(kind, active)
-        if kind.mixer == "decoder":
+        if kind.crosses:
             blocks += self._cross_parameters()
-            norms += self.norms // 2
+            norms += self.norms // 2 if kind.attends else 0
         if self.diffusion is not None and not active:  # a token meets one stream, and what samples share
             blocks += self._conditioned_parameters(self.diffusion, kind, blocks)
         beside = sum(i * o for i, o in self.beside)
@@ -362,7 +369,9 @@ class Model(ModelFigures):
 
     def _cross_parameters(self) -> int:
         """Count the weights of attention to the encoder."""
-        return sum(self.cross_matrices) + self.qkv_bias_width + (self.hidden if "proj" in self.biases else 0)
+        normed = 2 * self.head_width if self.encoder is not None and self.encoder.qk_norm else 0
+        biases = self.qkv_bias_width + (self.hidden if "proj" in self.biases else 0)
+        return sum(self.cross_matrices) + biases + normed
 
     @property
     def end_parameters(self) -> int:
@@ -456,7 +465,9 @@ class Model(ModelFigures):
         if self.tower is None:
             raise InputError("images", [f"{self.name} has no vision tower"])
         tower = self.tower.with_images(images, size)
-        return replace(self, tower=replace(tower, frozen=frozen or tower.frozen))
+        tower = replace(tower, frozen=frozen or tower.frozen)
+        read = self.encoder and replace(self.encoder, seq=tower.images * tower.tokens)
+        return replace(self, tower=tower, encoder=read)
 
     def _with_image(
         self, diffusion: Diffusion, images: int | None, size: int | None, frozen: bool
@@ -506,7 +517,8 @@ def _linear_matrices(config: LinearAttention, hidden: int) -> int:
 class Tower:
     """Vision tower of a language model: it reads the images of a sequence before the first layer does.
 
-    Images are square. Each has `patches` rows in the tower, and takes `tokens` of the sequence.
+    Images are square. Each has `patches` rows in the tower, and takes `tokens` of the sequence; in a model
+    with an `encoder` the layers that `layer_kinds` calls cross attend to these instead.
 
     Parameters
     ----------
@@ -520,8 +532,12 @@ class Tower:
         Side of an image [pixel].
     merge : int
         Side of the square of patches that become one token of the sequence.
+    tiles : int
+        Images of `size` that a larger one is cut to, which the tower reads at once.
     classes : int
-        Rows of an image besides its patches: class tokens.
+        Rows of a tile besides its patches: class tokens, and rows that fill it up.
+    kept : int
+        Those of them that are tokens of the model.
     patch_bias : bool
         Whether the embedding of patches has a bias.
     small_weights : int
@@ -546,7 +562,9 @@ class Tower:
     patch_size: int
     size: int
     merge: int = 1
+    tiles: int = 1
     classes: int = 0
+    kept: int = 0
     patch_bias: bool = True
     small_weights: int = 0
     projectors: tuple[Projector, ...] = ()
@@ -555,7 +573,7 @@ class Tower:
     frozen: bool = False
 
     def __post_init__(self) -> None:
-        names = ("patch", "patch_size", "size", "merge", "images")
+        names = ("patch", "patch_size", "size", "merge", "tiles", "images")
         problems = [
             f"tower.{name} = {getattr(self, name)!r}: {WHOLE}"
             for name in names
@@ -580,17 +598,17 @@ class Tower:
     @property
     def patches(self) -> int:
         """Patches of an image."""
-        return self._side**2
+        return self.tiles * self._side**2
 
     @property
     def tokens(self) -> int:
-        """Tokens of the sequence that an image takes."""
-        return (self._side // self.merge) ** 2
+        """Tokens of the sequence that an image takes, or that layers attend to."""
+        return self.tiles * ((self._side // self.merge) ** 2 + self.kept)
 
     @cached_property
     def model(self) -> Model:
         """The tower as a model whose sequences are images."""
-        return replace(self.layers, seq=self.patches + self.classes)
+        return replace(self.layers, seq=self.patches + self.tiles * self.classes)
 
     @cached_property
     def parts(self) -> dict[str, int]:

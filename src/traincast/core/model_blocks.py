@@ -12,8 +12,8 @@ Biased = Literal["qkv", "qv", "proj", "mlp"]
 QkNorm = Literal["head", "full", "plain"]
 Mixer = Literal[
     "attention", "local", "indexed", "index-shared", "compressed", "compressed-indexed", "encoder", "decoder",
-    "attention+mamba2", "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "rwkv", "short_conv",
-    "joint", "joint-last", "",
+    "cross", "attention+mamba2", "mamba", "mamba2", "gated_delta", "gated_linear", "rg_lru", "rwkv",
+    "short_conv", "joint", "joint-last", "",
 ]  # fmt: skip
 FeedForward = Literal["dense", "moe", ""]
 ATTENDING: Final[tuple[Mixer, ...]] = (  # with a softmax
@@ -144,6 +144,7 @@ class Encoder:
     max_positions: int | None = None  # length of its table of learned positions; as the decoder's if None
     window: int | None = None  # tokens that one of its tokens attends to; all of them if None
     small_weights: int = 0  # weights of one of its layers whose work is negligible, or left out
+    qk_norm: bool = False  # whether queries and keys of attention to its result are normed head by head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -660,8 +661,18 @@ class Kind(NamedTuple):
 
     @property
     def attends(self) -> bool:
-        """Whether it has attention with a softmax."""
+        """Whether it has attention with a softmax among its own tokens."""
         return self.mixer in ATTENDING
+
+    @property
+    def crosses(self) -> bool:
+        """Whether it attends to the encoder's result: beside its own tokens, or instead."""
+        return self.mixer in ("decoder", "cross")
+
+    @property
+    def scores(self) -> bool:
+        """Whether it has attention with a softmax to anything."""
+        return self.attends or self.crosses
 
     @property
     def joint(self) -> bool:

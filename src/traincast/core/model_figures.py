@@ -62,7 +62,7 @@ PARTS: Final[Mapping[str, type]] = {
 }
 # Numbers that may be 0, and the layers that need them.
 UNUSED: Final[Mapping[str, Callable[[Kind], bool]]] = {
-    "heads": lambda kind: kind.attends,
+    "heads": lambda kind: kind.scores,
     "ffn": lambda kind: kind.feed_forward == "dense",
 }
 # Fields of parts that say in which layers they are, with their defaults.
@@ -385,6 +385,8 @@ class ModelFigures:
             implied = not self.layer_kinds and part in ("local", "experts")
             if getattr(self, part) is not None and not (has_layers or implied):
                 problems.append(f"{part}: no layer has it; name its layers in layer_kinds")
+        if self.encoder is None and any(kind.crosses for kind in kinds):
+            problems.append("encoder: missing; layer_kinds names layers that attend to its result")
         for part, unset in SELECTS_LAYERS.items():
             block = getattr(self, part)
             given = [name for name in unset if block is not None and getattr(block, name) != unset[name]]
@@ -480,8 +482,12 @@ class ModelFigures:
         }
         given |= {"parallel": self.parallel, "adapters": self.adapters}
         stacks = ["encoder"] * encoder.layers + ["decoder"] * (self.layers - encoder.layers)
-        if self.layer_kinds and [kind.mixer for kind in self.pattern] != stacks:
-            problems.append("layer_kinds: must name the encoder's layers encoder …, all others decoder …")
+        mixers = [kind.mixer for kind in self.pattern]
+        is_pairs = all(kind.is_pair for kind in self.pattern)
+        crossed = not encoder.layers and is_pairs and set(mixers) == {"attention", "cross"}
+        if self.layer_kinds and mixers != stacks and not crossed:
+            wanted = "must name the encoder's layers encoder …, all others decoder …"
+            problems.append(f"layer_kinds: {wanted}, or, with encoder.layers 0, dense and cross dense alone")
         if self.experts is not None and not self.layer_kinds:
             problems.append("experts: beside an encoder, layer_kinds must name their layers")
         others = [name for name, value in given.items() if value]

@@ -118,11 +118,12 @@ def _before_recompute(model: Model, sharding: Sharding, kind: Kind) -> Layer:
     if kind.joint and model.diffusion is not None:
         operations = tuple(_joint(sharding, model.diffusion, kind))
     elif kind.is_pair:
+        mixed_end = _block_end(sharding, "attention", ends_layer=False, gather=takes_all)
         operations = (
             *feed_forward,
             *_block_end(sharding, "mlp", ends_layer=True, gather=mixes_all),
             *tokens_mixed,
-            *_block_end(sharding, "attention", ends_layer=False, gather=takes_all),
+            *(() if kind.mixer == "cross" else mixed_end),
             *_attention_to_encoder(sharding, kind),
         )
     elif kind.mixer:
@@ -199,9 +200,9 @@ def _mixer(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
 
 
 def _attention_to_encoder(sharding: Sharding, kind: Kind) -> Iterator[Operation]:
-    """Yield attention of a decoder's layer to the encoder's result, between self-attention and MLP."""
+    """Yield attention to the encoder's result, between self-attention and MLP or in place of the former."""
     encoder = sharding.model.encoder
-    if encoder is not None and kind.mixer == "decoder":
+    if encoder is not None and kind.crosses:
         yield from cross_attention(sharding, encoder)
         yield from _block_end(sharding, "cross", ends_layer=False, gather=True)
 
@@ -325,12 +326,17 @@ def cross_attention(sharding: Sharding, encoder: Encoder) -> Iterator[Operation]
     gathered = replace(to_kv.forward, collectives=result.gather_narrow(width))
     rows = result.residual_shape[0]
     passed = sharding.E * rows * width
-    layers = model.layers - encoder.layers
+    layers = sum(kind.crosses for kind in model.pattern)
     yield replace(to_kv, forward=gathered, saved_bytes=passed / layers, passed_bytes=passed)
     if model.qkv_bias_width:
         queries = model.heads * model.head_width
         yield sharding.column_parallel_bias("cross.q_bias", queries)
         yield result.column_parallel_bias("cross.kv_bias", sharding.qkv_bias_width - queries)
+    if encoder.qk_norm:  # of queries, and of keys
+        for name, at, heads in (("q", sharding, model.heads), ("k", result, kv)):
+            normed = at.tokens * at.local(heads)
+            saved = at.norm_bytes(normed, model.head_width, 1)
+            yield norm(f"cross.{name}_norm", at.E, normed, model.head_width, vectors=1, saved=saved)
     for op in sharding.attention(keys=encoder.seq):
         yield replace(op, name=op.name.replace("attention.", "cross.", 1))
     yield sharding.row_parallel("cross.proj", model.heads * model.value_width, model.hidden)

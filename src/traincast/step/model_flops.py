@@ -154,7 +154,7 @@ def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
     Heads are those of the model, however latent vectors are read; an indexer's scores count as well.
     """
     counted = Counter(layers)
-    flops = sum(n * _scores(model.of(kind), kind, masked) for kind, n in counted.items() if kind.attends)
+    flops = sum(n * _scores(model.of(kind), kind, masked) for kind, n in counted.items() if kind.scores)
     scans = sum(n * scan_flops(model, kind) for kind, n in counted.items())
     index = sum(n * index_flops(model, kind, masked) for kind, n in counted.items())
     return flops / model.seq + index + scans
@@ -162,8 +162,8 @@ def _attention(model: Model, layers: tuple[Kind, ...], masked: bool) -> float:
 
 def _scores(model: Model, kind: Kind, masked: bool) -> float:
     """Return the forward FLOPs of attention of a layer for one sequence."""
-    pairs = model.met(kind, masked)
-    if kind.mixer == "decoder" and model.encoder is not None:
+    pairs = model.met(kind, masked) if kind.attends else 0.0
+    if kind.crosses and model.encoder is not None:
         pairs += model.seq * model.encoder.seq
     return 2 * model.heads * (model.head_width + model.value_width) * pairs
 
@@ -195,7 +195,7 @@ def _layer_weights(model: Model, kind: Kind) -> float:
     own, share = model.of(kind), tokens_share(model, kind)
     mixer, experts = float(own.mixer_matrices(kind) + sum(i * o for i, o in model.beside)), own.experts
     mixer += (2 if kind.is_pair else 1) * model.stream_matrices
-    if kind.mixer == "decoder":
+    if kind.crosses:
         mixer += cross_weights(model)
     if model.diffusion is not None:
         mixer += _conditioned_weights(model, model.diffusion, kind)

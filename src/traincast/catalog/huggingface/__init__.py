@@ -70,7 +70,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
         raise InputError(str(path), problems)
     name = path.stem if path.stem.lower() != "config" else path.resolve().parent.name or "config"
     parts_left = [content.get("left_out"), None if row or seen else _left_out(document)]
-    left_out = ", ".join(part for part in parts_left if part) or None
+    left_out = ", ".join(dict.fromkeys(filter(None, parts_left))) or None
     header = {"name": name, "source": place, "left_out": left_out}
     return {key: value for key, value in (content | header).items() if value is not None}
 
@@ -122,6 +122,8 @@ def _model_type(document: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
     first = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     if first.startswith("Grok1"):  # published under other types as well
         return "grok-2" if "residual_moe" in document else "grok-1"
+    if str(document.get("model_type")).endswith("_assistant"):  # drafts with layers of its own
+        return document["model_type"]
     if first.startswith("JinaBert"):  # published as bert
         return "jina_bert"
     if document.get("model_type") == "xlm-roberta" and document.get("position_embedding_type") == "rotary":

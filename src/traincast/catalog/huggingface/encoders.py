@@ -42,17 +42,17 @@ def encoder(c: Config) -> Keys:
     figures = {"layers": "encoder_layers", "heads": "encoder_attention_heads", "ffn": "encoder_ffn_dim"}
     read = {key: c.figure(name) for key, name in figures.items()}
     layers = c.sourced((encoding or 0) + (decoding or 0), "encoder_layers", "num_hidden_layers")
-    return {"layers": layers, "encoder": {"seq": _encoder_seq(c)} | read}
+    return {"layers": layers, "encoder": {"seq": encoder_seq(c)} | read}
 
 
 def _alone(c: Config) -> Keys:
     """Return the keys of a decoder whose encoder is left out."""
     width = c.figure("cross_attention_hidden_size")
-    read = {"seq": _encoder_seq(c)} | ({} if width is None else {"width": width})
+    read = {"seq": encoder_seq(c)} | ({} if width is None else {"width": width})
     return {"encoder": read, "left_out": "encoder"}
 
 
-def _encoder_seq(c: Config) -> Any:
+def encoder_seq(c: Config) -> Any:
     """Return the length of the encoder's sequence: that of the decoder, which is assumed."""
     if c.seq is not None:
         return {"value": c.seq, "source": "asked for", "basis": "assumed"}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.catalog.huggingface.config import Config
+from traincast.catalog.huggingface.encoders import encoder_seq
 from traincast.catalog.huggingface.features import GATED, Feature, Keys
 from traincast.catalog.huggingface.hybrids import shaped
 from traincast.core.errors import is_whole
@@ -25,13 +26,23 @@ def one_more_token(c: Config) -> Keys:
 
 
 def mllama(c: Config) -> Keys:
-    """Read the layers of Llama 3.2 Vision that text passes; the others attend to images, and are left out.
+    """Read the layers of Llama 3.2 Vision: some attend to images alone, in place of the text before.
 
-    Eight rows of the embedding stand for images.
+    Eight rows of the embedding stand for images; both blocks of a layer that attends to them are scaled. What
+    the images are is known where the tower is; else as many tokens are assumed as the text has.
     """
-    layers, crossing = c.count("num_hidden_layers") or 0, c.numbers("cross_attention_layers")
-    own = c.sourced(layers - len(crossing), "num_hidden_layers", "cross_attention_layers")
-    return {"layers": own, "small_end_weights": c.sourced(8 * (c.count("hidden_size") or 0), "hidden_size")}
+    layers = c.count("num_hidden_layers") or 0
+    crossed = {i for i in c.numbers("cross_attention_layers") if i < layers}
+    if not crossed:
+        c.wrong("cross_attention_layers", "must hold numbers of layers, counted from 0")
+    small = 8 * (c.count("hidden_size") or 0) + 2 * len(crossed)
+    return {
+        "layer_kinds": ["cross dense" if i in crossed else "dense" for i in range(layers)],
+        "encoder": {"seq": encoder_seq(c), "qk_norm": True},
+        "small_end_weights": c.sourced(small, "hidden_size", "cross_attention_layers"),
+        "left_out": "vision tower",
+        "tied": False,  # whatever it says
+    }
 
 
 def norm_type(c: Config) -> Keys:

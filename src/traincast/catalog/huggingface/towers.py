@@ -10,6 +10,7 @@ from traincast.catalog.documents import read
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import GATED, PLAIN, Keys
 
+LAYERS_OF_TILES: Final = ("num_hidden_layers", "num_global_layers")
 USUAL_SIZE: Final = 1024  # side of an image where a tower takes any and nothing says one [pixel] (assumed)
 
 
@@ -66,9 +67,13 @@ def tower(
         keys["projectors"] = _projectors(c, around, row, hidden, keys)
         extra = hidden if row.get("small_weights") == "t" else 0
         keys["small_weights"] += extra
-    for name in ("table", "side"):
-        keys.pop(name, None)
-    return {"tower": keys}, [f"vision_config.{problem}" for problem in c.problems] + around.problems
+    side = keys.pop("side", 0)
+    content: Keys = {"tower": keys}
+    if family.get("crossed"):  # layers attend to what it makes
+        read = keys["tiles"]["value"] * (side**2 + keys["kept"])
+        content |= {"encoder": {"seq": c.sourced(read, "image_size", "max_num_tiles"), "qk_norm": True}}
+        content["left_out"] = None
+    return content, [f"vision_config.{problem}" for problem in c.problems] + around.problems
 
 
 def _number(value: Any) -> Any:
@@ -117,6 +122,11 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
     if family.get("head") and c.flag(family["head"]):  # pools by attention: probe, attention, norm and MLP
         ffn = c.count("intermediate_size") or 1
         small += hidden + 4 * hidden**2 + 4 * hidden + 2 * hidden + 2 * hidden * ffn + ffn + hidden
+    tiled: Keys = _tiled(c, rows * hidden) if family.get("crossed") else {}
+    small += tiled.pop("small_weights", 0)
+    if tiled:
+        layers["layers"] = c.sourced(layers_of + (c.count("num_global_layers") or 1), *LAYERS_OF_TILES)
+        classes = classes - (rows % -8)  # rows that fill a tile up to a multiple of 8
     if family.get("windows"):
         layers |= _windows(c, patch)
     if resizable:
@@ -133,7 +143,7 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
         "small_weights": small,
         "resizable": resizable,
         "side": size // patch,
-    }
+    } | tiled
 
 
 def _table(c: Config, rows: Any, patches: int) -> int:
@@ -144,6 +154,20 @@ def _table(c: Config, rows: Any, patches: int) -> int:
     for name in [rows] if isinstance(rows, str) else rows or []:
         product *= c.count(name) or 1
     return product
+
+
+def _tiled(c: Config, table: int) -> Keys:
+    """Return what Llama 3.2 Vision has for the tiles of an image: their number, tables of positions, gates.
+
+    `table` are the weights of the positions in a tile.
+    """
+    tiles, ratios = c.count("max_num_tiles") or 1, c.value("supported_aspect_ratios")
+    if not isinstance(ratios, list):
+        c.wrong("supported_aspect_ratios", "must be a list of pairs")
+        ratios = []
+    of_tiles = (len(ratios) + 1) * tiles * (table + 2 * (c.count("hidden_size") or 1))
+    gates = 3 + 2 * (c.count("num_global_layers") or 1)
+    return {"tiles": c.sourced(tiles, "max_num_tiles"), "kept": 1, "small_weights": of_tiles + gates}
 
 
 def _windows(c: Config, patch: int) -> Keys:
