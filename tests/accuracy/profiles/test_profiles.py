@@ -167,6 +167,12 @@ def test_a_table_of_nsight_systems_has_no_launches(tmp_path):
     [
         ('{"traceEvents": [', "malformed JSON, cut off"),
         ('{"traceEvents": []}', "holds no work of a device"),
+        (
+            '{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "args": []}]}',
+            r"args = \[\]: must be a mapping",
+        ),
+        ('{"traceEvents": [{"ph": "X", "name": "a", "ts": "1"}]}', "ts = '1': must be a number"),
+        ('{"traceEvents": [], "distributedInfo": [1]}', "distributedInfo: must be a mapping"),
         (gzip.compress(b'{"traceEvents": []}', mtime=0)[:-6], "compressed file is cut off"),
         ("just text\n", "is no profile; known are"),
         (b"SQLite format 3\0 and no more", "is no export of Nsight Systems"),

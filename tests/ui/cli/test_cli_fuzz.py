@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from every_command import STUDY
+from every_command import DESIGN, STUDY
 from traincast.core.knobs import ALLOWED
 from traincast.ui.cli.app import app
 from traincast.ui.cli.main import OWN_MISTAKE
@@ -34,6 +34,7 @@ FILES = {
     "config.json": (EXAMPLES / "llama-3.1-405b/config.json").read_text(encoding="utf-8"),
     "hybrid.json": (EXAMPLES / "nemotron-3-nano/config.json").read_text(encoding="utf-8"),
     "machine.yaml": (EXAMPLES / "measured_cpu/machine.yaml").read_text(encoding="utf-8"),
+    "design.yaml": DESIGN,
     "study.yaml": STUDY.replace("gpt3-1t", "gpt-125m").replace("512, 1024", "8, 16"),
     **{
         name: (EXAMPLES / "my_cluster" / name).read_text(encoding="utf-8")
@@ -44,6 +45,7 @@ FILES = {
             "gemm.csv",
             "all_reduce.txt",
             "megatron.log",
+            "profile.json",
         )
     },
 }
@@ -65,6 +67,9 @@ SEEDS = [
     "scaling --model gpt-13b --system polaris --gpus 1,8",
     "study study.yaml --output table.parquet",
     "merge study.yaml --output table.parquet",
+    "design design.yaml --output machines.json",
+    "tune model.yaml --system machine.yaml --gpus 2 --global-batch 32 --manual --to megatron --output tuned",
+    "profile llama-3-8b --trace profile.json --system dgx-h100 --tp 2 --dp 4 --gbs 32",
     "plot table.csv --kind scaling --output figure.svg",
     "validate --runs runs.csv",
     "calibrate --system dgx-h100 --runs runs.csv --output fitted.yaml",
@@ -74,7 +79,8 @@ SEEDS = [
     "completion bash",
     "reproduce 2410.00274",
 ]
-NOT_TRIED = {"--workers", "--dask", "--mpi", "--figures", "--html"}  # start processes, or draw for seconds
+# start processes, draw or replay for seconds
+NOT_TRIED = {"--workers", "--dask", "--mpi", "--figures", "--html", "--command", "--replay"}
 ODD = [
     *("", "0", "-1", "1", "3", "7", "2.5", "1e9", "1e400", "-1e-320", "nan", "inf", str(10**30)),
     *("1,2", "1/3", "8:0.5,16:0.5", "2%", "80 GiB", "400 Gb/s", "1e-320 GB/s", "7 furlongs", "1M", "15T"),
@@ -127,6 +133,8 @@ def cases(draw):
             words.insert(at, draw(odd))
         elif words:
             words[at] = draw(odd)
+    if name == "tune" and "--manual" not in words:  # else it runs launches
+        words.append("--manual")
     used = [file for file in FILES if file in words]
     return [name, *words], {file: draw(changed(FILES[file])) for file in used}
 

@@ -127,7 +127,19 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
     if isinstance(document, list):
         document = {"traceEvents": document}
     listed = document.get("traceEvents")
-    events = [each for each in listed or () if isinstance(each, dict) and each.get("ph") == "X"]
+    events = [
+        each
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, dict) and each.get("ph") == "X" and "ts" in each
+    ]
+    properties, distributed = document.get("deviceProperties") or [{}], document.get("distributedInfo") or {}
+    wrong = dict.fromkeys(problem for event in events for problem in _wrong_fields(event))
+    if not (isinstance(properties, list) and isinstance(properties[0], dict)):
+        wrong["deviceProperties: must be a list of mappings"] = None
+    if not isinstance(distributed, dict):
+        wrong["distributedInfo: must be a mapping"] = None
+    if wrong:
+        raise InputError(str(path), wrong)
     by_category: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in events:
         by_category[str(event.get("cat", "")).lower()].append(event)
@@ -135,7 +147,7 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
         _correlation(event): event["ts"] * 1e-6 for category in LAUNCHES for event in by_category[category]
     }
     launched.pop(None, None)
-    operators = [each for each in by_category["cpu_op"] if "ts" in each]
+    operators = by_category["cpu_op"]
     labels = labels_of(
         [
             Operator(str(e["name"]), *_span(e), (e.get("pid"), e.get("tid")), e.get("args", {}))
@@ -157,11 +169,25 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
     ] or list(_operators(by_category, zip(operators, labels, strict=True)))
     marks = by_category["gpu_user_annotation"], by_category["user_annotation"]
     steps = next((found for group in marks if (found := _steps((e["name"], *_span(e)) for e in group))), ())
-    properties = document.get("deviceProperties") or [{}]
-    distributed = document.get("distributedInfo") or {}
     return _device_events(
         path, work, steps, str(properties[0].get("name", "")), distributed.get("world_size")
     )
+
+
+def _wrong_fields(event: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with the fields of an event that are read."""
+    if not isinstance(event.get("name"), str):
+        yield f"name = {event.get('name')!r}: must be text in every event"
+    for field in ("ts", "dur"):
+        if not isinstance(event.get(field, 0), (int, float)):
+            yield f"{field} = {event[field]!r}: must be a number of \u00b5s in every event"
+    arguments = event.get("args", {})
+    if not isinstance(arguments, dict):
+        yield f"args = {arguments!r}: must be a mapping in every event"
+        return
+    for field in ("correlation", "External id"):
+        if isinstance(arguments.get(field), (list, dict)):
+            yield f"args.{field} = {arguments[field]!r}: must be a number in every event"
 
 
 def _correlation(event: Mapping[str, Any]) -> Any:

@@ -87,9 +87,9 @@ def _own(operator: Operator) -> str:
     """Return the label of an operator of a forward pass: a product's widths, or what its name says."""
     place = PRODUCTS.get(operator.name)
     shapes = operator.arguments.get("Input Dims") or []
-    if place is not None and len(shapes) >= place + 2:
+    if place is not None and isinstance(shapes, list) and len(shapes) >= place + 2:
         weight = shapes[place + 1]
-        if len(weight) == 2:
+        if isinstance(weight, list) and len(weight) == 2:
             k, n = reversed(weight) if operator.name == "aten::linear" else weight
             return f"product {k} {n}"
     return label_of(operator.name)

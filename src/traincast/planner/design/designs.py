@@ -16,7 +16,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.system import CAPACITY
-from traincast.core.units import number_text
+from traincast.core.units import count_of, number_text
 from traincast.core.version import __version__
 from traincast.planner.design.machines import (
     FIGURES,
@@ -290,7 +290,7 @@ class Designs:
 
     def name(self, row: int) -> str:
         """Return family, figures and GPUs of a row."""
-        part, gpus = self.parts[self.part[row]], f"{self.gpus[row]:,.0f} GPUs"
+        part, gpus = self.parts[self.part[row]], count_of(int(self.gpus[row]), "GPU")
         if not part.points:
             return f"{part.family.name} ({gpus})"
         machine = self.within[row] // part.sizes
@@ -546,7 +546,7 @@ class Designs:
             for path, values in part.points.items()
             if values[machine] != values[other]
         ]
-        gpus = [f"{self.gpus[row]:,.0f} GPUs"] if self.gpus[row] != self.gpus[self.cheapest] else []
+        gpus = [count_of(int(self.gpus[row]), "GPU")] if self.gpus[row] != self.gpus[self.cheapest] else []
         return ", ".join(figures + gpus)
 
     @cached_property
