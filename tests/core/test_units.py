@@ -207,6 +207,7 @@ def test_shown(text: str, shown: str) -> None:
         (number_text(1234.5678), "1,235"),
         (number_text(-12_345.6), "-12,346"),
         (number_text(1234.5, 3), "1,234"),
+        (number_text(1.5e300), "1.5e+300"),
         (seconds(12_345.6), "12,346 s"),
         (long_duration(86_400.0 * 1234.4), "1,234 days"),
         (gib(4255.9 * 2**30), "4,255.9 GiB"),

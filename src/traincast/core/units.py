@@ -31,6 +31,7 @@ _NUMBER = re.compile(
     r"\s*([+-]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d[\d_]*\.?\d*|\.\d+))(?:[eE]([+-]?\d{1,5}))?\s*(.*?)\s*$"
 )
 LEAST, MOST = 1e-30, 1e30  # in SI; products of figures beyond leave the floats
+MOST_IN_FULL: Final = 1e15  # numbers beyond are printed as powers of ten
 GIB: Final = 2.0**30  # [byte]
 
 
@@ -121,7 +122,8 @@ def parse_share(text: str) -> float:
 
 def number_text(value: float, digits: int = 4) -> str:
     """Format a number for people: significant digits and all before the point, ``"0.125"``, ``"12,345"``."""
-    return f"{value:,.0f}" if abs(value) >= 10 ** (digits - 1) else f"{value:,.{digits}g}"
+    whole = 10 ** (digits - 1) <= abs(value) < MOST_IN_FULL
+    return f"{value:,.0f}" if whole else f"{value:,.{digits}g}"
 
 
 def large(value: float) -> str:

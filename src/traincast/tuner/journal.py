@@ -44,12 +44,15 @@ class Journal:
         if not isinstance(known, dict):
             raise InputError(str(path), ["is no journal of traincast tune"])
         names = dict.fromkeys((*known, *question))
-        if other := [name for name in names if known.get(name) != question.get(name)]:
+        other = [name for name in names if known.get(name) != question.get(name)]
+        if other and len(events) > 1:
             asked = [f"{name} = {known.get(name)!r}, and {question.get(name)!r} is asked" for name in other]
             hint = "give another folder (--output), or the same question"
             raise InputError(str(path), [f"is the journal of another question: {'; '.join(asked)}; {hint}"])
+        if other:  # of which nothing was tried
+            events = [{"question": dict(question)}]
         self.events = events[1:]
-        if self.torn:  # so that the next event begins a line
+        if self.torn or other:  # a torn line is left out, so that the next event begins one
             kept = "".join(f"{json.dumps(event)}\n" for event in events)
             with atomic_output(path) as partial:
                 partial.write_text(kept, encoding="utf-8")

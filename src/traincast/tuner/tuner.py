@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
 
-from traincast.accuracy.runs.run import Run
+from traincast.accuracy.runs.run import MAX_STEP_SECONDS, MIN_STEP_SECONDS, Run
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import ErrorCollector, InputError, unknown_name_error, whole_number_problems
@@ -370,9 +370,11 @@ class Tuner:
         problems = []
         if (seconds is not None) + oom + (failed is not None) != 1:
             problems.append("tell one of seconds, oom=True and failed='why'")
-        for name, value in (("seconds", seconds), ("memory", memory)):
-            if value is not None and not 0 < value < float("inf"):
-                problems.append(f"{name} = {value!r}: must be a number above 0")
+        if seconds is not None and not MIN_STEP_SECONDS <= seconds <= MAX_STEP_SECONDS:
+            allowed = f"{MIN_STEP_SECONDS:g} to {MAX_STEP_SECONDS:,.0f} s"
+            problems.append(f"seconds = {seconds!r}: must be a step of {allowed}")
+        if memory is not None and not 0 < memory < float("inf"):
+            problems.append(f"memory = {memory!r}: must be a number above 0")
         if not 0 <= error < 1:
             problems.append(f"error = {error!r}: must be a share from 0, below 1")
         if problems:
@@ -393,7 +395,7 @@ class Tuner:
             what = what.number
         if isinstance(what, int):
             if not 1 <= what <= len(self.trials):
-                raise InputError("tell", [f"trial {what}: there are {len(self.trials)}"])
+                raise InputError("tell", [f"trial {what}: is none of the {len(self.trials)} so far"])
             return self.trials[what - 1]
         row = self.candidates.find(what)
         for trial, of_trial in zip(self.trials, self._rows, strict=True):

@@ -23,7 +23,7 @@ MANUAL = "tune llama-3-8b --system dgx-h100 --gpus 8 --gbs 32 --framework torcht
             ("--budget", "'soon'", "--timeout", "'0s'"),
         ),
         (f"tune {TUNED} --output out --told 1", ("--told", "write 2=3.41 (seconds)")),
-        (f"tune {TUNED} --output out --told 9=oom", ("trial 9: there are 0",)),
+        (f"tune {TUNED} --output out --told 9=oom", ("trial 9: is none of the 0 so far",)),
         (f"tune {TUNED} --output out --trials 0", ("trials = 0",)),
         (MANUAL, ("--log", "give it with --manual")),
         (f"{MANUAL} --log same.log", ("must hold {trial}",)),

@@ -98,9 +98,13 @@ def tune(
             raise InputError("tune", wrong)
         _replay(json)
         return
-    missing = [f"{name}: missing" for name in ("MODEL", "--system", "--gpus", "--output") if not given[name]]
+    missing = [
+        f"{name}: missing" for name in ("MODEL", "--system", "--gpus", "--output") if given[name] is None
+    ]
     if manual and command is not None:
         missing.append("--manual: not with --command, which runs the launches")
+    if told == []:
+        missing.append("--told: its value is missing")
     if batch < 1 or (batch > 1 and not manual):
         missing.append(f"--batch = {batch}: must be a whole number of at least 1, and goes with --manual")
     if missing or model is None or system is None or gpus is None or output is None:
