@@ -382,3 +382,40 @@ def test_what_is_written_is_read_back(to, trained, knobs, tmp_path):
         (float(est.step_seconds), float(est.memory_bytes))
     )
     assert same or set(written.not_expressed) - {"gpus", "model"}
+
+
+QWEN2_VL = {  # https://huggingface.co/Qwen/Qwen2-VL-7B-Instruct, config.json
+    **{"model_type": "qwen2_vl", "hidden_size": 3584, "intermediate_size": 18944, "vocab_size": 152064},
+    **{"num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "hidden_act": "silu"},
+    **{"max_position_embeddings": 32768, "tie_word_embeddings": False},
+    "vision_config": {"depth": 32, "embed_dim": 1280, "hidden_size": 3584, "num_heads": 16, "patch_size": 14},
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "side", "frozen"),
+    [  # pixels of a side: whole tokens of 28
+        ("finetuning_type: full\ncutoff_len: 2048\nmodel_name_or_path: VL\n", 27 * 28, True),  # 768² at most
+        ("stage: sft\ncutoff_len: 2048\nmodel_name_or_path: VL\nimage_max_pixels: 262144\n", 18 * 28, True),
+        ("sequence_len: 2048\nmicro_batch_size: 1\nbase_model: VL\nimage_size: 448\n", 16 * 28, False),
+        ("trl sft --model_name_or_path VL --max_length 2048 --num_processes 8\n", 37 * 28, False),
+    ],
+)
+def test_a_vision_language_model_beside_is_read_with_its_images(text, side, frozen, tmp_path):
+    (tmp_path / "VL").mkdir()
+    (tmp_path / "VL/config.json").write_text(json.dumps(QWEN2_VL), encoding="utf-8")
+    path = tmp_path / "run.txt"
+    path.write_text(text, encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    tower = checked.est.model.tower
+    assert (tower.size, tower.frozen) == (side, frozen)
+    assert any(line.startswith(f"1 image of {side} × {side}") for line in checked.reading.assumed)
+
+
+def test_images_that_do_not_fit_their_sequence_are_refused_alone(tmp_path):
+    """37 x 37 tokens of an image of TRL's default length of 1024; the model is known all the same."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN2_VL), encoding="utf-8")
+    (tmp_path / "run.sh").write_text(f"trl sft --model_name_or_path {tmp_path}\n", encoding="utf-8")
+    with pytest.raises(tc.InputError, match="must hold the 1369 tokens") as caught:
+        tc.check(tmp_path / "run.sh", "dgx-h100", gpus=8)
+    assert len(caught.value.problems) == 1

@@ -18,6 +18,7 @@ REFERENCES: Final[Mapping[str, str]] = {  # setting that names a file -> what it
     "accelerate_config": "",
     "config": "",  # of TRL
 }
+MODEL: Final = "model_name_or_path"  # setting that names a checkpoint, on the Hub or in a folder
 ENDINGS: Final = (".json", ".yaml", ".yml")
 OF_DEEPSPEED: Final = ("zero_optimization", "train_batch_size", "train_micro_batch_size_per_gpu")  # its keys
 HOW: Final = "give it with --beside FILE"
@@ -27,7 +28,8 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
     """Return settings with those of the files that they name, and of `beside`, one that is given.
 
     A name is that of a file in the folder of `path` or in one above; `beside` stands for one that is not
-    there. Settings of the launch take precedence.
+    there. So is that of a checkpoint's folder, whose path becomes the setting. Settings of the launch take
+    precedence.
 
     Raises
     ------
@@ -35,6 +37,8 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
         If a file that is named is not there, or `beside` is no configuration of Accelerate or DeepSpeed.
     """
     problems, merged = [], Settings(settings)
+    if settings.is_on(MODEL) and (config := _found(f"{settings[MODEL]}/config.json", path.parent)):
+        merged[MODEL] = str(config.parent)
     for name, prefix in REFERENCES.items():
         value = settings.get(name)
         if not isinstance(value, str) or is_off(value) or not value.lower().endswith(ENDINGS):

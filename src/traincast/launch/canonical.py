@@ -6,6 +6,7 @@ left out, and the number of key and value heads is present even where it equals 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from math import isqrt
 from typing import Any, Final, TypeAlias
 
 from traincast.core.adapters import TARGETS
@@ -32,6 +33,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "reference": "whether a reference model passes each micro-batch forward as well (DPO)",
     "documents": "lengths of the documents that sequences are packed with or padded to",
     "frozen_tower": "whether a vision tower is not trained",
+    "image_size": "side of an image [pixel]",
+    "image_pixels": "pixels of an image, at most",
     "adapters": "low-rank adapters on a frozen model, with the linear layers that they stand in",
 }
 # Of parts; given layer by layer instead.
@@ -136,12 +139,15 @@ def untrained(model: Model) -> Model:
 
 
 def trained(model: Model, facts: Mapping[str, Any]) -> Model:
-    """Return a model as facts say that it is trained: adapters, a reference model, a frozen vision tower.
+    """Return a model as facts say that it is trained: adapters, a reference model, images, a frozen tower.
 
     Raises `InputError` if it lacks one of the adapters' targets.
     """
-    if facts.get("frozen_tower") and model.tower is not None:
-        model = model.with_images(frozen=True)
+    if model.tower is not None:
+        size = facts.get("image_size", model.tower.size)
+        largest = isqrt(facts.get("image_pixels", size**2))
+        resized = min(size, largest) if model.tower.resizable else None
+        model = model.with_images(size=resized, frozen=facts.get("frozen_tower", False))
     objective = "dpo" if facts.get("reference") else "sft"
     return model.fine_tuned(objective, facts.get("adapters"), None)
 

@@ -190,7 +190,7 @@ def check(
     if reading is not None:
         length = seq or reading.facts.get("seq")
         if given_model is not None and length not in (None, given_model.seq):
-            given_model = errors.catch(lambda old: replace(old, seq=length), given_model)
+            given_model = errors.catch(lambda old: replace(old, seq=length), given_model) or given_model
         if not accept_unread:
             errors.catch(reading.check_unread)
         completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, {**(knobs or {}), **sizes})

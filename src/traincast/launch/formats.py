@@ -130,7 +130,7 @@ def _on_trainer(program: huggingface.Program) -> Format:
     program = program.for_accelerate(_facts_of_accelerate)
     form = load_format(
         program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
-        named_model=lambda settings: huggingface.named_model(program.spelled(huggingface.MODEL), settings),
+        named_model=program.named_model,
     )  # fmt: skip
     beside_it = ComputedRow(facts=(), settings=tuple(sorted(_ACCELERATE.known)), note="those of Accelerate")
     rules = _with_deepspeed_rules(form.unread, _DEEPSPEED.unread)

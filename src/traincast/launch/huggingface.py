@@ -17,7 +17,7 @@ from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
 from traincast.launch import accelerate, read_bash
 from traincast.launch.adapters import module_names, probability, targets_of
-from traincast.launch.beside import DEEPSPEED
+from traincast.launch.beside import DEEPSPEED, MODEL
 from traincast.launch.canonical import Facts
 from traincast.launch.checkpoints import model_called, repository
 from traincast.launch.format import Writing
@@ -27,7 +27,6 @@ from traincast.launch.text_formats import TEXT_FORMATS
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
 SEQ: Final = ("max_length", "max_seq_length")
-MODEL: Final = "model_name_or_path"
 FSDP: Final = "fsdp_config.fsdp_"
 PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
 WITH_REFERENCE: Final = ("dpo", "ipo")
@@ -98,6 +97,7 @@ LLAMA_FACTORY_NAMES: Final = {
     "freeze_language_model": "frozen_model",
     "additional_target": "lora_modules_to_save",
 }
+LARGEST_IMAGE: Final = 768**2  # pixels: LLaMA-Factory's hparams/model_args.py, ProcessorArguments
 
 
 @dataclass(frozen=True)
@@ -229,12 +229,16 @@ class Program:
         return {**rows, ACCUMULATION: steps, SEQ[0]: facts["seq"]}
 
     def read_training(self, settings: Settings) -> Facts:
-        """Read what is trained: adapters, their base, a reference model, a frozen vision tower."""
+        """Read what is trained: adapters, their base, a reference model, images, a frozen vision tower."""
         facts: Facts = {"reference": True} if self.objective(settings) in WITH_REFERENCE else {}
         frozen = settings.is_on("frozen_tower") or (
             self.name == "llama-factory" and "frozen_tower" not in settings
         )
         facts |= {"frozen_tower": True} if frozen else {}
+        if self.name == "llama-factory":
+            facts["image_pixels"] = settings.number("image_max_pixels", default=LARGEST_IMAGE)
+        elif self.name == "axolotl" and settings.is_on("image_size"):
+            facts["image_size"] = settings.number("image_size")
         if not self._has_adapters(settings):
             return facts
         modules = settings.get("lora_target_modules", "all" if self.name == "llama-factory" else None)
@@ -466,14 +470,13 @@ class Program:
 
     def assumptions(self, settings: Settings) -> tuple[str, ...]:
         """Return what is assumed of documents, of a base in fp32, and of what distributes the training."""
-        length = settings.get(SEQ[0]) or settings.get(SEQ[1]) or self.seq
         packed = settings.any_on("packing", "neat_packing")
         objective = self.objective(settings)
         is_guess = objective == "dpo" and not settings.any_on("objective", "rl", "stage")
         notes = ["trained by DPO, as beta or another setting of it is there"] * is_guess + [
-            f"every sequence is one document of {length} tokens, as none of their lengths is known"
+            "every sequence is one document of full length, as none of their lengths is known"
             if packed
-            else f"every sequence has {length} tokens: shorter documents, padded to the longest, take less"
+            else "every sequence has the full length: shorter documents, padded to the longest, take less"
         ]
         if self.engine(settings) in ("MULTI_GPU", "NO"):
             notes.append(
@@ -493,8 +496,12 @@ class Program:
             notes.append("states of the paged optimizer stay on the device")
         return tuple(notes)
 
-    def stack(self, settings: Settings) -> str:
-        """Return the software stack: eager, or with the fused kernels of Liger."""
+    def named_model(self, settings: Settings) -> str:
+        """Return the model whose checkpoint is trained; empty if none is named."""
+        return model_called(self.spelled(MODEL), str(settings[MODEL])) if settings.is_on(MODEL) else ""
+
+    def stack(self, _: Settings) -> str:
+        """Return the software stack: eager, also where Liger fuses kernels, whose gain was not measured."""
         return "huggingface-eager"
 
     def for_accelerate(self, function: Callable[[Settings], Facts]) -> "Program":
@@ -509,11 +516,6 @@ def _listed(modules: Any) -> Any:
             last = re.compile(modules.rpartition(".")[2])
             return [name for name in LAYERS.values() if last.fullmatch(name)] or modules
     return modules
-
-
-def named_model(name: str, settings: Settings) -> str:
-    """Return the model whose checkpoint is trained; `name` is how the program calls the setting."""
-    return model_called(name, str(settings[MODEL])) if settings.is_on(MODEL) else ""
 
 
 PROGRAMS: Final = (

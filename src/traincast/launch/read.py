@@ -328,6 +328,8 @@ def complete_launch(
         _fit_chunks(facts, model, assumed, reading.form)
         if reading.form.names_model and "seq" not in facts:
             errors.errors.append(InputError(reading.path, ["does not give the sequence length; give `seq`"]))
+    if transformer is not None and transformer.tower is not None:
+        assumed.append(f"{transformer.tower.title}: the file does not say how many, and how large, they are")
     if "gpus" not in facts and "dp" not in facts:
         errors.errors.append(InputError(reading.path, ["does not give the number of GPUs; give `gpus`"]))
     completed = errors.require(errors.catch(_complete, facts, given))

@@ -179,9 +179,9 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed of documents and of the recipe that runs."""
     packed = settings.is_on("dataset.packed")
     return (
-        "every sequence is one document of that length, as none of their lengths is known"
+        "every sequence is one document of full length, as none of their lengths is known"
         if packed
-        else "every sequence has that length: shorter documents, padded to the longest, take less",
+        else "every sequence has the full length: shorter documents, padded to the longest, take less",
     )
 
 
