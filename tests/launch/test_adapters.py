@@ -4,6 +4,7 @@ import pytest
 
 import traincast as tc
 from traincast.core.adapters import parse_training
+from traincast.core.documents import parse_lengths
 from traincast.launch.canonical import model_facts
 from traincast.launch.export import FORMATS
 from traincast.ui.cli.main import main
@@ -124,3 +125,31 @@ def test_every_format_expresses_adapters_or_says_why():
     for form in FORMATS.values():
         has_row = any("adapters" in row.facts for rows in form.rows.values() for row in rows)
         assert has_row or "adapters" in form.why or not form.model, form.name
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "deepseek-v3", "nemotron-3-nano"])
+def test_torchtune_is_given_models_that_it_builds(name, capsys):
+    """Its builders make dense decoders (torchtune/models)."""
+    with pytest.raises(SystemExit) as stop:
+        main(f"export {name} --system dgx-h100 --dp 8 --gbs 8 --seq 4096 --to torchtune".split())
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out) == (2, "")
+    assert f"torchtune cannot express {name}: a builder is known for dense decoders" in err
+
+
+@pytest.mark.parametrize(
+    ("to", "setting"),
+    [
+        ("trl", "packing: true"),
+        ("axolotl", "sample_packing: true"),
+        ("llama-factory", "neat_packing: true"),
+        ("torchtune", "packed: true"),
+    ],
+)
+def test_packed_documents_are_packed_by_the_program(to, setting):
+    """Lengths are those of the data, which no setting says."""
+    for text, is_there in (("512:0.5,2048:0.5", True), ("padded:512:0.5,2048:0.5", False)):
+        model = BASE.fine_tuned("sft", None, parse_lengths(text))
+        written = tc.export(tc.estimate(model, "dgx-h100", tc.Plan(dp=8), gbs=32), to)
+        assert (setting in written.text) == is_there
+        assert "tokens on average, pa" in written.not_expressed["documents"]

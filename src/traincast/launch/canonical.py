@@ -134,8 +134,8 @@ def model_facts(model: Model) -> Facts:
 
 
 def untrained(model: Model) -> Model:
-    """Return a model whose weights are all trained, without a reference model."""
-    return replace(model, adapters=None, reference=False)
+    """Return a model whose weights are all trained, on documents as long as its sequences."""
+    return replace(model, adapters=None, reference=False, documents=None)
 
 
 def trained(model: Model, facts: Mapping[str, Any]) -> Model:

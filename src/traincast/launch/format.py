@@ -83,6 +83,7 @@ class Format:
     # Of the program, where a table has them.
     arguments: Callable[[Settings], Arguments | None] = lambda _: None
     own_stack: str = ""  # software stack of a plain launch, where it is not the framework's
+    dense_only: bool = False  # whether it builds the model itself, from attention and an MLP
 
     @property
     def model(self) -> bool:
@@ -236,6 +237,9 @@ def require_expressible(form: Format, model: Model) -> None:
     """
     facts = launch_facts(model, Plan(), 1) | {"per_node": 1}
     wanted = [name for name in facts if name == "head" or name.startswith(ESSENTIAL)]
+    trained = ("adapters", "reference", "head")
+    if form.dense_only and (model.experts or model.latent or not set(wanted) <= set(trained)):
+        raise InputError(form.name, [f"{form.title} cannot express {model.name}: {form.why['model']}"])
     if not form.model or not wanted:
         return
     read = form.facts(form.settings(facts), ErrorCollector(form.name))
@@ -259,5 +263,7 @@ def _reason(form: Format, name: str, facts: Facts) -> str:
     text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
     refusals = (refusal.why for refusal in form.refused(facts) if refusal.choice == name)
     why = form.why.get(name, f"{form.title} has no setting for it")
+    if name == "documents" and value is not None:
+        text = value.title(facts["seq"]).removeprefix("documents of ")
     knob = "layout" if name == "chunks" else name
     return f"{f'{knob} = {text}' if name in facts else f'no {knob}'}: {next(refusals, why)}"

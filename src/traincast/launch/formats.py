@@ -159,6 +159,7 @@ FORMATS: Final[Mapping[str, Format]] = {
             named_model=torchtune.named_model,
             names_model=True,
             own_stack=torchtune.COMPILED,
+            dense_only=True,
         ),
     )
 }

@@ -180,6 +180,8 @@ class Program:
                 if self.name == "llama-factory"
                 else {"dataset_name": "stanfordnlp/imdb"}
             )
+        if (documents := writing.facts.get("documents")) is not None and documents.packed:
+            further |= {"packing": True} | ({"neat_packing": True} if self.name == "llama-factory" else {})
         return {MODEL: repository(writing.name) or writing.name, **further}
 
     # rows

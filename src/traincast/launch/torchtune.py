@@ -200,7 +200,9 @@ def required(writing: Writing) -> Values:
     module, _, name = BUILDERS.get(writing.name, writing.name).partition(".")
     prefix = "lora_" if writing.facts.get("adapters") else ""
     compiled = not str(writing.facts.get("stack", "")).startswith("torchtune-eager")
+    documents = writing.facts.get("documents")
     return {
+        **({"dataset.packed": True} if documents is not None and documents.packed else {}),
         MODEL: f"torchtune.models.{module}.{prefix}{name or module}",
         "compile": compiled,
         "epochs": 1,
