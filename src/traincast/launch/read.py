@@ -377,7 +377,10 @@ def _fit_chunks(facts: Facts, model: Model, assumed: list[str], form: Format) ->
 
 def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Model:
     """Return the model of a file; a missing vocabulary size is that of a known model of its sizes."""
-    reading.form.named_model(reading.settings)  # says that it is not known
+    try:
+        reading.form.named_model(reading.settings)  # says that it is not known
+    except InputError as error:
+        raise InputError(reading.path, error.problems) from None
     if not reading.form.model:
         raise InputError(reading.path, [f"{reading.form.title} does not describe the model; give `model`"])
     if "layers" not in facts or "hidden" not in facts:
