@@ -390,7 +390,7 @@ def test_text_where_nothing_fits():
     assert str(said.miss[0]) in text
     assert "(+25%) would make it fit" in text  # 1/0.8 − 1
     assert (
-        f"Or {said.fits_from[0]} GPUs instead of 8: the leanest plan then needs"
+        f"Or {said.fits_from[0]} GPUs instead of 8: the plan of least memory then needs"
         f" {said.fits_from[1] / 2**30:.1f} GiB." in text
     )
 

@@ -297,7 +297,7 @@ class Explanation(Result):
         if self.fits_from is not None:
             enough, memory = self.fits_from
             instead = f"{enough:,} GPUs instead of {self.search.gpus:,}"
-            lines.append(f"    Or {instead}: the leanest plan then needs {gib(memory)}.")
+            lines.append(f"    Or {instead}: the plan of least memory then needs {gib(memory)}.")
         return lines
 
     def _common_locks(self) -> dict[str, int]:

@@ -419,6 +419,14 @@ def test_a_panel_has_at_most_eight_lines():
     assert [len(group) for group in groups_of_lines([f"h100-nvs{i}" for i in range(10)])] == [8, 2]
 
 
+def test_speedups_of_many_machines_are_in_rows_of_panels(scaling):
+    one = scaling.filter(pl.col("system") == scaling["system"][0])
+    names = [f"h100-nvs{i}" for i in range(1, 11)]
+    figure = figures.speedup(pl.concat([one.with_columns(pl.lit(name).alias("system")) for name in names]))
+    equally_fast = 1  # the dashed line of every panel
+    assert {len(ax.lines) - equally_fast for ax in figure.axes} == {8, 2}
+
+
 def test_pareto_marks_front_and_winner(found, every):
     ax = every["pareto"].axes[0]
     front = [(est.memory_bytes / GIB, est.step_seconds) for _, est in found.pareto()]

@@ -57,7 +57,7 @@ def best_rows(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
             more = ", …" if len(values) > MAX_VALUES_LISTED else ""
             listed = ", ".join(map(str, values[:MAX_VALUES_LISTED])) + more
             count = f"the table has {len(values)} ({listed})"
-            problems.append(f"the figure is of one {name}, {count}: select one")
+            problems.append(f"the figure shows one {name}, {count}: select one")
     if problems:
         raise InputError(what, problems)
     return rows
@@ -89,7 +89,7 @@ def strong_scaling(
             size, y_label = 1 / base[column], f"{style.label(column, '')},\n{one}"
         known = unique(model_rows, "strategy")
         for ax, strategy in zip(panels, sorted(strategies, key=lambda name: name not in known), strict=True):
-            of_panel = model_rows.filter(pl.col("strategy") == strategy)
+            of_panel = model_rows.filter(pl.col("strategy") == strategy, pl.col("system").is_in(group))
             if not len(of_panel) and group is not groups[0]:  # said once
                 ax.set_axis_off()
                 continue
@@ -112,7 +112,8 @@ def strong_scaling(
             style.plain_ticks(ax.xaxis, ticks, ticks)
             ax.tick_params(axis="x", rotation=45)
             ax.grid(True)
-        panels[0].set_ylabel(y_label)
+        for ax in drawn[:1]:
+            ax.set_ylabel(y_label)
     for column_of_panels in axes.T:
         [ax for ax in column_of_panels if ax.axison][-1].set_xlabel(style.label("gpus"))
     factors = ", ".join(f"{factor:g}" for factor in ideal)
@@ -192,13 +193,14 @@ def speedup(frame: pl.DataFrame, base: str = "1d") -> Figure:
             "speed-up", [f"nothing to compare: no GPUs on which {base} and another strategy fit"]
         )
     looks, models = style.system_looks(unique(rows, "system")), unique(rows, "model")
-    strategies = unique(rows, "strategy")
-    figure, axes = style.panel_grid(len(models), len(strategies))
-    for (model, strategy), ax in zip(product(models, strategies), axes.ravel(), strict=True):
+    strategies, groups = unique(rows, "strategy"), groups_of_lines(unique(rows, "system"))
+    figure, axes = style.panel_grid(len(models) * len(groups), len(strategies))
+    for (model, group, strategy), ax in zip(product(models, groups, strategies), axes.ravel(), strict=True):
         panel = rows.filter(pl.col("model") == model, pl.col("strategy") == strategy)
-        for system, look in looks.items():
+        for system in group:
             line = panel.filter(pl.col("system") == system).sort("gpus")
-            ax.plot(line["gpus"], line["base"] / line["step_seconds"], label=f"{system} {strategy}", **look)
+            speed, label = line["base"] / line["step_seconds"], f"{system} {strategy}"
+            ax.plot(line["gpus"], speed, label=label, **looks[system])
         ax.axhline(1, color=style.GREY, linestyle="--", linewidth=0.8)
         style.log_axes(ax, "x")
         ticks = sorted(unique(rows, "gpus"))

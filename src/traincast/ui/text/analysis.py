@@ -205,7 +205,7 @@ def trace(result: Trace) -> Parts:
     """Show the step by component, simulated and estimated, and the passes and waits of every stage."""
     yield title_line(f"Plan: {result.estimate.plan}")
     simulated, estimated = seconds(result.simulated_seconds), seconds(result.step_seconds)
-    yield heading(f"A step as it runs: {simulated}; the estimate: {estimated}")
+    yield heading(f"Simulated step: {simulated}; estimate: {estimated}")
     rows: list[tuple[str, ...]] = []
     for name, time in result.totals.items():
         closed_form = float(result.estimate.breakdown[name])

@@ -130,7 +130,7 @@ def rejected(result: "Found") -> Parts:
 def _kind(result: "Found") -> str:
     """Return what the first plan is called."""
     if result.objective == "memory":
-        return "Leanest"
+        return "Least memory"
     return "Recommended" if result.within is not None else "Fastest"
 
 
