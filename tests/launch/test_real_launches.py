@@ -341,8 +341,8 @@ def test_published_launches_are_read(source, tmp_path):
      "base_recipe = llama3_8b_pretrain_config: not read .its settings stand in another file"),
     (PRIMUS_TITAN.replace("float8: false", "float8: true"), "primus_turbo.enable_attention_float8: not read"),
     (PRIMUS.replace("megatron", "maxtext"), "framework = 'maxtext': must be one of megatron, torchtitan"),
-    ("@run.cli.factory(name='llama3_8b')\ndef pretrain_recipe():\n    return run.Partial(pretrain)\n", "NeMo 2"),
-    ("trainer = L.Trainer(devices=8, strategy='fsdp')\n", "a launch of PyTorch Lightning"),
+    ("@run.cli.factory(name='llama3_8b')\ndef pretrain_recipe():\n    return run.Partial(pretrain)\n",
+     "builds no recipe that is known"),
     (PRIMUS + "      timestep_sampling_strategy: logit_normal\n", "multimodal, vision or diffusion"),
     ("#SBATCH --nodes=4\ntorchrun train.py --hidden_width=4096 --num_layers=32 --num_heads=32 --train_batch_size=1 "
      "--max_context_width=4096 --sharding_strategy=full", "a launch of a training program of its own"),

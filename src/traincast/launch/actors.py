@@ -12,7 +12,7 @@ from typing import Any, Final
 from traincast.core.errors import InputError
 from traincast.launch.checkpoints import model_called
 from traincast.launch.dialects import NAMED_MODEL
-from traincast.launch.given import given_with
+from traincast.launch.given import NOTHING, Given
 from traincast.launch.read_bash import arguments, commands, settings_of
 from traincast.launch.settings import Settings, evaluated, is_off
 
@@ -24,10 +24,11 @@ SETTING: Final = re.compile(r"\+*([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
 NOTE: Final = "the actor's training step alone, of prompts and answers as long as they may get"
 
 
-def read_verl(text: str) -> Settings:
+def read_verl(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of verl's command, which Hydra takes as NAME=VALUE, for FSDP or Megatron-LM."""
     own = Settings()
-    for match in (match for words in commands(text) for word in words if (match := SETTING.fullmatch(word))):
+    words = (word for command in commands(text, given) for word in command)
+    for match in filter(None, map(SETTING.fullmatch, words)):
         name = match[1]
         for group in reversed(GROUPS):
             name = name.removeprefix(group)
@@ -54,12 +55,14 @@ def is_megatron(text: str) -> bool:
     return bool(re.search(r"megatron_trainer|actor\.megatron\.|actor\.strategy=megatron", text))
 
 
-def read_openrlhf(text: str) -> Settings:
+def read_openrlhf(text: str, given: Given = NOTHING) -> Settings:
     """Return the arguments of the command that starts OpenRLHF, which trains with DeepSpeed."""
     lines = [
-        words for words in commands(text) if any("train_" in word or "openrlhf" in word for word in words)
+        words
+        for words in commands(text, given)
+        if any("train_" in word or "openrlhf" in word for word in words)
     ]
-    own = arguments(lines[-1]) if lines else settings_of(text)
+    own = arguments(lines[-1]) if lines else settings_of(text, given)
     length = _number(own, "max_len") or sum(
         _number(own, f"{part}_max_len", 1024) for part in ("prompt", "generate")
     )
@@ -69,9 +72,9 @@ def read_openrlhf(text: str) -> Settings:
     return Settings({**own, "max_length": length, **_steps(batch, rows, ranks)})
 
 
-def read_slime(text: str) -> Settings:
+def read_slime(text: str, given: Given = NOTHING) -> Settings:
     """Return the arguments of slime, which trains with Megatron-LM."""
-    own = settings_of(text)
+    own = settings_of(text, given)
     answers = _number(own, "rollout_max_response_len")
     length = _number(own, "rollout_max_prompt_len") + answers
     prompts, samples = _number(own, "rollout_batch_size"), _number(own, "n_samples_per_prompt", 1)
@@ -82,7 +85,7 @@ def read_slime(text: str) -> Settings:
     settings = Settings({**{name: value for name, value in usual.items() if value}, **own})
     for name in ("use_dynamic_batch_size", "max_tokens_per_gpu"):  # of sequences that are shorter
         settings.pop(name, None)
-    if "model" in given_with(text).facts and all("models/" in path for path in own.get("source", ())):
+    if "model" in given.facts and all("models/" in path for path in own.get("source", ())):
         settings.pop("source", None)  # which describes the model that is given
     return settings
 

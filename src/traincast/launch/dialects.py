@@ -1,15 +1,15 @@
 """Configurations that give Megatron-LM's settings under other names; see `tables/dialects.toml`."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
 from traincast.catalog.documents import catalogue, parsed
 from traincast.launch import megatron
-from traincast.launch.format import Format
-from traincast.launch.given import chosen, given_with
+from traincast.launch.format import Format, Reader
+from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.read_bash import arguments, directives
 from traincast.launch.read_bash import read as read_script
 from traincast.launch.settings import Settings, dotted, evaluated, is_off, not_allowed, same_value
@@ -24,7 +24,7 @@ MAX_INTERPOLATIONS: Final = 200  # of a configuration
 ROUNDED: Final = 256  # to multiples of which gpt-neox rounds the width of a gated MLP
 
 
-def dialect(name: str, base: Format, read: Callable[[str], Settings]) -> Format:
+def dialect(name: str, base: Format, read: Reader) -> Format:
     """Return the format of a dialect, from that of another format, `base`; `read` reads its own settings."""
     table = TABLE[name]
     own = unread_rules({"matter": [], **table.get("unread", {})})
@@ -35,8 +35,8 @@ def dialect(name: str, base: Format, read: Callable[[str], Settings]) -> Format:
     )
     own_names = {megatron_name: own_name for own_name, megatron_name in table.get("names", {}).items()}
 
-    def read_translated(text: str) -> Settings:
-        return translated(name, read(text))
+    def read_translated(text: str, given: Given = NOTHING) -> Settings:
+        return translated(name, read(text, given))
 
     further = {"rows": tuple(rows_of(table["rows"], name, megatron))} if "rows" in table else {}
     return replace(
@@ -149,10 +149,9 @@ def yaml_settings(text: str) -> Settings:
     return Settings({name.replace("-", "_"): value for name, value in document.items()})
 
 
-def read_megatron_yaml(text: str) -> Settings:
+def read_megatron_yaml(text: str, given: Given = NOTHING) -> Settings:
     """Return the arguments of `MODEL_ARGS`, with variables that are given beside them."""
     document = parsed(text, "yaml", repeated=True)
-    given = given_with(text)
     table: Any = document.get("MODEL_ARGS", document)
     if table and all(isinstance(value, Mapping) for value in table.values()):  # by model
         table = table[chosen([str(name) for name in table], given.recipe)]
@@ -170,13 +169,13 @@ def read_megatron_yaml(text: str) -> Settings:
     return settings
 
 
-def read_primus(text: str) -> Settings:
+def read_primus(text: str, given: Given = NOTHING) -> Settings:
     """Return the overrides of Primus's trainer, and the model that it names.
 
     Of torchtitan's models those with -fp8 convert linear layers (primus/configs/models/torchtitan, fd1eeab).
     """
     document = parsed(text, "yaml", repeated=True)
-    settings, given = Settings(), given_with(text)
+    settings = Settings()
     modules = document.get("modules", {})
     trainer: Mapping[str, Any] = next(iter(modules.values()), {}) if isinstance(modules, Mapping) else {}
     if (framework := str(trainer.get("framework", "megatron"))) not in PRIMUS_FRAMEWORKS:
@@ -239,9 +238,9 @@ def filled_in(text: str) -> Settings:
     return document
 
 
-def read_nemo(text: str) -> Settings:
+def read_nemo(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of NeMo's trainer and model."""
-    document = filled_in(text) | dict(given_with(text).variables)
+    document = filled_in(text) | dict(given.variables)
     if missing := [
         name for name, value in document.items() if value == "???" and name.startswith("trainer.")
     ]:
@@ -270,12 +269,12 @@ def _interpolated(name: str, document: Mapping[str, Any]) -> Any:
     return INTERPOLATION.sub(value, str(document[name]))
 
 
-def read_variables(text: str) -> Settings:
+def read_variables(text: str, given: Given = NOTHING) -> Settings:
     """Return the variables that a script sets for another one, and the arguments that it gives it.
 
     They are those of the run that is meant, where it has several.
     """
-    script, given = read_script(text), given_with(text)
+    script = read_script(text, given)
     programs = tuple(TABLE["modelzoo"]["program"].split())
     starting = [run for run in script.commands if any(word.endswith(programs) for word in run.words)]
     runs = {str(number): run for number, run in enumerate(starting, 1)}

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
 from traincast.core.model import Model
@@ -22,6 +22,7 @@ from traincast.launch.canonical import (
     trained,
     untrained,
 )
+from traincast.launch.given import NOTHING, Given
 from traincast.launch.settings import Settings, dotted
 from traincast.launch.table import Row, Values, load_document, of_format, rows_of
 from traincast.launch.text_formats import TEXT_FORMATS
@@ -58,6 +59,18 @@ class Writing:
         return Settings(pair for section in self.sections.values() for pair in section.items())
 
 
+class Reader(Protocol):
+    """Reader of the settings of a text, with what is given beside it."""
+
+    def __call__(self, text: str, given: Given = ..., /) -> Settings:
+        """Return the settings."""
+
+
+def alone(read: Callable[[str], Settings]) -> Reader:
+    """Return a reader of a text that needs nothing beside it."""
+    return lambda text, _=NOTHING: read(text)
+
+
 @dataclass(frozen=True)
 class Format:
     """File format in which a framework takes its settings: a table, and functions from and to text."""
@@ -71,7 +84,7 @@ class Format:
     rows: Mapping[str, tuple[Row, ...]]  # by section
     why: Mapping[str, str]  # facts that cannot always be expressed
     unread: UnreadRules  # on settings that no row reads
-    read: Callable[[str], Settings]  # from text
+    read: Reader  # from text
     write: Callable[[Writing], str]
     spelled: Callable[[str], str] = str  # a setting's name as the framework spells it
     stack: Callable[[Settings], str] = lambda _: ""  # name of the software stack that predicts a launch
@@ -167,7 +180,7 @@ def load_format(name: str, framework: str, conversions: object, table: str = "",
         "rows": {section: rows for section, rows in sections.items() if rows},
         "why": {**getattr(conversions, "WHY", {}), **{fact: text for fact, text in why.items() if text}},
         "unread": unread_rules(document["unread"]),
-        "read": TEXT_FORMATS[texts["ending"]].read if texts["ending"] in TEXT_FORMATS else None,
+        "read": alone(TEXT_FORMATS[texts["ending"]].read) if texts["ending"] in TEXT_FORMATS else None,
         "write": write,
         "stack": getattr(conversions, "stack", lambda _: FRAMEWORKS[framework].assumptions),
         "assumptions": getattr(conversions, "assumptions", lambda _: ()),

@@ -30,7 +30,7 @@ from traincast.launch import (
     write_bash,
 )
 from traincast.launch.canonical import Facts
-from traincast.launch.format import Format, load_format
+from traincast.launch.format import Format, alone, load_format
 from traincast.launch.settings import Settings
 from traincast.launch.table import ComputedRow
 from traincast.launch.unread_settings import UnreadEffect, UnreadRules
@@ -148,7 +148,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         ),
         load_format("torchtitan-toml", "torchtitan", torchtitan),
         _DEEPSPEED,
-        load_format("nanotron", "nanotron", nanotron, read=nanotron.read),
+        load_format("nanotron", "nanotron", nanotron, read=alone(nanotron.read)),
         _ACCELERATE,
         *map(_on_trainer, huggingface.PROGRAMS),
         load_format(
@@ -183,7 +183,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         "fsdp",
         llm_foundry,
         table="llm-foundry",
-        read=llm_foundry.read,
+        read=alone(llm_foundry.read),
         named_model=llm_foundry.named_model,
     ),
     "lightning": load_format("lightning", "fsdp", lightning, table="lightning", read=lightning.read),
@@ -195,7 +195,7 @@ READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
         for name, reader in (
             ("megatron-yaml", dialects.read_megatron_yaml),
             ("primus", dialects.read_primus),
-            ("gpt-neox", dialects.yaml_settings),
+            ("gpt-neox", alone(dialects.yaml_settings)),
             ("nemo", dialects.read_nemo),
             ("nemo2", nemo_programs.read),
             ("mlperf", dialects.read_variables),

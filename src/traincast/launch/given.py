@@ -23,22 +23,7 @@ class Given:
     without: str = ""  # what a script does not tell: branches that hang on it are left out
 
 
-class LaunchText(str):
-    """Text of a launch file, with what is given beside it."""
-
-    given: Given = Given()
-
-
-def launch_text(text: str, given: Given) -> LaunchText:
-    """Return a text with what is given beside it."""
-    result = LaunchText(text)
-    result.given = given
-    return result
-
-
-def given_with(text: str) -> Given:
-    """Return what is given beside a text: nothing with a plain one."""
-    return text.given if isinstance(text, LaunchText) else Given()
+NOTHING: Final = Given()
 
 
 def chosen(recipes: Collection[str], recipe: str | None, what: str = "runs") -> str:

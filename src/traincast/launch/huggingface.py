@@ -21,6 +21,7 @@ from traincast.launch.beside import DEEPSPEED, MODEL
 from traincast.launch.canonical import Facts
 from traincast.launch.checkpoints import model_called, repository
 from traincast.launch.format import Writing
+from traincast.launch.given import NOTHING, Given
 from traincast.launch.settings import Settings, dotted, is_off, not_allowed
 from traincast.launch.table import Values
 from traincast.launch.text_formats import TEXT_FORMATS
@@ -120,7 +121,7 @@ class Program:
 
     # reading and writing text
 
-    def read(self, text: str) -> Settings:
+    def read(self, text: str, given: Given = NOTHING) -> Settings:
         """Read a configuration, or the arguments of a script."""
         try:
             document = parsed(text, "yaml", repeated=True)
@@ -129,8 +130,8 @@ class Program:
         if document:
             settings = dotted(document)
         else:
-            settings = read_bash.settings_of(text)
-            words = [word for command in read_bash.commands(text) for word in command]
+            settings = read_bash.settings_of(text, given)
+            words = [word for command in read_bash.commands(text, given) for word in command]
             named = [
                 word for before, word in pairwise(("", *words)) if before == "trl" or word.endswith(".py")
             ]

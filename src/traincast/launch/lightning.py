@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts
-from traincast.launch.given import chosen, given_with
+from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.python_values import constant
 from traincast.launch.recipes import called, tree_of
 from traincast.launch.settings import Settings, is_off, not_allowed
@@ -33,9 +33,9 @@ FSDP_STAGES: Final = {
 CHECKPOINTING: Final = ("strategy.activation_checkpointing_policy", "strategy.activation_checkpointing")
 
 
-def read(text: str) -> Settings:
+def read(text: str, given: Given = NOTHING) -> Settings:
     """Return the arguments of the Trainer or Fabric that is meant, of its strategy, loaders and optimizer."""
-    tree, given = tree_of(text), given_with(text)
+    tree = tree_of(text)
     names = {**_constants(tree), **given.variables}
     starters = {
         f"{called(node)} in line {node.lineno}": node

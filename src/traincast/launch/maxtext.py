@@ -14,7 +14,7 @@ from traincast.catalog.documents import read as read_file
 from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts, normalized_recompute
 from traincast.launch.dialects import model_called
-from traincast.launch.given import chosen, given_with
+from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.read_bash import commands
 from traincast.launch.settings import Settings, dotted, is_off, not_allowed
 from traincast.launch.table import Values
@@ -67,12 +67,13 @@ SIZES: Final = {  # setting -> value of base.yml
 DECODERS: Final = ("llama2", "mistral", "default")  # whose layers the sizes describe
 
 
-def read(text: str) -> Settings:
+def read(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of a run: those of the file, or of a command and the file that it names."""
-    given = given_with(text)
     if not IN_TEXT.search(text):
         return dotted(parsed(text, "yaml", repeated=True))
-    started = [(words, i) for words in commands(text) for i, word in enumerate(words) if PROGRAM.search(word)]
+    started = [
+        (words, i) for words in commands(text, given) for i, word in enumerate(words) if PROGRAM.search(word)
+    ]
     programs = [str(PROGRAM.search(words[i])[1]) for words, i in started]  # type: ignore[index]  # it matches
     runs = [run for run, program in zip(started, programs, strict=True) if TRAINING.search(program)]
     if not runs:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from traincast.launch import megatron
+from traincast.launch.given import NOTHING, Given
 from traincast.launch.layer_patterns import marked_layers
 from traincast.launch.read_bash import arguments, commands, directives
 from traincast.launch.settings import Settings, same_value
@@ -115,10 +116,10 @@ def overrides(settings: Values) -> Values:
     return result | {spelled(name): False if name in INVERTED else value for name, value in remaining.items()}
 
 
-def read(text: str) -> Settings:
+def read(text: str, given: Given = NOTHING) -> Settings:
     """Read overrides of a command line as settings of Megatron-LM; unknown overrides keep their names."""
     values, launch = dict[str, str](), directives(text)
-    for words in commands(text):
+    for words in commands(text, given):
         for name, value in arguments(words).items():
             if name in LAUNCHER_SETTINGS:
                 launch[name] = value[0] if isinstance(value, tuple) else value  # overrides may follow

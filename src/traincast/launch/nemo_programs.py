@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from traincast.core.errors import InputError
 from traincast.launch.dialects import NAMED_MODEL, TABLE
-from traincast.launch.given import chosen, given_with
+from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.python_values import constant
 from traincast.launch.recipes import called, functions_of, tree_of
 from traincast.launch.settings import Settings
@@ -40,9 +40,9 @@ PREFIXES: Final = ("trainer.strategy.ddp.", "trainer.strategy.", "model.config."
 OF_TRAINER: Final = {"trainer.num_nodes": "nnodes", "trainer.devices": "nproc_per_node"}
 
 
-def read(text: str) -> Settings:
+def read(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of the recipe that is meant as Megatron-LM's; others keep their names."""
-    tree, given = tree_of(text), given_with(text)
+    tree = tree_of(text)
     program = _Program(functions_of(tree), {**_names(tree), **given.variables})
     recipes: dict[str, Any] = {}
     for name in program.functions:

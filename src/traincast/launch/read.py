@@ -24,7 +24,7 @@ from traincast.launch.canonical import (
 )
 from traincast.launch.dialects import model_called
 from traincast.launch.format import MODEL_SECTIONS, Format, complete_facts
-from traincast.launch.given import RECIPE, Given, LaunchText, launch_text
+from traincast.launch.given import RECIPE, Given
 from traincast.launch.read_bash import commands, undecided
 from traincast.launch.settings import Settings, value_text
 from traincast.launch.table import load_document
@@ -156,14 +156,14 @@ def read(
     if form is not None and form not in formats:
         raise unknown_name_error("format", form, formats)
     given = replace(given or Given(), folder=Path(path).parent)
-    text = launch_text(read_text(Path(path)), given)
+    text = read_text(Path(path))
     form = form or program_of(text, str(path), given.actor)
     if given.actor and form not in ACTORS:
         raise InputError(str(path), ["--actor: this is no launch of verl, OpenRLHF or slime"])
-    detected = formats[form] if form else detect_format(text, str(path), formats)
+    detected = formats[form] if form else detect_format(text, given, str(path), formats)
     errors = ErrorCollector(str(path))
     try:
-        settings = detected.read(text)
+        settings = detected.read(text, given)
     except InputError as error:
         raise InputError(str(path), error.problems) from None
     if detected.takes_files:
@@ -172,14 +172,14 @@ def read(
     elif beside is not None:
         raise InputError(str(path), [f"--beside: a launch of {detected.title} has no file beside it"])
     is_script = detected.ending == ".sh"
-    words = [word for command in commands(text) for word in command] if is_script else []
+    words = [word for command in commands(text, given) for word in command] if is_script else []
     if not given.actor:
         check_training_kind(words, settings, str(path), detected.spelled)
     if "zero" in given.facts:  # what the other file sets is given
         settings.pop("deepspeed_config", None)
     facts = detected.facts(settings, errors, given.facts)
     problems = [problem for error in errors.errors for problem in error.problems]
-    problems += _undecided(text, detected, settings, facts) if is_script else []
+    problems += _undecided(text, given, detected, settings, facts) if is_script else []
     arguments = detected.arguments(settings)
     against = {} if arguments is None else arguments.against(settings)
     matter = detected.unread.sorted(settings, detected.known).matter if against else {}
@@ -216,17 +216,17 @@ def read(
     return replace(reading, assumed=(*reading.assumed, note))
 
 
-def _undecided(text: LaunchText, form: Format, settings: Settings, facts: Facts) -> list[str]:
+def _undecided(text: str, given: Given, form: Format, settings: Settings, facts: Facts) -> list[str]:
     """Return a problem for all that branches hang on which the script does not decide, where it matters.
 
     It does if the facts, or settings that matter and are not read, are others without these branches.
     """
-    known = set(text.given.facts)
+    known = set(given.facts)
     if "model" in known:
         known |= {f for part in MODEL_SECTIONS for row in form.rows.get(part, ()) for f in row.facts}
     result, matter = [], set(form.unread.sorted(settings, form.known).matter)
-    for name, variables in undecided(text).items():
-        without = form.read(launch_text(text, replace(text.given, without=name)))
+    for name, variables in undecided(text, given).items():
+        without = form.read(text, replace(given, without=name))
         others = form.facts(without, ErrorCollector(""), known)
         changed = {fact for fact in {*facts, *others} - known if facts.get(fact) != others.get(fact)}
         rows = (row for rows in form.rows.values() for row in rows if changed & set(row.facts))
@@ -237,8 +237,8 @@ def _undecided(text: LaunchText, form: Format, settings: Settings, facts: Facts)
         if shown:
             what = name if name.isidentifier() or name.isdecimal() else "|".join(sorted(variables)) or "NAME"
             hangs = "the script does not set" if what == name else f"hangs on {name!r}"
-            given = f"under a condition on {what}, which {hangs}: give it with --set {what}=…"
-            result.append(f"{', '.join(shown[:6])}: {given}")
+            advice = f"under a condition on {what}, which {hangs}: give it with --set {what}=…"
+            result.append(f"{', '.join(shown[:6])}: {advice}")
     return result
 
 
@@ -261,14 +261,14 @@ def read_text(path: Path) -> str:
     return text
 
 
-def detect_format(text: LaunchText, path: str, formats: Mapping[str, Format]) -> Format:
+def detect_format(text: str, given: Given, path: str, formats: Mapping[str, Format]) -> Format:
     """Return the format with the most known settings in a text; raise an `InputError` if none has any."""
     counts: dict[str, int] = {}
     malformed: dict[str, None] = {}
     for name, form in formats.items():
         if re.search(form.sign, text):
             try:
-                counts[name] = len(set(form.read(text)) & form.known)
+                counts[name] = len(set(form.read(text, given)) & form.known)
             except InputError as error:
                 if error.subject == RECIPE:
                     raise InputError(path, error.problems) from None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from traincast.launch.given import chosen, given_with
+from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron import HYBRID_STACKS
 from traincast.launch.settings import Settings, dotted
 from traincast.launch.shell import Command, Script, interpret, split_command_lines, substitute
@@ -38,13 +38,13 @@ DIRECTIVE: Final = re.compile(r"\s(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(?!--)(\S+)")  
 LEAST_ARGUMENTS: Final = 3  # in which runs can differ
 
 
-def settings_of(text: str) -> Settings:
+def settings_of(text: str, given: Given = NOTHING) -> Settings:
     """Return the arguments of a script with underscores: the last value of each; True if it has none.
 
     Where it starts several runs that differ, those of the one that is meant.
     """
-    script = read(text)
-    lines = [command.words for command in _commands_of_run(script, given_with(text).recipe)]
+    script = read(text, given)
+    lines = [command.words for command in _commands_of_run(script, given.recipe)]
     if not any(arguments(words).keys() & OF_RUNS for words in lines):
         # The script only defines arguments; another one runs the command.
         lines = [*map(split_command_lines, script.values.values()), *lines]
@@ -93,14 +93,14 @@ def _written_json(text: str, script: Script) -> Settings:
     return settings
 
 
-def commands(text: str) -> list[list[str]]:
+def commands(text: str, given: Given = NOTHING) -> list[list[str]]:
     """Return the words of every command."""
-    return [command.words for command in read(text).commands]
+    return [command.words for command in read(text, given).commands]
 
 
-def undecided(text: str) -> dict[str, set[str]]:
+def undecided(text: str, given: Given) -> dict[str, set[str]]:
     """Return what branches hang on that a script does not tell, with the variables set in them."""
-    return read(text).undecided
+    return read(text, given).undecided
 
 
 def arguments(words: Sequence[str]) -> Settings:
@@ -120,9 +120,8 @@ def arguments(words: Sequence[str]) -> Settings:
     return settings
 
 
-def read(text: str) -> Script:
+def read(text: str, given: Given = NOTHING) -> Script:
     """Read the variables and commands of a script, with what is given beside it."""
-    given = given_with(text)
     script = Script(without=given.without, folder=given.folder, fixed=frozenset(given.variables))
     for name, value in directives(text).items():
         script.values |= {variable: [str(value)] for variable in SLURM_VARIABLES[name]}

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from traincast.core.errors import InputError
 from traincast.launch.dialects import NAMED_MODEL
-from traincast.launch.given import chosen, given_with
+from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron_bridge import megatron_settings
 from traincast.launch.python_values import constant
 from traincast.launch.settings import Settings
@@ -63,9 +63,9 @@ def called(node: ast.AST) -> str:
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
-def read(text: str) -> Settings:
+def read(text: str, given: Given = NOTHING) -> Settings:
     """Read the recipe that is meant as settings of Megatron-LM; others keep their names."""
-    tree, given = tree_of(text), given_with(text)
+    tree = tree_of(text)
     functions = functions_of(tree)
     recipes = [name for name in functions if not name.startswith("_") and RECIPE.match(name)]
     if not recipes:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from traincast.core.errors import InputError
 from traincast.launch.format import Writing
-from traincast.launch.given import chosen, given_with
+from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.python_values import constant
 from traincast.launch.settings import Settings
 from traincast.launch.table import Values
@@ -106,7 +106,7 @@ def _call(section: str, values: Values) -> Iterable[str]:
     yield "        ),"
 
 
-def read(text: str) -> Settings:
+def read(text: str, given: Given = NOTHING) -> Settings:
     """Read the settings of a module, of the function that is meant where it describes several runs.
 
     Raises
@@ -130,7 +130,7 @@ def read(text: str) -> Settings:
         ):
             settings["model.name"] = model[1]
     if len(runs) > 1:
-        name = chosen(runs, given_with(text).recipe)
+        name = chosen(runs, given.recipe)
         nodes = _nodes_of(name, functions)
         if known := next((known for known in FLAVOURS if name.startswith(known)), ""):
             settings["model.name"] = known
