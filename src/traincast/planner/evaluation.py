@@ -30,6 +30,7 @@ from traincast.planner.search_space import Shards, Space, distinct_rows, stacked
 from traincast.step.layer_cost import Costs, PartCosts, cost_part
 from traincast.step.memory import Footprint, devices_memory
 from traincast.step.pipeline_stages import Stages, stages
+from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.step_time import step, step_seconds_bound
 from traincast.times.operation_time import LeastTimer, OperationTimer, Passes
 from traincast.times.pipeline.schedules import SCHEDULES
@@ -506,6 +507,8 @@ def least_times(
     first = evaluations[0]
     system, assumed = first.system.take(machine), first.assumptions
     spaces = [evaluation.space for evaluation in evaluations]
+    near = near_members(system, first.space.gpus[0]) if bound else []
+    near = near if len(near) <= MOST_NEAR else []
     of_spaces = [space.fills.one_per_layer_placement if bound else space.fills for space in spaces]
 
     def portion(index: int, rows: Ints) -> Portion:
@@ -514,12 +517,11 @@ def least_times(
         layout, fill = np.repeat(rows, count), fills.of(space.degree[rows])
         shard = evaluation.shards.row[space.layer_row[layout], fills.layer_placement[fill]]
         costs = take_costs(evaluation.costs, (evaluation.timing[machine], shard))
-        plans = space.layouts.take(layout) if bound else space.plans(layout, fill)
-        return Portion(costs, plans, np.cumsum(count) - count)
+        return Portion(costs, space.plans(layout, fill), np.cumsum(count) - count)
 
     def seconds(costs: Costs, plans: Plans, devices: Stages) -> Column:
         if bound:
-            return step_seconds_bound(costs, plans, devices, first.space.gbs, assumed)
+            return step_seconds_bound(costs, plans, devices, first.space.gbs, system, assumed, near)
         return step(costs, plans, devices, first.space.gbs, system, assumed).seconds
 
     counts = [

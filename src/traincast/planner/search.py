@@ -69,10 +69,10 @@ from traincast.planner.search_space import (
     enumerate_outlines,
     later,
 )
-from traincast.planner.shortlist import MOST_NEAR, near_members
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, Estimate, Job, estimate
 from traincast.step.metrics import Metrics, metrics
+from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.uncertainty import fits_probability, memory_that_fits
 from traincast.step.validity import reasons
 

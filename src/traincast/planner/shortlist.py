@@ -33,7 +33,7 @@ from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import Outline, Progress, Space, distinct_rows, of_batch
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import stages
-from traincast.step.placement import divisors
+from traincast.step.placement import near_members
 from traincast.step.step_time import least_step_seconds
 
 FIRST_ROWS: Final = 1 << 11  # rows of outlines that are evaluated first
@@ -46,21 +46,11 @@ BY_DISPATCHER: Final = (
     ("traffic", "expert_passes", "wide_expert_passes"),
 )
 MOST_LAYOUTS: Final = 1 << 40  # of a batch
-MOST_NEAR: Final = 64  # ways to place a group up to which layouts are bounded
 LAYER_CHOICES: Final = tuple(
     name for name in CHOICES if name not in (*AROUND_LAYERS, "order") or name in ("tp_overlap", "ep_overlap")
 )
 
 _Answer = TypeVar("_Answer")
-
-
-def near_members(system: System, gpus: int) -> list[tuple[float, ...]]:
-    """Return the members that a group of a job can have in a domain of each tier but the outermost."""
-    found: list[tuple[int, ...]] = [(1,)]
-    for tier in system.tiers[:-1]:
-        sizes = [int(n) for n in divisors(gpus) if n <= float(np.max(tier.size or 1))]
-        found = [(*inner, n) for inner in found for n in sizes if n % inner[-1] == 0]
-    return [tuple(map(float, members[1:])) for members in found]
 
 
 def least_of_dispatchers(assumed: Assumptions) -> Assumptions:

@@ -13,9 +13,9 @@ from traincast.operations.operation import Axis, CollectiveKind, total
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.offload import free_of_copies
 from traincast.step.pipeline_stages import Counts, Stages
-from traincast.times.collectives import Curve, collective_curve, is_group
+from traincast.times.collectives import Curve, LeastCurve, collective_curve, is_group
 from traincast.times.overlap import exposed_time, largest, layer_by_layer
-from traincast.times.process_groups import Placement
+from traincast.times.process_groups import AnyPlacement, Placement
 
 TINY: Final = 1e-30  # in place of a pass that takes no time [s]
 
@@ -53,6 +53,18 @@ def data_parallel(
     return largest([sum(traffic.in_step(traffic.exposed, *device), serial) for device in devices])[0]
 
 
+def least_data_parallel(
+    costs: Costs, stages: Stages, placement: AnyPlacement, nm: Column, system: System, assumed: Assumptions
+) -> Column:
+    """Return a bound from below on `data_parallel` over the ways to place its groups [s].
+
+    It leaves out all-reduces over replicas, and broadcasts.
+    """
+    traffic = _traffic(costs, stages, placement, nm, system, assumed)
+    devices = zip(stages.stored_parts, stages.executed_parts, strict=True)
+    return largest([sum(traffic.in_step(traffic.least_exposed, *device)) for device in devices])[0]
+
+
 def hidden_traffic(
     costs: Costs, stages: Stages, placement: Placement, nm: Column, system: System, assumed: Assumptions
 ) -> list[tuple[Column, Column]]:
@@ -72,7 +84,7 @@ class _DataParallelTraffic:
     costs: Costs
     gather: Exchanges
     scatter: Exchanges
-    between: Exchanges  # all-reduces over replicas, where they are not part of `scatter`
+    between: Exchanges  # all-reduces over replicas, where they are not part of `scatter` or left out
     buckets: dict[str, Column]  # layers whose gradients are reduced, and weights gathered, together
     plan: Plans
     nm: Column
@@ -81,6 +93,13 @@ class _DataParallelTraffic:
     def exposed(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
         """Return the exposed time of exchanges that so many passes of a direction may overlap [s]."""
         return self._exposed(exchanges, direction, device, passes, self.assumed.overlap.dp_contention)
+
+    def least_exposed(
+        self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0
+    ) -> Column:
+        """Return a bound from below on `exposed`, which rises with the time of every exchange [s]."""
+        contention = min(self.assumed.overlap.dp_contention, 1.0)
+        return self._exposed(exchanges, direction, device, passes, contention)
 
     def hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
         """Return the hidden time of these exchanges [s]."""
@@ -103,7 +122,7 @@ class _DataParallelTraffic:
         plan, nm = self.plan, self.nm
         replicated: Column = (
             time_of(self.between, "backward", stored)
-            if plan.zero >= 2 and nonzero(plan.replicas != 1)
+            if self.between and plan.zero >= 2 and nonzero(plan.replicas != 1)
             else 0.0
         )
         if plan.zero == 3:
@@ -131,7 +150,7 @@ def _traffic(
         used = {part: _free_of_exchanges(cost) for part, cost in used.items()}
     buckets = _buckets(used, stages, placement, assumed)
     gather, scatter, between = _exchanges(used, buckets, placement, system, assumed)
-    if plan.zero < 2:
+    if plan.zero < 2 and between:
         scatter = {part: scatter[part].then(between[part]) for part in used}
     return _DataParallelTraffic(used, gather, scatter, between, buckets, plan, nm, assumed)
 
@@ -170,13 +189,18 @@ def _broadcasts(placement: Placement, assumed: Assumptions) -> Column:
     return assumed.host.broadcast_seconds * n * is_group(n / near[0])
 
 
+_Curve = Curve | LeastCurve
+
+
 class _ReplicaGroup(NamedTuple):
     """Ranks with the same weights, and the curves of their collectives."""
 
     sharded: bool
-    reduction: Curve  # over the ranks that shard one copy, or over all where every rank has a copy
-    gathering: Curve  # over the same ranks
-    between: Curve | None  # over replicas of the same shard, if there are any
+    reduction: (
+        Curve | LeastCurve
+    )  # over the ranks that shard one copy, or over all where every rank has a copy
+    gathering: Curve | LeastCurve  # over the same ranks
+    between: Curve | LeastCurve | None  # over replicas of the same shard, if there are any
     shards: Column
 
     def gather(self, nbytes: Column, bucket: Column = 1.0) -> Traffic:
@@ -208,8 +232,11 @@ def _replica_groups(
     """Return the ranks with the same weights; `axes` name all, those of a copy, and the replicas."""
     plan, (all_ranks, shard_ranks, replicas) = placement.plan, axes
 
-    def over(axis: Axis, kind: CollectiveKind) -> Curve:
-        return collective_curve(kind, placement.group(axis), system, assumed, data_parallel=True)
+    def over(axis: Axis, kind: CollectiveKind) -> _Curve:
+        group = placement.group(axis)
+        if isinstance(placement, AnyPlacement):
+            return LeastCurve(kind, group, placement.near, system, assumed)
+        return collective_curve(kind, group, system, assumed, data_parallel=True)
 
     between = over(replicas, "all-reduce") if nonzero(plan.replicas != 1) else None
     if plan.zero == 0:
@@ -235,7 +262,8 @@ def _exchanges(
         for part, cost in used.items()
     }
     reduced = {part: dense.reduce(gradient * cost.weights, buckets[part]) for part, cost in used.items()}
-    between = {part: dense.synchronise(gradient * cost.weights) for part, cost in used.items()}
+    synchronised = {} if isinstance(placement, AnyPlacement) else used
+    between = {part: dense.synchronise(gradient * cost.weights) for part, cost in synchronised.items()}
     with_experts = {
         part: cost for part, cost in used.items() if nonzero(cost.expert_weights + cost.expert_frozen)
     }
@@ -247,5 +275,6 @@ def _exchanges(
             weights, kept = cost.expert_weights, frozen * cost.expert_frozen
             gather[part] = gather[part].then(experts.gather(weight * weights + kept))
             reduced[part] = reduced[part].then(experts.reduce(gradient * weights))
-            between[part] = between[part].then(experts.synchronise(gradient * weights))
+            if part in between:
+                between[part] = between[part].then(experts.synchronise(gradient * weights))
     return gather, reduced, between

@@ -3,13 +3,17 @@
 import math
 from dataclasses import replace
 from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
 from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Ints
+from traincast.core.system import System
 from traincast.times.process_groups import ORDERS
+
+MOST_NEAR: Final = 64  # ways to place a group up to which layouts are bounded
 
 
 @lru_cache(maxsize=4096)
@@ -44,6 +48,15 @@ def factorizations(n: int, parts: int) -> Ints:
         factor = divisors(n)[choice]
         rows, rest = np.column_stack((rows[row], factor)), rest[row] // factor
     return _frozen(np.column_stack((rows, rest)))
+
+
+def near_members(system: System, gpus: int) -> list[tuple[float, ...]]:
+    """Return the members that a group of a job can have in a domain of each tier but the outermost."""
+    found: list[tuple[int, ...]] = [(1,)]
+    for tier in system.tiers[:-1]:
+        sizes = [int(n) for n in divisors(gpus) if n <= float(np.max(tier.size or 1))]
+        found = [(*inner, n) for inner in found for n in sizes if n % inner[-1] == 0]
+    return [tuple(map(float, members[1:])) for members in found]
 
 
 def _frozen(array: Ints) -> Ints:

@@ -1,5 +1,6 @@
 """Time of a training step, from the costs of the parts of the model; a good first module to read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -9,7 +10,7 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import total
-from traincast.step.data_parallel import data_parallel
+from traincast.step.data_parallel import data_parallel, least_data_parallel
 from traincast.step.layer_cost import Costs, sum_of
 from traincast.step.offload import offload_seconds
 from traincast.step.optimizer import optimizer_seconds
@@ -17,7 +18,7 @@ from traincast.step.pipeline_stages import Stages
 from traincast.times.overlap import exposed_time, largest, paced_by
 from traincast.times.pipeline.p2p import slowest_stage_link, stage_transfer
 from traincast.times.pipeline.schedules import SCHEDULES, Passes, Schedule
-from traincast.times.process_groups import Placement
+from traincast.times.process_groups import AnyPlacement, Placement
 
 GPUS_WITHOUT_STRAGGLERS: Final = 8  # a node: its GPUs rarely wait for each other
 ROUNDING: Final = 1e-12  # relative; a bound adds the same terms as a step, in another order
@@ -89,15 +90,27 @@ def input_seconds(gbs: int, input_rate: float, gpus: Column) -> Column:
     return gbs / (input_rate * gpus)
 
 
-def step_seconds_bound(costs: Costs, plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> Column:
+def step_seconds_bound(
+    costs: Costs,
+    plan: Plans,
+    stages: Stages,
+    gbs: int,
+    system: System,
+    assumed: Assumptions,
+    near: Sequence[tuple[float, ...]] = (),
+) -> Column:
     """Return a bound from below on the time of a step, which needs no placement of pp and dp [s].
 
-    It has the passes of the slowest device, the bubble, and the waits for host and stragglers. What it leaves
-    out takes no negative time: transfers between stages, data parallelism, optimizer, offload and data.
+    It has the passes of the slowest device, the bubble, and the waits for host and stragglers; with `near`,
+    what `near_members` returns, also what ZeRO-3 exposes at least. What it leaves
+    out takes no negative time: transfers between stages, other data parallelism, optimizer, offload and data.
     """
-    pace = _slowest_device(costs, stages, plan.pp, assumed)
-    bubble = _lost(costs, stages, plan, assumed) * pace.others
-    return _at_least(plan.microbatches(gbs) * (pace.busy + pace.host_wait) + bubble, plan, assumed)
+    pace, nm = _slowest_device(costs, stages, plan.pp, assumed), plan.microbatches(gbs)
+    work = nm * (pace.busy + pace.host_wait) + _lost(costs, stages, plan, assumed) * pace.others
+    if near and plan.zero == 3:
+        placement = AnyPlacement(plan, near)
+        work = work + least_data_parallel(costs, stages, placement, nm, system, assumed)
+    return _at_least(work, plan, assumed)
 
 
 def least_step_seconds(costs: Costs, plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> Column:

@@ -6,12 +6,16 @@ neither does a group of one. With `Collectives.protocols` times are those of `tr
 fastest of a library's algorithms and protocols.
 """
 
-from functools import reduce
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from typing import NamedTuple
 
+import numpy as np
+
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import maximum, sign
-from traincast.core.quantities import Column, nonzero
+from traincast.core.columns import maximum, minimum, sign
+from traincast.core.quantities import Column, Floats, nonzero
 from traincast.core.system import System, Tier
 from traincast.operations.operation import CollectiveKind, total
 from traincast.times import nccl
@@ -21,6 +25,7 @@ from traincast.times.process_groups import Group, domains
 __all__ = [
     "AlphaBeta",
     "Curve",
+    "LeastCurve",
     "achieved_bandwidth",
     "collective",
     "collective_curve",
@@ -92,6 +97,43 @@ def collective_curve(
         "reduce-scatter": assumed.collectives.reduce_scatter_factor,
     }.get(kind, 1.0)
     return curve if factor == 1 else curve.scaled(factor)
+
+
+@dataclass(frozen=True, eq=False)
+class LeastCurve:
+    """Least times of a collective over the ways to place its group; each distinct one is computed once."""
+
+    kind: CollectiveKind
+    group: Group  # with the most members that it can have in a fast domain
+    near: Sequence[tuple[float, ...]]  # members that a group can have in a domain of each tier
+    system: System
+    assumed: Assumptions
+
+    def seconds(self, V: Column) -> Column:
+        """Return the least time for a volume V [byte] [s]."""
+        n, most, volume = np.broadcast_arrays(self.group.members, self.group.near[0], V)
+        key = (1 + most.max()) * n + most + 1j * volume
+        _, first, row = np.unique(key.ravel(), return_index=True, return_inverse=True)
+        n, most, volume = (column.ravel()[first] for column in (n, most, volume))
+        return np.asarray(np.min(self._curve(n, most).seconds(volume), axis=0)[row].reshape(key.shape))
+
+    def streaming(self, V: Column) -> Column:
+        """Return the least time in which a volume V streams over the slowest link [s]."""
+        return V * self._per_byte
+
+    @cached_property
+    def _per_byte(self) -> Column:
+        """Least time of a byte over the slowest link [s/byte]."""
+        n, most = np.broadcast_arrays(self.group.members, self.group.near[0])
+        _, first, row = np.unique((n + 1j * most).ravel(), return_index=True, return_inverse=True)
+        curve = self._curve(n.ravel()[first], most.ravel()[first])
+        return np.asarray(np.min(curve.streaming(1.0), axis=0)[row].reshape(n.shape))
+
+    def _curve(self, n: Floats, most: Floats) -> Curve:
+        """Return the curve of groups, ways to place them down."""
+        inner, *outer = (minimum(n, within[:, None]) for within in np.array(self.near).T)
+        group = Group(n, (minimum(inner, most), *outer))
+        return collective_curve(self.kind, group, self.system, self.assumed, data_parallel=True)
 
 
 def _unscaled_curve(

@@ -44,13 +44,30 @@ class Placement:
     def group(self, axis: Axis) -> Group:
         """Return the group of an axis."""
         if axis not in self._groups:
-            n = _members(self.plan, axis)
+            n = members(self.plan, axis)
             near = tuple(_near(self.plan, axis, n, in_domain) for in_domain in self._per_domain)
             self._groups[axis] = Group(n, near)
         return self._groups[axis]
 
 
-def _members(plan: Plans, axis: Axis) -> Column:
+class AnyPlacement(Placement):
+    """Groups of plans placed in any way that leaves tensor-parallel groups where the plans have them.
+
+    `near` has the members that a group can have in a domain of each tier but the outermost.
+    """
+
+    def __init__(self, plan: Plans, near: Sequence[tuple[float, ...]]):
+        self.plan, self.near = plan, near
+
+    def group(self, axis: Axis) -> Group:
+        """Return the group of an axis, with the most members that it can have in a fast domain."""
+        most: Column = max(inner for inner, *_ in self.near)
+        if axis in ("weights", "shards", "replicas"):
+            most = floor(most / (self.plan.fast_tp * self.plan.fast_tp2))
+        return Group(members(self.plan, axis), (most,))
+
+
+def members(plan: Plans, axis: Axis) -> Column:
     """Return the number of members of a group."""
     match axis:
         case "cp":
