@@ -1,6 +1,6 @@
 """Parallel plans: a single one (`Plan`, whole numbers) or many as columns (`Plans`, float64 arrays)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 from typing import Any, Final
@@ -218,7 +218,19 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
         """Return the plans with a `grad_dtype` of "usual" replaced by that of recipe or assumptions."""
         if self.grad_dtype != "usual":
             return self
-        return replace(self, grad_dtype=self.recipe.accumulation or assumed.memory.grad_dtype)
+        return self._copy(grad_dtype=self.recipe.accumulation or assumed.memory.grad_dtype)
+
+    def given(self, **values: Any) -> "Plans":
+        """Return the plans with other values of knobs and choices: `replace`, in half the time."""
+        plans = self._copy(**values)
+        plans.__post_init__()
+        return plans
+
+    def _copy(self, **values: Any) -> "Plans":
+        """Return the plans with values that need no check."""
+        plans = object.__new__(Plans)
+        plans.__dict__.update(self.__dict__, **values)
+        return plans
 
     @property
     def recomputed(self) -> frozenset[str]:
@@ -281,11 +293,11 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
     def take(self, index: Any) -> "Plans":
         """Return some rows of the columns; knobs that are plain numbers stay as they are."""
         columns = {
-            name: column
+            name: column[index]
             for name, column in zip(TAKEN, _taken_of(self), strict=True)
             if isinstance(column, np.ndarray) and column.ndim
         }
-        return replace(self, **{name: column[index] for name, column in columns.items()})
+        return self._copy(**columns)
 
     def row(self, index: int) -> Plan:
         """Return one row as a plan."""

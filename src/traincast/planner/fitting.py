@@ -163,7 +163,7 @@ class Census:
     ) -> Iterator[tuple[Ints, Iterator[Floats]]]:
         """Yield rows of a shape's outline once for each layout, and their room in each batch [byte]."""
         space, holders = self._outlines[shape].space, _Holders.of(self._outlines[shape])
-        given = [replace(space.layouts, **dict(batch.choices)).ready(self._assumed) for batch in batches]
+        given = [space.layouts.given(**dict(batch.choices)).ready(self._assumed) for batch in batches]
         plans = [(plan, _key(plan, AROUND_HELD), _key(plan, AROUND_WORKING)) for plan in given]
         alike = {key: plan for plan, key, _ in plans}
         holding = {key: self._held(plan, shape, holders) for key, plan in alike.items()}
@@ -194,7 +194,7 @@ class Census:
 
     def _held(self, plan: Plans, shape: CandidateBatch, holders: "_Holders") -> Devices:
         """Return all that devices hold, and gradients alone, for each kind and number of replicas [byte]."""
-        plans = replace(plan.take(holders.sample), replicas=holders.replicas)
+        plans = plan.take(holders.sample).given(replicas=holders.replicas)
         footprints = self._parts(plan, shape, holders.sample)
         devices = stages(self._outlines[shape].space.model, plans)
         of_devices = (held(footprints, plans, counts, self._assumed) for counts in devices.stored_parts)

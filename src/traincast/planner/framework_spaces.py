@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, Final
 
@@ -53,7 +54,7 @@ class CandidateBatch:
         """All choices, as fields of `Plans`."""
         return {**STRATEGIES[self.strategy].choices, **dict(self.choices)}
 
-    @property
+    @cached_property
     def shape(self) -> "CandidateBatch":
         """The batch with what shapes its space only: batches of one shape share it."""
         given = {name: value for name, value in self.choices if name in SHAPING and value != DEFAULTS[name]}
@@ -261,7 +262,8 @@ def _joined(batches: list[CandidateBatch]) -> list[CandidateBatch]:
         choices = ((name, value) for name, value in batch.choices if value != DEFAULTS[name])
         key = batch.strategy, frozenset(choices), batch.above
         first = joined.setdefault(key, batch)
-        joined[key] = replace(first, hybrid=first.hybrid or batch.hybrid)
+        if batch.hybrid and not first.hybrid:
+            joined[key] = replace(first, hybrid=True)
     return list(joined.values())
 
 

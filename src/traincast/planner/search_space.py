@@ -129,13 +129,13 @@ class Space:
 
     def without_assumptions(self, plans: Plans) -> Plans:
         """Return candidates of a space `with_assumptions` as they were requested."""
-        return replace(plans, grad_dtype=self.batch.given.get("grad_dtype", "usual"))
+        return plans.given(grad_dtype=self.batch.given.get("grad_dtype", "usual"))
 
     def plans(self, layout: Ints, fill: Ints) -> Plans:
         """Return candidates as columns of shape (candidates,), from the layout and the fill of each."""
         axes = STRATEGIES[self.strategy].axes
         fast = {f"fast_{axis}": self.fills.fast[i][fill] for i, axis in enumerate(axes)}
-        plans = replace(self.layouts.take(layout), **fast, panels=self.fills.panels[fill])
+        plans = self.layouts.take(layout).given(**fast, panels=self.fills.panels[fill])
         return _overlapped(plans, self.batch)
 
 
@@ -216,7 +216,7 @@ class Outline:
         used, layer_row = np.unique(space.layer_row[row], return_inverse=True)
         return replace(
             space,
-            layouts=layouts if replicas is None else replace(layouts, replicas=replicas),
+            layouts=layouts if replicas is None else layouts.given(replicas=replicas),
             starts=np.searchsorted(row, space.starts),
             layers=space.layers.take(used),
             layer_row=layer_row,
@@ -246,7 +246,7 @@ class Shards:
         fill = table[row, placement]
         fast = {f"fast_{axis}": fills.fast[i][fill] for i, axis in enumerate(_layer_axes(space.batch))}
         table[row, placement] = np.arange(len(row))
-        plans = replace(space.layers.take(row), panels=fills.panels[fill], **fast)
+        plans = space.layers.take(row).given(panels=fills.panels[fill], **fast)
         return cls(_overlapped(plans, space.batch), table)
 
     @classmethod
@@ -264,7 +264,7 @@ def _overlapped(plans: Plans, batch: CandidateBatch) -> Plans:
     """Overlap tensor-parallel communication of groups inside a fast domain, where the batch does."""
     if not batch.overlaps_in_domain:
         return plans
-    return replace(plans, tp_overlap=(plans.tp > 1) & (plans.fast_tp == plans.tp))
+    return plans.given(tp_overlap=(plans.tp > 1) & (plans.fast_tp == plans.tp))
 
 
 @lru_cache(maxsize=16)
@@ -289,7 +289,7 @@ def later(progress: Progress | None, before: int, total: int) -> Progress | None
 def of_batch(space: Space, batch: CandidateBatch) -> Space:
     """Return a space of the batch's shape with all of the batch's choices."""
     given = dict(batch.choices)
-    layouts, layers = replace(space.layouts, **given), replace(space.layers, **given)
+    layouts, layers = space.layouts.given(**given), space.layers.given(**given)
     return replace(space, batch=batch, layouts=layouts, layers=layers)
 
 

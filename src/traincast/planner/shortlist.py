@@ -164,7 +164,7 @@ class Bounds:
             family.bounds[recompute] = np.full(family.rows, np.nan)
         bounds = family.bounds[recompute]
         unknown = rows[np.isnan(bounds[rows])]
-        plans = replace(space.layouts, **family.given)
+        plans = space.layouts.given(**family.given)
         for low in range(0, len(unknown), CANDIDATES_PER_BLOCK):
             block = unknown[low : low + CANDIDATES_PER_BLOCK]
             of_block = plans.take(block)

@@ -56,7 +56,7 @@ def data_parallel(
 def least_data_parallel(
     costs: Costs, stages: Stages, placement: AnyPlacement, nm: Column, system: System, assumed: Assumptions
 ) -> Column:
-    """Return a bound from below on `data_parallel` over the ways to place its groups [s].
+    """Return a bound from below on `data_parallel` over all placements of its groups [s].
 
     It leaves out all-reduces over replicas, and broadcasts.
     """

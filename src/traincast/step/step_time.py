@@ -101,9 +101,9 @@ def step_seconds_bound(
 ) -> Column:
     """Return a bound from below on the time of a step, which needs no placement of pp and dp [s].
 
-    It has the passes of the slowest device, the bubble, and the waits for host and stragglers; with `near`,
-    what `near_members` returns, also what ZeRO-3 exposes at least. What it leaves
-    out takes no negative time: transfers between stages, other data parallelism, optimizer, offload and data.
+    It has the passes of the slowest device, the bubble, and the waits for host and stragglers; with `near`, as
+    `near_members` returns it, also what ZeRO-3 exposes at least. What it leaves out takes no negative time:
+    transfers between stages, other data parallelism, optimizer, offload and data.
     """
     pace, nm = _slowest_device(costs, stages, plan.pp, assumed), plan.microbatches(gbs)
     work = nm * (pace.busy + pace.host_wait) + _lost(costs, stages, plan, assumed) * pace.others
