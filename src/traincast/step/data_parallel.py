@@ -97,8 +97,8 @@ class _DataParallelTraffic:
     def least_exposed(
         self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0
     ) -> Column:
-        """Return a bound from below on `exposed`, which rises with the time of every exchange [s]."""
-        contention = min(self.assumed.overlap.dp_contention, 1.0)
+        """Return a bound from below on `exposed` that rises with the time of every exchange [s]."""
+        contention = minimum(self.assumed.overlap.dp_contention, 1.0)
         return self._exposed(exchanges, direction, device, passes, contention)
 
     def hidden(self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0) -> Column:
@@ -107,7 +107,7 @@ class _DataParallelTraffic:
         return seconds - self._exposed(exchanges, direction, device, passes, 0.0)
 
     def _exposed(
-        self, exchanges: Exchanges, direction: str, device: Counts, passes: Column, contention: float
+        self, exchanges: Exchanges, direction: str, device: Counts, passes: Column, contention: Column
     ) -> Column:
         window = self.assumed.overlap.dp_window if self.plan.dp_overlap else 0.0
         busy = [window * passes * getattr(self.costs[part], direction) for part in device]
@@ -196,11 +196,9 @@ class _ReplicaGroup(NamedTuple):
     """Ranks with the same weights, and the curves of their collectives."""
 
     sharded: bool
-    reduction: (
-        Curve | LeastCurve
-    )  # over the ranks that shard one copy, or over all where every rank has a copy
-    gathering: Curve | LeastCurve  # over the same ranks
-    between: Curve | LeastCurve | None  # over replicas of the same shard, if there are any
+    reduction: _Curve  # over the ranks that shard one copy, or over all where every rank has a copy
+    gathering: _Curve  # over the same ranks
+    between: _Curve | None  # over replicas of the same shard, if there are any
     shards: Column
 
     def gather(self, nbytes: Column, bucket: Column = 1.0) -> Traffic:

@@ -101,8 +101,8 @@ def step_seconds_bound(
 ) -> Column:
     """Return a bound from below on the time of a step, which needs no placement of pp and dp [s].
 
-    It has the passes of the slowest device, the bubble, and the waits for host and stragglers; with `near`, as
-    `near_members` returns it, also what ZeRO-3 exposes at least. What it leaves out takes no negative time:
+    It has the passes of the slowest device, the bubble, and the waits for host and stragglers; with `near`
+    (that of `near_members`) also what ZeRO-3 exposes at least. What it leaves out takes no negative time:
     transfers between stages, other data parallelism, optimizer, offload and data.
     """
     pace, nm = _slowest_device(costs, stages, plan.pp, assumed), plan.microbatches(gbs)

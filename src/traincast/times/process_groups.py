@@ -44,7 +44,7 @@ class Placement:
     def group(self, axis: Axis) -> Group:
         """Return the group of an axis."""
         if axis not in self._groups:
-            n = members(self.plan, axis)
+            n = _members(self.plan, axis)
             near = tuple(_near(self.plan, axis, n, in_domain) for in_domain in self._per_domain)
             self._groups[axis] = Group(n, near)
         return self._groups[axis]
@@ -64,10 +64,10 @@ class AnyPlacement(Placement):
         most: Column = max(inner for inner, *_ in self.near)
         if axis in ("weights", "shards", "replicas"):
             most = floor(most / (self.plan.fast_tp * self.plan.fast_tp2))
-        return Group(members(self.plan, axis), (most,))
+        return Group(_members(self.plan, axis), (most,))
 
 
-def members(plan: Plans, axis: Axis) -> Column:
+def _members(plan: Plans, axis: Axis) -> Column:
     """Return the number of members of a group."""
     match axis:
         case "cp":
