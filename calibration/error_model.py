@@ -51,9 +51,9 @@ DRIFTS: Final = {
     "seconds": "without_short_steps",
 }
 MAX_DRIFT: Final = 0.3
-# Least that other distances add, assumed where errors do not show it: of what is new, and for each unit
+# Least that a distance adds, assumed where errors do not show it: of what is new, and for each unit
 LEAST_DRIFT: Final = {
-    name: 0.0 if name in DRIFTS else 0.25 if name == "new_layers" else 0.03 for name in DISTANCES
+    name: 0.01 if name in DRIFTS else 0.25 if name == "new_layers" else 0.03 for name in DISTANCES
 }
 REACH_CANDIDATES: Final = (
     0.5,
@@ -97,8 +97,8 @@ def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors
     _, reach, factors, variances = max(fits, key=lambda result: result[0])
     factors = _tail_factors(data, mask, factors, variances)
     for _ in range(SETTLINGS):
-        quantile = _quantile_by_run(data, mask, factors, variances)
-        variances = _with_drifts(data, mask, factors, variances, quantile)
+        ends = _quantiles(data, _deviations_without(data, mask, variances, factors), mask)
+        variances = _with_drifts(data, mask, factors, variances, ends)
     differences, size, weights = _differences(data, mask, factors, variances, reach)
     apart = weighted_quantile(np.abs(differences) / size, weights, 0.9)
     known = replace(_known(data, mask, factors, variances), apart=apart, reach=reach)
@@ -110,32 +110,19 @@ def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors
     return _calibrate_rankings(data, replace(known, **ends))
 
 
-def _quantile_by_run(data: Residuals, mask: Bools, factors: Mapping[str, float], variances: Floats) -> Floats:
-    """Return the deviations that 90 % of errors are within, either way, by the kind of each row of `Left`.
-
-    Factors are those of other groups.
-    """
-    left = data.left
-    moe = np.array([data.cases[i].moe for i in left.rows])
-    standard = np.abs(left.errors) / _deviations_without(data, mask, variances, factors)
-    weights, used = data.independent[left.rows], mask[left.rows] & (left.columns == LEFT_OUT)
-    result = np.full(len(moe), NORMAL_90_PERCENT)
-    for kind in (False, True):
-        if (of_kind := used & (moe == kind)).any():
-            result[moe == kind] = weighted_quantile(standard[of_kind], weights[of_kind], NOMINAL)
-    return result
-
-
-def _quantiles(data: Residuals, size: Floats) -> dict[str, float]:
+def _quantiles(data: Residuals, size: Floats, mask: Bools | None = None) -> dict[str, float]:
     """Return `QUANTILES`: the deviations that 5 % of the errors are beyond, each way.
 
-    `size`: a deviation, shape (left,).
+    Those of a kind without runs are normal. `size`: a deviation, shape (left,); `mask`: runs to use.
     """
     left = data.left
     moe = np.array([data.cases[i].moe for i in left.rows])
-    result = {}
+    of_group = (left.columns == LEFT_OUT) & (True if mask is None else mask[left.rows])
+    result = dict.fromkeys(QUANTILES, NORMAL_90_PERCENT)
     for name, kind in QUANTILES.items():
-        used, sign = (left.columns == LEFT_OUT) & (moe == kind), 1.0 if name.startswith("faster") else -1.0
+        used, sign = of_group & (moe == kind), 1.0 if name.startswith("faster") else -1.0
+        if not used.any():
+            continue
         standard, weights = sign * left.errors[used] / size[used], data.independent[left.rows[used]]
         result[name] = max(weighted_quantile(standard, weights, TAIL), 0.0)
     return result
@@ -155,14 +142,14 @@ def _with_drifts(
     mask: Bools,
     factors: Mapping[str, float],
     variances: Floats,
-    quantile: Floats,
+    ends: Mapping[str, float],
 ) -> Floats:
     """Return the variances with those of `DRIFTS` such that 90 % of the runs left out lie within.
 
-    `quantile`: deviations that they are to lie within, shape (left,).
+    `ends`: deviations that they are to lie within, by `QUANTILES`: errors of a split lean to one side.
     """
     left, result = data.left, variances.copy()
-    limit = np.abs(left.errors) / quantile
+    limit = np.abs(left.errors) / np.where(left.errors > 0, *_ends(data, ends))
     for name, column in DRIFTS.items():
         k = DISTANCES.index(name)
         distance = left.distances[:, k]
@@ -174,7 +161,7 @@ def _with_drifts(
         rest = _deviations_without(data, mask, others, factors)
         missing = (limit**2 - rest**2)[used] / distance[used] ** 2  # variance for the run to lie within
         found = weighted_quantile(missing, data.independent[left.rows[used]], 0.9)
-        result[len(PARTS) + k] = np.clip(found, 1e-8, MAX_DRIFT**2)
+        result[len(PARTS) + k] = np.clip(found, LEAST_DRIFT[name] ** 2, MAX_DRIFT**2)
     return np.asarray(result)
 
 

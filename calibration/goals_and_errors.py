@@ -289,10 +289,12 @@ class Verdict:
 def verdicts() -> list[Verdict]:
     """Judge every goal of goals.yaml."""
     scores = board()
-    found = []
+    found, family = [], ""
     for goal in GOALS:
+        family = family if goal.rows.startswith("… ") else goal.rows
+        rows = goal.rows.replace("…", f"{family}:")
         summary_of_rows = scores.of(goal.sources, goal.column)
-        found.append(_judged(goal.rows, goal.most, getattr(summary_of_rows, goal.what), goal.why))
+        found.append(_judged(rows, goal.most, getattr(summary_of_rows, goal.what), goal.why))
     for (moe, column), (most, why) in SPLIT_GOALS.items():
         split = scores.split(column, moe)
         rows = f"Mean over families, {'experts' if moe else 'dense'}, without {SPLITS[column].title}"

@@ -41,7 +41,7 @@ from traincast.step.uncertainty import (
     plan_distance,
 )
 
-PARTS: Final = ("common", "own", "experts", *COMPONENTS)
+PARTS: Final = ("common", "own", "experts", "short", *COMPONENTS)
 LEFT_OUT: Final = next(iter(SPLITS))  # the column of source x model x accelerator
 NEAR_BEST: Final = (
     0.3  # plans slower than the best by more than this share do not affect the top of a ranking
@@ -128,9 +128,18 @@ class Residuals:
     @cached_property
     def design(self) -> Floats:
         """Factor of each of the variances `PARTS`, shape (runs, parts)."""
-        shares = [[case.shares[name] ** 2 for name in COMPONENTS] for case in self.cases]
         return np.array(
-            [[1.0, 1.0, float(case.moe), *squares] for case, squares in zip(self.cases, shares, strict=True)]
+            [
+                [
+                    1.0,
+                    1.0,
+                    float(case.moe),
+                    case.shortness**2,
+                    *(case.shares[name] ** 2 for name in COMPONENTS),
+                ]
+                for case in self.cases
+            ],
+            np.float64,
         )
 
     @cached_property
@@ -325,7 +334,7 @@ class Pairs:
     def design(self, reach: float) -> Floats:
         """Return the factors of the variances `PARTS` in that of a difference, shape (pairs, parts)."""
         of_run, zeros = 2 * (1 - np.exp(-self.distance / reach)), np.zeros(len(self.distance))
-        return np.column_stack((zeros, of_run, zeros, self.shares))
+        return np.column_stack((zeros, of_run, zeros, zeros, self.shares))
 
 
 def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) -> Residuals:

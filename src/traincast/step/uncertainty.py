@@ -1,9 +1,9 @@
 """Uncertainty of predictions: intervals of step times, probabilities that a plan fits and is the best.
 
 The error is that of the logarithm of predicted over measured time. Its variance is a sum: an error common to
-all runs and one of the single plan; the errors of the step's components (communication, bubble, host),
-weighted with their share of the step; and terms for software, accelerators, layers and sizes without measured
-runs.
+all runs and one of the single plan; that of a short step; the errors of the step's components (communication,
+bubble, host), weighted with their share of the step; and terms for software, accelerators, layers and sizes
+without measured runs.
 The constants stand in ``catalog/errors.yaml``, estimated (`errors_yaml`) from runs predicted with constants
 fitted without their group (docs/uncertainty.md).
 
@@ -82,6 +82,7 @@ SIZES: Final[Mapping[str, Size]] = {
 # what a plan can have that no run of the fit has, beside sizes outside of their range
 FIRSTS: Final = ("stack", "accelerator", "generation", "precision", "layers")
 DISTANCES: Final = (*(f"new_{name}" for name in FIRSTS), *SIZES)
+SHORT_STEP: Final = 0.5  # shorter steps are less certain, waits and launches being a larger part [s]
 UNLIKE: Final = 2.0  # deviation over that of measured runs, from which on no measured run is like a plan
 
 
@@ -117,6 +118,7 @@ class Errors:
     common: float  # error that runs of a model on a machine share
     own: float  # error of a single plan
     experts: float  # what mixtures of experts add
+    short: float  # what each factor of e adds that a step is shorter than `SHORT_STEP`
     communication: float  # relative error of these components of a step
     bubble: float
     host: float
@@ -230,6 +232,11 @@ class ErrorCase:
         """Return how uncertain predictions of this software are, relative to all."""
         return known.stacks.get(self.stack, known.other_stacks)
 
+    @property
+    def shortness(self) -> Column:
+        """By how many factors of e the step is shorter than `SHORT_STEP`."""
+        return np.maximum(np.log(SHORT_STEP / self.sizes["seconds"]), 0.0)
+
     def distances(self, known: Errors) -> dict[str, Column]:
         """Return how far outside of measured runs the case lies, in each of `DISTANCES`."""
         evidence = known.evidence
@@ -255,6 +262,7 @@ class ErrorCase:
 def measured_deviation(case: ErrorCase, known: Errors) -> Column:
     """Return the deviation of `deviation` as if the case lay inside of measured runs."""
     variance: Column = known.common**2 + known.own**2 + case.moe * known.experts**2
+    variance = variance + (known.short * case.shortness) ** 2
     for name in COMPONENTS:
         variance = variance + (getattr(known, name) * case.shares[name]) ** 2
     return case.factor(known) * variance**0.5
