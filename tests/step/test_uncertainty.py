@@ -228,6 +228,17 @@ def test_intervals_widen_outside_measured_ranges(size, factor, moe):
     assert deviation(inside, KNOWN) <= deviation(beyond, KNOWN) <= deviation(farther, KNOWN)
 
 
+def test_short_steps_widen_intervals_inside_measured_ranges():
+    """By hand: a step of 0.5 s / e has shortness 1, and adds the variance of `short` once."""
+    usual = measured_deviation(USUAL, KNOWN)
+    half, short = (replace(USUAL, sizes=USUAL.sizes | {"seconds": t}) for t in (0.5, 0.5 / math.e))
+    assert measured_deviation(half, KNOWN) == usual
+    added = (USUAL.factor(KNOWN) * KNOWN.short) ** 2
+    assert measured_deviation(short, KNOWN) ** 2 - usual**2 == pytest.approx(added)
+    assert added > 0
+    assert outside_measured_range(short) == []
+
+
 def test_unmeasured_hardware_and_software_widen_intervals_and_are_named():
     software, chip = replace(USUAL, stack="mine"), replace(USUAL, accelerator="H1000")
     assert outside_measured_range(USUAL) == []
