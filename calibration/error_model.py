@@ -97,8 +97,8 @@ def estimate_errors(data: Residuals, without: Bools | None = None, start: Errors
     _, reach, factors, variances = max(fits, key=lambda result: result[0])
     factors = _tail_factors(data, mask, factors, variances)
     for _ in range(SETTLINGS):
-        ends = _quantiles(data, _deviations_without(data, mask, variances, factors), mask)
-        variances = _with_drifts(data, mask, factors, variances, ends)
+        sides = _quantiles(data, _deviations_without(data, mask, variances, factors), mask)
+        variances = _with_drifts(data, mask, factors, variances, sides)
     differences, size, weights = _differences(data, mask, factors, variances, reach)
     apart = weighted_quantile(np.abs(differences) / size, weights, 0.9)
     known = replace(_known(data, mask, factors, variances), apart=apart, reach=reach)

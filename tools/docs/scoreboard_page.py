@@ -264,7 +264,7 @@ def _uncertainty() -> str:
         )
     return f"""## Stated uncertainty
 
-Of families with at least {MIN_RUNS_OF_FAMILY} runs; columns as above. Bootstraps reject 90 % in {rejected or "none"} of all splits and families.
+Of families with at least {MIN_RUNS_OF_FAMILY} runs; columns as above. Bootstraps reject 90 % in {rejected or "none"} of the splits and families.
 
 {table(("family", "n", "groups", "inside", "± median", "score"), families)}
 ![Stated probabilities against what happened](figures/reliability.svg)
