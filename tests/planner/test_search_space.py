@@ -369,6 +369,8 @@ NOT_ASKED = {
     "Mamba-1 and the RG-LRU are not modelled with context parallelism",
     "attention to selected keys is modelled as a fused kernel: attention must be flash",
     "attention to selected keys gathers them: cp_kind must be all-gather",
+    "tp does not divide the groups of heads of the output projection",
+    "copies of the residual stream are not modelled with 2-D tensor parallelism",
     # of models without experts, of plans without replicas, and of 1F1B that is not interleaved
     "tp_overlap has nothing to overlap",
     "ep_overlap has nothing to overlap",
