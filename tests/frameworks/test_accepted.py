@@ -44,6 +44,7 @@ def drawn(form):
     """Estimates of random plans of the framework's own choices that keep its rules."""
     draw, space = random.Random(7), form.space
     models = [tc.load_model(name) for name in MODELS]
+    models = [model for model in models if model.experts is None or not form.dense_only]
     kinds = {STRATEGIES[name].choices["cp_kind"] for name in space.strategies} - {"none"}
     while True:
         model = draw.choice(models)
