@@ -227,6 +227,38 @@ def test_interrupted_while_a_module_is_imported(module):
     assert json.loads(done.stdout)["error"]["exit_code"] == 130
 
 
+IN_A_FINALIZER = """
+import os, signal, sys
+from traincast.planner.study import executors
+
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def run_chunk(chunk, real=executors.run_chunk):
+    Finalized()
+    return real(chunk)
+
+executors.run_chunk = run_chunk
+from traincast.__main__ import main
+sys.argv[1:] = "study study.yaml --output out.parquet".split()
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal of POSIX systems")
+def test_interrupted_in_a_finalizer(folder):
+    """Python prints and drops what a ``__del__`` raises; Ctrl-C there ends a study as elsewhere."""
+    (folder / "study.yaml").write_text(
+        "models: [gpt3-1t]\nsystems: [b200-nvs64]\ngpus: [64]\nstrategies: [summa]\n"
+        "vary: [{accelerator.hbm_bandwidth: {linspace: [1 TB/s, 9 TB/s, 3000]}}]\n"
+    )
+    arguments = [sys.executable, "-c", IN_A_FINALIZER]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    kept = "finished chunks are kept: the same command goes on from there"
+    assert (done.returncode, done.stderr) == (130, f"traincast: interrupted; {kept}\n")
+
+
 def test_names_with_control_characters_are_refused(run, folder):
     """A terminal would act upon them; in a message they are written as escapes."""
     file = folder / "model.yaml"

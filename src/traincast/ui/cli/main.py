@@ -7,6 +7,7 @@ used, output that cannot be written or a mistake in traincast itself, 130 when i
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -34,6 +35,9 @@ __all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study", 
 
 DEBUG: Final = "--debug"  # taken by every command
 INTERRUPTED: Final = "interrupted"
+RAISED_AGAIN_AFTER: Final = (
+    0.01  # seconds after Python dropped a Ctrl-C: out of the finalizer that it fell into
+)
 OWN_MISTAKE: Final = "a mistake in traincast itself, please report it (CONTRIBUTING.md says where)"
 KIND_NAMES: Final = {int: "a whole number", float: "a number"}
 arrange(app, (plan, analysis, study, accuracy, tune, reference))
@@ -84,18 +88,23 @@ def _described(error: Exception) -> tuple[str, int, Exception]:
 
 
 def _handle_interrupts() -> None:
-    """Let the first Ctrl-C end what runs, and end at once at a second, or where Python drops the first."""
+    """Let the first Ctrl-C end what runs, and a second end at once."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return
     signal.signal(signal.SIGINT, _interrupt)
     usual = sys.unraisablehook
 
-    def end_or_report(dropped: "sys.UnraisableHookArgs") -> None:
-        if dropped.exc_type is KeyboardInterrupt:  # in a __del__, or a callback of an import
+    def raise_again_or_report(dropped: "sys.UnraisableHookArgs") -> None:
+        if dropped.exc_type is not KeyboardInterrupt:
+            usual(dropped)
+        elif hasattr(signal, "pthread_kill"):  # Python drops it in a __del__, or a callback of an import
+            signal.signal(signal.SIGINT, _interrupt)
+            main = threading.main_thread().ident
+            threading.Timer(RAISED_AGAIN_AFTER, signal.pthread_kill, (main, signal.SIGINT)).start()
+        else:
             _end_at_once(signal.SIGINT, None)
-        usual(dropped)
 
-    sys.unraisablehook = end_or_report
+    sys.unraisablehook = raise_again_or_report
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
