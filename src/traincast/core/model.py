@@ -430,6 +430,11 @@ class Model(ModelFigures):
         module = 2 * e * e + 3 * norm  # joins state and embedding, each normed, and norms the result
         return self.mtp * (module + self.kind_parameters(self.last_kind))
 
+    @property
+    def training_tokens(self) -> float | None:
+        """Tokens of the whole training [token]; None where its length is not known."""
+        return None if self.training_sequences is None else self.training_sequences * self.seq
+
     def fine_tuned(self, objective: str, adapters: Adapters | None, documents: Documents | None) -> "Model":
         """Return the model as fine-tuning by an objective of `OBJECTIVES` trains it.
 

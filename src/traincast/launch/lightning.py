@@ -13,7 +13,7 @@ from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.python_values import constant
-from traincast.launch.recipes import called, tree_of
+from traincast.launch.recipes import called, defaults_of, tree_of
 from traincast.launch.settings import Settings, is_off, not_allowed
 
 STARTERS: Final = ("Trainer", "Fabric")
@@ -79,11 +79,9 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
             if flags and default is not None:
                 names[str(flags[-1]).lstrip("-").replace("-", "_")] = constant(default, names)
         elif isinstance(node, ast.FunctionDef):
-            arguments = [*node.args.args, *node.args.kwonlyargs]
-            defaults = [*node.args.defaults, *node.args.kw_defaults]
-            for argument, default in zip(reversed(arguments), reversed(defaults), strict=False):
+            for argument, default in defaults_of(node.args).items():
                 if default is not None:
-                    names.setdefault(argument.arg, constant(default, names))
+                    names.setdefault(argument, constant(default, names))
     return names
 
 

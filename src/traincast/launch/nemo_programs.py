@@ -13,7 +13,7 @@ from traincast.core.errors import InputError
 from traincast.launch.dialects import NAMED_MODEL, TABLE
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.python_values import constant
-from traincast.launch.recipes import called, functions_of, tree_of
+from traincast.launch.recipes import called, defaults_of, functions_of, tree_of
 from traincast.launch.settings import Settings
 
 CLASS: Final = "class"  # key of what a configuration is of
@@ -109,14 +109,13 @@ class _Program:
         function, names = self.functions[name], dict(self.names)
         if depth > MAX_CALLS:
             return None
-        arguments = [*function.args.args, *function.args.kwonlyargs]
-        usual = [*function.args.defaults, *function.args.kw_defaults]
-        for argument, default in zip(reversed(arguments), reversed(usual), strict=False):
-            names[argument.arg] = None if default is None else self.value(default, self.names, depth)
+        for argument, default in defaults_of(function.args).items():
+            names[argument] = None if default is None else self.value(default, self.names, depth)
         if node is not None:
+            named = [*function.args.args, *function.args.kwonlyargs]
             names |= {
                 argument.arg: self.value(value, local or {}, depth)
-                for argument, value in zip(arguments, node.args, strict=False)
+                for argument, value in zip(named, node.args, strict=False)
             }
             names |= {
                 word.arg: self.value(word.value, local or {}, depth) for word in node.keywords if word.arg

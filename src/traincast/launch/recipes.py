@@ -55,6 +55,13 @@ def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
+    """Return the defaults of a function's arguments by name; None for keywords that must be given."""
+    names = [*arguments.args, *arguments.kwonlyargs]
+    defaults = [*arguments.defaults, *arguments.kw_defaults]
+    return {name.arg: value for name, value in zip(reversed(names), reversed(defaults), strict=False)}
+
+
 def called(node: ast.AST) -> str:
     """Return the last name of what a call calls; empty if the expression is no call."""
     if not isinstance(node, ast.Call):

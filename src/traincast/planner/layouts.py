@@ -124,12 +124,8 @@ class FewLayouts(Layouts):
         system: System,
         assumptions: Assumptions,
     ):
-        self._outlines, self._batches, self._system, self._assumptions = (
-            outlines,
-            batches,
-            system,
-            assumptions,
-        )
+        self._outlines, self._batches = outlines, batches
+        self._system, self._assumptions = system, assumptions
         self._census: Census | None = None
         self._known: Evaluated | None = None
 

@@ -13,7 +13,7 @@ import numpy as np
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import usual_stack, with_fitted_values
 from traincast.core.assumptions import PAPER, Assumptions
-from traincast.core.errors import ErrorCollector, InputError, type_problems
+from traincast.core.errors import ErrorCollector, InputError, require_type, type_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import INTERVALS
 from traincast.core.plan import Plan, Plans
@@ -515,7 +515,7 @@ def _checked(
 ) -> tuple[Model, System, int, Assumptions]:
     """Return model, system, global batch and assumptions, or raise all mistakes of the arguments at once."""
     mistakes = ErrorCollector("estimate")
-    mistakes.catch(_check_plan, plan)
+    mistakes.catch(require_type, "plan", plan, "a Plan or Plans", Plan, Plans)
     transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
     batch = mistakes.catch(check_gbs, gbs, transformer)
     assumed = mistakes.catch(check_assumptions, assumptions, usual_assumptions(transformer))
@@ -524,12 +524,6 @@ def _checked(
         mistakes.catch(_check_one_machine, plan, machine)
     require = mistakes.require
     return require(transformer), require(machine), require(batch), require(assumed)
-
-
-def _check_plan(plan: Plan | Plans) -> None:
-    """Refuse a value that is not a plan."""
-    if wrong := type_problems("plan", plan, "a Plan or Plans", Plan, Plans):
-        raise InputError("plan", wrong)
 
 
 def _check_one_machine(plan: Plan, system: System | None) -> None:

@@ -293,7 +293,7 @@ def _figures(est: Estimate | Estimates) -> dict[str, Column]:
         "seq": model.seq,
         "gpus": est.plan.gpus,
         "step_seconds": est.step_seconds,
-        "tokens": None if model.training_sequences is None else model.training_sequences * model.seq,
+        "tokens": model.training_tokens,
         "price": system.price,
         "power": mean_power(est),
         "pue": system.pue,

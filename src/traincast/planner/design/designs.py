@@ -185,6 +185,7 @@ class Designs:
             rented[number, mine] = self.gpus[mine]
         self.rates = np.vstack([np.hstack([part.rates for part in self.parts]), rented])  # $/h per unit
         self.designed = np.array([bool(part.points) for part in self.parts])[self.part]
+        self._plans: dict[int, list[Plan | None]] = {}
 
     @cached_property
     def counts(self) -> Floats:
@@ -298,18 +299,20 @@ class Designs:
         return f"{part.family.name} ({figures}; {gpus})"
 
     def plans(self, rows: Sequence[int]) -> list[list[Plan | None]]:
-        """Return the fastest plan of each model on the machines of rows; None where nothing fits."""
-        found: list[list[Plan | None]] = [[] for _ in rows]
-        chosen = np.asarray(rows, int)
+        """Return the fastest plan of each model on the machines of rows; None where nothing fits.
+
+        Plans of a row are searched once, those of all rows that are asked for together.
+        """
+        missing = [row for row in dict.fromkeys(rows) if row not in self._plans]
         for number, part in enumerate(self.parts):
-            mine = np.flatnonzero(self.part[chosen] == number)
-            machine, size = np.divmod(self.within[chosen[mine]], part.sizes)
+            mine = [row for row in missing if self.part[row] == number]
+            machine, size = np.divmod(self.within[mine], part.sizes)
             points = {path: values[machine] for path, values in part.points.items()}
-            for work in self.question.workload if len(mine) else ():  # plans of all machines at once
+            for work in self.question.workload if mine else ():
                 plans = best_plans(work, part.family.base, points, self.question)
                 for place, row in enumerate(mine):
-                    found[row].append(plans[place if points else 0, size[place]])
-        return found
+                    self._plans.setdefault(row, []).append(plans[place if points else 0, size[place]])
+        return [self._plans[row] for row in rows]
 
     def intervals(self, rows: Sequence[int]) -> Floats:
         """Return where 90 % of measured times of the workload lie, shape (rows, low and high) [h].
@@ -554,17 +557,18 @@ class Designs:
         """Intervals of the cheapest machine and of those of today [h]."""
         return dict(zip(self.more, self.intervals(list(self.more)), strict=True))
 
-    def days_text(self, row: int) -> str:
-        """Format the time of a machine of `more` with its interval: ``"10.4 (9.13 to 14.2)"`` days."""
+    def days_text(self, row: int, unit: str = "", share: str = "") -> str:
+        """Format the time of a machine of `more` and its interval, if it has one: ``"10.4 (9.13 to 14.2)"``.
+
+        The unit is put after the time, the share of measured times after the ends.
+        """
         low, high = self._intervals[row] / 24
-        interval = f" ({number_text(low, 3)} to {number_text(high, 3)})" if low < high else ""
-        return number_text(self.hours[row] / 24, 3) + interval
+        interval = f" ({number_text(low, 3)} to {number_text(high, 3)}{share})" if low < high else ""
+        return f"{number_text(self.hours[row] / 24, 3)}{unit}{interval}"
 
     def figures(self, row: int) -> str:
         """Format time and cost of a machine of `more`."""
-        days = self.days_text(row).replace(" (", " days (").replace(")", ", 90%)")
-        days = days if "(" in days else f"{days} days"
-        return f"{days}, ${number_text(self.cost[row] / 1e6, 3)}M"
+        return f"{self.days_text(row, ' days', ', 90%')}, ${number_text(self.cost[row] / 1e6, 3)}M"
 
     def _of_today(self, row: int) -> str:
         """Say how far a machine that exists is behind those designed, and what binds it."""

@@ -74,7 +74,7 @@ def model_info(model: Model) -> dict[str, Any]:
         "active_parameters": model.active_parameters,
         **{name: getattr(model, name) for name in shape},
         "usual_batch": usual_batch(model.seq),
-        "training_tokens": None if model.training_sequences is None else model.training_sequences * model.seq,
+        "training_tokens": model.training_tokens,
         "experts": None if model.experts is None else model.experts.experts,
     }
 

@@ -1,6 +1,6 @@
 """Which machine to build or buy for the page's job: machines around the one that it shows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Final
 
@@ -32,8 +32,7 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     case = check_state(read_state(request))
     asked, model = case.question, case.model
     base = as_used(case.system, asked.gpus)
-    known = None if model.training_sequences is None else model.training_sequences * model.seq
-    tokens = float(tokens_of(case.state) or known or USUAL_TOKENS)
+    tokens = float(tokens_of(case.state) or model.training_tokens or USUAL_TOKENS)
     if base.fast.axes > 1:
         raise InputError(
             "design", [f"{base.name}: its fast domain is a torus, whose size is not varied here"]
@@ -64,7 +63,7 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     return {
         "tokens": tokens,
         "sentences": sentences,
-        "front": [_machine(found, row) for row in found.front_rows[:MOST_LISTED]],
+        "front": _machines(found, found.front_rows[:MOST_LISTED]),
         "machines": [_point(found, int(row)) for row in rows],
     }
 
@@ -75,12 +74,15 @@ def _point(found: Designs, row: int) -> dict[str, Any]:
     return {"days": float(found.hours[row] / 24), "cost": float(found.cost[row]), "kind": kind}
 
 
-def _machine(found: Designs, row: int) -> dict[str, Any]:
-    """Return a machine of the front with its plan."""
-    plan = found.plans([row])[0][0]
-    return _point(found, row) | {
-        "name": found.name(row),
-        "energy_kwh": float(found.energy[row]),
-        "regret": float(found.regret[row]),
-        "plan": str(plan),
-    }
+def _machines(found: Designs, rows: Sequence[int]) -> list[dict[str, Any]]:
+    """Return machines of the front with their plans."""
+    return [
+        _point(found, row)
+        | {
+            "name": found.name(row),
+            "energy_kwh": float(found.energy[row]),
+            "regret": float(found.regret[row]),
+            "plan": str(plans[0]),
+        }
+        for row, plans in zip(rows, found.plans(rows), strict=True)
+    ]

@@ -69,8 +69,8 @@ def _figure_table(subject: Model | System, sources: Mapping[str, str], caption: 
 
 def _figure_text(subject: Model | System, path: str) -> str:
     """Return a figure with its unit; empty where the path leads nowhere."""
-    if path == "training_tokens" and isinstance(subject, Model) and subject.training_sequences is not None:
-        return quantity(subject.training_sequences * subject.seq, "token")
+    if path == "training_tokens" and isinstance(subject, Model) and subject.training_tokens is not None:
+        return quantity(subject.training_tokens, "token")
     value: Any = subject
     for part in path.replace("network.", "tiers.").split("."):
         is_index = part.isdigit() and isinstance(value, tuple)
