@@ -39,6 +39,12 @@ def h200():
 
 
 @pytest.fixture(scope="session")
+def report():
+    """Predictions of the published runs."""
+    return tc.validate()
+
+
+@pytest.fixture(scope="session")
 def golden_operations():
     """Rows of the golden file of single operations."""
     with (GOLDEN / "paper_ops.csv").open(encoding="utf-8") as file:

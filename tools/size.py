@@ -11,17 +11,17 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5230,
-    "catalog": 10010,
-    "operations": 3050,
-    "times": 2430,
-    "step": 3670,
-    "planner": 8370,
-    "launch": 10790,
-    "analysis": 3900,
-    "accuracy": 9530,
-    "tuner": 1840,
-    "ui": 13650,
+    "core": 5290,
+    "catalog": 10070,
+    "operations": 3110,
+    "times": 2490,
+    "step": 3730,
+    "planner": 8430,
+    "launch": 10850,
+    "analysis": 3960,
+    "accuracy": 9590,
+    "tuner": 1900,
+    "ui": 13710,
     "(top)": 110,
 }
 

@@ -17,21 +17,20 @@ from traincast.ui.cli.main import main
 
 TABLE = published()
 BY_ID = {row["id"]: row for row in TABLE}
-REPORT = validate()
 
 
 def changed(row_id, **cells):
     return BY_ID[row_id] | cells
 
 
-def test_every_bundled_row_is_predicted_or_says_why():
-    assert len(REPORT.predictions) == len(TABLE) == 1981
-    assert [prediction.id for prediction in REPORT.predictions] == [row["id"] for row in TABLE]
-    for prediction in REPORT.predictions:
+def test_every_bundled_row_is_predicted_or_says_why(report):
+    assert len(report.predictions) == len(TABLE) == 1981
+    assert [prediction.id for prediction in report.predictions] == [row["id"] for row in TABLE]
+    for prediction in report.predictions:
         assert (prediction.skipped is None) == (prediction.predicted_step_seconds is not None)
         if prediction.skipped is None:
             assert 0 < prediction.predicted_step_seconds < math.inf
-    assert sum(prediction.skipped is None for prediction in REPORT.predictions) > 1890
+    assert sum(prediction.skipped is None for prediction in report.predictions) > 1890
 
 
 def test_rows_with_memory_only(tmp_path):
@@ -67,9 +66,9 @@ def write(path, table):
     return path
 
 
-def test_rows_side_by_side_are_rows_alone(tmp_path):
+def test_rows_side_by_side_are_rows_alone(report, tmp_path):
     some = [row for row, run in readable(TABLE) if not isinstance(run, str)][::60]
-    together = {prediction.id: prediction for prediction in REPORT.predictions}
+    together = {prediction.id: prediction for prediction in report.predictions}
     for prediction in validate(write(tmp_path / "runs.csv", some)).predictions:
         assert prediction.predicted_step_seconds == pytest.approx(
             together[prediction.id].predicted_step_seconds, rel=1e-12
@@ -82,13 +81,13 @@ def test_rows_side_by_side_are_rows_alone(tmp_path):
         )
 
 
-def test_summaries_are_of_their_rows():
-    for summary in REPORT.summaries:
+def test_summaries_are_of_their_rows(report):
+    for summary in report.summaries:
         name = summary.source.removesuffix("/moe")
         moe = summary.source.endswith("/moe")
         done = [
             prediction
-            for prediction in REPORT.predictions
+            for prediction in report.predictions
             if prediction.measured_step_seconds
             and prediction.id.rsplit("-", 1)[0] == name
             and bool(BY_ID[prediction.id]["experts"]) == moe
@@ -106,12 +105,12 @@ def test_summaries_are_of_their_rows():
         assert summary.worst == pytest.approx(max(map(abs, errors)), rel=1e-9)
 
 
-def test_regret_of_a_group_by_hand(tmp_path):
+def test_regret_of_a_group_by_hand(report, tmp_path):
     """Three plans of one model, batch and number of GPUs; the one predicted fastest takes half as long again
     as the others."""
     predicted = {
         prediction.id: prediction.predicted_step_seconds
-        for prediction in REPORT.predictions
+        for prediction in report.predictions
         if prediction.skipped is None
     }
     first = BY_ID["vtrain-m-001"]

@@ -30,7 +30,6 @@ SEVEN = (
     *(f"attention_fa{i}" for i in (1, 2, 3)),
 )
 FITTED = "fitted to 9 published runs, 2026-01-02"
-RUNS = {run.id: run for run in (*bundled_runs(), *left_out.later_runs()) if run.step_seconds}
 
 
 def test_what_is_fitted_is_little_and_has_reasons():
@@ -140,40 +139,45 @@ def test_universal_values_go_into_the_file_of_calibrated(tmp_path):
     }
 
 
-def test_the_table_of_runs_left_out_is_of_the_bundled_runs():
+@pytest.fixture(scope="module")
+def runs():
+    """The runs that constants are fitted to."""
+    return {run.id: run for run in (*bundled_runs(), *left_out.later_runs()) if run.step_seconds}
+
+
+def test_the_table_of_runs_left_out_is_of_the_bundled_runs(runs):
     with left_out.TABLE.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["id", "source", "group", "fitted", *left_out.WITHOUT]
     assert len(rows) > 1890
     for row in rows:
-        assert row["group"] == " / ".join(group_of(RUNS[row["id"]]))
+        assert row["group"] == " / ".join(group_of(runs[row["id"]]))
         assert abs(float(row["fitted"])) < 3
         assert math.isfinite(float(row["left_out"]))
         assert math.isfinite(float(row["without_stack"]))
-        run = RUNS[row["id"]]
+        run = runs[row["id"]]
         assert bool(row["without_short_steps"]) == (run.step_seconds < left_out.SHORT_STEP)
         assert bool(row["without_many_gpus"]) == (run.plan.gpus > left_out.MANY_GPUS)
         assert bool(row["without_size"]) == (row["source"] == "vtrain-s")
         assert bool(row["without_strategy"]) == (row["source"] == "internevo")
 
 
-def test_strategies_of_internevo():
+def test_strategies_of_internevo(runs):
     """Four of its tables' five: ZeRO-1 over all ranks or in groups, for tensor degrees of 1 and 2; one node
     is one group."""
     groups = Counter(
         left_out.WITHOUT["without_strategy"](run)
-        for name, run in RUNS.items()
+        for name, run in runs.items()
         if name.startswith("internevo")
     )
     assert set(groups) == {(1, False), (1, True), (2, False), (2, True)}
-    assert left_out.WITHOUT["without_strategy"](RUNS["korth-001"]) is None
+    assert left_out.WITHOUT["without_strategy"](runs["korth-001"]) is None
 
 
-def test_no_source_gets_worse_without_a_word():
+def test_no_source_gets_worse_without_a_word(report):
     """The gate: see calibration/scoreboard.py for how growth is explained, and how the file is renewed."""
-    wrong = scoreboard.worse(
-        scoreboard.read(), scoreboard.scores(validate(), validate(left_out.LATER)), scoreboard.explained()
-    )
+    scores = scoreboard.scores(report, validate(left_out.LATER))
+    wrong = scoreboard.worse(scoreboard.read(), scores, scoreboard.explained())
     assert not wrong, "say why in changelog.d/, then `make scoreboard`"
 
 

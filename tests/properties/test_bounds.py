@@ -277,7 +277,7 @@ def test_a_search_times_a_small_share_of_the_candidates_that_fit():
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_a_search_in_small_blocks_equals_one_in_large_blocks(model, monkeypatch):
     """Also where batches that recompute differently do not share shards, as in very large searches."""
-    question = {"gpus": 16, "gbs": 32, "locks": {"mbs": 1}}
+    question = {"gpus": 8, "gbs": 32, "locks": {"mbs": 1}}
     found = tc.search(model, SYSTEMS[0], **question).to_dict()
     monkeypatch.setattr(evaluation, "CANDIDATES_PER_BLOCK", 7)
     monkeypatch.setattr(evaluation, "LAYOUTS_SHARING_SHARDS", 0)

@@ -54,7 +54,6 @@ CALIBRATED = calibrated()
 
 RUNS = Path(__file__).parents[1] / "data" / "my_runs.csv"
 KNOWN = errors()
-DATA = gather()
 USUAL = ErrorCase(
     "megatron-core-2025",
     "H100 SXM5 80 GB",
@@ -77,45 +76,51 @@ shares = st.floats(0, 0.3)
 factors = st.floats(1.01, 1e3)
 
 
+@pytest.fixture(scope="session")
+def data():
+    """The published runs with their left-out residuals."""
+    return gather()
+
+
 def estimate(**changes):
     return tc.estimate("llama-3-70b", "dgx-h100", replace(PLAN, **changes), gbs=512)
 
 
-def test_coverage_of_runs_whose_group_nothing_was_fitted_to():
+def test_coverage_of_runs_whose_group_nothing_was_fitted_to(data):
     """Neither constants of the prediction nor of the error model know the group: 90 % of times lie in 90 %
     intervals."""
-    of = held(DATA, KNOWN)
+    of = held(data, KNOWN)
     left_out = of.columns == "left_out"
-    assert left_out.sum() == (DATA.weights > 0).sum() > 1800
-    groups = DATA.groups[of.rows]
+    assert left_out.sum() == (data.weights > 0).sum() > 1800
+    groups = data.groups[of.rows]
     of_groups = [of.inside[left_out & (groups == group)].mean() for group in set(groups[left_out].tolist())]
     assert 0.85 <= of.inside[left_out].mean() <= 0.95
     assert 0.85 <= np.mean(of_groups) <= 0.95
 
 
-def test_a_bootstrap_over_groups_finds_intervals_that_do_not_hold():
+def test_a_bootstrap_over_groups_finds_intervals_that_do_not_hold(data):
     """Planted: intervals a third as wide as they should be are rejected, the right ones are not."""
-    of = held(DATA, KNOWN)
+    of = held(data, KNOWN)
     used = of.columns == "left_out"
-    assert not coverage(DATA, of, used).rejected
-    narrow = coverage(DATA, replace(of, faster=of.faster / 3, slower=of.slower / 3), used)
+    assert not coverage(data, of, used).rejected
+    narrow = coverage(data, replace(of, faster=of.faster / 3, slower=of.slower / 3), used)
     assert narrow.rejected
-    assert narrow.score > coverage(DATA, of, used).score
-    assert coverage(DATA, of, used & (DATA.groups[of.rows] == DATA.groups[of.rows][0])).rejected is None
+    assert narrow.score > coverage(data, of, used).score
+    assert coverage(data, of, used & (data.groups[of.rows] == data.groups[of.rows][0])).rejected is None
 
 
-def test_distances_of_runs_are_those_of_their_cases():
+def test_distances_of_runs_are_those_of_their_cases(data):
     """What calibration computes for columns of runs is what `ErrorCase.distances` says of each."""
-    known = replace(KNOWN, evidence=evidence(DATA, DATA.fitted))
-    rows = np.arange(len(DATA.cases)) % 50 == 0
-    expected = [list(DATA.cases[i].distances(known).values()) for i in np.flatnonzero(rows)]
-    assert DATA.distances(rows, DATA.fitted) == pytest.approx(np.array(expected, float), abs=1e-9)
+    known = replace(KNOWN, evidence=evidence(data, data.fitted))
+    rows = np.arange(len(data.cases)) % 50 == 0
+    expected = [list(data.cases[i].distances(known).values()) for i in np.flatnonzero(rows)]
+    assert data.distances(rows, data.fitted) == pytest.approx(np.array(expected, float), abs=1e-9)
     assert KNOWN.evidence == known.evidence
 
 
-def test_the_catalogue_holds_what_the_left_out_runs_say():
+def test_the_catalogue_holds_what_the_left_out_runs_say(data):
     """As far as predictions have not changed much since; else run calibration/refit.py."""
-    errors = document(DATA, estimate_errors(DATA), "today")
+    errors = document(data, estimate_errors(data), "today")
     time = {name: entry["value"] for name, entry in errors["time"].items() if name != "reach"}  # one of a few
     assert time == pytest.approx({name: getattr(KNOWN, name) for name in time}, rel=0.2, abs=0.05)
     drifts = {name: entry["value"] for name, entry in errors["drifts"].items()}
@@ -127,10 +132,10 @@ def test_the_catalogue_holds_what_the_left_out_runs_say():
     assert errors["memory"]["ninety"]["value"] == pytest.approx(KNOWN.memory, rel=0.2)
 
 
-def test_ranking_probabilities_are_calibrated():
+def test_ranking_probabilities_are_calibrated(data):
     """Over groups of plans that were measured side by side, constants of the predictions, and of the odds,
     fitted without them."""
-    found = rankings(DATA, KNOWN)
+    found = rankings(data, KNOWN)
     assert len(found.drawn) > 100
     assert np.average(found.drawn, weights=found.weight) == pytest.approx(
         np.average(found.is_right, weights=found.weight), abs=0.12
@@ -163,11 +168,11 @@ def test_log_odds_of_planted_chances_are_recovered():
     assert ranking_probability(0.9, 2, known) > ranking_probability(0.9, 8, known)
 
 
-def test_pairs_differ_in_their_plans_alone():
-    pairs = DATA.pairs
+def test_pairs_differ_in_their_plans_alone(data):
+    pairs = data.pairs
     assert len(pairs.first) > 500
     for i, j in zip(pairs.first[::50].tolist(), pairs.second[::50].tolist(), strict=True):
-        first, other = DATA.runs[i], DATA.runs[j]
+        first, other = data.runs[i], data.runs[j]
         assert (first.gbs, first.system.name, first.plan.gpus, first.stack) == (
             other.gbs,
             other.system.name,
@@ -177,15 +182,15 @@ def test_pairs_differ_in_their_plans_alone():
         assert first.plan != other.plan
 
 
-def test_planted_errors_of_communication_are_recovered():
+def test_planted_errors_of_communication_are_recovered(data):
     """Communication of each group off by one factor, drawn with a standard deviation of 50 %, and every run
     by 4 %; seed 3."""
     rng = np.random.default_rng(3)
-    share = np.array([case.shares["communication"] for case in DATA.cases])
-    drawn = rng.normal(0, 0.5, DATA.groups.max() + 1)[DATA.groups] * share + rng.normal(0, 0.04, len(share))
-    planted = np.where(np.isnan(DATA.left_out), np.nan, drawn)
-    without = {name: np.where(np.isnan(y), np.nan, drawn) for name, y in DATA.without.items()}
-    errors = estimate_errors(replace(DATA, left_out=planted, without=without))
+    share = np.array([case.shares["communication"] for case in data.cases])
+    drawn = rng.normal(0, 0.5, data.groups.max() + 1)[data.groups] * share + rng.normal(0, 0.04, len(share))
+    planted = np.where(np.isnan(data.left_out), np.nan, drawn)
+    without = {name: np.where(np.isnan(y), np.nan, drawn) for name, y in data.without.items()}
+    errors = estimate_errors(replace(data, left_out=planted, without=without))
     reach = (
         (errors.faster + errors.slower) / 2 / NORMAL_90_PERCENT
     )  # the likelihood, made for heavy tails, takes normal errors for smaller ones, the quantile does not
@@ -360,15 +365,15 @@ def test_memory_at_the_bounds_of_its_interval():
     assert 0.5 < fits_probability(1.0, math.exp(KNOWN.memory), "mine") < 0.95
 
 
-def test_coverage_of_memory():
+def test_coverage_of_memory(data):
     """Each group in turn is left out of the estimate of the errors of memory: 90 % lie within."""
-    known = np.flatnonzero(~np.isnan(DATA.memory))
+    known = np.flatnonzero(~np.isnan(data.memory))
     inside = []
-    for group in set(DATA.groups[known].tolist()):
-        others, stacks = memory_errors(DATA, DATA.groups != group)
-        rows = [i for i in known.tolist() if DATA.groups[i] == group]
-        ninety = [stacks.get(DATA.cases[i].stack, math.hypot(others, KNOWN.memory_new_stack)) for i in rows]
-        inside += [abs(DATA.memory[i]) <= limit for i, limit in zip(rows, ninety, strict=True)]
+    for group in set(data.groups[known].tolist()):
+        others, stacks = memory_errors(data, data.groups != group)
+        rows = [i for i in known.tolist() if data.groups[i] == group]
+        ninety = [stacks.get(data.cases[i].stack, math.hypot(others, KNOWN.memory_new_stack)) for i in rows]
+        inside += [abs(data.memory[i]) <= limit for i, limit in zip(rows, ninety, strict=True)]
     assert len(inside) > 90
     assert 0.85 <= np.mean(inside) <= 0.97
 

@@ -29,7 +29,6 @@ from traincast.core.quantities import nonzero
 from traincast.ui.cli.main import main
 
 pytest.importorskip("scipy", reason="calibration is an extra")
-RUNS = bundled_runs()
 MINE = Path(__file__).parents[3] / "examples" / "my_cluster"
 
 
@@ -46,11 +45,20 @@ PARAMETERS = (
     Parameter(path="universal.host.straggling", prior=0.003, sigma=1.0),
     accelerator("matrix_sustained", 0.8, 0.1, "mi355x-288"),
 )
-SOME = [run for run in RUNS if run.id.split("-")[0] in ("korth", "zb", "vtrain", "nemo")][::12]
 
 
-def test_derivatives_match_changes_of_single_parameters():
-    evidence = MeasuredRuns(RUNS[::12], PARAMETERS)
+@pytest.fixture(scope="module")
+def runs():
+    return bundled_runs()
+
+
+@pytest.fixture(scope="module")
+def some(runs):
+    return [run for run in runs if run.id.split("-")[0] in ("korth", "zb", "vtrain", "nemo")][::12]
+
+
+def test_derivatives_match_changes_of_single_parameters(runs):
+    evidence = MeasuredRuns(runs[::12], PARAMETERS)
     priors = [parameter.prior for parameter in PARAMETERS]
     base = evidence.predict(priors)
     _, slopes = evidence.residuals(np.zeros(len(PARAMETERS)))
@@ -78,12 +86,12 @@ def test_a_configuration_without_a_log_is_refused(tmp_path):
             calibrate("dgx-h100", config=tmp_path / "ds_config.json", **files)
 
 
-def test_planted_values_are_found_within_their_intervals():
+def test_planted_values_are_found_within_their_intervals(some):
     planted = (0.71, 2.3e-4, 0.62, 0.006, 0.8)
-    truth = MeasuredRuns(SOME, PARAMETERS).predict(planted)
-    noise = np.random.default_rng(1).normal(0, 0.02, len(SOME))
+    truth = MeasuredRuns(some, PARAMETERS).predict(planted)
+    noise = np.random.default_rng(1).normal(0, 0.02, len(some))
     seen = [
-        replace(run, step_seconds=float(t * np.exp(e))) for run, t, e in zip(SOME, truth, noise, strict=True)
+        replace(run, step_seconds=float(t * np.exp(e))) for run, t, e in zip(some, truth, noise, strict=True)
     ]
     done = fit(PARAMETERS, seen)
     for value, constant in zip(planted, done.constants, strict=True):
@@ -93,8 +101,8 @@ def test_planted_values_are_found_within_their_intervals():
     assert np.abs(done.solution.residuals).mean() < 0.025 < np.abs(done.before).mean()
 
 
-def test_parameters_without_runs_are_undetermined_and_keep_their_prior():
-    done = fit(PARAMETERS, SOME[::8])
+def test_parameters_without_runs_are_undetermined_and_keep_their_prior(some):
+    done = fit(PARAMETERS, some[::8])
     assert not done.solution.determined[-1]
     assert done.constants[-1].value == pytest.approx(0.8)
     assert done.constants[-1].runs == 0
@@ -102,8 +110,8 @@ def test_parameters_without_runs_are_undetermined_and_keep_their_prior():
     assert "touches no run" in table(done)
 
 
-def test_groups_left_out_are_predicted_without_them():
-    few = [run for run in RUNS if run.id.startswith(("korth", "zb"))]
+def test_groups_left_out_are_predicted_without_them(runs):
+    few = [run for run in runs if run.id.startswith(("korth", "zb"))]
     slow = [
         replace(run, step_seconds=run.step_seconds * 1.2) if run.id.startswith("zb") else run for run in few
     ]

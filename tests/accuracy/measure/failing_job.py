@@ -1,6 +1,7 @@
-"""Job of `test_measure.py`: rank 0 sends a message and waits, rank 1 fails."""
+"""Job of `test_measure.py`: rank 0 sends a message and waits, rank 1 fails then."""
 
 import time
+from pathlib import Path
 
 from traincast.accuracy.measure.launcher import launched_rank
 
@@ -8,7 +9,9 @@ from traincast.accuracy.measure.launcher import launched_rank
 def run(request, send):
     rank = launched_rank()
     if rank.rank == 1:
-        time.sleep(0.5)
+        while not Path(request["sent"]).exists():
+            time.sleep(0.05)
         raise RuntimeError(f"no such thing: {request['number']}")
     send({"rank": rank.rank, "size": rank.size, "number": request["number"]})
-    time.sleep(60)
+    Path(request["sent"]).touch()
+    time.sleep(600)

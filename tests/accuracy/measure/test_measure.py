@@ -114,12 +114,12 @@ def test_first_host_of_a_list_of_slurm(nodes, first):
 
 
 @needs_torch
-def test_every_rank_gets_the_request_and_a_failing_rank_stops_the_others(monkeypatch):
+def test_every_rank_gets_the_request_and_a_failing_rank_stops_the_others(monkeypatch, tmp_path):
     """Rank 0 sends what it gets and waits for long, the other fails."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-    messages = []
+    messages, request = [], {"threads": 1, "number": 7, "sent": str(tmp_path / "sent")}
     with pytest.raises(launcher.RankFailed, match=r"measure: rank 1 failed\n(.*\n)*.*no such thing: 7"):
-        launcher.launch("failing_job:run", {"threads": 1, "number": 7}, 2, messages.append)
+        launcher.launch("failing_job:run", request, 2, messages.append)
     assert messages == [{"rank": 0, "size": 2, "number": 7}]
 
 

@@ -20,7 +20,6 @@ from traincast.core.knobs import chunks as layers_of_chunks
 
 TABLE = published()
 BY_ID = {row["id"]: row for row in TABLE}
-READ = {row["id"]: run for row, run in readable(TABLE)}
 
 
 def changed(row_id, **cells):
@@ -138,7 +137,7 @@ def test_bundled_runs_are_those_of_the_published_table():
     ],
 )
 def test_a_row_is_what_it_says(row_id, expected):
-    run = READ[row_id]
+    run = read(BY_ID[row_id])
     assert {name: getattr(run.plan, name) for name in expected} == expected
     assert run.plan.gpus == int(BY_ID[row_id]["gpus"])
     if BY_ID[row_id]["step_seconds"]:
@@ -178,20 +177,21 @@ def test_a_row_is_what_it_says(row_id, expected):
     ],
 )
 def test_models_of_rows(row_id, expected):
-    model = READ[row_id].model
+    model = read(BY_ID[row_id]).model
     assert {name: getattr(model, name) for name in expected} == expected
 
 
 def test_experts_of_rows():
-    deepseek = READ["simumax-007"].model
+    deepseek = read(BY_ID["simumax-007"]).model
     assert (deepseek.layers, deepseek.experts.experts, deepseek.experts.topk, deepseek.latent.kv_rank) == (
         4,
         256,
         8,
         512,
     )
-    assert (READ["nvmoe-006"].model.local.window, READ["nvmoe-006"].model.local.global_every) == (128, 2)
-    llama = READ["dgxc-297"].model  # moe on alternate layers (dense ffn 16384), 1 shared
+    local = read(BY_ID["nvmoe-006"]).model.local
+    assert (local.window, local.global_every) == (128, 2)
+    llama = read(BY_ID["dgxc-297"]).model  # moe on alternate layers (dense ffn 16384), 1 shared
     assert (llama.ffn, llama.experts.ffn, llama.experts.every, llama.experts.shared_ffn) == (
         16384,
         8192,
@@ -199,9 +199,9 @@ def test_experts_of_rows():
         8192,
     )
     assert llama.local.chunked
-    assert READ["dgxc-122"].model.experts.capacity == 1.0  # capacity factor 1.0
-    assert READ["mbridge-212"].model.experts.capacity == 1.0  # tokendrop
-    assert READ["mbridge-024"].model.experts.capacity is None
+    assert read(BY_ID["dgxc-122"]).model.experts.capacity == 1.0  # capacity factor 1.0
+    assert read(BY_ID["mbridge-212"]).model.experts.capacity == 1.0  # tokendrop
+    assert read(BY_ID["mbridge-024"]).model.experts.capacity is None
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_experts_of_rows():
     ],
 )
 def test_software_and_machine_of_rows(row_id, stack, system):
-    run = READ[row_id]
+    run = read(BY_ID[row_id])
     assert (run.stack, run.system.name) == (stack, system)
 
 
@@ -267,7 +267,7 @@ def test_software_and_machine_of_rows(row_id, stack, system):
     ],
 )
 def test_exchanges_that_runs_overlap(row_id, overlapped):
-    assert READ[row_id].plan.ep_overlap == overlapped
+    assert read(BY_ID[row_id]).plan.ep_overlap == overlapped
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_exchanges_that_runs_overlap(row_id, overlapped):
 def test_recipes_complete_rows(row_id, recompute, attention):
     """NVIDIA's launcher of DeepSeek-V3 recomputes mla_up_proj on H100, core_attn on GB200; the rows do not
     say."""
-    run = READ[row_id]
+    run = read(BY_ID[row_id])
     assert (run.plan.recompute, run.plan.attention) == (recompute, attention)
     assert "recompute" in run.assumed
 
@@ -341,8 +341,8 @@ def test_layouts_in_letters():
     ],
 )
 def test_unstated_micro_batch_sizes(row_id, mbs, why):
-    assert READ[row_id].plan.mbs == mbs, why
-    assert "mbs" in READ[row_id].assumed
+    assert read(BY_ID[row_id]).plan.mbs == mbs, why
+    assert "mbs" in read(BY_ID[row_id]).assumed
 
 
 def test_stated_accumulation_gives_the_micro_batch():
@@ -389,7 +389,7 @@ def test_precision_of_flux_in_mlperf(gpu, tp, mbs, precision):
 
 
 def test_unstated_recomputation_is_the_least_that_fits():
-    small = READ["mbridge-218"]  # 8B on 8 B200
+    small = read(BY_ID["mbridge-218"])  # 8B on 8 B200
     assert small.plan.recompute == "none"
     assert "recompute" in small.assumed
     large = read(
@@ -405,7 +405,7 @@ def test_unstated_recomputation_is_the_least_that_fits():
 
 def test_recipes_of_megatron_bridge_offload_before_they_recompute_whole_layers():
     """70B on 64 GB300, two sequences a micro-batch, not sharded: too much for memory. A Grace CPU is near."""
-    near = READ["mbridge-109"]
+    near = read(BY_ID["mbridge-109"])
     assert (near.plan.recompute, near.plan.offload) == ("none", "activations")
     far = read(changed("mbridge-109", gpu="b200", gpus_per_node="8", precision="mxfp8"))
     assert (far.plan.recompute, far.plan.offload) == ("selective", "none"), "over PCIe"
@@ -428,20 +428,20 @@ def test_expert_tensor_parallelism_is_read_where_it_is_stated():
 
 
 def test_automodel_trains_what_it_builds_in_bf16():
-    plan = READ["nvmoe-003"].plan
+    plan = read(BY_ID["nvmoe-003"]).plan
     assert (plan.precision, plan.optimizer_kind, plan.grad_dtype) == ("bf16-pure", "adam-bf16", "16-bit")
 
 
 def test_stated_columns_are_not_assumed():
-    assert READ["dgxc-227"].assumed == ()
-    assert READ["vtrain-m-001"].assumed == ("vocab",)
-    assert {name for run in READ.values() if isinstance(run, Run) for name in run.assumed} == {
+    assert read(BY_ID["dgxc-227"]).assumed == ()
+    assert read(BY_ID["vtrain-m-001"]).assumed == ("vocab",)
+    assert {name for _, run in bundled() if isinstance(run, Run) for name in run.assumed} == {
         "interconnect", "mbs", "precision", "recompute", "seq", "sp", "step_seconds", "vocab", "vp", "zero",
     }  # fmt: skip
 
 
 def test_precision_that_a_tpu_does_not_have():
-    run = READ["google-053"]
+    run = read(BY_ID["google-053"])
     assert (run.plan.precision, run.assumed) == (
         "int8",
         ("precision",),
@@ -459,7 +459,7 @@ def test_precision_that_a_tpu_does_not_have():
     ],
 )
 def test_step_times_from_flops(row_id, seconds):
-    run = READ[row_id]
+    run = read(BY_ID[row_id])
     assert run.step_seconds == pytest.approx(seconds, rel=2e-3)
     assert "step_seconds" in run.assumed
 
