@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cache, wraps
 from hashlib import blake2b
 from pathlib import Path
-from tempfile import mkstemp
 from typing import Final, ParamSpec, TypeVar
 
 VARIABLE: Final = "TRAINCAST_CACHE"  # folder to keep them in, or "off"
@@ -74,6 +73,8 @@ def _fingerprint() -> str:
 
 def _write(file: Path, content: bytes) -> None:
     """Write a file beside its place and rename it; what cannot be written is left."""
+    from tempfile import mkstemp
+
     try:
         if not file.parent.exists():
             _remove_others(file.parent)

@@ -65,6 +65,7 @@ def of_layouts(
     figure: Callable[[Mapping[str, Any], Plans, Stages], Column],
     counts: Sequence[Ints] | None = None,
     chosen: Sequence[Ints] | None = None,
+    ordered: bool = False,
 ) -> list[Floats]:
     """Compute a figure of layouts of several spaces, the least over the candidates of each.
 
@@ -82,6 +83,8 @@ def of_layouts(
         Candidates of each of the layouts; 1 if left out.
     chosen : sequence of array of int, optional
         Set to the number of the first candidate of each layout that has the least.
+    ordered : bool
+        Whether the figure depends on the order of ranks.
 
     Returns
     -------
@@ -92,7 +95,7 @@ def of_layouts(
     together: dict[Any, list[int]] = {}
     for index, space in enumerate(spaces):
         if len(layouts[index]):
-            together.setdefault(_wrapping(space), []).append(index)
+            together.setdefault(_wrapping(space, ordered), []).append(index)
     for members in together.values():
         sizes = [np.ones(len(layouts[i]), np.int64) if counts is None else counts[i] for i in members]
         for pieces in _pieces(sizes):
@@ -125,9 +128,11 @@ def _first_at(values: Floats, lowest: Floats, starts: Ints) -> Ints:
     return np.asarray(at[np.searchsorted(stretch, np.arange(len(starts)))] - starts)
 
 
-def _wrapping(space: Space) -> tuple[Any, ...]:
+def _wrapping(space: Space, ordered: bool) -> tuple[Any, ...]:
     """Return what spaces must have in common to be evaluated together: all that wraps their layers."""
     choices = space.layouts.choices()
+    if not ordered:
+        del choices["order"]
     # whether transfers between stages can be scattered over tp
     second = STRATEGIES[space.strategy].second is None
     return (second, *(value for name, value in choices.items() if name not in OF_LAYERS))
@@ -157,8 +162,10 @@ def _sharing_layers(spaces: Sequence[Space], timed: bool = True) -> list[list[in
     together: dict[Any, list[int]] = {}
     for index, space in enumerate(spaces):
         plans = space.layouts
-        key = [value for name, value in plans.choices().items() if name not in AROUND_LAYERS]
+        key = [value for name, value in plans.choices().items() if name not in (*AROUND_LAYERS, "order")]
         if timed:
+            # tp and cp come first in every order; experts take ranks of all axes
+            key += [space.batch.experts and plans.order]
             key += [plans.tp_overlap, space.batch.overlaps_in_domain, plans.ep_overlap]
             key += [SCHEDULES[plans.schedule].splits_backward, "activations" in words(plans.offload)]
         together.setdefault(tuple(key), []).append(index)
@@ -527,7 +534,7 @@ def least_times(
     counts = [
         fills.count[space.degree[rows]] for fills, space, rows in zip(of_spaces, spaces, layouts, strict=True)
     ]
-    return of_layouts(spaces, layouts, portion, seconds, counts, fastest)
+    return of_layouts(spaces, layouts, portion, seconds, counts, fastest, ordered=not bound)
 
 
 def take_costs(costs: Costs, index: Any) -> Costs:

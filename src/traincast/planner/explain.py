@@ -22,7 +22,7 @@ from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED, compare, label, short_of, time_against_best
 from traincast.planner.search_space import Space
-from traincast.step.estimate import Answer, Estimate, estimate
+from traincast.step.estimate import Answer, Estimate, estimate_columns
 from traincast.step.placement import divisors
 from traincast.step.validity import rules
 
@@ -353,12 +353,14 @@ def sensitivity(est: Estimate) -> dict[str, float]:
         f"fast network ({system.tiers[0].name})": "network.0.bandwidth",
         f"slow network ({system.tiers[-1].name})": f"network.{len(system.tiers) - 1}.bandwidth",
     }
-    figures, changes = system.figures(), {}
-    for name, path in paths.items():
-        better = system.with_figures({path: figures[path] * HARDWARE_NUDGE})
-        changed = estimate(est.model, better, est.plan, gbs=est.gbs, assumptions=est.assumptions)
-        changes[name] = float(changed.step_seconds / est.step_seconds) - 1
-    return changes
+    figures = system.figures()
+    better = {
+        path: figures[path] * np.where([other == path for other in paths.values()], HARDWARE_NUDGE, 1.0)
+        for path in paths.values()
+    }
+    machines = system.with_figures(better)  # one for each figure
+    changed = estimate_columns(est.model, machines, est.plan.columns(), est.gbs, est.assumptions)
+    return dict(zip(paths, (changed.step_seconds / est.step_seconds - 1).tolist(), strict=True))
 
 
 def _degrees(

@@ -29,7 +29,7 @@ def width() -> int:
 
 def show(*parts: Iterable[RenderableType]) -> None:
     """Print parts of an answer on standard output."""
-    out = Console(width=width(), highlight=False, markup=False)
+    out = Console(width=width(), highlight=False, markup=False, emoji=False)
     for part in parts:
         for item in part:
             out.print(_printable(item))
