@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.quantities import Column
+from traincast.core.quantities import Column, Floats, Ints
 
 NUMBERS: Final = (float, int)
+DISTINCT_BY_TABLE: Final = 1 << 22  # largest number that is looked up in a table instead of sorted
 
 
 def maximum(a: Column, b: Column) -> Column:
@@ -67,3 +68,13 @@ def common_divisor(a: Column, b: Column) -> Column:
     if isinstance(a, NUMBERS) and isinstance(b, NUMBERS):
         return float(math.gcd(int(a), int(b)))
     return np.gcd(np.asarray(a, np.int64), np.asarray(b, np.int64)) * 1.0
+
+
+def numbered(column: Any) -> tuple[Floats | Ints, Ints]:
+    """Return the distinct values of an array, ascending, and the place of each of its values among them."""
+    whole = np.asarray(column).astype(np.int64)
+    if not len(whole) or whole.min() < 0 or whole.max() > DISTINCT_BY_TABLE or np.any(whole != column):
+        return np.unique(column, return_inverse=True)
+    there = np.zeros(whole.max() + 1, np.bool_)
+    there[whole] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[whole]

@@ -1,43 +1,46 @@
 """Count the layouts of a search that fit in memory, without a look at each of them.
 
 What a rank holds (weights, gradients, optimizer) depends neither on the micro-batch nor on recomputation, and
-what micro-batches need depends neither on ZeRO and replicas nor on the optimizer. Batches of one shape share
-both: a layout's *room* is the difference of two numbers from small tables. Where the room is no larger than
-rounding, `layouts_memory` decides.
+what micro-batches need depends neither on ZeRO and replicas nor on the optimizer. Batches share both: a
+layout's *room* is the difference of two numbers from small tables. Shapes whose layouts are all among those
+of another share its tables. Where the room is no larger than rounding, `layouts_memory` decides.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import minimum
+from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
 from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import AROUND_LAYERS, layouts_memory
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search_space import Outline, Progress, Space, distinct, distinct_rows, of_batch, ragged
-from traincast.step.memory import Footprint, held, left_for_states, taken_by_states, working
-from traincast.step.pipeline_stages import Stages, stages
+from traincast.step.memory import Around, Footprint, around, held, left_for_states, taken_by_states, working
+from traincast.step.pipeline_stages import Stages, most_chunks, stages
+from traincast.step.placement import divisors
 
 ROWS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less
 EVERY: Final = ("recompute_every", "offload_every")  # knobs that a batch has one value of
-# Choices that what a rank holds does not depend on, those that what micro-batches need does not, and those
-# that the footprint of a layer does not
+# Choices that what a rank holds does not depend on, what micro-batches need does not, `Around` does not, the
+# footprint of a layer does not, and its operations do not
 AROUND_HELD: Final = ("recompute", "recompute_every", "ep_overlap", "tp_overlap", "dp_overlap", "order")
 AROUND_WORKING: Final = ("zero", "optimizer_kind", "tp_overlap", "dp_overlap", "order")
+AROUND_FLIGHT: Final = (*AROUND_WORKING, *EVERY, "recompute", "offload")
 AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"})
 AROUND_OPERATIONS: Final = (*AROUND_FOOTPRINT, "recompute", "recompute_every")
 Figure = Callable[[Space], Column]  # a figure of layouts that follows from their degrees
 Devices = list[tuple[Column, Column]]  # two figures of each device
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Fitting:
     """Which layouts of a batch fit."""
 
@@ -45,6 +48,27 @@ class Fitting:
     may_fit: Bools  # rows of the outline of which some layout does, or may but for rounding
     may_not: Bools  # those of which some does not
     room: Floats  # memory that the leanest layout of each row of degrees leaves, if any [byte]
+
+    @classmethod
+    def of(cls, space: Space) -> "Fitting":
+        """Return that of no layout of an outline's space."""
+        may_fit, may_not = np.zeros((2, len(space.degree)), np.bool_)
+        return cls(0, may_fit, may_not, np.full(len(space.fills.count), -np.inf))
+
+    def add(self, block: "_Block", room: Floats, rounding: float) -> Ints:
+        """Count layouts whose room is known [byte]; return rows that are not counted, for rounding."""
+        if not len(block.first):
+            return block.first
+        room = room[block.taken]
+        number = block.number(room >= 0)
+        self.may_fit[block.rows], self.may_not[block.rows] = number > 0, number < block.layouts
+        most = np.maximum.reduceat(room, block.of_degree)
+        self.room[block.degree] = np.maximum(self.room[block.degree], most)
+        near = np.flatnonzero(block.number(np.abs(room) < rounding))
+        self.candidates += int(number @ block.counts - number[near] @ block.counts[near])
+        rows = near + block.rows.start
+        self.may_fit[rows] = self.may_not[rows] = True
+        return np.asarray(rows)
 
 
 class Census:
@@ -79,10 +103,12 @@ class Census:
         for index, batch in enumerate(batches):
             of_shape[batch.shape].append(index)
         found: dict[int, Fitting] = {}
-        for shape, indices in of_shape.items():
-            found |= zip(indices, self._count(shape, [batches[index] for index in indices]), strict=True)
+        for hull, members in self._hulls().items():
+            indices = [index for shape in members for index in of_shape[shape]]
+            found |= zip(indices, self._count(hull, members, indices), strict=True)
             if progress is not None:
-                progress(len(found), len(batches), len(indices) * int(outlines[shape].counts.sum()))
+                counted = sum(int(outlines[batches[index].shape].counts.sum()) for index in indices)
+                progress(len(found), len(batches), counted)
         self.fittings = [found[index] for index in range(len(batches))]
 
     @property
@@ -119,8 +145,8 @@ class Census:
 
     def nearest(self, index: int) -> Ints:
         """Return the rows of a batch's outline that may have the layouts nearest to fitting without it."""
-        batch, rows, left = self._batches[index], [np.zeros(0, np.int64)], [np.zeros(0)]
-        for row, rooms in self._rooms(batch.shape, [batch]):
+        rows, left = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for row, rooms in self._rooms(self._batches[index].shape, [index]):
             for room in rooms:
                 over = room < self._rounding
                 rows.append(row[over])
@@ -129,66 +155,87 @@ class Census:
         nearest = lacking[lacking <= -self._rounding].max(initial=-np.inf)
         return np.unique(row[lacking >= nearest - self._rounding])
 
+    def _hulls(self) -> dict[CandidateBatch, dict[CandidateBatch, Ints]]:
+        """Return the shapes whose rows those of others are among, and of each of these which.
+
+        Equal rows of them have the same stages; shapes with replicas stay apart.
+        """
+        hulls: dict[CandidateBatch, dict[CandidateBatch, Ints]] = {}
+        alike: dict[Any, list[CandidateBatch]] = defaultdict(list)
+        numbers = {shape: self._numbers(shape) for shape in self._outlines}
+        for shape in sorted(numbers, key=lambda shape: -len(numbers[shape])):
+            given = DEFAULTS | shape.given
+            key = shape.strategy, given["schedule"], given["layout"]
+            for hull in alike[key] if self._outlines[shape].replicas is None else ():
+                if (rows := _among(numbers[shape], numbers[hull])) is not None:
+                    hulls[hull][shape] = rows
+                    break
+            else:
+                hulls[shape] = {shape: np.arange(len(numbers[shape]))}
+                if self._outlines[shape].replicas is None:
+                    alike[key].append(shape)
+        return hulls
+
+    def _numbers(self, shape: CandidateBatch) -> Ints:
+        """Return a number for each row of a shape's outline, different ones for different rows."""
+        space, layer = self._outlines[shape].space, self._layer[shape]
+        degrees = divisors(space.gpus[0])
+        pipeline = layer * len(degrees) + np.searchsorted(degrees, space.layouts.pp)
+        return np.asarray(pipeline * (most_chunks(space.model) + 1) + space.layouts.vp, np.int64)
+
     def _exact(self, batch: CandidateBatch, rows: Ints) -> tuple[Space, Floats]:
         """Return the layouts of rows of a batch's outline, and their memory [byte]."""
         space = of_batch(self._outlines[batch.shape].layouts(rows), batch)
         return space, layouts_memory((space,), self._assumed)[0]
 
-    def _count(self, shape: CandidateBatch, batches: Sequence[CandidateBatch]) -> list[Fitting]:
-        """Return what fits of batches of one shape."""
-        space = self._outlines[shape].space
-        candidates = np.zeros(len(batches), np.int64)
-        fit, over = np.zeros((2, len(batches), len(space.degree)), np.bool_)
-        most = np.full((len(batches), len(space.fills.count)), -np.inf)
-        for row, rooms in self._rooms(shape, batches):
-            degree, counts = space.degree[row], space.counts[row]
-            starts = np.flatnonzero(np.diff(degree, prepend=-1))
-            of_degree = degree[starts]
-            for k, room in enumerate(rooms):
-                fits = room >= 0
-                candidates[k] += counts[fits].sum()
-                fit[k, row[fits]] = over[k, row[~fits]] = True
-                most[k, of_degree] = np.maximum(most[k, of_degree], np.maximum.reduceat(room, starts))
-                near = np.abs(room) < self._rounding
-                if near.any():
-                    rows = np.unique(row[near])
-                    layouts, memory = self._exact(batches[k], rows)
-                    candidates[k] += layouts.counts[memory <= self._capacity].sum()
-                    candidates[k] -= counts[fits & np.isin(row, rows)].sum()
-                    fit[k, rows] = over[k, rows] = True
-        return [Fitting(int(candidates[k]), fit[k], over[k], most[k]) for k in range(len(batches))]
+    def _count(
+        self, hull: CandidateBatch, members: Mapping[CandidateBatch, Ints], indices: Sequence[int]
+    ) -> list[Fitting]:
+        """Return what fits of batches whose shapes have the same hull."""
+        shapes = [self._batches[index].shape for index in indices]
+        fittings = [Fitting.of(self._outlines[shape].space) for shape in shapes]
+        for row, rooms in self._rooms(hull, indices):
+            blocks = {
+                shape: _Block.of(self._outlines[shape].space, rows, row) for shape, rows in members.items()
+            }
+            for index, shape, fitting, room in zip(indices, shapes, fittings, rooms, strict=True):
+                near = fitting.add(blocks[shape], room, self._rounding)
+                if len(near):
+                    layouts, memory = self._exact(self._batches[index], near)
+                    fitting.candidates += int(layouts.counts[memory <= self._capacity].sum())
+        return fittings
 
-    def _rooms(
-        self, shape: CandidateBatch, batches: Sequence[CandidateBatch]
-    ) -> Iterator[tuple[Ints, Iterator[Floats]]]:
-        """Yield rows of a shape's outline once for each layout, and their room in each batch [byte]."""
-        space, holders = self._outlines[shape].space, _Holders.of(self._outlines[shape])
-        given = [space.layouts.given(**dict(batch.choices)).ready(self._assumed) for batch in batches]
-        plans = [(plan, _key(plan, AROUND_HELD), _key(plan, AROUND_WORKING)) for plan in given]
-        alike = {key: plan for plan, key, _ in plans}
-        holding = {key: self._held(plan, shape, holders) for key, plan in alike.items()}
+    def _rooms(self, hull: CandidateBatch, indices: Sequence[int]) -> Iterator[tuple[Ints, Iterator[Floats]]]:
+        """Yield rows of a hull's outline once for each layout, and their room in each of batches [byte]."""
+        space, holders = self._outlines[hull].space, _Holders.of(self._outlines[hull])
+        usual = {name: DEFAULTS[name] for name, _ in hull.choices}
+        given = [space.layouts.given(**usual | dict(self._batches[i].choices)) for i in indices]
+        asked = [_Asked.of(plans.ready(self._assumed)) for plans in given]
+        alike = {one.by_held: one.plans for one in asked}
+        holding = {key: self._held(plans, hull, holders) for key, plans in alike.items()}
         for low in range(0, len(space.degree), ROWS_PER_BLOCK):
-            block = np.arange(low, min(low + ROWS_PER_BLOCK, len(space.degree)))
+            block = slice(low, min(low + ROWS_PER_BLOCK, len(space.degree)))
             kind = holders.kind[block]
-            row, held_row = np.repeat(block, holders.count[kind]), ragged(holders.first, holders.count, kind)
+            row = np.repeat(np.arange(block.start, block.stop), holders.count[kind])
+            held_row = ragged(holders.first, holders.count, kind)
 
-            def rooms(block: Ints = block, row: Ints = row, held_row: Ints = held_row) -> Iterator[Floats]:
+            def rooms(block: slice = block, row: Ints = row, held_row: Ints = held_row) -> Iterator[Floats]:
                 taken: dict[Any, Devices] = {}
                 left: dict[Any, Devices] = {}
-                devices = stages(space.model, given[0].take(block))
-                for plan, by_held, by_working in plans:
-                    if by_held not in taken:
-                        taken[by_held] = _rows(holding[by_held], held_row)
-                    if by_working not in left:
-                        left[by_working] = _rows(self._left(plan, shape, block, devices), row - block[0])
-                    least: Any = np.inf
-                    for (states, gradients), (most, shared) in zip(
-                        taken[by_held], left[by_working], strict=False
-                    ):
-                        room = most - states
-                        room = room + minimum(gradients, shared) if nonzero(shared) else room
-                        least = np.minimum(least, room)
-                    yield np.broadcast_to(least, len(row))
+                found: dict[Any, Floats] = {}
+                flights: dict[Any, list[Around]] = {}
+                devices = stages(space.model, asked[0].plans.take(block))
+                for one in asked:
+                    if one.by_held not in taken:
+                        taken[one.by_held] = _rows(holding[one.by_held], held_row)
+                    if one.by_working not in left:
+                        of_block = self._left(one, hull, block, devices, flights)
+                        left[one.by_working] = _rows(of_block, row - block.start)
+                    key = one.by_held, one.by_working
+                    if key not in found:
+                        room = _room(taken[one.by_held], left[one.by_working])
+                        found[key] = np.broadcast_to(room, len(row))
+                    yield found[key]
 
             yield row, rooms()
 
@@ -200,16 +247,28 @@ class Census:
         of_devices = (held(footprints, plans, counts, self._assumed) for counts in devices.stored_parts)
         return [taken_by_states(one, self._assumed) for one in of_devices]
 
-    def _left(self, plan: Plans, shape: CandidateBatch, rows: Ints, devices: Stages) -> Devices:
-        """Return `left_for_states` of rows on each device [byte]."""
-        gbs, assumed, plans = self._outlines[shape].space.gbs, self._assumed, plan.take(rows)
-        footprints, nm = self._parts(plan, shape, rows), plans.microbatches(gbs)
-        of_devices = (
-            working(footprints, plans, devices, i, gbs, assumed) for i in range(len(devices.position))
-        )
-        return [left_for_states(one, nm, self._capacity, assumed) for one in of_devices]
+    def _left(
+        self,
+        asked: "_Asked",
+        shape: CandidateBatch,
+        rows: slice,
+        devices: Stages,
+        flights: dict[Any, list[Around]],
+    ) -> Devices:
+        """Return `left_for_states` of rows on each device [byte]; `flights` keeps what batches share."""
+        gbs, assumed, plans = self._outlines[shape].space.gbs, self._assumed, asked.plans.take(rows)
+        footprints, nm = self._parts(plans, shape, rows), plans.microbatches(gbs)
+        if asked.by_flight not in flights:
+            of_devices = range(len(devices.position))
+            flights[asked.by_flight] = [
+                around(footprints, plans, devices, i, gbs, assumed) for i in of_devices
+            ]
+        return [
+            left_for_states(working(footprints, plans, devices, i, one, assumed), nm, self._capacity, assumed)
+            for i, one in enumerate(flights[asked.by_flight])
+        ]
 
-    def _parts(self, plan: Plans, shape: CandidateBatch, rows: Ints) -> dict[str, Footprint]:
+    def _parts(self, plan: Plans, shape: CandidateBatch, rows: Any) -> dict[str, Any]:
         """Return the footprints of parts in rows of layouts."""
         key = shape.strategy, _key(plan, AROUND_FOOTPRINT)
         if key not in self._footprints:
@@ -219,7 +278,72 @@ class Census:
             operations = parts(self._outlines[shape].space.model, layers, self._assumed, counted)
             self._footprints[key] = {name: Footprint.of(part, layers) for name, part in operations.items()}
         layer = self._layer[shape][rows]
-        return {name: part.take(layer) for name, part in self._footprints[key].items()}
+        return {name: _FootprintRows(part, layer) for name, part in self._footprints[key].items()}
+
+
+class _FootprintRows:
+    """Rows of a footprint, each figure's taken when it is asked for."""
+
+    def __init__(self, footprint: Footprint, rows: Ints):
+        self._footprint, self._rows = footprint, rows
+
+    def __getattr__(self, figure: str) -> Column:
+        column = getattr(self._footprint, figure)
+        rows: Column = column[self._rows] if isinstance(column, np.ndarray) else column
+        setattr(self, figure, rows)
+        return np.asarray(rows)
+
+
+class _Asked(NamedTuple):
+    """Layouts of a hull with the choices of a batch, and the choices that parts of their memory depend on."""
+
+    plans: Plans
+    by_held: Any
+    by_working: Any
+    by_flight: Any
+
+    @classmethod
+    def of(cls, plans: Plans) -> "_Asked":
+        """Return layouts with their keys."""
+        return cls(plans, *(_key(plans, around) for around in (AROUND_HELD, AROUND_WORKING, AROUND_FLIGHT)))
+
+
+class _Block(NamedTuple):
+    """Rows of a shape's outline among those of a block of its hull's."""
+
+    taken: Ints | slice  # index of their layouts among those of the block
+    rows: slice  # of the shape's outline
+    counts: Ints  # candidates of a layout of each row
+    first: Ints  # first layout of each row
+    layouts: Ints  # of each row
+    degree: Ints  # rows of degrees, ascending
+    of_degree: Ints  # first layout of each of these
+
+    @classmethod
+    def of(cls, space: Space, places: Ints, row: Ints) -> "_Block":
+        """Return the rows of an outline at ascending places in its hull, given that of each layout."""
+        begin, end = row[0], row[-1] + 1
+        rows = slice(*map(int, np.searchsorted(places, (begin, end))))
+        every = rows.stop - rows.start == end - begin
+        of_layouts = row if every else places[rows]
+        first = np.flatnonzero(np.diff(of_layouts, prepend=-1))
+        degree = space.degree[rows]
+        starts = np.flatnonzero(np.diff(degree, prepend=-1))
+        return cls(
+            slice(None) if every else of_layouts - begin,
+            rows,
+            space.counts[rows],
+            first,
+            np.diff(first, append=len(of_layouts)),
+            degree[starts],
+            first[starts],
+        )
+
+    def number(self, layouts: Bools) -> Ints:
+        """Count the layouts of each row that are marked."""
+        if len(layouts) == len(self.first):
+            return layouts.astype(np.int64)
+        return np.asarray(np.add.reduceat(layouts, self.first, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,3 +382,21 @@ def _rows(devices: Devices, rows: Ints) -> Devices:
         (a[rows] if isinstance(a, np.ndarray) else a, b[rows] if isinstance(b, np.ndarray) else b)
         for a, b in devices
     ]
+
+
+def _room(taken: Devices, left: Devices) -> Column:
+    """Return what is left of memory on the fullest device, given `taken_by_states` and `left_for_states`."""
+    least: Column = np.inf
+    for (states, gradients), (most, shared) in zip(taken, left, strict=False):
+        room = most - states
+        room = room + minimum(gradients, shared) if nonzero(shared) else room
+        least = minimum(least, room)
+    return least
+
+
+def _among(numbers: Ints, all_numbers: Ints) -> Ints | None:
+    """Return the places of numbers among others in the same order; None where some are not there."""
+    there = np.zeros(1 + max(numbers.max(initial=0), all_numbers.max(initial=0)), np.bool_)
+    there[numbers] = True
+    places = np.flatnonzero(there[all_numbers])
+    return places if np.array_equal(all_numbers[places], numbers) else None

@@ -35,6 +35,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
+from traincast.core.columns import DISTINCT_BY_TABLE, numbered
 from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import TAKEN, Plans
@@ -47,7 +48,6 @@ from traincast.step.placement import divisors, factorizations, placements_in_ord
 from traincast.step.validity import Rule, rules
 
 NO_PLACEMENT: Final = "no placement fills the fast domains"
-DISTINCT_BY_TABLE: Final = 1 << 22  # largest number that is looked up in a table instead of sorted
 CACHED_SHAPES: Final = 256  # kept for the next machine: those of some searches
 Progress = Callable[[int, int, int], None]  # steps done, steps in total, candidates of the last ones
 Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
@@ -553,26 +553,15 @@ def distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
     """Return the first of each kind of equal rows of columns, and the number of the kind of every row."""
     key, kinds = np.zeros(rows, np.int64), 1
     for column in columns:
-        which, values = _numbered(column)
-        key, kinds = key * values + which, kinds * values
+        values, which = numbered(column)
+        key, kinds = key * len(values) + which, kinds * len(values)
     if kinds > DISTINCT_BY_TABLE:
         _, first, kind = np.unique(key, return_index=True, return_inverse=True)
         return first, kind
-    kind, number = _numbered(key)
-    first = np.empty(number, np.int64)
+    values, kind = numbered(key)
+    first = np.empty(len(values), np.int64)
     first[kind[::-1]] = np.arange(rows)[::-1]
     return first, kind
-
-
-def _numbered(column: Any) -> tuple[Ints, int]:
-    """Return the place of each value of a column among its values, ascending, and how many these are."""
-    whole = np.asarray(column).astype(np.int64)
-    if not len(whole) or whole.min() < 0 or whole.max() > DISTINCT_BY_TABLE or np.any(whole != column):
-        values, which = np.unique(column, return_inverse=True)
-        return which, len(values)
-    there = np.zeros(whole.max() + 1, np.bool_)
-    there[whole] = True
-    return (np.cumsum(there) - 1)[whole], int(there.sum())
 
 
 def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:

@@ -6,9 +6,10 @@ offload, the loss, and what a framework takes for itself. What is assumed of eac
 in the precision recipe.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, Literal
+from functools import reduce
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.operations.operation import Operation, total
-from traincast.step.pipeline_stages import ENDS, Counts, Stages
+from traincast.step.pipeline_stages import ENDS, Counts, Stages, kinds_of
 from traincast.times.collectives import is_group
 from traincast.times.pipeline.schedules import SCHEDULES
 
@@ -96,7 +97,7 @@ def devices_memory(
     return [
         _on_device(
             held(footprints, plan, stages.stored_parts[i], assumed),
-            working(footprints, plan, stages, i, gbs, assumed),
+            working(footprints, plan, stages, i, around(footprints, plan, stages, i, gbs, assumed), assumed),
             plan.microbatches(gbs),
             assumed,
         )
@@ -111,7 +112,7 @@ def held(
     parts = states(footprints, plan, counts, assumed)
     if assumed.memory.gradients_last == "layer":
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
-        parts["gradients"] = each * _largest(footprints, counts, "weights")
+        parts["gradients"] = each * _largest(footprints, kinds_of(counts), "weights")
     parts["gathered"] = _gathered(footprints, plan, counts, assumed)
     if plan.zero and assumed.memory.reduces_apart:
         unit = maximum(*_units(footprints, counts, assumed, "weights", "expert_weights"))
@@ -120,38 +121,60 @@ def held(
     return parts
 
 
-def working(
+class Around(NamedTuple):
+    """What micro-batches need on a device whatever is recomputed or offloaded."""
+
+    flying: Column  # micro-batches in flight
+    logits: Column  # [byte]
+    buffers: Column  # context and communicators [byte]
+    matrix: Column  # gradient of the vocabulary's matrix [byte]
+
+
+def around(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, i: int, gbs: int, assumed: Assumptions
-) -> dict[str, Column]:
-    """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
-    schedule, nm, stored = SCHEDULES[plan.schedule], plan.microbatches(gbs), stages.stored_parts[i]
+) -> Around:
+    """Return what micro-batches need on a device whatever ZeRO, optimizer, recomputation and offload."""
+    schedule, nm, kinds = SCHEDULES[plan.schedule], plan.microbatches(gbs), stages.kinds[i]
     ahead: Column = 0.0
     if plan.ep_overlap:
         exchanges = is_group(plan.ep * plan.etp) * is_group(plan.vp)
         ahead = schedule.ahead_of_exchanges * exchanges / plan.vp
     flying = minimum(schedule.in_flight(plan.pp, stages.position[i], nm, plan.vp) + ahead, nm)
-    saved = _sum(footprints, stages.executed_parts[i], "saved") * flying
-    # those of two layers are on the device, one at work and one on its way, beside those that stay there
-    if "activations" in words(plan.offload):
-        staying = saved * (1 - 1 / plan.offload_every)
-        saved = minimum(saved, staying + 2 * _largest(footprints, stored, "saved"))
-    logits = _largest(footprints, {part: n for part, n in stored.items() if part in ("head", "mtp")}, "peak")
-    ends = {part: n for part, n in stored.items() if part in VOCABULARY}
+    logits = _largest(footprints, {part: n for part, n in kinds.items() if part in ("head", "mtp")}, "peak")
+    ends = {part: n for part, n in kinds.items() if part in VOCABULARY}
     matrix = (
         _largest(footprints, ends, "weights")
         * (assumed.memory.vocabulary_gradient_bytes / 2)
         * assumed.memory.element_bytes
     )
+    return Around(flying, logits, _buffers(plan, assumed), matrix)
+
+
+def working(
+    footprints: Mapping[str, Footprint],
+    plan: Plans,
+    stages: Stages,
+    i: int,
+    around: Around,
+    assumed: Assumptions,
+) -> dict[str, Column]:
+    """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
+    saved = _sum(footprints, stages.executed_parts[i], "saved") * around.flying
+    kinds = stages.kinds[i]
+    # those of two layers are on the device, one at work and one on its way, beside those that stay there
+    if "activations" in words(plan.offload):
+        staying = saved * (1 - 1 / plan.offload_every)
+        saved = minimum(saved, staying + 2 * _largest(footprints, kinds, "saved"))
     # in backward, when the logits are gone: the larger of the two counts
-    live = _largest(footprints, stored, "live")
+    live = _largest(footprints, kinds, "live")
     if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
-        inside = {part: n for part, n in stored.items() if part not in ENDS}
+        inside = {part: n for part, n in kinds.items() if part not in ENDS}
         live = live + _largest(footprints, inside, "peak")
     return {
         "activations": saved,
-        "logits": logits,
-        "buffers": _buffers(plan, assumed),
-        "workspace": maximum(live - logits, 0 * live) + matrix + assumed.memory.library_bytes,
+        "logits": around.logits,
+        "buffers": around.buffers,
+        "workspace": maximum(live - around.logits, 0 * live) + around.matrix + assumed.memory.library_bytes,
     }
 
 
@@ -181,10 +204,11 @@ def _on_device(
 
 
 def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> tuple[Column, Column]:
-    """Return the memory that `held` takes of what is left for it, and that of gradients alone [byte]."""
+    """Return the memory that `held` takes of what is left for it, and of gradients freed early [byte]."""
+    freed = held["gradients"] if assumed.memory.gradients_last == "backward" else 0.0
     apart = held.get("reserved", 0.0)  # of which the allocator has no share
     inside = total(column for name, column in held.items() if name != "reserved")
-    return inside + apart / (1 + assumed.memory.allocator_share), held["gradients"]
+    return inside + apart / (1 + assumed.memory.allocator_share), freed
 
 
 def left_for_states(
@@ -259,21 +283,30 @@ def _units(
     footprints: Mapping[str, Footprint], counts: Counts, assumed: Assumptions, dense: str, experts: str
 ) -> tuple[Column, Column]:
     """Return what ZeRO-3 gathers or reduces at once of two figures: of a layer, and of the vocabulary."""
-    layers = {part: n for part, n in counts.items() if part not in VOCABULARY}
+    layers = kinds_of({part: n for part, n in counts.items() if part not in VOCABULARY})
     ends = {part: n for part, n in counts.items() if part in VOCABULARY}
     layer = _largest(footprints, layers, dense) + _largest(footprints, layers, experts)
-    return layer, (_sum if assumed.memory.joins_ends else _largest)(footprints, ends, dense)
+    if assumed.memory.joins_ends:
+        return layer, _sum(footprints, ends, dense)
+    return layer, _largest(footprints, kinds_of(ends), dense)
 
 
 def _sum(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:
     """Return the sum of a figure over all parts of a device."""
-    return total(n * getattr(footprints[part], figure) for part, n in counts.items())
+    return total(n * value for n, value in _of_parts(footprints, counts, figure))
 
 
-def _largest(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:
-    """Return the largest value of a figure among the parts of a device."""
-    largest: Column = 0.0
+def _largest(footprints: Mapping[str, Footprint], kinds: Counts, figure: str) -> Column:
+    """Return the largest value of a figure among the kinds of parts of a device, as `Stages.kinds` has."""
+    values = [n * value for n, value in _of_parts(footprints, kinds, figure)]
+    return reduce(maximum, values) if values else 0.0
+
+
+def _of_parts(
+    footprints: Mapping[str, Footprint], counts: Counts, figure: str
+) -> Iterator[tuple[Column, Column]]:
+    """Yield how many of each part there are, and a figure of the part, but for parts without it."""
     for part, n in counts.items():
-        value = minimum(n, 1) * getattr(footprints[part], figure)
-        largest = maximum(largest, value) if nonzero(largest) else value
-    return largest
+        value = getattr(footprints[part], figure)
+        if not (isinstance(value, float) and value == 0):
+            yield n, value

@@ -9,12 +9,13 @@ for all plans.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
+from traincast.core.columns import minimum, numbered
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks
 from traincast.core.model import Model
@@ -22,7 +23,6 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column
 from traincast.times.pipeline.schedules import SCHEDULES
 
-CHUNKS_PER_DEVICE_LIMIT: Final = 1 << 20  # packs a pair (pp, chunks of a device) into one number
 ENDS: Final = ("embedding", "decoder embedding", "head", "tied", "mtp")
 Counts = Mapping[str, Column]
 
@@ -47,6 +47,11 @@ class Stages:
     stored_parts: tuple[Counts, ...]
     model_parts: Mapping[str, float]  # parts of the whole model
 
+    @cached_property
+    def kinds(self) -> tuple[Counts, ...]:
+        """Whether each device stores any of a part: 1 or 0."""
+        return tuple(map(kinds_of, self.stored_parts))
+
     def take(self, rows: Any) -> "Stages":
         """Return rows of the columns, by a numpy index."""
 
@@ -56,8 +61,15 @@ class Stages:
             }
 
         position = taken({str(i): column for i, column in enumerate(self.position)})
-        executed, stored = tuple(map(taken, self.executed_parts)), tuple(map(taken, self.stored_parts))
+        stored = tuple(map(taken, self.stored_parts))
+        same = self.executed_parts is self.stored_parts
+        executed = stored if same else tuple(map(taken, self.executed_parts))
         return Stages(tuple(position.values()), executed, stored, self.model_parts)
+
+
+def kinds_of(counts: Counts) -> Counts:
+    """Return 1 for each part of a device that it has any of, else 0."""
+    return {part: minimum(n, 1) for part, n in counts.items()}
 
 
 def end_layers(model: Model) -> int:
@@ -228,8 +240,9 @@ def stages(model: Model, plan: Plans) -> Stages:
 def _stages_of_many(model: Model, pps: Column, vps: Column, schedule: str, layout: str) -> Stages:
     """Return the devices of columns of plans, padded to the same number for all."""
     pp, v = np.broadcast_arrays(np.asarray(pps, float), np.asarray(vps, float))
-    keys, row = np.unique(pp.ravel() * CHUNKS_PER_DEVICE_LIMIT + v.ravel(), return_inverse=True)
-    pairs = ((int(key // CHUNKS_PER_DEVICE_LIMIT), int(key % CHUNKS_PER_DEVICE_LIMIT)) for key in keys)
+    most = int(v.max(initial=0)) + 1  # packs a pair into one number
+    keys, row = numbered(pp.ravel() * most + v.ravel())
+    pairs = ((int(key // most), int(key % most)) for key in keys)
     return _stages_of_pairs(model, tuple(pairs), schedule, layout).take(row.reshape(pp.shape))
 
 
@@ -255,10 +268,12 @@ def _stages_of_pairs(model: Model, pairs: tuple[tuple[int, int], ...], schedule:
     parts = Counter(map(str, model.pattern)) + Counter(_parts_before_layers(model))
     parts += Counter({"decoder embedding": int(model.encodes)})
     parts += Counter(_parts_after_layers(model, pipelined=False))
+    stored = tuple(counts("stored_parts", i) for i in range(length))
+    same = SCHEDULES[schedule].directions == 1
     return Stages(
         tuple(column([pipeline[i].position for pipeline in padded]) for i in range(length)),
-        tuple(counts("executed_parts", i) for i in range(length)),
-        tuple(counts("stored_parts", i) for i in range(length)),
+        stored if same else tuple(counts("executed_parts", i) for i in range(length)),
+        stored,
         {part: float(n) for part, n in parts.items()},
     )
 
