@@ -38,7 +38,7 @@ Request = Mapping[str, Any]
 
 
 def search(request: Request, progress: Progress) -> dict[str, Any]:
-    """Return the best plans, the design space and the rejected candidates."""
+    """Return the best plans and the rejected candidates."""
     begin = time.perf_counter()
     case, result = _search_result(canonical_text(request), progress)
     return {
@@ -52,10 +52,14 @@ def search(request: Request, progress: Progress) -> dict[str, Any]:
         "plans": _family_rows(case, result),
         "recommendation": recommendation(result),
         "devices": case.estimate(result.ranked[0]).devices() if result.ranked else [],
-        "space": sample(result),
-        "pareto": front(result),
         "elapsed_seconds": time.perf_counter() - begin,
     }
+
+
+def space(request: Request, progress: Progress) -> dict[str, Any]:
+    """Return a sample of what fits, and the Pareto front of time and memory."""
+    _, result = _search_result(canonical_text(request), progress)
+    return {"space": sample(result), "pareto": front(result)}
 
 
 def explain(request: Request, progress: Progress) -> dict[str, Any]:
@@ -122,7 +126,7 @@ def table(request: Request, progress: Progress) -> list[dict[str, Any]]:
 
 
 SEARCHES: Final[Mapping[str, Callable[[Request, Progress], Any]]] = {
-    function.__name__: function for function in (search, explain, scaling, table, design)
+    function.__name__: function for function in (search, space, explain, scaling, table, design)
 }
 LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
     "plan": plan,

@@ -37,6 +37,7 @@ from traincast.ui.explorer.worker_pool import Busy, Pool, StatusAndBody
 GET_QUESTIONS: Final = ("catalog", "model", "system")  # of the engine, by name
 POST_QUESTIONS: Final = (
     "search",
+    "space",
     "explain",
     "plan",
     "scaling",

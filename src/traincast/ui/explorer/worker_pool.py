@@ -13,7 +13,7 @@ from traincast.ui.explorer.limits import MAX_WAITING, SECONDS
 from traincast.ui.explorer.worker import READY, SearchStatus, failure, work
 
 StatusAndBody = tuple[int, bytes]
-SLOW: Final = ("explain", "scaling", "timeline")
+SLOW: Final = ("space", "explain", "scaling", "timeline")
 START_SECONDS: Final = 60.0  # time limit for the imports of a new process
 CACHE_BYTES: Final = 32 << 20  # size of the cached answers with their requests
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))

@@ -11,7 +11,7 @@ import * as theme from "./theme.js";
 
 const SETTLED = 120; // milliseconds without a change after which the slower figures are asked for
 const STALE = 250; // milliseconds after which a search under way is given up for a newer one
-const SLOWER = ["/api/explain", "/api/scaling", "/api/timeline"]; // questions that follow a search
+const SLOWER = ["/api/space", "/api/explain", "/api/scaling", "/api/timeline"]; // questions that follow a search
 const MODULES = [
   ...["questions", "machine", "plans", "compare", "rejected", "take", "problems", "dialog", "waiting", "design"],
 ];
@@ -24,6 +24,7 @@ const now = {
   system: first.system,
   state: blank({ ...first.state, ...first.page }),
   answer: null,
+  space: null, // the design space of an answer
   pinned: [], // answers on the pinned plans
   turn: 0,
 };
@@ -151,10 +152,18 @@ function drawRest() {
   byId("csv").href = `/api/plans.csv${address()}`;
 }
 
+/** Draw the design space of the answer, or mark that of an earlier one. */
+function drawSpace() {
+  const { answer, space, state, pinned } = now;
+  if (!answer.plans.length) figures.space.show(null);
+  else if (space?.answer !== answer) figures.space.outdated();
+  else figures.space.show({ ...space, pins: state.pins, pinned, toggle: togglePin });
+}
+
 /** Draw the pinned plans in the design space and side by side, and the choice of what is shown below. */
 function drawPins() {
   const { answer, state, pinned } = now;
-  figures.space.show(answer.plans.length ? { answer, pins: state.pins, pinned, toggle: togglePin } : null);
+  drawSpace();
   const data = {
     pinned: state.pins.map((_, i) => pinned[i] ?? null),
     catalog,
@@ -180,6 +189,10 @@ async function drawSlower() {
   const body = question(state);
   const fits = (row) => row.step_seconds !== null;
   await Promise.all([
+    askFor("/api/space", body, (points) => {
+      now.space = { ...points, answer: now.answer };
+      drawSpace();
+    }),
     askFor("/api/explain", body, drawExplanation),
     estimatePins(state, body),
     askFor("/api/scaling", body, (scaling) => figures.scaling.show(scaling.rows.some(fits) ? scaling : null)),

@@ -22,16 +22,16 @@ const slowest = (front) => Math.max(1.5 * front[0].time, ...front.map(({ time })
 
 const strategyOf = ({ tp_kind: tp, cp_kind: cp }) => (tp === "summa" ? "summa" : (STRATEGIES[cp] ?? "1d"));
 
-export function says({ answer }) {
-  const fitting = `${whole(answer.space.step_seconds.length)} of ${whole(answer.feasible)} plans that fit`;
-  const front = `${answer.pareto.step_seconds.length} on the Pareto front of time and memory`;
+export function says({ answer, space, pareto }) {
+  const fitting = `${whole(space.step_seconds.length)} of ${whole(answer.feasible)} plans that fit`;
+  const front = `${pareto.step_seconds.length} on the Pareto front of time and memory`;
   const help = "Click a plan to pin it, or walk along the front with the arrow keys and press Enter.";
   return `${fitting}; ${front}. ${help}`;
 }
 
-export function draw({ answer, pins, pinned, toggle }, width) {
-  const front = points(answer.pareto);
-  const cloud = points(answer.space).filter(({ time }) => time <= slowest(front));
+export function draw({ answer, space, pareto, pins, pinned, toggle }, width) {
+  const front = points(pareto);
+  const cloud = points(space).filter(({ time }) => time <= slowest(front));
   const all = [...front, ...cloud];
   const capacity = answer.system.capacity_bytes / GIB;
   const [low, high] = [Math.min(...all.map(({ time }) => time)) * 0.97, slowest(front)];
@@ -120,8 +120,8 @@ function words({ knobs, strategy }) {
   return [strategy, ...values.map(([name, value]) => `${name}=${value}`)].join(" ");
 }
 
-export function numbers({ answer }) {
+export function numbers({ pareto }) {
   const row = (plan, i) => [String(i + 1), number(plan.time, 4), number(plan.memory), words(plan)];
   const head = ["#", "Step [s]", "Memory [GiB]", "Plan"];
-  return table("Plans on the Pareto front", head, points(answer.pareto).map(row));
+  return table("Plans on the Pareto front", head, points(pareto).map(row));
 }
