@@ -37,6 +37,7 @@ nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all com
 	$(MAKE) coverage
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly
 	TRAINCAST_FUZZ=10000 $(BIN)/python -m pytest tests/ui/cli/test_cli_fuzz.py tests/ui/explorer/test_explorer_fuzz.py
+	TRAINCAST_FUZZ=1000 $(BIN)/python -m pytest tests/launch/test_round_trip.py
 	$(MAKE) frameworks
 
 coverage: .venv/.dev  ## Run the tests and measure which lines they reach, which takes longer

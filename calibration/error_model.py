@@ -25,7 +25,6 @@ from traincast.step.uncertainty import (
     Errors,
     first_within,
     layouts_compared,
-    plan_coordinates,
     ranking_features,
     ranking_probability,
 )
@@ -178,7 +177,7 @@ class Rankings(NamedTuple):
 def rankings(data: Residuals, known: Errors) -> Rankings:
     """Return every measured ranking, and how sure draws are of its first plan."""
     rows = []
-    cut = plan_coordinates([run.plan for run in data.runs])
+    cut = data.coordinates
     measured = np.array([run.step_seconds or np.nan for run in data.runs])
     groups = [group for group in data.alike if len(np.unique(cut[group], axis=0)) > MAX_UNRANKED_PLANS]
     size = Counter(int(data.groups[group[0]]) for group in groups)
@@ -271,7 +270,7 @@ def _differences(
     """Return differences of errors in pairs, their standard deviations, and weights, of shape (pairs,)."""
     pairs = data.pairs
     used = mask[pairs.first] & mask[pairs.second]
-    scale = np.array([factors[name] for name in data.stacks[pairs.first[used]]])
+    scale = data.by_stack(factors)[pairs.first[used]]
     size = scale * (pairs.design(reach)[used] @ variances[: len(PARTS)]) ** 0.5
     return (data.left_out[pairs.first] - data.left_out[pairs.second])[used], size, pairs.weights[used]
 
@@ -285,8 +284,7 @@ def _variances(
     rows = left.rows[out]
     no_distance = np.zeros((used.sum(), len(DISTANCES)))
     of_parts = np.vstack((data.design[rows], pairs.design(reach)[used]))
-    stacks = np.concatenate((data.stacks[rows], data.stacks[pairs.first[used]]))
-    scale = np.array([factors[name] ** 2 for name in stacks])
+    scale = data.by_stack(factors)[np.concatenate((rows, pairs.first[used]))] ** 2
     design = np.hstack((of_parts * scale[:, None], np.vstack((left.distances[out] ** 2, no_distance))))
     differences = (data.left_out[pairs.first] - data.left_out[pairs.second])[used]
     squares = np.concatenate((left.errors[out] ** 2, differences**2))
@@ -305,35 +303,34 @@ def _variances(
 
 def _squares(
     data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]
-) -> tuple[Any, Any, Any]:
-    """Return place, weight and robust mean squared standardised error of every stack in every group.
+) -> tuple[Any, Any]:
+    """Return weight and robust mean squared standardised error of every stack in every group.
 
-    Of the squared error that part is taken which the distance from measured runs does not explain.
+    Both have shape (cells,), see `Residuals.cells`; a weight is 0 where no run is used. Of the squared error
+    that part is taken which the distance from measured runs does not explain.
     """
     left = data.left
     used = mask[left.rows] & (left.columns == LEFT_OUT)
     rows = left.rows[used]
     inside = data.design[rows] @ variances[: len(PARTS)]
     outside = left.distances[used] ** 2 @ variances[len(PARTS) :]
-    scaled = np.array([factors[name] ** 2 for name in data.stacks[rows]]) * inside
+    scaled = data.by_stack(factors)[rows] ** 2 * inside
     squares = left.errors[used] ** 2
     heavy = (DEGREES_OF_FREEDOM + 1) / (DEGREES_OF_FREEDOM + squares / (scaled + outside))
     squares = heavy * squares / inside * scaled / (scaled + outside)
-    names = list(zip(data.stacks[rows].tolist(), data.groups[rows].tolist(), strict=True))
-    places = {name: k for k, name in enumerate(dict.fromkeys(names))}
-    place_of_run = np.array([places[name] for name in names], np.int64)
-    weight = np.bincount(place_of_run, data.weights[rows])
-    return places, weight, np.bincount(place_of_run, data.weights[rows] * squares) / weight
+    stacks, cells = data.cells
+    weight, total = (
+        np.bincount(cells[rows], each, len(stacks))
+        for each in (data.weights[rows], data.weights[rows] * squares)
+    )
+    return weight, total / np.where(weight > 0, weight, 1.0)
 
 
 def _factors(data: Residuals, mask: Bools, variances: Floats, near: Mapping[str, float]) -> dict[str, float]:
     """Return the deviation of each stack relative to all, shrunk towards 1."""
-    places, weight, squares = _squares(data, mask, variances, near)
-    stacks = np.array([stack for stack, _ in places])
-    return {
-        str(name): _factor(weight[stacks == name], squares[stacks == name])
-        for name in dict.fromkeys(stacks.tolist())
-    }
+    weight, squares = _squares(data, mask, variances, near)
+    stacks = np.where(weight > 0, data.cells[0], "")
+    return {name: _factor(weight[stacks == name], squares[stacks == name]) for name in near}
 
 
 def _tail_factors(
@@ -346,8 +343,7 @@ def _tail_factors(
     left = data.left
     used = mask[left.rows] & (left.columns == LEFT_OUT)
     rows = left.rows[used]
-    factor = np.array([factors[name] for name in data.stacks[rows]])
-    inside = factor**2 * (data.design[rows] @ variances[: len(PARTS)])
+    inside = data.by_stack(factors)[rows] ** 2 * (data.design[rows] @ variances[: len(PARTS)])
     outside = left.distances[used] ** 2 @ variances[len(PARTS) :]
     standard = np.abs(left.errors[used]) / (inside + outside) ** 0.5
     usual = weighted_quantile(standard, data.independent[rows], NOMINAL)
@@ -372,14 +368,16 @@ def _deviations_without(
     data: Residuals, mask: Bools, variances: Floats, factors: Mapping[str, float]
 ) -> Floats:
     """Return the deviation of each error of `Left`; the factor of its stack is that of other groups."""
-    places, weight, squares = _squares(data, mask, variances, factors)
-    stacks, unknown = np.array([stack for stack, _ in places]), _others(factors)
-    others: dict[Any, float] = {}
-    for k, (stack, group) in enumerate(places):
-        rest = (stacks == stack) & (np.arange(len(stacks)) != k)
-        others[stack, group] = _factor(weight[rest], squares[rest]) if rest.any() else unknown
-    left = data.left
-    factor = np.array([others.get((data.stacks[i], int(data.groups[i])), unknown) for i in left.rows])
+    weight, squares = _squares(data, mask, variances, factors)
+    (stacks, cells), unknown, left = data.cells, _others(factors), data.left
+    others = np.full(len(stacks), unknown)
+    for name in factors:
+        used = (stacks == name) & (weight > 0)
+        n, weights, sums = used.sum() - 1, weight[used], (weight * squares)[used]
+        if n:
+            mean = (sums.sum() - sums) / (weights.sum() - weights)
+            others[used] = ((n * mean + PRIOR_GROUPS) / (n + PRIOR_GROUPS)) ** 0.5
+    factor = others[cells[left.rows]]
     return deviations(data, np.where(left.columns == "without_stack", unknown, factor), variances)
 
 
@@ -504,7 +502,7 @@ def _held_deviations(data: Residuals, start: Errors) -> tuple[Floats, Ints]:
         out = np.isin(data.groups, groups[fold::FOLDS])
         fitted = estimate_errors(data, out, start)
         values = [getattr(fitted, name) for name in PARTS] + [fitted.drifts[name] for name in DISTANCES]
-        factor = np.array([fitted.stacks.get(name, fitted.other_stacks) for name in data.stacks[left.rows]])
+        factor = data.by_stack(fitted.stacks, fitted.other_stacks)[left.rows]
         factor = np.where(left.columns == "without_stack", fitted.other_stacks, factor)
         mine = out[left.rows]
         size[mine], folds[mine] = deviations(data, factor, np.square(values))[mine], fold

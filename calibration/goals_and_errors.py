@@ -31,7 +31,7 @@ from kernel_benchmarks import KernelPrediction
 from kernel_benchmarks import predict as predict_kernels
 from kernel_benchmarks import read as read_kernels
 from left_out import LATER, SPLITS, TABLE
-from left_out_residuals import gather
+from left_out_residuals import Residuals, gather
 from traincast.accuracy.scores import (
     KINDS,
     ErrorSummary,
@@ -45,6 +45,7 @@ from traincast.accuracy.scores import (
 from traincast.accuracy.validate import Report, validate
 from traincast.catalog.documents import read
 from traincast.core.quantities import Floats
+from traincast.step.uncertainty import Errors
 
 LEFT_OUT: Final = "left_out"
 What = Literal["mape", "regret", "best_of_three", "memory"]
@@ -252,10 +253,16 @@ class Calibration:
 
 
 @cache
+def error_model() -> tuple[Residuals, Errors]:
+    """Return the measured runs with their left-out residuals, and the error model estimated from them."""
+    data = gather()
+    return data, estimate_errors(data)
+
+
+@cache
 def calibration() -> Calibration:
     """Return how well the stated uncertainty of measured runs holds."""
-    data = gather()
-    known = estimate_errors(data)
+    data, known = error_model()
     of = held(data, known)
     moe = np.array([data.cases[i].moe for i in of.rows])
     families = np.array([source_of(data.runs[i].id, data.cases[i].moe) for i in of.rows])

@@ -126,6 +126,18 @@ class Residuals:
         return np.array([case.stack for case in self.cases])
 
     @cached_property
+    def cells(self) -> tuple[Any, Ints]:
+        """Stack of every cell, of the runs of a stack in a group, shape (cells,); cell of each run."""
+        names = [(case.stack, group) for case, group in zip(self.cases, self.groups.tolist(), strict=True)]
+        places = {name: k for k, name in enumerate(sorted(set(names)))}
+        return np.array([stack for stack, _ in places]), np.array([places[name] for name in names], np.int64)
+
+    def by_stack(self, values: Mapping[str, float], other: float = np.nan) -> Floats:
+        """Return the value of each run's stack, shape (runs,)."""
+        stacks, cells = self.cells
+        return np.array([values.get(name, other) for name in stacks.tolist()])[cells]
+
+    @cached_property
     def design(self) -> Floats:
         """Factor of each of the variances `PARTS`, shape (runs, parts)."""
         return np.array(
@@ -224,13 +236,18 @@ class Residuals:
         ]
 
     @cached_property
+    def coordinates(self) -> Floats:
+        """Coordinates of each run's plan, shape (runs, coordinates)."""
+        return plan_coordinates([run.plan for run in self.runs])
+
+    @cached_property
     def pairs(self) -> "Pairs":
         """Pairs of runs that differ only in their plan, both predicted near the best of their group."""
         indices: list[tuple[int, int]] = []
         for group in self.alike:
             near = group[self.seconds[group] <= (1 + NEAR_BEST) * self.seconds[group[0]]].tolist()
             indices += [(i, j) for n, i in enumerate(near) for j in near[:n]]
-        cut = plan_coordinates([run.plan for run in self.runs])
+        cut = self.coordinates
         first, second = np.array(indices, np.int64).reshape(-1, 2).T
         distance = plan_distance(cut[first], cut[second])
         first, second, distance = first[distance > 0], second[distance > 0], distance[distance > 0]

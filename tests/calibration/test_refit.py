@@ -13,10 +13,10 @@ import left_out
 import published
 import refit
 import scoreboard
+from goals_and_errors import board
 from traincast.accuracy.fit.fit import fitted_constant
 from traincast.accuracy.fit.parameters import Parameter
 from traincast.accuracy.fit.residuals import bundled_runs, group_of
-from traincast.accuracy.validate import validate
 from traincast.catalog.documents import read
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.errors import InputError
@@ -174,9 +174,9 @@ def test_strategies_of_internevo(runs):
     assert left_out.WITHOUT["without_strategy"](runs["korth-001"]) is None
 
 
-def test_no_source_gets_worse_without_a_word(report):
+def test_no_source_gets_worse_without_a_word():
     """The gate: see calibration/scoreboard.py for how growth is explained, and how the file is renewed."""
-    scores = scoreboard.scores(report, validate(left_out.LATER))
+    scores = scoreboard.scores(*board().reports)
     wrong = scoreboard.worse(scoreboard.read(), scores, scoreboard.explained())
     assert not wrong, "say why in changelog.d/, then `make scoreboard`"
 
