@@ -14,7 +14,7 @@ from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.planner.evaluation import OUT_OF_MEMORY
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
-from traincast.planner.search_space import _enumerate, enumerate_space
+from traincast.planner.search_space import _enumerate, enumerate_space, listening
 from traincast.step.pipeline_stages import distinct_devices
 from traincast.step.validity import reasons
 
@@ -182,6 +182,28 @@ def test_progress_moves_while_plans_are_enumerated_and_can_end_the_search(exhaus
     for stop in (1, shapes + 1, totals[0]):  # also in the midst of counts, and of bounds
         with pytest.raises(Cancelled):
             tc.search("mixtral-8x7b", "dgx-h100", **question, progress=ending(stop))
+
+
+def test_answers_report_what_they_evaluate_and_go_on_where_they_were_ended():
+    question = {"gpus": 16, "gbs": GBS, "framework": "megatron"}
+    found, ended = (tc.search("mixtral-8x7b", "dgx-h100", **question) for _ in range(2))
+    shares = []
+    with listening(shares.append):
+        lines = found.explain().lines()
+    assert len(shares) > 2  # rounds
+    assert shares == sorted(set(shares))
+    assert shares[0] > 0
+    assert shares[-1] < 1
+
+    class Cancelled(Exception):
+        pass
+
+    def end(share):
+        raise Cancelled
+
+    with pytest.raises(Cancelled), listening(end):
+        ended.explain()
+    assert ended.explain().lines() == lines
 
 
 def test_twice_the_same():

@@ -68,6 +68,7 @@ from traincast.planner.search_space import (
     Progress,
     enumerate_outlines,
     later,
+    report_round,
 )
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
 from traincast.step.estimate import Answer, Estimate, Job, estimate
@@ -571,6 +572,7 @@ class Work:
                 evaluations[index] = evaluation
                 if progress is not None:
                     progress(len(evaluations), len(spaces), int(evaluation.space.counts.sum()))
+            report_round(len(evaluations), len(spaces))
         self._evaluations = [evaluations[index] for index in range(len(spaces))]
         return self._evaluations
 

@@ -27,7 +27,9 @@ These 5 layouts have 8 candidates, but only 4 shards: (layer row 0, layer placem
 1).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, TypeVar
@@ -50,6 +52,7 @@ from traincast.step.validity import Rule, rules
 NO_PLACEMENT: Final = "no placement fills the fast domains"
 CACHED_SHAPES: Final = 256  # kept for the next machine: those of some searches
 Progress = Callable[[int, int, int], None]  # steps done, steps in total, candidates of the last ones
+_LISTENER: Final = ContextVar[Callable[[int, int], None] | None]("listener", default=None)
 Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
@@ -284,6 +287,32 @@ def later(progress: Progress | None, before: int, total: int) -> Progress | None
     if progress is None:
         return None
     return lambda done, _, candidates: progress(before + done, total, candidates)
+
+
+@contextmanager
+def listening(progress: Callable[[float], None]) -> Iterator[None]:
+    """Report the share done of what answers evaluate in a block.
+
+    Nobody knows how many rounds of evaluation follow: each fills half of what is left.
+    """
+    left = 1.0
+
+    def report(done: int, total: int) -> None:
+        nonlocal left
+        progress(1 - left * (1 - done / total / 2))
+        left /= 2 if done == total else 1
+
+    token = _LISTENER.set(report)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+def report_round(done: int, total: int) -> None:
+    """Tell who listens how many groups of a round of evaluation are done, and of how many."""
+    if (report := _LISTENER.get()) is not None:
+        report(done, total)
 
 
 def of_batch(space: Space, batch: CandidateBatch) -> Space:

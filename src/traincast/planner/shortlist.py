@@ -30,7 +30,7 @@ from traincast.planner.evaluation import (
 )
 from traincast.planner.framework_spaces import ORDER, CandidateBatch
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import Outline, Progress, Space, distinct_rows, of_batch
+from traincast.planner.search_space import Outline, Progress, Space, distinct_rows, of_batch, report_round
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import stages
 from traincast.step.placement import near_members
@@ -210,12 +210,13 @@ class Evaluated:
     def add(self, rows: Mapping[int, Ints]) -> None:
         """Evaluate rows, ascending, of the outlines of batches."""
         opened, places, shared = list[Space](), list[Ints](), dict[Any, Space]()
+        rows_known = dict[int, Ints]()
         for index in sorted(rows):
             batch, known = self.bounds.batches[index], self._rows.get(index, np.zeros(0, np.int64))
             new = np.setdiff1d(rows[index], known, assume_unique=True)
             if not len(new):
                 continue
-            self._rows[index] = np.union1d(known, new)
+            rows_known[index] = np.union1d(known, new)
             key = batch.shape, new.tobytes()  # batches with the same rows share a table of shards
             if key not in shared:
                 shared[key] = self.bounds.outlines[batch.shape].layouts(new)
@@ -224,13 +225,16 @@ class Evaluated:
         if not opened:
             return
         evaluations: dict[int, Evaluation] = {}
-        for group in groups(opened):
+        together = list(groups(opened))
+        for number, group in enumerate(together, 1):
             chosen = tuple(opened[i] for i in group)
             of_group = evaluate_all(chosen, self._system, self.bounds.assumptions, self._above)
             evaluations |= zip(group, of_group, strict=True)
+            report_round(number, len(together))
         outcomes = [evaluations[i].outcomes()[0] for i in range(len(opened))]
         of_fitting = [place[outcome.fitting] for place, outcome in zip(places, outcomes, strict=True)]
         self.times = self.times.joined(LeastTimes.of(outcomes, places=of_fitting))
+        self._rows |= rows_known  # only now: what listens may end the search
 
 
 class Shortlist:
@@ -296,12 +300,12 @@ class Shortlist:
     def _evaluate(self, needed: Floats) -> None:
         """Evaluate all layouts that may take at most so long, or the nearest of each group [s]."""
         needed = np.minimum((1 + self._foresight) * needed, self._nearest(self._first))
-        self._first *= MORE_ROWS
-        self.horizon = np.maximum(self.horizon, needed)
-        opened = dict[int, Ints]()
+        horizon, opened = np.maximum(self.horizon, needed), dict[int, Ints]()
         for asked in self._asked:
-            opened |= self._opened(asked)
+            opened |= self._opened(asked, horizon)
         self._evaluated.add(opened)
+        self._first *= MORE_ROWS
+        self.horizon = horizon
 
     def _nearest(self, number: int) -> Floats:
         """Return the lowest bounds but so many of each group, infinite where it has fewer rows [s]."""
@@ -314,12 +318,12 @@ class Shortlist:
             [np.partition(of, number)[number] if number < len(of) else np.inf for of in of_groups]
         )
 
-    def _opened(self, asked: _Rows) -> dict[int, Ints]:
-        """Return the rows of a family up to the horizon, by the number of the batch."""
+    def _opened(self, asked: _Rows, horizon_of: Floats) -> dict[int, Ints]:
+        """Return the rows of a family up to the horizon of each group, by the number of the batch."""
         opened: dict[int, Ints] = {}
         family = asked.family
-        within = asked.bounds <= self.horizon[asked.group]
-        rows, horizon = asked.rows[within], self.horizon[asked.group[within]]
+        within = asked.bounds <= horizon_of[asked.group]
+        rows, horizon = asked.rows[within], horizon_of[asked.group[within]]
         for recompute, batches in family.batches.items() if len(rows) else ():
             kept = kept_in(self._kept, batches, family.rows)[rows]
             some = rows[kept]

@@ -95,6 +95,7 @@ def plan(
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """
     from traincast.planner.search import search_request
+    from traincast.planner.search_space import listening
 
     errors = ErrorCollector("search")
     errors.catch(check_html, html, force)
@@ -106,21 +107,20 @@ def plan(
     )  # fmt: skip
     with progress("search") as report_progress:
         begin = time.perf_counter()
-        # most of the work is to enumerate, count and bound
-        (result,) = errors.require(request).answer(
-            lambda done, total, n: report_progress(3 * done, 4 * total, n)
-        )
-        best = result.recommended
-        elapsed = time.perf_counter() - begin
-        report_progress(9, 10)
-        explanation = result.explain()  # what will be shown is computed now, while progress is
-        _ = explanation.lines() if why or json or html is not None or best is None else result.confidence
+        # to enumerate, count and bound is about half of the work
+        (result,) = errors.require(request).answer(lambda done, total, n: report_progress(done, 2 * total, n))
+        with listening(lambda share: report_progress(1 + share, 2)):
+            best = result.recommended
+            elapsed = time.perf_counter() - begin
+            explanation = result.explain()  # what will be shown is computed now, while progress is
+            _ = explanation.lines() if why or json or html is not None or best is None else result.confidence
+            record = result.record(**options.metrics_arguments()) if json else None
     if html is not None:
         _report_search(result, explanation, options, html, all_)
-    if json:
+    if record is not None:
         from traincast.ui.outputs.plans import PlanOutput
 
-        print_json(PlanOutput(result.record(**options.metrics_arguments()), file_name(html)))
+        print_json(PlanOutput(record, file_name(html)))
     elif best is not None:
         from traincast.ui.text import plans as text
         from traincast.ui.text.tables import show
