@@ -70,6 +70,11 @@ def common_divisor(a: Column, b: Column) -> Column:
     return np.gcd(np.asarray(a, np.int64), np.asarray(b, np.int64)) * 1.0
 
 
+def distinct_values(values: Any) -> Any:
+    """Return the distinct values of an array, ascending; `numpy.unique` alone imports `numpy.ma`."""
+    return np.unique(values, return_index=True)[0]
+
+
 def numbered(column: Any) -> tuple[Floats | Ints, Ints]:
     """Return the distinct values of an array, ascending, and the place of each of its values among them."""
     whole = np.asarray(column).astype(np.int64)

@@ -18,7 +18,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import maximum
+from traincast.core.columns import distinct_values, maximum
 from traincast.core.knobs import STRATEGIES, words
 from traincast.core.model import Model
 from traincast.core.plan import Plans
@@ -295,7 +295,7 @@ def _timed_candidates(
             for i in group:
                 of_shape.setdefault(id(completed[i].layer_row), []).append(i)
             tables = [
-                Shards.of(completed[same[0]], np.unique(np.concatenate([fitting[i] for i in same])))
+                Shards.of(completed[same[0]], distinct_values(np.concatenate([fitting[i] for i in same])))
                 for same in of_shape.values()
             ]
             for same, shards in zip(of_shape.values(), Shards.together(tables), strict=True):

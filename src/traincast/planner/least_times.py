@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
+from traincast.core.columns import distinct_values
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
 from traincast.planner.evaluation import StrategyResult, chosen_plans, fastest_plans, least_times
@@ -214,7 +215,7 @@ class LeastTimes:
     def plans(self, rows: Ints) -> list[Plan]:
         """Return the fastest plan of each of some rows."""
         missing = np.array([row for row in rows.tolist() if row not in self._plans], np.int64)
-        for index in np.unique(self.outcome[missing]):
+        for index in distinct_values(self.outcome[missing]):
             of_outcome = missing[self.outcome[missing] == index]
             self._plans |= zip(of_outcome.tolist(), self.columns(of_outcome).rows(), strict=True)
         return [self._plans[row] for row in rows.tolist()]

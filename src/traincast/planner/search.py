@@ -17,6 +17,7 @@ import numpy as np
 
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import CALIBRATED, Assumptions
+from traincast.core.columns import distinct_values
 from traincast.core.errors import (
     ErrorCollector,
     InputError,
@@ -230,7 +231,7 @@ class Found:
         by_memory = self.objective == "memory"
         times, layouts = self.layouts.answer(lambda times: times.best(top, by_memory))
         rows = []
-        for index in np.unique(times.outcome[layouts]):
+        for index in distinct_values(times.outcome[layouts]):
             of_outcome = layouts[times.outcome[layouts] == index]
             place = dict(zip(times.layout[of_outcome].tolist(), of_outcome.tolist(), strict=True))
             outcome = times.outcomes[index]

@@ -37,7 +37,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import DISTINCT_BY_TABLE, numbered
+from traincast.core.columns import DISTINCT_BY_TABLE, distinct_values, numbered
 from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import TAKEN, Plans
@@ -489,7 +489,7 @@ def _fills(
     row, panel, place = np.nonzero(wide[:, :, None] & placeable[:, None, :])
     # The last column of `placeable` is the whole job in one domain: every member of each group is in it.
     fast = np.where(place == len(places), degrees[row].T, np.vstack((places, places[:1]))[place].T)
-    layer_placement, members = panel, np.unique(fast)
+    layer_placement, members = panel, distinct_values(fast)
     for i in range(len(_layer_axes(batch))):
         layer_placement = layer_placement * len(members) + np.searchsorted(members, fast[i])
     if batch.experts:
@@ -575,7 +575,7 @@ def _divisors_of(column: Ints) -> Ints:
     """Return the numbers that divide some value of a column, ascending."""
     if not len(column):
         return np.ones(1, np.int64)
-    return np.unique(np.concatenate([divisors(int(n)) for n in np.unique(column)]))
+    return distinct_values(np.concatenate([divisors(int(n)) for n in distinct_values(column)]))
 
 
 def distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import minimum, where
+from traincast.core.columns import distinct_values, minimum, where
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
@@ -123,7 +123,7 @@ class Bounds:
         """Yield the families of batches, by shape, whose layers have the same operations."""
         spaces = [self.outlines[shape].space for shape in same]
         used = [
-            np.unique(space.layer_row[kept_in(self._kept, of_shape, len(space.layer_row))])
+            distinct_values(space.layer_row[kept_in(self._kept, of_shape, len(space.layer_row))])
             for space, of_shape in zip(spaces, same.values(), strict=True)
         ]
         if not any(map(len, used)):
@@ -216,7 +216,7 @@ class Evaluated:
             new = np.setdiff1d(rows[index], known, assume_unique=True)
             if not len(new):
                 continue
-            rows_known[index] = np.union1d(known, new)
+            rows_known[index] = distinct_values(np.concatenate((known, new)))
             key = batch.shape, new.tobytes()  # batches with the same rows share a table of shards
             if key not in shared:
                 shared[key] = self.bounds.outlines[batch.shape].layouts(new)
