@@ -5,12 +5,16 @@ estimated with floats only. The results are the same to the bit.
 """
 
 import math
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from traincast.core.quantities import Column, Floats, Ints
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Value = TypeVar("Value", bound=np.generic)
 NUMBERS: Final = (float, int)
 DISTINCT_BY_TABLE: Final = 1 << 22  # largest number that is looked up in a table instead of sorted
 
@@ -70,9 +74,9 @@ def common_divisor(a: Column, b: Column) -> Column:
     return np.gcd(np.asarray(a, np.int64), np.asarray(b, np.int64)) * 1.0
 
 
-def distinct_values(values: Any) -> Any:
+def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":
     """Return the distinct values of an array, ascending; `numpy.unique` alone imports `numpy.ma`."""
-    return np.unique(values, return_index=True)[0]
+    return np.asarray(np.unique(values, return_index=True)[0])
 
 
 def numbered(column: Any) -> tuple[Floats | Ints, Ints]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -382,6 +382,10 @@ class System(ColumnsEqual):
 
     def figures(self) -> dict[str, Column]:
         """Return every figure that can be a column, by its path, such as ``"network.0.bandwidth"``."""
+        return self._figures.copy()
+
+    @cached_property
+    def _figures(self) -> dict[str, Column]:
         values = {
             f"{path}.{name}": getattr(part, name)
             for path, part in self.parts().items()
@@ -420,7 +424,7 @@ class System(ColumnsEqual):
 
     def machines(self) -> int:
         """Count the machines: the length of the figures that are columns, or 1."""
-        return max(getattr(value, "size", 1) for value in self.figures().values())
+        return max(getattr(value, "size", 1) for value in self._figures.values())
 
     def take(self, index: Any) -> "System":
         """Return the system with some rows of the figures that are columns."""
@@ -429,7 +433,7 @@ class System(ColumnsEqual):
 
     def columns(self) -> dict[str, Any]:
         """Return the figures that are columns over machines, by path."""
-        return {path: value for path, value in self.figures().items() if getattr(value, "ndim", 0)}
+        return {path: value for path, value in self._figures.items() if getattr(value, "ndim", 0)}
 
 
 def fast_domains(tier: Tier, fast: Tier) -> float:

@@ -24,7 +24,7 @@ def gathered(nbytes: Column, over: Axis) -> tuple[Comms, Comms]:
     return (gather,), (gather, Collective("reduce-scatter", nbytes, over))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Heads:
     """Shapes of core attention on one rank; numbers or columns over plans."""
 

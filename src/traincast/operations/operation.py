@@ -1,6 +1,9 @@
 """Classes that operations are counted with: kernels, collectives, and operations with two passes.
 
 Every field is a number or a column over plans. Times are the business of `traincast.times`.
+
+Nothing changes these objects, nor those of their times. They are not frozen: a frozen one takes ten times as
+long to make, and a search makes thousands.
 """
 
 from collections.abc import Iterable
@@ -33,7 +36,7 @@ CollectiveKind = Literal[  # "send" passes a block to the neighbour in a ring
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Gemm:
     """`batch` products of an m x k by a k x n matrix on the matrix unit (arXiv 2410.00273)."""
 
@@ -56,7 +59,7 @@ class Gemm:
         return self.batch * self.m * self.n * (2 * self.k - 1 + self.accumulate)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Vector:
     """Elementwise work and reductions on the vector unit."""
 
@@ -67,7 +70,7 @@ class Vector:
 Kernel = Gemm | Vector
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fused:
     """Shapes that decide the rate of a kernel that runs all of core attention (FlashAttention)."""
 
@@ -79,7 +82,7 @@ class Fused:
     backward: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Collective:
     """One collective operation."""
 
@@ -94,7 +97,7 @@ class Collective:
 Comms = tuple[Collective, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PassCount:
     """Arithmetic, memory traffic and communication of one pass of an operation."""
 
@@ -129,7 +132,7 @@ class PassCount:
         return total(kernel.flops for kernel in self.kernels if kernel.unit == unit)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Operation:
     """An operation of a layer on one rank, for one micro-batch."""
 

@@ -16,7 +16,7 @@ from traincast.times.operation_time import Timed
 from traincast.times.pipeline.schedules import SCHEDULES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PartCosts:
     """Cost of one part of the model (a layer, the embedding, the head) on a rank for one micro-batch.
 

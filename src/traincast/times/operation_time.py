@@ -23,7 +23,7 @@ CONTEXT_AXES: Final = ("cp", "ulysses")  # attention waits for their communicati
 ROWS_AT_ONCE: Final = 1 << 14  # of placements and shards
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PassSeconds:
     """Time of a pass by what it is spent on; columns over plans."""
 
@@ -72,7 +72,7 @@ class Passes(NamedTuple):
     weight: Column  # the part of backward that computes the gradient of the weights [s]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TimedOperation:
     """An operation with the time of its passes."""
 
