@@ -1,11 +1,13 @@
 """Fine-tuning with TRL, axolotl and LLaMA-Factory: what is read, refused and written."""
 
 import json
+import re
 
 import pytest
 
 import traincast as tc
 from traincast.core.adapters import parse_training
+from traincast.core.documents import parse_lengths
 from traincast.launch.canonical import model_facts
 from traincast.launch.checkpoints import model_called
 from traincast.launch.formats import FORMATS
@@ -419,3 +421,37 @@ def test_images_that_do_not_fit_their_sequence_are_refused_alone(tmp_path):
     with pytest.raises(tc.InputError, match="must hold the 1369 tokens") as caught:
         tc.check(tmp_path / "run.sh", "dgx-h100", gpus=8)
     assert len(caught.value.problems) == 1
+
+
+def test_lengths_and_images_are_given_beside_a_launch(tmp_path):
+    """The launch is predicted as its plan is for the model with these documents or images."""
+    (tmp_path / "VL").mkdir()
+    (tmp_path / "VL/config.json").write_text(json.dumps(QWEN2_VL), encoding="utf-8")
+    path = tmp_path / "run.yaml"
+    path.write_text("sequence_len: 4096\nmicro_batch_size: 1\nbase_model: VL\nimage_size: 448\n")
+    checked = tc.check(path, "dgx-h100", gpus=8, lengths="512:3,4096:1", images=2)
+    model = checked.est.model
+    assert (model.tower.images, model.tower.size) == (2, 448)
+    assert model.documents == parse_lengths("512:3,4096:1")
+    plain = tc.load_model(tmp_path / "VL/config.json", seq=4096).with_images(2, 448)
+    packed = plain.fine_tuned("sft", None, model.documents)
+    est = tc.estimate(packed, "dgx-h100", checked.est.plan, gbs=8, assumptions="huggingface-eager")
+    assert checked.est.step_seconds == est.step_seconds
+    full = tc.check(path, "dgx-h100", gpus=8, images=2)
+    assert est.step_seconds < full.est.step_seconds  # tokens attend to their own document only
+    assert not any("full length" in line for line in checked.reading.assumed)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"lengths": "12:x", "images": 0}, "images = 0: must be a whole number"),
+        ({"lengths": "12:x", "system": "no-such"}, "no-such(.|\n)*share 'x': must be a number"),
+        ({"images": 2}, "llama-3-8b has no vision tower"),
+    ],
+)
+def test_wrong_lengths_and_images_are_refused(given, message, tmp_path):
+    (tmp_path / "run.yaml").write_text(AXOLOTL, encoding="utf-8")
+    with pytest.raises(tc.InputError) as caught:
+        tc.check(tmp_path / "run.yaml", **{"system": "dgx-h100", "gpus": 8} | given)
+    assert re.search(message, str(caught.value))

@@ -57,7 +57,7 @@ class Knobs(Generic[Number, Placement]):
 
     tp: Number = _knob(1, "tensor-parallel degree (SUMMA: columns of the grid)", "m1")
     tp2: Number = _knob(1, "second tensor-parallel degree of SUMMA (rows of the grid)", "m2")
-    cp: Number = _knob(1, "context-parallel degree: ranks the sequence is cut over", "m2")
+    cp: Number = _knob(1, "context-parallel degree: ranks the sequence is sharded over", "m2")
     pp: Number = _knob(1, "pipeline stages", "pp")
     dp: Number = _knob(1, "data-parallel replicas", "dp")
     ep: Number = _knob(1, "expert-parallel degree; cuts the ranks of dp, cp and tp that hold the same layers")
@@ -86,7 +86,9 @@ class Knobs(Generic[Number, Placement]):
         "context parallelism: none, all-gather or ring of keys and values, ulysses, hybrid of the last two",
         allowed=get_args(CpKind),
     )
-    sp: bool = _knob(True, "sequence parallelism: tokens cut over tp between blocks", allowed=(True, False))
+    sp: bool = _knob(
+        True, "sequence parallelism: tokens sharded over tp between blocks", allowed=(True, False)
+    )
     tp_overlap: bool = _knob(
         False,
         "tensor-parallel communication overlapped with products (asynchronous TP)",

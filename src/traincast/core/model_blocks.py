@@ -253,7 +253,7 @@ class Mamba:
 
     @property
     def small_weights(self) -> int:
-        """Weights beside products and convolution: A, D and the bias of dt, and norms."""
+        """Weights of no product or convolution: A, D and the bias of dt, and norms."""
         return self.width * (self.state + 2) + (self.selected if self.norm and self.norm_weights else 0)
 
     @property
@@ -309,7 +309,7 @@ class Mamba2:
 
     @property
     def small_weights(self) -> int:
-        """Weights beside products and convolution: A, D and the bias of dt, and the norm of the result."""
+        """Weights of no product or convolution: A, D and the bias of dt, and the norm of the result."""
         return 3 * self.heads + (self.inner if self.norm else 0)
 
     @property
@@ -382,7 +382,7 @@ class GatedDelta:
 
     @property
     def small_weights(self) -> int:
-        """Weights beside products and convolution: A and the bias of dt, and the norm that heads share."""
+        """Weights of no product or convolution: A and the bias of dt, and the norm that heads share."""
         return self.value_heads + self.decays + self.value_dim
 
     @property
@@ -434,7 +434,7 @@ class GatedLinear:
 
     @property
     def small_weights(self) -> int:
-        """Weights beside products: the norm of the result, and the biases of numbers of heads."""
+        """Weights of no product: the norm of the result, and the biases of numbers of heads."""
         return self.inner + self.gates * self.heads
 
     @property
@@ -489,7 +489,7 @@ class RgLru:
 
     @property
     def small_weights(self) -> int:
-        """Weights beside products and convolution: the decay, and the biases of both gates."""
+        """Weights of no product or convolution: the decay, and the biases of both gates."""
         return 3 * self.width
 
     @property
@@ -531,7 +531,7 @@ class Rwkv:
 
     @property
     def small_weights(self) -> int:
-        """Weights beside products: mixing with the token before, decay, and weight of the token itself."""
+        """Weights of no product: mixing with the token before, decay, and weight of the token itself."""
         return 5 * self.width
 
     @property

@@ -56,7 +56,7 @@ _RESULTS: Final[dict[Kind, tuple[tuple[str, str, str], ...]]] = {  # name, unit,
     "point": (
         ("model", "", "model"),
         ("system", "", "system"),
-        ("strategy", "", "how a layer is cut: 1d, summa, context, ring, ulysses or hybrid"),
+        ("strategy", "", "how a layer is sharded: 1d, summa, context, ring, ulysses or hybrid"),
         ("assumptions", "", "what is assumed"),
         ("point", "", "number of the point on the varied axes, the last axis running fastest"),
         ("candidates", "", "candidate plans that meet every rule"),

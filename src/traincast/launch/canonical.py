@@ -32,10 +32,16 @@ MEANINGS: Final[Mapping[str, str]] = {
     "tower": "vision tower that reads the images of each sequence",
     "reference": "whether a reference model passes each micro-batch forward as well (DPO)",
     "documents": "lengths of the documents that sequences are packed with or padded to",
+    "images": "images of each sequence",
     "frozen_tower": "whether a vision tower is not trained",
     "image_size": "side of an image [pixel]",
     "image_pixels": "pixels of an image, at most",
     "adapters": "low-rank adapters on a frozen model, with the linear layers that they stand in",
+}
+# What is assumed of the documents where their lengths are not known, by whether sequences are packed.
+FULL_LENGTH: Final = {
+    True: "every sequence is one document of full length, as none of their lengths is known",
+    False: "every sequence has the full length: shorter documents, padded to the longest, take less",
 }
 # Of parts; given layer by layer instead.
 PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")
@@ -139,17 +145,19 @@ def untrained(model: Model) -> Model:
 
 
 def trained(model: Model, facts: Mapping[str, Any]) -> Model:
-    """Return a model as facts say that it is trained: adapters, a reference model, images, a frozen tower.
+    """Return a model as facts say that it is trained: on what, with adapters, a reference or a frozen tower.
 
-    Raises `InputError` if it lacks one of the adapters' targets.
+    Raises `InputError` if it lacks one of the adapters' targets, or a tower for images.
     """
     if model.tower is not None:
         size = facts.get("image_size", model.tower.size)
         largest = isqrt(facts.get("image_pixels", size**2))
         resized = min(size, largest) if model.tower.resizable else None
-        model = model.with_images(size=resized, frozen=facts.get("frozen_tower", False))
+        model = model.with_images(facts.get("images"), resized, facts.get("frozen_tower", False))
+    elif "images" in facts:
+        model = model.with_images(facts["images"])
     objective = "dpo" if facts.get("reference") else "sft"
-    return model.fine_tuned(objective, facts.get("adapters"), None)
+    return model.fine_tuned(objective, facts.get("adapters"), facts.get("documents"))
 
 
 def _values(record: Any, omitted: Sequence[str]) -> Facts:

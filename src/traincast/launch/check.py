@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from traincast.catalog.load import as_model, as_system
 from traincast.core.assumptions import Assumptions
+from traincast.core.documents import parse_lengths
 from traincast.core.errors import ErrorCollector, InputError, require_path, whole_number_problems
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
@@ -120,6 +121,8 @@ def check(
     vocab: int | None = None,
     seq: int | None = None,
     actor: bool = False,
+    lengths: str | None = None,
+    images: int | None = None,
 ) -> Checked:
     """Predict step time and memory of a launch script or configuration, and find settings to change.
 
@@ -153,6 +156,11 @@ def check(
         Size of the vocabulary, and sequence length [tokens], where the file does not give them.
     actor : bool
         Whether of reinforcement learning (verl, OpenRLHF, slime) the actor's training step is meant.
+    lengths : str, optional
+        Lengths of the documents that sequences are packed with or padded to, as for `plan`; else every
+        sequence is one document.
+    images : int, optional
+        Images of a sequence that the vision tower reads; 1 if left out.
 
     Returns
     -------
@@ -166,15 +174,17 @@ def check(
         number of GPUs, or has settings that matter and are not read; all mistakes at once.
     """
     require_path("path", path)
-    numbers = {"gpus": gpus, "gbs": gbs, "vocab": vocab, "seq": seq}.items()
+    numbers = {"gpus": gpus, "gbs": gbs, "vocab": vocab, "seq": seq, "images": images}.items()
     if wrong := [text for item in numbers if item[1] is not None for text in whole_number_problems(*item)]:
         raise InputError("check", wrong)
     errors = ErrorCollector(str(path))
     machine = errors.catch(as_system, system)
     given_model = None if model is None else errors.catch(as_model, model)
-    sizes = {name: value for name, value in (("vocab", vocab), ("seq", seq)) if value is not None}
-    told = {"gpus": gpus, "gbs": gbs, "model": model, **(knobs or {}), **sizes}
-    names = [name for name, value in told.items() if value is not None]
+    documents = None if lengths is None else errors.catch(parse_lengths, lengths)
+    further = {"vocab": vocab, "seq": seq, "documents": documents, "images": images}
+    stated = {**(knobs or {}), **{name: value for name, value in further.items() if value is not None}}
+    named = {"gpus": gpus, "gbs": gbs, "model": model, **stated}
+    names = [name for name, value in named.items() if value is not None]
     names += ["chunks"] if {"layout", "pp", "vp"} & set(names) else []
     given = Given(variables or {}, recipe, names, actor=actor)
     reading = errors.catch(read, path, READERS, framework, beside, given)
@@ -193,7 +203,7 @@ def check(
             given_model = errors.catch(lambda old: replace(old, seq=length), given_model) or given_model
         if not accept_unread:
             errors.catch(reading.check_unread)
-        completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, {**(knobs or {}), **sizes})
+        completed = errors.catch(complete_launch, reading, given_model, gpus, gbs, stated)
     if completed is not None:
         errors.catch(check_size, machine, completed[2].gpus)
     reading, transformer, plan, batch = errors.require(completed)

@@ -18,7 +18,7 @@ from traincast.core.errors import InputError
 from traincast.launch import accelerate, read_bash
 from traincast.launch.adapters import module_names, probability, targets_of
 from traincast.launch.beside import DEEPSPEED, MODEL
-from traincast.launch.canonical import Facts
+from traincast.launch.canonical import FULL_LENGTH, Facts
 from traincast.launch.checkpoints import model_called, repository
 from traincast.launch.format import Writing
 from traincast.launch.given import NOTHING, Given
@@ -476,11 +476,8 @@ class Program:
         packed = settings.any_on("packing", "neat_packing")
         objective = self.objective(settings)
         is_guess = objective == "dpo" and not settings.any_on("objective", "rl", "stage")
-        notes = ["trained by DPO, as beta or another setting of it is there"] * is_guess + [
-            "every sequence is one document of full length, as none of their lengths is known"
-            if packed
-            else "every sequence has the full length: shorter documents, padded to the longest, take less"
-        ]
+        notes = ["trained by DPO, as beta or another setting of it is there"] * is_guess
+        notes.append(FULL_LENGTH[packed])
         if self.engine(settings) in ("MULTI_GPU", "NO"):
             notes.append(
                 "data parallelism shards nothing (DDP), as the file names neither FSDP nor DeepSpeed;"

@@ -15,6 +15,7 @@ from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.launch.beside import with_files_beside
 from traincast.launch.canonical import (
+    FULL_LENGTH,
     GOVERNED,
     Facts,
     model_facts,
@@ -329,7 +330,10 @@ def complete_launch(
         if reading.form.names_model and "seq" not in facts:
             errors.errors.append(InputError(reading.path, ["does not give the sequence length; give `seq`"]))
     if transformer is not None and transformer.tower is not None:
-        assumed.append(f"{transformer.tower.title}: the file does not say how many, and how large, they are")
+        unknown = "how large" if "images" in given else "how many, and how large,"
+        assumed.append(f"{transformer.tower.title}: the file does not say {unknown} they are")
+    if "documents" in given:
+        assumed = [note for note in assumed if note not in FULL_LENGTH.values()]
     if "gpus" not in facts and "dp" not in facts:
         errors.errors.append(InputError(reading.path, ["does not give the number of GPUs; give `gpus`"]))
     completed = errors.require(errors.catch(_complete, facts, given))
@@ -393,7 +397,8 @@ def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Mode
         facts["vocab"] = errors.catch(_vocabulary_size, reading, facts, candidates, assumed)
     model = errors.require(errors.catch(model_from_facts, {"seq": 1} | facts, Path(reading.path).stem))
     match = next((candidate for candidate in candidates if _equal(candidate, model)), None)
-    return model if match is None else model_from_facts(facts, match.name)
+    model = model if match is None else model_from_facts(facts, match.name)
+    return model.with_images(facts["images"]) if "images" in facts else model
 
 
 def _vocabulary_size(reading: Reading, facts: Facts, candidates: Sequence[Model], assumed: list[str]) -> int:
@@ -447,5 +452,5 @@ def models_of_same_sizes(facts: Facts) -> list[Model]:
 
 def _equal(model: Model, other: Model) -> bool:
     """Return whether two models are equal except for the sequence length and what is trained."""
-    of_run = {"seq": 0, "max_positions": 0, "adapters": None}
+    of_run = {"seq": 0, "max_positions": 0, "adapters": None, "documents": None}
     return model_facts(model) | of_run == model_facts(other) | of_run

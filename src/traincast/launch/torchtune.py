@@ -7,7 +7,7 @@ from typing import Any, Final
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
 from traincast.launch.adapters import probability, targets_of
-from traincast.launch.canonical import Facts
+from traincast.launch.canonical import FULL_LENGTH, Facts
 from traincast.launch.checkpoints import model_called
 from traincast.launch.format import Writing
 from traincast.launch.settings import Settings, is_off
@@ -176,13 +176,8 @@ def write_offload(facts: Facts) -> Values:
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
-    """Return what is assumed of documents and of the recipe that runs."""
-    packed = settings.is_on("dataset.packed")
-    return (
-        "every sequence is one document of full length, as none of their lengths is known"
-        if packed
-        else "every sequence has the full length: shorter documents, padded to the longest, take less",
-    )
+    """Return what is assumed of documents."""
+    return (FULL_LENGTH[settings.is_on("dataset.packed")],)
 
 
 def stack(settings: Settings) -> str:

@@ -11,7 +11,7 @@ e           hidden width of the model
 f           inner width of the MLP or of an expert
 h, kv       heads of queries, and of keys and values
 q, v        width of a head's query or key, and of its value
-m1, m2      degrees that cut the layer: tp, and tp2 or cp
+m1, m2      degrees that shard the layer: tp, and tp2 or cp
 nb          panels of a SUMMA product
 T           tokens of one micro-batch on the rank, b (l/m2)
 lq          local queries of a sequence

@@ -2,10 +2,10 @@
 
 A frozen layer has the gradient of its input, but none of its weights, so a frozen linear layer saves nothing.
 An adapter adds x A B to x W (arXiv 2106.09685), with A[i, r] and B[r, o]. With tensor parallelism A is
-replicated and B cut where W is column-parallel, A is cut and B replicated where W is row-parallel; the
-narrow x A is what ranks exchange. (Megatron-Bridge, `ParallelLinearAdapter`, cuts A of column-parallel layers
-over r instead and gathers x A, which is as much; B of row-parallel ones over o, and gathers the result.)
-Adapters and their sums with the frozen result are at 16 bits or above.
+replicated and B sharded where W is column-parallel, A is sharded and B replicated where W is row-parallel;
+the narrow x A is what ranks exchange. (Megatron-Bridge, `ParallelLinearAdapter`, shards A of column-parallel
+layers over r instead and gathers x A, which is as much; B of row-parallel ones over o, and gathers the
+result.) Adapters and their sums with the frozen result are at 16 bits or above.
 
 Not counted: that the first layer needs no gradient of its input.
 """
@@ -191,7 +191,7 @@ def _adapter(
     if op.role in ROW_PARALLEL and not op.experts:
         summed, returned = sharding.partial_sum_comms(r)
         out_rows = sharding.residual_shape[0]
-    elif op.role not in (*ROW_PARALLEL, "q_down", "kv_down"):  # B is cut, so its gradient is a partial sum
+    elif op.role not in (*ROW_PARALLEL, "q_down", "kv_down"):  # B is sharded: its gradient is a partial sum
         returned = (Collective("all-reduce", sizes.E * rows * r, "etp" if op.experts else "tp"),)
     name = f"{op.name}.{target}"
     if adapters.dropout:

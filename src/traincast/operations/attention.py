@@ -60,10 +60,10 @@ class Heads:
     def fused(self, backward: bool = False) -> Fused:
         """Return the shapes of one kernel for all of core attention.
 
-        Keys of a sequence that is cut come in pieces, two from each rank, which balances the causal mask.
+        Keys of a sharded sequence come in pieces, two from each rank, which balances the causal mask.
         """
         sequence_shards = self.l / self.own_keys
-        pieces_of_rank = 1 - (1 - sequence_shards) // sequence_shards  # 1 if the sequence is not cut, else 2
+        pieces_of_rank = 1 - (1 - sequence_shards) // sequence_shards  # 1 if the sequence is whole, else 2
         return Fused(
             self.rows[0],
             self.l,
@@ -145,7 +145,7 @@ def unfused(
     at : Heads
         Shapes.
     over : Axis
-        Group that the sequence is cut over, which keys and values are gathered from.
+        Group that the sequence is sharded over, which keys and values are gathered from.
     recompute : bool
         Whether scores, softmax and dropout are recomputed before backward instead of saved.
     dropped : bool
@@ -217,8 +217,8 @@ def summa(
 ) -> Iterator[Operation]:
     """Yield attention as SUMMA products on m1 x m2 ranks in nb panels; collectives are those of one panel.
 
-    b sequences, h heads, all of them on every rank, l tokens, head width q. The head width is cut over m1,
-    the queries over m2, the keys of a score over m1.
+    b sequences, h heads, all of them on every rank, l tokens, head width q. The head width is sharded over
+    m1, the queries over m2, the keys of a score over m1.
     """
     (b, h, l, q), (m1, m2, nb) = heads, grid
     lq, lc, qs = l // m2, l // m1, q // m1  # local queries, keys and head width

@@ -4,9 +4,9 @@ A causal convolution mixes each channel with its few last tokens. The scan then 
 chunk as attention does, with products of a chunk's tokens, and between chunks with a state for each head.
 Mamba-1 and the RG-LRU, whose channels decay apart, have scans without products, token by token.
 
-Heads are cut over tensor ranks. With context parallelism ranks exchange tokens for heads around convolution
-and scan (all-to-all), as Megatron-Core does (`MambaContextParallel`, `GatedDeltaNet`): a rank then has the
-whole sequence of its heads. What heads share is copied where there are more ranks than copies.
+Heads are sharded over tensor ranks. With context parallelism ranks exchange tokens for heads around
+convolution and scan (all-to-all), as Megatron-Core does (`MambaContextParallel`, `GatedDeltaNet`): a rank
+then has the whole sequence of its heads. What heads share is copied where there are more ranks than copies.
 
 Symbols: T tokens of all heads on the rank, h local heads, g local groups, Q tokens of a chunk, N x P elements
 of a head's state. Backward computes two products for each product of the forward pass, and what the kernels
@@ -85,7 +85,7 @@ def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> 
 
 
 def _exchange(sharding: Sharding, width: Column) -> Comms:
-    """Return the all-to-all of tokens for heads over the ranks that cut the sequence."""
+    """Return the all-to-all of tokens for heads over the ranks that shard the sequence."""
     nbytes = sharding.E * sharding.tokens * sharding.local(width)
     return Collective("all-to-all", nbytes, "cp"), Collective("all-to-all", nbytes, "ulysses")
 
@@ -148,7 +148,7 @@ def _convolution(sharding: Sharding, name: str, config: Mamba | Mamba2 | GatedDe
 def _selection(sharding: Sharding, name: str, config: Mamba) -> Iterator[Operation]:
     """Yield the products that make dt, B and C of Mamba-1 from x, which the convolution computes again.
 
-    Channels are cut, so what selects is a sum over tensor ranks, all-reduced in both passes (arXiv
+    Channels are sharded, so what selects is a sum over tensor ranks, all-reduced in both passes (arXiv
     2405.21060, section 8.1). dt is computed again before backward (mamba_inner_fn).
     """
     sizes, T, d = sharding.sizes, sharding.tokens, sharding.local(config.width)

@@ -1,7 +1,7 @@
 """Sharding of a layer: 1-D tensor parallelism (Megatron), with context parallelism, and 2-D (SUMMA).
 
-The classes differ in where tokens and widths are cut. b micro-batch, l sequence, e hidden, f inner width, m1
-and m2 the two degrees: tp, and tp2 or cp. Shapes are divided first (floor), then multiplied by b, as the
+The classes differ in where tokens and widths are sharded. b micro-batch, l sequence, e hidden, f inner width,
+m1 and m2 the two degrees: tp, and tp2 or cp. Shapes are divided first (floor), then multiplied by b, as the
 reference model does (arXiv 2410.00273, operations of a layer). Shapes are numbers or columns over plans.
 """
 
@@ -32,7 +32,7 @@ class Sharding(ABC):
     plan: Plans
     assumptions: Assumptions
 
-    sequence_axis: Axis = "cp"  # group that the sequence is cut over, besides tensor parallelism
+    sequence_axis: Axis = "cp"  # group that the sequence is sharded over, besides tensor parallelism
 
     @cached_property
     def E(self) -> Column:
@@ -93,14 +93,14 @@ class Sharding(ABC):
 
     @abstractmethod
     def column_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
-        """Return a linear layer from width i to o whose output is cut over tensor ranks; first of a block.
+        """Return a linear layer from width i to o whose tensor ranks shard the output; first of a block.
 
         It works on the rank's tokens, or on the rows that are `routed` to its experts.
         """
 
     @abstractmethod
     def row_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
-        """Return a linear layer from width i to o whose input is cut over tensor ranks; last of a block."""
+        """Return a linear layer from width i to o whose tensor ranks shard the input; last of a block."""
 
     @abstractmethod
     def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
@@ -195,7 +195,7 @@ class Sharding(ABC):
         return 1 - skipped * (1 - model.attended(local) / (model.seq * model.seq))
 
     def heads(self, kind: Kind = ATTENTION, keys: int | None = None) -> Heads:
-        """Return the shapes of core attention on the local heads, queries cut over the sequence.
+        """Return the shapes of core attention on the local heads, queries sharded over the sequence.
 
         Its keys are `keys` tokens of another sequence, all of them on the rank, or those of the model's own.
         """
@@ -284,12 +284,12 @@ class Sharding(ABC):
 class OneD(Sharding):
     """1-D tensor parallelism (Megatron), with sequence parallelism between blocks unless `sp` is off.
 
-    Inside a block, widths are cut over m1. Between blocks, tokens are.
+    Inside a block, widths are sharded over m1. Between blocks, tokens are.
     """
 
     @property
     def _token_shards(self) -> Column:
-        """Number of tensor ranks that the tokens between blocks are cut over."""
+        """Number of tensor ranks that the tokens between blocks are sharded over."""
         return self.plan.tp if self.plan.sp else 1.0
 
     @cached_property
@@ -389,17 +389,17 @@ class OneD(Sharding):
 
 
 class Context(OneD):
-    """2-D context parallelism: 1-D over m1, the sequence cut over m2, keys and values exchanged."""
+    """2-D context parallelism: 1-D over m1, the sequence sharded over m2, keys and values exchanged."""
 
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
-        """Return the shapes of the reference model: the MLP's after the reduce-scatter, attention's cut."""
+        """Return the shapes of the reference model: the MLP's after the reduce-scatter, or sharded."""
         e = self.model.hidden
         return (self.residual_shape[0], e) if ends_layer else (self.tokens, e // self.plan.tp)
 
 
 @dataclass(frozen=True)
 class Summa(Sharding):
-    """2-D SUMMA: activations cut over tokens (m2) and width (m1), products in panels on the grid."""
+    """2-D SUMMA: activations sharded over tokens (m2) and width (m1), products in panels on the grid."""
 
     sequence_axis: Axis = "tp2"
 
@@ -438,7 +438,7 @@ class Summa(Sharding):
         return comms, (Collective("all-gather", comms[0].nbytes, "tp"),)
 
     def norm(self, name: str, gather: bool = True, returned: bool = True) -> Operation:
-        """Return the norm of rows cut over m1: moments forward, gradients backward are all-reduced."""
+        """Return the norm of rows sharded over m1: moments forward, gradients backward are all-reduced."""
         r, w = self.residual_shape
         # Erratum 1: the published model cut l.
         width = getattr(self.model, self.assumptions.traffic.summa_norm_width) // self.plan.tp

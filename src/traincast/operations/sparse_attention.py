@@ -91,7 +91,7 @@ def _scores(sharding: Sharding, kind: Kind, config: Indexer) -> Operation:
 
     Scores are summed over heads on the chip (of blocks: the best of each, head by head), written, and read by
     the selection. Saved are queries, keys and weights of heads, which the loss needs, and what is selected.
-    Ranks that cut the sequence gather the keys.
+    Ranks that shard the sequence gather the keys.
     """
     E, T, at = sharding.E, sharding.tokens, sharding.heads(kind)
     h, d, model = config.heads, config.head_dim, sharding.model

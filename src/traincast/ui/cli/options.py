@@ -37,11 +37,11 @@ _TRAIN = (
     "What is trained: full, lora or qlora with settings (lora:r=16,targets=q+v,base=nf4,dropout), "
     "or PEFT's adapter_config.json (qlora:FILE); dpo+ before it adds the reference model of DPO."
 )
-_LENGTHS = (
+LENGTHS: Final = (
     "Lengths of documents with their shares (512:0.7,2048:0.3), or a file with one a line: packed into "
     "sequences, or padded to them (padded:512,1024)."
 )
-_IMAGES = "Images of a sequence that the vision tower reads; else 1."
+IMAGES: Final = "Images of a sequence that the vision tower reads; else 1."
 _IMAGE_SIZE = "Side of an image [pixels]; else that of the tower, or 1024 where it takes any."
 _FROZEN = "Whether the vision tower is frozen, its projectors trained."
 _INPUT_RATE = (
@@ -60,11 +60,11 @@ class RunOptions:
     global_batch: Annotated[int | None, _BATCH] = None
     tokens_per_batch: Annotated[str | None, option(_TOKENS)] = None
     imbalance: Annotated[str | None, option(_LOAD)] = None
-    images: Annotated[int | None, option(_IMAGES)] = None
+    images: Annotated[int | None, option(IMAGES)] = None
     image_size: Annotated[int | None, option(_IMAGE_SIZE)] = None
     frozen_tower: Annotated[bool, option(_FROZEN)] = False
     train: Annotated[str, option(_TRAIN)] = "full"
-    lengths: Annotated[str | None, option(_LENGTHS)] = None
+    lengths: Annotated[str | None, option(LENGTHS)] = None
     tokens: Annotated[str | None, option("Tokens of the whole run, such as 15T; else the model's own.")] = (
         None
     )

@@ -24,6 +24,8 @@ from traincast.ui.cli.completion import (
     names_of_strategies,
 )
 from traincast.ui.cli.options import (
+    IMAGES,
+    LENGTHS,
     NO_LOCKS,
     NO_RUN_OPTIONS,
     Assumed,
@@ -347,6 +349,8 @@ def check(
     beside: Annotated[Path | None, option(_BESIDE)] = None,
     accept_unread: Annotated[bool, option(_ACCEPT)] = False,
     actor: Annotated[bool, option(_ACTOR)] = False,
+    lengths: Annotated[str | None, option(LENGTHS)] = None,
+    images: Annotated[int | None, option(IMAGES)] = None,
     locks: LockOptions = NO_LOCKS,
     assumptions: Assumed = None,
     json: Json = False,
@@ -364,7 +368,7 @@ def check(
         checked = check_launch(
             file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),
             report_progress, accept_unread, beside, parsed_variables(variables or ()), recipe, vocab, seq,
-            actor,
+            actor, lengths, images,
         )  # fmt: skip
         _ = checked.together  # compute now, while progress is shown
     if json:
