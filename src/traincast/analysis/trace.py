@@ -132,8 +132,8 @@ class Trace(Result):
     @cached_property
     def remainder(self) -> Annotated[dict[str, float], SIMULATED]:
         """The remainder: what the estimate has and the trace has not; below 0 where the trace is longer."""
-        closed_form, totals = self.estimate.breakdown, self.totals
-        return {name: float(closed_form[name]) - totals[name] for name in ("bubble", "pp_comm")}
+        estimated, totals = self.estimate.breakdown, self.totals
+        return {name: float(estimated[name]) - totals[name] for name in ("bubble", "pp_comm")}
 
     @property
     def device(self) -> Annotated[int, KEY]:

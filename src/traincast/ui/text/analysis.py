@@ -208,10 +208,10 @@ def trace(result: Trace) -> Parts:
     yield heading(f"Simulated step: {simulated}; estimate: {estimated}")
     rows: list[tuple[str, ...]] = []
     for name, time in result.totals.items():
-        closed_form = float(result.estimate.breakdown[name])
+        of_estimate = float(result.estimate.breakdown[name])
         difference = _difference_text(result.remainder[name], result) if name in result.remainder else ""
-        if time or closed_form:
-            rows.append((label(name), seconds(time), seconds(closed_form), difference))
+        if time or of_estimate:
+            rows.append((label(name), seconds(time), seconds(of_estimate), difference))
     yield table(("", "trace", "estimate", "formula minus simulation"), rows)
     yield from paragraphs(f"Seconds are those of stage {result.device}, which sets the step.")
     yield heading("Every stage: its passes, what it waits for, micro-batches in flight")

@@ -33,6 +33,7 @@ const later = {}; // modules that the first drawing does not need
 let [frame, searching, searchBegin, timer] = [null, null, 0, 0];
 
 const address = () => write(now.state, catalog);
+const plansBox = () => byId("plans").querySelector(".scroll");
 
 /** Go on once the drawing is on the screen. */
 const painted = () => new Promise((then) => requestAnimationFrame(() => setTimeout(then)));
@@ -143,7 +144,8 @@ function drawRest() {
   if (answer.plans.length) {
     byId("plans-says").textContent = later.plans.says(answer);
     const { ranked, terms } = later.plans.ranking(answer, catalog, state.pins, togglePin);
-    swap(byId("plans").querySelector(".scroll"), ranked);
+    swap(plansBox(), ranked);
+    later.plans.fold(plansBox());
     byId("terms").querySelector("dl").replaceChildren(...terms);
   }
   for (const name of ["scaling", "sensitivity", "timeline"]) figures[name].outdated();
@@ -296,6 +298,7 @@ async function complete() {
     },
   };
   for (const [id, click] of Object.entries(clicks)) byId(id).addEventListener("click", click);
+  new ResizeObserver(() => later.plans.fold(plansBox())).observe(byId("plans-title")); // as wide as the box
   byId("version").textContent = catalog.version;
   if (first.refusal) showRefusal(new Refused(first.refusal.error, 422));
   drawRest();

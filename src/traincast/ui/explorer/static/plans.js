@@ -30,7 +30,7 @@ export function ranking({ plans }, catalog, pins, toggle) {
     const [share] = Object.values(plan.metrics.mfu ?? {});
     return share === undefined ? "–" : `${fixed(100 * share)}\u00a0%`;
   };
-  const columns = [
+  const figures = [
     ["#", (plan, i) => String(i + 1)],
     ["pin", (plan, i) => pinButton(plan.knobs, `plan ${i + 1}, ${plan.label}`, pins, toggle)],
     [`step [${letter}s]`, (plan, i) => h(i ? "td" : "td.best", fixed(plan.step_seconds / size, 4))],
@@ -38,18 +38,27 @@ export function ranking({ plans }, catalog, pins, toggle) {
     ["memory [GiB]", (plan) => fixed(plan.memory_bytes / GIB)],
     hasErrors ? ["fits", (plan) => percent(plan.fits_probability)] : null,
     ["MFU", mfu],
-    ["strategy", (plan) => h("td.text", plan.strategy)],
-    ...knobColumns(plans, catalog),
   ].filter(Boolean);
-  const rows = plans.map((plan, i) => columns.map(([, cell]) => cell(plan, i)));
+  const knobs = [["strategy", (plan) => plan.strategy, "knob.text"], ...knobColumns(plans, catalog)];
+  const columns = [...figures, ...knobs];
+  const cells = (plan, i) =>
+    columns.map(([, cell, kind]) => (kind ? h(`td.${kind}`, cell(plan)) : cell(plan, i)));
+  const folded = (plan) => [h("td.knobs", { colspan: figures.length }, knobs.map(named(plan)))];
+  const named = (plan) => ([name, cell]) => [h("span", `${name} ${cell(plan)}`), " "];
   const names = columns.map(([name]) => name);
-  const heads = names.map((name) => head(name, catalog));
-  heads[names.indexOf("strategy")].className = "text";
+  const heads = columns.map(([name, , kind]) => head(name, catalog, kind ? `th.${kind}` : "th"));
+  const rows = plans.flatMap((plan, i) => [cells(plan, i), folded(plan)]);
   const ranked = table("The recommended plan and the best others", heads, rows);
   return { ranked, terms: glossary(names, catalog) };
 }
 
-/** Knobs in which the plans differ: the name of a column, and its cell. */
+/** Put the knobs of a plan on a line of their own where their columns would not fit in the box. */
+export function fold(box) {
+  box.classList.remove("folded");
+  box.classList.toggle("folded", box.scrollWidth > box.clientWidth);
+}
+
+/** Knobs in which the plans differ: the name of a column, its cell, and its class. */
 function knobColumns(plans, catalog) {
   const varied = plans.flatMap(({ others }) => Object.keys(others));
   const used = new Set([...varied, ...plans.flatMap((plan) => Object.keys(plan.knobs))]);
@@ -58,9 +67,9 @@ function knobColumns(plans, catalog) {
   const columns = catalog.locks
     .map(({ name }) => name)
     .filter((name) => used.has(name) && !KINDS.includes(name) && !name.startsWith("fast_") && differs(name))
-    .map((name) => [name, (plan) => knob(plan, name)]);
+    .map((name) => [name, (plan) => knob(plan, name), "knob"]);
   const isPlaced = [...used].some((name) => name.startsWith("fast_"));
-  return isPlaced ? [...columns, ["in a domain", fast]] : columns;
+  return isPlaced ? [...columns, ["in a domain", fast, "knob"]] : columns;
 }
 
 /** The value of a knob, and in brackets what it is in plans otherwise alike. */
