@@ -8,16 +8,16 @@ import pytest
 from traincast.step.uncertainty import DEGREES, KINDS, errors
 from traincast.tuner.belief import GAIN, MOST_DRAWN, SHARED, SURE, Belief, Prior
 
-KNOWN = errors()
+KNOWN, NAMES = errors(), (*DEGREES, *KINDS)
 
 
 def prior(plans=6, seconds=None, memory=None, **more):
     """Plans that differ in tp, pp and a choice, with different shares of communication and bubble."""
     rng = np.random.default_rng(3)
-    coordinates = np.zeros((plans, len(DEGREES) + len(KINDS)))
-    coordinates[:, DEGREES.index("tp")] = np.arange(plans) % 3
-    coordinates[:, DEGREES.index("pp")] = np.arange(plans) // 3
-    coordinates[:, len(DEGREES)] = np.arange(plans) % 2
+    coordinates = np.zeros((plans, len(NAMES)))
+    coordinates[:, NAMES.index("tp")] = np.arange(plans) % 3
+    coordinates[:, NAMES.index("pp")] = np.arange(plans) // 3
+    coordinates[:, NAMES.index("zero")] = np.arange(plans) % 2
     return Prior(
         seconds=np.linspace(1.0, 1.2, plans) if seconds is None else np.asarray(seconds, np.float64),
         memory=np.full(plans, 1.0) if memory is None else np.asarray(memory, np.float64),
@@ -37,7 +37,11 @@ def written_out(prior):
             x, y = prior.coordinates[i], prior.coordinates[j]
             degrees, kinds = slice(0, len(DEGREES)), slice(len(DEGREES), None)
             distance = np.abs(x[degrees] - y[degrees]).sum() + (x[kinds] != y[kinds]).sum()
-            K[i, j] = SHARED**2 + (KNOWN.own * a) ** 2 * np.exp(-distance / KNOWN.reach)
+            own = 0.75 * (
+                x[NAMES.index("tp")] == y[NAMES.index("tp")]
+            )  # which alone of its knobs makes shapes
+            own += 0.25 * np.exp(-distance / (KNOWN.reach / 2))
+            K[i, j] = SHARED**2 + (KNOWN.own * a) ** 2 * own
             for name, share in prior.shares.items():
                 K[i, j] += (getattr(KNOWN, name) * a) ** 2 * share[i] * share[j]
     return K
@@ -55,6 +59,34 @@ def test_the_posterior_is_the_conditional_distribution():
     variance = np.diag(K - K[:, rows] @ inverse @ K[rows])
     assert belief.posterior.mean == pytest.approx(np.log(given.seconds) + mean, rel=1e-9)
     assert belief.posterior.deviation == pytest.approx(variance**0.5, rel=1e-6)
+
+
+def correlation(first, second):
+    """Correlation of the own errors of two plans, whose knobs are 0 unless given."""
+    coordinates = np.array([[knobs.get(name, 0.0) for name in NAMES] for knobs in (first, second)])
+    nothing = {"communication": np.zeros(2), "bubble": np.zeros(2)}
+    given = replace(prior(2), coordinates=coordinates, shares=nothing)
+    return (given.covariance(np.arange(1), np.arange(1, 2))[0, 0] - SHARED**2) / (
+        KNOWN.own * given.scale
+    ) ** 2
+
+
+def test_plans_of_equal_shapes_share_most_of_their_own_errors():
+    once = np.exp(-2 / KNOWN.reach)
+    assert correlation({"mbs": 1}, {"mbs": 1}) == pytest.approx(1.0)
+    assert correlation({"zero": 1}, {"zero": 2}) == pytest.approx(0.75 + 0.25 * once)
+    assert correlation({"pp": 1, "dp": 2}, {"pp": 2, "dp": 1}) == pytest.approx(0.75 + 0.25 * once)
+    assert correlation({"mbs": 1}, {}) == pytest.approx(0.25 * once)
+
+
+def test_plans_are_no_further_apart_for_what_follows_from_another_knob():
+    doubled = 0.25 * np.exp(-2 / KNOWN.reach)  # tp, which halves dp on the same GPUs and makes room for sp
+    assert correlation({"dp": 3}, {"tp": 1, "dp": 2}) == pytest.approx(doubled)
+    assert correlation({"dp": 3, "sp": 1}, {"tp": 1, "dp": 2}) == pytest.approx(doubled)
+    assert correlation({"pp": 1, "layout": 7}, {"pp": 2, "layout": 8}) == pytest.approx(0.75 + doubled)
+    # but of equal degrees they are choices
+    assert correlation({"tp": 1, "sp": 1}, {"tp": 1}) == pytest.approx(0.75 + doubled)
+    assert correlation({"pp": 1, "layout": 7}, {"pp": 1, "layout": 8}) == pytest.approx(0.75 + doubled)
 
 
 def test_before_trials_the_fastest_that_fits_is_tried_first():

@@ -2,12 +2,14 @@
 
 The error of a candidate is the logarithm of its measured over its predicted time, e ~ N(0, K) before any
 trial. It is a sum: an error that all candidates share (what the machine is like), errors of communication and
-of the bubble by their shares of the step, and an own error that similar plans have in common::
+of the bubble by their shares of the step, and an own error. That is mostly one of kernels, which plans whose
+ranks compute equal shapes have in common; of the rest they share the more, the less they differ::
 
-    K_ij = shared² + Σ_c (σ_c a)² s_ci s_cj + (own a)² exp(-D_ij / reach)
+    K_ij = shared² + Σ_c (σ_c a)² s_ci s_cj + (own a)² (ρ [shapes_i = shapes_j] + (1 - ρ) exp(-D_ij / reach))
 
-σ, own and reach are those of `traincast.step.uncertainty`, and so are the distance D and a, but that software
-counts less in a: how far predicted levels are off says little of differences between plans (`STACK_POWER`).
+σ, own and a are those of `traincast.step.uncertainty`, but that software counts less in a: how far predicted
+levels are off says little of differences between plans (`STACK_POWER`). ρ is `SHAPE_PART`. D is its distance
+without what follows from another knob (`FOLLOWING`, `PART_OF`), and the reach that of such a distance.
 A trial observes a candidate's error with the noise of a measurement. Given trials, errors have the mean and
 covariance of the conditional distribution (Rasmussen and Williams, Gaussian Processes for Machine Learning,
 2006, equations 2.23 and 2.24); one measured trial costs one column over all candidates.
@@ -21,13 +23,26 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from traincast.core.quantities import Floats, Ints
-from traincast.step.uncertainty import DEGREES, DRAWS, NORMAL_90_PERCENT, Errors, errors
+from traincast.step.uncertainty import DEGREES, DRAWS, KINDS, NORMAL_90_PERCENT, Errors, errors
 
-SHARED: Final = 0.3  # deviation of the shared error; large is safe, as it costs nothing on a known machine
+# Deviation of the shared error. That of published runs is 0.03; with so little, a machine that is faster than
+# its file says stops too soon.
+SHARED: Final = 0.3
 LEARNT: Final = ("communication", "bubble")  # components with an error of their own; the host's is none
 # Power of a software's uncertainty, relative to that of most, in errors of differences between plans: the
-# likeliest, with K refitted, for errors of 179 groups of plans that compete, left out; 0.3 ± 0.4.
+# likeliest in 64 groups of competing plans, left out, of several software; -0.3 to 1 are hardly less likely.
 STACK_POWER: Final = 1 / 3
+# knobs that decide the shapes of a rank's kernels
+SHAPES: Final = ("tp", "tp2", "cp", "ep", "etp", "mbs", "tp_kind", "cp_kind", "precision")
+# Part of the variance of own errors that plans of equal shapes share: 0.85 is the likeliest in 166 groups of
+# plans that compete, left out, 0.5 in those that are not of vTrain's single node.
+SHAPE_PART: Final = 0.75
+FOLLOWING: Final = "dp"  # a degree that the others leave over, as all plans of a job have its GPUs
+# choices that belong to a degree: plans of different degrees differ in them because of it
+PART_OF: Final = dict.fromkeys(("sp", "tp_kind", "tp_overlap"), "tp") | {
+    "cp_kind": "cp", "schedule": "pp", "layout": "pp"
+}  # fmt: skip
+REACH: Final = 0.5  # of the reach of distances in which a doubled degree counts twice, with the halved dp
 NOISE: Final = 0.005  # of a trial's time, relative, before repeats say otherwise
 NOISE_REPEATS: Final = 4  # repeats that this counts as
 GAIN: Final = 0.01  # what is worth a trial: plans within it of each other are equal
@@ -88,12 +103,23 @@ class Prior:
         for name in LEARNT:
             share = self.shares[name] * getattr(self.known, name) * self.scale
             result += share[rows, None] * share[columns]
-        distance = np.zeros_like(result)
-        for knob, column in enumerate(self.coordinates.T):
-            if np.ptp(column):
-                apart = np.abs(column[rows, None] - column[columns])
-                distance += apart if knob < len(DEGREES) else apart > 0
-        return result + (self.known.own * self.scale) ** 2 * np.exp(-distance / self.known.reach)
+        distance, same_shapes = np.zeros_like(result), np.ones(result.shape, np.bool_)
+        knobs = dict(zip((*DEGREES, *KINDS), self.coordinates.T, strict=True))
+        for name, column in knobs.items():
+            if name == FOLLOWING or not np.ptp(column):
+                continue
+            apart = np.abs(column[rows, None] - column[columns])
+            if name in KINDS:
+                apart = apart > 0
+            if name in PART_OF:
+                degree = knobs[PART_OF[name]]
+                apart &= degree[rows, None] == degree[columns]
+            if name in SHAPES:
+                same_shapes &= apart == 0
+            distance += apart
+        alike = np.exp(-distance / (REACH * self.known.reach))
+        own = SHAPE_PART * same_shapes + (1 - SHAPE_PART) * alike
+        return np.asarray(result + (self.known.own * self.scale) ** 2 * own)
 
 
 class Outlook(NamedTuple):
