@@ -189,19 +189,7 @@ class Residuals:
         """Return `ErrorCase.distances` of rows from the evidence of some runs, shape (rows, distances)."""
         cases = [self.cases[i] for i in np.flatnonzero(rows)]
         known = evidence(self, runs)
-        is_new = np.array(
-            [
-                (
-                    case.stack not in known.stacks,
-                    case.accelerator not in known.precisions,
-                    case.accelerator not in known.precisions and case.accelerator not in known.kin,
-                    case.precision not in known.precisions.get(case.accelerator, (case.precision,)),
-                    bool(case.new_layers) * case.new_share,
-                )
-                for case in cases
-            ],
-            np.float64,
-        )
+        is_new = np.array([case.firsts(known) for case in cases])
         beyond = np.zeros((len(cases), len(SIZES)))
         moe = np.array([case.moe for case in cases])
         for kind, spans in ((False, known.dense), (True, known.moe)):
@@ -280,6 +268,7 @@ def evidence(data: Residuals, runs: Bools) -> Evidence:
         )
     return Evidence(
         stacks=frozenset(case.stack for case in chosen),
+        layers=frozenset().union(*(case.layers for case in chosen)),
         precisions={
             name: frozenset(case.precision for case in chosen if case.accelerator == name)
             for name in sorted(found)

@@ -428,12 +428,10 @@ def test_what_linear_attention_forbids(knobs, said):
         tc.estimate(HYBRID, "dgx-h100", tc.Plan(**knobs), gbs=128)
 
 
-def test_a_hybrid_says_that_no_run_is_like_it():
-    """Its layers of one block add up to the step, in every device of a pipeline."""
+def test_layers_of_one_block_add_up_in_a_hybrid():
+    """To the step, in every device of a pipeline; runs of Nemotron 3 Nano have such layers."""
     est = tc.estimate(HYBRID, "dgx-h100", tc.Plan(tp=2, pp=2, dp=8, ep=8), gbs=128)
-    assert "layers without a measured run: mamba2" in est.outside
-    low, high = est.interval
-    assert high / low > 2
+    assert not any("layers without a measured run" in respect for respect in est.outside)
     assert sum(est.breakdown.values()) == pytest.approx(est.step_seconds)
     parts = {part for device in est.stages.executed_parts for part in device}
     assert {"mamba2 only", "moe only", "attention only"} <= parts

@@ -106,8 +106,9 @@ def test_unmeasured_hardware_and_software_widen_intervals_and_are_named():
     assert outside_measured_range(replace(USUAL, precision="nvfp4")) == [
         "precision without a measured run on H100 SXM5 80 GB: nvfp4"
     ]
-    layers = replace(USUAL, new_layers=("mamba2",))
-    assert "layers without a measured run: mamba2" in outside_measured_range(layers)
+    assert outside_measured_range(replace(USUAL, layers=frozenset({"attention", "mamba2"}))) == []
+    layers = replace(USUAL, layers=frozenset({"attention", "rwkv"}))
+    assert "layers without a measured run: rwkv" in outside_measured_range(layers)
     added = KNOWN.drifts["new_layers"] ** 2
     assert deviation(layers, KNOWN) ** 2 == pytest.approx(deviation(USUAL, KNOWN) ** 2 + added)
     assert deviation(chip, KNOWN) > deviation(USUAL, KNOWN)
@@ -124,12 +125,12 @@ def test_unmeasured_hardware_and_software_widen_intervals_and_are_named():
 
 def test_what_is_outside_of_all_evidence_is_said_first():
     """Another accelerator, other layers and a size far beyond: more than twice the measured deviation."""
-    far = replace(USUAL, accelerator="H1000", new_layers=("mamba2",), sizes=USUAL.sizes | {"seq": 1e7})
+    far = replace(USUAL, accelerator="H1000", layers=frozenset({"rwkv"}), sizes=USUAL.sizes | {"seq": 1e7})
     assert deviation(far, KNOWN) > UNLIKE * measured_deviation(far, KNOWN)
     assert outside_measured_range(far)[0] == "no measured run is like this one"
-    for alone in (replace(USUAL, accelerator="H1000"), replace(USUAL, new_layers=("mamba2",))):
+    for alone in (replace(USUAL, accelerator="H1000"), replace(USUAL, layers=frozenset({"rwkv"}))):
         assert outside_measured_range(alone)[0] == "no measured run is like this one"
-    small = replace(USUAL, new_layers=("vision tower",), new_share=0.1)
+    small = replace(USUAL, tower_share=0.1)
     assert outside_measured_range(small) == ["layers without a measured run: vision tower"]
 
 

@@ -703,9 +703,9 @@ class Kind(NamedTuple):
         return (*parts, *(["indexer"] if "indexed" in self.mixer or self.indexed else []))
 
     @property
-    def unmeasured(self) -> str:
-        """Name of what mixes its tokens if no measured run has such layers; "" if some has."""
-        return self.linear or ("" if self.mixer in ("attention", "local", "") else self.mixer)
+    def mixing(self) -> str:
+        """Name of what mixes its tokens in place of attention, or beside it; else of its attention."""
+        return self.linear or ("joint" if self.joint else self.mixer)
 
     @property
     def is_pair(self) -> bool:

@@ -105,6 +105,7 @@ class Evidence:
     """What the runs have that constants are fitted to."""
 
     stacks: frozenset[str]  # software
+    layers: frozenset[str]  # what mixes tokens in their layers (`Kind.mixing`)
     precisions: Mapping[str, frozenset[str]]  # accelerator → precisions of its runs
     kin: frozenset[str]  # accelerators of a generation of which one has runs
     dense: Mapping[str, Span]  # ranges of `SIZES`, by kind of model
@@ -156,6 +157,7 @@ def errors() -> Errors:
     dense, moe = ({name: Span(**span) for name, span in measured[kind].items()} for kind in ("dense", "moe"))
     evidence = Evidence(
         stacks=frozenset(measured["stacks"]),
+        layers=frozenset(measured["layers"]),
         precisions={name: frozenset(runs) for name, runs in measured["precisions"].items()},
         kin=frozenset(measured["kin"]),
         dense=dense,
@@ -187,8 +189,8 @@ class ErrorCase:
     moe: bool  # whether the model has experts
     sizes: Mapping[str, Column]  # what `SIZES` names
     shares: Mapping[str, Column]  # share of the step that is spent on each of `COMPONENTS`
-    new_layers: tuple[str, ...] = ()  # what layers have that no measured run has
-    new_share: float = 1.0  # share of the model's FLOPs in such layers, towers counted apart
+    layers: frozenset[str] = frozenset({"attention"})  # what mixes tokens in layers (`Kind.mixing`)
+    tower_share: float = 0.0  # of the model's FLOPs in a vision tower, which no measured run has
     precision: str = "bf16"
 
     @classmethod
@@ -215,13 +217,12 @@ class ErrorCase:
             for name, parts in COMPONENTS.items()
         }
         has_experts = model.experts is not None
-        new_layers = tuple(dict.fromkeys(kind.unmeasured for kind in model.kinds if kind.unmeasured))
-        new_share = 1.0
+        layers = frozenset(kind.mixing for kind in model.kinds if kind.mixing)
+        tower_share = 0.0
         if model.tower is not None:
             forward = forward_flops(model)
-            new_share = 1.0 if new_layers else (forward.tower + forward.projector) / sum(forward)
-            new_layers += ("vision tower",)
-        own = (has_experts, sizes, shares, new_layers, new_share, plans.precision)
+            tower_share = (forward.tower + forward.projector) / sum(forward)
+        own = (has_experts, sizes, shares, layers, tower_share, plans.precision)
         return cls(stack, accelerator, *own)
 
     def spans(self, known: Errors) -> Mapping[str, Span]:
@@ -237,24 +238,26 @@ class ErrorCase:
         """By how many factors of e the step is shorter than `SHORT_STEP`."""
         return np.maximum(np.log(SHORT_STEP / self.sizes["seconds"]), 0.0)
 
+    def firsts(self, evidence: Evidence) -> tuple[float, ...]:
+        """Return the distances in each of `FIRSTS`: 1 for what no measured run has; of layers a share."""
+        runs = evidence.precisions.get(self.accelerator)
+        return (
+            float(self.stack not in evidence.stacks),
+            float(runs is None),
+            float(runs is None and self.accelerator not in evidence.kin),
+            float(runs is not None and self.precision not in runs),
+            1.0 if self.layers - evidence.layers else self.tower_share,
+        )
+
     def distances(self, known: Errors) -> dict[str, Column]:
         """Return how far outside of measured runs the case lies, in each of `DISTANCES`."""
-        evidence = known.evidence
-        runs = evidence.precisions.get(self.accelerator)
-        firsts = (
-            self.stack not in evidence.stacks,
-            runs is None,
-            runs is None and self.accelerator not in evidence.kin,
-            runs is not None and self.precision not in runs,
-            bool(self.new_layers) * self.new_share,
-        )
         spans = {
             name: span.beyond(self.sizes[name], SIZES[name].linear)
             for name, span in self.spans(known).items()
             if name in self.sizes
         }
         return {
-            **{f"new_{name}": float(is_new) for name, is_new in zip(FIRSTS, firsts, strict=True)},
+            **{f"new_{name}": d for name, d in zip(FIRSTS, self.firsts(known.evidence), strict=True)},
             **spans,
         }
 
@@ -292,12 +295,13 @@ def interval(seconds: Column, case: ErrorCase, known: Errors | None = None) -> t
 def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list[str]:
     """Return the respects in which a case of one plan lies outside of measured runs, in words."""
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
+    new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
     words = {
         "new_stack": f"software without a run that constants are fitted to: {case.stack}",
         "new_accelerator": f"accelerator without a measured run: {case.accelerator}",
         "new_generation": "no accelerator of its generation has one",
         "new_precision": f"precision without a measured run on {case.accelerator}: {case.precision}",
-        "new_layers": f"layers without a measured run: {', '.join(case.new_layers)}",
+        "new_layers": f"layers without a measured run: {', '.join(new_layers)}",
     }
     respects, distances = [], case.distances(known)
     for name, distance in distances.items():

@@ -282,6 +282,33 @@ def test_recipes_complete_rows(row_id, recompute, attention):
     assert "recompute" in run.assumed
 
 
+def test_families_complete_heads_and_windows():
+    """config.json of gpt-oss-120b and Qwen3-30B-A3B: head_dim 64 and 128, sliding_window 128; a row counts
+    first."""
+    model = read(changed("mbridge-095", moe_detail="experts=128,topk=4")).model
+    assert (model.head_width, model.local.window, model.local.global_every) == (64, 128, 2)
+    model = read(changed("mbridge-013", moe_detail="experts=128,topk=8")).model
+    assert (model.head_width, model.local) == (128, None)
+    assert read(changed("mbridge-013", moe_detail="head_dim=64")).model.head_width == 64
+
+
+def test_configurations_of_mlperf_say_scaling_and_overlap():
+    """training_results_v5.1: FP8_RECIPE is tensorwise in config_common.sh, as TP_COMM_OVERLAP is set where
+    communication overlaps; the configurations of hpg.dgxb200x8 comment it out."""
+    row = changed(
+        "mbridge-194",
+        model="Llama3.1-405B (MLPerf)",
+        stack="NeMo/Megatron (MLPerf)",
+        source="MLPerf Training v5.1 (A)",
+        precision_detail="",
+    )
+    plan = read(row | {"notes": "config A/implementations/b200_nemo/config_DGXB200.sh"}).plan
+    assert (plan.precision, plan.tp_overlap) == ("fp8-current", True)
+    plan = read(row | {"notes": "config A/implementations/hpg.dgxb200x8/config_DGXB200.sh"}).plan
+    assert (plan.precision, plan.tp_overlap) == ("fp8-current", False)
+    assert read(row | {"source": "MLPerf Training v5.0 (A)"}).plan.precision == "fp8"
+
+
 def test_names_of_the_catalogue_work_in_a_users_table():
     run = read(
         changed(

@@ -109,9 +109,9 @@ def _catalogue_name(cells: Cells) -> str:
 
 
 def _head_dim(cells: Cells, hidden: int, heads: int) -> int | None:
-    """Return the width of a head where it is stated or is not hidden/heads, else None."""
-    if stated := cells.states("head_dim"):
-        return int(stated[1])
+    """Return the width of a head where it is stated, known of the family or not hidden/heads, else None."""
+    if width := cells.stated_number("head_dim") or cells.choose("head_dim"):
+        return int(width)
     usual = heads > 0 and hidden % heads == 0 and not cells.states("scaled_by_maxtext")
     return None if usual else DEFAULT_HEAD_WIDTH
 
@@ -157,7 +157,7 @@ def _experts(cells: Cells) -> Experts:
 
 
 def _local(cells: Cells) -> Local | None:
-    if window := cells.stated_number("sliding_window"):
+    if window := cells.stated_number("sliding_window") or cells.choose("sliding_window"):
         return Local(window=window, global_every=2)
     if chunk := cells.stated_number("chunked_attention"):
         return Local(window=chunk, chunked=True, global_every=4)
