@@ -1,6 +1,7 @@
 """Shared fixtures."""
 
 import csv
+import gc
 import os
 from pathlib import Path
 
@@ -16,6 +17,11 @@ settings.load_profile("traincast")
 
 os.environ["TRAINCAST_CACHE"] = "off"  # what is tested is read from its files
 GOLDEN = Path(__file__).parent / "published"
+
+
+def pytest_collection_finish():
+    """Keep the garbage collector from looking through what was imported and collected, again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 import traincast as tc
 from normalise import published
-from traincast.accuracy.runs.run import NEEDED, read, readable
+from traincast.accuracy.runs.run import NEEDED, bundled, read
 from traincast.accuracy.scores import Prediction, spearman
 from traincast.accuracy.validate import validate
 from traincast.step.memory import memory_as_reported
@@ -67,7 +67,7 @@ def write(path, table):
 
 
 def test_rows_side_by_side_are_rows_alone(report, tmp_path):
-    some = [row for row, run in readable(TABLE) if not isinstance(run, str)][::60]
+    some = [BY_ID[name] for name, run in bundled() if not isinstance(run, str)][::60]
     together = {prediction.id: prediction for prediction in report.predictions}
     for prediction in validate(write(tmp_path / "runs.csv", some)).predictions:
         assert prediction.predicted_step_seconds == pytest.approx(
@@ -82,6 +82,7 @@ def test_rows_side_by_side_are_rows_alone(report, tmp_path):
 
 
 def test_summaries_are_of_their_rows(report):
+    measured = {name: run.step_seconds for name, run in bundled() if not isinstance(run, str)}
     for summary in report.summaries:
         name = summary.source.removesuffix("/moe")
         moe = summary.source.endswith("/moe")
@@ -96,10 +97,7 @@ def test_summaries_are_of_their_rows(report):
         if not done:
             assert summary.mape is summary.worst is summary.regret is None
             continue
-        errors = [
-            prediction.predicted_step_seconds / read(BY_ID[prediction.id]).step_seconds - 1
-            for prediction in done
-        ]
+        errors = [prediction.predicted_step_seconds / measured[prediction.id] - 1 for prediction in done]
         assert summary.mape == pytest.approx(sum(map(abs, errors)) / len(errors), rel=1e-9)
         assert summary.bias == pytest.approx(sum(errors) / len(errors), rel=1e-9)
         assert summary.worst == pytest.approx(max(map(abs, errors)), rel=1e-9)

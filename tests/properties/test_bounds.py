@@ -240,7 +240,7 @@ def equal_answers(model, machine, question):
     return found
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_search_equals_one_that_times_all(seed, monkeypatch):
     """Plans, counts, reasons, front, probabilities and explanation, to the last bit."""
     assert compare(np.random.default_rng(seed), monkeypatch, (8, 16, 32), (16, 96)).candidates > 0
@@ -257,7 +257,7 @@ def test_thousands_of_searches_equal_those_that_time_all(seed, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "gpus", "memory"),
-    [("deepseek-v3", 16, 1280e9), ("deepseek-v3", 32, 640e9), ("deepseek-v2", 64, 80e9)],
+    [("deepseek-v3", 16, 1280e9), ("deepseek-v2", 64, 80e9)],
 )
 def test_a_published_model_that_routes_to_some_groups_alone(name, gpus, memory):
     """DeepSeek's models route a token to experts of 4 of 8 groups, or 3: groups of experts across nodes."""

@@ -15,7 +15,7 @@ from traincast.ui.explorer.question import FIELDS, LOCKS, State
 from traincast.ui.explorer.worker_pool import Pool
 
 REQUESTS = int(os.environ.get("TRAINCAST_FUZZ", "60"))
-SECONDS = 2.0  # a search of millions is cut off
+SECONDS = 1.0  # a search of millions is cut off
 
 scalars = st.one_of(
     st.none(),
