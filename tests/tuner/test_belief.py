@@ -197,6 +197,17 @@ def test_out_of_memory_makes_larger_plans_unlikely_and_spares_smaller_ones():
     assert belief.fits[2] > 0
 
 
+def test_out_of_memory_against_all_prediction_is_believed():
+    # It needs a hundred times what is predicted. By hand: its own error and that of all plans have logistic
+    # tails of equal scales, and given the sum of both each is uniform between 0 and all of it.
+    belief = Belief(prior(4, memory=[1.0, 1.0, 10.0, 0.1], capacity=100.0))
+    belief.memory(0, None)
+    assert belief.fits[2] == pytest.approx(0.5, abs=0.03)
+    belief.memory(1, None)  # and once more, which leaves the error of all plans
+    assert belief.fits[2] < 0.02
+    assert belief.choose() == 3
+
+
 def test_measured_memory_moves_the_others():
     more, less = (Belief(prior(2, memory=[8.0, 9.9], capacity=10.0, memory_scale=0.05)) for _ in range(2))
     more.memory(0, 9.0)

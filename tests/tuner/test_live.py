@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import traincast as tc
@@ -12,7 +13,8 @@ from traincast.tuner.running import Runner, own_command, run_all
 ROOT = Path(__file__).parents[2]
 MODEL, SYSTEM = ROOT / "examples/tune/model.yaml", ROOT / "examples/measured_cpu/machine.yaml"
 
-STEPS, NEAR = 8, 1.15  # of a trial; how near to the fastest a plan is that is visited again
+STEPS = 8  # of a trial
+NEAR, MOST_NEAR = 1.15, 6  # how near to the fastest plans are that are visited again, and how many
 
 pytestmark = [
     pytest.mark.nightly,  # five minutes of an idle computer
@@ -32,12 +34,23 @@ def test_five_trials_end_within_3_percent_of_the_best_of_all_plans(tmp_path):
     assert len(plans) >= 20
     tuned = runner(tmp_path / "tuned", plans, trials=5)
     run_all(tuned)
-    chosen, seconds = tuned.tuner.best().plan, dict.fromkeys(plans, float("inf"))
-    for visit in range(3):  # other work makes a visit slower, rarely all
-        near = [plan for plan in plans if not visit or seconds[plan] <= NEAR * min(seconds.values())]
-        for number, plan in enumerate(near):
+    chosen = tuned.tuner.best().plan
+    # Other work on the computer makes some visits slower: a belief on all of them, told every time, says how
+    # far apart two plans are and how unsure that is. Where the computer is idle it is unsure by a percent.
+    every = tc.Tuner(MODEL, SYSTEM, 2, plans=plans, assumptions="pytorch")
+    for trial in tuned.tuner.trials:
+        every.tell(trial.plan, trial.seconds)
+    for visit in range(2):
+        fastest = np.argsort(every.belief.posterior.mean, kind="stable")[: 1 + MOST_NEAR].tolist()
+        least = every.belief.posterior.mean[fastest[0]] + np.log(NEAR)
+        near = [plans[row] for row in fastest if every.belief.posterior.mean[row] <= least]
+        for number, plan in enumerate({*near, chosen} if visit else plans):
             each = runner(tmp_path / f"{visit}-{number}", [plan], trials=1)
             run_all(each)
-            seconds[plan] = min(each.tuner.trials[0].seconds, seconds[plan])
+            every.tell(plan, each.tuner.trials[0].seconds, error=each.tuner.belief.trial_noise)
+    mean, deviation, _ = every.belief.posterior
+    row, best = every.candidates.find(chosen), every.belief.best
+    unsure = np.hypot(deviation[row], deviation[best])
+    print(f"{mean[row] - mean[best]:.1%} off, known to {unsure:.1%}; noise {every.belief.noise:.1%}")
     assert len(tuned.tuner.trials) <= 5
-    assert seconds[chosen] <= 1.03 * min(seconds.values())
+    assert mean[row] - mean[best] <= np.log(1.03) + 2 * unsure

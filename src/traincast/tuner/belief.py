@@ -246,20 +246,26 @@ class Belief:
         """Probability that each candidate fits, given what trials said of memory.
 
         The logarithm of measured over predicted memory is a shared error, known on a grid, and an own one.
+        The grid holds what was told, however far from what is predicted.
         """
         prior = self.prior
         shared, own = (prior.memory_scale * part**0.5 for part in (MEMORY_SHARED, 1 - MEMORY_SHARED))
-        grid = np.linspace(-12 * shared, 12 * shared, MEMORY_GRID)
-        weight = 1 / np.cosh(grid / shared / 2) ** 2  # logistic density
+        told = [
+            (prior.capacity if most is None else most) / at for at, most in self._memory if most != np.inf
+        ]
+        reach = max(12 * shared, *np.abs(np.log([1.0, *told])))
+        grid = np.linspace(-reach, reach, MEMORY_GRID)
+        log_weight = _log_logistic(grid / shared) + _log_logistic(-grid / shared)  # logistic density
         for predicted, measured in self._memory:
             room = (np.log(prior.capacity / predicted) - grid) / own
             if measured is None:
-                weight = weight * _logistic(-room)
+                log_weight += _log_logistic(-room)
             elif np.isinf(measured):
-                weight = weight * _logistic(room)
+                log_weight += _log_logistic(room)
             else:
-                weight = weight / np.cosh((np.log(measured / predicted) - grid) / own / 2) ** 2
-            weight = weight / weight.sum()
+                apart = (np.log(measured / predicted) - grid) / own
+                log_weight += _log_logistic(apart) + _log_logistic(-apart)
+        weight = np.exp(log_weight - log_weight.max())
         room = np.log(prior.capacity / prior.memory) / own
         result = np.interp(room, *self._fitting(grid / own, weight / weight.sum()))
         result[list(self.times)] = 1.0
@@ -269,7 +275,7 @@ class Belief:
         """Return rooms in memory, in scales of its own error, and the probability to fit in each."""
         reach = 12 + np.abs(shifts).max()
         rooms = np.linspace(-reach, reach, 8 * MEMORY_GRID)
-        return rooms, _logistic(rooms[:, None] - shifts) @ weight
+        return rooms, np.exp(_log_logistic(rooms[:, None] - shifts)) @ weight
 
     def log_gain_probability(self) -> Floats:
         """Return the logarithm of each candidate's probability to fit and to be faster by `GAIN`."""
@@ -351,5 +357,5 @@ def _root(covariance: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def _logistic(x: Floats) -> Floats:
-    return np.asarray(0.5 + 0.5 * np.tanh(x / 2))
+def _log_logistic(x: Floats) -> Floats:
+    return np.asarray(-np.logaddexp(0.0, -x))

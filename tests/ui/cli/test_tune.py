@@ -19,8 +19,8 @@ MANUAL = "tune llama-3-8b --system dgx-h100 --gpus 8 --gbs 32 --framework torcht
         (f"tune {TUNED} --output out --manual", ("--manual: not with --command",)),
         (f"tune {TUNED} --output out --batch 3", ("--batch = 3",)),
         (
-            f"tune {TUNED} --output out --budget soon --timeout 0s",
-            ("--budget", "'soon'", "--timeout", "'0s'"),
+            f"tune {TUNED} --output out --budget -3h --timeout 0s",
+            ("--budget: '-3h': must be a duration above 0", "--timeout: '0s'"),
         ),
         (f"tune {TUNED} --output out --told 1", ("--told", "write 2=3.41 (seconds)")),
         (f"tune {TUNED} --output out --told 9=oom", ("trial 9: is none of the 0 so far",)),

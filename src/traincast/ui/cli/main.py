@@ -5,6 +5,7 @@ used, output that cannot be written or a mistake in traincast itself, 130 when i
 """
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ())
     if is_program:
         _tolerate_closed_or_narrow_output()
     given = sys.argv[1:] if arguments is None else arguments
-    words = [word for word in given if word != DEBUG]
+    words = _with_values(word for word in given if word != DEBUG)
     begin_reply(words, debug=DEBUG in given)
     try:
         if is_program:
@@ -65,6 +66,17 @@ def main(arguments: Sequence[str] | None = None, interrupts: Sequence[int] = ())
         if isinstance(error, OSError) and error.filename is None:
             sys.stdout = None  # else the interpreter tries to flush it again at exit
         fail(*_described(error))
+
+
+def _with_values(words: Iterable[str]) -> list[str]:
+    """Join a value such as ``-3h`` to its option, which judges it: as a word it is read as options."""
+    joined: list[str] = []
+    for word in words:
+        if re.match(r"-\d[\d.]*[a-zA-Z]", word) and joined and re.fullmatch(r"--[a-z-]+", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _described(error: Exception) -> tuple[str, int, Exception]:
