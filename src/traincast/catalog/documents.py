@@ -53,11 +53,9 @@ def parsed(text: str, kind: Literal["json", "yaml"], repeated: bool = False) -> 
 
 
 @cache
-def catalogue(folder: Folder) -> "dict[str, Traversable]":
+def catalogue(folder: Folder) -> dict[str, Path]:
     """List the files of a folder of the catalogue by name, in alphabetical order."""
-    from importlib.resources import files
-
-    entries = {entry.name: entry for entry in files("traincast").joinpath("catalog", folder).iterdir()}
+    entries = {entry.name: entry for entry in Path(__file__).with_name(folder).iterdir()}
     names = sorted(name.removesuffix(".yaml") for name in entries if name.endswith(".yaml"))
     return {name: entries[f"{name}.yaml"] for name in names}
 

@@ -72,7 +72,7 @@ from traincast.planner.search_space import (
     report_round,
 )
 from traincast.step.arguments import check_assumptions, check_gbs, check_size
-from traincast.step.estimate import Answer, Estimate, Job, estimate
+from traincast.step.estimate import Answer, Estimate, Job, estimate_placed
 from traincast.step.metrics import Metrics, metrics
 from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.uncertainty import fits_probability, memory_that_fits
@@ -245,9 +245,8 @@ class Found:
     def answer(self, plan: Plan) -> Answer:
         """Return a plan of the search with its estimate."""
         if plan not in self._estimates:
-            self._estimates[plan] = estimate(
-                self.model, self.system, plan, gbs=self.gbs, assumptions=self.assumptions
-            )
+            question = self.model, self.system, plan, self.gbs, self.assumptions
+            self._estimates[plan] = estimate_placed(*question)
         return plan, self._estimates[plan]
 
     @cached_property

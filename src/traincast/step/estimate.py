@@ -492,7 +492,12 @@ def estimate(
         return estimate_columns(transformer, machine, plan, batch, assumed)
     if not plan.placed:
         plan = _placed(transformer, machine, plan, batch, assumed)
-    return Estimate(plan=plan, **_step_of(transformer, machine, plan.columns(), batch, assumed))
+    return estimate_placed(transformer, machine, plan, batch, assumed)
+
+
+def estimate_placed(model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Estimate:
+    """Estimate one placed plan without checking it."""
+    return Estimate(plan=plan, **_step_of(model, system, plan.columns(), gbs, assumed))
 
 
 def _placed(model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Plan:
