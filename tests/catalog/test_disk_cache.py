@@ -72,6 +72,17 @@ def test_other_files_of_the_package_make_results_anew(folder, monkeypatch):
     assert not old.exists()
 
 
+def test_installations_keep_each_others_results(folder, monkeypatch):
+    tc.load_system("polaris")
+    (mine,) = files(folder)
+    monkeypatch.setattr(disk_cache, "__file__", "/another/environment/catalog/disk_cache.py")
+    monkeypatch.setattr(disk_cache, "_fingerprint", lambda: "another")
+    disk_cache._folder.cache_clear()
+    tc.load_system("polaris")
+    assert len(files(folder)) == 2
+    assert mine.exists()
+
+
 def test_the_fingerprint_follows_the_files(monkeypatch, tmp_path):
     package = tmp_path / "package" / "catalog"
     (package / "models").mkdir(parents=True)

@@ -2,7 +2,7 @@
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from hashlib import blake2b
 from pathlib import Path
@@ -29,7 +29,7 @@ def cached_on_disk(function: Callable[Arguments, Result]) -> Callable[Arguments,
         if folder is None:
             return function(*args, **kwargs)
         asked = repr((function.__module__, function.__qualname__, args, sorted(kwargs.items())))
-        file = folder / f"{blake2b(asked.encode(), digest_size=16).hexdigest()}.pickle"
+        file = folder / f"{_digest([asked])}.pickle"
         try:
             found, result = pickle.loads(file.read_bytes())
             if found == asked:
@@ -45,7 +45,7 @@ def cached_on_disk(function: Callable[Arguments, Result]) -> Callable[Arguments,
 
 @cache
 def _folder() -> Path | None:
-    """Return the folder for the results of the package as it is; None if they are not to be kept."""
+    """Return the folder for the results of this installation as it is; None if they are not to be kept."""
     where = os.environ.get(VARIABLE) or os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
     if where == "off":
         return None
@@ -53,7 +53,11 @@ def _folder() -> Path | None:
         root = Path(where).expanduser() if where else Path.home() / ".cache"
     except RuntimeError:  # no home
         return None
-    return root / "traincast" / _fingerprint()
+    return root / "traincast" / _digest([str(Path(__file__).parent)]) / _fingerprint()
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return blake2b("\n".join(lines).encode(), digest_size=16).hexdigest()
 
 
 def _fingerprint() -> str:
@@ -68,7 +72,7 @@ def _fingerprint() -> str:
             elif entry.name.endswith(READ):
                 about = entry.stat()
                 seen.append(f"{entry.path} {about.st_size} {about.st_mtime_ns}")
-    return blake2b("\n".join(seen).encode(), digest_size=16).hexdigest()
+    return _digest(seen)
 
 
 def _write(file: Path, content: bytes) -> None:
@@ -88,7 +92,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _remove_others(folder: Path) -> None:
-    """Remove the results of the package as it was."""
+    """Remove the results of this installation as it was."""
     from shutil import rmtree
 
     for other in folder.parent.glob("*"):
