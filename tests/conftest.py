@@ -3,6 +3,7 @@
 import csv
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,16 @@ def plain_terminal(monkeypatch):
     for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture
+def usual_signals():
+    """Signals handled as in a terminal: tests that run in the background ignore some of them."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {sent: signal.signal(sent, handler) for sent, handler in usual.items()}
+    yield
+    for sent, handler in before.items():
+        signal.signal(sent, handler)
 
 
 @pytest.fixture(scope="session")

@@ -62,7 +62,7 @@ def server(programme) -> Iterator[str]:
             yield re.search(r"http://\S+/", line)[0]
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait()
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def opened(browser, server) -> Iterator[Callable[..., SimpleNamespace]]:
         context = browser.new_context(
             viewport=options.pop("viewport", {"width": 1280, "height": 900}), **options
         )
-        context.set_default_timeout(60000)  # a machine that does other things as well
+        context.set_default_timeout(300000)  # a machine that does other things as well
         context.add_init_script(VIOLATIONS)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.rstrip("/"))
         page = context.new_page()

@@ -2,7 +2,6 @@
 
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -96,10 +95,9 @@ def alive(pid):
         return False
 
 
-def test_an_interrupted_trial_is_run_again(tmp_path):
+def test_an_interrupted_trial_is_run_again(tmp_path, usual_signals):
     plans = [tc.Plan(mbs=mbs, precision="fp32", **SMALL) for mbs in (4, 8)]
     run = runner(tmp_path, f"kill -INT {os.getpid()}; sleep 60", plans)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt):
         run_all(run)
     again = runner(tmp_path, PRETENDED, plans)
