@@ -5,6 +5,7 @@ estimated with floats only. The results are the same to the bit.
 """
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", bound=np.generic)
 NUMBERS: Final = (float, int)
-DISTINCT_BY_TABLE: Final = 1 << 22  # largest number that is looked up in a table instead of sorted
+TABLE: Final = 8  # entries, for each number, of the largest table that is looked up in place of a sort
 
 
 def maximum(a: Column, b: Column) -> Column:
@@ -76,14 +77,29 @@ def common_divisor(a: Column, b: Column) -> Column:
 
 def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":
     """Return the distinct values of an array, ascending; `numpy.unique` alone imports `numpy.ma`."""
-    return np.asarray(np.unique(values, return_index=True)[0])
+    ordered = np.sort(values, axis=None)
+    return np.asarray(ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]])
 
 
 def numbered(column: Any) -> tuple[Floats | Ints, Ints]:
     """Return the distinct values of an array, ascending, and the place of each of its values among them."""
     whole = np.asarray(column).astype(np.int64)
-    if not len(whole) or whole.min() < 0 or whole.max() > DISTINCT_BY_TABLE or np.any(whole != column):
-        return np.unique(column, return_inverse=True)
+    most = TABLE * len(whole)
+    if not most or whole.min() < 0 or whole.max() > most or np.any(whole != column):
+        values = distinct_values(column)
+        return values, np.searchsorted(values, column)
     there = np.zeros(whole.max() + 1, np.bool_)
     there[whole] = True
     return np.flatnonzero(there), (np.cumsum(there) - 1)[whole]
+
+
+def distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
+    """Return the first of each kind of equal rows of columns, and the number of the kind of every row."""
+    key, kinds = np.zeros(rows, np.int64), 1
+    for column in columns:
+        values, which = numbered(column)
+        key, kinds = key * len(values) + which, kinds * len(values)
+    values, kind = numbered(key)
+    first = np.empty(len(values), np.int64)
+    first[kind[::-1]] = np.arange(rows)[::-1]
+    return first, kind

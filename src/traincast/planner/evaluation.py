@@ -167,7 +167,7 @@ def _sharing_layers(spaces: Sequence[Space], timed: bool = True) -> list[list[in
             # tp and cp come first in every order; experts take ranks of all axes
             key += [space.batch.experts and plans.order]
             key += [plans.tp_overlap, space.batch.overlaps_in_domain, plans.ep_overlap]
-            key += [SCHEDULES[plans.schedule].splits_backward, "activations" in words(plans.offload)]
+            key += ["activations" in words(plans.offload)]
         together.setdefault(tuple(key), []).append(index)
     return list(together.values())
 
@@ -406,27 +406,20 @@ def evaluate_all(
     together: dict[int, list[TimedCandidates]] = {}
     for timed in candidates:
         together.setdefault(id(timed.shards.plans), []).append(timed)
-    costs = {
-        (key, recompute): of_shards
-        for key, same in together.items()
-        for recompute, of_shards in costs_of(
-            same[0].shards.plans,
-            spaces[0].model,
-            list(dict.fromkeys(timed.space.layouts.recompute for timed in same)),
-            across,
-            assumed,
-        ).items()
-    }
+    costs: dict[Any, Costs] = {}
+    for key, same in together.items():
+        recomputes = dict.fromkeys(timed.space.layouts.recompute for timed in same)
+        of_shards = costs_of(same[0].shards.plans, spaces[0].model, list(recomputes), across, assumed)
+        for recompute, of_parts in of_shards.items():
+            whole = {part: replace(of_part, weight=0.0) for part, of_part in of_parts.items()}
+            costs |= {(key, recompute, True): of_parts, (key, recompute, False): whole}
+
+    def costs_for(timed: TimedCandidates) -> Costs:
+        plans = timed.space.layouts
+        return costs[id(timed.shards.plans), plans.recompute, SCHEDULES[plans.schedule].splits_backward]
+
     return [
-        Evaluation(
-            timed,
-            system,
-            assumed,
-            used,
-            machines,
-            timing,
-            costs[id(timed.shards.plans), timed.space.layouts.recompute],
-        )
+        Evaluation(timed, system, assumed, used, machines, timing, costs_for(timed))
         for timed, used in zip(candidates, memory, strict=True)
     ]
 

@@ -14,14 +14,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import minimum
+from traincast.core.columns import distinct, minimum
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
 from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import AROUND_LAYERS, layouts_memory
 from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.search_space import Outline, Progress, Space, distinct, distinct_rows, of_batch, ragged
+from traincast.planner.search_space import Outline, Progress, Space, distinct_rows, of_batch, ragged
 from traincast.step.memory import Around, Footprint, around, held, left_for_states, taken_by_states, working
 from traincast.step.pipeline_stages import Stages, most_chunks, stages
 from traincast.step.placement import divisors

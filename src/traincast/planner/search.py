@@ -202,7 +202,7 @@ class Found:
     @cached_property
     def recommendation(self) -> Recommendation | None:
         """The recommended plan, the fastest, and why; None where nothing fits."""
-        best = next(iter(self._ranked(1)), None)
+        best = next(iter(self._ranked(self.top)), None)
         if best is None:
             return None
         if self.within is None:

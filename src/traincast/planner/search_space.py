@@ -37,7 +37,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import DISTINCT_BY_TABLE, distinct_values, numbered
+from traincast.core.columns import distinct, distinct_values
 from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import TAKEN, Plans
@@ -374,9 +374,10 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
 
     def check(rule: Rule) -> None:
         nonlocal valid
-        holds = np.broadcast_to(rule.holds(model, plan, gbs), valid.shape)
-        reject(rule.broken, valid & ~holds, candidates)
-        valid = valid & holds
+        holds = rule.holds(model, plan, gbs)
+        if np.ndim(holds) or not holds:
+            reject(rule.broken, valid & ~np.asarray(holds), candidates)
+            valid = valid & holds
 
     every = rules(batch.uneven, batch.rules)
     of_batches = next((i for i, rule in enumerate(every) if "mbs" in rule.about), len(every))
@@ -576,21 +577,6 @@ def _divisors_of(column: Ints) -> Ints:
     if not len(column):
         return np.ones(1, np.int64)
     return distinct_values(np.concatenate([divisors(int(n)) for n in distinct_values(column)]))
-
-
-def distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
-    """Return the first of each kind of equal rows of columns, and the number of the kind of every row."""
-    key, kinds = np.zeros(rows, np.int64), 1
-    for column in columns:
-        values, which = numbered(column)
-        key, kinds = key * len(values) + which, kinds * len(values)
-    if kinds > DISTINCT_BY_TABLE:
-        _, first, kind = np.unique(key, return_index=True, return_inverse=True)
-        return first, kind
-    values, kind = numbered(key)
-    first = np.empty(len(values), np.int64)
-    first[kind[::-1]] = np.arange(rows)[::-1]
-    return first, kind
 
 
 def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:

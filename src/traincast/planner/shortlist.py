@@ -14,7 +14,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct_values, minimum, where
+from traincast.core.columns import distinct_values, minimum, numbered, where
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
@@ -249,7 +249,8 @@ class Shortlist:
     figure : callable
         Figure of the layouts of a space by which they are grouped: each group has a horizon of its own.
     foresight : float
-        Share of the time asked for that is added to horizons, for questions that follow.
+        Share of the fastest time known that is added to it, for questions that follow: as far a horizon moves
+        at least.
     """
 
     def __init__(
@@ -264,7 +265,7 @@ class Shortlist:
         figures = [
             np.broadcast_to(figure(family.outline.space), family.rows)[rows] for family, rows in families
         ]
-        self._groups, group = np.unique(np.concatenate([np.zeros(0), *figures]), return_inverse=True)
+        self._groups, group = numbered(np.concatenate([np.zeros(0), *figures]))
         ends = np.cumsum([len(rows) for _, rows in families], dtype=np.int64)
         self._asked = [
             _Rows(family, rows, evaluated.bounds.of_rows(family, rows, "none"), of_rows)
@@ -299,8 +300,10 @@ class Shortlist:
 
     def _evaluate(self, needed: Floats) -> None:
         """Evaluate all layouts that may take at most so long, or the nearest of each group [s]."""
-        needed = np.minimum((1 + self._foresight) * needed, self._nearest(self._first))
-        horizon, opened = np.maximum(self.horizon, needed), dict[int, Ints]()
+        times, opened = self._evaluated.times, dict[int, Ints]()
+        if self._foresight and times.timed.any():
+            needed = np.maximum(needed, (1 + self._foresight) * times.seconds[times.timed].min())
+        horizon = np.maximum(self.horizon, np.minimum(needed, self._nearest(self._first)))
         for asked in self._asked:
             opened |= self._opened(asked, horizon)
         self._evaluated.add(opened)
@@ -337,8 +340,11 @@ class Shortlist:
 
 def kept_in(kept: Mapping[int, Bools], batches: Sequence[int], rows: int) -> Bools:
     """Return which rows of an outline are kept in any of some batches."""
-    masks = [kept[index] for index in batches if index in kept]
-    return np.asarray(np.logical_or.reduce([np.zeros(rows, np.bool_), *masks]))
+    any_of_them = np.zeros(rows, np.bool_)
+    for index in batches:
+        if index in kept:
+            any_of_them |= kept[index]
+    return any_of_them
 
 
 def _recompute(batch: CandidateBatch) -> str:

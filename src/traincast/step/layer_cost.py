@@ -13,7 +13,6 @@ from traincast.core.quantities import Column, nonzero
 from traincast.operations.operation import Gemm, Operation, total
 from traincast.step.pipeline_stages import Counts
 from traincast.times.operation_time import Timed
-from traincast.times.pipeline.schedules import SCHEDULES
 
 
 @dataclass(slots=True)
@@ -69,7 +68,7 @@ def cost_part(timed: Timed, plan: Plans) -> PartCosts:
     return PartCosts(
         forward=total(t.forward.total for t in timed),
         backward=total(t.backward.total for t in timed) + recomputed,
-        weight=total(t.weight for t in timed) if SCHEDULES[plan.schedule].splits_backward else 0.0,
+        weight=total(t.weight for t in timed),
         weights=total(t.operation.weights for t in timed if not t.operation.experts),
         expert_weights=total(t.operation.weights for t in timed if t.operation.experts),
         message=total(t.operation.saved_bytes for t in timed if t.operation.saves_layer_input)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import maximum, minimum, sign
+from traincast.core.columns import distinct, maximum, minimum, sign
 from traincast.core.quantities import Column, Floats, nonzero
 from traincast.core.system import System, Tier
 from traincast.operations.operation import CollectiveKind, total
@@ -112,10 +112,10 @@ class LeastCurve:
     def seconds(self, V: Column) -> Column:
         """Return the least time for a volume V [byte] [s]."""
         n, most, volume = np.broadcast_arrays(self.group.members, self.group.near[0], V)
-        key = (1 + most.max()) * n + most + 1j * volume
-        _, first, row = np.unique(key.ravel(), return_index=True, return_inverse=True)
-        n, most, volume = (column.ravel()[first] for column in (n, most, volume))
-        return np.asarray(np.min(self._curve(n, most).seconds(volume), axis=0)[row].reshape(key.shape))
+        shape, columns = n.shape, [column.ravel() for column in (n, most, volume)]
+        first, row = distinct(columns, n.size)
+        n, most, volume = (column[first] for column in columns)
+        return np.asarray(np.min(self._curve(n, most).seconds(volume), axis=0)[row].reshape(shape))
 
     def streaming(self, V: Column) -> Column:
         """Return the least time in which a volume V streams over the slowest link [s]."""
@@ -125,7 +125,7 @@ class LeastCurve:
     def _per_byte(self) -> Column:
         """Least time of a byte over the slowest link [s/byte]."""
         n, most = np.broadcast_arrays(self.group.members, self.group.near[0])
-        _, first, row = np.unique((n + 1j * most).ravel(), return_index=True, return_inverse=True)
+        first, row = distinct([n.ravel(), most.ravel()], n.size)
         curve = self._curve(n.ravel()[first], most.ravel()[first])
         return np.asarray(np.min(curve.streaming(1.0), axis=0)[row].reshape(n.shape))
 

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import log2, maximum, minimum, where
+from traincast.core.columns import distinct, log2, maximum, minimum, where
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
@@ -239,11 +239,10 @@ class LeastTimer(OperationTimer):
 
     def _least_seconds(self, call: Collective) -> Column:
         """Return the least time over placements, of each of the distinct collectives [s]."""
-        columns = np.broadcast_arrays(self.placement.group(call.over).members, call.nbytes, call.copies)
-        _, first, row = np.unique(columns[0] + 1j * columns[1], return_index=True, return_inverse=True)
-        if columns[2].size and np.ptp(columns[2]) > 0:
-            first = row = np.arange(columns[0].size)
-        n, volume, copies = (column.ravel()[first] for column in columns)
+        whole = np.broadcast_arrays(self.placement.group(call.over).members, call.nbytes, call.copies)
+        shape, columns = whole[0].shape, [column.ravel() for column in whole]
+        first, row = distinct(columns, len(columns[0]))
+        n, volume, copies = (column[first] for column in columns)
         near = self._near if call.kind in ("all-to-all", "all-reduce") else self._widest
         # numbers of members near each other down, in pieces that stay in the processor's cache
         pieces = np.array_split(np.array(near), min(len(near), 1 + len(near) * n.size // ROWS_AT_ONCE))
@@ -251,7 +250,7 @@ class LeastTimer(OperationTimer):
         groups = (Group(n, tuple(minimum(n, within[:, None]) for within in piece.T)) for piece in pieces)
         times = (np.min(collective(call.kind, volume, group, *of), axis=0) for group in groups)
         least = np.asarray(reduce(minimum, times))
-        return least[row].reshape(columns[0].shape)
+        return least[row].reshape(shape)
 
 
 def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> Timed:
