@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_round_trip import PLANS, drawn_estimates
+from test_round_trip import drawn_estimates
 
 import traincast as tc
 from traincast.launch import megatron
@@ -27,7 +27,7 @@ def checked(tmp_path, more, **given):
 
 def test_megatron_lm_has_every_flag_that_is_exported():
     """Of 200 random plans, in both revisions of the table, with a value that it takes."""
-    for _, est in zip(range(PLANS), drawn_estimates(FORMATS["megatron"]), strict=False):
+    for est in drawn_estimates(FORMATS["megatron"].space, False):
         (words,) = (
             command.words
             for command in read(tc.export(est, "megatron").text).commands
@@ -45,7 +45,7 @@ def test_megatron_lm_has_every_flag_that_is_exported():
 def test_a_program_has_every_setting_that_is_exported(to, table):
     """Of 200 random plans, in each revision, with a value of its kind; neither runs from a package."""
     form, arguments = FORMATS[to], Arguments(table)
-    for _, est in zip(range(PLANS), drawn_estimates(form), strict=False):
+    for est in drawn_estimates(form.space, form.dense_only):
         settings = form.read(tc.export(est, to).text)
         listed = {name: value for name, value in settings.items() if value is not None}
         assert len(listed) > 10

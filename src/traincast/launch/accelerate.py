@@ -137,11 +137,6 @@ def _read_deepspeed_data(settings: Settings) -> Facts:
     return {"dp": settings.number(REPLICATE) * settings.number(SHARD)}
 
 
-def write_sequence(_: Facts) -> Values:
-    """Write nothing: sequence parallelism is DeepSpeed's, and exports are of FSDP2."""
-    return {}
-
-
 def read_sequence(settings: Settings) -> Facts:
     """Read sequence parallelism of DeepSpeed (Ulysses)."""
     degree = settings.number(SEQUENCE)

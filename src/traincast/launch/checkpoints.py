@@ -1,11 +1,13 @@
-"""Checkpoints of Hugging Face by name: the model of the catalogue that each has the sizes of."""
+"""Models by the names that launches have for them: those of frameworks, and checkpoints of Hugging Face."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from traincast.catalog.documents import catalogue_entry, values_of_key
+from traincast.catalog.documents import catalogue, catalogue_entry, values_of_key
 from traincast.core.errors import InputError
+from traincast.launch.table import load_document
 
 # Words of a name that do not change the sizes, and a date such as 2507.
 TUNED: Final = re.compile(
@@ -36,10 +38,35 @@ def model_called(setting: str, checkpoint: str) -> str:
         own = repository(model).rpartition("/")[2].lower()
         if name in (model, *names, TUNED.sub("", own)):
             return model
-    raise InputError(
-        setting,
-        [f"{setting} = {checkpoint[:80]}: no model of the catalogue; give --model with its config.json"],
-    )
+    raise unknown_model(setting, checkpoint)
+
+
+def unknown_model(setting: str, name: str) -> InputError:
+    """Return the error of a name, the value of a setting, for which the catalogue has no model."""
+    problem = f"{setting} = {name[:80]}: no model of the catalogue; give --model with its config.json"
+    return InputError(setting, [problem])
+
+
+def catalogue_name(name: str) -> str:
+    """Return the model of the catalogue of a name, whatever its punctuation; empty if there is none.
+
+    Examples
+    --------
+    >>> catalogue_name("llama31_405b"), catalogue_name("meta-llama/Llama-3.1-8B")
+    ('llama-3.1-405b', 'llama-3-8b')
+    """
+    return _names_by_letters().get(_letters(name.rpartition("/")[2].removesuffix(".yaml")), "")
+
+
+@cache
+def _names_by_letters() -> dict[str, str]:
+    """Return the models of the catalogue by the letters and digits of their names."""
+    known = {_letters(name): name for name in catalogue("models")}
+    return known | {_letters(other): name for other, name in load_document("dialects")["models"].items()}
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def repository(model: str) -> str:

@@ -25,20 +25,14 @@ def required(writing: Writing) -> Values:
     return {"optimizer.params.torch_adam": True} if is_adam and writing.facts.get("device") == "cpu" else {}
 
 
-def _size(settings: Settings, name: str) -> int:
-    """Return a setting as a whole number; 0 where another program fills it in (auto), or it is off (-1)."""
-    return 0 if str(settings.get(name)) == "-1" else settings.number(name, default=0)
-
-
 def write_batch(facts: Facts) -> Values:
     """Write batch, micro-batch and gradient accumulation steps."""
-    accumulation = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
-    return {name: {**facts, "accumulation": accumulation}[fact] for name, fact in BATCH.items()}
+    return {name: facts[fact] for name, fact in BATCH.items()}
 
 
 def read_batch(settings: Settings) -> Facts:
     """Read batch and micro-batch; together with the accumulation steps also the data-parallel replicas."""
-    facts: Facts = {fact: size for name, fact in BATCH.items() if (size := _size(settings, name))}
+    facts: Facts = {fact: size for name, fact in BATCH.items() if (size := settings.size(name))}
     per_replica = facts.get("mbs", 0) * facts.get("accumulation", 0)
     if "gbs" in facts and per_replica and facts["gbs"] % per_replica == 0:
         facts["dp"] = facts["gbs"] // per_replica
@@ -55,7 +49,7 @@ def write_groups(facts: Facts) -> Values:
 
 def read_groups(settings: Settings) -> Facts:
     """Read the replicas of the sharded state from the size of a sharding group."""
-    size = _size(settings, f"{ZERO}mics_shard_size")
+    size = settings.size(f"{ZERO}mics_shard_size")
     return {"shards": size} if size else {}
 
 
@@ -68,7 +62,7 @@ def write_sequence(facts: Facts) -> Values:
 
 def read_sequence(settings: Settings) -> Facts:
     """Read sequence parallelism (Ulysses)."""
-    cp, dp = _size(settings, "sequence_parallel_size"), _size(settings, "data_parallel_size")
+    cp, dp = settings.size("sequence_parallel_size"), settings.size("data_parallel_size")
     facts: Facts = {"cp": cp, "cp_kind": "ulysses"} if cp > 1 else {}
     return facts | ({"dp": dp} if dp else {})
 

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from typing import Any, Final
 
-from traincast.catalog.documents import catalogue, parsed
+from traincast.catalog.documents import parsed
 from traincast.launch import megatron
+from traincast.launch.checkpoints import catalogue_name
 from traincast.launch.format import Format, Reader
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.read_bash import arguments, directives
@@ -27,12 +27,7 @@ ROUNDED: Final = 256  # to multiples of which gpt-neox rounds the width of a gat
 def dialect(name: str, base: Format, read: Reader) -> Format:
     """Return the format of a dialect, from that of another format, `base`; `read` reads its own settings."""
     table = TABLE[name]
-    own = unread_rules({"matter": [], **table.get("unread", {})})
-    rules = UnreadRules(
-        (*own.matter, *base.unread.matter),
-        (*own.small, *base.unread.small),
-        (*own.harmless, *base.unread.harmless, NAMED_MODEL),
-    )
+    rules = unread_rules(table.get("unread", {})) + base.unread + UnreadRules(harmless=(NAMED_MODEL,))
     own_names = {megatron_name: own_name for own_name, megatron_name in table.get("names", {}).items()}
 
     def read_translated(text: str, given: Given = NOTHING) -> Settings:
@@ -60,29 +55,7 @@ def named_model(settings: Settings) -> str:
     """Return the model of the catalogue that settings name without giving its sizes; empty if none."""
     if settings.is_on("num_layers") or settings.is_on("hidden_size"):
         return ""
-    return model_called(str(settings.get(NAMED_MODEL, "")))
-
-
-def model_called(name: str) -> str:
-    """Return the model of the catalogue of a name, whatever its punctuation; empty if there is none.
-
-    Examples
-    --------
-    >>> model_called("llama31_405b"), model_called("DeepSeek-V3"), model_called("meta-llama/Llama-3.1-8B")
-    ('llama-3.1-405b', 'deepseek-v3', 'llama-3-8b')
-    """
-    return _models().get(_letters(name.rpartition("/")[2].removesuffix(".yaml")), "")
-
-
-@cache
-def _models() -> dict[str, str]:
-    """Return the models of the catalogue by the letters and digits of their names."""
-    known = {_letters(name): name for name in catalogue("models")}
-    return known | {_letters(other): name for other, name in TABLE["models"].items()}
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return catalogue_name(str(settings.get(NAMED_MODEL, "")))
 
 
 def translated(name: str, own: Mapping[str, Any]) -> Settings:
@@ -193,28 +166,6 @@ def read_primus(text: str, given: Given = NOTHING) -> Settings:
                 "model.converters": ["quantize.linear.float8"],
             }
     return settings
-
-
-def primus_on_torchtitan(base: Format) -> Format:
-    """Return the format of Primus's configurations that start torchtitan, whose format is `base`."""
-    own = unread_rules({"matter": [], **TABLE["primus"]["torchtitan"]})
-    rules = UnreadRules(
-        base.unread.matter,
-        (*own.small, *base.unread.small),
-        (*own.harmless, *base.unread.harmless, NAMED_MODEL),
-        (*own.suspect, *base.unread.suspect),
-    )
-    return replace(
-        base,
-        name="primus-torchtitan",
-        title="Primus (torchtitan)",
-        ending=".yaml",
-        source=TABLE["primus"]["source"],
-        sign=r"(?!)",
-        read=read_primus,
-        unread=rules,
-        named_model=named_model,
-    )
 
 
 def _filled(value: Any, variables: Mapping[str, str]) -> Any:

@@ -129,8 +129,12 @@ class Format:
         return refused(self.framework, facts)
 
     def sections(self, facts: Facts) -> dict[str, dict[str, Any]]:
-        """Return the settings of facts, and of the format's name as `format`, by section."""
-        facts = facts | {"format": self.name}
+        """Return the settings of facts by section.
+
+        Rows are given the format's name as `format`, and micro-batches of a step as `accumulation`.
+        """
+        micro_batches = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
+        facts = facts | {"format": self.name, "accumulation": micro_batches}
         return {
             section: {name: value for row in rows for name, value in row.write(facts).items()}
             for section, rows in self.rows.items()

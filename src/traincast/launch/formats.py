@@ -38,11 +38,7 @@ from traincast.launch.unread_settings import UnreadEffect, UnreadRules
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
 READ_BY_FLAGS: Final = (
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
-    *(
-        "fp16.enabled",
-        "bf16.enabled",
-        "data_types.grad_accum_dtype",
-    ),
+    *("fp16.enabled", "bf16.enabled", "data_types.grad_accum_dtype"),
 )
 # Facts that DeepSpeed's configuration gives where another program starts it.
 READ_OF_DEEPSPEED: Final = (
@@ -51,28 +47,9 @@ READ_OF_DEEPSPEED: Final = (
 )
 
 
-def _with_written_file(rules: UnreadRules, deepspeed_rules: UnreadRules) -> UnreadRules:
-    """Return Megatron-LM's rules with those of a DeepSpeed configuration that the script itself writes."""
-    offloaded = UnreadEffect("offloading to the host", tuple(deepspeed.OFFLOAD.values()), neutral=("none",))
-    return _with_deepspeed_rules(
-        rules,
-        replace(
-            deepspeed_rules,
-            matter=(*deepspeed_rules.matter, offloaded),
-            harmless=(*deepspeed_rules.harmless, *READ_BY_FLAGS),
-        ),
-    )
-
-
-def _with_deepspeed_rules(rules: UnreadRules, deepspeed_rules: UnreadRules) -> UnreadRules:
-    """Return rules with those of a DeepSpeed configuration, whose names begin with `beside.DEEPSPEED`."""
-    written = deepspeed_rules.renamed(lambda name: (f"{beside.DEEPSPEED}{name}",))
-    return UnreadRules(
-        (*rules.matter, *written.matter),
-        (*rules.small, *written.small),
-        (*rules.harmless, *written.harmless),
-        (*rules.suspect, *written.suspect),
-    )
+def _named_beside(deepspeed_rules: UnreadRules) -> UnreadRules:
+    """Return rules on a DeepSpeed configuration under its names in other files: behind `beside.DEEPSPEED`."""
+    return deepspeed_rules.renamed(lambda name: (f"{beside.DEEPSPEED}{name}",))
 
 
 def _with_deepspeed(form: Format) -> Format:
@@ -97,7 +74,7 @@ def _with_deepspeed(form: Format) -> Format:
         read=read,
         note="DeepSpeed's configuration, with `distributed_type` DEEPSPEED",
     )
-    rules = _with_deepspeed_rules(form.unread, _DEEPSPEED.unread)
+    rules = form.unread + _named_beside(_DEEPSPEED.unread)
     return replace(form, rows={**form.rows, "DeepSpeed": (row,)}, unread=rules, takes_files=True)
 
 
@@ -107,11 +84,16 @@ _BRIDGE: Final = load_format(
     read=megatron_bridge.read, write=write_bash.bridge, spelled=megatron_bridge.spelled,
     assumptions=megatron_bridge.assumptions,
 )  # fmt: skip
+# Rules on a DeepSpeed configuration that a script of Megatron-DeepSpeed itself writes.
+_WRITTEN: Final = _DEEPSPEED.unread + UnreadRules(
+    matter=(UnreadEffect("offloading to the host", tuple(deepspeed.OFFLOAD.values()), neutral=("none",)),),
+    harmless=READ_BY_FLAGS,
+)
 _SCRIPTS: Final = (
     load_format(
         name, "megatron", megatron,
         read=read_bash.settings_of, write=write, spelled=write_bash.flag,
-        unread=_with_written_file(_BRIDGE.unread, _DEEPSPEED.unread), arguments=megatron.arguments,
+        unread=_BRIDGE.unread + _named_beside(_WRITTEN), arguments=megatron.arguments,
     )
     for name, write in (("slurm", write_bash.slurm), ("megatron", write_bash.megatron))
 )  # fmt: skip
@@ -127,13 +109,13 @@ def _facts_of_accelerate(settings: Settings) -> Facts:
 
 def _on_trainer(program: huggingface.Program) -> Format:
     """Return the format of a program on Hugging Face's Trainer, with the settings of Accelerate beside."""
-    program = program.for_accelerate(_facts_of_accelerate)
+    program = replace(program, accelerate=_facts_of_accelerate)
     form = load_format(
         program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
         named_model=program.named_model,
     )  # fmt: skip
     beside_it = ComputedRow(facts=(), settings=tuple(sorted(_ACCELERATE.known)), note="those of Accelerate")
-    rules = _with_deepspeed_rules(form.unread, _DEEPSPEED.unread)
+    rules = form.unread + _named_beside(_DEEPSPEED.unread)
     rows = {**form.rows, "Accelerate": (beside_it,)}
     return replace(form, rows=rows, unread=rules, takes_files=True, names_model=True)
 
@@ -177,13 +159,15 @@ _RECIPE: Final = replace(
 READERS: Final[Mapping[str, Format]] = {  # those that `check` reads
     **FORMATS,
     _RECIPE.name: _RECIPE,
-    "primus-torchtitan": dialects.primus_on_torchtitan(FORMATS["torchtitan-toml"]),
+    "primus-torchtitan": dialects.dialect(
+        "primus-torchtitan", FORMATS["torchtitan-toml"], dialects.read_primus
+    ),
     "llm-foundry": load_format(
         "llm-foundry",
         "fsdp",
         llm_foundry,
         table="llm-foundry",
-        read=alone(llm_foundry.read),
+        read=alone(dialects.filled_in),
         named_model=llm_foundry.named_model,
     ),
     "lightning": load_format("lightning", "fsdp", lightning, table="lightning", read=lightning.read),

@@ -7,7 +7,7 @@ file is read, and back when one is written.
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -227,9 +227,8 @@ class Program:
     def write_batch(self, facts: Facts) -> Values:
         """Write rows of a micro-batch, accumulation steps and sequence length."""
         pairs = 2 if facts.get("reference") else 1
-        steps = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
         rows = {} if facts["mbs"] % pairs else {BATCH: facts["mbs"] // pairs}
-        return {**rows, ACCUMULATION: steps, SEQ[0]: facts["seq"]}
+        return {**rows, ACCUMULATION: facts["accumulation"], SEQ[0]: facts["seq"]}
 
     def read_training(self, settings: Settings) -> Facts:
         """Read what is trained: adapters, their base, a reference model, images, a frozen vision tower."""
@@ -503,10 +502,6 @@ class Program:
     def stack(self, _: Settings) -> str:
         """Return the software stack: eager, also where Liger fuses kernels, whose gain was not measured."""
         return "huggingface-eager"
-
-    def for_accelerate(self, function: Callable[[Settings], Facts]) -> "Program":
-        """Return the program with a function that reads facts of Accelerate's settings."""
-        return replace(self, accelerate=function)
 
 
 def _listed(modules: Any) -> Any:

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.core.errors import InputError
+from traincast.launch.accelerate import ZERO_STAGES
 from traincast.launch.canonical import Facts
 from traincast.launch.given import NOTHING, Given, chosen
-from traincast.launch.python_values import constant
-from traincast.launch.recipes import called, defaults_of, tree_of
+from traincast.launch.python_source import called, constant, defaults_of, last_name, tree_of
 from traincast.launch.settings import Settings, is_off, not_allowed
 
 STARTERS: Final = ("Trainer", "Fabric")
@@ -26,9 +26,6 @@ OPTIMIZERS: Final = {
 PRECISIONS: Final = {
     "32-true": "fp32", "32": "fp32", "bf16-mixed": "bf16", "bf16": "bf16", "bf16-true": "bf16-pure",
     "16-mixed": "fp16", "16": "fp16", "transformer-engine": "fp8", "transformer-engine-float16": "fp8",
-}  # fmt: skip
-FSDP_STAGES: Final = {
-    "FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "HYBRID_SHARD": 3, "_HYBRID_SHARD_ZERO2": 2, "NO_SHARD": 0,
 }  # fmt: skip
 CHECKPOINTING: Final = ("strategy.activation_checkpointing_policy", "strategy.activation_checkpointing")
 
@@ -89,7 +86,7 @@ def _arguments(call: ast.Call, names: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of a call; a name without a value as a variable of the shell."""
 
     def value_of(node: ast.expr) -> Any:
-        name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+        name = last_name(node)
         if isinstance(node, ast.Attribute) and name.isupper():  # a member of an enumeration
             return name
         if isinstance(node, ast.Name | ast.Attribute):
@@ -139,11 +136,11 @@ def read_strategy(settings: Settings) -> Facts:
             facts |= {} if is_off(value) else {fact: settings.number(f"strategy.{argument}")}
         return facts | ({"sp": False} if facts["tp"] > 1 else {})
     if name.startswith("fsdp"):
-        kind = str(settings.get("strategy.sharding_strategy", "FULL_SHARD")).rpartition(".")[2].strip("'\"")
-        if kind not in FSDP_STAGES:
-            raise not_allowed("strategy.sharding_strategy", kind, FSDP_STAGES)
+        kind = str(settings.get("strategy.sharding_strategy", "FULL_SHARD")).rpartition(".")[2].strip("'\"_")
+        if kind not in ZERO_STAGES:
+            raise not_allowed("strategy.sharding_strategy", kind, ZERO_STAGES)
         offloaded = settings.is_on("strategy.cpu_offload") or "offload" in name
-        facts = {"zero": FSDP_STAGES[kind], "tp": 1, "offload": "optimizer+weights" if offloaded else "none"}
+        facts = {"zero": ZERO_STAGES[kind], "tp": 1, "offload": "optimizer+weights" if offloaded else "none"}
         return facts | ({"replicas": settings.number("num_nodes")} if "HYBRID" in kind else {})
     if name.startswith("deepspeed"):
         stage = re.search(r"stage(\d)", name)

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts
-from traincast.launch.dialects import filled_in, model_called
+from traincast.launch.checkpoints import catalogue_name, unknown_model
 from traincast.launch.settings import Settings
 
 MPT: Final = "mpt_causal_lm"
@@ -12,18 +11,13 @@ PRETRAINED: Final = "model.pretrained_model_name_or_path"
 GATED: Final = ("mptglu", "mptgeglu")
 
 
-def read(text: str) -> Settings:
-    """Return the settings of a configuration, with references to others filled in."""
-    return filled_in(text)
-
-
 def named_model(settings: Settings) -> str:
     """Return the model of the catalogue of a checkpoint; empty for MPT, whose sizes are given."""
     if settings.get("model.name") == MPT:
         return ""
     name = str(settings.get(PRETRAINED, settings.get("model.name", "")))
-    if not (model := model_called(name)):
-        raise InputError(PRETRAINED, [f"{PRETRAINED} = {name[:80]}: no model of the catalogue; give --model"])
+    if not (model := catalogue_name(name)):
+        raise unknown_model(PRETRAINED, name)
     return model
 
 

@@ -13,7 +13,7 @@ from traincast.catalog.documents import parsed
 from traincast.catalog.documents import read as read_file
 from traincast.core.errors import InputError
 from traincast.launch.canonical import Facts, normalized_recompute
-from traincast.launch.dialects import model_called
+from traincast.launch.checkpoints import catalogue_name, unknown_model
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.read_bash import commands
 from traincast.launch.settings import Settings, dotted, is_off, not_allowed
@@ -107,9 +107,9 @@ def named_model(settings: Settings) -> str:
     name = str(settings.get(MODEL, "default"))
     if name == "default":
         return ""
-    if model := model_called(name):
+    if model := catalogue_name(name):
         return model
-    raise InputError(MODEL, [f"{MODEL} = {name[:80]}: no model of the catalogue; give --model"])
+    raise unknown_model(MODEL, name)
 
 
 def read_sizes(settings: Settings) -> Facts:
@@ -241,7 +241,7 @@ def read_batch(settings: Settings) -> Facts:
 
 def write_batch(facts: Facts) -> Values:
     """Write the sequences of a device, and the micro-batches of a step."""
-    batches = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
+    batches = facts["accumulation"]
     steps = 1 if facts["pp"] > 1 else batches
     values: dict[str, Any] = {BATCH: facts["gbs"] / facts["gpus"] / steps}
     return values | ({"num_pipeline_microbatches": batches} if facts["pp"] > 1 else {

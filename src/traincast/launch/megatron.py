@@ -87,14 +87,6 @@ def read_ffn(settings: Settings) -> Facts:
     return {"ffn": settings.count("ffn_hidden_size", "intermediate_size") or default} if hidden else {}
 
 
-def write_program(_: Facts) -> Values:
-    """Write nothing: exports train GPTs."""
-    return {}
-
-
-write_encoder = write_hybrid = write_program
-
-
 def read_program(settings: Settings) -> Facts:
     """Read what a program trains besides GPTs: pretrain_bert.py an encoder with BERT's embedding and head."""
     if settings.get("program") != BERT:
@@ -150,11 +142,6 @@ def read_hybrid(settings: Settings) -> Facts:
     return {name: value for name, value in facts.items() if value is not None} | (
         {"moe_layers": experts} if experts else {}
     )
-
-
-def write_topk(facts: Facts) -> Values:
-    """Write the experts of a token."""
-    return {"moe_router_topk": facts["experts.topk"]} if "experts.topk" in facts else {}
 
 
 def read_topk(settings: Settings) -> Facts:

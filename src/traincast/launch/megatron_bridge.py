@@ -38,19 +38,17 @@ INVERTED: Final[Mapping[str, str]] = {
     "disable_bias_linear": "model.add_bias_linear",
     "untie_embeddings_and_output_weights": "model.share_embeddings_and_output_weights",
 }
+PRESETS: Final[Mapping[str, Values]] = {  # of mixed precision -> Megatron-LM's settings
+    "bf16_with_nvfp4_mixed": {"bf16": True, "fp4_format": "e2m1"},
+    "bf16_with_mxfp8_mixed": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
+    "bf16_with_fp8_subchannel_scaling_mixed": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "blockwise"},
+    "bf16_with_fp8_current_scaling_mixed": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
+    "bf16_with_fp8_delayed_scaling_mixed": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "delayed"},
+    "bf16_mixed": {"bf16": True},
+    "fp16_mixed": {"fp16": True},
+}
 COMBINED: Final[tuple[tuple[Values, Values], ...]] = (  # Megatron-LM's settings, overrides; the first counts
-    *(
-        ({"bf16": True, **settings}, {"mixed_precision": f"bf16_with_{preset}_mixed"})
-        for preset, settings in {
-            "nvfp4": {"fp4_format": "e2m1"},
-            "mxfp8": {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
-            "fp8_subchannel_scaling": {"fp8_format": "e4m3", "fp8_recipe": "blockwise"},
-            "fp8_current_scaling": {"fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
-            "fp8_delayed_scaling": {"fp8_format": "hybrid", "fp8_recipe": "delayed"},
-        }.items()
-    ),
-    ({"bf16": True}, {"mixed_precision": "bf16_mixed"}),
-    ({"fp16": True}, {"mixed_precision": "fp16_mixed"}),
+    *((settings, {"mixed_precision": preset}) for preset, settings in PRESETS.items()),
     ({"swiglu": True}, {"model.gated_linear_unit": True, "model.activation_func": "silu"}),
     ({"swiglu": True}, {"model.gated_linear_unit": True, "model.activation_func": ""}),
     ({"squared_relu": True}, {"model.activation_func": "squared_relu"}),

@@ -18,8 +18,6 @@ RECOMPUTED: Final = {  # recompute -> setting
 CONFIG: Final = "model.model_config."
 SSM: Final = f"{CONFIG}ssm_cfg."
 SHARED_FFN: Final = 5632  # models_config.py, MoEConfig: shared_expert_intermediate_size
-SEQ, MBS = "tokens.sequence_length", "tokens.micro_batch_size"
-ACCUMULATION: Final = "tokens.batch_accumulation_per_replica"
 
 
 def write_data(facts: Facts) -> Values:
@@ -98,11 +96,6 @@ def read_local(settings: Settings) -> Facts:
     return {"local.window": window, "local_layers": tuple(range(1, layers + 1))} if window and layers else {}
 
 
-def write_mamba(_: Facts) -> Values:
-    """Write nothing: exports have attention."""
-    return {}
-
-
 def read_mamba(settings: Settings) -> Facts:
     """Read a model of Mamba-1 layers alone (examples/mamba/config.py)."""
     hidden = settings.count(f"{CONFIG}d_model")
@@ -145,15 +138,3 @@ def read(text: str) -> Settings:
         if match[3].split("#")[0].strip() in ("null", "~"):
             places[key] = number
     return dotted(parsed("\n".join(lines), "yaml", repeated=True))
-
-
-def write_batch(facts: Facts) -> Values:
-    """Write micro-batch, accumulation steps and sequence length."""
-    accumulation = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
-    return {SEQ: facts["seq"], MBS: facts["mbs"], ACCUMULATION: accumulation, "tokens.train_steps": 100}
-
-
-def read_batch(settings: Settings) -> Facts:
-    """Read micro-batch, accumulation steps and sequence length."""
-    facts: Facts = {"mbs": settings.number(MBS), "accumulation": settings.number(ACCUMULATION)}
-    return facts | ({"seq": settings.number(SEQ)} if SEQ in settings else {})

@@ -12,9 +12,16 @@ from typing import Any, Final
 from traincast.core.errors import InputError
 from traincast.launch.dialects import NAMED_MODEL, TABLE
 from traincast.launch.given import NOTHING, Given, chosen
-from traincast.launch.python_values import constant
-from traincast.launch.recipes import called, defaults_of, functions_of, tree_of
-from traincast.launch.settings import Settings
+from traincast.launch.megatron_bridge import PRESETS
+from traincast.launch.python_source import (
+    called,
+    constant,
+    constants_of,
+    defaults_of,
+    functions_of,
+    tree_of,
+)
+from traincast.launch.settings import Settings, nested
 
 CLASS: Final = "class"  # key of what a configuration is of
 MAX_CALLS: Final = 8  # of functions by each other
@@ -24,16 +31,10 @@ BUILDERS: Final = ("Config", "Partial", "Experiment")
 UNKNOWN: Final = "condition"  # setting that says that a branch is not decided
 # Functions of recipes/precision/mixed_precision.py -> settings of Megatron-LM.
 PLUGINS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "bf16_mixed": {"bf16": True},
-    "MegatronMixedPrecision": {"bf16": True},
-    "fp16_mixed": {"fp16": True},
-    "bf16_with_fp8_mixed": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "delayed"},
-    "bf16_with_fp8_current_scaling_mixed": {"bf16": True, "fp8_format": "hybrid", "fp8_recipe": "tensorwise"},
-    "bf16_with_mxfp8_mixed": {"bf16": True, "fp8_format": "e4m3", "fp8_recipe": "mxfp8"},
-    "bf16_with_fp8_subchannel_scaling_mixed": {
-        "bf16": True, "fp8_format": "hybrid", "fp8_recipe": "blockwise"
-    },
-}  # fmt: skip
+    **PRESETS,
+    "MegatronMixedPrecision": PRESETS["bf16_mixed"],
+    "bf16_with_fp8_mixed": PRESETS["bf16_with_fp8_delayed_scaling_mixed"],
+}
 CALLBACKS: Final = {"DeepEPCallback": {"moe_token_dispatcher_type": "flex", "moe_enable_deepep": True}}
 OVERLAP: Final = "MegatronCommOverlapCallback"
 PREFIXES: Final = ("trainer.strategy.ddp.", "trainer.strategy.", "model.config.", "optim.config.", "data.")
@@ -43,7 +44,7 @@ OF_TRAINER: Final = {"trainer.num_nodes": "nnodes", "trainer.devices": "nproc_pe
 def read(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of the recipe that is meant as Megatron-LM's; others keep their names."""
     tree = tree_of(text)
-    program = _Program(functions_of(tree), {**_names(tree), **given.variables})
+    program = _Program(functions_of(tree), {**constants_of(tree), **given.variables})
     recipes: dict[str, Any] = {}
     for name in program.functions:
         try:
@@ -74,17 +75,6 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 def _is_recipe(built: Any) -> bool:
     """Return whether a value is a recipe."""
     return isinstance(built, dict) and "trainer" in built
-
-
-def _names(tree: ast.Module) -> dict[str, Any]:
-    """Return the constants of a module."""
-    return {
-        target.id: constant(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name) and not isinstance(node.value, ast.Call)
-    }
 
 
 def _main(tree: ast.Module) -> list[ast.stmt]:
@@ -269,16 +259,12 @@ def _factory(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         known = ", ".join(factories)
         problem = f"llm.{name}: the defaults of this factory are not known; give its own file, or use {known}"
         raise InputError("Python", [problem])
-    recipe: dict[str, Any] = {"model": {"config": {}}}
-    ddp = {"overlap_grad_reduce": True, "grad_reduce_in_fp32": True}
-    recipe["trainer"] = {"strategy": {"ddp": ddp}, "plugins": {CLASS: "bf16_mixed"}}
-    recipe |= {"data": {}, "optim": {"config": {}}, NAMED_MODEL: name.partition(".")[0]}
-    for path, value in factories[name].items():
-        owner = recipe
-        *parts, last = path.split(".")
-        for part in parts:
-            owner = owner.setdefault(part, {})
-        owner[last] = value
+    usual = {
+        "model.config": {}, "data": {}, "optim.config": {}, NAMED_MODEL: name.partition(".")[0],
+        f"trainer.plugins.{CLASS}": "bf16_mixed", "trainer.strategy.ddp.overlap_grad_reduce": True,
+        "trainer.strategy.ddp.grad_reduce_in_fp32": True,
+    }  # fmt: skip
+    recipe = nested({**usual, **factories[name]})
     recipe["trainer"] |= {"num_nodes": given.get("num_nodes", recipe["trainer"].get("num_nodes", 1))}
     recipe["trainer"] |= {"devices": given.get("num_gpus_per_node", recipe["trainer"].get("devices", 8))}
     if given.get("performance_mode"):

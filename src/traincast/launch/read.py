@@ -23,7 +23,7 @@ from traincast.launch.canonical import (
     plan_from_facts,
     trained,
 )
-from traincast.launch.dialects import model_called
+from traincast.launch.checkpoints import catalogue_name
 from traincast.launch.format import MODEL_SECTIONS, Format, complete_facts
 from traincast.launch.given import RECIPE, Given
 from traincast.launch.read_bash import commands, undecided
@@ -435,7 +435,7 @@ def _known_tokenizer(settings: Settings) -> tuple[int, str] | None:
         for part in (path, *reversed(path.split("/"))):
             if part.lower() in TOKENIZERS["sizes"]:
                 return TOKENIZERS["sizes"][part.lower()], part
-            name = model_called(part)
+            name = catalogue_name(part)
             if name and (model := load_model(name)).vocab:
                 return int(model.vocab or 0), f"{name}, whose tokenizer the file names"
     return None

@@ -9,7 +9,7 @@ from traincast.core.errors import InputError
 from traincast.launch.dialects import NAMED_MODEL
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron_bridge import megatron_settings
-from traincast.launch.python_values import constant
+from traincast.launch.python_source import called, constant, constants_of, functions_of, tree_of
 from traincast.launch.settings import Settings
 
 PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_precision
@@ -42,34 +42,6 @@ SET_BY_RECIPES: Final = {  # else by the recipe that they begin with
 MAX_CALLS: Final = 8  # of recipes by each other
 
 
-def tree_of(text: str) -> ast.Module:
-    """Return the syntax tree of a Python file; raise an `InputError` if it is malformed."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InputError("Python", [f"malformed Python: {getattr(error, 'msg', None) or error}"]) from None
-
-
-def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
-    """Return the functions of a file by name."""
-    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-
-
-def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
-    """Return the defaults of a function's arguments by name; None for keywords that must be given."""
-    names = [*arguments.args, *arguments.kwonlyargs]
-    defaults = [*arguments.defaults, *arguments.kw_defaults]
-    return {name.arg: value for name, value in zip(reversed(names), reversed(defaults), strict=False)}
-
-
-def called(node: ast.AST) -> str:
-    """Return the last name of what a call calls; empty if the expression is no call."""
-    if not isinstance(node, ast.Call):
-        return ""
-    function = node.func
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
 def read(text: str, given: Given = NOTHING) -> Settings:
     """Read the recipe that is meant as settings of Megatron-LM; others keep their names."""
     tree = tree_of(text)
@@ -78,14 +50,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     if not recipes:
         raise InputError("Python", ["has no recipe: a function such as llama3_8b_pretrain_config"])
     name = chosen(recipes, given.recipe, "recipes")
-    names = {
-        target.id: constant(node.value)
-        for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    overrides = _Recipe(functions, names).settings(name)
+    overrides = _Recipe(functions, constants_of(tree)).settings(name)
     for own, usual in RENAMED.items():
         if own in overrides:
             overrides[usual] = overrides.pop(own)

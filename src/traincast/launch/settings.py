@@ -49,6 +49,10 @@ class Settings(dict[str, Any]):
         """Return the first of some settings that is on as a whole number; 0 if none is."""
         return self.number(*names, default=0, least=0)
 
+    def size(self, name: str, default: int = 0) -> int:
+        """Return a setting as a whole number; the default where it is off or -1 (automatic)."""
+        return default if str(self.get(name)) == "-1" else self.number(name, default=default)
+
     def choice(self, name: str, allowed: Collection[str], default: str = "") -> str:
         """Return the text of a setting; raise an `InputError` unless it is one of those allowed."""
         value = str(self.get(name, default))

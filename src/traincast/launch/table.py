@@ -6,9 +6,9 @@ A table is a TOML file in `tables` (the standard library reads them in milliseco
 - `source`: where the names of the settings come from, and when that was looked at.
 - `rows`: by section and fact (or facts, separated by blanks). The value of `setting` is the fact, or one of
   `words` for it; `write` has the settings of each value of the fact, and `read` further combinations; `by`
-  names the functions of the framework's module that compute a row (`read_NAME`, and `write_NAME` where the
-  row has no `write` and the fact is not the value of the first setting). `always` holds facts that no
-  setting changes.
+  names the functions of the framework's module that compute a row: `read_NAME`, and `write_NAME` where the
+  row has no `write`; without it one fact is the value of the first setting, and several are not written.
+  `always` holds facts that no setting changes.
 - `why`: facts that cannot always be expressed, and why.
 - `fixed`: further settings that are written because the program requires them.
 - `unread`: settings that no row reads, by their effect.
@@ -176,7 +176,7 @@ def _row(fact: str, spec: Mapping[str, Any], conversions: object) -> Row:
         names = (spec["setting"], *spec.get("older", "").split())
         values = {key: spec[key] for key in ("default", "always", "least") if key in spec}
         return ValueRow(facts=facts, settings=names, **values, **further)
-    if by and "write" not in functions:
+    if by and "write" not in functions and len(facts) == 1:
         functions["write"] = lambda known: {names[0]: known[facts[0]]} if facts[0] in known else {}
     return ComputedRow(facts=facts, settings=names, note=spec.get("note", ""), **functions, **further)
 

@@ -60,11 +60,6 @@ AC_MODE, AC_OPTION = "activation_checkpoint.mode", "activation_checkpoint.select
 EAGER: Final = "torchtitan-eager"
 
 
-def _size(settings: Settings, name: str, default: int = 1) -> int:
-    """Return a setting as a whole number; the default where it is off or -1 (automatic)."""
-    return default if str(settings.get(name)) == "-1" else settings.number(name, default=default)
-
-
 @cache
 def _flavour_facts(model: str) -> Facts:
     """Return the facts of a catalogue model as torchtitan builds it: no MTP layers, any sequence length."""
@@ -102,22 +97,22 @@ def write_data(facts: Facts) -> Values:
 
 def read_data(settings: Settings) -> Facts:
     """Read data parallelism and what is sharded: by default weights stay gathered with a pipeline."""
-    replicate = _size(settings, REPLICATE)
+    replicate = settings.size(REPLICATE, 1)
     policy = settings.choice(RESHARD, ("default", "always", "never"), "default")
     if policy == "default":
-        policy = "never" if _size(settings, PP) > 1 else "always"
+        policy = "never" if settings.size(PP, 1) > 1 else "always"
     zero = 2 if policy == "never" else 3
     facts: Facts = {}
     if str(settings.get(SHARD, -1)) != "-1":
-        facts["dp"] = replicate * _size(settings, SHARD)
-        zero = zero if _size(settings, SHARD) * _size(settings, CP) > 1 else 0
+        facts["dp"] = replicate * settings.size(SHARD, 1)
+        zero = zero if settings.size(SHARD, 1) * settings.size(CP, 1) > 1 else 0
     return facts | {"zero": zero} | ({"replicas": replicate} if replicate > 1 and zero else {})
 
 
 def read_sharded_data(settings: Settings) -> Facts:
     """Read data parallelism since 2026: FSDP wraps even one rank (models/llama3/parallelize.py)."""
     facts = read_data(settings)
-    alone = _size(settings, REPLICATE) * _size(settings, SHARD, 0) * _size(settings, CP) == 1
+    alone = settings.size(REPLICATE, 1) * settings.size(SHARD, 0) * settings.size(CP, 1) == 1
     return facts | (
         {"zero": 2 if settings[RESHARD] == "never" else 3} if alone and RESHARD in settings else {}
     )
@@ -139,11 +134,11 @@ def write_batch(facts: Facts) -> Values:
 
 def read_batch(settings: Settings) -> Facts:
     """Read micro-batch, batch and sequence length."""
-    local = _size(settings, "training.local_batch_size", _size(settings, "training.batch_size", 8))
-    mbs = _size(settings, MICROBATCH) if _size(settings, PP) > 1 else local
-    gbs = _size(settings, "training.global_batch_size", 0)
+    local = settings.size("training.local_batch_size", settings.size("training.batch_size", 8))
+    mbs = settings.size(MICROBATCH, 1) if settings.size(PP, 1) > 1 else local
+    gbs = settings.size("training.global_batch_size", 0)
     batch = {"gbs": gbs} if gbs else {"accumulation": max(local // mbs, 1)}
-    return {"mbs": mbs, **batch, "seq": _size(settings, "training.seq_len", 2048)}
+    return {"mbs": mbs, **batch, "seq": settings.size("training.seq_len", 2048)}
 
 
 def default_split(layers: int, chunks: int) -> tuple[int, ...]:
@@ -185,7 +180,7 @@ def write_pipeline(facts: Facts) -> Values:
 
 def read_pipeline(settings: Settings) -> Facts:
     """Read the schedule, the chunks of a rank, and their layers."""
-    pp = _size(settings, PP)
+    pp = settings.size(PP, 1)
     if pp == 1:
         return {"vp": 1}
     value = str(settings.get(SCHEDULE, "1F1B"))
@@ -197,7 +192,7 @@ def read_pipeline(settings: Settings) -> Facts:
         chunks = _listed_chunk_layers(modules)
         return facts | {"vp": max(len(chunks) // pp, 1), "chunks": chunks}
     layers = read_model(settings).get("layers")
-    layers_per_stage = _size(settings, LAYERS_PER_STAGE, 0)
+    layers_per_stage = settings.size(LAYERS_PER_STAGE, 0)
     if layers is None:
         return facts
     if layers_per_stage and name == INTERLEAVED:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from traincast.core.errors import InputError
 from traincast.launch.format import Writing
 from traincast.launch.given import NOTHING, Given, chosen
-from traincast.launch.python_values import constant
+from traincast.launch.python_source import called, constant, functions_of, last_name, tree_of
 from traincast.launch.settings import Settings
 from traincast.launch.table import Values
 from traincast.launch.text_formats import comments
@@ -114,11 +113,8 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     InputError
         If it is not Python, or describes several runs of which none is named.
     """
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise InputError("Python", [f"malformed Python: {getattr(error, 'msg', None) or error}"]) from None
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    tree = tree_of(text)
+    functions = functions_of(tree)
     runs = [
         name for name, function in functions.items() if _describes_run(function, functions) and name[0] != "_"
     ]
@@ -146,15 +142,15 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 
 def _describes_run(function: ast.FunctionDef, functions: Mapping[str, ast.FunctionDef]) -> bool:
     """Return whether a function returns a configuration: whether it, or one that it calls, names a model."""
-    return any(_title(node.func) == "model_registry" for node in _nodes_of(function.name, functions)
-               if isinstance(node, ast.Call))  # fmt: skip
+    return any(called(node) == "model_registry" for node in _nodes_of(function.name, functions))
 
 
 def _nodes_of(name: str, functions: Mapping[str, ast.FunctionDef], depth: int = 0) -> list[ast.AST]:
     """Return the nodes of a function, behind those of the functions of the module that it calls."""
     own = [node for statement in functions[name].body for node in ast.walk(statement)]
-    called = dict.fromkeys(_title(node.func) for node in own if isinstance(node, ast.Call))
-    inner = [other for other in called if other in functions and other != name] if depth < MAX_CALLS else []
+    if depth == MAX_CALLS:
+        return own
+    inner = (other for other in dict.fromkeys(map(called, own)) if other in functions and other != name)
     return [node for other in inner for node in _nodes_of(other, functions, depth + 1)] + own
 
 
@@ -179,7 +175,7 @@ def _with_tokens(settings: Settings) -> Settings:
 
 def _of_call(node: ast.Call) -> Values:
     """Return the settings of a call."""
-    title = _title(node.func)
+    title = called(node)
     given = {keyword.arg: constant(keyword.value) for keyword in node.keywords if keyword.arg}
     if title == "model_registry" and node.args:
         more = {f"model.{name}": value for name, value in given.items() if name != "converters"}
@@ -191,15 +187,10 @@ def _of_call(node: ast.Call) -> Values:
         return {f"{SECTIONS[title]}.{name}": value for name, value in given.items()}
     if title != "Config" or not isinstance(node.func, ast.Attribute):
         return {}
-    owner = _title(node.func.value)
+    owner = last_name(node.func.value)
     settings = {"model.converters": owner} if owner in CONVERTERS else {}
     if given.get("activation_checkpoint", ...) is None:
         settings["activation_checkpoint"] = "None"
     elif owner in RECOMPUTATION_CLASSES.values():
         settings["activation_checkpoint"] = owner
     return settings
-
-
-def _title(node: ast.expr) -> str:
-    """Return the last name of a called expression."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

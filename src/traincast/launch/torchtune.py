@@ -8,7 +8,7 @@ from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
 from traincast.launch.adapters import probability, targets_of
 from traincast.launch.canonical import FULL_LENGTH, Facts
-from traincast.launch.checkpoints import model_called
+from traincast.launch.checkpoints import model_called, unknown_model
 from traincast.launch.format import Writing
 from traincast.launch.settings import Settings, is_off
 from traincast.launch.table import Values
@@ -51,7 +51,7 @@ def named_model(settings: Settings) -> str:
     builder = BUILDER.fullmatch(component.rpartition(".")[2])
     match = NAME.fullmatch(builder[2]) if builder else None
     if match is None:
-        raise InputError(MODEL, [f"{MODEL} = {component[:80]}: no model of the catalogue; give --model"])
+        raise unknown_model(MODEL, component)
     family, version, minor, size = match.groups()
     version = f"{version}.{minor}" if minor else version
     joined = f"{family}{version}" if family == "qwen" else "-".join(filter(None, (family, version)))
@@ -108,8 +108,7 @@ def write_batch(facts: Facts) -> Values:
     """Write rows of a micro-batch, accumulation steps and sequence length."""
     pairs = 2 if facts.get("reference") else 1
     rows = {} if facts["mbs"] % pairs else {"batch_size": facts["mbs"] // pairs}
-    steps = max(facts["gbs"] // facts["dp"] // facts["mbs"], 1)
-    return {**rows, "gradient_accumulation_steps": steps, SEQ: facts["seq"]}
+    return {**rows, "gradient_accumulation_steps": facts["accumulation"], SEQ: facts["seq"]}
 
 
 def read_numbers(settings: Settings) -> Facts:
@@ -163,9 +162,9 @@ def write_parallelism(facts: Facts) -> Values:
 
 def read_offload(settings: Settings) -> Facts:
     """Read what is offloaded to the host."""
-    words = ["optimizer", "weights"] if settings.is_on("fsdp_cpu_offload") else []
-    words += ["activations"] if settings.is_on("enable_activation_offloading") else []
-    return {"offload": "+".join(sorted(words, key=["optimizer", "activations", "weights"].index)) or "none"}
+    host, activations = settings.is_on("fsdp_cpu_offload"), settings.is_on("enable_activation_offloading")
+    words = ["optimizer"] * host + ["activations"] * activations + ["weights"] * host
+    return {"offload": "+".join(words) or "none"}
 
 
 def write_offload(facts: Facts) -> Values:

@@ -71,6 +71,15 @@ class UnreadRules:
     # Taken to matter where unlisted, as are names with a word of `SUSPECT_WORDS`.
     suspect: tuple[str, ...] = ()
 
+    def __add__(self, other: "UnreadRules") -> "UnreadRules":
+        """Return these rules, which come first, and others."""
+        return UnreadRules(
+            self.matter + other.matter,
+            self.small + other.small,
+            self.harmless + other.harmless,
+            self.suspect + other.suspect,
+        )
+
     def renamed(self, names_of: Callable[[str], tuple[str, ...]]) -> "UnreadRules":
         """Return these rules with other names of settings, by which a format spells them."""
 
@@ -83,7 +92,7 @@ class UnreadRules:
             )
             for effect in self.matter
         )
-        return UnreadRules(tuple(matter), renamed(self.small), renamed(self.harmless))
+        return UnreadRules(tuple(matter), renamed(self.small), renamed(self.harmless), renamed(self.suspect))
 
     def sorted(self, settings: Settings, known: frozenset[str]) -> UnreadSettings:
         """Sort the settings of a file by their effect; `known` ones are listed only where they matter."""
@@ -119,13 +128,13 @@ class UnreadRules:
 
 
 def unread_rules(document: Mapping[str, Any]) -> UnreadRules:
-    """Return the rules of a table: the content of `unread`."""
+    """Return the rules of a table: the content of its `unread`."""
     lists = {key: document.get(key, "") for key in ("small", "harmless", "suspect")}
     texts = {
         key: " ".join(text.values()) if isinstance(text, Mapping) else text for key, text in lists.items()
     }
     matter = []
-    for effect in document["matter"]:
+    for effect in document.get("matter", ()):
         names = {key: tuple(text.split()) for key, text in effect.items() if key in LISTS}
         matter.append(UnreadEffect(**{**effect, **names}))
     return UnreadRules(tuple(matter), **{key: tuple(text.split()) for key, text in texts.items()})

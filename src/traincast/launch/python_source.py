@@ -1,0 +1,64 @@
+"""Python configurations as syntax trees: functions, calls and the values of expressions. Nothing is run."""
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from traincast.core.errors import InputError
+
+
+def tree_of(text: str) -> ast.Module:
+    """Return the syntax tree of a Python file; raise an `InputError` if it is malformed."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise InputError("Python", [f"malformed Python: {getattr(error, 'msg', None) or error}"]) from None
+
+
+def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    """Return the functions of a file by name."""
+    return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def constants_of(tree: ast.Module) -> dict[str, Any]:
+    """Return the constants of a file by name."""
+    return {
+        target.id: constant(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and not isinstance(node.value, ast.Call)
+    }
+
+
+def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
+    """Return the defaults of a function's arguments by name; None for keywords that must be given."""
+    names = [*arguments.args, *arguments.kwonlyargs]
+    defaults = [*arguments.defaults, *arguments.kw_defaults]
+    return {name.arg: value for name, value in zip(reversed(names), reversed(defaults), strict=False)}
+
+
+def called(node: ast.AST) -> str:
+    """Return the last name of what a call calls; empty if the expression is no call."""
+    return last_name(node.func) if isinstance(node, ast.Call) else ""
+
+
+def last_name(node: ast.expr) -> str:
+    """Return a name, or that of an attribute; empty for other expressions."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def constant(node: ast.expr, names: Mapping[str, Any] | None = None) -> Any:
+    """Return the value of a literal, a product of them or a known name; the source of anything else."""
+    if isinstance(node, ast.Name) and names and node.id in names:
+        return names[node.id]
+    if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch."):
+        return node.attr
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.FloorDiv):
+        left, right = constant(node.left, names), constant(node.right, names)
+        if isinstance(left, int) and isinstance(right, int) and right:
+            return left * right if isinstance(node.op, ast.Mult) else left // right
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return ast.unparse(node)[:200]
