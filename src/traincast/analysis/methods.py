@@ -72,10 +72,7 @@ def _methods(est: Estimate) -> Iterator[Method]:
             if value != current:
                 yield from _changed(est, method, f"{current} to {value}", **{knob: value})
     if wait := est.breakdown["data_loading"]:
-        change, gain = (
-            "reads as fast as the step",
-            float(est.step_seconds) / (float(est.step_seconds) - wait) - 1,
-        )
+        change, gain = "reads as fast as the step", est.step_seconds / (est.step_seconds - wait) - 1
         yield Method(method="data loading", change=change, gain=gain, memory_bytes=0.0, fits=est.fits)
 
 
@@ -103,10 +100,8 @@ def causes(est: Estimate, step_seconds: float) -> list[Cause]:
     slack = step_seconds - predicted
     if slack <= 0:
         return []
-    times = {name: float(value) for name, value in est.breakdown.items()}
-    kernels = sum(times.get(name, 0.0) for name in KERNELS)
-    network = sum(times.get(name, 0.0) for name in COMMUNICATION)
-    bubble = times.get("bubble", 0.0)
+    times = est.breakdown
+    kernels, network = (sum(times[name] for name in names) for names in (KERNELS, COMMUNICATION))
     plan, rate = est.plan, est.system.input_rate
     tokens = est.gbs * est.model.seq / step_seconds
     read = None if rate is None else float(input_seconds(est.gbs, rate, plan.gpus))
@@ -115,12 +110,8 @@ def causes(est: Estimate, step_seconds: float) -> list[Cause]:
         ("slow GPU", predicted, "one rank is late in every collective: compare clocks, power and ECC of all"),
         ("kernels", kernels, "a profile shows longer kernels: clocks, unfused attention, odd sizes"),
         ("network", network, "exposed collectives: lost overlap, a slow link; time an all-reduce (measure)"),
-        ("pipeline", bubble, "stages wait: uneven stages or micro-batches"),
-        (
-            "host",
-            times.get("host", 0.0),
-            "gaps between kernels: Python, launches, logging, garbage collection",
-        ),
+        ("pipeline", times["bubble"], "stages wait: uneven stages or micro-batches"),
+        ("host", times["host"], "gaps between kernels: Python, launches, logging, garbage collection"),
         ("input pipeline", read, f"steps wait for data: no more than {tokens:,.0f} tokens/s are read"),
         ("checkpoints", stall, "only some steps are slow: writes that the step waits for"),
     ]

@@ -80,10 +80,8 @@ def _classes(est: Estimate) -> list[ClassRow]:
     for part, count in est.stages.model_parts.items():
         for timed in est.timed[part]:
             operation = timed.operation
-            for work, time in (
-                (operation.forward, timed.forward),
-                (operation.whole_backward, timed.backward),
-            ):
+            passes = (operation.forward, timed.forward), (operation.whole_backward, timed.backward)
+            for work, time in passes:
                 figures = _flops(work), work.nbytes, time.compute + time.memory
                 row = sums[_class(operation)]
                 for i, figure in enumerate(figures):

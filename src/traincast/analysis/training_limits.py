@@ -243,28 +243,17 @@ def limits(
     runs = training(device, days, batch_growth, width=width)
     given = None
     if sharding is not None:
-        given = _sharded(device, layer, tokens, micro_batches, width, *sharding)
+        batch = {"tokens": tokens, "micro_batches": micro_batches, "width": width}
+        given = _sharded(device, sharding, d_in=layer[0], d_out=layer[1], **batch)
     return Limits(device, layer, tokens, micro_batches, clusters, runs, width, given)
 
 
-def _sharded(
-    device: MovementDevice,
-    layer: tuple[int, int],
-    tokens: int,
-    micro_batches: int,
-    width: float,
-    tp_in: float,
-    tp_out: float,
-    dp: float,
-) -> ShardedLayer:
-    """Return the time of one given sharding of the layer."""
-    work = MovementWork(
-        d_in=layer[0], d_out=layer[1], tokens=tokens, tp_in=tp_in, tp_out=tp_out, dp=dp,
-        micro_batches=micro_batches, width=width,
-    )  # fmt: skip
+def _sharded(device: MovementDevice, degrees: tuple[float, float, float], **layer: float) -> ShardedLayer:
+    """Return the time of one given sharding of a layer, whose batch and widths are fields of its work."""
+    work = MovementWork(**layer, **dict(zip(("tp_in", "tp_out", "dp"), degrees, strict=True)))
     parts = micro_batch(device, work), end_of_batch(device, work)
     whole = float(layer_seconds(device, work)), float(utilisation(device, work))
-    return ShardedLayer(tp_in, tp_out, dp, *parts, *whole)
+    return ShardedLayer(*degrees, *parts, *whole)
 
 
 def check(

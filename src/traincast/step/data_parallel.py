@@ -127,9 +127,8 @@ class _DataParallelTraffic:
         )
         if plan.zero == 3:
             both = {part: self.gather[part].then(self.scatter[part]) for part in self.costs}
-            return nm * time_of(self.gather, "forward", executed), nm * time_of(
-                both, "backward", executed
-            ) + replicated
+            gathered = nm * time_of(self.gather, "forward", executed)
+            return gathered, nm * time_of(both, "backward", executed) + replicated
         others = is_group(plan.vp) * (minimum(plan.pp, nm) - 1)
         passes = 1 + self.assumed.overlap.interleaved_window * others
         if plan.zero == 2:
@@ -215,9 +214,8 @@ class _ReplicaGroup(NamedTuple):
         """Return the time to sum each rank's shard of the gradients over the replicas [s]."""
         if self.between is None:
             return self._no_traffic(nbytes)
-        return Traffic(
-            self.between.seconds(nbytes / self.shards), self.between.streaming(nbytes / self.shards)
-        )
+        shard = nbytes / self.shards
+        return Traffic(self.between.seconds(shard), self.between.streaming(shard))
 
     def _no_traffic(self, nbytes: Column) -> Traffic:
         """Return a time of 0 in the rows of the plans [s]."""
@@ -242,9 +240,8 @@ def _replica_groups(
         return _ReplicaGroup(False, reduction, reduction, between, shards)
     reduction = over(shard_ranks, "reduce-scatter")
     equal = assumed.collectives.all_gather_factor == assumed.collectives.reduce_scatter_factor
-    return _ReplicaGroup(
-        True, reduction, reduction if equal else over(shard_ranks, "all-gather"), between, shards
-    )
+    gathering = reduction if equal else over(shard_ranks, "all-gather")
+    return _ReplicaGroup(True, reduction, gathering, between, shards)
 
 
 def _exchanges(

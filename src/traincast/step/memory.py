@@ -23,12 +23,8 @@ from traincast.step.pipeline_stages import ENDS, Counts, Stages, kinds_of
 from traincast.times.collectives import is_group
 from traincast.times.pipeline.schedules import SCHEDULES
 
-VOCABULARY: Final = (
-    "embedding",
-    "decoder embedding",
-    "head",
-    "tied",
-)  # parts that hold a matrix of the vocabulary
+# parts that hold a matrix of the vocabulary
+VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")
 Reported = Literal["allocated", "paged", "reserved", "device"]
 LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # what a tool reports -> components it leaves out
     "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated

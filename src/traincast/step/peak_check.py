@@ -42,8 +42,8 @@ def require_below_peak(
     for name, share in shares:
         if np.any(np.asarray(share) > 1):
             row = int(np.argmax(share))
-            recompute_factor = float(_row_value(share, row)) / float(_row_value(shares[0][1], row))
-            time, utilisation = float(_row_value(step_seconds, row)), float(_row_value(share, row))
+            time, utilisation = _row_value(step_seconds, row), _row_value(share, row)
+            recompute_factor = utilisation / _row_value(shares[0][1], row)
             raise InputError("metrics", [_refusal(est, row, time, name, utilisation, recompute_factor)])
 
 
@@ -54,18 +54,13 @@ def _refusal(
 
     `recompute_factor` is what recomputation multiplies FLOPs by.
     """
-    gpus, predicted = int(_row_value(est.plan.gpus, row)), float(_row_value(est.step_seconds, row))
+    gpus, predicted = int(_row_value(est.plan.gpus, row)), _row_value(est.step_seconds, row)
     kind = PRECISIONS[est.plan.precision].rate
-    peak = float(_row_value(est.system.accelerator.peak(kind), row))
-    share_text = (
-        f"{share:,.1%} of the {kind} peak ({name}, {CONVENTION}) of {gpus:,} × {rate(peak, 'FLOP/s')}"
-    )
+    peak = _row_value(est.system.accelerator.peak(kind), row)
+    of_peak = f"of the {kind} peak ({name}, {CONVENTION}) of {gpus:,} × {rate(peak, 'FLOP/s')}"
     least_text = f"a step of {est.gbs:,} sequences takes at least {seconds(time * share)} there"
-    suspects = [
-        suspect
-        for suspect in _suspects(est, row, time, recompute_factor, peak)
-        if MIN_CORRECTED_SHARE <= share / suspect.factor <= 1
-    ]
+    every = _suspects(est, row, time, recompute_factor, peak)
+    suspects = [suspect for suspect in every if MIN_CORRECTED_SHARE <= share / suspect.factor <= 1]
     suspects.sort(key=lambda suspect: _log_distance(suspect, time, predicted))
     lines = [f"{suspect.question} ({name} {share / suspect.factor:.1%})" for suspect in suspects]
     if suspects and _log_distance(suspects[0], time, predicted) <= log(LIKELY_RATIO):
@@ -73,31 +68,26 @@ def _refusal(
     lines += [f"more GPUs than the {gpus:,} of the plan: at least {ceil(gpus * share):,}"]
     if est.gbs >= share:
         lines += [f"a smaller global batch than {est.gbs:,} sequences: at most {floor(est.gbs / share):,}"]
-    return "\n    ".join((f"step_seconds = {time:g}: {share_text}: {least_text}; was it", *lines))
+    return "\n    ".join((f"step_seconds = {time:g}: {share:,.1%} {of_peak}: {least_text}; was it", *lines))
 
 
 def _suspects(
     est: Estimate | Estimates, row: int, time: float, recompute_factor: float, peak: float
 ) -> Iterator[Suspect]:
     """Yield common mistakes, whether or not they explain enough."""
-    parts = float(_row_value(est.columns.microbatches(est.gbs), row))
+    parts = _row_value(est.columns.microbatches(est.gbs), row)
+    scaled = {"given in minutes": 60.0, "divided by 1000, though in seconds already": 1000.0}
     if parts > 1:
-        yield Suspect(
-            f"the time of one of {parts:,.0f} micro-batches? The step takes {seconds(parts * time)}", parts
-        )
-    yield Suspect(f"given in minutes? The step takes {seconds(60 * time)}", 60.0)
-    yield Suspect(
-        f"divided by 1000, though in seconds already? The step takes {seconds(1000 * time)}", 1000.0
-    )
+        scaled = {f"the time of one of {parts:,.0f} micro-batches": parts, **scaled}
+    for question, factor in scaled.items():
+        yield Suspect(f"{question}? The step takes {seconds(factor * time)}", factor)
     seq = est.model.seq
     if est.gbs >= seq:
-        yield Suspect(
-            f"a global batch in tokens? {est.gbs:,} of them are {est.gbs / seq:,.4g} sequences of {seq:,}",
-            seq,
-        )
+        sequences = f"{est.gbs:,} of them are {est.gbs / seq:,.4g} sequences of {seq:,}"
+        yield Suspect(f"a global batch in tokens? {sequences}", seq)
     for faster in LOWER_PRECISIONS:
         try:
-            other = float(_row_value(est.system.accelerator.peak(faster), row))
+            other = _row_value(est.system.accelerator.peak(faster), row)
         except InputError:
             continue
         if other > peak:
@@ -111,6 +101,6 @@ def _log_distance(suspect: Suspect, time: float, predicted: float) -> float:
     return abs(log(suspect.factor * time / predicted))
 
 
-def _row_value(value: Any, row: int) -> Any:
+def _row_value(value: Any, row: int) -> float:
     """Return a row of a column; a number is the same in every row."""
-    return np.ravel(value)[row if np.size(value) > 1 else 0]
+    return float(np.ravel(value)[row if np.size(value) > 1 else 0])

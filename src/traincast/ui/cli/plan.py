@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from traincast.core.errors import ErrorCollector, NothingFits, require_known
 from traincast.core.units import parse_share
+from traincast.ui import outputs, text
 from traincast.ui.cli.app import (
     Force,
     HtmlFile,
@@ -120,37 +121,28 @@ def plan(
     if html is not None:
         _report_search(result, explanation, options, html, all_)
     if record is not None:
-        from traincast.ui.outputs.plans import PlanOutput
-
-        print_json(PlanOutput(record, file_name(html)))
-    elif best is not None:
-        from traincast.ui.text import plans as text
-        from traincast.ui.text.tables import show
-
-        measures, usual = options.metrics(best[1]), options.leaves_batch(result.model)
-        show(text.search(result, explanation, elapsed, measures, usual, each=all_, why=why))
-    if rejected and not json:
-        from traincast.ui.text import plans as text
-        from traincast.ui.text.tables import show
-
-        show(text.rejected(result))
-    if not json:
+        print_json(outputs.plans.PlanOutput(record, file_name(html)))
+    else:
+        if best is not None:
+            shown = options.metrics(best[1]), options.leaves_batch(result.model)
+            text.tables.show(text.plans.search(result, explanation, elapsed, *shown, each=all_, why=why))
+        if rejected:
+            text.tables.show(text.plans.rejected(result))
         print_files(html)
     result.require_best()
 
 
-def _share(text: str | None) -> float | None:
-    return None if text is None else parse_share(text)
+def _share(word: str | None) -> float | None:
+    return None if word is None else parse_share(word)
 
 
 def _report_search(
     result: "Found", explanation: "Explanation", options: RunOptions, html: Path, each: bool
 ) -> None:
     from traincast.ui.html import search_report
-    from traincast.ui.text.plans import remarks
 
     measures = None if result.best is None else options.metrics(result.best[1])
-    notes = remarks(result, options.leaves_batch(result.model))
+    notes = text.plans.remarks(result, options.leaves_batch(result.model))
     write_html(search_report.page(result, explanation, measures, notes, each), html)
 
 
@@ -170,7 +162,6 @@ def estimate(
     Example: traincast estimate gpt3-1t --system h200-nvs8 --tp 8 --pp 16 --dp 16
     """
     from traincast.analysis.operation_anatomy import anatomy
-    from traincast.ui.text import plans as text
 
     errors = ErrorCollector("estimate")
     errors.catch(check_html, html, force)
@@ -179,19 +170,17 @@ def estimate(
     if html is not None:
         from traincast.ui.html import plan_report
 
-        write_html(plan_report.page(est, measures, text.remarks(est, usual_batch)), html)
+        write_html(plan_report.page(est, measures, text.plans.remarks(est, usual_batch)), html)
     if json:
-        from traincast.ui.outputs.plans import EstimateOutput
-
         rows = est.operation_rows() if operations else None
         seen = anatomy(est) if operations else None
-        print_json(EstimateOutput(est.job, est, measures, est.group_rows(), rows, seen, file_name(html)))
+        figures = (measures, est.group_rows(), rows, seen)
+        print_json(outputs.plans.EstimateOutput(est.job, est, *figures, file_name(html)))
     else:
-        from traincast.ui.text.tables import show
-
-        show(text.header(est, usual_batch), text.breakdowns(est), text.utilisation(measures))
+        show, plans = text.tables.show, text.plans
+        show(plans.header(est, usual_batch), plans.breakdowns(est), plans.utilisation(measures))
         if operations:
-            show(text.operations(est, anatomy(est)))
+            show(plans.operations(est, anatomy(est)))
         print_files(html)
     require_fit(est)
 
@@ -209,16 +198,12 @@ def memory(model: ModelName, /, *, question: PlanArguments, json: Json = False) 
     est = question.estimate(model, usual=knobs["dp"] * knobs["mbs"] * 2 * knobs["pp"])
     if json:
         from traincast.analysis.per_parameter import bytes_per_parameter_of
-        from traincast.ui.outputs.plans import MemoryOutput
 
-        print_json(MemoryOutput(est.job, est, est.device_rows(), bytes_per_parameter_of(est)))
+        print_json(outputs.plans.MemoryOutput(est.job, est, est.device_rows(), bytes_per_parameter_of(est)))
     else:
-        from traincast.ui.text import plans as text
-        from traincast.ui.text.analysis import bytes_per_parameter
-        from traincast.ui.text.tables import show
-
-        usual_batch = question.run.leaves_batch(est.model)
-        show(text.header(est, usual_batch, timed=False), text.stage_memory(est), bytes_per_parameter(est))
+        header = text.plans.header(est, question.run.leaves_batch(est.model), timed=False)
+        of_parameters = text.analysis.bytes_per_parameter(est)
+        text.tables.show(header, text.plans.stage_memory(est), of_parameters)
     require_fit(est)
 
 
@@ -271,7 +256,6 @@ def export(
         export_folder,
         write_launch,
     )
-    from traincast.ui.text.plans import title
 
     require_known("format", to, FORMATS)
     is_folder = output is not None and to in PROGRAMS and (output.is_dir() or not output.suffix)
@@ -289,16 +273,14 @@ def export(
     launch = export_folder(subject, to) if is_folder else launch_of(subject, to)
     assert launch.est is not None
     if subject.model.left_out:
-        print(title(subject), file=sys.stderr)
+        print(text.plans.title(subject), file=sys.stderr)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
     if output is not None:
         write_launch(launch, output)
     if json:
-        from traincast.ui.outputs.launches import ExportOutput
-
         files = (to, file_name(output), launch.text)
-        print_json(ExportOutput(subject.job, launch.est, *files, launch.not_expressed))
+        print_json(outputs.launches.ExportOutput(subject.job, launch.est, *files, launch.not_expressed))
     elif output is None:
         print(launch.text, end="")
     require_fit(launch.est)
@@ -372,15 +354,8 @@ def check(
         )  # fmt: skip
         _ = checked.together  # compute now, while progress is shown
     if json:
-        from traincast.ui.outputs.launches import CheckOutput
-
-        print_json(CheckOutput(checked.est.job, checked))
+        print_json(outputs.launches.CheckOutput(checked.est.job, checked))
     else:
-        from traincast.ui.text.launch import launch
-        from traincast.ui.text.tables import show
-
-        show(launch(checked))
+        text.tables.show(text.launch.launch(checked))
     if not checked.est.fits:
-        from traincast.ui.text.launch import misfit_advice
-
-        raise NothingFits(misfit_advice(checked))
+        raise NothingFits(text.launch.misfit_advice(checked))

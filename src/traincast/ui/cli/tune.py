@@ -1,7 +1,6 @@
 """Command on trials: `tune`."""
 
 import signal
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,10 +122,10 @@ def tune(
     if command is None and not manual and launched != OWN:
         command = "bash {launch}"  # that of a folder with a training program
     errors.raise_any()
-    own = launched == OWN
     count = {name: value for name, value in (("trials", trials), ("steps", steps)) if value is not None}
-    question = _Question(transformer, system, gpus, gbs, framework, assumptions, locked_values(locks))
-    runner = question.runner(output, launched, command, log, limits, count, force, own)
+    job = (transformer, system, gpus, gbs)
+    settings = {"framework": framework, "assumptions": assumptions, "locks": locked_values(locks)}
+    runner = _runner(job, settings, output, launched, command, log, limits, count, force)
     for number, result in filter(None, results):
         runner.tuner.tell(number, **result)
     try:
@@ -141,64 +140,52 @@ def tune(
         raise NothingFits("no trial has a time; the table says what came of each")
 
 
-@dataclass(frozen=True)
-class _Question:
-    """What is tuned, once it was read."""
+def _runner(
+    job: tuple[Any, str, int, int | None],
+    settings: dict[str, Any],
+    folder: Path,
+    to: str | None,
+    command: str | None,
+    log: str | None,
+    limits: list[float | None],
+    count: dict[str, int],
+    force: bool,
+) -> "Runner":
+    """Return the runner of a tuner that continues what is in a folder.
 
-    model: Any
-    system: str
-    gpus: int
-    gbs: int | None
-    framework: str | None
-    assumptions: str | None
-    locks: dict[str, Any]
+    `job` is model, system, GPUs and global batch; `limits` are those of all trials and of one [s].
+    """
+    from traincast.launch.formats import FORMATS
+    from traincast.planner.framework_spaces import default_framework
+    from traincast.tuner.launches import STEPS, OwnTraining
+    from traincast.tuner.running import Runner, own_command
+    from traincast.tuner.tuner import Tuner
 
-    def runner(
-        self,
-        folder: Path,
-        to: str | None,
-        command: str | None,
-        log: str | None,
-        limits: list[float | None],
-        count: dict[str, int],
-        force: bool,
-        own: bool,
-    ) -> "Runner":
-        """Return the runner of a tuner that continues what is in a folder."""
-        from traincast.launch.formats import FORMATS
-        from traincast.planner.framework_spaces import default_framework
-        from traincast.tuner.launches import STEPS, OwnTraining
-        from traincast.tuner.running import Runner, own_command
-        from traincast.tuner.tuner import Tuner
-
-        steps = count.pop("steps", STEPS)
-        more: dict[str, Any] = {"to": to, "framework": self.framework, "assumptions": self.assumptions}
-        if own:
-            training = OwnTraining(self.model, int(self.gbs or 1), steps)
-            if command is None:
-                command, log = own_command(training.command), str(folder / "{trial}.csv")
-                _require_torch()
-            more = {"to": training, "plans": training.plans(self.gpus)}
-            more["assumptions"] = self.assumptions or "pytorch"
-            if self.locks or self.framework:
-                raise InputError("tune", ["--framework and knobs: the training loop has its own plans"])
-        elif self.framework is None:
-            space = FORMATS[to].framework if to else default_framework(self.model, None).name
-            more["framework"] = space
-        if not own:
-            more["locks"] = self.locks
-        journal = folder / JOURNAL
-        if force:
-            journal.unlink(missing_ok=True)
-        budget, timeout = limits
-        more |= {"steps": steps, "budget": budget, "journal": journal, **count}
-        tuner = Tuner(self.model, self.system, self.gpus, gbs=self.gbs, **more)
-        warm_up = {"warm_up": 0} if own and command is not None else {}
-        runner = Runner(tuner, folder, command, log, steps, timeout, **warm_up)
-        runner.check()
-        if tuner.journal.torn:
-            warn(f"{journal}: its last line was cut off, and is left out")
-        return runner
+    model, system, gpus, gbs = job
+    steps, own = count.pop("steps", STEPS), to == OWN
+    more: dict[str, Any] = {"to": to, **settings}
+    if own:
+        if settings["locks"] or settings["framework"]:
+            raise InputError("tune", ["--framework and knobs: the training loop has its own plans"])
+        training = OwnTraining(model, int(gbs or 1), steps)
+        if command is None:
+            command, log = own_command(training.command), str(folder / "{trial}.csv")
+            _require_torch()
+        more = {"to": training, "plans": training.plans(gpus)}
+        more["assumptions"] = settings["assumptions"] or "pytorch"
+    elif settings["framework"] is None:
+        more["framework"] = FORMATS[to].framework if to else default_framework(model, None).name
+    if force:
+        (folder / JOURNAL).unlink(missing_ok=True)
+    budget, timeout = limits
+    more |= {"steps": steps, "budget": budget, "journal": folder / JOURNAL, **count}
+    tuner = Tuner(model, system, gpus, gbs=gbs, **more)
+    warm_up = {"warm_up": 0} if own and command is not None else {}
+    runner = Runner(tuner, folder, command, log, steps, timeout, **warm_up)
+    runner.check()
+    if tuner.journal.torn:
+        warn(f"{folder / JOURNAL}: its last line was cut off, and is left out")
+    return runner
 
 
 def _require_torch() -> None:

@@ -7,7 +7,7 @@ from traincast.catalog.load import model_names, system_names
 from traincast.catalog.schema.fields import Count, Entry, Factor, Share
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED, PRESETS
-from traincast.core.knobs import ALLOWED, CHOICES, STRATEGIES
+from traincast.core.knobs import ALLOWED, CHOICES, JOINED, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.system import System
@@ -23,7 +23,6 @@ from traincast.ui.explorer.question import LOCKS, PASTED, State, catalogue_syste
 SLIDER_REACH: Final = 10.0  # a slider goes from a tenth of the catalogue's figure to ten times it
 MAX_DOMAIN: Final = 1024
 MIN_SHARE: Final = 0.05
-JOINED_CHOICES: Final = ("recompute", "offload")  # values may be joined by +
 
 
 def catalog() -> dict[str, Any]:
@@ -58,7 +57,7 @@ def _lock_kind(name: str) -> dict[str, Any]:
         return {"kind": "number"}
     if name not in ALLOWED:
         return {"kind": "text"}
-    joined = {"joined": True} if name in JOINED_CHOICES else {}
+    joined = {"joined": True} if name in JOINED else {}
     return {"kind": "choice", "values": list(ALLOWED[name]), **joined}
 
 

@@ -216,7 +216,7 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
     """Return a state as a search request, on its own number of GPUs or on several."""
     errors = ErrorCollector("search")
     model, system = errors.catch(model_of, state), errors.catch(system_of, state)
-    gbs = errors.catch(_batch, state, model)
+    gbs = errors.catch(check_gbs, state.global_batch, model)
     errors.catch(_check_types, state)
     errors.catch(tokens_of, state)
     errors.catch(check_given, price=state.price, restart_seconds=state.restart)
@@ -314,11 +314,6 @@ def entries(system: System) -> dict[str, type[Entry]]:
             annotation = part.model_fields[name].annotation  # a type, or the union of a type with None
             kinds[path] = cast(type[Entry], getattr(annotation, "__args__", (annotation,))[0])
     return kinds
-
-
-def _batch(state: State, model: Model | None) -> int:
-    """Return the global batch [sequences]: requested, the model's own, or one of 4M tokens."""
-    return check_gbs(state.global_batch, model)
 
 
 def tokens_of(state: State) -> int | None:

@@ -13,15 +13,7 @@ from traincast.ui.explorer.question import PASTED, ExplorerCase
 
 KNOBS: Final = {knob.name: knob.default for knob in fields(Plan)}
 SEARCH_ARGUMENTS: Final = ("framework", "strategy", "assumptions")
-SEARCH_OPTIONS: Final = (
-    "gpus",
-    "seq",
-    "global_batch",
-    *SEARCH_ARGUMENTS,
-    "tokens",
-    "price",
-    "restart",
-)
+SEARCH_OPTIONS: Final = ("gpus", "seq", "global_batch", *SEARCH_ARGUMENTS, "tokens", "price", "restart")
 TRAINING_OPTIONS: Final = ("train", "lengths", "images", "image_size", "frozen_tower")
 TRAINING_IMPORTS: Final = (
     "from traincast.core.adapters import Adapters",

@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from traincast.core.errors import InputError
@@ -85,14 +84,11 @@ def collectives(timings: Sequence["CollectiveRow"], theories: Mapping[str, Float
     for ax in axes[:, 0]:
         ax.set_ylabel("Time [ms]")
     handles = [
-        Line2D([], [], color=colour, label=f"{nodes} × {gpus} GPUs")
+        style.sample(f"{nodes} × {gpus} GPUs", color=colour)
         for (nodes, gpus), colour in zip(groups, colours, strict=False)
     ]
-    handles.append(Line2D([], [], color=style.BLACK, marker="o", linestyle="", label="measured"))
-    handles += [
-        Line2D([], [], color=style.BLACK, ls=dash, label=name)
-        for name, dash in zip(theories, style.DASHES, strict=False)
-    ]
+    handles.append(style.sample("measured", "", marker="o"))
+    handles += [style.sample(*named) for named in zip(theories, style.DASHES, strict=False)]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     figure.suptitle(title, fontsize=8)
     return figure
@@ -109,9 +105,9 @@ def _draw_parity(ax: Axes, measured: Floats, predicted: Floats, families: Any, m
         for selected, marker in ((~moe, "o"), (moe, "^")):
             rows = selected & (families == family)
             ax.plot(measured[rows], predicted[rows], marker=marker, color=colour, **POINT)
-        handles.append(Line2D([], [], color=colour, marker="o", linestyle="", label=family))
+        handles.append(style.sample(family, "", color=colour, marker="o"))
     if moe.any():
-        handles.append(Line2D([], [], color=style.GREY, marker="^", linestyle="", label="with experts"))
+        handles.append(style.sample("with experts", "", color=style.GREY, marker="^"))
     ax.set(xlim=diagonal, ylim=diagonal, aspect="equal")
     style.log_axes(ax)
     ax.set_xlabel(f"Measured {style.label('step_seconds').lower()}")

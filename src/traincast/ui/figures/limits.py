@@ -6,7 +6,6 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from traincast.analysis.training_limits import Limits
 from traincast.core.quantities import Floats
@@ -57,9 +56,9 @@ def _utilisation_figure(
     for name, (colour, marker) in BINDING_STYLES.items():
         selected = np.array([resource == name for resource in binds])
         ax.plot(x[selected], utilisation[selected], color=colour, marker=marker, linestyle="")
-        handles.append(Line2D([], [], color=colour, marker=marker, linestyle="", label=name))
+        handles.append(style.sample(name, "", color=colour, marker=marker))
     ax.axhline(limits.largest, color=style.GREY, linestyle=":")
-    handles.append(Line2D([], [], color=style.GREY, linestyle=":", label="sustained peak"))
+    handles.append(style.sample("sustained peak", ":", color=style.GREY))
     style.log_axes(ax, "x")
     ax.set_ylim(0, 1)
     ax.set_ylabel("Utilisation of the dense peak")

@@ -73,10 +73,8 @@ def cost_front(found: "Designs") -> Figure:
 def price_tornado(found: "Designs") -> Figure:
     """Draw the change of the cost for each price at either end of its range."""
     hours, prices = found.hours[found.cheapest], found.prices
-    cost, among = (
-        found.cost[found.cheapest],
-        found.feasible & (found.designed == found.designed[found.cheapest]),
-    )
+    cost = found.cost[found.cheapest]
+    among = found.feasible & (found.designed == found.designed[found.cheapest])
     changes = np.zeros((2, len(prices), 2))  # machine kept or chosen anew, price, end
     for number, price in enumerate(prices):
         for end, value in enumerate((price.low, price.high)):
@@ -90,36 +88,13 @@ def price_tornado(found: "Designs") -> Figure:
     if not order:
         raise InputError("tornado", ["no price has a range that changes the cost"])
     figure, (ax,) = style.panels(1, width=5.2, height=0.9 + 0.36 * len(order))
-    places = np.arange(len(order), dtype=float)
-    for (shift, meaning, look), rows in zip(BARS, changes[:, order], strict=True):
-        for change, colour, which in zip(rows.T, (style.BLUE, style.ORANGE), ("low", "high"), strict=True):
-            label = f"{which} end of the range, {meaning}"
-            ax.barh(
-                places + shift,
-                change,
-                0.38,
-                color=colour,
-                edgecolor="white",
-                linewidth=0,
-                label=label,
-                **look,
-            )
-    titles = [
-        f"{prices[i].title}\n{prices[i].text(prices[i].low)} to {prices[i].text(prices[i].high)}"
-        for i in order
-    ]
-    ax.set_yticks(places, titles, fontsize=style.SMALL)
-    ax.axvline(0, color=style.BLACK, linewidth=0.6)
+    drawn = [prices[i] for i in order]
+    titles = [f"{price.title}\n{price.text(price.low)} to {price.text(price.high)}" for price in drawn]
+    colours = {"low end of the range": style.BLUE, "high end of the range": style.ORANGE}
+    style.tornado_bars(ax, changes[:, order], titles, colours, ("machine kept", "machine chosen anew"))
     ax.set_xlabel("Cost of the workload, change [%]")
-    ax.grid(True, axis="x")
     figure.legend(loc="outside lower center", ncols=2)
     return figure
-
-
-BARS: Final[tuple[tuple[float, str, dict[str, Any]], ...]] = (
-    (0.2, "machine kept", {}),
-    (-0.2, "machine chosen anew", {"hatch": "/////", "alpha": 0.75}),
-)
 
 
 @style.styled

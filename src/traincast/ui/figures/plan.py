@@ -8,7 +8,6 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from traincast.core.errors import InputError
@@ -36,10 +35,6 @@ UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
 MATRIX: Final = "accelerator.matrix_flops"
 BANDWIDTH: Final = "accelerator.hbm_bandwidth"
 POINT: Final[dict[str, Any]] = {"linestyle": "", "marker": ".", "color": style.GREY, "markersize": 3}
-TORNADO_BARS: Final[tuple[tuple[float, str, dict[str, Any]], ...]] = (  # place, meaning, look
-    (0.2, "plan fixed", {}),
-    (-0.2, "plan re-optimised", {"hatch": "/////", "alpha": 0.75}),
-)
 
 
 @style.styled
@@ -167,7 +162,7 @@ def roofline(est: Estimate) -> Figure:
     ax.set_ylabel(f"Achieved [{style.unit_of(MATRIX)[0]}]")
     ax.set_title(f"{est.model.title} on {est.system.name}, {est.plan}", fontsize=style.SMALL)
     handles = [
-        Line2D([], [], color=colour, marker=marker, linestyle="", label=f"{unit}, {way}")
+        style.sample(f"{unit}, {way}", "", color=colour, marker=marker)
         for (unit, colour), (way, marker) in product(UNIT_COLOURS.items(), DIRECTION_MARKERS.items())
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1, handletextpad=0)
@@ -254,29 +249,15 @@ def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     left_out = min(np.sum(largest_change < 100 * least), len(largest_change) - 1)
     order = np.argsort(largest_change, kind="stable")[left_out:]
     figure, (ax,) = style.panels(1, width=style.PAGE, height=1.4 + 0.36 * len(order))
-    for (shift, meaning, look), row in zip(TORNADO_BARS, changes[:, order], strict=True):
-        for change, colour, sign in zip(row.T, (style.ORANGE, style.BLUE), "−+", strict=True):
-            bar_label = f"{sign}{100 * RELATIVE_CHANGE:.0f} %, {meaning}"
-            places = shift + np.arange(len(order), dtype=np.float64)
-            _draw_bars(ax, places, change, color=colour, label=bar_label, **look)
-    ax.axvline(0, color=style.BLACK, linewidth=0.6)
-    ax.set_ylim(-0.6, len(order) - 0.4)
-    ax.set_yticks(
-        range(len(order)), [_figure_title(result.system, paths[i]) for i in order], fontsize=style.SMALL
-    )
+    titles = [_figure_title(result.system, paths[i]) for i in order]
+    percent = f"{100 * RELATIVE_CHANGE:.0f} %"
+    colours = {f"−{percent}": style.ORANGE, f"+{percent}": style.BLUE}
+    style.tornado_bars(ax, changes[:, order], titles, colours, ("plan fixed", "plan re-optimised"))
     left_out_text = f"\n{left_out} more: below {least:.2%}" if left_out else ""
     ax.set_xlabel(f"{style.label('step_seconds', '')},\nchange [%]{left_out_text}")
-    ax.grid(True, axis="x")
     figure.suptitle(f"{_title(result)}\n{result.best[0]}", fontsize=7)
     figure.legend(loc="outside lower center", ncols=2)
     return figure
-
-
-def _draw_bars(ax: Axes, places: Floats, change: Floats, **look: Any) -> None:
-    """Draw bars of a tornado; infinite ones are labelled as not fitting."""
-    ax.barh(places, np.where(np.isinf(change), 0, change), 0.38, edgecolor="white", linewidth=0, **look)
-    for place in places[np.isinf(change)]:
-        ax.text(0, place, " does not fit", fontsize=style.SMALL, va="center", color=look["color"])
 
 
 def _changed_seconds(result: Found, paths: list[str]) -> Floats:

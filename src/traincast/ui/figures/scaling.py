@@ -1,11 +1,10 @@
 """Figures of the scaling of ZeRO (Cheng et al., SIGMETRICS 2024, doi 10.1145/3639034)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from traincast.analysis.zero_formulas import activation_bytes, speedup, state_bytes
@@ -43,7 +42,7 @@ def iteration_by_gpus(request: ScalingRequest, stages: Sequence[Scaling]) -> Fig
     """Draw the parts of an iteration against the number of GPUs, a panel for each ZeRO stage."""
     figure, axes = style.panel_grid(1, len(stages))
     for ax, stage in zip(axes[0], stages, strict=True):
-        _stack(ax, _parts(request, stage.compute, np.asarray(stage.comm)))
+        style.stacked_bars(ax, _parts(request, stage.compute, np.asarray(stage.comm)), 0.75, _look)
         ax.set_xticks(range(len(stage.gpus)), [f"{gpus:,.0f}" for gpus in stage.gpus])
         ax.set(title=f"ZeRO-{stage.zero}", xlabel=style.label("gpus"))
     axes[0][0].set_ylabel("Iteration [s]")
@@ -61,7 +60,8 @@ def iteration_by_model(request: ScalingRequest, others: Sequence[Answer]) -> Fig
             comm = np.asarray(rows[i].comm)[:1]
             for name, part in _parts(asked, rows[i].compute, comm).items():
                 shares[name].append(100 * float(part[0] / (rows[i].compute + comm[0])))
-        _stack(ax, {name: np.array(column) for name, column in shares.items()})
+        columns = {name: np.array(column) for name, column in shares.items()}
+        style.stacked_bars(ax, columns, 0.75, _look)
         ax.set_xticks(range(len(others)), [asked.model.name.removeprefix("gpt-") for asked, _ in others])
         ax.set(title=f"ZeRO-{stages[i].zero}", xlabel=f"Model, on {min(request.gpus):,} GPUs", ylim=(0, 100))
     axes[0][0].set_ylabel("Share of the iteration [%]")
@@ -84,17 +84,14 @@ def scaling_speedup(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
         ax.plot(n, evaluated / ideal, "o", color=colour, markerfacecolor="none")
         error = float(np.mean((formula / ideal - evaluated / ideal) ** 2))
         label = f"ZeRO-{stage.zero}, mean squared difference {style.power(error, 2)}"
-        handles.append(Line2D([], [], color=colour, label=label))
+        handles.append(style.sample(label, color=colour))
     style.log_axes(ax, "x")
     style.plain_ticks(ax.xaxis, n.tolist(), n.tolist())
     ax.grid(True)
     speed = f"Speed-up over {min(request.gpus):,} GPUs / ideal"
     ax.set(xlabel=style.label("gpus"), ylabel=speed, ylim=(0, 1.05))
-    black: dict[str, Any] = {"color": style.BLACK}
-    handles += [
-        Line2D([], [], label="formula of the source", **black),
-        Line2D([], [], marker="o", linestyle="", markerfacecolor="none", label="main estimator", **black),
-    ]
+    handles.append(style.sample("formula of the source"))
+    handles.append(style.sample("main estimator", "", marker="o", markerfacecolor="none"))
     figure.legend(handles=handles, loc="outside lower center", ncols=1)
     ax.set_title(_title(request))
     return figure
@@ -118,14 +115,9 @@ def memory_by_batch(request: ScalingRequest, stages: Sequence[Scaling]) -> Figur
     style.plain_ticks(ax.xaxis, BATCHES, BATCHES)
     ax.grid(True)
     ax.set(xlabel=f"Sequences of {model.seq:,} tokens a GPU", ylabel=style.label("memory_bytes"))
-    handles = [
-        Line2D([], [], color=STAGE_COLOURS[stage.zero], label=f"ZeRO-{stage.zero}") for stage in stages
-    ]
-    handles += [
-        Line2D([], [], color=style.BLACK, ls=dash, label=f"on {gpus:,} GPUs") for gpus, dash in ends.items()
-    ]
-    handles.append(Line2D([], [], color=style.BLACK, linestyle=":", label="activations alone"))
-    handles.append(Line2D([], [], color=style.VERMILION, label="capacity"))
+    handles = [style.sample(f"ZeRO-{stage.zero}", color=STAGE_COLOURS[stage.zero]) for stage in stages]
+    handles += [style.sample(f"on {gpus:,} GPUs", dash) for gpus, dash in ends.items()]
+    handles += [style.sample("activations alone", ":"), style.sample("capacity", color=style.VERMILION)]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     ax.set_title(f"{request.model.name} on {request.system.name}")
     return figure
@@ -139,13 +131,8 @@ def _parts(request: ScalingRequest, compute: Any, comm: Floats) -> dict[str, Flo
     return dict(zip(PARTS, shares, strict=True))
 
 
-def _stack(ax: Any, parts: Mapping[str, Floats]) -> None:
-    under: Any = 0.0
-    for name, sizes in parts.items():
-        colour, hatch = PARTS[name]
-        look: dict[str, Any] = {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
-        ax.bar(range(len(sizes)), sizes, 0.75, under, **look)
-        under = under + sizes
+def _look(part: str) -> dict[str, Any]:
+    return style.bar_style(*PARTS[part])
 
 
 def _evaluated(request: ScalingRequest, zero: Any) -> Floats:
@@ -160,10 +147,7 @@ def _evaluated(request: ScalingRequest, zero: Any) -> Floats:
 
 
 def _finished(figure: Figure, request: ScalingRequest, models: str = "") -> Figure:
-    handles = [
-        Patch(facecolor=colour, hatch=hatch, edgecolor="white", linewidth=0, label=name)
-        for name, (colour, hatch) in PARTS.items()
-    ]
+    handles = [Patch(label=part, **_look(part)) for part in PARTS]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
     figure.suptitle(_title(request, models), fontsize=8)
     return figure

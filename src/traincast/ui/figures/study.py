@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm
 from matplotlib.contour import ContourSet
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullLocator
@@ -108,10 +107,7 @@ def strong_scaling(
         for ax in drawn:
             style.log_axes(ax)
             ticks = sorted(unique(model_rows, "gpus"))
-            ticks = ticks[:: -(len(ticks) // -MAX_TICKS)]
-            style.plain_ticks(ax.xaxis, ticks, ticks)
-            ax.tick_params(axis="x", rotation=45)
-            ax.grid(True)
+            style.gpu_axis(ax, ticks[:: -(len(ticks) // -MAX_TICKS)])
         for ax in drawn[:1]:
             ax.set_ylabel(y_label)
     for column_of_panels in axes.T:
@@ -160,19 +156,15 @@ def _legend(figure: Figure, looks: Mapping[str, Mapping[str, Any]], dashed: str)
         chip, domain = style.domain_of(name)
         chips.setdefault(chip, look["color"])
         domains.setdefault(domain, look["marker"])
-    black: dict[str, Any] = {"color": style.BLACK}
+    sizes = sorted(filter(None, domains), key=int)
     groups = [
-        [Line2D([], [], color=colour, label=name) for name, colour in chips.items()],
-        [
-            Line2D([], [], marker=marker, linestyle="", label=f"domain of {n}", **black)
-            for n, marker in sorted(domains.items(), key=lambda item: int(item[0] or 0))
-            if n
-        ],
-        [Line2D([], [], color=style.GREY, linestyle="--", label=dashed)],
+        [style.sample(name, color=colour) for name, colour in chips.items()],
+        [style.sample(f"domain of {size}", "", marker=domains[size]) for size in sizes],
+        [style.sample(dashed, "--", color=style.GREY)],
     ]
     groups = [group for group in groups if group]
     rows = max(map(len, groups))
-    blank = Line2D([], [], linestyle="", label=" ")
+    blank = style.sample(" ", "")
     handles = [handle for group in groups for handle in group + [blank] * (rows - len(group))]
     figure.legend(handles=handles, ncols=len(groups), loc="outside lower center")
 
@@ -203,10 +195,7 @@ def speedup(frame: pl.DataFrame, base: str = "1d") -> Figure:
             ax.plot(line["gpus"], speed, label=label, **looks[system])
         ax.axhline(1, color=style.GREY, linestyle="--", linewidth=0.8)
         style.log_axes(ax, "x")
-        ticks = sorted(unique(rows, "gpus"))
-        style.plain_ticks(ax.xaxis, ticks, ticks)
-        ax.tick_params(axis="x", rotation=45)
-        ax.grid(True)
+        style.gpu_axis(ax, sorted(unique(rows, "gpus")))
         ax.set(title=f"{model}, {strategy}", xlabel=style.label("gpus"))
     for ax in axes[:, 0]:
         ax.set_ylabel(f"Speed over {base}")

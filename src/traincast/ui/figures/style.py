@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.style import context
 from matplotlib.text import Annotation
@@ -51,6 +52,7 @@ COMPONENTS: Final = {  # of time and of memory → colour and hatch
 INFEASIBLE: Final[dict[str, Any]] = {
     "facecolor": "#f2f2f2", "edgecolor": "#bbbbbb", "hatch": "////", "linewidth": 0,
 }  # fmt: skip
+HATCHED: Final[dict[str, Any]] = {"hatch": "/////", "alpha": 0.75}
 WHITE_BOX: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # behind a text
 COLUMN, PAGE = 3.5, 7.2  # widths of a figure [inch]
 SUPERSCRIPT: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -186,10 +188,14 @@ def _assigned(names: Sequence[str], fixed: Mapping[str, str], choices: Sequence[
     return taken
 
 
-def component_style(name: str) -> dict[str, Any]:
-    """Return colour and hatch of a component of time or memory."""
-    colour, hatch = COMPONENTS[name]
+def bar_style(colour: str, hatch: str) -> dict[str, Any]:
+    """Return the look of bars of a colour and hatch."""
     return {"facecolor": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0}
+
+
+def component_style(name: str) -> dict[str, Any]:
+    """Return the look of a component of time or memory."""
+    return bar_style(*COMPONENTS[name])
 
 
 def component_legend(names: Sequence[str]) -> list[Patch]:
@@ -197,12 +203,50 @@ def component_legend(names: Sequence[str]) -> list[Patch]:
     return [Patch(label=component_name(name), **component_style(name)) for name in names]
 
 
-def stacked_bars(ax: Axes, parts: Mapping[str, Floats], width: float) -> None:
+def sample(label: str, line: Any = "-", **look: Any) -> Line2D:
+    """Return the sample of a line or of a marker that a legend names; black where no colour is given."""
+    return Line2D([], [], label=label, linestyle=line, **{"color": BLACK} | look)
+
+
+def stacked_bars(
+    ax: Axes,
+    parts: Mapping[str, Floats],
+    width: float,
+    look: Callable[[str], dict[str, Any]] = component_style,
+) -> None:
     """Draw components on one another, a bar at each whole number."""
     under: Any = 0.0
     for name, sizes in parts.items():
-        ax.bar(range(len(sizes)), sizes, width, under, label=name, **component_style(name))
+        ax.bar(range(len(sizes)), sizes, width, under, label=name, **look(name))
         under = under + sizes
+
+
+def tornado_bars(
+    ax: Axes, changes: Floats, titles: Sequence[str], colours: Mapping[str, str], cases: Sequence[str]
+) -> None:
+    """Draw changes [%] of shape (case, row, end): a bar for each end of a row, the second case hatched.
+
+    Infinite changes are labelled as not fitting; `colours` are those of the ends by name.
+    """
+    for case, of_case, shift, hatched in zip(cases, changes, (0.2, -0.2), ({}, HATCHED), strict=True):
+        places = shift + np.arange(len(titles), dtype=np.float64)
+        for (end, colour), change in zip(colours.items(), of_case.T, strict=True):
+            look: dict[str, Any] = {"color": colour, "edgecolor": "white", "linewidth": 0} | hatched
+            fits = np.isfinite(change)
+            ax.barh(places, np.where(fits, change, 0), 0.38, label=f"{end}, {case}", **look)
+            for place in places[~fits]:
+                ax.text(0, place, " does not fit", fontsize=SMALL, va="center", color=colour)
+    ax.axvline(0, color=BLACK, linewidth=0.6)
+    ax.set_ylim(-0.6, len(titles) - 0.4)
+    ax.set_yticks(range(len(titles)), titles, fontsize=SMALL)
+    ax.grid(True, axis="x")
+
+
+def gpu_axis(ax: Axes, gpus: Sequence[float]) -> None:
+    """Tick a logarithmic axis at numbers of GPUs, and draw the grid."""
+    plain_ticks(ax.xaxis, gpus, gpus)
+    ax.tick_params(axis="x", rotation=45)
+    ax.grid(True)
 
 
 def note(ax: Axes, text: str, point: Any, offset: tuple[float, float], **look: Any) -> Annotation:

@@ -156,6 +156,6 @@ def _legend(trace: Trace) -> list[Patch]:
     handles = [Patch(color=colour, label=name) for key, (name, colour) in looks.items() if key in drawn]
     for after in trace.after:
         colour, hatch = _colour_and_hatch(after.component)
-        look = {"facecolor": colour, "hatch": hatch, "edgecolor": _edge_colour(colour), "linewidth": 0}
+        look = style.bar_style(colour, hatch) | {"edgecolor": _edge_colour(colour)}
         handles.append(Patch(**look, label=after.name))
     return handles

@@ -1,6 +1,6 @@
 """HTML report on a design: which machine to build or buy, why, and how sure that is."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -14,6 +14,10 @@ from traincast.ui.text.designs import COLUMNS, cells
 if TYPE_CHECKING:
     from traincast.planner.design.designs import Designs
 
+FRONT: Final = "No other machine is as good in time, cost and energy"
+EXISTING: Final = "Systems of the catalogue at the prices of their parts, and offers"
+PRICES: Final = "Prices, and the range of each in which the cheapest machine stays so"
+
 
 def page(found: "Designs") -> Page:
     """Return the report on a design.
@@ -24,35 +28,23 @@ def page(found: "Designs") -> Page:
         If no machine is within the limits, with the nearest miss.
     """
     question, row = found.question, found.cheapest
-    plans = zip(question.workload, found.plans([row])[0], strict=True)
+    named = zip(question.workload, found.plans([row])[0], strict=True)
+    plans = [(work.model.name, plan) for work, plan in named]
     content: dict[str, Any] = {
         "answer": found.sentences(),
         "summary": list(_summary(found)),
         "question": list(_question(found)),
         "figures": list(figures_of(found)),
-        "front": Table(
-            "No other machine is as good in time, cost and energy", COLUMNS, _rows(found, found.front_rows)
-        ),
-        "existing": Table(
-            "Systems of the catalogue at the prices of their parts, and offers",
-            COLUMNS,
-            _rows(found, found.today),
-        ),
-        "plans": Table(
-            "Fastest plan of each model",
-            ("model", "plan"),
-            [(work.model.name, plan) for work, plan in plans],
-            ("plan",),
-        ),
+        "front": Table(FRONT, COLUMNS, _rows(found, found.front_rows)),
+        "existing": Table(EXISTING, COLUMNS, _rows(found, found.today)),
+        "plans": Table("Fastest plan of each model", ("model", "plan"), plans, ("plan",)),
         "worth": _worth(found),
         "prices": _prices(found),
         "subjects": [assumptions(question.assumptions)],
     }
     guesses = sum(price.basis == "guess" for price in found.prices)
-    remarks = [
-        f"{guesses} of {len(found.prices)} prices are guesses",
-        f"assumptions: {question.assumptions.name}",
-    ]
+    remarks = [f"{guesses} of {len(found.prices)} prices are guesses"]
+    remarks.append(f"assumptions: {question.assumptions.name}")
     return Page("Design of a machine", question.name, remarks, "design.html.jinja", content)
 
 
@@ -65,9 +57,8 @@ def _rows(found: "Designs", rows: Any) -> list[tuple[str, ...]]:
 def _summary(found: "Designs") -> Tiles:
     row = found.cheapest
     time, *ends = (number_text(hours / 24, 3) for hours in (found.hours[row], *found.intervals([row])[0]))
-    interval = (
-        "no interval is known" if len(set(ends)) == 1 else f"{' to '.join(ends)}, 90 % of measured times"
-    )
+    is_known = len(set(ends)) > 1
+    interval = f"{' to '.join(ends)}, 90 % of measured times" if is_known else "no interval is known"
     cost, energy = (number_text(of[row] / 1e6, 3) for of in (found.cost, found.energy))
     yield "Time", f"{time} days", interval
     yield "Cost", f"${cost}M", f"{found.gpus[row]:,.0f} GPUs"
@@ -116,9 +107,4 @@ def _prices(found: "Designs") -> Table:
         given = (price.text(price.value), f"{price.text(price.low)} to {price.text(price.high)}")
         rows.append((price.title, *given, stays, price.basis, price.source))
     header = ("price", "value", "range", "cheapest stays", "basis", "source")
-    return Table(
-        "Prices, and the range of each in which the cheapest machine stays so",
-        header,
-        rows,
-        ("basis", "source"),
-    )
+    return Table(PRICES, header, rows, ("basis", "source"))

@@ -14,8 +14,8 @@ from traincast.ui.html.plan_report import memory_content, plan_content, sensitiv
 from traincast.ui.html.rendering import Page, Pairs, Table
 from traincast.ui.html.sources import foundations
 from traincast.ui.text import plans as text
-from traincast.ui.text.plans import remarks, title
 
+REJECTED: Final = "Candidates rejected, by the first rule broken, or by memory where all rules are met"
 PARETO_MEMORY_STEP: Final = 0.9  # memory of a listed plan relative to the one listed before, at most
 
 
@@ -32,7 +32,9 @@ def page(
     """
     explanation = explanation or result.explain()
     content: dict[str, Any] = {"result": result, "best": result.best}
-    content |= {"question": list(_question(result)), "rejected": _rejected(result)}
+    rejected = [(reason, f"{count:,}") for reason, count in result.rejected.items() if count]
+    content |= {"question": list(_question(result))}
+    content["rejected"] = Table(REJECTED, ("reason", "candidates"), rejected)
     if result.best is None:
         content |= _nearest_miss(result, explanation)
         content["subjects"] = foundations(result.model, result.system, result.assumptions)
@@ -42,8 +44,8 @@ def page(
         content |= sensitivity_content(explanation.sensitivity)
         content["largest_gain"] = min(explanation.sensitivity, key=explanation.sensitivity.__getitem__)
         content |= _comparisons(explanation) | _misses(explanation)
-    lines = remarks_ or remarks(result)
-    return Page("Training plan", title(result), lines, "search.html.jinja", content, result.best is not None)
+    lines, fits = remarks_ or text.remarks(result), result.best is not None
+    return Page("Training plan", text.title(result), lines, "search.html.jinja", content, fits)
 
 
 def _question(result: Found) -> Pairs:
@@ -57,11 +59,8 @@ def _question(result: Found) -> Pairs:
     yield "Global batch", f"{count_of(result.gbs, 'sequence')}, {result.gbs * model.seq:,} tokens"
     yield "Search space", f"{result.framework.name}, {result.framework.about}"
     yield "Strategies", ", ".join(result.strategies)
-    locks = {name: lock_values(name, value) for name, value in result.locks.items()}
-    yield (
-        "Locked",
-        ", ".join(f"{name} = {' or '.join(map(str, values))}" for name, values in locks.items()) or "nothing",
-    )
+    locks = {name: map(str, lock_values(name, value)) for name, value in result.locks.items()}
+    yield "Locked", ", ".join(f"{name} = {' or '.join(of)}" for name, of in locks.items()) or "nothing"
     yield "Best is", best
     yield "Assumptions", result.assumptions.name
     yield "Candidates", f"{result.candidates:,} meet every rule, {result.feasible:,} of them fit in memory"
@@ -153,17 +152,7 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
     ]
     other = explanation.runner_up
     runner_up = None if other is None else dict(zip(("change", "causes"), compare(other, best), strict=True))
-    return {
-        "runner_up": runner_up,
-        "held_constant": explanation.held_constant(),
-        "degrees": tables,
-    }
-
-
-def _rejected(result: Found) -> Table:
-    rows = [(reason, f"{count:,}") for reason, count in result.rejected.items() if count]
-    caption = "Candidates rejected, by the first rule broken, or by memory where all rules are met"
-    return Table(caption, ("reason", "candidates"), rows)
+    return {"runner_up": runner_up, "held_constant": explanation.held_constant(), "degrees": tables}
 
 
 def _misses(explanation: Explanation) -> dict[str, Any]:

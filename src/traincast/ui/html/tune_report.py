@@ -15,13 +15,14 @@ CONSTANTS: Final = "Constants that the trials determine"
 def page(report: TuneReport, calibration: Calibration | None = None) -> Page:
     """Return the report on trials."""
     job = report.job
-    rows = [] if calibration is None else list(map(constant_cells, calibration.determined))
+    constants = [] if calibration is None else list(map(constant_cells, calibration.determined))
+    trials = [(*trial_cells(trial), trial.why) for trial in report.trials]
     content: dict[str, Any] = {
         "answer": conclusion(report),
         "summary": list(_summary(report)),
         "question": list(_question(report)),
-        "trials": Table("Trials", (*TRIAL_COLUMNS, "why"), _rows(report), ("plan", "measured", "why")),
-        "constants": None if calibration is None else Table(CONSTANTS, CONSTANT_COLUMNS, rows),
+        "trials": Table("Trials", (*TRIAL_COLUMNS, "why"), trials, ("plan", "measured", "why")),
+        "constants": Table(CONSTANTS, CONSTANT_COLUMNS, constants),
     }
     title = f"{job.model} on {count_of(job.gpus, 'GPU')} of {job.system}"
     remarks = [f"a step of {count_of(job.global_batch, 'sequence')} of {job.seq:,} tokens"]
@@ -46,7 +47,3 @@ def _question(report: TuneReport) -> Pairs:
     yield "Launched with", report.launched or "a launch of the user"
     yield "Trials", f"{len(report.trials)}, which took {seconds(sum(trial.took for trial in report.trials))}"
     yield "No further trial", report.stopped or "there may be more"
-
-
-def _rows(report: TuneReport) -> list[tuple[str, ...]]:
-    return [(*trial_cells(trial), trial.why) for trial in report.trials]

@@ -184,25 +184,15 @@ def profile(step: "ProfiledStep") -> Parts:
         yield from paragraphs("It marks no steps (ProfilerStep, or an NVTX range): all of it counts as one.")
     parts = [(each.name, each.seconds, each.predicted_seconds) for each in step.parts]
     rows = [
-        (
-            *(name, seconds(measured), f"{measured / step.step_seconds:.1%}"),
-            *(("", "") if predicted is None else (seconds(predicted), seconds(measured - predicted))),
-        )
-        for name, measured, predicted in [*parts, ("step", step.step_seconds, step.predicted_seconds)]
-        if measured or predicted
+        (name, seconds(time), f"{time / step.step_seconds:.1%}", *_against(time, predicted))
+        for name, time, predicted in [*parts, ("step", step.step_seconds, step.predicted_seconds)]
+        if time or predicted
     ]
     yield table(("", "measured", "share", "predicted", "difference"), rows)
     if step.operations:
         yield heading("Operations")
         operations = [
-            (
-                *(each.name, seconds(each.seconds)),
-                *(
-                    ("", "")
-                    if each.predicted_seconds is None
-                    else (seconds(each.predicted_seconds), seconds(each.seconds - each.predicted_seconds))
-                ),
-            )
+            (each.name, seconds(each.seconds), *_against(each.seconds, each.predicted_seconds))
             for each in step.operations
         ]
         yield table(("", "measured", "predicted", "difference"), operations)
@@ -215,6 +205,11 @@ def profile(step: "ProfiledStep") -> Parts:
         ]
         yield table(names, collectives)
     yield from paragraphs(step.summary)
+
+
+def _against(measured: float, predicted: float | None) -> tuple[str, str]:
+    """Return the cells of a predicted time [s], and of what the measured one is above it."""
+    return ("", "") if predicted is None else (seconds(predicted), seconds(measured - predicted))
 
 
 def constant_cells(constant: "FittedConstant") -> tuple[str, ...]:

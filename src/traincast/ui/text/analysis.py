@@ -236,15 +236,15 @@ def _difference_text(value: float, result: Trace) -> str:
 def limits(result: "Limits") -> Parts:
     """Show the best shardings, training runs of a fixed length, and where utilisation falls."""
     device, (d_in, d_out) = result.device, result.layer
-    flops, memory = (
-        rate(float(device.flops8) / result.width, "FLOP/s"),
-        rate(float(device.memory_bandwidth), "B/s"),
-    )
+    flops = rate(float(device.flops8) / result.width, "FLOP/s")
+    memory = rate(float(device.memory_bandwidth), "B/s")
     yield title_line(f"Limits of moving data: {device.name}")
     peaks = f"{flops} at {8 * result.width:g} bits and {memory} of memory"
     yield f"{peaks}, of which {float(device.sustained):.0%} are sustained"
     yield f"{rate(float(device.network_bandwidth), 'B/s')} of network ({device.network})"
-    micro_batches = f"{result.micro_batches:,} micro-batch{'' if result.micro_batches == 1 else 'es'}"
+    micro_batches = (
+        "1 micro-batch" if result.micro_batches == 1 else f"{result.micro_batches:,} micro-batches"
+    )
     yield heading(f"One layer of {d_in:,} x {d_out:,}, {result.tokens:,} tokens a batch in {micro_batches}")
     if result.sharding is not None:
         yield from _given_sharding(result.sharding)
@@ -274,12 +274,12 @@ def _cluster_table(result: "Limits") -> Table:
     clusters, rows = result.clusters, []
     degree_columns = (clusters.gpus, clusters.tp_in, clusters.tp_out, clusters.dp)
     columns = (*degree_columns, clusters.seconds, clusters.utilisation)
-    for *degrees, time, used, flop, memory, network in zip(*columns, *clusters.spent, strict=True):
+    for gpus, *degrees, time, used, flop, memory, network in zip(*columns, *clusters.spent, strict=True):
         if np.isnan(time):
-            rows.append([f"{degrees[0]:,.0f}", "cannot be cut so"])
+            rows.append([f"{gpus:,.0f}", "cannot be cut so"])
         else:
             shares = (f"{used:.1%}", *(f"{share:.0%}" for share in (flop, memory, network)))
-            rows.append([*(f"{degree:,.0f}" for degree in degrees), seconds(time), *shares])
+            rows.append([*(f"{degree:,.0f}" for degree in (gpus, *degrees)), seconds(time), *shares])
     names = ("GPUs", "tp_in", "tp_out", "dp", "time", "utilisation", *SHARES)
     return table(names, rows, left=(), gap=1)
 

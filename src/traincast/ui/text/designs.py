@@ -28,19 +28,16 @@ def answer(found: "Designs") -> Parts:
     yield table(COLUMNS, [cells(found, row) for row in front[:MOST_LISTED]], wrap=(0,))
     if len(front) > MOST_LISTED:
         yield note(f"{len(front) - MOST_LISTED:,} more are in the table of --output.")
-    guesses = sum(price.basis == "guess" for price in found.prices)
-    yield note(
-        f"regret: worst over the ranges of prices and runs; guesses: {guesses} of {len(found.prices)} prices"
-    )
+    guesses = f"{sum(price.basis == 'guess' for price in found.prices)} of {len(found.prices)} prices"
+    yield note(f"regret: worst over the ranges of prices and runs; guesses: {guesses}")
     yield heading("What more of a figure is worth for a GPU, at the same cost of the workload")
     yield table(("", "faster by", "worth", "parts ask"), [_worth_cells(of) for of in found.worth])
     yield from _break_even(found)
     yield from _today(found)
     yield heading("Plans on the cheapest machine to build")
     named = zip(found.question.workload, found.plans([found.cheapest])[0], strict=True)
-    yield table(
-        ("model", "plan"), [(work.model.name, str(plan)) for work, plan in named], left=(0, 1), wrap=(1,)
-    )
+    plans = [(work.model.name, str(plan)) for work, plan in named]
+    yield table(("model", "plan"), plans, left=(0, 1), wrap=(1,))
     yield from paragraphs(*found.searched())
 
 
@@ -55,13 +52,9 @@ def _break_even(found: "Designs") -> Parts:
     rows, kept = list[tuple[str, ...]](), list[str]()
     for of in found.break_even:
         ends = (("below", of.low, of.below), ("above", of.high, of.above))
+        now = of.price.title, of.price.text(of.price.value)
         rows += [
-            (
-                of.price.title,
-                of.price.text(of.price.value),
-                f"{way} {of.price.text(end)}",
-                found.difference(row),
-            )
+            (*now, f"{way} {of.price.text(end)}", found.difference(row))
             for way, end, row in ends
             if row is not None
         ]
@@ -84,17 +77,11 @@ def _today(found: "Designs") -> Parts:
         rows.append((name, gpus, found.days_text(row), cost, *behind, FIGURES[found.binds(row)[0]]))
     if rows:
         yield heading("Systems and offers")
-        yield table(
-            ("", "GPUs", "days (90%)", "$M", "cost", "time", "bound by"),
-            rows,
-            left=(0, 6),
-            wrap=(0, 6),
-            gap=1,
-        )
+        names = ("", "GPUs", "days (90%)", "$M", "cost", "time", "bound by")
+        yield table(names, rows, left=(0, 6), wrap=(0, 6), gap=1)
         yield note(
             "cost, time: times those of the cheapest designed machine that is as fast, and of the fastest "
             "that is as cheap; -: there is none"
         )
-    yield from paragraphs(
-        *(f"{found.name(row)}: {found.misfit(row)}." for row in found.today if row not in fits)
-    )
+    misfits = (row for row in found.today if row not in fits)
+    yield from paragraphs(*(f"{found.name(row)}: {found.misfit(row)}." for row in misfits))

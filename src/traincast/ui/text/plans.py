@@ -495,9 +495,8 @@ def operations(est: Estimate, anatomy: "Anatomy") -> Parts:
     rows = est.operations()
     yield heading("One layer, one micro-batch: FLOPs, memory traffic, FLOP/byte, saved for backward")
     names = ["operation", "forward", "backward", "forward", "backward", "fwd", "bwd", "saved"]
-    yield table(
-        names, [(row["operation"], *_work_cells(row), gib(row["saved_bytes"])) for row in rows], gap=1
-    )
+    work = [(row["operation"], *_work_cells(row), gib(row["saved_bytes"])) for row in rows]
+    yield table(names, work, gap=1)
     yield heading("Its time; backward with what is recomputed before it")
     names = ["operation", "forward", "backward", "arithmetic", "exposed memory", "exposed comm"]
     yield table(names, [(row["operation"], *map(seconds, _times_of(row))) for row in rows], gap=1)
@@ -520,11 +519,14 @@ def operations(est: Estimate, anatomy: "Anatomy") -> Parts:
     yield whole if ratio is None else f"{whole}; MLP to attention {number_text(ratio)}"
 
 
+def _flops_of(row: Mapping[str, Any]) -> list[float]:
+    """Return the FLOPs of an operation's forward and backward pass [FLOP]."""
+    return [row[f"{name}_matrix_flops"] + row[f"{name}_vector_flops"] for name in ("forward", "backward")]
+
+
 def _work_cells(row: Mapping[str, Any]) -> list[str]:
     """Return FLOPs, memory traffic and arithmetic intensity of an operation's two passes."""
-    passes = ("forward", "backward")
-    flops = [row[f"{name}_matrix_flops"] + row[f"{name}_vector_flops"] for name in passes]
-    traffic = [row[f"{name}_bytes"] for name in passes]
+    flops, traffic = _flops_of(row), [row["forward_bytes"], row["backward_bytes"]]
     pairs = zip(flops, traffic, strict=True)
     intensity = [
         f"{work / moved:,.{0 if work > 10 * moved else 1}f}" if moved else "" for work, moved in pairs
@@ -542,10 +544,7 @@ def _times_of(row: Mapping[str, Any]) -> list[float]:
 def operation_rows(est: Estimate) -> Iterator[tuple[str, ...]]:
     """Yield name and layer of every operation, its times, work, traffic, communication and saved bytes."""
     for row in est.operations():
-        flops = row["forward_matrix_flops"] + row["forward_vector_flops"]
-        flops += row["backward_matrix_flops"] + row["backward_vector_flops"]
-        times = (row["forward_seconds"], row["backward_seconds"] + row["again_seconds"])
+        *times, _, _, comm = map(seconds, _times_of(row))
         traffic = gib(row["forward_bytes"] + row["backward_bytes"])
-        comm = seconds(row["forward_comm_seconds"] + row["backward_comm_seconds"])
-        cells = (*map(seconds, times), rate(flops, "FLOP"), traffic, comm, gib(row["saved_bytes"]))
+        cells = (*times, rate(sum(_flops_of(row)), "FLOP"), traffic, comm, gib(row["saved_bytes"]))
         yield row["operation"], row["part"], *cells

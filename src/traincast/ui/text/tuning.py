@@ -29,9 +29,8 @@ REPLAY_NOTE: Final = (
 def asked(trial: "Trial") -> Parts:
     """Show a trial that begins."""
     expected = seconds_with_interval(trial.expected_seconds, trial.low, trial.high)
-    yield from paragraphs(
-        f"Trial {trial.number}: {trial.plan}", f"  {expected}, 90%) a step expected; {trial.why}"
-    )
+    words = f"  {expected}, 90%) a step expected; {trial.why}"
+    yield from paragraphs(f"Trial {trial.number}: {trial.plan}", words)
 
 
 def told(trial: "Trial") -> Parts:
@@ -65,16 +64,13 @@ def conclusion(report: "TuneReport") -> list[str]:
     if report.stopped:
         lines.append(f"No further trial: {report.stopped}.")
     if (learnt := report.learnt) is not None:
+        repeats = learnt.repeats
+        repeated = f"and {count_of(repeats, 'repeat')}" if repeats else "as no trial was repeated"
         lines.append(
             f"Steps take {learnt.factor:.3g} ({learnt.low:.3g} to {learnt.high:.3g}, 90%) times what is "
-            f"predicted; {_noise(learnt.noise, learnt.repeats)}."
+            f"predicted; a trial's noise is {learnt.noise:.1%} by the spread of steps, {repeated}."
         )
     return lines
-
-
-def _noise(noise: float, repeats: int) -> str:
-    repeated = f"and {count_of(repeats, 'repeat')}" if repeats else "as no trial was repeated"
-    return f"a trial's noise is {noise:.1%} by the spread of steps, {repeated}"
 
 
 def tuned(report: "TuneReport", calibration: "Calibration | None", system: Path | None) -> Parts:
