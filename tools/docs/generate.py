@@ -47,7 +47,7 @@ import commands_page  # noqa: E402
 import experts_page  # noqa: E402
 import export_page  # noqa: E402
 import json_page  # noqa: E402
-from scoreboard_page import reliability_figure, scoreboard  # noqa: E402
+from scoreboard_page import Chances, reliability_figure, scoreboard, stated_probabilities  # noqa: E402
 
 LAYERS = sp.Symbol("n_l", positive=True, integer=True)  # of a stage
 GENERATED = "<!-- Written by tools/docs/generate.py from the code: do not edit. -->\n\n"
@@ -565,6 +565,23 @@ def slow_pages() -> dict[str, str]:
     return {"experts.md": GENERATED + experts_page.page([*map(experts_page.compare, experts_page.runs())])}
 
 
+def stated_by_tuner() -> Chances:
+    """Return probabilities that a replay of published runs states, and whether what they are of happened."""
+    from traincast.tuner.replay import Replay, stated
+
+    groups = Replay().groups("left_out")
+    tuned, ranked = (
+        np.array([said for group in groups for said in stated(group, ranked=ranked)], np.float64).T
+        for ranked in (False, True)
+    )
+    next_gains = ~np.isnan(tuned[2])  # nothing to gain on before the first trial
+    return {
+        "Best so far within 1 %, by the tuner": (tuned[0], tuned[1]),
+        "Best so far within 1 %, by the ranking": (ranked[0], ranked[1]),
+        "Next plan more than 1 % faster": (tuned[2][next_gains], tuned[3][next_gains]),
+    }
+
+
 def draw() -> None:
     """Draw the figures of the gallery and the scoreboard, which are kept in the repository."""
     from traincast.accuracy.validate import validate
@@ -577,7 +594,8 @@ def draw() -> None:
 
     (DOCS / "figures").mkdir(exist_ok=True)
     save(accuracy_figure(validate(parts=True)), DOCS / "figures" / "scoreboard.svg")
-    save(reliability_figure(), DOCS / "figures" / "reliability.svg")
+    save(reliability_figure(stated_probabilities()), DOCS / "figures" / "reliability.svg")
+    save(reliability_figure(stated_by_tuner()), DOCS / "figures" / "tuning-reliability.svg")
     measured = validate(DOCS.parent / "examples" / "measured_cpu" / "steps.csv", parts=True)
     save(accuracy_figure(measured), DOCS / "figures" / "measured-steps.svg")
     data_limits = limits("h100-sxm-80")

@@ -1,7 +1,7 @@
 """Scoreboard page: every figure is computed by calibration/goals_and_errors.py."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -29,8 +29,10 @@ from published import MAX_CONSTANTS, STRAIN, counts, strained
 from traincast.accuracy.fit.residuals import NOISE
 from traincast.accuracy.scores import BELIEVED, INDEPENDENT, ErrorSummary, source_of
 from traincast.core.assumptions import CALIBRATED
+from traincast.core.quantities import Floats
 from traincast.ui.figures import style
 
+Chances = Mapping[str, tuple[Floats, Floats]]  # by title: stated probabilities, and whether it happened
 MIN_RUNS_OF_FAMILY = 20  # a family with fewer runs says little of its intervals
 NAMES = {"dense": "**all dense**", "moe": "**all mixture-of-experts**"}
 WORK = (0.0, 3e10, 3e11, 3e12, float("inf"))  # size bands of products [FLOP]
@@ -272,17 +274,21 @@ Of families with at least {MIN_RUNS_OF_FAMILY} runs; columns as above. Bootstrap
 {chr(10).join(parts)}"""
 
 
-@style.styled
-def reliability_figure() -> Figure:
-    """Draw stated probabilities against what happened, in bins of equal numbers, with standard errors."""
+def stated_probabilities() -> Chances:
+    """Return probabilities that the error model states, and whether what they are of happened, by title."""
     known = calibration()
-    figure, axes = style.panels(3, width=style.PAGE, height=2.4)
-    cases = (
-        ("First plan within 3 % of the best", known.rankings),
-        ("Run fits in memory", known.fits),
-        ("One of Megatron-LM's tests fits", known.tests_fit),
-    )
-    for ax, (title, (stated, happened)), colour in zip(axes, cases, style.COLOURS, strict=False):
+    return {
+        "First plan within 3 % of the best": known.rankings,
+        "Run fits in memory": known.fits,
+        "One of Megatron-LM's tests fits": known.tests_fit,
+    }
+
+
+@style.styled
+def reliability_figure(chances: Chances) -> Figure:
+    """Draw stated probabilities against what happened, in bins of equal numbers, with standard errors."""
+    figure, axes = style.panels(len(chances), width=style.PAGE, height=2.4)
+    for ax, (title, (stated, happened)), colour in zip(axes, chances.items(), style.COLOURS, strict=False):
         bins = reliability(stated, happened)
         said, true, spread = (
             [100 * value for value in values]

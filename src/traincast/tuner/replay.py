@@ -8,11 +8,11 @@ the few constants of the error model.
 
 import csv
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,12 @@ from traincast.accuracy.runs.run import Run, bundled
 from traincast.accuracy.scores import source_of
 from traincast.accuracy.validate import batches
 from traincast.catalog.software_stacks import resolve
-from traincast.core.quantities import Floats, Ints
+from traincast.core.quantities import Floats
 from traincast.core.result import Doc, Result
 from traincast.core.system import System
 from traincast.step.uncertainty import errors, plan_coordinates
 from traincast.tuner.belief import GAIN, LEARNT, SURE, Belief, Prior
+from traincast.tuner.candidates import of_search
 
 MIN_PLANS: Final = 5  # of a group
 LONG: Final = 15  # plans, from which on a group is long
@@ -231,22 +232,54 @@ class Replay:
         return groups
 
 
+def tried(prior: Prior, seconds: Floats, *, ranked: bool = False) -> Iterator[tuple[int, float, Belief]]:
+    """Try plans whose times are known; yield each, its stated probability of a gain, and the belief after it.
+
+    `seconds`: times of all plans [s]; `ranked`: in the order of the ranking, in place of the tuner's.
+    """
+    belief, ranking = Belief(prior), iter(np.argsort(prior.seconds, kind="stable").tolist())
+    while (row := next(ranking, None) if ranked else belief.choose()) is not None:
+        gain = np.nan if belief.best is None else float(np.exp(belief.log_gain_probability()[row]))
+        belief.time(row, float(seconds[row]))
+        yield row, gain, belief
+
+
+class Stated(NamedTuple):
+    """Probabilities that are stated after a trial, and whether what they are of holds."""
+
+    within: float  # that the best so far is within `GAIN` of all
+    is_within: bool
+    gain: float  # before the trial: that its plan is faster than the best so far by `GAIN`; nan of the first
+    is_gain: bool
+
+
+def stated(group: Group, *, ranked: bool = False) -> Iterator[Stated]:
+    """Yield what is stated after every trial of a group until it is sure; arguments as for `tried`."""
+    least, best = np.inf, float(group.seconds.min())
+    for row, gain, belief in tried(group.prior, group.seconds, ranked=ranked):
+        before, least = least, min(least, float(group.seconds[row]))
+        within = belief.outlook.within
+        yield Stated(within, least <= (1 + GAIN) * best, gain, (1 + GAIN) * least < before)
+        if within >= SURE or len(belief.times) == len(group.seconds):
+            return
+
+
 def replay(group: Group) -> Replayed:
     """Let the tuner try plans of a group until it stops, and on until it has tried the best."""
-    seconds, belief = group.seconds, Belief(group.prior)
+    seconds = group.seconds
     order, stop, regret, sure = list[int](), 0, 0.0, False
     good = seconds <= (1 + GAIN) * seconds.min()
-    while not stop or not good[order].any():
-        row = belief.choose()
-        if row is None or (stop and row in belief.times):
+    for row, _, belief in tried(group.prior, seconds):
+        if stop and row in order:
             break
         order.append(row)
-        belief.time(row, float(seconds[row]))
         if not stop and (belief.outlook.within >= SURE or len(belief.times) == len(seconds)):
             best = belief.best
             assert best is not None  # a time was told
             stop, sure = len(order), belief.outlook.within >= SURE
             regret = float(seconds[best] / seconds.min() - 1)
+        if stop and good[order].any():
+            break
     ranking = np.argsort(group.prior.seconds, kind="stable")
     return Replayed(
         group=group.name,
@@ -256,37 +289,31 @@ def replay(group: Group) -> Replayed:
         regret=regret,
         sure=sure,
         ranked_regret=float(seconds[ranking[:stop]].min() / seconds.min() - 1),
-        to_best=_first(good, np.array(list(dict.fromkeys(order))), len(seconds)),
+        to_best=_first(good, order, len(seconds)),
         ranked_to_best=_first(good, ranking, len(seconds)),
     )
 
 
-def _first(good: Any, order: Ints, otherwise: int) -> int:
-    """Return the place in an order of the first that is good, from 1."""
-    places = np.flatnonzero(good[order])
-    return int(places[0]) + 1 if len(places) else otherwise
+def _first(good: Any, order: Iterable[int], otherwise: int) -> int:
+    """Return the place in an order, repeats aside, of the first that is good, from 1."""
+    distinct = enumerate(dict.fromkeys(order), 1)
+    return next((place for place, row in distinct if good[row]), otherwise)
 
 
 def summary(prior: str, wrong: str, kind: str, groups: Sequence[Replayed]) -> ReplaySummary:
     """Return means over groups."""
-
-    def mean(values: Sequence[float]) -> float:
-        return float(np.mean(values))
-
-    sure = [float(group.regret <= GAIN) for group in groups if group.sure]
+    same = ("trials", "regret", "ranked_regret", "to_best", "ranked_to_best")
+    means = {name: float(np.mean([getattr(group, name) for group in groups])) for name in same}
+    sure = [group.regret <= GAIN for group in groups if group.sure]
     return ReplaySummary(
         prior=prior,
         wrong=wrong,
         kind=kind,
         groups=len(groups),
-        trials=mean([group.trials for group in groups]),
-        within_four=mean([group.trials <= MANY for group in groups]),
-        right=mean([group.regret <= GAIN for group in groups]),
-        regret=mean([group.regret for group in groups]),
-        ranked_regret=mean([group.ranked_regret for group in groups]),
-        to_best=mean([group.to_best for group in groups]),
-        ranked_to_best=mean([group.ranked_to_best for group in groups]),
-        reliability=mean(sure) if sure else None,
+        within_four=float(np.mean([group.trials <= MANY for group in groups])),
+        right=float(np.mean([group.regret <= GAIN for group in groups])),
+        reliability=float(np.mean(sure)) if sure else None,
+        **means,
     )
 
 
@@ -348,34 +375,27 @@ def long_lists() -> list[LongList]:
 def _space() -> Prior:
     """Return the plans of `SPACE` that are predicted to be the fastest."""
     from traincast.catalog.load import load_model, load_system
-    from traincast.tuner.candidates import of_search
 
     model, system, gpus, gbs = SPACE
     every = of_search(load_model(model), load_system(system), gpus, gbs=gbs, framework="megatron").prior
-    rows = slice(0, SPACE_PLANS)
-    shares: Mapping[str, Floats] = {name: share[rows] for name, share in every.shares.items()}
-    memory, coordinates = np.ones(SPACE_PLANS), every.coordinates[rows]
     return replace(
         every,
-        seconds=every.seconds[rows],
-        memory=memory,
-        shares=shares,
-        coordinates=coordinates,
+        seconds=every.seconds[:SPACE_PLANS],
+        memory=np.ones(SPACE_PLANS),
+        shares={name: share[:SPACE_PLANS] for name, share in every.shares.items()},
+        coordinates=every.coordinates[:SPACE_PLANS],
         capacity=np.inf,
     )
 
 
 def _trials_to(prior: Prior, truth: Floats) -> Floats:
     """Return trials to within each of `NEAR` of the best, with learning and by ranking, shape (2, near)."""
-    belief, order = Belief(prior), list[int]()
-    good = [truth <= (1 + within) * truth.min() for within in NEAR]
-    while len(order) < SPACE_TRIALS and not (order and good[0][order].any()):
-        row = belief.choose()
-        if row is None:
-            break
+    order, good = list[int](), [truth <= (1 + within) * truth.min() for within in NEAR]
+    for row, _, _ in tried(prior, truth):
         order.append(row)
-        belief.time(row, float(truth[row]))
-    orders = np.array(list(dict.fromkeys(order))), np.argsort(prior.seconds, kind="stable")[:SPACE_TRIALS]
+        if good[0][row] or len(order) == SPACE_TRIALS:
+            break
+    orders = order, np.argsort(prior.seconds, kind="stable")[:SPACE_TRIALS]
     return np.array([[_first(some, of, SPACE_TRIALS) for some in good] for of in orders], np.float64)
 
 

@@ -34,7 +34,6 @@ MIDDLE_HALF: Final = 1.349  # width of the middle half of a normal distribution,
 MOST_ERROR: Final = 0.5  # of a trial's time
 LAST_LINES: Final = 3  # of output that a failure shows
 UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-PLACES: Final = ("launch", "trial", "log", "steps", "gpus")  # that a command can name, beside knobs
 
 
 def parse_duration(text: str, name: str) -> float:
