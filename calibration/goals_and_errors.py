@@ -153,11 +153,15 @@ class Board:
 
     def by_source(self, column: str = LEFT_OUT) -> dict[str, ErrorSummary]:
         """Return the errors by source, and in total by kind."""
-        predictions, subjects = self.predictions(column), self.subjects
-        return {
-            summary_of_source.source: summary_of_source
-            for summary_of_source in (*summaries(predictions, subjects), *totals(predictions, subjects))
-        }
+        if column not in self._by_source:
+            predictions, subjects = self.predictions(column), self.subjects
+            found = (*summaries(predictions, subjects), *totals(predictions, subjects))
+            self._by_source[column] = {each.source: each for each in found}
+        return self._by_source[column]
+
+    @cached_property
+    def _by_source(self) -> dict[str, dict[str, ErrorSummary]]:
+        return {}
 
     def split(self, column: str, moe: bool) -> "SplitErrors | None":
         """Return the errors of runs left out in a way, as means over families; None without such runs."""
