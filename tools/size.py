@@ -11,13 +11,13 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5290,
-    "catalog": 10070,
-    "operations": 3110,
-    "times": 2490,
+    "core": 5250,
+    "catalog": 10010,
+    "operations": 2960,
+    "times": 2430,
     "step": 3730,
     "planner": 8510,
-    "launch": 10850,
+    "launch": 10670,
     "analysis": 3960,
     "accuracy": 9590,
     "tuner": 1900,

@@ -28,16 +28,16 @@ def cached_on_disk(function: Callable[Arguments, Result]) -> Callable[Arguments,
         folder = _folder()
         if folder is None:
             return function(*args, **kwargs)
-        asked = repr((function.__module__, function.__qualname__, args, sorted(kwargs.items())))
-        file = folder / f"{_digest([asked])}.pickle"
+        call_key = repr((function.__module__, function.__qualname__, args, sorted(kwargs.items())))
+        file = folder / f"{_digest([call_key])}.pickle"
         try:
-            found, result = pickle.loads(file.read_bytes())
-            if found == asked:
+            stored_key, result = pickle.loads(file.read_bytes())
+            if stored_key == call_key:
                 return result  # type: ignore[no-any-return]
         except Exception:
             pass
         result = function(*args, **kwargs)
-        _write(file, pickle.dumps((asked, result)))
+        _write(file, pickle.dumps((call_key, result)))
         return result
 
     return call
@@ -76,7 +76,7 @@ def _fingerprint() -> str:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write a file beside its place and rename it; what cannot be written is left."""
+    """Write a file under a temporary name and rename it; what cannot be written is left."""
     from tempfile import mkstemp
 
     try:
@@ -84,8 +84,8 @@ def _write(file: Path, content: bytes) -> None:
             _remove_others(file.parent)
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = mkstemp(dir=file.parent)
-        with os.fdopen(handle, "wb") as beside:
-            beside.write(content)
+        with os.fdopen(handle, "wb") as partial:
+            partial.write(content)
         Path(name).replace(file)
     except OSError:
         pass

@@ -9,16 +9,8 @@ from typing import Final
 
 from traincast.core.errors import InputError
 
-FILE_ENDINGS: Final = (
-    ".svg",
-    ".pdf",
-    ".png",
-    ".jpg",
-    ".jpeg",
-    ".html",
-    ".json",
-    ".csv",
-)  # a new folder with one is a mistake
+# A new folder with one of these is a mistake.
+FILE_ENDINGS: Final = (".svg", ".pdf", ".png", ".jpg", ".jpeg", ".html", ".json", ".csv")
 
 
 @contextmanager

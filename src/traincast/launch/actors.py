@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.core.errors import InputError
-from traincast.launch.checkpoints import model_called
-from traincast.launch.dialects import NAMED_MODEL
+from traincast.launch.checkpoints import NAMED_MODEL, model_called
 from traincast.launch.given import NOTHING, Given
 from traincast.launch.read_bash import arguments, commands, settings_of
 from traincast.launch.settings import Settings, evaluated, is_off

@@ -46,45 +46,15 @@ FULL_LENGTH: Final = {
 # Of parts; given layer by layer instead.
 PATTERN_FIELDS: Final = ("first_dense", "every", "global_every", "layers")
 # Parts that few models have and no framework with a launch format: stated only where a model has them.
+_RARE: Final = """
+    parallel embedding_norm token_types head_bias reference head_transform layer_kinds value_dim head
+    gate_per_head channel_mix streams keys_are_values reuses_keys shapes beside beside_layers shared_layers
+    inner_norms small_weights own_width final_norm transform_bias small_end_weights
+"""
 RARE_MODEL_FIELDS: Final = {
-    field.name: field.default
-    for field in fields(Model)
-    if field.name
-    in (
-        "parallel",
-        "embedding_norm",
-        "token_types",
-        "head_bias",
-        "reference",
-        "head_transform",
-        "layer_kinds",
-        "value_dim",
-        "head",
-        "gate_per_head",
-        "channel_mix",
-        "streams",
-        "keys_are_values",
-        "reuses_keys",
-        "shapes",
-        "beside",
-        "beside_layers",
-        "shared_layers",
-        "inner_norms",
-        "small_weights",
-        "own_width",
-        "final_norm",
-        "transform_bias",
-        "small_end_weights",
-    )
+    field.name: field.default for field in fields(Model) if field.name in _RARE.split()
 }
-OMITTED_MODEL_FIELDS: Final = (
-    "name",
-    "left_out",
-    "sources",
-    "global_batch",
-    "training_sequences",
-    *PARTS,
-)
+OMITTED_MODEL_FIELDS: Final = ("name", "left_out", "sources", "global_batch", "training_sequences", *PARTS)
 # Facts of parts that few models have, with what the others have: stated only where a model differs.
 RARE_PART_FACTS: Final[Facts] = {"latent.shared": False, "latent.proj_groups": 1, "encoder.small_weights": 0}
 GOVERNED: Final = {  # fact -> the one without some value of which it is none

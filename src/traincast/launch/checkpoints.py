@@ -9,6 +9,7 @@ from traincast.catalog.documents import catalogue, catalogue_entry, values_of_ke
 from traincast.core.errors import InputError
 from traincast.launch.table import load_document
 
+NAMED_MODEL: Final = "catalogue_model"  # setting that names a model, in place of the program's own
 # Words of a name that do not change the sizes, and a date such as 2507.
 TUNED: Final = re.compile(
     r"-(?:instruct|chat|base|hf|it|pt|fp16|bf16|bnb|4bit|8bit|thinking|unsloth|nf4|\d{4})(?=-|$)"

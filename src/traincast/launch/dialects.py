@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from traincast.catalog.documents import parsed
 from traincast.launch import megatron
-from traincast.launch.checkpoints import catalogue_name
+from traincast.launch.checkpoints import NAMED_MODEL, catalogue_name
 from traincast.launch.format import Format, Reader
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.read_bash import arguments, directives
@@ -18,7 +18,6 @@ from traincast.launch.unread_settings import UnreadRules, unread_rules
 
 TABLE: Final[Mapping[str, Any]] = load_document("dialects")
 PRIMUS_FRAMEWORKS: Final = ("megatron", "torchtitan")  # that are read
-NAMED_MODEL: Final = "catalogue_model"  # the setting that names a model
 INTERPOLATION: Final = re.compile(r"\$\{([^${}]*)\}")
 MAX_INTERPOLATIONS: Final = 200  # of a configuration
 ROUNDED: Final = 256  # to multiples of which gpt-neox rounds the width of a gated MLP

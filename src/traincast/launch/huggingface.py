@@ -51,7 +51,7 @@ SCRIPTS: Final = {  # word of a command line -> objective of TRL
 }  # fmt: skip
 SIGNS_OF_DPO: Final = ("beta", "precompute_ref_log_probs", "max_prompt_length", "ref_model_init_kwargs")
 FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuration
-    **{name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")},
+    name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")
 }
 _PRESET: Final = {"mixed_precision": "bf16", "num_processes": 8}
 PRESETS: Final[Mapping[str, Values]] = {  # trl/accelerate_configs

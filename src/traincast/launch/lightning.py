@@ -121,14 +121,14 @@ def read_precision(settings: Settings) -> Facts:
     }
 
 
-def _words(settings: Settings) -> str:
+def _strategy_name(settings: Settings) -> str:
     """Return the name of a strategy in small letters without underscores."""
     return str(settings.get("strategy", "auto")).lower().replace("_", "").removesuffix("strategy")
 
 
 def read_strategy(settings: Settings) -> Facts:
     """Read degrees and what is sharded and offloaded."""
-    name = _words(settings)
+    name = _strategy_name(settings)
     if name.startswith("modelparallel"):
         facts: Facts = {"zero": 3, "tp": 1}
         for argument, fact in (("tensor_parallel_size", "tp"), ("data_parallel_size", "dp")):

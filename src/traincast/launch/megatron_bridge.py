@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from traincast.launch import megatron
+from traincast.launch.checkpoints import NAMED_MODEL
 from traincast.launch.given import NOTHING, Given
 from traincast.launch.layer_patterns import marked_layers
 from traincast.launch.read_bash import arguments, commands, directives
@@ -75,7 +76,7 @@ def unread_rules(rules: UnreadRules) -> UnreadRules:
     sections = (f"{section}.*" for section in HARMLESS_SECTIONS)
     return replace(
         in_sections,
-        harmless=(*in_sections.harmless, *sections, "recipe", "catalogue_model", *HARMLESS_OF_LORA),
+        harmless=(*in_sections.harmless, *sections, "recipe", NAMED_MODEL, *HARMLESS_OF_LORA),
     )
 
 

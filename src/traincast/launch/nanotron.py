@@ -10,12 +10,12 @@ from traincast.launch.settings import Settings, dotted
 from traincast.launch.table import Values
 
 DP, EP = "parallelism.dp", "parallelism.expert_parallel_size"
-EXPERTS: Final = "model.model_config.moe_config."
+CONFIG: Final = "model.model_config."
+EXPERTS: Final = f"{CONFIG}moe_config."
 RECOMPUTED: Final = {  # recompute -> setting
     "full": "parallelism.recompute_layer",
     "experts": "parallelism.moe_layer_recompute",
 }
-CONFIG: Final = "model.model_config."
 SSM: Final = f"{CONFIG}ssm_cfg."
 SHARED_FFN: Final = 5632  # models_config.py, MoEConfig: shared_expert_intermediate_size
 
@@ -61,8 +61,8 @@ def read_experts(settings: Settings) -> Facts:
     """Read the experts, by default as wide as the MLP, and a shared one (models_config.py, MoEConfig)."""
     if not settings.is_on(f"{EXPERTS}num_experts"):
         return {}
-    layers = settings.number("model.model_config.num_hidden_layers", default=0)
-    mlp = settings.number("model.model_config.intermediate_size", default=11008)
+    layers = settings.number(f"{CONFIG}num_hidden_layers", default=0)
+    mlp = settings.number(f"{CONFIG}intermediate_size", default=11008)
     shared = settings.number(f"{EXPERTS}shared_expert_intermediate_size", default=SHARED_FFN)
     return {
         "experts.experts": settings.number(f"{EXPERTS}num_experts"),

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.core.errors import InputError
-from traincast.launch.dialects import NAMED_MODEL, TABLE
+from traincast.launch.checkpoints import NAMED_MODEL
+from traincast.launch.dialects import TABLE
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron_bridge import PRESETS
 from traincast.launch.python_source import (
+    MAX_CALLS,
     called,
     constant,
     constants_of,
@@ -24,7 +26,6 @@ from traincast.launch.python_source import (
 from traincast.launch.settings import Settings, nested
 
 CLASS: Final = "class"  # key of what a configuration is of
-MAX_CALLS: Final = 8  # of functions by each other
 MODEL_CLASS: Final = re.compile(r"^(\w*?)Config(\w*)$")  # Llama3Config8B
 RECIPE: Final = re.compile(r"(?:^|\.)(\w+)\.(pretrain_recipe|finetune_recipe)$")
 BUILDERS: Final = ("Config", "Partial", "Experiment")

@@ -2,9 +2,11 @@
 
 import ast
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from traincast.core.errors import InputError
+
+MAX_CALLS: Final = 8  # of functions of a file by each other that are followed
 
 
 def tree_of(text: str) -> ast.Module:

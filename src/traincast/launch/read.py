@@ -194,14 +194,14 @@ def read(
     if problems:
         lines = (_spelled_problem(detected, settings, problem) for problem in problems)
         raise InputError(str(path), dict.fromkeys(lines))
-    told = {
+    of_training = {
         setting
         for section, rows in detected.rows.items()
         for row in rows
         for setting in row.settings
         if section not in OF_LAUNCHERS
     }
-    if not facts or not set(settings) & told:
+    if not facts or not set(settings) & of_training:
         read_too = f"; not beside it: {value_text(settings['source'])}" if "source" in settings else ""
         problem = f"holds no setting of {detected.title} on model, degrees, batch or memory{read_too}"
         raise InputError(str(path), [problem])
@@ -233,7 +233,9 @@ def _undecided(text: str, given: Given, form: Format, settings: Settings, facts:
         rows = (row for rows in form.rows.values() for row in rows if changed & set(row.facts))
         names = {setting for row in rows for setting in row.settings} | matter
         shown = sorted(
-            form.spelled(each) for each in names if _told(settings.get(each)) != _told(without.get(each))
+            form.spelled(each)
+            for each in names
+            if _set_words(settings.get(each)) != _set_words(without.get(each))
         )
         if shown:
             what = name if name.isidentifier() or name.isdecimal() else "|".join(sorted(variables)) or "NAME"
@@ -243,7 +245,7 @@ def _undecided(text: str, given: Given, form: Format, settings: Settings, facts:
     return result
 
 
-def _told(value: Any) -> tuple[str, ...]:
+def _set_words(value: Any) -> tuple[str, ...]:
     """Return the words of a value without those of a variable that is not set."""
     return tuple(word for word in value_text(value).split() if not word.startswith("$"))
 

@@ -23,12 +23,8 @@ SLURM_VARIABLES: Final = {  # that a directive sets
 OF_RUNS: Final = (
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"),
     *("expert_model_parallel_size", "num_layers", "hidden_size", "num_experts", "seq_length"),
-    *(
-        "global_batch_size",
-        "micro_batch_size",
-        "recompute_granularity",
-        "num_layers_per_virtual_pipeline_stage",
-    ),
+    *("global_batch_size", "micro_batch_size", "recompute_granularity"),
+    "num_layers_per_virtual_pipeline_stage",
 )
 ENVIRONMENT: Final = re.compile(  # files that set the environment, not the run
     r"activate|profile|rc$|conda|venv|env|setup|module|credential|secret|nccl|setvars|functions|utils",

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.core.errors import InputError
-from traincast.launch.dialects import NAMED_MODEL
+from traincast.launch.checkpoints import NAMED_MODEL
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron_bridge import megatron_settings
-from traincast.launch.python_source import called, constant, constants_of, functions_of, tree_of
+from traincast.launch.python_source import MAX_CALLS, called, constant, constants_of, functions_of, tree_of
 from traincast.launch.settings import Settings
 
 PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_precision
@@ -39,7 +39,6 @@ GPUS: Final = re.compile(r"_(\d+)gpus?_")
 SET_BY_RECIPES: Final = {  # else by the recipe that they begin with
     "train.global_batch_size", "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size"
 }  # fmt: skip
-MAX_CALLS: Final = 8  # of recipes by each other
 
 
 def read(text: str, given: Given = NOTHING) -> Settings:

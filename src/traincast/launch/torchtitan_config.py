@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from traincast.launch.format import Writing
 from traincast.launch.given import NOTHING, Given, chosen
-from traincast.launch.python_source import called, constant, functions_of, last_name, tree_of
+from traincast.launch.python_source import MAX_CALLS, called, constant, functions_of, last_name, tree_of
 from traincast.launch.settings import Settings
 from traincast.launch.table import Values
 from traincast.launch.text_formats import comments
@@ -24,7 +24,6 @@ CLASSES: Final = {section: title for title, section in SECTIONS.items()}
 RECOMPUTATION_CLASSES: Final = {"full": "FullAC", "selective": "SelectiveAC", "none": "None"}
 CONVERTERS: Final = ("Float8LinearConverter", "MXFP8LinearConverter", "NVFP4LinearConverter")
 TOKEN_SETTINGS: Final = ("num_tokens_per_microbatch_per_dp_rank", "max_context_length")
-MAX_CALLS: Final = 8  # of configurations by each other
 MODULE: Final = '''"""A configuration for torchtitan: its registry names it {function}."""
 
 {head}
