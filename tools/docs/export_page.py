@@ -84,11 +84,12 @@ of these plans; of a launch that breaks one it says so among what it assumes:
     traincast check examples/my_cluster/ds_config.json --system dgx-h100 --model llama-3-8b --gpus 64 --recompute full
 
 `traincast check` reads any of the formats below, which it recognises by their content, and launch scripts with Megatron-LM's arguments
-as people write them: in variables, arrays, quotes and continued lines. Nothing is executed. What the file does not state is given on the
-command line (the model, the number of GPUs, the batch, any knob), or assumed, and the answer lists what was assumed.
+as people write them: in variables, arrays, quotes and continued lines. Nothing is executed. What the file does not state is given on
+the command line (the model, the number of GPUs, the batch, the lengths of documents, any knob), or assumed, and the answer lists what was
+assumed.
 
 It reads these as well, which are not written: {read_only}. Of reinforcement learning (verl, OpenRLHF, slime)
-`--actor` reads the actor's training step: one mini-batch of prompts and answers, each as long as it may get.
+`--actor` reads the actor's training step: one mini-batch of prompts and answers, each as long as it may get unless `--lengths` says otherwise.
 
 Files of other programs, and launches of what is not counted (multimodal and diffusion models, retrieval, other reinforcement learning,
 evaluation, conversion), are refused by name with exit code 2. So is a value that the framework does not know.

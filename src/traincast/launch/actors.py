@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.core.errors import InputError
+from traincast.launch.canonical import FULL_LENGTH
 from traincast.launch.checkpoints import NAMED_MODEL, model_called
 from traincast.launch.given import NOTHING, Given
 from traincast.launch.read_bash import arguments, commands, settings_of
@@ -20,7 +21,7 @@ GROUPS: Final = (  # of verl's settings, whose members have names of their own
     "actor_rollout_ref.",
 )  # fmt: skip
 SETTING: Final = re.compile(r"\+*([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
-NOTE: Final = "the actor's training step alone, of prompts and answers as long as they may get"
+NOTE: Final = "the actor's training step alone"
 
 
 def read_verl(text: str, given: Given = NOTHING) -> Settings:
@@ -97,7 +98,7 @@ def verl_model(settings: Settings) -> str:
 
 def assumptions(_: Settings) -> tuple[str, ...]:
     """Return what is assumed of the step."""
-    return (NOTE,)
+    return (NOTE, FULL_LENGTH[None])
 
 
 def _number(own: Settings, name: str, default: int = 0) -> int:

@@ -38,8 +38,9 @@ MEANINGS: Final[Mapping[str, str]] = {
     "image_pixels": "pixels of an image, at most",
     "adapters": "low-rank adapters on a frozen model, with the linear layers that they stand in",
 }
-# What is assumed of the documents where their lengths are not known, by whether sequences are packed.
+# What is assumed of documents whose lengths are not known, by whether sequences are packed; None: of actors.
 FULL_LENGTH: Final = {
+    None: "prompts and answers are as long as they may get",
     True: "every sequence is one document of full length, as none of their lengths is known",
     False: "every sequence has the full length: shorter documents, padded to the longest, take less",
 }
