@@ -486,7 +486,17 @@ def estimate(
     >>> round(est.step_seconds, 3), round(est.memory_bytes / 2**30, 1)
     (41.195, 87.9)
     """
-    transformer, machine, batch, assumed = _checked(model, system, plan, gbs, assumptions)
+    errors = ErrorCollector("estimate")
+    errors.catch(require_type, "plan", plan, "a Plan or Plans", Plan, Plans)
+    model_read, system_read = errors.catch(as_model, model), errors.catch(as_system, system)
+    gbs_read = errors.catch(check_gbs, gbs, model_read)
+    stack = errors.catch(check_assumptions, assumptions, usual_assumptions(model_read))
+    if isinstance(plan, Plan):
+        errors.catch(check_size, system_read, plan.gpus)
+        errors.catch(_check_one_machine, plan, system_read)
+    require = errors.require
+    transformer, machine = require(model_read), require(system_read)
+    batch, assumed = require(gbs_read), require(stack)
     require_valid(transformer, plan, batch, machine.fast_domain)
     if isinstance(plan, Plans):
         return estimate_columns(transformer, machine, plan, batch, assumed)
@@ -509,26 +519,6 @@ def _placed(model: Model, system: System, plan: Plan, gbs: int, assumed: Assumpt
         raise InputError("plan", [f"{problem}: give fast_* for every group by hand"])
     seconds = estimate_columns(model, system, candidates, gbs, assumed).step_seconds
     return candidates.row(int(np.argmin(seconds)))
-
-
-def _checked(
-    model: str | Path | Model,
-    system: str | Path | System,
-    plan: Plan | Plans,
-    gbs: int | None,
-    assumptions: str | Assumptions | None,
-) -> tuple[Model, System, int, Assumptions]:
-    """Return model, system, global batch and assumptions, or raise all mistakes of the arguments at once."""
-    mistakes = ErrorCollector("estimate")
-    mistakes.catch(require_type, "plan", plan, "a Plan or Plans", Plan, Plans)
-    transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
-    batch = mistakes.catch(check_gbs, gbs, transformer)
-    assumed = mistakes.catch(check_assumptions, assumptions, usual_assumptions(transformer))
-    if isinstance(plan, Plan):
-        mistakes.catch(check_size, machine, plan.gpus)
-        mistakes.catch(_check_one_machine, plan, machine)
-    require = mistakes.require
-    return require(transformer), require(machine), require(batch), require(assumed)
 
 
 def _check_one_machine(plan: Plan, system: System | None) -> None:

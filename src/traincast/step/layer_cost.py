@@ -24,9 +24,7 @@ class PartCosts:
 
     forward: Column  # time of the pass, t_f and t_b; recomputation counts in backward [s]
     backward: Column
-    weight: (
-        Column  # the part of t_b that makes the gradient of the weights, for schedules that put it off [s]
-    )
+    weight: Column  # the part of t_b that makes gradients of weights, for schedules that put it off [s]
     weights: Column  # parameters on the rank, those of experts apart
     expert_weights: Column
     # activation passed to the next pipeline stage: what the MLP's norm saves (arXiv 2410.00273) [byte]

@@ -172,9 +172,7 @@ def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") ->
     parts[0].update(_parts_before_layers(model))
     parts[-1].update(_parts_after_layers(model, pipelined=number > 1))
     if model.encoder is not None and model.encodes:
-        first = (
-            int(np.searchsorted(ends, model.encoder.layers, "right")) - 1
-        )  # chunk of the decoder's first layer
+        first = int(np.searchsorted(ends, model.encoder.layers, "right")) - 1  # chunk of the decoder's first
         parts[first]["decoder embedding"] += 1
         parts[first]["tied"] += number > 1 and not model.hears
     return parts

@@ -150,12 +150,9 @@ class Links(NamedTuple):
 def links(costs: Costs, placement: Placement, system: System, assumed: Assumptions) -> Links:
     """Return the time of transfers between stages; arguments as for `step`."""
     message = _message(costs)
-    hop = stage_transfer(message, placement, system, assumed)
-    paced = (
-        stage_transfer(message, placement, system, assumed, slowest_stage_link)
-        if assumed.collectives.slowest_link_paces
-        else hop
-    )
+    paced = hop = stage_transfer(message, placement, system, assumed)
+    if assumed.collectives.slowest_link_paces:
+        paced = stage_transfer(message, placement, system, assumed, slowest_stage_link)
     return Links(assumed.overlap.pp_exposed * paced, (1 - assumed.overlap.pp_exposed) * hop)
 
 
@@ -187,21 +184,16 @@ def _slowest_device(costs: Costs, stages: Stages, pp: Column, assumed: Assumptio
     launch_model = launch_model + pp * assumed.host.microbatch_seconds
     longest, slowest = largest([paced_by(*both) for both in zip(launch, busy, strict=True)])
     busy_slowest = total((slowest == i) * seconds for i, seconds in enumerate(busy))
-    return _Pace(
-        slowest,
-        busy_slowest,
-        longest - busy_slowest,
-        exposed_time(paced_by(launch_model, busy_model) - longest),
-    )
+    others = exposed_time(paced_by(launch_model, busy_model) - longest)
+    return _Pace(slowest, busy_slowest, longest - busy_slowest, others)
 
 
 def _exposed_transfers(schedule: Schedule, hop: Column, plan: Plans, nm: Column, pace: _Pace) -> Column:
     """Return the exposed time of overlapped transfers; the slack of faster stages hides round trips [s]."""
     spare = pace.busy + pace.host_wait - pace.others / maximum(plan.pp - 1, 1)
     trips = schedule.round_trips(plan.pp, nm, plan.vp)
-    return hop * (schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips) + trips * exposed_time(
-        2 * hop - spare
-    )
+    single = schedule.exposed_transfers(plan.pp, nm, plan.vp) - 2 * trips
+    return hop * single + trips * exposed_time(2 * hop - spare)
 
 
 def _straggling(plan: Plans, assumed: Assumptions) -> Column:

@@ -301,9 +301,8 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
             continue
         size, span, value = SIZES[name], case.spans(known)[name], float(case.sizes[name])
         which, end = (size.more, span.most) if value > span.most else (size.fewer, span.least)
-        respects.append(
-            f"{which} than any {kind}: {size.text(value)} against {size.text(end).removeprefix(size.unit)}"
-        )
+        against = size.text(end).removeprefix(size.unit)
+        respects.append(f"{which} than any {kind}: {size.text(value)} against {against}")
     is_new = distances["new_generation"] > 0 or distances["new_layers"] > 0.5  # of most of its FLOPs
     if respects and (is_new or deviation(case, known) > UNLIKE * measured_deviation(case, known)):
         return ["no measured run is like this one", *respects]

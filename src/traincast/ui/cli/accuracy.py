@@ -10,7 +10,15 @@ from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import names_of_assumptions, names_of_systems
 from traincast.ui.cli.options import ModelName, PlanArguments
-from traincast.ui.cli.output import check_html, file_name, print_files, print_json, progress, write_html
+from traincast.ui.cli.output import (
+    check_figure,
+    check_html,
+    file_name,
+    print_files,
+    print_json,
+    progress,
+    write_html,
+)
 
 if TYPE_CHECKING:
     from traincast.accuracy.measure.training.compare import TrainingJob
@@ -140,10 +148,7 @@ def profile(
     from traincast.accuracy.profiles import profile
 
     errors = ErrorCollector("profile")
-    if output is not None:
-        from traincast.ui.figures.style import ENDINGS
-
-        errors.catch(check_output, output, force, ENDINGS)
+    errors.catch(check_figure, output, force)
     est = errors.require(errors.catch(question.estimate, model))
     result = profile(trace, est)
     if output is not None:
@@ -235,10 +240,7 @@ def validate(
 
     errors = ErrorCollector("validate")
     errors.catch(check_html, html, force)
-    if output is not None:
-        from traincast.ui.figures.style import ENDINGS
-
-        errors.catch(check_output, output, force, ENDINGS)
+    errors.catch(check_figure, output, force)
     errors.raise_any()
     report = validate(runs, assumptions, parts=output is not None or html is not None)
     if output is not None:

@@ -19,7 +19,7 @@ from traincast.ui.cli.options import (
     require_fit,
     warn_of_misfit,
 )
-from traincast.ui.cli.output import fail, file_name, print_files, print_json, progress
+from traincast.ui.cli.output import check_figure, fail, file_name, print_files, print_json, progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,8 +104,7 @@ def trace(
     errors = ErrorCollector("trace")
     if output is not None:
         errors.catch(check_output, output, force, chrome_trace.ENDINGS)
-    if figure is not None:
-        errors.catch(check_output, figure, force, (".svg", ".pdf", ".png"))
+    errors.catch(check_figure, figure, force)
     selection = [
         errors.catch(_ranges, "--stages", stages) or (),
         errors.catch(_ranges, "--micro-batches", micro_batches) or (),

@@ -36,9 +36,7 @@ __all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study", 
 
 DEBUG: Final = "--debug"  # taken by every command
 INTERRUPTED: Final = "interrupted"
-RAISED_AGAIN_AFTER: Final = (
-    0.01  # seconds after Python dropped a Ctrl-C: out of the finalizer that it fell into
-)
+RAISED_AGAIN_AFTER: Final = 0.01  # seconds after Python dropped a Ctrl-C: out of the finalizer it fell into
 OWN_MISTAKE: Final = "a mistake in traincast itself, please report it (CONTRIBUTING.md says where)"
 KIND_NAMES: Final = {int: "a whole number", float: "a number"}
 arrange(app, (plan, analysis, study, accuracy, tune, reference))

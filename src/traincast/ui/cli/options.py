@@ -175,11 +175,9 @@ def _knob_options(name: str, locks: bool) -> Any:
             kind = kind | None if knob.name in PLACEMENTS else kind
             rows.append((knob.name, kind, field(default=knob.default, metadata=knob.metadata)))
         elif knob.name not in PLACEMENTS:
-            kind = (
-                Annotated[kind | None, Parameter(name=SHORTER[knob.name])]
-                if knob.name in SHORTER
-                else kind | None
-            )
+            kind = kind | None
+            if knob.name in SHORTER:
+                kind = Annotated[kind, Parameter(name=SHORTER[knob.name])]
             rows.append((knob.name, kind, field(default=None, metadata=knob.metadata)))
     namespace = {"__module__": __name__}  # else it counts as one of the standard library
     return make_dataclass(name, rows, frozen=True, kw_only=True, namespace=namespace)

@@ -105,6 +105,12 @@ def check_html(html: Path | None, force: bool) -> None:
         require_libraries()
 
 
+def check_figure(figure: Path | None, force: bool) -> None:
+    """Refuse a figure that cannot be written, before any work is done for it."""
+    if figure is not None:
+        check_output(figure, force, (".svg", ".pdf", ".png"))
+
+
 def write_html(page: "Page", html: Path) -> None:
     """Write a report, with the command line that repeats it."""
     from traincast.ui.html.rendering import write_page
@@ -144,11 +150,8 @@ def print_failure(message: str, code: int, error: BaseException | None = None) -
         subject, problems = None, [with_options(message)]
         if isinstance(error, InputError):
             subject, problems = error.subject, list(map(with_options, error.problems))
-        print_json(
-            outputs.reference.ErrorOutput(
-                outputs.reference.Failure(code, with_options(message), subject, problems)
-            )
-        )
+        failure = outputs.reference.Failure(code, with_options(message), subject, problems)
+        print_json(outputs.reference.ErrorOutput(failure))
     warn(message)
 
 

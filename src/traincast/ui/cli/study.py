@@ -15,6 +15,7 @@ from traincast.ui import outputs, text
 from traincast.ui.cli.analysis import FIGURES_HELP, FigureFormat, save_figures
 from traincast.ui.cli.app import Force, HtmlFile, Json, command, option, output_option
 from traincast.ui.cli.output import (
+    check_figure,
     check_html,
     fail,
     file_name,
@@ -67,18 +68,15 @@ def study(
     from traincast.planner.study.results import FORMATS
     from traincast.planner.study.study_file import load_study
 
+    errors = ErrorCollector("study")
     if is_results(file):
-        errors = ErrorCollector("study")
         if dask or mpi or shard != "1/1" or workers != 1 or html is not None:
-            problem = (
-                f"{file} holds results: --workers, --dask, --mpi, --shard and --html are of studies that run"
-            )
-            errors.errors.append(InputError("study", [problem]))
+            unused = "--workers, --dask, --mpi, --shard and --html are of studies that run"
+            errors.errors.append(InputError("study", [f"{file} holds results: {unused}"]))
         errors.catch(check_output, output, force, FORMATS)
         errors.raise_any()
         _write_results(file, output, force, json)
         return
-    errors = ErrorCollector("study")
     definition_read, shard_read = errors.catch(load_study, file), errors.catch(executors.Shard.read, shard)
     problems = _worker_problems(workers, dask, mpi)
     if html is not None and shard_read is not None and shard_read.n > 1:
@@ -290,9 +288,8 @@ def plot(
     """
     from traincast.ui.figures import save
     from traincast.ui.figures.from_files import OF_A_PLAN, draw_plan, draw_study
-    from traincast.ui.figures.style import ENDINGS
 
-    check_output(output, force, ENDINGS)
+    check_figure(output, force)
     if kind == "collectives":
         from traincast.accuracy.fit.measured_files import read
         from traincast.ui.figures.paper import collectives_figure

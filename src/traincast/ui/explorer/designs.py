@@ -34,9 +34,8 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     base = as_used(case.system, asked.gpus)
     tokens = float(tokens_of(case.state) or model.training_tokens or USUAL_TOKENS)
     if base.fast.axes > 1:
-        raise InputError(
-            "design", [f"{base.name}: its fast domain is a torus, whose size is not varied here"]
-        )
+        problem = f"{base.name}: its fast domain is a torus, whose size is not varied here"
+        raise InputError("design", [problem])
     chosen = product(asked.framework.strategies, RECOMPUTED)
     batches = tuple(
         CandidateBatch(strategy, (("recompute", kept), ("zero", 1)), experts=model.experts is not None)
@@ -58,13 +57,11 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
         assumptions=asked.assumptions,
     )
     found = find(question, Runs(progress=progress))
-    sentences = found.sentences()
-    rows = np.flatnonzero(found.feasible)
     return {
         "tokens": tokens,
-        "sentences": sentences,
+        "sentences": found.sentences(),
         "front": _machines(found, found.front_rows[:MOST_LISTED]),
-        "machines": [_point(found, int(row)) for row in rows],
+        "machines": [_point(found, int(row)) for row in np.flatnonzero(found.feasible)],
     }
 
 

@@ -57,9 +57,8 @@ def cost_front(found: "Designs") -> Figure:
         look = {"color": style.VERMILION if built else style.BLACK}
         ax.plot([first, last], [cost[row]] * 2, "-", linewidth=0.6, **look)
         ax.plot([days[row]] * 2, [cheap @ ends, dear @ ends], "-", linewidth=0.6, **look)
-        ax.scatter(
-            days[row], cost[row], s=70 if built else 18, marker="*" if built else "s", zorder=4, **look
-        )
+        look |= {"s": 70, "marker": "*"} if built else {"s": 18, "marker": "s"}
+        ax.scatter(days[row], cost[row], zorder=4, **look)
     style.log_axes(ax)
     ax.set(xlabel=DAYS, ylabel=COST)
     figure.legend(loc="outside lower center", ncols=4)
@@ -111,9 +110,8 @@ def iso_cost(found: "Designs") -> Figure:
     ax.set_facecolor("#f2f2f2")
     filled = ax.contourf(across, up, known, 8, cmap="cividis_r")
     ax.contour(across, up, known, 8, colors="black", linewidths=0.5)  # the bar beside says their cost
-    of_time = ax.contour(
-        across, up, np.ma.masked_invalid(days), 4, colors="white", linestyles="dashed", linewidths=0.9
-    )
+    dashed: dict[str, Any] = {"colors": "white", "linestyles": "dashed", "linewidths": 0.9}
+    of_time = ax.contour(across, up, np.ma.masked_invalid(days), 4, **dashed)
     label_isolines(ax, of_time, "%.3g d")
     _mark_cheapest(found, ax, x, y)
     ax.set(xlabel=style.label(x), ylabel=style.label(y))
