@@ -266,16 +266,13 @@ class Belief:
                 apart = (np.log(measured / predicted) - grid) / own
                 log_weight += _log_logistic(apart) + _log_logistic(-apart)
         weight = np.exp(log_weight - log_weight.max())
-        room = np.log(prior.capacity / prior.memory) / own
-        result = np.interp(room, *self._fitting(grid / own, weight / weight.sum()))
+        weight /= weight.sum()
+        furthest = 12 + reach / own  # in scales of a plan's own error, as rooms are
+        rooms = np.linspace(-furthest, furthest, 8 * MEMORY_GRID)
+        fitting = np.exp(_log_logistic(rooms[:, None] - grid / own)) @ weight
+        result = np.interp(np.log(prior.capacity / prior.memory) / own, rooms, fitting)
         result[list(self.times)] = 1.0
         return np.where(self.excluded, 0.0, result)
-
-    def _fitting(self, shifts: Floats, weight: Floats) -> tuple[Floats, Floats]:
-        """Return rooms in memory, in scales of its own error, and the probability to fit in each."""
-        reach = 12 + np.abs(shifts).max()
-        rooms = np.linspace(-reach, reach, 8 * MEMORY_GRID)
-        return rooms, np.exp(_log_logistic(rooms[:, None] - shifts)) @ weight
 
     def log_gain_probability(self) -> Floats:
         """Return the logarithm of each candidate's probability to fit and to be faster by `GAIN`."""

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from traincast.accuracy.measure.training.one_plan import MODULE, every_plan, shape_of, text
 from traincast.core.errors import InputError
@@ -17,19 +17,6 @@ from traincast.step.estimate import estimate
 STEPS: Final = 20  # of a trial: the first are warm-up (`logs.training_log.WARM_UP`)
 # how formats say the number of steps, where a launch has it
 STEPS_SAID: Final = re.compile(r"(--train-iters |train\.train_iters\s*=\s*|train_steps: |\bsteps ?= ?)\d+")
-
-
-class Launcher(Protocol):
-    """Writer of launches of one job."""
-
-    @property
-    def name(self) -> str:
-        """Name of what it writes for."""
-        ...
-
-    def write(self, plan: Plan) -> Launch | None:
-        """Return the launch of a plan; None where the plan cannot be launched as it is."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -79,3 +66,6 @@ class OwnTraining:
     def write(self, plan: Plan) -> Launch:
         """Return the launch of a plan."""
         return Launch(self.name, text(shape_of(self.model, self.gbs), plan, self.steps), {}, ".json")
+
+
+Launcher = Exported | OwnTraining  # writes the launch of a plan: None where it cannot be launched as it is

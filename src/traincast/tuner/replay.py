@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import numpy as np
 
@@ -42,40 +42,38 @@ SPACE_TRIALS: Final = 60  # at most
 NEAR: Final = (0.01, 0.03)  # of the best, in such a list
 
 
-def _scaled(ends: tuple[str, str], by: float) -> Callable[[System], System]:
-    """Return a change of a system: figures whose path begins and ends so, times a factor."""
-
-    def change(system: System) -> System:
-        figures = system.figures()
-        chosen = {
-            path: value * by
-            for path, value in figures.items()
-            if value is not None and path.startswith(ends[0]) and path.endswith(ends[1])
-        }
-        return replace(system.with_figures(chosen), software=())
-
-    return change
-
-
 @dataclass(frozen=True)
 class Wrong:
-    """Prior made wrong on purpose: all measured times scaled, the machine changed, or the software."""
+    """Prior made wrong on purpose: all measured times scaled, figures of the machine, or the software."""
 
     title: str
     factor: float = 1.0
-    system: Callable[[System], System] | None = None
+    figures: tuple[str, str] | None = None  # beginning and end of the paths of those scaled
+    by: float = 1.0
     stack: str = ""
 
+    def system(self, system: System) -> System:
+        """Return the machine with the figures scaled."""
+        if self.figures is None:
+            return system
+        first, last = self.figures
+        chosen = {
+            path: value * self.by
+            for path, value in system.figures().items()
+            if value is not None and path.startswith(first) and path.endswith(last)
+        }
+        return replace(system.with_figures(chosen), software=())
 
-HBM: Final = ("accelerator.", "hbm_bandwidth")  # beginning and end of the paths of figures
+
+HBM: Final = ("accelerator.", "hbm_bandwidth")
 NETWORK: Final = ("network.", ".bandwidth")
 WRONGS: Final = (
     Wrong("as predicted"),
     Wrong("all times x 1.35", factor=1.35),
-    Wrong("HBM bandwidth x 1.3", system=_scaled(HBM, by=1.3)),
-    Wrong("HBM bandwidth x 0.7", system=_scaled(HBM, by=0.7)),
-    Wrong("network bandwidths x 1.3", system=_scaled(NETWORK, by=1.3)),
-    Wrong("network bandwidths x 0.7", system=_scaled(NETWORK, by=0.7)),
+    Wrong("HBM bandwidth x 1.3", figures=HBM, by=1.3),
+    Wrong("HBM bandwidth x 0.7", figures=HBM, by=0.7),
+    Wrong("network bandwidths x 1.3", figures=NETWORK, by=1.3),
+    Wrong("network bandwidths x 0.7", figures=NETWORK, by=0.7),
     Wrong("another software stack", stack=OTHER_STACK),
 )
 
@@ -193,8 +191,7 @@ class Replay:
         """Return time [s], shares and factor of all runs with the catalogue's constants, shape (runs,)."""
         columns = {name: np.full(len(self.runs), np.nan) for name in ("seconds", "factor", *LEARNT)}
         for batch in self.batches:
-            system = wrong.system(batch.system) if wrong.system else batch.system
-            est = batch.estimate(system, resolve(wrong.stack or batch.stack))
+            est = batch.estimate(wrong.system(batch.system), resolve(wrong.stack or batch.stack))
             figures = {"seconds": est.step_seconds, "factor": est.case.factor(errors())}
             figures |= {name: est.case.shares[name] for name in LEARNT}
             for name, value in figures.items():
@@ -242,26 +239,6 @@ def tried(prior: Prior, seconds: Floats, *, ranked: bool = False) -> Iterator[tu
         gain = np.nan if belief.best is None else float(np.exp(belief.log_gain_probability()[row]))
         belief.time(row, float(seconds[row]))
         yield row, gain, belief
-
-
-class Stated(NamedTuple):
-    """Probabilities that are stated after a trial, and whether what they are of holds."""
-
-    within: float  # that the best so far is within `GAIN` of all
-    is_within: bool
-    gain: float  # before the trial: that its plan is faster than the best so far by `GAIN`; nan of the first
-    is_gain: bool
-
-
-def stated(group: Group, *, ranked: bool = False) -> Iterator[Stated]:
-    """Yield what is stated after every trial of a group until it is sure; arguments as for `tried`."""
-    least, best = np.inf, float(group.seconds.min())
-    for row, gain, belief in tried(group.prior, group.seconds, ranked=ranked):
-        before, least = least, min(least, float(group.seconds[row]))
-        within = belief.outlook.within
-        yield Stated(within, least <= (1 + GAIN) * best, gain, (1 + GAIN) * least < before)
-        if within >= SURE or len(belief.times) == len(group.seconds):
-            return
 
 
 def replay(group: Group) -> Replayed:
@@ -351,19 +328,18 @@ def long_lists() -> list[LongList]:
     values = [np.unique(column, return_inverse=True)[1] for column in varied]
     own, plans = prior.known.own * prior.scale, len(everything)
 
-    def of_covariance() -> Floats:
-        return np.asarray(root @ rng.standard_normal(plans))
-
     def of_knobs() -> Floats:
         effects = sum(rng.standard_normal(place.max() + 1)[place] for place in values)
-        independent = rng.standard_normal(plans)
-        return np.asarray(own * (effects * (0.8 / len(values)) ** 0.5 + 0.2**0.5 * independent))
-
-    def of_tails() -> Floats:
-        return np.asarray(own * rng.standard_t(3, plans) / 3**0.5)
+        return np.asarray(
+            own * (effects * (0.8 / len(values)) ** 0.5 + 0.2**0.5 * rng.standard_normal(plans))
+        )
 
     results = []
-    truths = {"its own covariance": of_covariance, "errors of knobs": of_knobs, "heavy tails": of_tails}
+    truths: dict[str, Callable[[], Floats]] = {
+        "its own covariance": lambda: root @ rng.standard_normal(plans),
+        "errors of knobs": of_knobs,
+        "heavy tails": lambda: own * rng.standard_t(3, plans) / 3**0.5,
+    }
     for truth, draw in truths.items():
         trials = np.array([_trials_to(prior, prior.seconds * np.exp(draw())) for _ in range(SPACE_DRAWS)])
         for column, within in enumerate(NEAR):

@@ -141,9 +141,9 @@ class Runner:
         output, begin = self.output_path(trial), time.monotonic()
         self.log_path(trial).unlink(missing_ok=True)  # that of an interrupted trial
         limit = self.timeout or START_SECONDS + SLOWER * self.steps * trial.expected_seconds
-        variables = {"STEPS": str(self.steps), "TRAINCAST_STEPS": str(self.steps)}
-        variables |= {"TRAINCAST_TRIAL": self.name(trial), "TRAINCAST_LOG": str(self.log_path(trial))}
-        variables["TRAINCAST_LAUNCH"] = str(self.launch_path(trial))
+        said = {"STEPS": self.steps, "TRIAL": self.name(trial), "LOG": self.log_path(trial)}
+        said["LAUNCH"] = self.launch_path(trial)
+        variables = {"STEPS": str(self.steps)} | {f"TRAINCAST_{key}": str(said[key]) for key in said}
         command = self._filled(self.command or "", trial)
         with (
             output.open("wb") as file,
