@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value", bound=np.generic)
 # Candidates timed before the values to beat are looked at again: each round has twice as many, up to the last
-FIRST_ROUND: Final = 1 << 11
+FIRST_ROUND: Final = 1 << 12
 LAST_ROUND: Final = 1 << 15
 
 
