@@ -51,7 +51,7 @@ def search(request: Request, progress: Progress) -> dict[str, Any]:
         "calibrated": case.question.assumptions.errors_known,
         "plans": _family_rows(case, result),
         "recommendation": recommendation(result),
-        "devices": case.estimate(result.ranked[0]).devices() if result.ranked else [],
+        "devices": result.recommended[1].devices() if result.recommended else [],
         "elapsed_seconds": time.perf_counter() - begin,
     }
 
