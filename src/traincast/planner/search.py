@@ -202,10 +202,13 @@ class Found:
     @cached_property
     def recommendation(self) -> Recommendation | None:
         """The recommended plan, the fastest, and why; None where nothing fits."""
-        best = next(iter(self._ranked(self.top)), None)
-        if best is None:
+        by_memory = self.objective == "memory"
+        # what the list needs is evaluated together with what is recommended
+        _, listed = self.layouts.answer(lambda times: times.best(self.top, by_memory))
+        if not len(listed):
             return None
         if self.within is None:
+            (best,) = self._ranked(1)
             return Recommendation(best, best, "")
         fits = self._fits_probability if self.assumptions.errors_known else None
         limits = self._memory_limit, lambda: float(self.times.memory.min())
