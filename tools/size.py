@@ -12,7 +12,7 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 5250,
-    "catalog": 10010,
+    "catalog": 10030,
     "operations": 2960,
     "times": 2430,
     "step": 3700,

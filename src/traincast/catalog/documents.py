@@ -167,6 +167,7 @@ def _yaml(text: str, repeated: bool = False) -> Any:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     parser = YAML(typ="safe", pure=True)
+    parser.composer.warn_double_anchors = False  # YAML 1.2 allows a name to be given again
     if repeated:
         parser.constructor.check_mapping_key = lambda *_: True  # the later value replaces the earlier one
     try:
