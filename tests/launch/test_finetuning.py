@@ -445,7 +445,10 @@ def test_lengths_and_images_are_given_beside_a_launch(tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"lengths": "12:x", "images": 0}, "images = 0: must be a whole number"),
+        (
+            {"lengths": "12:x", "images": 0},
+            "share 'x': must be a number(.|\n)*images = 0: must be a whole number",
+        ),
         ({"lengths": "12:x", "system": "no-such"}, "no-such(.|\n)*share 'x': must be a number"),
         ({"images": 2}, "llama-3-8b has no vision tower"),
     ],

@@ -76,7 +76,7 @@ def common_divisor(a: Column, b: Column) -> Column:
 
 
 def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":
-    """Return the distinct values of an array, ascending; `numpy.unique` alone imports `numpy.ma`."""
+    """Return the distinct values of an array, ascending, as `np.unique` does, which imports `numpy.ma`."""
     ordered = np.sort(values, axis=None)
     return np.asarray(ordered[np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]])
 

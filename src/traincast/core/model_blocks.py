@@ -704,7 +704,7 @@ class Kind(NamedTuple):
 
     @property
     def mixing(self) -> str:
-        """Name of what mixes its tokens in place of attention, or beside it; else of its attention."""
+        """Name of what mixes its tokens: of its linear attention if it has any, else of its attention."""
         return self.linear or ("joint" if self.joint else self.mixer)
 
     @property

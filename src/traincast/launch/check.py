@@ -174,13 +174,14 @@ def check(
         number of GPUs, or has settings that matter and are not read; all mistakes at once.
     """
     require_path("path", path)
-    numbers = {"gpus": gpus, "gbs": gbs, "vocab": vocab, "seq": seq, "images": images}.items()
-    if wrong := [text for item in numbers if item[1] is not None for text in whole_number_problems(*item)]:
-        raise InputError("check", wrong)
     errors = ErrorCollector(str(path))
     machine = errors.catch(as_system, system)
     given_model = None if model is None else errors.catch(as_model, model)
     documents = None if lengths is None else errors.catch(parse_lengths, lengths)
+    numbers = {"gpus": gpus, "gbs": gbs, "vocab": vocab, "seq": seq, "images": images}.items()
+    if wrong := [text for item in numbers if item[1] is not None for text in whole_number_problems(*item)]:
+        errors.errors.append(InputError(errors.subject, wrong))
+        errors.raise_any()
     further = {"vocab": vocab, "seq": seq, "documents": documents, "images": images}
     stated = {**(knobs or {}), **{name: value for name, value in further.items() if value is not None}}
     named = {"gpus": gpus, "gbs": gbs, "model": model, **stated}

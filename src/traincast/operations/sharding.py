@@ -93,14 +93,14 @@ class Sharding(ABC):
 
     @abstractmethod
     def column_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
-        """Return a linear layer from width i to o whose tensor ranks shard the output; first of a block.
+        """Return a linear layer from width i to o, its output sharded over tensor ranks; first of a block.
 
         It works on the rank's tokens, or on the rows that are `routed` to its experts.
         """
 
     @abstractmethod
     def row_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
-        """Return a linear layer from width i to o whose tensor ranks shard the input; last of a block."""
+        """Return a linear layer from width i to o, its input sharded over tensor ranks; last of a block."""
 
     @abstractmethod
     def replicated_linear(self, name: str, inputs: Column, outputs: Column) -> Operation:
@@ -392,7 +392,7 @@ class Context(OneD):
     """2-D context parallelism: 1-D over m1, the sequence sharded over m2, keys and values exchanged."""
 
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
-        """Return the shapes of the reference model: the MLP's after the reduce-scatter, or sharded."""
+        """Return the shapes of the reference model: the MLP's once reduce-scattered, attention's sharded."""
         e = self.model.hidden
         return (self.residual_shape[0], e) if ends_layer else (self.tokens, e // self.plan.tp)
 

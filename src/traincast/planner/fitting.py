@@ -22,18 +22,26 @@ from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import AROUND_LAYERS, layouts_memory
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search_space import Outline, Progress, Space, distinct_rows, of_batch, ragged
-from traincast.step.memory import Around, Footprint, around, held, left_for_states, taken_by_states, working
+from traincast.step.memory import (
+    BesideActivations,
+    Footprint,
+    beside_activations,
+    held,
+    left_for_states,
+    taken_by_states,
+    working,
+)
 from traincast.step.pipeline_stages import Stages, most_chunks, stages
 from traincast.step.placement import divisors
 
 ROWS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less
 EVERY: Final = ("recompute_every", "offload_every")  # knobs that a batch has one value of
-# Choices that what a rank holds does not depend on, what micro-batches need does not, `Around` does not, the
-# footprint of a layer does not, and its operations do not
+# Choices that these do not depend on: what a rank holds, what micro-batches need, the part of it in
+# `BesideActivations`, the footprint of a layer, and its operations
 AROUND_HELD: Final = ("recompute", "recompute_every", "ep_overlap", "tp_overlap", "dp_overlap", "order")
 AROUND_WORKING: Final = ("zero", "optimizer_kind", "tp_overlap", "dp_overlap", "order")
-AROUND_FLIGHT: Final = (*AROUND_WORKING, *EVERY, "recompute", "offload")
+AROUND_BESIDE: Final = (*AROUND_WORKING, *EVERY, "recompute", "offload")
 AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"})
 AROUND_OPERATIONS: Final = (*AROUND_FOOTPRINT, "recompute", "recompute_every")
 Figure = Callable[[Space], Column]  # a figure of layouts that follows from their degrees
@@ -51,7 +59,7 @@ class Fitting:
 
     @classmethod
     def of(cls, space: Space) -> "Fitting":
-        """Return that of no layout of an outline's space."""
+        """Return the state before any layout of an outline's space is counted."""
         may_fit, may_not = np.zeros((2, len(space.degree)), np.bool_)
         return cls(0, may_fit, may_not, np.full(len(space.fills.count), -np.inf))
 
@@ -223,13 +231,13 @@ class Census:
                 taken: dict[Any, Devices] = {}
                 left: dict[Any, Devices] = {}
                 found: dict[Any, Floats] = {}
-                flights: dict[Any, list[Around]] = {}
+                beside: dict[Any, list[BesideActivations]] = {}
                 devices = stages(space.model, asked[0].plans.take(block))
                 for one in asked:
                     if one.by_held not in taken:
                         taken[one.by_held] = _rows(holding[one.by_held], held_row)
                     if one.by_working not in left:
-                        of_block = self._left(one, hull, block, devices, flights)
+                        of_block = self._left(one, hull, block, devices, beside)
                         left[one.by_working] = _rows(of_block, row - block.start)
                     key = one.by_held, one.by_working
                     if key not in found:
@@ -253,19 +261,19 @@ class Census:
         shape: CandidateBatch,
         rows: slice,
         devices: Stages,
-        flights: dict[Any, list[Around]],
+        beside: dict[Any, list[BesideActivations]],
     ) -> Devices:
-        """Return `left_for_states` of rows on each device [byte]; `flights` keeps what batches share."""
+        """Return `left_for_states` of rows on each device [byte]; `beside` keeps what batches share."""
         gbs, assumed, plans = self._outlines[shape].space.gbs, self._assumed, asked.plans.take(rows)
         footprints, nm = self._parts(plans, shape, rows), plans.microbatches(gbs)
-        if asked.by_flight not in flights:
-            of_devices = range(len(devices.position))
-            flights[asked.by_flight] = [
-                around(footprints, plans, devices, i, gbs, assumed) for i in of_devices
+        if asked.by_beside not in beside:
+            beside[asked.by_beside] = [
+                beside_activations(footprints, plans, devices, i, gbs, assumed)
+                for i in range(len(devices.position))
             ]
         return [
             left_for_states(working(footprints, plans, devices, i, one, assumed), nm, self._capacity, assumed)
-            for i, one in enumerate(flights[asked.by_flight])
+            for i, one in enumerate(beside[asked.by_beside])
         ]
 
     def _parts(self, plan: Plans, shape: CandidateBatch, rows: Any) -> dict[str, Any]:
@@ -291,7 +299,7 @@ class _FootprintRows:
         column = getattr(self._footprint, figure)
         rows: Column = column[self._rows] if isinstance(column, np.ndarray) else column
         setattr(self, figure, rows)
-        return np.asarray(rows)
+        return rows
 
 
 class _Asked(NamedTuple):
@@ -300,12 +308,12 @@ class _Asked(NamedTuple):
     plans: Plans
     by_held: Any
     by_working: Any
-    by_flight: Any
+    by_beside: Any
 
     @classmethod
     def of(cls, plans: Plans) -> "_Asked":
         """Return layouts with their keys."""
-        return cls(plans, *(_key(plans, around) for around in (AROUND_HELD, AROUND_WORKING, AROUND_FLIGHT)))
+        return cls(plans, *(_key(plans, omitted) for omitted in (AROUND_HELD, AROUND_WORKING, AROUND_BESIDE)))
 
 
 class _Block(NamedTuple):

@@ -291,9 +291,9 @@ def later(progress: Progress | None, before: int, total: int) -> Progress | None
 
 @contextmanager
 def listening(progress: Callable[[float], None]) -> Iterator[None]:
-    """Report the share done of what answers evaluate in a block.
+    """Report the share of evaluation that is done, above 0 and below 1, while a block computes answers.
 
-    Nobody knows how many rounds of evaluation follow: each fills half of what is left.
+    How many rounds follow is not known: each fills half of what is left.
     """
     left = 1.0
 

@@ -234,7 +234,7 @@ class Evaluated:
         outcomes = [evaluations[i].outcomes()[0] for i in range(len(opened))]
         of_fitting = [place[outcome.fitting] for place, outcome in zip(places, outcomes, strict=True)]
         self.times = self.times.joined(LeastTimes.of(outcomes, places=of_fitting))
-        self._rows |= rows_known  # only now: what listens may end the search
+        self._rows |= rows_known  # only now: a listener may raise before
 
 
 class Shortlist:

@@ -19,7 +19,7 @@ from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.operations.operation import Operation, total
-from traincast.step.pipeline_stages import ENDS, Counts, Stages, kinds_of
+from traincast.step.pipeline_stages import ENDS, Counts, Stages, present_parts
 from traincast.times.collectives import is_group
 from traincast.times.pipeline.schedules import SCHEDULES
 
@@ -90,14 +90,17 @@ def devices_memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> list[dict[str, Column]]:
     """Return the memory by component of each device in `stages` [byte]."""
+    beside = (
+        beside_activations(footprints, plan, stages, i, gbs, assumed) for i in range(len(stages.position))
+    )
     return [
         _on_device(
             held(footprints, plan, stages.stored_parts[i], assumed),
-            working(footprints, plan, stages, i, around(footprints, plan, stages, i, gbs, assumed), assumed),
+            working(footprints, plan, stages, i, on_device, assumed),
             plan.microbatches(gbs),
             assumed,
         )
-        for i in range(len(stages.position))
+        for i, on_device in enumerate(beside)
     ]
 
 
@@ -108,7 +111,7 @@ def held(
     parts = states(footprints, plan, counts, assumed)
     if assumed.memory.gradients_last == "layer":
         each = plan.gradient_bytes * assumed.memory.element_bytes / 2
-        parts["gradients"] = each * _largest(footprints, kinds_of(counts), "weights")
+        parts["gradients"] = each * _largest(footprints, present_parts(counts), "weights")
     parts["gathered"] = _gathered(footprints, plan, counts, assumed)
     if plan.zero and assumed.memory.reduces_apart:
         unit = maximum(*_units(footprints, counts, assumed, "weights", "expert_weights"))
@@ -117,33 +120,33 @@ def held(
     return parts
 
 
-class Around(NamedTuple):
-    """What micro-batches need on a device whatever is recomputed or offloaded."""
+class BesideActivations(NamedTuple):
+    """What micro-batches need on a device beside their activations, and how many of them are in flight."""
 
-    flying: Column  # micro-batches in flight
+    in_flight: Column  # micro-batches
     logits: Column  # [byte]
     buffers: Column  # context and communicators [byte]
     matrix: Column  # gradient of the vocabulary's matrix [byte]
 
 
-def around(
+def beside_activations(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, i: int, gbs: int, assumed: Assumptions
-) -> Around:
+) -> BesideActivations:
     """Return what micro-batches need on a device whatever ZeRO, optimizer, recomputation and offload."""
-    schedule, nm, kinds = SCHEDULES[plan.schedule], plan.microbatches(gbs), stages.kinds[i]
+    schedule, nm, present = SCHEDULES[plan.schedule], plan.microbatches(gbs), stages.present_parts[i]
     ahead: Column = 0.0
     if plan.ep_overlap:
         exchanges = is_group(plan.ep * plan.etp) * is_group(plan.vp)
         ahead = schedule.ahead_of_exchanges * exchanges / plan.vp
-    flying = minimum(schedule.in_flight(plan.pp, stages.position[i], nm, plan.vp) + ahead, nm)
-    logits = _largest(footprints, {part: n for part, n in kinds.items() if part in ("head", "mtp")}, "peak")
-    ends = {part: n for part, n in kinds.items() if part in VOCABULARY}
+    in_flight = minimum(schedule.in_flight(plan.pp, stages.position[i], nm, plan.vp) + ahead, nm)
+    logits = _largest(footprints, {part: n for part, n in present.items() if part in ("head", "mtp")}, "peak")
+    ends = {part: n for part, n in present.items() if part in VOCABULARY}
     matrix = (
         _largest(footprints, ends, "weights")
         * (assumed.memory.vocabulary_gradient_bytes / 2)
         * assumed.memory.element_bytes
     )
-    return Around(flying, logits, _buffers(plan, assumed), matrix)
+    return BesideActivations(in_flight, logits, _buffers(plan, assumed), matrix)
 
 
 def working(
@@ -151,26 +154,26 @@ def working(
     plan: Plans,
     stages: Stages,
     i: int,
-    around: Around,
+    beside: BesideActivations,
     assumed: Assumptions,
 ) -> dict[str, Column]:
     """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
-    saved = _sum(footprints, stages.executed_parts[i], "saved") * around.flying
-    kinds = stages.kinds[i]
+    saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
+    present = stages.present_parts[i]
     # those of two layers are on the device, one at work and one on its way, beside those that stay there
     if "activations" in words(plan.offload):
         staying = saved * (1 - 1 / plan.offload_every)
-        saved = minimum(saved, staying + 2 * _largest(footprints, kinds, "saved"))
+        saved = minimum(saved, staying + 2 * _largest(footprints, present, "saved"))
     # in backward, when the logits are gone: the larger of the two counts
-    live = _largest(footprints, kinds, "live")
+    live = _largest(footprints, present, "live")
     if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
-        inside = {part: n for part, n in kinds.items() if part not in ENDS}
+        inside = {part: n for part, n in present.items() if part not in ENDS}
         live = live + _largest(footprints, inside, "peak")
     return {
         "activations": saved,
-        "logits": around.logits,
-        "buffers": around.buffers,
-        "workspace": maximum(live - around.logits, 0 * live) + around.matrix + assumed.memory.library_bytes,
+        "logits": beside.logits,
+        "buffers": beside.buffers,
+        "workspace": maximum(live - beside.logits, 0 * live) + beside.matrix + assumed.memory.library_bytes,
     }
 
 
@@ -279,12 +282,12 @@ def _units(
     footprints: Mapping[str, Footprint], counts: Counts, assumed: Assumptions, dense: str, experts: str
 ) -> tuple[Column, Column]:
     """Return what ZeRO-3 gathers or reduces at once of two figures: of a layer, and of the vocabulary."""
-    layers = kinds_of({part: n for part, n in counts.items() if part not in VOCABULARY})
+    layers = present_parts({part: n for part, n in counts.items() if part not in VOCABULARY})
     ends = {part: n for part, n in counts.items() if part in VOCABULARY}
     layer = _largest(footprints, layers, dense) + _largest(footprints, layers, experts)
     if assumed.memory.joins_ends:
         return layer, _sum(footprints, ends, dense)
-    return layer, _largest(footprints, kinds_of(ends), dense)
+    return layer, _largest(footprints, present_parts(ends), dense)
 
 
 def _sum(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Column:
@@ -292,9 +295,9 @@ def _sum(footprints: Mapping[str, Footprint], counts: Counts, figure: str) -> Co
     return total(n * value for n, value in _of_parts(footprints, counts, figure))
 
 
-def _largest(footprints: Mapping[str, Footprint], kinds: Counts, figure: str) -> Column:
-    """Return the largest value of a figure among the kinds of parts of a device, as `Stages.kinds` has."""
-    values = [n * value for n, value in _of_parts(footprints, kinds, figure)]
+def _largest(footprints: Mapping[str, Footprint], present: Counts, figure: str) -> Column:
+    """Return the largest value of a figure among the parts of a device, given `Stages.present_parts`."""
+    values = [n * value for n, value in _of_parts(footprints, present, figure)]
     return reduce(maximum, values) if values else 0.0
 
 

@@ -48,9 +48,9 @@ class Stages:
     model_parts: Mapping[str, float]  # parts of the whole model
 
     @cached_property
-    def kinds(self) -> tuple[Counts, ...]:
-        """Whether each device stores any of a part: 1 or 0."""
-        return tuple(map(kinds_of, self.stored_parts))
+    def present_parts(self) -> tuple[Counts, ...]:
+        """For each device and part 1 where the device stores any of the part, else 0."""
+        return tuple(map(present_parts, self.stored_parts))
 
     def take(self, rows: Any) -> "Stages":
         """Return rows of the columns, by a numpy index."""
@@ -67,8 +67,8 @@ class Stages:
         return Stages(tuple(position.values()), executed, stored, self.model_parts)
 
 
-def kinds_of(counts: Counts) -> Counts:
-    """Return 1 for each part of a device that it has any of, else 0."""
+def present_parts(counts: Counts) -> Counts:
+    """Return 1 for each part that a device has any of, else 0."""
     return {part: minimum(n, 1) for part, n in counts.items()}
 
 

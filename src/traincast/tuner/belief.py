@@ -30,7 +30,7 @@ from traincast.step.uncertainty import DEGREES, DRAWS, KINDS, NORMAL_90_PERCENT,
 SHARED: Final = 0.3
 LEARNT: Final = ("communication", "bubble")  # components with an error of their own; the host's is none
 # Power of a software's uncertainty, relative to that of most, in errors of differences between plans: the
-# likeliest in 64 groups of competing plans, left out, of several software; -0.3 to 1 are hardly less likely.
+# likeliest in 64 left-out groups of competing plans, of several stacks; -0.3 to 1 are hardly less likely.
 STACK_POWER: Final = 1 / 3
 # knobs that decide the shapes of a rank's kernels
 SHAPES: Final = ("tp", "tp2", "cp", "ep", "etp", "mbs", "tp_kind", "cp_kind", "precision")
@@ -42,7 +42,7 @@ FOLLOWING: Final = "dp"  # a degree that the others leave over, as all plans of 
 PART_OF: Final = dict.fromkeys(("sp", "tp_kind", "tp_overlap"), "tp") | {
     "cp_kind": "cp", "schedule": "pp", "layout": "pp"
 }  # fmt: skip
-REACH: Final = 0.5  # of the reach of distances in which a doubled degree counts twice, with the halved dp
+REACH: Final = 0.5  # of the known reach: in its distances a doubled degree counts twice, as it halves dp
 NOISE: Final = 0.005  # of a trial's time, relative, before repeats say otherwise
 NOISE_REPEATS: Final = 4  # repeats that this counts as
 GAIN: Final = 0.01  # what is worth a trial: plans within it of each other are equal

@@ -14,6 +14,7 @@ WRONG = {
     "plan m --system": ["--system: its value is missing"],
     "plan m --system s --gpus 8,16": ["--gpus = '8,16': must be a whole number"],
     "plan m --system s --gpus -3h": ["--gpus = '-3h': must be a whole number"],
+    "plan m --system s --gpus 8 --tp2 -.5h": ["--tp2 = '-.5h': must be a whole number"],
     "plan m --system s --gpus 2.5": ["--gpus = '2.5': must be a whole number"],
     "plan m --system s --gpus 8 --price free": ["--price = 'free': must be a number"],
     "plan m --system s --gpus 8 --objective speed": [

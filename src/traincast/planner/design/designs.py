@@ -301,17 +301,18 @@ class Designs:
     def plans(self, rows: Sequence[int]) -> list[list[Plan | None]]:
         """Return the fastest plan of each model on the machines of rows; None where nothing fits.
 
-        Plans of a row are searched once, those of all rows that are asked for together.
+        Each row is searched once, together with all others that are new.
         """
-        missing = [row for row in dict.fromkeys(rows) if row not in self._plans]
+        found: dict[int, list[Plan | None]] = {row: [] for row in rows if row not in self._plans}
         for number, part in enumerate(self.parts):
-            mine = [row for row in missing if self.part[row] == number]
+            mine = [row for row in found if self.part[row] == number]
             machine, size = np.divmod(self.within[mine], part.sizes)
             points = {path: values[machine] for path, values in part.points.items()}
             for work in self.question.workload if mine else ():
                 plans = best_plans(work, part.family.base, points, self.question)
                 for place, row in enumerate(mine):
-                    self._plans.setdefault(row, []).append(plans[place if points else 0, size[place]])
+                    found[row].append(plans[place if points else 0, size[place]])
+        self._plans |= found  # only now: Ctrl-C leaves no row with plans of some models
         return [self._plans[row] for row in rows]
 
     def intervals(self, rows: Sequence[int]) -> Floats:

@@ -70,8 +70,8 @@ def command(section: str, *pages: str) -> Callable[[Callable[..., None]], Callab
 
 
 def option(text: str, **more: Any) -> Parameter:
-    """Return an option with its help text."""
-    return Parameter(help=text, **more)
+    """Return an option with its help text; one that takes several values has no ``--empty-`` form."""
+    return Parameter(help=text, **{"negative_iterable": ""} | more)
 
 
 question_option = partial(option, group=QUESTION)

@@ -36,7 +36,7 @@ __all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study", 
 
 DEBUG: Final = "--debug"  # taken by every command
 INTERRUPTED: Final = "interrupted"
-RAISED_AGAIN_AFTER: Final = 0.01  # seconds after Python dropped a Ctrl-C: out of the finalizer it fell into
+RAISED_AGAIN_AFTER: Final = 0.01  # seconds after a finalizer dropped Ctrl-C: it has returned by then
 OWN_MISTAKE: Final = "a mistake in traincast itself, please report it (CONTRIBUTING.md says where)"
 KIND_NAMES: Final = {int: "a whole number", float: "a number"}
 arrange(app, (plan, analysis, study, accuracy, tune, reference))
@@ -70,7 +70,7 @@ def _with_values(words: Iterable[str]) -> list[str]:
     """Join a value such as ``-3h`` to its option, which judges it: as a word it is read as options."""
     joined: list[str] = []
     for word in words:
-        if re.match(r"-\d[\d.]*[a-zA-Z]", word) and joined and re.fullmatch(r"--[a-z-]+", joined[-1]):
+        if re.match(r"-[\d.]+[a-zA-Z]", word) and joined and re.fullmatch(r"--[a-z][a-z\d-]*", joined[-1]):
             joined[-1] += f"={word}"
         else:
             joined.append(word)
@@ -109,8 +109,8 @@ def _handle_interrupts() -> None:
             usual(dropped)
         elif hasattr(signal, "pthread_kill"):  # Python drops it in a __del__, or a callback of an import
             signal.signal(signal.SIGINT, _interrupt)
-            main = threading.main_thread().ident
-            threading.Timer(RAISED_AGAIN_AFTER, signal.pthread_kill, (main, signal.SIGINT)).start()
+            thread = threading.main_thread().ident
+            threading.Timer(RAISED_AGAIN_AFTER, signal.pthread_kill, (thread, signal.SIGINT)).start()
         else:
             _end_at_once(signal.SIGINT, None)
 
