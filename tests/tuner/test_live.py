@@ -15,6 +15,7 @@ MODEL, SYSTEM = ROOT / "examples/tune/model.yaml", ROOT / "examples/measured_cpu
 
 STEPS = 8  # of a trial
 NEAR, MOST_NEAR = 1.15, 6  # how near to the fastest plans are that are visited again, and how many
+MOST_UNSURE = 0.05  # of the comparison of two plans; an idle computer has 0.01
 
 pytestmark = [
     pytest.mark.nightly,  # five minutes of an idle computer, half an hour of a busy one
@@ -36,7 +37,7 @@ def test_five_trials_end_within_3_percent_of_the_best_of_all_plans(tmp_path):
     run_all(tuned)
     chosen = tuned.tuner.best().plan
     # Other work on the computer makes some visits slower: a belief on all of them, told every time, says how
-    # far apart two plans are and how unsure that is. Where the computer is idle it is unsure by a percent.
+    # far apart two plans are and how unsure that is.
     every = tc.Tuner(MODEL, SYSTEM, 2, plans=plans, assumptions="pytorch")
     for trial in tuned.tuner.trials:
         every.tell(trial.plan, trial.seconds)
@@ -52,4 +53,6 @@ def test_five_trials_end_within_3_percent_of_the_best_of_all_plans(tmp_path):
     row, best = every.candidates.find(chosen), every.belief.best
     unsure = np.hypot(deviation[row], deviation[best])
     assert len(tuned.tuner.trials) <= 5
+    if unsure > MOST_UNSURE:
+        pytest.skip(f"other work on this computer: plans can be compared within {unsure:.0%} only")
     assert mean[row] - mean[best] <= np.log(1.03) + 2 * unsure, f"noise {every.belief.noise:.1%}"

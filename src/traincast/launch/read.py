@@ -66,6 +66,7 @@ class Reading(Result):
     settings: Settings
     facts: Facts
     assumed: Annotated[tuple[str, ...], Doc("what is assumed because the file does not say it", place=1)] = ()
+    given: Collection[str] = ()  # facts that stand beside the file
 
     @property
     def format(self) -> Annotated[str, KEY]:
@@ -80,7 +81,7 @@ class Reading(Result):
     @cached_property
     def not_in_table(self) -> UnreadSettings:
         """Settings that no row of the table reads, by their effect."""
-        return self.form.unread.sorted(self.settings, self.form.known)
+        return self.form.unread.sorted(self.settings, self.form.known, self.given)
 
     @property
     def unread(self) -> Annotated[tuple[UnreadSetting, ...], KEY]:
@@ -208,7 +209,9 @@ def read(
     of_plan = {name for part in PLAN_SECTIONS for row in detected.rows.get(part, ()) for name in row.settings}
     notes = ["degrees and batch are the program's defaults, as the script has none"]
     notes = notes if is_script and not set(settings) & of_plan else []
-    reading = Reading(str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)))
+    reading = Reading(
+        str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)), given.facts
+    )
     named = [detected.spelled(name) for name in reading.missing]
     named += [f"{detected.spelled(name)} {value_text(settings[name])}" for name in against]
     if arguments is None or not named:

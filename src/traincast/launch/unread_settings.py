@@ -1,7 +1,7 @@
 """Settings of a launch that no row of its table reads: which of them matter for time or memory."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -32,14 +32,16 @@ class UnreadEffect:
     at: tuple[str, ...] = ()  # the only values that matter; if empty, all that are neither off nor neutral
     needs: str = ""  # a setting without which they have no effect
     unless: str = ""  # a setting that replaces them: with it they have no effect
+    given: str = ""  # a fact that says what they ask for: given beside the file, they have no effect
     unlike: str = ""  # another setting: they matter only where its value differs from theirs
     # Whether they are named but not refused: they change neither model, plan, precision nor optimizer.
     named: bool = False
 
-    def applies(self, value: Any, settings: Settings) -> bool:
-        """Return whether a value of one of them changes the prediction."""
+    def applies(self, value: Any, settings: Settings, given: Collection[str] = ()) -> bool:
+        """Return whether a value of one of them changes the prediction, with these facts given."""
         without_effect = (
-            (self.needs and not settings.is_on(self.needs))
+            self.given in given
+            or (self.needs and not settings.is_on(self.needs))
             or (self.unless and settings.is_on(self.unless))
             or (self.unlike and same_value(value, settings.get(self.unlike)))
         )
@@ -94,14 +96,19 @@ class UnreadRules:
         )
         return UnreadRules(tuple(matter), renamed(self.small), renamed(self.harmless), renamed(self.suspect))
 
-    def sorted(self, settings: Settings, known: frozenset[str]) -> UnreadSettings:
-        """Sort the settings of a file by their effect; `known` ones are listed only where they matter."""
+    def sorted(
+        self, settings: Settings, known: frozenset[str], given: Collection[str] = ()
+    ) -> UnreadSettings:
+        """Sort the settings of a file by their effect; `known` ones are listed only where they matter.
+
+        `given` has the facts that stand beside the file.
+        """
         result = UnreadSettings()
         for name, value in settings.items():
             listed = name in self.small or name in self.harmless
             named = [effect for effect in self.matter if name in effect.settings]
             effects = named if named or listed or name in known else self._matching(name)
-            effect = next((effect for effect in effects if effect.applies(value, settings)), None)
+            effect = next((effect for effect in effects if effect.applies(value, settings, given)), None)
             if effect is not None:
                 result.matter[name] = effect.why
                 result.named.update([name] if effect.named else [])

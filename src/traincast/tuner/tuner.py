@@ -243,7 +243,7 @@ class Tuner:
                 f"the best is within {GAIN:.0%} of every candidate with {probability_text(max(within, SURE))}"
             )
         if len(self.trials) >= self.most:
-            return f"{self.most} trials were asked for"
+            return "1 trial was asked for" if self.most == 1 else f"{self.most} trials were asked for"
         if self.budget is not None and self.took >= self.budget:
             return f"trials took {seconds(self.took)}, and the budget is {seconds(self.budget)}"
         if self.belief.excluded.all():
