@@ -449,7 +449,8 @@ def test_attention_within_documents_is_read_where_their_lengths_are_given(tmp_pa
     path = tmp_path / "run.sh"
     path.write_text(launch.replace("--swiglu", "--swiglu --reset-attention-mask"), encoding="utf-8")
     with pytest.raises(
-        tc.InputError, match=r"--reset-attention-mask: not read \(attention within documents only"
+        tc.InputError,
+        match=r"--reset-attention-mask: not read \(attention within documents only: give their lengths\)",
     ):
         tc.check(path, "dgx-h100")
     checked = tc.check(path, "dgx-h100", lengths="1024")
