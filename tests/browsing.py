@@ -30,6 +30,11 @@ def step(page):
     return page.locator(".step strong").inner_text().replace("\n", "")
 
 
+def step_text(seconds):
+    """A step time as the headline writes it: with four digits, zeros at the end as well."""
+    return f"{seconds:#.4g}s"
+
+
 def label(page):
     """The best plan, as it stands in the headline."""
     return page.locator("#headline .label").inner_text()
@@ -38,7 +43,9 @@ def label(page):
 def column(page, name):
     """A column of the ranked plans."""
     heads = page.locator("#plans thead th").all_inner_texts()
-    return page.locator(f"#plans tbody tr > :nth-child({heads.index(name) + 1})").all_inner_texts()
+    return page.locator(
+        f"#plans tbody tr:not(:has(> .knobs)) > :nth-child({heads.index(name) + 1})"
+    ).all_inner_texts()
 
 
 def asked(page):

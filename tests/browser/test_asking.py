@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import traincast as tc
-from browsing import SMALL, asked, column, complete, found, label, query, settled, step
+from browsing import SMALL, asked, column, complete, found, label, query, settled, step, step_text
 from traincast.core.nomenclature import COLUMNS
 
 QWEN = Path(__file__).parents[1] / "data" / "hf" / "qwen2.5-7b.json"
@@ -16,7 +16,7 @@ def test_the_answer_is_the_librarys(opened):
     page = opened(SMALL)
     best, est = found().best
     assert label(page) == str(best)
-    assert step(page) == f"{est.step_seconds:.4g}s"
+    assert step(page) == step_text(est.step_seconds)
     assert len(column(page, "#")) == 10
     low, high = est.interval
     assert f"{low:.2f} to {high:.2f} s" in page.locator("#headline").inner_text()
@@ -244,7 +244,7 @@ def test_the_latest_answer_wins(opened):
     page.get_by_role("button", name="Twice as many GPUs").click()
     page.get_by_label("GPUs", exact=True).fill("32")
     page.wait_for_function(
-        "text => document.querySelector('.step strong').textContent === text", arg=f"{wanted:.4g}s"
+        "text => document.querySelector('.step strong').textContent === text", arg=step_text(wanted)
     )
 
 

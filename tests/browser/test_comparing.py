@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import traincast as tc
-from browsing import SMALL, asked, complete, found, label, step
+from browsing import SMALL, asked, complete, found, label, step, step_text
 
 
 def test_two_plans_side_by_side(opened):
@@ -67,7 +67,7 @@ def test_the_command_finds_the_first_plan(opened):
     )
     content = json.loads(ran.stdout)
     assert content["seq"] == 4096
-    assert f"{content['plans'][0]['step_seconds']:.4g}s" == step(page)
+    assert step_text(content["plans"][0]["step_seconds"]) == step(page)
     assert str(tc.Plan(**content["plans"][0]["plan"])) == label(page)
 
 
@@ -79,7 +79,7 @@ def test_python_finds_the_first_plan(opened):
     page.locator("#take-as").select_option("Python")
     names: dict = {}
     exec(page.locator("#take-text").inner_text().replace("print(est)", ""), names)
-    assert f"{names['est'].step_seconds:.4g}s" == step(page)
+    assert step_text(names["est"].step_seconds) == step(page)
 
 
 def test_table_and_figures_as_files(opened):
