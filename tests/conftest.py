@@ -33,14 +33,12 @@ def plain_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True, scope="session")
 def usual_signals():
-    """Signals handled as in a terminal: tests that run in the background ignore some of them."""
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
-    before = {sent: signal.signal(sent, handler) for sent, handler in usual.items()}
-    yield
-    for sent, handler in before.items():
-        signal.signal(sent, handler)
+    """Signals handled as in a terminal: what runs in the background ignores some of them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

@@ -137,3 +137,10 @@ def test_a_configuration_that_is_not_there_is_asked_for_and_can_be_given(tmp_pat
 def test_what_is_wrong_is_named(change, message, tmp_path):
     with pytest.raises(tc.InputError, match=message):
         plan_of(NAMED | change, tmp_path)
+
+
+def test_the_batch_is_left_to_the_training_program():
+    """Accelerate 1.15.0 stops at a configuration with a key that its ``ClusterConfig`` has not."""
+    written = tc.export(tc.estimate("llama-3-8b", "dgx-h100", tc.Plan(dp=8, zero=3), gbs=64), "accelerate")
+    assert "gradient_accumulation_steps" not in written.text.partition("num_machines")[2]
+    assert "gbs" in written.not_expressed

@@ -95,7 +95,7 @@ def alive(pid):
         return False
 
 
-def test_an_interrupted_trial_is_run_again(tmp_path, usual_signals):
+def test_an_interrupted_trial_is_run_again(tmp_path):
     plans = [tc.Plan(mbs=mbs, precision="fp32", **SMALL) for mbs in (4, 8)]
     run = runner(tmp_path, f"kill -INT {os.getpid()}; sleep 60", plans)
     with pytest.raises(KeyboardInterrupt):

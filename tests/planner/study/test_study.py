@@ -527,7 +527,7 @@ def test_workers_end_with_the_process_that_started_them(tmp_path):
             assert b"spawn_main" not in (child / "cmdline").read_bytes()
 
 
-def test_control_c_is_not_lost_in_a_finalizer(small, pieces, tmp_path, usual_signals):
+def test_control_c_is_not_lost_in_a_finalizer(small, pieces, tmp_path):
     """Python prints and drops what a ``__del__`` raises; Dask's futures have one."""
 
     class Finalized:

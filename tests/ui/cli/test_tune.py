@@ -82,7 +82,7 @@ def test_jobs_by_hand_are_written_and_told(run, folder):
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_end_ends_the_job_and_loses_nothing(run, folder, usual_signals, sent):
+def test_a_signal_to_end_ends_the_job_and_loses_nothing(run, folder, sent):
     job, log = TUNED.split("--command")[0], "--log 'out/{trial}.csv' --trials 1 --output out"
     stopped = f"'echo $$ > job; sleep 1; kill -{sent:d} {os.getpid()}; exec sleep 60'"
     code, _, err = run(f"tune {job} {log} --command {stopped}")
