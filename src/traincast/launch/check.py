@@ -184,7 +184,7 @@ def check(
         errors.raise_any()
     further = {"vocab": vocab, "seq": seq, "documents": documents, "images": images}
     stated = {**(knobs or {}), **{name: value for name, value in further.items() if value is not None}}
-    named = {"gpus": gpus, "gbs": gbs, "model": model, **stated}
+    named = {"gpus": gpus, "gbs": gbs, "model": model, **stated, "documents": lengths}  # wrong ones as well
     names = [name for name, value in named.items() if value is not None]
     names += ["chunks"] if {"layout", "pp", "vp"} & set(names) else []
     given = Given(variables or {}, recipe, names, actor=actor)

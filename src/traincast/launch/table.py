@@ -8,6 +8,7 @@ A table is a TOML file in `tables` (the standard library reads them in milliseco
   `words` for it; `write` has the settings of each value of the fact, and `read` further combinations; `by`
   names the functions of the framework's module that compute a row: `read_NAME`, and `write_NAME` where the
   row has no `write`; without it one fact is the value of the first setting, and several are not written.
+  With an empty `write` a row is only read.
   `always` holds facts that no setting changes.
 - `why`: facts that cannot always be expressed, and why.
 - `fixed`: further settings that are written because the program requires them.
