@@ -24,7 +24,7 @@ from traincast.catalog.documents import MAX_TABLE_BYTES, raw, read
 from traincast.catalog.load import load_accelerator, load_system
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Column, Floats
 from traincast.core.result import KEY, Doc, Result
@@ -155,8 +155,7 @@ def groups_of(tables: Sequence[str | Path]) -> tuple[list[Group], dict[str, int]
 def _files(tables: Sequence[str | Path]) -> list[Path]:
     """Return the files of a list of files and folders."""
     paths = [Path(table) for table in tables]
-    if missing := [f"{path}: no such file or folder" for path in paths if not path.exists()]:
-        raise InputError("kernels", missing)
+    raise_problems("kernels", [f"{path}: no such file or folder" for path in paths if not path.exists()])
     found = [
         sorted(file for file in path.iterdir() if file.suffix in (".csv", ".parquet"))
         if path.is_dir()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from traincast.analysis.trace import REMAINDER, Trace
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 from traincast.core.output_files import atomic_output, check_output
 from traincast.times.pipeline.simulation import SimulatedPass
 
@@ -173,8 +173,7 @@ def chrome_events(
 def _selected(subject: str, indices: Collection[int], number: int) -> Collection[int]:
     """Return the selected indices, all if none is given; raise for those that do not exist."""
     wrong = [f"{index}: there are 0 to {number - 1}" for index in sorted(indices) if not 0 <= index < number]
-    if wrong:
-        raise InputError(subject, wrong)
+    raise_problems(subject, wrong)
     return set(indices) or range(number)
 
 

@@ -26,7 +26,7 @@ from traincast.analysis.data_movement import (
     utilisation,
 )
 from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
-from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
+from traincast.core.errors import ErrorCollector, InputError, raise_problems, whole_number_problems
 from traincast.core.quantities import Column, Floats
 from traincast.core.result import INLINE, KEY, Doc, Result
 from traincast.core.system import Accelerator, System
@@ -277,8 +277,7 @@ def check(
     problems += [] if 0 < width < np.inf else [f"width = {width!r}: must be above 0 bytes"]
     degrees = zip(("tp_in", "tp_out", "dp"), sharding or (), strict=False)
     problems += [f"{name} = {n!r}: must be at least 1" for name, n in degrees if not 1 <= n < np.inf]
-    if problems:
-        raise InputError("limits", problems)
+    raise_problems("limits", problems)
 
 
 def device_of(
@@ -311,8 +310,7 @@ def device_of(
     if chip is not None and network is None and network_system is None:
         unknown = f"no system of the catalogue says how {chip.name} is joined"
         problems.append(f"{unknown}: give network, such as 900 GB/s")
-    if problems:
-        errors.errors.append(InputError("limits", problems))
+    errors.catch(raise_problems, "limits", problems)
     chip = errors.require(chip)
     source = "given"
     if bandwidth is None and network_system is not None:

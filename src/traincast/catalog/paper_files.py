@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.core.errors import InputError
+from traincast.core.errors import raise_problems
 
 SOURCE: Final = "file of the reference code of arXiv 2410.00273"
 SYSTEM_KEYS: Final = {"matrix_flops_fp16", "nvlink_bandwidth"}  # that tell such a machine
@@ -43,8 +43,7 @@ def as_system_file(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
         for key, value in FIXED.items()
         if key in document and document[key] != value
     ]
-    if problems:
-        raise InputError(str(path), problems)
+    raise_problems(str(path), problems)
     figures = {field: f"{document[key]} {unit}" for key, (field, unit) in FIGURES.items()}
     tiers = [
         {
@@ -72,8 +71,7 @@ def as_model_file(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
         for key, value in whole.items()
         if not (value >= 1 and value == int(value))
     ]
-    if problems:
-        raise InputError(str(path), problems)
+    raise_problems(str(path), problems)
     sizes = {key: int(value) for key, value in whole.items()}
     ffn = {"value": sizes.get("f", 4 * sizes["e"]), "source": f"{SOURCE}: f = 4 e"}
     return {

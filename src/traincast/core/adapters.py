@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from traincast.core.errors import WHOLE, InputError, is_whole, unknown_name_error
+from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems, unknown_name_error
 
 # Linear layers that can have an adapter. "qkv" and "fc1" are those that Megatron joins into one product, with
 # one adapter; "gate" and "up" are the parts of fc1, "fc2" is the down projection. The next four are those of
@@ -69,8 +69,7 @@ class Adapters:
         ]
         if self.base not in get_args(Base):
             problems.append(f"base = {self.base!r}: must be one of {', '.join(get_args(Base))}")
-        if problems:
-            raise InputError("adapters", problems)
+        raise_problems("adapters", problems)
 
     @property
     def title(self) -> str:
@@ -124,8 +123,7 @@ def parse_training(text: str) -> Adapters | None:
         problems.append(f"r = {rank}: {WHOLE}")
     if values.get("dropout"):
         problems.append(f"dropout = {values['dropout']}: takes no value; its probability does not matter")
-    if problems:
-        raise InputError("--train", problems)
+    raise_problems("--train", problems)
     targets = tuple(values.get("targets", "all").split("+"))
     chosen: Base = values.get("base", base)  # type: ignore[assignment]  # checked by `Adapters`
     return Adapters(rank=int(rank), targets=targets, base=chosen, dropout="dropout" in values)

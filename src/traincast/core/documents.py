@@ -7,7 +7,7 @@ from math import fsum, isfinite
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import WHOLE, InputError, is_whole
+from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 
 PADDED: Final = "padded:"  # before the lengths
 HOW: Final = (
@@ -45,8 +45,7 @@ class Documents:
             problems += [] if is_whole(tokens) else [f"length = {tokens!r}: {WHOLE}"]
             is_share = isinstance(share, int | float) and isfinite(share) and share > 0
             problems += [] if is_share else [f"share of {tokens} = {share!r}: must be above 0"]
-        if problems:
-            raise InputError("lengths", problems)
+        raise_problems("lengths", problems)
 
     @cached_property
     def shares(self) -> tuple[tuple[int, float], ...]:

@@ -55,6 +55,12 @@ class InputError(TraincastError, ValueError):
         return type(self), (self.subject, self.problems)  # errors of other processes arrive whole
 
 
+def raise_problems(subject: str, problems: Collection[str]) -> None:
+    """Raise an `InputError` with the problems, if there are any."""
+    if problems:
+        raise InputError(subject, problems)
+
+
 class NothingFits(TraincastError):
     """No candidate of a search fits; the message holds the nearest miss and what would make it fit."""
 
@@ -151,8 +157,7 @@ def type_problems(name: str, value: Any, allowed: str, *kinds: type) -> list[str
 
 def require_type(name: str, value: Any, allowed: str, *kinds: type) -> None:
     """Raise an `InputError` if the type of an argument is not among `kinds`."""
-    if problems := type_problems(name, value, allowed, *kinds):
-        raise InputError(name, problems)
+    raise_problems(name, type_problems(name, value, allowed, *kinds))
 
 
 def require_path(name: str, value: Any) -> Path:

@@ -8,7 +8,7 @@ from typing import Final
 
 from traincast.core.adapters import GROUPS, JOINED, TARGETS, Adapters
 from traincast.core.documents import Documents
-from traincast.core.errors import WHOLE, InputError, is_whole
+from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 from traincast.core.model_blocks import Diffusion, Experts, Kind, LinearAttention, Projector
 from traincast.core.model_figures import ModelFigures
 
@@ -484,8 +484,7 @@ class Model(ModelFigures):
         if images not in (None, 1) or frozen:
             given = "frozen tower" if frozen else f"images = {images}"
             problems.append(f"{given}: a sequence of {self.name} is one image, read by no tower")
-        if problems:
-            raise InputError("images", problems)
+        raise_problems("images", problems)
         if size is None:
             return self
         return replace(self, seq=diffusion.text + diffusion.frames * (size // diffusion.pixels) ** 2)
@@ -592,8 +591,7 @@ class Tower:
             for projector in self.projectors
             if len(projector.widths) not in (2, 3)
         ]
-        if problems:
-            raise InputError("tower", problems)
+        raise_problems("tower", problems)
 
     @property
     def _side(self) -> int:
@@ -660,8 +658,7 @@ class Tower:
         if size is not None and size != self.size and not self.resizable and not problems:
             fixed = f"the tower takes images of {self.size} × {self.size}, to which larger ones are cut"
             problems.append(f"image size = {size}: {fixed}; give their number as images")
-        if problems:
-            raise InputError("images", problems)
+        raise_problems("images", problems)
         step = self.patch_size * self.merge
         side = self.size if size is None or size == self.size else max(round(size / step), 1) * step
         return replace(self, images=self.images if images is None else images, size=side)

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Self, get_args, get_type_hints
 
 from traincast.core.adapters import Adapters
 from traincast.core.documents import Documents
-from traincast.core.errors import WHOLE, InputError, is_whole
+from traincast.core.errors import WHOLE, is_whole, raise_problems
 from traincast.core.model_blocks import (
     DECODER,
     ENCODER,
@@ -325,8 +325,7 @@ class ModelFigures:
             problems.append(f"norms = {self.norms!r}{of}: must be {allowed_norms[0]} or {allowed_norms[1]}")
         if not problems and isinstance(self.hidden, int):
             problems = self._kind_problems() or self._part_problems()
-        if problems:
-            raise InputError(f"model {self.name}", problems)
+        raise_problems(f"model {self.name}", problems)
 
     def _part_problems(self) -> list[str]:
         """Return a line for each contradiction inside of a part or between two."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import maximum
-from traincast.core.errors import WHOLE, InputError, is_whole
+from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 from traincast.core.knobs import (
     ALLOWED,
     CHOICES,
@@ -71,8 +71,7 @@ class Plan(Knobs[int, int | None]):
                 problems += choice_problems(choice, value)
         above_one = {knob for knob, value in values.items() if is_whole(value) and value > 1}
         problems += self._contradictions(above_one)
-        if problems:
-            raise InputError("plan", problems)
+        raise_problems("plan", problems)
         for knob, value in values.items():
             object.__setattr__(self, knob, int(value))  # numpy integers as Python's
         for axis in AXES:

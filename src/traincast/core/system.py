@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from itertools import pairwise
 from typing import Annotated, Any, Final, TypeAlias
 
-from traincast.core.errors import InputError, is_whole
+from traincast.core.errors import InputError, is_whole, raise_problems
 from traincast.core.precision import Rate
 from traincast.core.quantities import (
     Column,
@@ -469,5 +469,4 @@ def changes_accelerator(paths: Iterable[str]) -> bool:
 
 def _refuse(subject: str, problems: list[str]) -> None:
     """Raise the problems of a value, if there are any."""
-    if problems:
-        raise InputError(subject, problems)
+    raise_problems(subject, problems)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from traincast.catalog.documents import read
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 from traincast.launch.settings import Settings, dotted, is_off
 
 DEEPSPEED: Final = "deepspeed_config."  # before DeepSpeed's names in files of other programs
@@ -55,8 +55,7 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
             problems += error.problems
     if beside is not None and not problems:
         merged = Settings({**_of_file(beside, _prefix(beside)), **merged})
-    if problems:
-        raise InputError(str(path), problems)
+    raise_problems(str(path), problems)
     return merged
 
 

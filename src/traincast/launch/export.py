@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from traincast.catalog.software_stacks import stack_of_plan
-from traincast.core.errors import ErrorCollector, InputError, require_known
+from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_known
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
@@ -114,7 +114,7 @@ def launch(
     """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
     errors = ErrorCollector(form.name)
     errors.catch(require_expressible, form, model)
-    errors.catch(_require_rules_kept, form, model, plan, gbs)
+    errors.catch(raise_problems, form.name, form.space.broken(model, plan, gbs))
     errors.raise_any()
     stack = None if stack is None else stack_of_plan(stack, plan)
     facts = launch_facts(model, plan, gbs, system) | {"stack": stack}
@@ -137,12 +137,6 @@ def launch(
         lines += ["not expressed:", *(f"  {line}" for line in unexpressed.values())]
     text = form.write(replace(draft, head=tuple(lines)))
     return Launch(form.name, text, unexpressed, form.ending, draft.all_settings)
-
-
-def _require_rules_kept(form: Format, model: Model, plan: Plan, gbs: int) -> None:
-    """Raise an `InputError` with every rule of a format's framework that a plan breaks."""
-    if broken := form.space.broken(model, plan, gbs):
-        raise InputError(form.name, broken)
 
 
 def per_node(system: System, gpus: int) -> int:

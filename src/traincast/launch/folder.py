@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from traincast.core.errors import ErrorCollector, InputError, require_known
+from traincast.core.errors import ErrorCollector, raise_problems, require_known
 from traincast.core.model import Model
 from traincast.core.output_files import atomic_output, check_folder, check_output
 from traincast.launch.canonical import Facts, device, launch_facts
@@ -143,8 +143,7 @@ def _check_plan(facts: Facts, model: Model, program: Program) -> None:
         wrong.append(f"optimizer_kind = {facts['optimizer_kind']}: {PROGRAM} has AdamW")
     if model.adapters is not None or model.reference:
         wrong.append(f"train = {model.training}: {PROGRAM} trains all weights")
-    if wrong:
-        raise InputError("export", wrong)
+    raise_problems("export", wrong)
 
 
 def _environment(launch: Launch) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 
 RECIPE: Final = "recipe"  # what an error is about that names several runs
 
@@ -57,8 +57,7 @@ def check_pairs(option: str, texts: Collection[str], example: str, values: bool 
     ]
     names = Counter(name for name, _, _ in pairs)
     wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
-    if wrong:
-        raise InputError(option, wrong)
+    raise_problems(option, wrong)
 
 
 def parsed_variables(texts: Collection[str]) -> dict[str, str]:

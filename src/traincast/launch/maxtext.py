@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from traincast.catalog.documents import parsed
 from traincast.catalog.documents import read as read_file
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 from traincast.launch.canonical import Facts, normalized_recompute
 from traincast.launch.checkpoints import catalogue_name, unknown_model
 from traincast.launch.given import NOTHING, Given, chosen
@@ -172,8 +172,7 @@ def read_mesh(settings: Settings) -> Facts:
     degrees = {} if problems else _degrees(settings)
     problems += [f"{knob}: must be given, as no more than data and fsdp are found by themselves"
                  for knob in ("tp", "cp", "pp", "ep") if degrees.get(knob) == 0]  # fmt: skip
-    if problems:
-        raise InputError("mesh", problems)
+    raise_problems("mesh", problems)
     facts: Facts = {knob: degrees[knob] for knob in ("tp", "cp", "pp")}
     facts |= {"ep": degrees["ep"], "etp": degrees["tp"]} if degrees["ep"] > 1 else {}
     if facts["cp"] > 1:

@@ -22,6 +22,7 @@ from traincast.core.errors import (
     ErrorCollector,
     InputError,
     NothingFits,
+    raise_problems,
     type_problems,
     unknown_name_error,
     whole_number_problems,
@@ -745,8 +746,7 @@ def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
     errors, sizes = ErrorCollector("search"), list(gpus)
     problems = [problem for n in sizes for problem in whole_number_problems("gpus", n)]
     problems += [] if sizes else ["gpus: give at least one number"]
-    if problems:
-        raise InputError("search", problems)
+    raise_problems("search", problems)
     for n in sizes:
         errors.catch(check_size, system, n)
     errors.raise_any()
@@ -758,8 +758,7 @@ def check_ranking(top: int, objective: str = "time") -> None:
     problems = whole_number_problems("top", top)
     if objective not in OBJECTIVES:
         problems.append(str(unknown_name_error("objective", str(objective), OBJECTIVES)))
-    if problems:
-        raise InputError("search", problems)
+    raise_problems("search", problems)
 
 
 def _check_recommendation(fit_probability: Any, within: Any, objective: str) -> None:
@@ -773,8 +772,7 @@ def _check_recommendation(fit_probability: Any, within: Any, objective: str) -> 
     ]
     if objective == "memory":
         problems += [f"{name}: recommends by time; objective memory takes the leanest plan" for name in given]
-    if problems:
-        raise InputError("search", problems)
+    raise_problems("search", problems)
 
 
 def _is_share(value: Any, zero: bool) -> bool:
@@ -797,24 +795,21 @@ def check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | 
         problems = [str(unknown_name_error("strategy", name, STRATEGIES)) for name in unknown]
     if not names:
         problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
-    if problems:
-        raise InputError("search", problems)
+    raise_problems("search", problems)
     return tuple(names)
 
 
 def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, Any]:
     """Return the locks as a mapping of names, `vp` among them."""
     names = "a mapping of names of knobs and choices to values"
-    if wrong := type_problems("locks", locks, names, Mapping, type(None)):
-        raise InputError("search", wrong)
+    raise_problems("search", type_problems("locks", locks, names, Mapping, type(None)))
     locked = dict(locks or {})
     keys = "a mapping whose keys are names"
     problems = [problem for name in locked for problem in type_problems("locks", name, keys, str)]
     problems += [] if vp is None else whole_number_problems("vp", vp)
     if vp is not None and locked.get("vp", vp) != vp:
         problems.append(f"vp = {vp!r} contradicts locks, where vp = {locked['vp']!r}: give one of them")
-    if problems:
-        raise InputError("search", problems)
+    raise_problems("search", problems)
     check_locked_values(locked)
     return locked if vp is None else locked | {"vp": vp}
 

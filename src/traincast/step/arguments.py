@@ -6,7 +6,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import resolve, stack_names
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import InputError, whole_number_problems
+from traincast.core.errors import InputError, raise_problems, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import System
 
@@ -28,8 +28,7 @@ def check_gbs(gbs: int | None, model: Model | None) -> int:
         gbs = usual_batch(model.seq) if model.global_batch is None else model.global_batch
     if gbs is None:
         return 1
-    if wrong := whole_number_problems("gbs", gbs):
-        raise InputError("global batch", wrong)
+    raise_problems("global batch", whole_number_problems("gbs", gbs))
     return int(gbs)
 
 

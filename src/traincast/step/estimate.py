@@ -13,7 +13,7 @@ import numpy as np
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import usual_stack, with_fitted_values
 from traincast.core.assumptions import PAPER, Assumptions
-from traincast.core.errors import ErrorCollector, InputError, require_type, type_problems
+from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_type, type_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import INTERVALS
 from traincast.core.plan import Plan, Plans
@@ -409,8 +409,7 @@ class OperationRow(Result):
 
 def require_one_plan(est: object, subject: str) -> None:
     """Refuse anything but the estimate of one plan."""
-    if wrong := type_problems("est", est, "an Estimate of one plan on one machine", Estimate):
-        raise InputError(subject, wrong)
+    raise_problems(subject, type_problems("est", est, "an Estimate of one plan on one machine", Estimate))
 
 
 Answer: TypeAlias = tuple[Plan, Estimate]

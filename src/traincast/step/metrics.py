@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 
 from traincast.core.columns import maximum, minimum
-from traincast.core.errors import InputError, require_known, type_problems
+from traincast.core.errors import InputError, raise_problems, require_known, type_problems
 from traincast.core.plan import Plan, Plans
 from traincast.core.precision import OPTIMIZERS, PRECISIONS
 from traincast.core.quantities import Column, plain
@@ -213,8 +213,7 @@ def metrics(
         "checkpoint_seconds": checkpoint_seconds,
         "checkpoint_interval": checkpoint_interval,
     }
-    if wrong := type_problems("est", est, "an Estimate or Estimates", Estimate, Estimates):
-        raise InputError("metrics", wrong)
+    raise_problems("metrics", type_problems("est", est, "an Estimate or Estimates", Estimate, Estimates))
     check_given(**given)
     given_values = {name: value for name, value in given.items() if value is not None}
     sheet = _Sheet(_figures(est) | given_values)
@@ -245,8 +244,7 @@ def check_given(**given: Any) -> None:
     problems = [
         wrong for name, value in given.items() if value is not None for wrong in _not_a_figure(name, value)
     ]
-    if problems:
-        raise InputError("metrics", problems)
+    raise_problems("metrics", problems)
 
 
 def _not_a_figure(name: str, value: Any) -> list[str]:

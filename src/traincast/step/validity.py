@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.core.adapters import PACKED
-from traincast.core.errors import InputError
+from traincast.core.errors import raise_problems
 from traincast.core.model import Model
 from traincast.core.model_blocks import LINEAR, Experts, LinearAttention, Mamba, RgLru
 from traincast.core.plan import AXES, Plan, Plans
@@ -389,5 +389,4 @@ def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> No
             problems = [
                 f"{rule.broken} ({int(rows.sum())} of {rows.size} rows)" for rule, rows in broken.items()
             ]
-    if problems:
-        raise InputError("plan", problems)
+    raise_problems("plan", problems)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from traincast.accuracy.logs import StepTimes, read_times
 from traincast.accuracy.logs.training_log import WARM_UP
-from traincast.core.errors import ErrorCollector, InputError
+from traincast.core.errors import ErrorCollector, InputError, raise_problems
 from traincast.core.output_files import check_folder
 from traincast.core.units import GIB, seconds
 from traincast.launch.export import Launch
@@ -90,8 +90,7 @@ class Runner:
             problems.append(f"--log = {self.log!r}: must hold {{trial}}, so that each trial has its own")
         if self.steps < 2:
             problems.append(f"--steps = {self.steps}: must be at least 2, as the first is warm-up")
-        if problems:
-            mistakes.errors.append(InputError("tune", problems))
+        mistakes.catch(raise_problems, "tune", problems)
         mistakes.raise_any()
 
     def name(self, trial: Trial) -> str:

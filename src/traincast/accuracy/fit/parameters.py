@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from traincast.catalog.documents import catalogue, catalogue_entry
 from traincast.catalog.software_stacks import DEFAULT_STACK, resolve, stack_file, with_fitted_values
 from traincast.core.assumptions import ASSUMPTIONS, Assumptions
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 from traincast.core.quantities import figure_specs
 from traincast.core.system import Accelerator, System, Tier
 
@@ -54,8 +54,7 @@ class Parameter:
         if self.field not in FIGURES[self.home]:
             owner = "Assumptions" if self.of_software else "a system"
             problems += [f"{self.field}: no figure of {owner}"]
-        if problems:
-            raise InputError(f"parameter {self.path}", problems)
+        raise_problems(f"parameter {self.path}", problems)
 
     @cached_property
     def home(self) -> Home:

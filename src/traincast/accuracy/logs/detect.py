@@ -33,7 +33,7 @@ from traincast.accuracy.logs.training_log import (
 )
 from traincast.accuracy.profiles import events as profiles
 from traincast.accuracy.runs import run as measurements
-from traincast.core.errors import InputError, close_to
+from traincast.core.errors import InputError, close_to, raise_problems
 
 FORMATS: Final = (megatron.FORMAT, torchtitan.FORMAT, deepspeed.FORMAT)  # the first whose signs are there
 Kind: TypeAlias = Literal["runs", "collectives", "products"]
@@ -81,8 +81,7 @@ def read(path: str | Path, *, config: str | Path | None = None, warm_up: int = W
     if reader:
         return reader(path.name, text, given)
     table = tables.parse(text)
-    if repetitions := measurements.repeated(name.strip() for name in table[0]):
-        raise InputError(path.name, repetitions)
+    raise_problems(path.name, measurements.repeated(name.strip() for name in table[0]))
     if kind == "runs":
         return _read_runs(path, given)
     read_table = tables.read_products if kind == "products" else tables.read_collectives

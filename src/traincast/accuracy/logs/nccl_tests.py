@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows
 from traincast.accuracy.logs.text import lines, number, whole_number
-from traincast.core.errors import WHOLE, InputError
+from traincast.core.errors import WHOLE, InputError, raise_problems
 
 TABLE_HEADER: Final = r"#\s+size\s+count\s+type\b"
 TEST_START: Final = r"# nThread \d+ nGpus \d+"
@@ -103,8 +103,7 @@ def check_given(given: Mapping[str, Any]) -> None:
     ]
     if "op" in given and operation(str(given["op"])) is None and given["op"] not in OPERATIONS.values():
         problems.insert(0, f"op = {given['op']!r}: must be {GIVEN['op']}")
-    if problems:
-        raise InputError("what is given", problems)
+    raise_problems("what is given", problems)
 
 
 def operation(name: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from traincast.accuracy.logs import nccl_tests
 from traincast.accuracy.logs.rows import CollectiveRow, CollectiveRows, GemmRows, MatmulRow
 from traincast.accuracy.logs.text import number, whole_number
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 
 AnyRows = TypeVar("AnyRows", GemmRows, CollectiveRows)
 PRODUCT_COLUMNS: Final = {  # column -> its names, letters and digits only; the first present counts
@@ -109,8 +109,7 @@ def read_products(file: str, table: Sequence[Sequence[str]], given: Mapping[str,
         missing.append("time: missing; one of the columns time_us, time_ms, time_s, tflops is needed")
     if "dtype" not in indices and "dtype" not in given:
         missing.append(f"dtype: missing; add the column or give dtype= ({', '.join(DTYPES)})")
-    if missing:
-        raise InputError(file, missing)
+    raise_problems(file, missing)
     return _read(GemmRows, file, table, indices, given, _product)
 
 

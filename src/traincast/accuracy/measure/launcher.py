@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from traincast.accuracy.measure.device_info import available_cores, default_ranks
-from traincast.core.errors import InputError, TraincastError
+from traincast.core.errors import InputError, TraincastError, raise_problems
 
 Send = Callable[[dict[str, Any]], Any]
 LAUNCHERS: Final = {  # variables of rank, size, local rank, ranks on the node; the first match counts
@@ -53,8 +53,7 @@ def launched_rank(variables: Mapping[str, str] = os.environ) -> Rank | None:
             for name in names
             if name in variables and not variables[name].isdigit()
         ]
-        if problems:
-            raise InputError(launcher, problems)
+        raise_problems(launcher, problems)
         rank, size, local, local_size = (int(variables.get(name, 0)) for name in names)
         if rank >= size:
             raise InputError(launcher, [f"{names[0]} = {rank}: must be below {names[1]} = {size}"])

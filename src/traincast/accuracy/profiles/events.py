@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from traincast.accuracy.profiles.labels import Operator, label_of, labels_of
 from traincast.catalog.documents import MAX_BYTES, raw
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 
 GZIP, SQLITE = b"\x1f\x8b", b"SQLite format 3\0"
 KINETO: Final = b'"traceEvents"'
@@ -138,8 +138,7 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
         wrong["deviceProperties: must be a list of mappings"] = None
     if not isinstance(distributed, dict):
         wrong["distributedInfo: must be a mapping"] = None
-    if wrong:
-        raise InputError(str(path), wrong)
+    raise_problems(str(path), wrong)
     by_category: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in events:
         by_category[str(event.get("cat", "")).lower()].append(event)

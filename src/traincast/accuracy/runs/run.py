@@ -24,7 +24,7 @@ from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, raw
 from traincast.catalog.load import accelerator_called, load_system
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import InputError, TraincastError
+from traincast.core.errors import InputError, TraincastError, raise_problems
 from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.core.plan import Plan
@@ -172,8 +172,7 @@ def rows(path: str | Path) -> list[dict[str, str]]:
     except (ValueError, csv.Error) as error:
         raise InputError(str(path), [f"cannot be read as a table of runs ({error})"]) from None
     missing = [f"column {name}: missing" for name in NEEDED if name not in header]
-    if problems := repeated(header) or (missing if table else ["holds no run"]):
-        raise InputError(str(path), problems)
+    raise_problems(str(path), repeated(header) or (missing if table else ["holds no run"]))
     return [_numbered_row(row, number, Path(path).parent) for number, row in enumerate(table, start=2)]
 
 

@@ -12,7 +12,7 @@ from traincast.catalog.huggingface.hybrids import HYBRID_FEATURES
 from traincast.catalog.huggingface.own_parts import OWN_FEATURES
 from traincast.catalog.huggingface.published_code import CODE_FEATURES
 from traincast.catalog.huggingface.towers import text_defaults, tower, whole
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 
 ALL_FEATURES = {**FEATURES, **HYBRID_FEATURES, **ENCODER_FEATURES, **OWN_FEATURES, **CODE_FEATURES}
 CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
@@ -66,8 +66,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     if row is not None and (hidden := _value(content, "hidden")):
         vision, wrong = tower(document, row, hidden, path.name)
         content, problems = content | vision, [*problems, *wrong]
-    if problems:
-        raise InputError(str(path), problems)
+    raise_problems(str(path), problems)
     name = path.stem if path.stem.lower() != "config" else path.resolve().parent.name or "config"
     parts_left = [content.get("left_out"), None if row or seen else _left_out(document)]
     left_out = ", ".join(dict.fromkeys(filter(None, parts_left))) or None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from traincast.catalog.documents import read
 from traincast.core.adapters import METHODS, Adapters, parse_training
-from traincast.core.errors import WHOLE, InputError, is_whole
+from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 
 MODULES: Final[Mapping[str, str]] = {  # linear layers of transformers, Megatron, torchtune -> target
     "q_proj": "q", "k_proj": "k", "v_proj": "v", "query": "q", "key": "k", "value": "v",
@@ -73,7 +73,6 @@ def _of_config(path: Path) -> Adapters:
     dropout = document.get("lora_dropout", 0.0)
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         problems.append(f"lora_dropout = {dropout!r}: must be a number from 0 to below 1")
-    if problems:
-        raise InputError(str(path), problems)
+    raise_problems(str(path), problems)
     targets = tuple(dict.fromkeys(MODULES[module] for module in last.values()))
     return Adapters(rank=rank, targets=targets, dropout=bool(dropout))

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from traincast.catalog.documents import read
 from traincast.catalog.load import as_model
 from traincast.catalog.training import Training, read_training
-from traincast.core.errors import InputError
+from traincast.core.errors import InputError, raise_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse
@@ -80,8 +80,7 @@ def load_study(path: str | Path) -> Study:
         )
     except InputError as error:
         problems += error.problems
-    if problems:
-        raise InputError(str(path), problems)
+    raise_problems(str(path), problems)
     return study
 
 

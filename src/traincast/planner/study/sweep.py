@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED, Assumptions
-from traincast.core.errors import ErrorCollector, InputError, unknown_name_error
+from traincast.core.errors import ErrorCollector, InputError, raise_problems, unknown_name_error
 from traincast.core.knobs import KNOBS
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS, INTERVALS
@@ -304,8 +304,7 @@ def _check_names(models: Sequence[Any], systems: Sequence[Any], names: Sequence[
         if not given
     ]
     problems += [f"{name} is given twice" for name, count in Counter(names).items() if count > 1]
-    if problems:
-        raise InputError("search", problems)
+    raise_problems("search", problems)
 
 
 def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> Assumptions:
@@ -333,8 +332,7 @@ def _read_axes(vary: Any, systems: Sequence[System]) -> tuple[Axis, ...]:
             problems.append(f"vary: fields that vary together need equally many values: {counts}")
     times_given = Counter(path for axis in axes for path in axis)
     problems += [f"vary: {path} stands in two axes" for path, count in times_given.items() if count > 1]
-    if problems:
-        raise InputError("search", problems)
+    raise_problems("search", problems)
     return tuple(axes)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from traincast.core.errors import InputError, is_whole, require_known
+from traincast.core.errors import is_whole, raise_problems, require_known
 from traincast.core.quantities import Floats
 from traincast.times.pipeline.schedules import SCHEDULES, Action, Block, Kind, Order
 from traincast.times.pipeline.zb_2p import simulate_zb_2p
@@ -170,8 +170,7 @@ def _raise_if_impossible(
             for rule in rules
             if not rule.holds(pp, microbatches, v)
         ]
-    if problems:
-        raise InputError("pipeline", problems)
+    raise_problems("pipeline", problems)
 
 
 def run(
@@ -212,8 +211,7 @@ def run(
         for d, at in enumerate(position)
         if at < len(orders[d])
     ]
-    if stuck:
-        raise InputError("pipeline order", stuck)
+    raise_problems("pipeline order", stuck)
     return tuple(run for runs in passes for run in runs)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
+from traincast.core.errors import ErrorCollector, InputError, raise_problems, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
 from traincast.core.units import number_text, parse_count, parse_share
 from traincast.ui import outputs, text
@@ -72,8 +72,7 @@ def _check_throughput(tokens_per_second: float, step_seconds: float | None) -> N
     problems = [] if step_seconds is None else ["--step-seconds and --tokens-per-second: give one of them"]
     if not 0 < tokens_per_second < float("inf"):
         problems.append(f"--tokens-per-second = {tokens_per_second!r}: must be above 0")
-    if problems:
-        raise InputError("advise", problems)
+    raise_problems("advise", problems)
 
 
 _TRACE_FILE = "Trace file for Perfetto: .json, or compressed .json.gz."
@@ -287,8 +286,7 @@ def _gpu_counts(text: str) -> tuple[int, ...]:
     wrong = [f"{word!r}: must be a whole number of at least 1" for word in words if not word.isdecimal()]
     numbers = [int(word) for word in words if word.isdecimal()]
     wrong += [problem for number in numbers for problem in whole_number_problems("gpus", number)]
-    if wrong:
-        raise InputError("--gpus", wrong)
+    raise_problems("--gpus", wrong)
     return tuple(numbers)
 
 

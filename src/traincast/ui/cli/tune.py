@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from traincast.core.errors import ErrorCollector, InputError, NothingFits, require_known
+from traincast.core.errors import ErrorCollector, InputError, NothingFits, raise_problems, require_known
 from traincast.core.output_files import check_folder
 from traincast.ui import outputs, text
 from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option, search_option
@@ -93,8 +93,7 @@ def tune(
     }  # fmt: skip
     if replay:
         wrong = [f"{name}: not with --replay" for name, value in given.items() if value is not None]
-        if wrong:
-            raise InputError("tune", wrong)
+        raise_problems("tune", wrong)
         _replay(json)
         return
     missing = [

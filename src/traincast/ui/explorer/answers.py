@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from traincast.analysis.trace import trace
-from traincast.core.errors import InputError, close_to, is_whole, type_problems
+from traincast.core.errors import InputError, close_to, is_whole, raise_problems, type_problems
 from traincast.core.plan import Plan
 from traincast.planner.search import Found
 from traincast.planner.search_space import Progress
@@ -160,8 +160,7 @@ def _case_and_plan(request: Request) -> tuple[ExplorerCase, Plan]:
         unknown = [name for name in knobs if name not in KNOBS]
         problems = [f"{name}: no knob or choice of a plan; {close_to(name, KNOBS)}" for name in unknown]
         problems += nested_values(knobs)
-    if problems:
-        raise InputError("plan", problems)
+    raise_problems("plan", problems)
     planned = Plan(**knobs)
     return check_state(replace(state, gpus=planned.gpus)), planned
 

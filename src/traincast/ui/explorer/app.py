@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from traincast.core.errors import InputError, type_problems
+from traincast.core.errors import InputError, raise_problems, type_problems
 from traincast.ui.explorer.limits import REQUEST_BYTES, REQUEST_SECONDS
 from traincast.ui.explorer.question import canonical_text, normal_text, parse_json, read_address, read_pins
 from traincast.ui.explorer.worker import failure, json_bytes, mistake
@@ -165,8 +165,7 @@ async def file(request: Request) -> Response:
 async def table(request: Request) -> Response:
     """Return the best plans for the address's state as CSV."""
     state, problems = read_address(request.query_params.multi_items())
-    if problems:
-        raise InputError("address", problems)
+    raise_problems("address", problems)
     status, body = await request.app.state.pool.answer("table", _text_of("table", asdict(state)))
     if status != 200:
         return _response(status, body)
@@ -345,8 +344,7 @@ def listen(host: str, port: int) -> socket.socket:
     problems = type_problems("port", port, "a whole number", int)
     if not problems and not 0 <= port < 1 << 16:
         problems = [f"port = {port}: must be from 0 to 65535"]
-    if problems:
-        raise InputError("serve", problems)
+    raise_problems("serve", problems)
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = addresses[0]

@@ -15,7 +15,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from traincast.catalog.load import load_system
-from traincast.core.errors import InputError, require_known, unknown_name_error
+from traincast.core.errors import InputError, raise_problems, require_known, unknown_name_error
 from traincast.core.knobs import STRATEGIES
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
@@ -57,8 +57,7 @@ def best_rows(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
             listed = ", ".join(map(str, values[:MAX_VALUES_LISTED])) + more
             count = f"the table has {len(values)} ({listed})"
             problems.append(f"the figure shows one {name}, {count}: select one")
-    if problems:
-        raise InputError(what, problems)
+    raise_problems(what, problems)
     return rows
 
 
@@ -374,8 +373,7 @@ def _check_fields(rows: pl.DataFrame, x: str, y: str, sizes: Sequence[int]) -> N
         problems.append(f"x and y are both {x}")
     elif rows.select(x, y).unique().height < rows[x].n_unique() * rows[y].n_unique():
         problems.append(f"the table has not every value of {x} with every value of {y}: they vary together")
-    if problems:
-        raise InputError("contour", problems)
+    raise_problems("contour", problems)
 
 
 def _fastest_grid(rows: pl.DataFrame, x: str, y: str, value: str) -> Grid:

@@ -11,7 +11,7 @@ from traincast.accuracy.logs.training_log import median_and_spread
 from traincast.accuracy.measure.device_info import describe_machine
 from traincast.accuracy.measure.launcher import Send
 from traincast.accuracy.measure.system_yaml import accelerator_label
-from traincast.core.errors import InputError
+from traincast.core.errors import raise_problems
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.units import GIB
@@ -98,8 +98,7 @@ def parse_shapes(text: str) -> tuple[Shape, ...]:
         if shape.vocab % VOCAB_MULTIPLE:
             problem = f"vocabulary {shape.vocab}: must be a multiple of {VOCAB_MULTIPLE}"
             problems.append(f"{word.strip()!r}: {problem}")
-    if problems:
-        raise InputError("shapes", problems)
+    raise_problems("shapes", problems)
     return tuple(shapes)
 
 
