@@ -269,7 +269,7 @@ def test_kinds_are_given_layer_by_layer_or_for_a_stretch_that_repeats() -> None:
                 "layer_kinds": ("gated_delta dense",),
                 "gated_delta": GatedDelta(key_heads=3, value_heads=4, key_dim=8, value_dim=8),
             },
-            "gated_delta.key_heads = 3: must divide value_heads = 4",
+            "gated_delta.key_heads = 3: must divide gated_delta.value_heads = 4",
         ),
         (
             {"layer_kinds": ("mamba2 dense",), "mamba2": STATES, "adapters": Adapters(targets=("q",))},

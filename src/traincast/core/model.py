@@ -10,6 +10,7 @@ from traincast.core.adapters import GROUPS, JOINED, TARGETS, Adapters
 from traincast.core.documents import Documents
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 from traincast.core.model_blocks import Diffusion, Experts, Kind, LinearAttention, Projector
+from traincast.core.model_checks import count_problems, kind_problems, part_problems, word_problems
 from traincast.core.model_figures import ModelFigures
 
 PREFIX: Final = "vision "  # of the names of a tower's kinds of layers among the parts of a model
@@ -36,9 +37,12 @@ class Model(ModelFigures):
 
     tower: "Tower | None" = None
 
-    def _part_problems(self) -> list[str]:
-        """Return a line for each contradiction inside of a part or between two."""
-        return [*super()._part_problems(), *self._adapter_problems(), *self._tower_problems()]
+    def __post_init__(self) -> None:
+        problems = [*count_problems(self), *word_problems(self)]
+        if not problems and isinstance(self.hidden, int):
+            problems = [*kind_problems(self)]
+            problems = problems or [*part_problems(self), *self._adapter_problems(), *self._tower_problems()]
+        raise_problems(f"model {self.name}", problems)
 
     def _adapter_problems(self) -> list[str]:
         """Return a line for each target of an adapter that the model lacks or that stands in another one."""

@@ -13,7 +13,7 @@ from traincast.core.adapters import TARGETS
 from traincast.core.errors import InputError
 from traincast.core.knobs import chunks, words
 from traincast.core.model import Model
-from traincast.core.model_figures import PARTS, SELECTS_LAYERS
+from traincast.core.model_checks import PARTS, SELECTS_LAYERS
 from traincast.core.plan import AXES, Plan
 from traincast.core.system import System
 from traincast.step.pipeline_stages import end_layers, split
