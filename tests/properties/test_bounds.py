@@ -13,6 +13,7 @@ from traincast.core.model_blocks import Experts
 from traincast.planner import evaluation, least_times
 from traincast.planner.evaluation import evaluate
 from traincast.planner.evaluation import least_times as times_of
+from traincast.planner.fitting import Searched
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import enumerate_outlines, enumerate_space
@@ -118,7 +119,7 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     rows = np.arange(len(outline.space.layer_row))
     assume(len(rows))
     evaluation = evaluate(enumerate_space(model, (gpus,), domain, 96, batch), unlimited(system), assumed)
-    every = Bounds(outlines, [batch], system, assumed, {0: np.ones(len(rows), bool)})
+    every = Bounds(Searched(outlines, [batch], system, assumed), {0: np.ones(len(rows), bool)})
     (family,) = every.families
     (recompute,) = family.batches
     bounds, least = (every.of_rows(family, rows, name) for name in (recompute, "none"))

@@ -434,16 +434,16 @@ def costs_of(
 ) -> dict[str, Costs]:
     """Return the costs of shards by recomputation; columns of shape (machines, shards).
 
-    `across` has the machines down. With `near` the costs are those of `LeastTimer`, whatever the placement.
+    `across` has the machines down. With `near` the costs are those of `LeastTimer`, whatever the placement;
+    shards may have several rows then (`experts_apart`).
     """
-    number, machines = len(np.atleast_1d(plans.tp)), across.machines()
+    *rows, number = np.broadcast(np.atleast_1d(plans.tp), plans.ep).shape
+    size = max(CANDIDATES_PER_BLOCK // (rows[0] if rows else 1), 1)
     blocks: dict[str, list[Costs]] = {recompute: [] for recompute in recomputes}
-    shapes: list[tuple[int, int]] = []
-    for low in range(0, max(number, 1), CANDIDATES_PER_BLOCK):
-        block = (
-            plans if number <= CANDIDATES_PER_BLOCK else plans.take(slice(low, low + CANDIDATES_PER_BLOCK))
-        )
-        shape = machines, len(np.atleast_1d(block.tp))
+    shapes: list[tuple[int, ...]] = []
+    for low in range(0, max(number, 1), size):
+        block = plans if number <= size else plans.take((..., slice(low, low + size)))
+        shape = across.machines(), *rows, min(number - low, size)
         shapes.append(shape)
         passes: dict[str, list[Passes]] = {}
         # blocks of many are not kept
@@ -465,8 +465,8 @@ def costs_of(
     return {recompute: _side_by_side(of_blocks, shapes) for recompute, of_blocks in blocks.items()}
 
 
-def _side_by_side(blocks: Sequence[Costs], shapes: Sequence[tuple[int, int]]) -> Costs:
-    """Return the costs of blocks of shards, of some shapes (machines, shards), as one."""
+def _side_by_side(blocks: Sequence[Costs], shapes: Sequence[tuple[int, ...]]) -> Costs:
+    """Return the costs of blocks of shards, of some shapes (machines, ..., shards), as one."""
 
     def column(values: Sequence[Column]) -> Column:
         if not any(map(np.ndim, values)):

@@ -9,19 +9,30 @@ of another share its tables. Where the room is no larger than rounding, `layouts
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct, minimum
 from traincast.core.knobs import DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
+from traincast.core.system import System
 from traincast.operations.transformer import Counted, parts
 from traincast.planner.evaluation import AROUND_LAYERS, layouts_memory
 from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.search_space import Outline, Progress, Space, distinct_rows, of_batch, ragged
+from traincast.planner.search_space import (
+    Outline,
+    Progress,
+    Space,
+    distinct_rows,
+    experts_apart,
+    of_batch,
+    ragged,
+)
 from traincast.step.memory import (
     BesideActivations,
     Footprint,
@@ -46,6 +57,26 @@ AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"
 AROUND_OPERATIONS: Final = (*AROUND_FOOTPRINT, "recompute", "recompute_every")
 Figure = Callable[[Space], Column]  # a figure of layouts that follows from their degrees
 Devices = list[tuple[Column, Column]]  # two figures of each device
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """Batches of a search on one number of GPUs of one machine."""
+
+    outlines: Mapping[CandidateBatch, Outline]  # of the shapes of the batches
+    batches: Sequence[CandidateBatch]
+    system: System
+    assumptions: Assumptions
+
+    @cached_property
+    def assumed(self) -> Assumptions:
+        """Assumptions with the values fitted to the machine."""
+        return with_fitted_values(self.system, self.assumptions)
+
+    @property
+    def capacity(self) -> float:
+        """Memory of an accelerator [byte]."""
+        return float(self.system.accelerator.hbm_bytes)
 
 
 @dataclass(eq=False)
@@ -80,31 +111,26 @@ class Fitting:
 
 
 class Census:
-    """Counts of a search on one number of GPUs of one machine."""
+    """Counts of what fits of a search."""
 
-    def __init__(
-        self,
-        outlines: Mapping[CandidateBatch, Outline],
-        batches: Sequence[CandidateBatch],
-        capacity: float,
-        assumed: Assumptions,
-        progress: Progress | None = None,
-    ):
-        self._outlines, self._batches, self._assumed = outlines, batches, assumed
-        self._capacity, self._rounding = capacity, ROUNDING * capacity
+    def __init__(self, searched: Searched, progress: Progress | None = None):
+        outlines, batches, self._assumed = searched.outlines, searched.batches, searched.assumed
+        self._outlines, self._batches = outlines, batches
+        self._capacity, self._rounding = searched.capacity, ROUNDING * searched.capacity
         self._footprints: dict[Any, dict[str, Footprint]] = {}
         self._counted: dict[Any, Counted] = defaultdict(dict)  # operations of layers, recomputation aside
-        self._layers: dict[str, Plans] = {}  # distinct ones, by strategy
-        self._layer: dict[CandidateBatch, Ints] = {}  # rows of these of each layout of a shape
+        self._layers: dict[str, Plans] = {}  # distinct ones, `experts_apart`, by strategy
+        self._layer: dict[CandidateBatch, Ints] = {}  # place among these of each layout of a shape
         of_strategy: dict[str, list[CandidateBatch]] = defaultdict(list)
         for shape in outlines:
             of_strategy[shape.strategy].append(shape)
         for name, shapes in of_strategy.items():
             spaces = [outlines[shape].space for shape in shapes]
             tables = [replace(space.layers, pp=1.0, dp=1.0) for space in spaces]
-            self._layers[name], places = distinct_rows(tables)
+            layers, places = distinct_rows(tables)
+            self._layers[name], apart = experts_apart(layers)
             self._layer |= {
-                shape: place[space.layer_row]
+                shape: apart[place][space.layer_row]
                 for shape, space, place in zip(shapes, spaces, places, strict=True)
             }
         of_shape: dict[CandidateBatch, list[int]] = defaultdict(list)
@@ -285,19 +311,21 @@ class Census:
             counted = self._counted[shape.strategy, _key(plan, AROUND_OPERATIONS)]
             operations = parts(self._outlines[shape].space.model, layers, self._assumed, counted)
             self._footprints[key] = {name: Footprint.of(part, layers) for name, part in operations.items()}
-        layer = self._layer[shape][rows]
-        return {name: _FootprintRows(part, layer) for name, part in self._footprints[key].items()}
+        place = self._layer[shape][rows]
+        layer = place % np.size(self._layers[shape.strategy].mbs)
+        return {name: _FootprintRows(part, place, layer) for name, part in self._footprints[key].items()}
 
 
 class _FootprintRows:
-    """Rows of a footprint, each figure's taken when it is asked for."""
+    """Rows of a footprint of layers `experts_apart`, each figure's taken when it is asked for."""
 
-    def __init__(self, footprint: Footprint, rows: Ints):
-        self._footprint, self._rows = footprint, rows
+    def __init__(self, footprint: Footprint, place: Ints, layer: Ints):
+        self._footprint, self._place, self._layer = footprint, place, layer
 
     def __getattr__(self, figure: str) -> Column:
-        column = getattr(self._footprint, figure)
-        rows: Column = column[self._rows] if isinstance(column, np.ndarray) else column
+        rows: Column = getattr(self._footprint, figure)
+        if isinstance(rows, np.ndarray):
+            rows = rows[self._layer] if rows.ndim == 1 else rows.ravel()[self._place]
         setattr(self, figure, rows)
         return rows
 

@@ -5,21 +5,19 @@ fits on tables. The answers are the same.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import with_fitted_values
-from traincast.core.assumptions import Assumptions
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.planner.evaluation import StrategyResult, evaluate_all
-from traincast.planner.fitting import Census, Figure
+from traincast.planner.fitting import Census, Figure, Searched
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import Outline, Progress, Space, enumerate_space, later
+from traincast.planner.search_space import Progress, Space, enumerate_space, later
 from traincast.planner.shortlist import Bounds, Evaluated, Shortlist
 
 MOST_VALUES: Final = 1 << 18  # of a figure of layouts
@@ -117,44 +115,28 @@ class AllLayouts(Layouts):
 class FewLayouts(Layouts):
     """Layouts of all batches on one machine, of which as few are evaluated as answers need."""
 
-    def __init__(
-        self,
-        outlines: Mapping[CandidateBatch, Outline],
-        batches: Sequence[CandidateBatch],
-        system: System,
-        assumptions: Assumptions,
-    ):
-        self._outlines, self._batches = outlines, batches
-        self._system, self._assumptions = system, assumptions
+    def __init__(self, searched: Searched):
+        self._searched = searched
         self._census: Census | None = None
         self._known: Evaluated | None = None
 
     def census(self, progress: Progress | None = None) -> Census:
         """Return what fits, counted once."""
         if self._census is None:
-            assumed = with_fitted_values(self._system, self._assumptions)
-            self._census = Census(self._outlines, self._batches, self._capacity, assumed, progress)
+            self._census = Census(self._searched, progress)
         return self._census
 
     def evaluated(self, progress: Progress | None = None) -> Evaluated:
         """Return the layouts that may fit, evaluated as far as asked for."""
         if self._known is None:
-            self._known = Evaluated(self._bounds(self._may_fit, progress))
+            self._known = Evaluated(Bounds(self._searched, self._may_fit, progress))
         return self._known
 
     def prepare(self, progress: Progress | None = None) -> None:
         """Count what fits, and bound the times of what may; as many steps as batches for each."""
-        batches = len(self._batches)
+        batches = len(self._searched.batches)
         self.census(later(progress, 0, 2 * batches))
         self.evaluated(later(progress, batches, 2 * batches))
-
-    @property
-    def _capacity(self) -> float:
-        return float(self._system.accelerator.hbm_bytes)
-
-    def _bounds(self, kept: Mapping[int, Bools], progress: Progress | None = None) -> Bounds:
-        """Return bounds on the times of some rows of the outlines of batches."""
-        return Bounds(self._outlines, self._batches, self._system, self._assumptions, kept, progress)
 
     @property
     def feasible(self) -> int:
@@ -198,7 +180,7 @@ class FewLayouts(Layouts):
 
     def leanest(self) -> Floats:
         """Return the least memory of each batch [byte]."""
-        return np.array([self.census().least_memory_of(i) for i in range(len(self._batches))])
+        return np.array([self.census().least_memory_of(i) for i in range(len(self._searched.batches))])
 
     def excluded(self, batches: Sequence[int], limit: float) -> dict[str, Answer]:
         """Return what memory excludes of batches."""
@@ -208,7 +190,8 @@ class FewLayouts(Layouts):
         for index, rows in nearest.items():
             rows[census.nearest(index)] = True
 
-        beyond = Evaluated(self._bounds(over), capacity=np.inf, above=self._capacity)
+        bounds = Bounds(self._searched, over)
+        beyond = Evaluated(bounds, capacity=np.inf, above=self._searched.capacity)
         lists = dict.fromkeys(("faster", "unlimited"), Shortlist(beyond, over))
         lists["miss"] = Shortlist(beyond, nearest)
         return {name: lists[name].answer(question) for name, question in _questions(limit).items()}

@@ -44,6 +44,7 @@ from traincast.planner.evaluation import (
     rank_layouts,
 )
 from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation
+from traincast.planner.fitting import Searched
 from traincast.planner.framework_spaces import (
     FRAMEWORKS,
     CandidateBatch,
@@ -537,7 +538,7 @@ class Work:
         """Layouts evaluated as far as needed; None for several numbers of GPUs or of too many placements."""
         if not self._few_do:
             return None
-        return FewLayouts(self.outlines, self.batches, self.system, self.assumptions)
+        return FewLayouts(Searched(self.outlines, self.batches, self.system, self.assumptions))
 
     @property
     def _few_do(self) -> bool:

@@ -54,6 +54,7 @@ CACHED_SHAPES: Final = 256  # kept for the next machine: those of some searches
 Progress = Callable[[int, int, int], None]  # steps done, steps in total, candidates of the last ones
 _LISTENER: Final = ContextVar[Callable[[int, int], None] | None]("listener", default=None)
 Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
+OF_EXPERTS: Final = ("ep", "etp", "load", "fast_tp")  # that of `fast_tp` where a bound places experts
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
 
@@ -586,6 +587,27 @@ def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:
     columns = [column for name in TAKEN if np.ndim(column := getattr(together, name))]
     first, kind = distinct(columns, sum(sizes))
     return together.take(first), np.split(kind, np.cumsum(sizes)[:-1])
+
+
+def experts_apart(layers: Plans) -> tuple[Plans, Ints]:
+    """Return layers as columns over all but the degrees of experts, and the place of each layer.
+
+    What depends on these degrees has shape (rows, layers), with a row for each that a layer can have, so that
+    the operations outside of experts are computed once for all of them. Places count row by row.
+    """
+    columns = {name: column for name in TAKEN if np.ndim(column := getattr(layers, name))}
+    of_experts = {name: columns.pop(name) for name in OF_EXPERTS if name in columns}
+    number = np.size(layers.mbs)
+    if not of_experts or not number:
+        return layers, np.arange(number)
+    first, kind = distinct(list(columns.values()), number)
+    by_kind = np.argsort(kind, kind="stable")
+    row = np.empty(number, np.int64)
+    row[by_kind] = np.arange(number) - np.searchsorted(kind[by_kind], kind[by_kind])
+    layer = np.tile(first, (int(row.max()) + 1, 1))  # of each place; where there is none, some layer
+    layer[row, kind] = np.arange(number)
+    every = {name: column[layer] for name, column in of_experts.items()}
+    return layers.take(first).given(**every), row * len(first) + kind
 
 
 def stacked(tables: Sequence[Table], sizes: Sequence[int]) -> Table:

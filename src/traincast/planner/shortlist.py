@@ -12,13 +12,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct_values, minimum, numbered, where
 from traincast.core.knobs import CHOICES, DEFAULTS
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
-from traincast.core.system import CAPACITY, System
+from traincast.core.system import CAPACITY
 from traincast.planner.evaluation import (
     AROUND_LAYERS,
     CANDIDATES_PER_BLOCK,
@@ -28,9 +27,18 @@ from traincast.planner.evaluation import (
     groups,
     take_costs,
 )
+from traincast.planner.fitting import Searched
 from traincast.planner.framework_spaces import ORDER, CandidateBatch
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import Outline, Progress, Space, distinct_rows, of_batch, report_round
+from traincast.planner.search_space import (
+    Outline,
+    Progress,
+    Space,
+    distinct_rows,
+    experts_apart,
+    of_batch,
+    report_round,
+)
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.pipeline_stages import stages
 from traincast.step.placement import near_members
@@ -81,34 +89,25 @@ class _Family:
 
 
 class Bounds:
-    """Batches of a search on one number of GPUs of one machine, and bounds on the times of their layouts.
+    """Bounds on the times of the layouts of a search.
 
     The bounds do not depend on how much memory the machine has. Rows of the outlines that `kept` leaves out,
     by the number of the batch, have none.
     """
 
-    def __init__(
-        self,
-        outlines: Mapping[CandidateBatch, Outline],
-        batches: Sequence[CandidateBatch],
-        system: System,
-        assumptions: Assumptions,
-        kept: Mapping[int, Bools],
-        progress: Progress | None = None,
-    ):
-        self.outlines, self.batches, self._kept = outlines, batches, kept
-        self.system, self.assumptions = system, assumptions
-        self.assumed = with_fitted_values(system, assumptions)
+    def __init__(self, searched: Searched, kept: Mapping[int, Bools], progress: Progress | None = None):
+        self.searched, self.assumed, self._kept = searched, searched.assumed, kept
         self._least = least_of_dispatchers(self.assumed)
-        space = next(iter(outlines.values())).space
-        self._model, self._near = space.model, near_members(system, space.gpus[0])
+        self._domain = searched.system.fast_domain
+        space = next(iter(searched.outlines.values())).space
+        self._model, self._near = space.model, near_members(searched.system, space.gpus[0])
         self.families = list(self._bounded(progress))
 
     def _bounded(self, progress: Progress | None) -> Iterator[_Family]:
         """Yield the families of all batches."""
         together: dict[Any, dict[CandidateBatch, list[int]]] = {}
         for index in self._kept:
-            batch = self.batches[index]
+            batch = self.searched.batches[index]
             given = {**DEFAULTS, **batch.given}
             key = batch.overlaps_in_domain, *(given[name] for name in LAYER_CHOICES)
             together.setdefault(key, {}).setdefault(batch.shape, []).append(index)
@@ -121,7 +120,7 @@ class Bounds:
 
     def _sharing(self, same: Mapping[CandidateBatch, Sequence[int]]) -> Iterator[_Family]:
         """Yield the families of batches, by shape, whose layers have the same operations."""
-        spaces = [self.outlines[shape].space for shape in same]
+        spaces = [self.searched.outlines[shape].space for shape in same]
         used = [
             distinct_values(space.layer_row[kept_in(self._kept, of_shape, len(space.layer_row))])
             for space, of_shape in zip(spaces, same.values(), strict=True)
@@ -129,32 +128,36 @@ class Bounds:
         if not any(map(len, used)):
             return
         tables = [
-            self._layers(space.layers.take(rows), self.batches[of_shape[0]])
+            self._layers(space.layers.take(rows), self.searched.batches[of_shape[0]])
             for space, rows, of_shape in zip(spaces, used, same.values(), strict=True)
         ]
-        layers, places = distinct_rows(tables)
-        names = dict.fromkeys(_recompute(self.batches[i]) for of_shape in same.values() for i in of_shape)
+        every_layer, kinds = distinct_rows(tables)
+        layers, apart = experts_apart(every_layer)
+        places = [apart[kind] for kind in kinds]
+        names = dict.fromkeys(
+            _recompute(self.searched.batches[i]) for of_shape in same.values() for i in of_shape
+        )
         costs = costs_of(
-            layers, self._model, list(names | {"none": None}), self.system, self._least, self._near
+            layers, self._model, list(names | {"none": None}), self.searched.system, self._least, self._near
         )
         costs = {name: {part: _passes(cost) for part, cost in of.items()} for name, of in costs.items()}
         for (shape, of_shape), rows, place in zip(same.items(), used, places, strict=True):
             by_recompute: dict[str, list[int]] = {}
             for index in of_shape:
-                by_recompute.setdefault(_recompute(self.batches[index]), []).append(index)
-            given = self.batches[of_shape[0]].given
-            of_rows = np.zeros(np.size(self.outlines[shape].space.layers.mbs), np.int64)
+                by_recompute.setdefault(_recompute(self.searched.batches[index]), []).append(index)
+            given = self.searched.batches[of_shape[0]].given
+            of_rows = np.zeros(np.size(self.searched.outlines[shape].space.layers.mbs), np.int64)
             of_rows[rows] = place
-            yield _Family(self.outlines[shape], by_recompute, given, costs, of_rows, {})
+            yield _Family(self.searched.outlines[shape], by_recompute, given, costs, of_rows, {})
 
     def _layers(self, layers: Plans, batch: CandidateBatch) -> Plans:
         """Return layers with the choices of a batch, overlapped wherever they may be."""
         given = batch.given | {"order": ORDER, "pp": 1.0, "dp": 1.0}
         layers = replace(layers, **given).ready(self.assumed)
         experts = layers.ep * layers.etp  # inside a fast domain where they can be
-        layers = replace(layers, fast_tp=where(experts <= self.system.fast_domain, experts, 1.0))
+        layers = replace(layers, fast_tp=where(experts <= self._domain, experts, 1.0))
         if batch.overlaps_in_domain:
-            return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self.system.fast_domain))
+            return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self._domain))
         return layers
 
     def of_rows(self, family: _Family, rows: Ints, recompute: str) -> Floats:
@@ -203,32 +206,34 @@ class Evaluated:
 
     def __init__(self, bounds: Bounds, capacity: float | None = None, above: float = 0.0):
         self.bounds, self._above = bounds, above
-        self._system = bounds.system if capacity is None else bounds.system.with_figures({CAPACITY: capacity})
+        system = bounds.searched.system
+        self._system = system if capacity is None else system.with_figures({CAPACITY: capacity})
         self._rows: dict[int, Ints] = {}  # of each batch's outline that were evaluated, ascending
         self.times = LeastTimes.of(())
 
     def add(self, rows: Mapping[int, Ints]) -> None:
         """Evaluate rows, ascending, of the outlines of batches."""
+        searched = self.bounds.searched
         opened, places, shared = list[Space](), list[Ints](), dict[Any, Space]()
         rows_known = dict[int, Ints]()
         for index in sorted(rows):
-            batch, known = self.bounds.batches[index], self._rows.get(index, np.zeros(0, np.int64))
+            batch, known = searched.batches[index], self._rows.get(index, np.zeros(0, np.int64))
             new = np.setdiff1d(rows[index], known, assume_unique=True)
             if not len(new):
                 continue
             rows_known[index] = distinct_values(np.concatenate((known, new)))
             key = batch.shape, new.tobytes()  # batches with the same rows share a table of shards
             if key not in shared:
-                shared[key] = self.bounds.outlines[batch.shape].layouts(new)
+                shared[key] = searched.outlines[batch.shape].layouts(new)
             opened.append(of_batch(shared[key], batch))
-            places.append(index * MOST_LAYOUTS + self.bounds.outlines[batch.shape].places(new))
+            places.append(index * MOST_LAYOUTS + searched.outlines[batch.shape].places(new))
         if not opened:
             return
         evaluations: dict[int, Evaluation] = {}
         together = list(groups(opened))
         for number, group in enumerate(together, 1):
             chosen = tuple(opened[i] for i in group)
-            of_group = evaluate_all(chosen, self._system, self.bounds.assumptions, self._above)
+            of_group = evaluate_all(chosen, self._system, searched.assumptions, self._above)
             evaluations |= zip(group, of_group, strict=True)
             report_round(number, len(together))
         outcomes = [evaluations[i].outcomes()[0] for i in range(len(opened))]
@@ -353,9 +358,12 @@ def _recompute(batch: CandidateBatch) -> str:
 
 
 def _passes(cost: PartCosts) -> PartCosts:
-    """Return the time of both passes on one machine as that of the first, without what bounds do not need."""
+    """Return the time of both passes on one machine as that of the first, without what bounds do not need.
+
+    The columns are by places (`experts_apart`).
+    """
     both, dispatch = (
-        column[0] if isinstance(column, np.ndarray) else column
+        column[0].ravel() if isinstance(column, np.ndarray) else column
         for column in (cost.forward + cost.backward, cost.dispatch)
     )
     return PartCosts(both, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, dispatch=dispatch)
