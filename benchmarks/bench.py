@@ -121,10 +121,10 @@ def scalar_rate() -> float:
 def forget() -> None:
     """Clear the caches that searches share."""
     from traincast.planner.evaluation import completed_spaces
-    from traincast.planner.search_space import _enumerate, enumerate_space
+    from traincast.planner.search_space import _enumerate, _placed_degrees, enumerate_space
     from traincast.step.pipeline_stages import distinct_devices
 
-    for cached in (_enumerate, enumerate_space, completed_spaces, distinct_devices):
+    for cached in (_enumerate, _placed_degrees, enumerate_space, completed_spaces, distinct_devices):
         cached.cache_clear()
 
 

@@ -343,23 +343,17 @@ def enumerate_outlines(
 @lru_cache(maxsize=CACHED_SHAPES)
 def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch: CandidateBatch) -> Outline:
     """Enumerate all batches of a shape."""
-    axes = STRATEGIES[batch.strategy].axes
-    blocks = [factorizations(n, len(axes)) for n in gpus]
-    degrees = np.concatenate(blocks)
-    job = np.repeat(np.arange(len(gpus)), [len(block) for block in blocks])
-    searched = np.ones(len(degrees), bool)
-    for axis, lower in batch.above:
-        searched &= degrees[:, axes.index(axis)] > lower
-    for axis, value in batch.locks:
-        searched &= degrees[:, axes.index(axis)] == value if axis in axes else True
-    degrees, job = degrees[searched], job[searched]
+    placing = tuple(choice for choice in batch.choices if choice[0] in ("order", "tp_overlap"))
+    placed_alike = replace(batch, choices=placing, vp=1, experts=False, hybrid=False, uneven=False, rules=())
+    degrees, job, fill_options_of = _placed_degrees(model.hidden, gpus, domain, placed_alike)
     plan, degree = _without_batches(model, batch, degrees)
     batches = divisors(gbs)
-    divides = gbs % (degrees[:, axes.index("dp"), None] * batches) == 0
+    dp = degrees[:, STRATEGIES[batch.strategy].axes.index("dp"), None]
+    divides = gbs % (dp * batches) == 0
     divides[:, 0] |= ~divides.any(axis=1)  # one row stays, for the rule to reject
     divides &= batches == dict(batch.locks).get("mbs", batches)
     number: Ints = np.asarray(divides.sum(axis=1))[degree]  # of micro-batches of each row
-    counts, wide, places, placeable = _fill_options(model.hidden, domain, batch, degrees)
+    counts, wide, places, placeable = fill_options_of
     fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
     fill_options = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
     replicas = Replicas.of_shape(batch, plan, degree) if batch.hybrid else None
@@ -393,6 +387,8 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         candidates = number * fill_options * left.count[left.kind]
         valid &= candidates > 0
     kept = np.flatnonzero(valid)
+    knobs = _layer_knobs(plan, batch)
+    _, layer_kind = distinct([getattr(plan, knob)[kept] for knob in knobs], len(kept))
     which, choice = np.nonzero(divides[degree[kept]])  # mbs ascends
     row = kept[which]
     plan = replace(with_load(plan.take(kept), model).take(which), mbs=batches[choice].astype(float))
@@ -407,7 +403,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     there = np.zeros(len(degrees), np.bool_)
     there[degree] = True
     used, degree = np.flatnonzero(there), (np.cumsum(there) - 1)[degree]
-    layers, layer_row = _layer_rows(layouts, batch)
+    layers, layer_row = _layer_rows(layouts, knobs, layer_kind[which[valid]], choice[valid])
     space = Space(
         model=model,
         gbs=gbs,
@@ -425,6 +421,24 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
 
 
 # Fills: panels and placements -------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=CACHED_SHAPES)
+def _placed_degrees(
+    hidden: int, gpus: tuple[int, ...], domain: int, batch: CandidateBatch
+) -> tuple[Ints, Ints, tuple[Ints, Bools, Ints, Bools]]:
+    """Return the searched degrees, the number of GPUs of each (as its place), and their `_fill_options`."""
+    axes = STRATEGIES[batch.strategy].axes
+    blocks = [factorizations(n, len(axes)) for n in gpus]
+    degrees = np.concatenate(blocks)
+    job = np.repeat(np.arange(len(gpus)), [len(block) for block in blocks])
+    searched = np.ones(len(degrees), bool)
+    for axis, lower in batch.above:
+        searched &= degrees[:, axes.index(axis)] > lower
+    for axis, value in batch.locks:
+        searched &= degrees[:, axes.index(axis)] == value if axis in axes else True
+    degrees, job = degrees[searched], job[searched]
+    return degrees, job, _fill_options(hidden, domain, batch, degrees)
 
 
 def panels(hidden: int, tp: Ints, tp2: Ints) -> tuple[Ints, Bools]:
@@ -626,14 +640,18 @@ def stacked(tables: Sequence[Table], sizes: Sequence[int]) -> Table:
     return replace(tables[0], **columns)
 
 
-def _layer_rows(layouts: Plans, batch: CandidateBatch) -> tuple[Plans, Ints]:
-    """Return the distinct rows of knobs that a layer's memory depends on, and the row of each layout."""
+def _layer_knobs(layouts: Plans, batch: CandidateBatch) -> list[str]:
+    """Return the knobs but for the micro-batch that a layer's memory depends on, where they are columns."""
     # Experts are placed over all ranks of a stage; only where pp is numbered before dp does that depend on
     # their degrees.
     by_degrees = batch.experts and layouts.order != "tp-cp-dp-pp"
     axes = _layer_axes(batch) if by_degrees else STRATEGIES[batch.strategy].layer_axes
-    knobs = [knob for knob in (*axes, "ep", "etp", "ulysses", "mbs") if np.ndim(getattr(layouts, knob))]
-    first, layer_row = distinct([getattr(layouts, knob) for knob in knobs], np.size(layouts.mbs))
-    columns = {knob: getattr(layouts, knob)[first] for knob in knobs}
+    return [knob for knob in (*axes, "ep", "etp", "ulysses") if np.ndim(getattr(layouts, knob))]
+
+
+def _layer_rows(layouts: Plans, knobs: Sequence[str], kind: Ints, mbs: Ints) -> tuple[Plans, Ints]:
+    """Return the distinct layers of layouts, given the numbers of their knobs' kind and of their mbs."""
+    first, layer_row = distinct([kind, mbs], len(kind))
+    columns = {knob: getattr(layouts, knob)[first] for knob in (*knobs, "mbs")}
     load = layouts.load[first] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
-    return Plans(**columns, load=load, **batch.given), layer_row
+    return Plans(**columns, load=load, **layouts.choices()), layer_row

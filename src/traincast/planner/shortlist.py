@@ -44,7 +44,8 @@ from traincast.step.pipeline_stages import stages
 from traincast.step.placement import near_members
 from traincast.step.step_time import least_step_seconds
 
-FIRST_ROWS: Final = 1 << 11  # rows of outlines that are evaluated first
+FIRST_SHARE: Final = 1 / 16  # of the rows of outlines that is evaluated first,
+FIRST_ROWS: Final = 1 << 11, 1 << 12  # but at least and at most so many rows
 FIRST_OF_GROUP: Final = 8  # of each of several groups
 MORE_ROWS: Final = 8  # times as many in each round, at most
 # Assumptions of groups of experts inside a fast domain, and of others (`Plans.of_dispatcher`)
@@ -276,7 +277,8 @@ class Shortlist:
             _Rows(family, rows, evaluated.bounds.of_rows(family, rows, "none"), of_rows)
             for (family, rows), of_rows in zip(families, np.split(group, ends)[:-1], strict=True)
         ]
-        self._first = FIRST_ROWS if len(self._groups) == 1 else FIRST_OF_GROUP
+        rows = int(np.clip(FIRST_SHARE * ends[-1], *FIRST_ROWS)) if families else 0
+        self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
         self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
 
     def answer(self, question: Callable[[LeastTimes], _Answer]) -> tuple[LeastTimes, _Answer]:

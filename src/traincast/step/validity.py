@@ -314,7 +314,7 @@ RULES: Final = (
         "tp does not divide the head's width and the sequence, as SUMMA attention needs",
         ("tp", "hidden", "heads", "seq"),
         lambda model, plan, gbs: (
-            (plan.attention != "summa") | (model.head_width % plan.tp + model.seq % plan.tp == 0)
+            plan.attention != "summa" or (model.head_width % plan.tp + model.seq % plan.tp == 0)
         ),
     ),
     Rule(

@@ -93,6 +93,7 @@ class OperationTimer:
         self.plan, self.system, self.assumed = plan, system, assumed
         self.placement = Placement(plan, system.tiers)
         self._curves: dict[tuple[CollectiveKind, Axis], Curve] = {}
+        self._timed: dict[tuple[int, ...], tuple[Operation, Passes]] = {}  # by identity: parts share passes
 
     def time_part(self, part: tuple[Operation, ...], passes: Sequence[Passes] | None = None) -> Timed:
         """Return the times of all operations of a part of the model.
@@ -108,7 +109,11 @@ class OperationTimer:
 
     def time_passes(self, part: tuple[Operation, ...]) -> list[Passes]:
         """Return the times of the passes of operations, which do not depend on what is recomputed."""
-        return [self._passes(op) for op in part]
+        keys = [(id(op.forward), id(op.backward), id(op.weight)) for op in part]
+        for key, op in zip(keys, part, strict=True):
+            if key not in self._timed:
+                self._timed[key] = op, self._passes(op)
+        return [self._timed[key][1] for key in keys]
 
     def _passes(self, op: Operation) -> Passes:
         """Return the times of the passes of an operation."""
