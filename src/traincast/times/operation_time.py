@@ -232,20 +232,34 @@ class LeastTimer(OperationTimer):
         """Return what is exposed at least where all of the product is one panel, but overlaps [s]."""
         return exposed_time(comm - busy)
 
+    def time_passes(self, part: tuple[Operation, ...]) -> list[Passes]:
+        """Return the times of the passes of operations; collectives of a kind are timed together."""
+        together: dict[Any, dict[Any, Collective]] = {}
+        passes = (work for op in part for work in (op.forward, op.backward, op.weight) if work is not None)
+        for call in (call for work in passes for call in work.collectives):
+            if (key := self._key(call)) not in self._least:
+                together.setdefault((call.kind, call.over, call.groups), {})[key] = call
+        for calls in together.values():
+            times = self._least_seconds(list(calls.values()))
+            self._least |= {key: (calls[key], least) for key, least in zip(calls, times, strict=True)}
+        return super().time_passes(part)
+
+    def _key(self, call: Collective) -> tuple[Any, ...]:
+        """Return what tells collectives apart, as long as their columns are kept."""
+        return call.kind, call.over, id(call.nbytes), id(call.copies), call.groups
+
     def _collective(self, call: Collective) -> Column:
         """Return the least time of a collective [s]."""
-        key = call.kind, call.over, id(call.nbytes), id(call.copies), call.groups
-        if key not in self._least:
-            self._least[key] = call, self._least_seconds(call)
-        seconds = self._least[key][1]
+        seconds = self._least[self._key(call)][1]
         if call.over == "tp" and nonzero(self.assumed.collectives.skew_seconds):
             seconds = seconds + self.assumed.collectives.skew_seconds * log2(self.plan.tp)
         return seconds
 
-    def _least_seconds(self, call: Collective) -> Column:
-        """Return the least time over placements, of each of the distinct collectives [s]."""
-        whole = np.broadcast_arrays(self.placement.group(call.over).members, call.nbytes, call.copies)
-        shape, columns = whole[0].shape, [column.ravel() for column in whole]
+    def _least_seconds(self, calls: Sequence[Collective]) -> list[Column]:
+        """Return the least times over placements of collectives of one kind, each distinct one once [s]."""
+        call, members = calls[0], self.placement.group(calls[0].over).members
+        wholes = [np.broadcast_arrays(members, one.nbytes, one.copies) for one in calls]
+        columns = [np.concatenate([column.ravel() for column in same]) for same in zip(*wholes, strict=True)]
         first, row = distinct(columns, len(columns[0]))
         n, volume, copies = (column[first] for column in columns)
         near = self._near if call.kind in ("all-to-all", "all-reduce") else self._widest
@@ -254,8 +268,10 @@ class LeastTimer(OperationTimer):
         of = self.system, self.assumed, copies, call.groups
         groups = (Group(n, tuple(minimum(n, within[:, None]) for within in piece.T)) for piece in pieces)
         times = (np.min(collective(call.kind, volume, group, *of), axis=0) for group in groups)
-        least = np.asarray(reduce(minimum, times))
-        return least[row].reshape(shape)
+        least = np.asarray(reduce(minimum, times))[row]
+        ends = np.cumsum([whole[0].size for whole in wholes])[:-1]
+        parts = zip(np.split(least, ends), wholes, strict=True)
+        return [seconds.reshape(whole[0].shape) for seconds, whole in parts]
 
 
 def time_part(part: tuple[Operation, ...], plan: Plans, system: System, assumed: Assumptions) -> Timed:
