@@ -55,6 +55,11 @@ def parameters(path: Path = FILE) -> tuple[Parameter, ...]:
     return tuple(constants)
 
 
+def pooled(path: Path = FILE) -> float:
+    """Return the correlation of the priors of software constants of one field."""
+    return float(read(path)["pooled"])
+
+
 def parameter(home: Home, line: dict[str, Any]) -> Parameter:
     """Return the constant of an entry."""
     given = {name: value for name, value in line.items() if name not in ("path", "of", "why", "strain")}

@@ -27,11 +27,11 @@ import numpy as np
 from rich.console import Console
 
 from left_out import later_runs, residuals, write
-from published import FOLDERS, in_catalogue, parameters
+from published import FOLDERS, in_catalogue, parameters, pooled
 from traincast.accuracy.fit.fit import Fitted, FittedConstant, bounds, fit
 from traincast.accuracy.fit.fitted_yaml import load, put, text_of
 from traincast.accuracy.fit.least_squares import solution_at
-from traincast.accuracy.fit.parameters import Parameter
+from traincast.accuracy.fit.parameters import Parameter, prior_precision
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.accuracy.scores import source_of
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     fitted = (
         catalogue_as_fitted(constants, runs)
         if options.keep_values
-        else fit(constants, runs, progress=report, steps=options.steps, settle=False)
+        else fit(constants, runs, progress=report, steps=options.steps, settle=False, pooled=pooled())
     )
     print(table(fitted))
     errors = {} if options.no_left_out else residuals(fitted, report)
@@ -99,7 +99,8 @@ def catalogue_as_fitted(constants: Sequence[Parameter], runs: Sequence[Run]) -> 
     evidence = MeasuredRuns(runs, tuple(constants))
     theta = np.clip([constant.theta(in_catalogue(constant)) for constant in constants], *bounds(constants))
     y, slopes = evidence.residuals(theta)
-    solution = solution_at(theta, y, slopes, evidence.data, np.ones(len(theta), bool))
+    prior = prior_precision(constants, pooled())
+    solution = solution_at(theta, y, slopes, evidence.data, np.ones(len(theta), bool), prior)
     return Fitted(tuple(constants), evidence, evidence.data, solution, y)
 
 

@@ -15,8 +15,8 @@ from refit import table, write_catalogue
 from traincast.accuracy.fit.calibrate import calibrate
 from traincast.accuracy.fit.fit import fit, fitted_constant
 from traincast.accuracy.fit.fitted_yaml import load, put, text_of
-from traincast.accuracy.fit.least_squares import Data, solve
-from traincast.accuracy.fit.parameters import Parameter, Setting, touching_stack
+from traincast.accuracy.fit.least_squares import Data, linearised, solve
+from traincast.accuracy.fit.parameters import Parameter, Setting, prior_precision, touching_stack
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import read
 from traincast.catalog.documents import catalogue
@@ -142,6 +142,23 @@ def test_a_plane_is_solved(
     exact = np.linalg.solve(slopes.T @ slopes / 1e6 + np.eye(3), -slopes.T @ y0 / 1e6)
     assert solution.theta == pytest.approx(exact, abs=1e-6)
     assert not solution.determined.any()
+
+
+def test_what_one_stack_tells_moves_the_like_of_others_by_the_correlation_of_their_priors():
+    passes = [
+        Parameter(path="stack.traffic.elementwise_passes", of=(stack,), prior=1.0, sigma=0.2)
+        for stack in ("megatron-core-2024", "torchtitan-2025")
+    ]
+    rate = Parameter(path="accelerator.matrix_sustained", of=("h100-sxm-80",), prior=0.7, sigma=0.1)
+    prior = prior_precision((*passes, rate), pooled=0.5)
+    slopes = np.tile([1.0, 0.0, 0.0], (20, 1))  # rows of the first stack alone
+    data = Data(np.ones(20), np.ones(20), list(range(20)))
+    bounds = (np.full(3, -9.0), np.full(3, 9.0))
+    # so near that soft l1 is a square
+    solution = solve(lambda theta: (slopes @ theta - 0.01, slopes), data, np.zeros(3), bounds, prior=prior)
+    alone = 20 * 0.01 / (20 + 1)  # the mean of a normal distribution after 20 rows, the prior's being 0
+    assert solution.theta == pytest.approx([alone, 0.5 * alone, 0.0], rel=1e-3, abs=1e-6)
+    assert linearised(solution, data, bounds) == pytest.approx(solution.theta, rel=1e-3, abs=1e-6)
 
 
 def test_a_value_of_a_stack_holds_for_those_based_on_it_unless_they_say_otherwise():

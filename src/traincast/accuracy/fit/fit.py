@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from traincast.accuracy.fit.least_squares import Data, Solution, left_out, solve
-from traincast.accuracy.fit.parameters import Parameter
+from traincast.accuracy.fit.parameters import Parameter, prior_precision
 from traincast.accuracy.fit.residuals import Benchmarks, MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import Run
 from traincast.core.quantities import Floats
@@ -105,6 +105,7 @@ def fit(
     benchmarks: Sequence[Benchmarks] = (),
     equal: bool = False,
     settle: bool = True,
+    pooled: float = 0.0,
     steps: int = 20,
     progress: Callable[[str], Any] | None = None,
 ) -> Fitted:
@@ -112,7 +113,8 @@ def fit(
 
     With `equal` every run has the same weight, for runs of a user; else a group of n rows counts as n^0.65.
     With `settle` parameters that the data do not determine return to their priors, and the others are fitted
-    once more. `progress` is called with a line of text after every step.
+    once more. Software constants of one field have the correlation `pooled` before the fit. `progress` is
+    called with a line of text after every step.
     """
     measured = MeasuredRuns(bundled_runs() if runs is None else runs, tuple(parameters), equal)
     parts: list[MeasuredRuns | Benchmarks] = [measured, *benchmarks]
@@ -126,8 +128,9 @@ def fit(
 
     start = np.zeros(len(parameters))
     before = np.concatenate([part.residuals(start)[0] for part in parts])
-    solution = solve(model, data, start, limits, steps)
+    prior = prior_precision(parameters, pooled)
+    solution = solve(model, data, start, limits, steps, prior=prior)
     if settle and not solution.determined.all():
-        refined = solve(model, data, solution.theta, limits, steps, solution.determined)
+        refined = solve(model, data, solution.theta, limits, steps, solution.determined, prior)
         solution = replace(refined, determined=solution.determined)
     return Fitted(tuple(parameters), measured, data, solution, before)

@@ -1,9 +1,10 @@
 """Bounded robust least squares with priors, confidence intervals, and fits with groups of data left out.
 
-Parameters are in units of their priors: theta is the distance of the logarithm of a value from its prior in
-standard deviations, so that the residual of the prior is theta itself. A residual y of the data is the
-logarithm of predicted over measured; it costs w ρ(y²/s²) with ρ(z) = 2(√(1+z) - 1) (soft l1) for a weight w
-and a scale s, its expected noise.
+Parameters are in units of their priors: theta is the distance of the logarithm of a value from its prior
+in standard deviations. Priors cost theta·`prior`·theta, where `prior` is the inverse of their
+correlations (by default the identity). A residual y of the data is the logarithm of predicted over
+measured; for a weight w and a scale s, its expected noise, it costs w ρ(y²/s²) with ρ(z) = 2(√(1+z) - 1)
+(soft l1).
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -47,14 +48,24 @@ class Solution:
     deviation: Floats  # standard deviation of each parameter, 1 before the fit (see `deviations`)
     determined: Bools  # parameters whose uncertainty the data reduce
     free: Bools  # parameters that were fitted; others stay at their prior
+    prior: Floats  # inverse of the correlations before the fit, shape (parameters, parameters)
 
 
 def solve(
-    model: Model, data: Data, start: Floats, bounds: Bounds, steps: int = 20, free: Bools | None = None
+    model: Model,
+    data: Data,
+    start: Floats,
+    bounds: Bounds,
+    steps: int = 20,
+    free: Bools | None = None,
+    prior: Floats | None = None,
 ) -> Solution:
     """Fit parameters to data and priors in at most `steps`; those not `free` stay at their prior, 0."""
     rows = np.flatnonzero(data.weights > 0)
     fitted = np.ones(len(start), bool) if free is None else free
+    identity = np.eye(len(start))
+    together = identity if prior is None else np.where(np.outer(fitted, fitted), prior, identity)
+    root = np.linalg.cholesky(together).T
     latest: list[Any] = [None, None, None]
 
     def evaluated(theta: Floats) -> tuple[Floats, Floats]:
@@ -64,11 +75,11 @@ def solve(
 
     def residuals(theta: Floats) -> Floats:
         y, _ = evaluated(theta)
-        return np.concatenate((y[rows] / data.scales[rows], theta))
+        return np.concatenate((y[rows] / data.scales[rows], root @ theta))
 
     def derivatives(theta: Floats) -> Floats:
         _, slopes = evaluated(theta)
-        return np.vstack((slopes[rows] * fitted / data.scales[rows, None], np.eye(len(theta))))
+        return np.vstack((slopes[rows] * fitted / data.scales[rows, None], root))
 
     fit = least_squares()(
         residuals,
@@ -80,13 +91,13 @@ def solve(
         xtol=1e-4,
         ftol=1e-5,
     )
-    return solution_at(fit.x, *evaluated(fit.x), data, fitted)
+    return solution_at(fit.x, *evaluated(fit.x), data, fitted, together)
 
 
-def solution_at(theta: Floats, y: Floats, slopes: Floats, data: Data, free: Bools) -> Solution:
+def solution_at(theta: Floats, y: Floats, slopes: Floats, data: Data, free: Bools, prior: Floats) -> Solution:
     """Return the solution with residuals `y` and derivatives `slopes` at theta."""
-    robust, curvature = deviations(y, slopes * free, data)
-    return Solution(theta, y, slopes, robust, curvature < DETERMINED, free)
+    robust, curvature = deviations(y, slopes * free, data, prior)
+    return Solution(theta, y, slopes, robust, curvature < DETERMINED, free, prior)
 
 
 def least_squares() -> Any:
@@ -110,7 +121,7 @@ def _loss(weights: Floats) -> Callable[[Floats], Floats]:
     return loss
 
 
-def deviations(residuals: Floats, slopes: Floats, data: Data) -> tuple[Floats, Floats]:
+def deviations(residuals: Floats, slopes: Floats, data: Data, prior: Floats) -> tuple[Floats, Floats]:
     """Return two standard deviations of fitted parameters, each of shape (parameters,).
 
     The second is from the curvature, near 1 where the data say nothing; the first is that or, if larger, the
@@ -118,14 +129,13 @@ def deviations(residuals: Floats, slopes: Floats, data: Data) -> tuple[Floats, F
     """
     z = (residuals / data.scales) ** 2
     pull = data.weights / np.sqrt(1 + z) / data.scales**2  # weight of a row in Gauss-Newton
-    identity = np.eye(slopes.shape[1])
-    inverse = np.linalg.inv(slopes.T @ (pull[:, None] * slopes) + identity)
+    inverse = np.linalg.inv(slopes.T @ (pull[:, None] * slopes) + prior)
     names = {name: i for i, name in enumerate(dict.fromkeys(data.groups))}
     of = np.array([names[name] for name in data.groups], np.int64)
     scores = np.zeros((len(names), slopes.shape[1]))
     np.add.at(scores, of, (pull * residuals)[:, None] * slopes)
     group_count = max(len(names), 2)
-    meat = scores.T @ scores * group_count / (group_count - 1) + identity
+    meat = scores.T @ scores * group_count / (group_count - 1) + prior
     curvature = np.sqrt(np.diag(inverse))
     robust = np.sqrt(np.diag(inverse @ meat @ inverse))
     return np.maximum(robust, curvature), curvature
@@ -170,7 +180,7 @@ def linearised(solution: Solution, data: Data, bounds: Bounds) -> Floats:
         pull = weights / np.sqrt(1 + (y / scales) ** 2) / scales**2
         weighted = slopes.T * pull
         previous = theta
-        theta = _boxed(weighted @ slopes + np.eye(len(theta)), weighted @ constant, bounds, theta)
+        theta = _boxed(weighted @ slopes + solution.prior, weighted @ constant, bounds, theta)
         if np.abs(theta - previous).max() < SETTLED:
             break
     return theta

@@ -1,15 +1,18 @@
 """Constants that a calibration may fit: their places, their priors, and how values are put in place."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import exp, log
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 from traincast.catalog.documents import catalogue, catalogue_entry
 from traincast.catalog.software_stacks import DEFAULT_STACK, resolve, stack_file, with_fitted_values
 from traincast.core.assumptions import ASSUMPTIONS, Assumptions
 from traincast.core.errors import InputError, raise_problems
-from traincast.core.quantities import figure_specs
+from traincast.core.quantities import Floats, figure_specs
 from traincast.core.system import Accelerator, System, Tier
 
 Home: TypeAlias = Literal["accelerator", "network", "stack", "universal"]
@@ -93,6 +96,19 @@ class Parameter:
     def theta(self, value: float) -> float:
         """Return the distance of a value from the prior, in sigma."""
         return log(value / self.prior) / self.sigma
+
+
+def prior_precision(parameters: Sequence[Parameter], pooled: float) -> Floats:
+    """Return the inverse of the correlations of priors, shape (parameters, parameters).
+
+    Software constants of one field have the correlation `pooled`, whatever stack they are of: what is wrongly
+    believed of one stack is partly so of the others (Gelman and Hill, 2007, chapter 12). Others have none.
+    """
+    fields = np.array([item.field if item.of_software else f"{i}" for i, item in enumerate(parameters)])
+    correlations: Floats = np.where(fields[:, None] == fields, pooled, 0.0) + (1 - pooled) * np.eye(
+        len(fields)
+    )
+    return np.asarray(np.linalg.inv(correlations), np.float64)
 
 
 class Setting(NamedTuple):
