@@ -159,6 +159,17 @@ def test_the_best_plan_has_nothing_to_change(tmp_path, run):
     code, out, err = run(f"check {path} --system dgx-h100")
     assert (code, err) == (0, "")
     assert "none is faster" in out
+    assert "is chosen since" not in out
+
+
+def test_a_launch_faster_than_the_recommended_plan_is_told_why_that_plan_is_chosen(tmp_path, run):
+    found = tc.search("llama-3-70b", "dgx-h100", gpus=512, gbs=512, framework="megatron")
+    (fastest, est), (_, chosen) = found.fastest, found.recommended
+    assert est.fits_probability < 0.9 <= chosen.fits_probability
+    path = written(tmp_path, fastest, model="llama-3-70b", gbs=512)
+    _, out, _ = run(f"check {path} --system dgx-h100")
+    odds = f"{chosen.fits_probability:.0%} probability, this launch with {est.fits_probability:.0%}"
+    assert f"is chosen since it fits with {odds}" in " ".join(out.split())
 
 
 def test_a_plan_that_does_not_fit_exits_with_1_and_names_the_nearest_change(tmp_path, run):

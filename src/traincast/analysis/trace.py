@@ -2,7 +2,7 @@
 
 The pipeline is simulated event by event. What is paid once per step (data-parallel traffic, optimizer, host,
 stragglers) is taken from the estimate and follows the pipeline. Trace and estimate therefore differ only by
-what the formula of the pipeline differs from its simulation: `Trace.remainder`.
+what the estimate's formula of the pipeline differs from its simulation: `Trace.remainder`.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from traincast.times.pipeline.simulation import SimulatedPass, Timeline, simulat
 MAX_PASSES: Final = 500_000  # some seconds of simulation
 MIN_WAIT: Final = 1e-12  # of a step: shorter waits are rounding
 RESOLUTION: Final = 1e-6  # of a step: what `to_dict` rounds to
-REMAINDER: Final = "formula minus simulation"
+REMAINDER: Final = "estimate minus trace"
 
 
 class Wait(NamedTuple):

@@ -81,9 +81,9 @@ class ClusterRow(Result):
     """The best sharding on one number of accelerators; None where the layer cannot be cut into that many."""
 
     gpus: Annotated[float, Doc("accelerators")]
-    tp_in: Annotated[float | None, Doc("ranks that the input width is cut over")]
-    tp_out: Annotated[float | None, Doc("ranks that the output width is cut over")]
-    dp: Annotated[float | None, Doc("ranks that the batch is cut over")]
+    tp_in: Annotated[float | None, Doc("ranks that the input width is sharded over")]
+    tp_out: Annotated[float | None, Doc("ranks that the output width is sharded over")]
+    dp: Annotated[float | None, Doc("ranks that the batch is sharded over")]
     seconds: Annotated[float | None, Doc("time of a batch", "s")]
     bounds: Annotated[Bounds, INLINE]
 
@@ -112,9 +112,9 @@ class LayerWidths(Result):
 class ShardedLayer(Result):
     """One given sharding of the layer, which need not divide anything."""
 
-    tp_in: Annotated[float, Doc("ranks that the input width is cut over")]
-    tp_out: Annotated[float, Doc("ranks that the output width is cut over")]
-    dp: Annotated[float, Doc("ranks that the batch is cut over")]
+    tp_in: Annotated[float, Doc("ranks that the input width is sharded over")]
+    tp_out: Annotated[float, Doc("ranks that the output width is sharded over")]
+    dp: Annotated[float, Doc("ranks that the batch is sharded over")]
     micro_batch: Annotated[ResourceSeconds, Doc("forward and backward of a micro-batch")]
     end_of_batch: Annotated[ResourceSeconds, Doc("all-reduce of the gradients over the replicas")]
     seconds: Annotated[float, Doc("time of a batch", "s")]

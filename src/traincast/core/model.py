@@ -148,7 +148,7 @@ class Model(ModelFigures):
         """Name, parts left out, encoder, and what is trained, for the first line of an answer."""
         name = f"{self.name} without its {self.left_out}" if self.left_out else self.name
         if self.encoder is not None and self.tower is None:
-            unit = "frames" if self.hears else "tokens"
+            unit = "frames" if self.reads_audio else "tokens"
             name += (
                 f" of {self.encoder.seq:,} tokens"
                 if self.left_out

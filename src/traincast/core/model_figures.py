@@ -258,8 +258,8 @@ class ModelFigures:
         return self.encoder is not None and self.encoder.layers > 0
 
     @property
-    def hears(self) -> bool:
-        """Whether its encoder reads frames of sound, not tokens."""
+    def reads_audio(self) -> bool:
+        """Whether its encoder reads frames of audio, not tokens."""
         return self.encoder is not None and self.encoder.frame is not None
 
     @cached_property

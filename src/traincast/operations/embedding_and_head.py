@@ -95,7 +95,7 @@ def decoder_embedding(sharding: Sharding, encoder: Sharding) -> Iterator[Operati
     if sharding.model.final_norm:
         end = encoder.norm("encoder.norm", gather=False, returned=False)
         yield end
-    for op in embedding(sharding, shared=not sharding.model.hears):
+    for op in embedding(sharding, shared=not sharding.model.reads_audio):
         yield replace(op, name=f"decoder_{op.name}")
 
 

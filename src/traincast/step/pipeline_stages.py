@@ -148,7 +148,8 @@ def devices(
         parts = Counter[str]()
         for chunk in order.chunks_of(position, pp, chunks_per_device):
             parts += chunk_parts[chunk]
-        if parts["decoder embedding" if model.hears else "embedding"]:  # the device has the matrix already
+        # The device has the matrix of a head tied to an embedding that it holds.
+        if parts["decoder embedding" if model.reads_audio else "embedding"]:
             del parts["tied"]
         elif parts["tied"]:
             parts["tied"] = 1
@@ -174,7 +175,7 @@ def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") ->
     if model.encoder is not None and model.encodes:
         first = int(np.searchsorted(ends, model.encoder.layers, "right")) - 1  # chunk of the decoder's first
         parts[first]["decoder embedding"] += 1
-        parts[first]["tied"] += number > 1 and not model.hears
+        parts[first]["tied"] += number > 1 and not model.reads_audio
     return parts
 
 

@@ -11,7 +11,7 @@ WRONG = {
         "--system: missing",
         "--gpus: missing",
     ],
-    "plan m --system": ["--system: its value is missing"],
+    "plan m --system": ["--system: its value is missing", "--gpus: missing"],
     "plan m --system s --gpus 8,16": ["--gpus = '8,16': must be a whole number"],
     "plan m --system s --gpus -3h": ["--gpus = '-3h': must be a whole number"],
     "plan m --system s --gpus 8 --tp2 -.5h": ["--tp2 = '-.5h': must be a whole number"],
@@ -24,6 +24,21 @@ WRONG = {
     "plan m --system s --gpus 8 --tp 8 --tp 4": ["--tp: given more than once"],
     "plan m n o --system s --gpus 8": ["'n': not expected here", "'o': not expected here"],
     "plan m --system s --gpus 8 --wibble 3": ["--wibble: unknown option"],
+    "plan m n --systm s --gpus 8 --set x --tp q --json -3h": [
+        "--systm: unknown option; did you mean --system?",
+        "--set: unknown option; did you mean --seq?",
+        "--json = '-3h': takes no value",
+        "--system: missing",
+        "--tp = 'q': must be a whole number",
+        "'n': not expected here",
+    ],
+    "plan --gpus 8,16 --seq": [
+        "--seq: its value is missing",
+        "MODEL: missing",
+        "--system: missing",
+        "--gpus = '8,16': must be a whole number",
+    ],
+    "check f --system s --set": ["--set: its value is missing"],
     "completion tcsh": ["SHELL = 'tcsh': must be one of bash, zsh, fish"],
     "pln": ["'pln': unknown command; did you mean plan?"],
     "wibble --json": ["'wibble': unknown command"],
@@ -32,7 +47,7 @@ WRONG = {
 
 @pytest.mark.parametrize("command", WRONG)
 def test_mistakes_are_described_in_words(command, run):
-    subject = command.split()[0] if command.split()[0] in ("plan", "completion") else "command line"
+    subject = command.split()[0] if command.split()[0] in ("plan", "check", "completion") else "command line"
     problems = WRONG[command]
     code, _, err = run(command)
     lines = (

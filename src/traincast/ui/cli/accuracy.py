@@ -164,7 +164,7 @@ def profile(
 
 
 FileList = list[Path] | None
-several = partial(option, consume_multiple=True)
+several = partial(option, consume_multiple=1)
 _BASE_SYSTEM = "The system of the catalogue, or the file, that is most like yours."
 _LOGS = "Logs of frameworks or MLPerf, a Trainer's state, exported step times, profiles."
 _PRODUCTS = "Tables of matrix products, CSV files with m, n, k and a time or TFLOP/s."

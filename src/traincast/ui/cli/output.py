@@ -93,7 +93,8 @@ class _Reply:
 def begin_reply(arguments: Sequence[str], debug: bool = False) -> None:
     """Note the command line, and whether JSON is wanted, even if the rest of it cannot be parsed."""
     _Reply.typed = tuple(arguments)
-    _Reply.wanted, _Reply.printed, _Reply.debug = "--json" in arguments, False, debug
+    _Reply.wanted = any(word.partition("=")[0] == "--json" for word in arguments)
+    _Reply.printed, _Reply.debug = False, debug
 
 
 def check_html(html: Path | None, force: bool) -> None:

@@ -325,7 +325,7 @@ def check(
     ] = None,
     seq: Annotated[int | None, question_option(_LAUNCH_LENGTH)] = None,
     vocab: Annotated[int | None, question_option(_LAUNCH_VOCABULARY)] = None,
-    variables: Annotated[list[str] | None, option(_LAUNCH_SET, name="--set", consume_multiple=True)] = None,
+    variables: Annotated[list[str] | None, option(_LAUNCH_SET, name="--set", consume_multiple=1)] = None,
     recipe: Annotated[str | None, option(_LAUNCH_RECIPE)] = None,
     framework: Annotated[str | None, option(_LAUNCH_FORMAT)] = None,
     beside: Annotated[Path | None, option(_BESIDE)] = None,

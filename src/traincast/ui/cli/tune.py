@@ -77,7 +77,7 @@ def tune(
     budget: Annotated[str | None, option(_BUDGET)] = None,
     steps: Annotated[int | None, option(_STEPS)] = None,
     timeout: Annotated[str | None, option(_TIMEOUT)] = None,
-    told: Annotated[list[str] | None, option(_TOLD, consume_multiple=True)] = None,
+    told: Annotated[list[str] | None, option(_TOLD, consume_multiple=1)] = None,
     replay: Annotated[bool, option(_REPLAY)] = False,
     output: Annotated[Path | None, output_option(_FOLDER)] = None,
     force: Force = False,
@@ -101,8 +101,6 @@ def tune(
     ]
     if manual and command is not None:
         missing.append("--manual: not with --command, which runs the launches")
-    if told == []:
-        missing.append("--told: its value is missing")
     if batch < 1 or (batch > 1 and not manual):
         missing.append(f"--batch = {batch}: must be a whole number of at least 1, and goes with --manual")
     if missing or model is None or system is None or gpus is None or output is None:

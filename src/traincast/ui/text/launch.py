@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from traincast.core.units import gib, percent, seconds, signed
+from traincast.core.units import gib, percent, probability_text, seconds, signed
 from traincast.launch.check import Checked
 from traincast.launch.suggestions import DifferingSetting
 from traincast.planner.plan_sentences import short_of, time_against_best
@@ -18,7 +18,7 @@ def launch(checked: Checked) -> Parts:
     """Show what was read of the launch, its estimate, the best plan, and which settings to change."""
     est, reading = checked.est, checked.reading
     yield from header(est)
-    yield f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read"
+    yield from paragraphs(f"{reading.path}: {reading.form.title}; {len(reading.used)} settings read")
     unread = [
         f"{each.setting}{f' {each.value}' if each.value != 'on' else ''} ({each.why})"
         for each in reading.unread
@@ -50,10 +50,17 @@ def _best(checked: Checked) -> Parts:
         return
     time = seconds(best[1].step_seconds)
     if gap <= 0 and checked.est.fits:
-        yield f"none is faster: the recommended plan takes {time}"
+        surer = [each.fits_probability or 0.0 for each in (best[1], checked.est)]
+        chosen = f"the recommended plan takes {time}"
+        if surer[0] > surer[1]:
+            odds, own = map(probability_text, surer)
+            chosen += (
+                f", and is chosen since it fits with {odds} probability, this launch with {own}: {best[0]}"
+            )
+        yield from paragraphs(f"none is faster: {chosen}")
         return
     short = "" if checked.est.fits else ", and does not fit"
-    yield f"{time}, {best[0]}: this launch takes {signed(gap)}{short}"
+    yield from paragraphs(f"{time}, {best[0]}: this launch takes {signed(gap)}{short}")
     lines = _setting_lines(checked, checked.bench.differing(best[0]))
     yield from paragraphs(*(f"  {line}" for line in lines))
 
