@@ -21,7 +21,7 @@ BUDGET = {  # lines, Python and other text together
     "analysis": 3500,
     "accuracy": 9590,
     "tuner": 1900,
-    "ui": 13560,
+    "ui": 13570,
     "(top)": 110,
 }
 

@@ -234,6 +234,26 @@ def test_a_long_search_shows_its_progress_and_can_be_cancelled(opened):
     assert page.locator("#trouble").inner_text() == ""
 
 
+def test_what_follows_a_long_search_shows_its_progress_and_can_be_cancelled(opened):
+    page = opened(SMALL)
+    before = step(page)
+    status = {"done": 3, "total": 4, "candidates": 5}
+    page.route("**/api/space", lambda route: None)  # never answered
+    page.route("**/api/progress", lambda route: route.fulfill(json=status))
+    page.get_by_role("button", name="Twice as many GPUs").click()
+    page.locator("#searching", has_text="Design space, reasons and scaling … 3 of 4 steps").wait_for()
+    after = step(page)
+    assert after != before  # the answer is there already
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/space")):
+        page.get_by_role("button", name="Cancel", exact=True).click()
+    page.locator("#searching").wait_for(state="hidden")
+    assert "Design space, reasons and scaling were cancelled." in page.locator("#trouble").inner_text()
+    page.unroute("**/api/space")
+    page.get_by_role("button", name="Search again").click()
+    page.locator("#space:not(.stale)").wait_for()
+    assert (step(page), page.locator("#trouble").inner_text()) == (after, "")
+
+
 def test_the_latest_answer_wins(opened):
     page = opened(SMALL)
     wanted = found(gpus=32).best[1].step_seconds

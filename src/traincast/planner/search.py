@@ -5,6 +5,7 @@ strategy as requested, then by enumeration order (tp, tp2 or cp, pp, mbs, panels
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -485,11 +486,11 @@ class SearchRequest:
     batches: Sequence[CandidateBatch]
     exhaustive: bool = False
 
-    def answer(self, progress: Progress | None = None, every_layout: bool = False) -> list[Found]:
+    def answer(self, progress: Progress | None = None, every_up_to: float = 0) -> list[Found]:
         """Search, and return the result for each number of GPUs.
 
-        Numbers of GPUs that use as much of a fast domain share a search. `every_layout` evaluates all
-        layouts, for those who show them all.
+        Numbers of GPUs that use as much of a fast domain share a search. At most `every_up_to` layouts
+        are all evaluated, for those who show them all.
         """
         system, ordered = self.system, self.batches[0].ordered
         domains = {n: system.domain(n) if ordered else system.fast_domain for n in self.gpus}
@@ -497,7 +498,7 @@ class SearchRequest:
         for domain in dict.fromkeys(domains.values()):
             sizes = tuple(n for n in domains if domains[n] == domain)
             work = Work(self.model, system, sizes, domain, self.gbs, self.assumptions, tuple(self.batches))
-            work.prepare(every_layout or self.exhaustive or self.objective == "memory", progress)
+            work.prepare(math.inf if self.exhaustive or self.objective == "memory" else every_up_to, progress)
             works |= dict.fromkeys(sizes, work)
         request = {name: value for name, value in vars(self).items() if name not in ("gpus", "batches")}
         return [Found(**request, gpus=n, work=works[n]) for n in self.gpus]
@@ -516,15 +517,15 @@ class Work:
     batches: tuple[CandidateBatch, ...]
     _evaluations: list[Evaluation] | None = None  # of the batches, once all were evaluated
 
-    def prepare(self, every_layout: bool, progress: Progress | None = None) -> None:
-        """Enumerate, then evaluate every layout, or count what fits and bound the times of what may."""
+    def prepare(self, every_up_to: float, progress: Progress | None = None) -> None:
+        """Enumerate, then evaluate at most `every_up_to` layouts, or count what fits and bound the times."""
         shapes, batches = len({batch.shape for batch in self.batches}), len(self.batches)
-        every_layout = every_layout or not self._few_do
-        total = shapes + (1 if every_layout else 2) * batches
+        total = shapes + 2 * batches
         of_shapes = later(progress, 0, total)
         enumerate_outlines(self.model, self.gpus, self.domain, self.gbs, self.batches, of_shapes)
-        if every_layout or self.few is None:
-            self.evaluate(later(progress, shapes, total))
+        layouts = sum(outline.counts.size for outline in self.outlines.values())
+        if layouts <= every_up_to or self.few is None:
+            self.evaluate(later(progress, shapes, shapes + batches))
         else:
             self.few.prepare(later(progress, shapes, total))
 

@@ -1,6 +1,7 @@
 """Answers to the page's requests: from a state (and perhaps a plan) to a mapping for JSON."""
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -26,8 +27,9 @@ from traincast.ui.explorer.question import (
     read_state,
 )
 from traincast.ui.explorer.snippets import KNOBS, copy_texts, knobs_of
-from traincast.ui.text.plans import recommendation
+from traincast.ui.text.plans import Ranking, recommendation
 
+MOST_LAYOUTS: Final = 500_000  # all evaluated to rank plans; of more, as few as decide
 DOUBLINGS: Final = 4  # of the state's GPUs that strong scaling shows, up and down
 MAX_GPUS: Final = 1 << 17  # of a system without a fixed size
 SCALING_FIELDS: Final = (
@@ -40,7 +42,7 @@ Request = Mapping[str, Any]
 def search(request: Request, progress: Progress) -> dict[str, Any]:
     """Return the best plans and the rejected candidates."""
     begin = time.perf_counter()
-    case, result = _search_result(canonical_text(request), progress)
+    case, result = _search_result(canonical_text(request), progress, MOST_LAYOUTS)
     return {
         "state": case.normal,
         "model": model_info(case.model),
@@ -49,7 +51,7 @@ def search(request: Request, progress: Progress) -> dict[str, Any]:
         "feasible": result.feasible,
         "rejected": result.rejected,
         "calibrated": case.question.assumptions.errors_known,
-        "plans": _family_rows(case, result),
+        **_ranking(case, result),
         "recommendation": recommendation(result),
         "devices": result.recommended[1].devices() if result.recommended else [],
         "elapsed_seconds": time.perf_counter() - begin,
@@ -75,10 +77,13 @@ def explain(request: Request, progress: Progress) -> dict[str, Any]:
     return explanation.to_dict() | rows | {"confidence": result.confidence}
 
 
-def _family_rows(case: ExplorerCase, result: Found) -> list[dict[str, Any]]:
-    """Return the plan of each family as a row, and what others alike have in other knobs."""
-    rows = rows_of(case, [family.plan for family in result.families])
-    return [row | {"others": family.varied()} for row, family in zip(rows, result.families, strict=True)]
+def _ranking(case: ExplorerCase, result: Found) -> dict[str, Any]:
+    """Return the plan of each family as a row, with the cells of the columns of the terminal's table."""
+    ranked = Ranking(result)
+    first = ranked.header.index("strategy")
+    rows = rows_of(case, [family.plan for family in ranked.families])
+    plans = [row | {"cells": line[first:]} for row, line in zip(rows, ranked.rows(), strict=True)]
+    return {"columns": ranked.header[first:], "plans": plans}
 
 
 def plan(request: Request) -> dict[str, Any]:
@@ -121,7 +126,7 @@ def copy(request: Request) -> dict[str, Any]:
 
 def table(request: Request, progress: Progress) -> list[dict[str, Any]]:
     """Return the best plans as flat rows."""
-    _, result = _search_result(canonical_text(request), progress)
+    _, result = _search_result(canonical_text(request), progress, MOST_LAYOUTS)
     return result.table()
 
 
@@ -139,10 +144,12 @@ LOOK_UPS: Final[Mapping[str, Callable[[Request], Any]]] = {
 
 
 @lru_cache(maxsize=2)
-def _search_result(text: str, progress: Progress) -> tuple[ExplorerCase, Found]:
-    """Return the case and the search result of a state, cached since explanations follow searches."""
+def _search_result(
+    text: str, progress: Progress, every_up_to: float = math.inf
+) -> tuple[ExplorerCase, Found]:
+    """Return the case and the search result of a state, cached since explanations follow design spaces."""
     case = check_state(read_state(json.loads(text)))
-    (result,) = case.question.answer(progress, every_layout=True)  # the page draws them all
+    (result,) = case.question.answer(progress, every_up_to)
     return case, result
 
 

@@ -202,7 +202,7 @@ async def answer(kind: str, request: Request) -> Response:
 async def progress(request: Request) -> Response:
     """Return how far a search under way is."""
     text = _text_of("search", await _content(request))
-    done, total, candidates = request.app.state.pool.progress("search", text)
+    done, total, candidates = request.app.state.pool.progress(text)
     return _response(200, json_bytes({"done": done, "total": total, "candidates": candidates}))
 
 

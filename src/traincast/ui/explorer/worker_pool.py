@@ -142,13 +142,13 @@ class Pool:
             if not job.requesters and not job.answered.done():
                 self._abandon(job)
 
-    def progress(self, kind: str, text: str) -> tuple[int, int, int]:
-        """Return steps done, steps in all, and candidates, of a request in progress."""
-        job = self._jobs.get((kind, text))
-        if job is None or job.worker is None:
-            return 0, 0, 0
-        status = job.worker.status
-        return status.done, status.total, status.candidates
+    def progress(self, text: str) -> tuple[int, int, int]:
+        """Return steps done, steps in all, and candidates, of requests in progress about a question."""
+        jobs = [job for job in self._jobs.values() if job.text == text]
+        running = [job.worker.status for job in jobs if job.worker is not None]
+        names = ("done", "total", "candidates")
+        done, total, candidates = (sum(getattr(status, name) for status in running) for name in names)
+        return done, total, candidates
 
     def _begin(self) -> None:
         """Give waiting requests to idle workers, preferably to one that had the same request before."""

@@ -73,7 +73,7 @@ async function search() {
   const { state, changed, turn } = now;
   const body = question(state);
   searchBegin = performance.now();
-  later.waiting.begin(body, announce);
+  const stopWaiting = later.waiting.begin(body, "Searching", announce);
   try {
     const isKnown = state.system === now.system?.name;
     const [answer, system] = await Promise.all([
@@ -90,10 +90,8 @@ async function search() {
   } catch (error) {
     showRefusal(error);
   } finally {
-    if (turn === now.turn) {
-      setBusy(false);
-      later.waiting.end();
-    }
+    if (turn === now.turn) setBusy(false);
+    stopWaiting();
   }
 }
 
@@ -101,6 +99,17 @@ function showRefusal(error) {
   if (!(error instanceof Refused)) throw error;
   clearTimeout(timer);
   later.problems.show(error, now.answer !== null, renew);
+  announce("");
+}
+
+/** End the search under way, or what follows it. */
+function cancelAll() {
+  const hadAnswer = byId("main").getAttribute("aria-busy") !== "true";
+  now.turn += 1;
+  cancel("search", ...SLOWER);
+  setBusy(false);
+  const what = hadAnswer ? "Design space, reasons and scaling were cancelled." : "The search was cancelled.";
+  later.problems.show(new Refused({ message: what }, 0), now.answer !== null && !hadAnswer, renew);
   announce("");
 }
 
@@ -186,9 +195,10 @@ function drawPins() {
 /** Announce the answer, and ask for the slower figures. */
 async function drawSlower() {
   if (!later.questions || !now.answer) return;
-  const { state } = now;
+  const { state, turn } = now;
   announce(sentence(now.answer));
   const body = question(state);
+  const stopWaiting = later.waiting.begin(body, "Design space, reasons and scaling");
   const fits = (row) => row.step_seconds !== null;
   await Promise.all([
     askFor("/api/space", body, (points) => {
@@ -199,7 +209,8 @@ async function drawSlower() {
     estimatePins(state, body),
     askFor("/api/scaling", body, (scaling) => figures.scaling.show(scaling.rows.some(fits) ? scaling : null)),
   ]);
-  if (state !== now.state) return;
+  stopWaiting();
+  if (state !== now.state || turn !== now.turn) return;
   const plan = shownPlan();
   later.take.renew(state, takeChoices());
   const show = (trace) => figures.timeline.show({ trace, redraw: () => figures.timeline.redraw() });
@@ -292,10 +303,7 @@ async function complete() {
     share: () => take.copy(byId("share"), location.href),
     reset: () => change(blank(catalog.default)),
     "figures-reset": () => change({ figures: {} }),
-    cancel: () => {
-      cancel("search");
-      showRefusal(new Refused({ message: "The search was cancelled." }, 0));
-    },
+    cancel: cancelAll,
   };
   for (const [id, click] of Object.entries(clicks)) byId(id).addEventListener("click", click);
   new ResizeObserver(() => later.plans.fold(plansBox())).observe(byId("plans-title")); // as wide as the box

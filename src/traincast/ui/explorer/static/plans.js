@@ -6,8 +6,6 @@ import { fixed, gib, GIB, percent, prefix, whole } from "./format.js";
 import { glossary, head } from "./terms.js";
 
 export const LETTERS = ["A", "B"];
-const ALWAYS = ["tp", "pp", "dp"];
-const KINDS = ["tp_kind", "cp_kind"]; // said by the strategy
 
 function pinButton(knobs, name, pins, toggle) {
   const place = pins.findIndex((pin) => samePlan(pin, knobs));
@@ -21,7 +19,7 @@ function pinButton(knobs, name, pins, toggle) {
 }
 
 /** The table of an answer's plans, and what its columns mean. */
-export function ranking({ plans }, catalog, pins, toggle) {
+export function ranking({ plans, columns: knobNames }, catalog, pins, toggle) {
   const hasErrors = plans[0].step_seconds_low !== undefined;
   const [size, letter] = prefix(plans[0].step_seconds);
   const interval = (plan) =>
@@ -39,12 +37,12 @@ export function ranking({ plans }, catalog, pins, toggle) {
     hasErrors ? ["fits", (plan) => percent(plan.fits_probability)] : null,
     ["MFU", mfu],
   ].filter(Boolean);
-  const knobs = [["strategy", (plan) => plan.strategy, "knob.text"], ...knobColumns(plans, catalog)];
+  const knobs = knobNames.map((name, i) => [name, ({ cells }) => cells[i], i ? "knob" : "knob.text"]);
   const columns = [...figures, ...knobs];
   const cells = (plan, i) =>
     columns.map(([, cell, kind]) => (kind ? h(`td.${kind}`, cell(plan)) : cell(plan, i)));
   const folded = (plan) => [h("td.knobs", { colspan: figures.length }, knobs.map(named(plan)))];
-  const named = (plan) => ([name, cell]) => [h("span", `${name} ${cell(plan)}`), " "];
+  const named = (plan) => ([name, cell]) => (cell(plan) ? [h("span", `${name} ${cell(plan)}`), " "] : []);
   const names = columns.map(([name]) => name);
   const heads = columns.map(([name, , kind]) => head(name, catalog, kind ? `th.${kind}` : "th"));
   const rows = plans.flatMap((plan, i) => [cells(plan, i), folded(plan)]);
@@ -56,33 +54,6 @@ export function ranking({ plans }, catalog, pins, toggle) {
 export function fold(box) {
   box.classList.remove("folded");
   box.classList.toggle("folded", box.scrollWidth > box.clientWidth);
-}
-
-/** Knobs in which the plans differ: the name of a column, its cell, and its class. */
-function knobColumns(plans, catalog) {
-  const varied = plans.flatMap(({ others }) => Object.keys(others));
-  const used = new Set([...varied, ...plans.flatMap((plan) => Object.keys(plan.knobs))]);
-  const shown = [...ALWAYS, ...varied];
-  const differs = (name) => shown.includes(name) || new Set(plans.map(({ plan }) => plan[name])).size > 1;
-  const columns = catalog.locks
-    .map(({ name }) => name)
-    .filter((name) => used.has(name) && !KINDS.includes(name) && !name.startsWith("fast_") && differs(name))
-    .map((name) => [name, (plan) => knob(plan, name), "knob"]);
-  const isPlaced = [...used].some((name) => name.startsWith("fast_"));
-  return isPlaced ? [...columns, ["in a domain", fast, "knob"]] : columns;
-}
-
-/** The value of a knob, and in brackets what it is in plans otherwise alike. */
-function knob({ plan, others }, name) {
-  const values = others[name] ?? [];
-  const range = name === "recompute" ? values.join(", ") : [...new Set([values[0], values.at(-1)])].join("–");
-  return values.length ? `${plan[name]} (${range})` : String(plan[name]);
-}
-
-/** How many members of each group share a fast domain. */
-function fast(plan) {
-  const groups = Object.entries(plan.plan).filter(([name, value]) => name.startsWith("fast_") && value > 1);
-  return groups.map(([name, value]) => `${name.slice(5)} ${value}`).join(" · ") || "–";
 }
 
 export function says({ feasible, candidates, system, plans }) {

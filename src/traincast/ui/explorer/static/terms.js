@@ -16,7 +16,7 @@ const MEANINGS = {
   "The whole run": "time until all tokens of the training run have been seen",
   Cost: "GPU-hours of the whole run at the system's price of a GPU-hour",
   strategy: "how a layer is split over GPUs: 1d (by heads and MLP columns), summa (in two dimensions), or with the sequence: ring, ulysses, hybrid",
-  "in a domain": "how many members of each group are joined by the fast network, such as the GPUs of a node",
+  fast: "how many ranks of each group share a fast domain, such as the GPUs of a node",
 };
 
 /** What a column or figure means; a unit in brackets is no part of its name. */
