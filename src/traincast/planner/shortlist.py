@@ -190,7 +190,7 @@ class _Rows:
     family: _Family
     rows: Ints
     bounds: Floats  # without recomputation [s]
-    group: Ints  # number of each row's group
+    group: Ints  # number of each row's group, shape (1,) where there is one only
 
 
 class Evaluated:
@@ -268,16 +268,16 @@ class Shortlist:
     ):
         self._evaluated, self._kept, self._figure, self._foresight = evaluated, kept, figure, foresight
         families = [(family, self._rows_of(family)) for family in evaluated.bounds.families]
-        figures = [
-            np.broadcast_to(figure(family.outline.space), family.rows)[rows] for family, rows in families
-        ]
+        figures = [np.atleast_1d(figure(family.outline.space)) for family, _ in families]
+        figures = [of if len(of) == 1 else of[rows] for of, (_, rows) in zip(figures, families, strict=True)]
         self._groups, group = numbered(np.concatenate([np.zeros(0), *figures]))
-        ends = np.cumsum([len(rows) for _, rows in families], dtype=np.int64)
+        ends = np.cumsum([len(of) for of in figures], dtype=np.int64)
         self._asked = [
             _Rows(family, rows, evaluated.bounds.of_rows(family, rows, "none"), of_rows)
             for (family, rows), of_rows in zip(families, np.split(group, ends)[:-1], strict=True)
         ]
-        rows = int(np.clip(FIRST_SHARE * ends[-1], *FIRST_ROWS)) if families else 0
+        every = sum(len(rows) for _, rows in families)
+        rows = int(np.clip(FIRST_SHARE * every, *FIRST_ROWS))
         self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
         self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
 
@@ -310,30 +310,30 @@ class Shortlist:
         times, opened = self._evaluated.times, dict[int, Ints]()
         if self._foresight and times.timed.any():
             needed = np.maximum(needed, (1 + self._foresight) * times.seconds[times.timed].min())
-        horizon = np.maximum(self.horizon, np.minimum(needed, self._nearest(self._first)))
+        horizon = np.maximum(self.horizon, self._nearest(self._first, needed))
         for asked in self._asked:
             opened |= self._opened(asked, horizon)
         self._evaluated.add(opened)
         self._first *= MORE_ROWS
         self.horizon = horizon
 
-    def _nearest(self, number: int) -> Floats:
-        """Return the lowest bounds but so many of each group, infinite where it has fewer rows [s]."""
-        bounds = np.concatenate([asked.bounds for asked in self._asked])
-        group = np.concatenate([asked.group for asked in self._asked])
-        of_groups = (
-            bounds[group == i] if len(self._groups) > 1 else bounds for i in range(len(self._groups))
-        )
-        return np.array(
-            [np.partition(of, number)[number] if number < len(of) else np.inf for of in of_groups]
-        )
+    def _nearest(self, number: int, needed: Floats) -> Floats:
+        """Return what is needed of each group, or its lowest bounds but so many where these are less [s]."""
+        nearest = np.array(needed)
+        for i, most in enumerate(needed):
+            of_group = np.concatenate(
+                [asked.bounds[(asked.bounds <= most) & (asked.group == i)] for asked in self._asked]
+            )
+            if number < len(of_group):
+                nearest[i] = np.partition(of_group, number)[number]
+        return nearest
 
     def _opened(self, asked: _Rows, horizon_of: Floats) -> dict[int, Ints]:
         """Return the rows of a family up to the horizon of each group, by the number of the batch."""
         opened: dict[int, Ints] = {}
         family = asked.family
         within = asked.bounds <= horizon_of[asked.group]
-        rows, horizon = asked.rows[within], horizon_of[asked.group[within]]
+        rows, horizon = asked.rows[within], np.broadcast_to(horizon_of[asked.group], within.shape)[within]
         for recompute, batches in family.batches.items() if len(rows) else ():
             kept = kept_in(self._kept, batches, family.rows)[rows]
             some = rows[kept]
