@@ -44,6 +44,7 @@ from traincast.step.memory import (
 )
 from traincast.step.pipeline_stages import Stages, most_chunks, stages
 from traincast.step.placement import divisors
+from traincast.times.pipeline.schedules import SCHEDULES
 
 ROWS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less
@@ -103,7 +104,8 @@ class Fitting:
         self.may_fit[block.rows], self.may_not[block.rows] = number > 0, number < block.layouts
         most = np.maximum.reduceat(room, block.of_degree)
         self.room[block.degree] = np.maximum(self.room[block.degree], most)
-        near = np.flatnonzero(block.number(np.abs(room) < rounding))
+        close = np.abs(room) < rounding
+        near = np.flatnonzero(block.number(close)) if close.any() else block.first[:0]
         self.candidates += int(number @ block.counts - number[near] @ block.counts[near])
         rows = near + block.rows.start
         self.may_fit[rows] = self.may_not[rows] = True
@@ -293,10 +295,7 @@ class Census:
         gbs, assumed, plans = self._outlines[shape].space.gbs, self._assumed, asked.plans.take(rows)
         footprints, nm = self._parts(plans, shape, rows), plans.microbatches(gbs)
         if asked.by_beside not in beside:
-            beside[asked.by_beside] = [
-                beside_activations(footprints, plans, devices, i, gbs, assumed)
-                for i in range(len(devices.position))
-            ]
+            beside[asked.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
         return [
             left_for_states(working(footprints, plans, devices, i, one, assumed), nm, self._capacity, assumed)
             for i, one in enumerate(beside[asked.by_beside])
@@ -324,7 +323,9 @@ class _FootprintRows:
 
     def __getattr__(self, figure: str) -> Column:
         rows: Column = getattr(self._footprint, figure)
-        if isinstance(rows, np.ndarray):
+        if isinstance(rows, np.ndarray) and not rows.any():
+            rows = 0.0  # which sums and maxima leave out
+        elif isinstance(rows, np.ndarray):
             rows = rows[self._layer] if rows.ndim == 1 else rows.ravel()[self._place]
         setattr(self, figure, rows)
         return rows
@@ -407,8 +408,12 @@ class _Holders:
 
 
 def _key(plan: Plans, around: Sequence[str]) -> Any:
-    """Return the choices of plans, and how often layers recompute and offload, but for some of them."""
+    """Return the choices of plans, and how often layers recompute and offload, but for some of them.
+
+    Of exchanges with experts that are overlapped memory has only the micro-batches ahead of them.
+    """
     given = plan.choices() | {name: getattr(plan, name) for name in EVERY}
+    given["ep_overlap"] = plan.ep_overlap and SCHEDULES[plan.schedule].ahead_of_exchanges > 0
     return tuple(value for name, value in given.items() if name not in around)
 
 

@@ -90,9 +90,6 @@ def devices_memory(
     footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
 ) -> list[dict[str, Column]]:
     """Return the memory by component of each device in `stages` [byte]."""
-    beside = (
-        beside_activations(footprints, plan, stages, i, gbs, assumed) for i in range(len(stages.position))
-    )
     return [
         _on_device(
             held(footprints, plan, stages.stored_parts[i], assumed),
@@ -100,7 +97,7 @@ def devices_memory(
             plan.microbatches(gbs),
             assumed,
         )
-        for i, on_device in enumerate(beside)
+        for i, on_device in enumerate(beside_activations(footprints, plan, stages, gbs, assumed))
     ]
 
 
@@ -130,23 +127,23 @@ class BesideActivations(NamedTuple):
 
 
 def beside_activations(
-    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, i: int, gbs: int, assumed: Assumptions
-) -> BesideActivations:
-    """Return what micro-batches need on a device whatever ZeRO, optimizer, recomputation and offload."""
-    schedule, nm, present = SCHEDULES[plan.schedule], plan.microbatches(gbs), stages.present_parts[i]
+    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, gbs: int, assumed: Assumptions
+) -> list[BesideActivations]:
+    """Return what micro-batches need on each device whatever ZeRO, optimizer, recomputation and offload."""
+    schedule, nm, buffers = SCHEDULES[plan.schedule], plan.microbatches(gbs), _buffers(plan, assumed)
     ahead: Column = 0.0
     if plan.ep_overlap:
         exchanges = is_group(plan.ep * plan.etp) * is_group(plan.vp)
         ahead = schedule.ahead_of_exchanges * exchanges / plan.vp
-    in_flight = minimum(schedule.in_flight(plan.pp, stages.position[i], nm, plan.vp) + ahead, nm)
-    logits = _largest(footprints, {part: n for part, n in present.items() if part in ("head", "mtp")}, "peak")
-    ends = {part: n for part, n in present.items() if part in VOCABULARY}
-    matrix = (
-        _largest(footprints, ends, "weights")
-        * (assumed.memory.vocabulary_gradient_bytes / 2)
-        * assumed.memory.element_bytes
-    )
-    return BesideActivations(in_flight, logits, _buffers(plan, assumed), matrix)
+    gradient, element = assumed.memory.vocabulary_gradient_bytes / 2, assumed.memory.element_bytes
+    beside = []
+    for position, present in zip(stages.position, stages.present_parts, strict=True):
+        in_flight = minimum(schedule.in_flight(plan.pp, position, nm, plan.vp) + ahead, nm)
+        heads = {part: n for part, n in present.items() if part in ("head", "mtp")}
+        ends = {part: n for part, n in present.items() if part in VOCABULARY}
+        matrix = _largest(footprints, ends, "weights") * gradient * element
+        beside.append(BesideActivations(in_flight, _largest(footprints, heads, "peak"), buffers, matrix))
+    return beside
 
 
 def working(
