@@ -111,13 +111,13 @@ def parse_count(text: str, name: str, step: int) -> int:
     return int(number)
 
 
-def parse_share(text: str) -> float:
+def parse_share(text: str, name: str = "share") -> float:
     """Read a share such as ``"2%"`` or ``"0.02"``."""
     digits = text.strip().removesuffix("%")
     try:
         return float(digits) / (100 if digits != text.strip() else 1)
     except ValueError:
-        raise InputError("share", [f"{text!r}: must be a share, such as 2% or 0.02"]) from None
+        raise InputError(name, [f"{text!r}: must be a share, such as 2% or 0.02"]) from None
 
 
 def number_text(value: float, digits: int = 4) -> str:

@@ -5,7 +5,6 @@ strategy as requested, then by enumeration order (tp, tp2 or cp, pp, mbs, panels
 """
 
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -498,7 +497,7 @@ class SearchRequest:
         for domain in dict.fromkeys(domains.values()):
             sizes = tuple(n for n in domains if domains[n] == domain)
             work = Work(self.model, system, sizes, domain, self.gbs, self.assumptions, tuple(self.batches))
-            work.prepare(math.inf if self.exhaustive or self.objective == "memory" else every_up_to, progress)
+            work.prepare(np.inf if self.exhaustive or self.objective == "memory" else every_up_to, progress)
             works |= dict.fromkeys(sizes, work)
         request = {name: value for name, value in vars(self).items() if name not in ("gpus", "batches")}
         return [Found(**request, gpus=n, work=works[n]) for n in self.gpus]
@@ -520,14 +519,12 @@ class Work:
     def prepare(self, every_up_to: float, progress: Progress | None = None) -> None:
         """Enumerate, then evaluate at most `every_up_to` layouts, or count what fits and bound the times."""
         shapes, batches = len({batch.shape for batch in self.batches}), len(self.batches)
-        total = shapes + 2 * batches
-        of_shapes = later(progress, 0, total)
+        of_shapes = later(progress, 0, shapes + (1 + (self._few_do and every_up_to < np.inf)) * batches)
         enumerate_outlines(self.model, self.gpus, self.domain, self.gbs, self.batches, of_shapes)
-        layouts = sum(outline.counts.size for outline in self.outlines.values())
-        if layouts <= every_up_to or self.few is None:
+        if self.few is None or sum(each.counts.size for each in self.outlines.values()) <= every_up_to:
             self.evaluate(later(progress, shapes, shapes + batches))
         else:
-            self.few.prepare(later(progress, shapes, total))
+            self.few.prepare(later(progress, shapes, shapes + 2 * batches))
 
     @cached_property
     def outlines(self) -> dict[CandidateBatch, Outline]:

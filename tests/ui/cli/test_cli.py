@@ -397,7 +397,7 @@ WRONG = {
         "heads = 96",
     ),
     "advise gpt3-175c --system dgx-a100": ("unknown model 'gpt3-175c'", "gpt3-175b"),
-    "scaling --model gpt-13b --system polaris --gpus 8,x": ("--gpus: '8,x'", "8,16"),
+    "scaling --model gpt-13b --system polaris --gpus 8,x": ("--gpus: 'x'", "whole number"),
     "scaling --model gpt-13b --system polaris --gpus 0": ("gpus = 0", "at least 1"),
     "scaling --model gpt-13b --system polaris --gpus 8 --zero 4": ("zero = 4", "1, 2, 3"),
     "scaling --model gpt-13b --system polaris --gpus 8 --mbs 0": ("mbs = 0", "at least 1"),

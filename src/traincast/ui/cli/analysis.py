@@ -243,11 +243,11 @@ def limits(
     errors = ErrorCollector("limits")
     widths = errors.catch(_layer_widths, layer) or (1, 1)
     tokens = errors.catch(parse_count, batch, "--batch", 1024) or 1
-    counts = CLUSTERS if gpus is None else errors.catch(_gpu_counts, gpus) or (1,)
+    counts = CLUSTERS if gpus is None else errors.catch(_counts, "--gpus", gpus) or (1,)
     run_days, growth = DAYS if days is None else days, BATCH_GROWTH if batch_growth is None else batch_growth
     a, b, c = (1.0 if degree is None else degree for degree in (tp_in, tp_out, dp))
     sharding = None if (tp_in, tp_out, dp) == (None, None, None) else (a, b, c)
-    read_share = errors.catch(parse_share, sustained)
+    read_share = errors.catch(parse_share, sustained, "--sustained")
     share = SUSTAINED if read_share is None else read_share
     errors.catch(check, widths, tokens, micro_batches, counts, run_days, growth, sharding, width)
     errors.catch(device_of, accelerator, system, network, share, flops8, memory)
@@ -280,13 +280,13 @@ def _layer_widths(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def _gpu_counts(text: str) -> tuple[int, ...]:
-    """Read numbers of GPUs separated by commas; every mistake is named."""
+def _counts(name: str, text: str) -> tuple[int, ...]:
+    """Read numbers, of GPUs or of a stage, separated by commas; every mistake is named."""
     words = [word.strip() for word in text.split(",")]
     wrong = [f"{word!r}: must be a whole number of at least 1" for word in words if not word.isdecimal()]
     numbers = [int(word) for word in words if word.isdecimal()]
     wrong += [problem for number in numbers for problem in whole_number_problems("gpus", number)]
-    raise_problems("--gpus", wrong)
+    raise_problems(name, wrong)
     return tuple(numbers)
 
 
@@ -340,16 +340,19 @@ def scaling(
     """
     from traincast.analysis.zero_scaling import scaling as analysed
 
+    errors = ErrorCollector("scaling")
     if figures is not None:
-        check_folder(figures)
+        errors.catch(check_folder, figures)
     shares: dict[str, Any] = {} if k2 is None else {"k2": k2}
     if k1 is not None:
-        shares["k1"] = None if k1 == "estimate" else _share_of("--k1", k1)
-    curve = None if efficiency is None else _efficiency_curve(efficiency)
-    request, stages = analysed(
-        model, system, _whole_numbers("--gpus", gpus), _whole_numbers("--zero", zero), mbs, assumptions,
+        shares["k1"] = None if k1 == "estimate" else errors.catch(parse_share, k1, "--k1")
+    curve = None if efficiency is None else errors.catch(_efficiency_curve, efficiency)
+    sizes, zeros = (errors.catch(_counts, *of) or (1,) for of in (("--gpus", gpus), ("--zero", zero)))
+    analysis = errors.catch(
+        analysed, model, system, sizes, zeros, mbs, assumptions,
         **shares, efficiency=curve, comm_share=comm_share, target=target,
     )  # fmt: skip
+    request, stages = errors.require(analysis)
     drawn: list[Path] = []
     if figures is not None:
         from traincast.ui.figures.scaling import MODELS
@@ -365,27 +368,10 @@ def scaling(
         print_files(*drawn)
 
 
-def _share_of(name: str, text: str) -> float:
-    """Read a share such as 0.83."""
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(name, [f"{text!r}: a share such as 0.83 is wanted, or 'estimate'"]) from None
-
-
-def _whole_numbers(name: str, text: str) -> list[int]:
-    """Read whole numbers separated by commas."""
-    try:
-        return [int(word) for word in text.split(",")]
-    except ValueError:
-        raise InputError(name, [f"{text!r}: whole numbers with commas are wanted, such as 8,16"]) from None
-
-
 def _efficiency_curve(text: str) -> dict[int, float]:
     """Read an efficiency curve such as 64=0.9,512=0.8."""
     try:
-        pairs = [word.split("=") for word in text.split(",")]
-        return {int(n): float(share) for n, share in pairs}
+        return {int(n): float(share) for n, share in (word.split("=") for word in text.split(","))}
     except ValueError:
         raise InputError("--efficiency", [f"{text!r}: write for instance 64=0.9,512=0.8"]) from None
 

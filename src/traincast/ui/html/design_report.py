@@ -13,6 +13,7 @@ from traincast.ui.text.designs import COLUMNS, cells
 
 if TYPE_CHECKING:
     from traincast.planner.design.designs import Designs
+    from traincast.planner.design.prices import Price
 
 FRONT: Final = "No other machine is as good in time, cost and energy"
 EXISTING: Final = "Systems of the catalogue at the prices of their parts, and offers"
@@ -96,15 +97,19 @@ def _worth(found: "Designs") -> Table:
     return Table(caption, ("figure", "times as much", "faster by", "worth a GPU", "parts ask"), rows)
 
 
+def _between(price: "Price", *ends: float) -> str:
+    """Return a range of prices without their unit, which stands beside it."""
+    return " to ".join(price.text(end).partition("/")[0] if np.isfinite(end) else "any" for end in ends)
+
+
 def _prices(found: "Designs") -> Table:
     """Return prices with their ranges and sources, and where another machine wins."""
     ends = {of.price.name: of for of in found.break_even}
     rows = []
     for price in found.prices:
         of = ends.get(price.name)
-        stays = "" if of is None else f"{price.text(of.low)} to "
-        stays += "" if of is None else price.text(of.high) if np.isfinite(of.high) else "any"
-        given = (price.text(price.value), f"{price.text(price.low)} to {price.text(price.high)}")
+        stays = "" if of is None else _between(price, of.low, of.high)
+        given = (price.text(price.value), _between(price, price.low, price.high))
         rows.append((price.title, *given, stays, price.basis, price.source))
     header = ("price", "value", "range", "cheapest stays", "basis", "source")
     return Table(PRICES, header, rows, ("basis", "source"))
