@@ -14,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from traincast.catalog.load import load_model
+from traincast.core.assumptions import PAPER as ASSUMED
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
+from traincast.operations.transformer import parts
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
-from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space, panels
+from traincast.planner.search_space import NO_PLACEMENT, Shards, enumerate_space, experts_apart, panels
 from traincast.step.placement import divisors, factorizations, placements
 from traincast.step.validity import RULES, reasons
 
@@ -535,3 +537,26 @@ def test_a_rule_that_does_not_name_the_micro_batch_does_not_read_it(rule, name):
     ]
     if "mbs" not in rule.about:
         assert all(np.array_equal(met[0], other) for other in met[1:])
+
+
+def test_layers_apart_from_experts_have_every_layer_in_its_place():
+    """Read back by place, the table has the layers it was made of; operations without experts are 1-D."""
+    model, batch = load_model("deepseek-v3"), CandidateBatch("context", vp=None, experts=True)
+    space = enumerate_space(model, (256,), 8, 512, batch)
+    table, place = experts_apart(space.layers)
+    layers = np.size(table.mbs)
+    assert layers < len(place)
+    assert np.shape(table.ep)[1:] == (layers,)
+    for knob in ("tp", "cp", "mbs", "ep", "etp", "load"):
+        column = np.broadcast_to(getattr(table, knob), np.shape(table.ep)).ravel()
+        assert np.array_equal(column[place], getattr(space.layers, knob)), knob
+    counted = parts(model, table.ready(ASSUMED), ASSUMED)
+    assert {np.ndim(op.forward.nbytes) for op in counted["dense"]} == {1}
+    assert {np.ndim(op.forward.nbytes) for op in counted["moe"]} == {1, 2}
+
+
+def test_layers_without_experts_stay_as_they_are():
+    space = enumerate_space(load_model("gpt3-1t"), (64,), 8, 512, CandidateBatch("1d"))
+    table, place = experts_apart(space.layers)
+    assert table is space.layers
+    assert np.array_equal(place, np.arange(np.size(table.mbs)))

@@ -437,7 +437,7 @@ def costs_of(
     `across` has the machines down. With `near` the costs are those of `LeastTimer`, whatever the placement;
     shards may have several rows then (`experts_apart`).
     """
-    *rows, number = np.broadcast(np.atleast_1d(plans.tp), plans.ep).shape
+    *rows, number = np.broadcast(np.atleast_1d(plans.tp), plans.ep, plans.etp).shape
     size = max(CANDIDATES_PER_BLOCK // (rows[0] if rows else 1), 1)
     blocks: dict[str, list[Costs]] = {recompute: [] for recompute in recomputes}
     shapes: list[tuple[int, ...]] = []

@@ -410,7 +410,7 @@ class _Holders:
 def _key(plan: Plans, around: Sequence[str]) -> Any:
     """Return the choices of plans, and how often layers recompute and offload, but for some of them.
 
-    Of exchanges with experts that are overlapped memory has only the micro-batches ahead of them.
+    Overlapped exchanges with experts take memory only where a schedule runs micro-batches ahead for them.
     """
     given = plan.choices() | {name: getattr(plan, name) for name in EVERY}
     given["ep_overlap"] = plan.ep_overlap and SCHEDULES[plan.schedule].ahead_of_exchanges > 0

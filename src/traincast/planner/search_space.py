@@ -54,7 +54,7 @@ CACHED_SHAPES: Final = 256  # kept for the next machine: those of some searches
 Progress = Callable[[int, int, int], None]  # steps done, steps in total, candidates of the last ones
 _LISTENER: Final = ContextVar[Callable[[int, int], None] | None]("listener", default=None)
 Table = TypeVar("Table", Footprint, PartCosts, Plans)  # a dataclass of columns
-OF_EXPERTS: Final = ("ep", "etp", "load", "fast_tp")  # that of `fast_tp` where a bound places experts
+OF_EXPERTS: Final = ("ep", "etp", "load", "fast_tp")  # by `fast_tp` a bound places experts in a domain
 MIN_PANEL: Final = 512  # narrowest panel of a SUMMA product that is searched (arXiv 2410.00273, search space)
 
 
@@ -345,7 +345,8 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     """Enumerate all batches of a shape."""
     placing = tuple(choice for choice in batch.choices if choice[0] in ("order", "tp_overlap"))
     placed_alike = replace(batch, choices=placing, vp=1, experts=False, hybrid=False, uneven=False, rules=())
-    degrees, job, fill_options_of = _placed_degrees(model.hidden, gpus, domain, placed_alike)
+    degrees, job, options = _placed_degrees(model.hidden, gpus, domain, placed_alike)
+    counts, wide, places, placeable = options
     plan, degree = _without_batches(model, batch, degrees)
     batches = divisors(gbs)
     dp = degrees[:, STRATEGIES[batch.strategy].axes.index("dp"), None]
@@ -353,7 +354,6 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     divides[:, 0] |= ~divides.any(axis=1)  # one row stays, for the rule to reject
     divides &= batches == dict(batch.locks).get("mbs", batches)
     number: Ints = np.asarray(divides.sum(axis=1))[degree]  # of micro-batches of each row
-    counts, wide, places, placeable = fill_options_of
     fill_count = wide.sum(axis=1) * placeable.sum(axis=1)
     fill_options = np.maximum(fill_count, 1)[degree]  # of each row; a row without fills counts once
     replicas = Replicas.of_shape(batch, plan, degree) if batch.hybrid else None
@@ -427,7 +427,10 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
 def _placed_degrees(
     hidden: int, gpus: tuple[int, ...], domain: int, batch: CandidateBatch
 ) -> tuple[Ints, Ints, tuple[Ints, Bools, Ints, Bools]]:
-    """Return the searched degrees, the number of GPUs of each (as its place), and their `_fill_options`."""
+    """Return the searched degrees, the place in `gpus` of the product of each, and their `_fill_options`.
+
+    They are cached for shapes that differ in nothing that these depend on.
+    """
     axes = STRATEGIES[batch.strategy].axes
     blocks = [factorizations(n, len(axes)) for n in gpus]
     degrees = np.concatenate(blocks)

@@ -44,8 +44,8 @@ from traincast.step.pipeline_stages import stages
 from traincast.step.placement import near_members
 from traincast.step.step_time import least_step_seconds
 
-FIRST_SHARE: Final = 1 / 16  # of the rows of outlines that is evaluated first,
-FIRST_ROWS: Final = 1 << 11, 1 << 12  # but at least and at most so many rows
+FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
+FIRST_ROWS: Final = 1 << 10, 1 << 12  # but at least and at most so many rows
 FIRST_OF_GROUP: Final = 8  # of each of several groups
 MORE_ROWS: Final = 8  # times as many in each round, at most
 # Assumptions of groups of experts inside a fast domain, and of others (`Plans.of_dispatcher`)
