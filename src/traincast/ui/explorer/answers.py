@@ -16,7 +16,7 @@ from traincast.planner.search_space import Progress
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.designs import design
 from traincast.ui.explorer.limits import MOST_PASSES, MOST_SIZES
-from traincast.ui.explorer.plan_rows import front, row_of, rows_of, sample
+from traincast.ui.explorer.plan_rows import front, row_of, sample
 from traincast.ui.explorer.question import (
     ExplorerCase,
     State,
@@ -81,8 +81,8 @@ def _ranking(case: ExplorerCase, result: Found) -> dict[str, Any]:
     """Return the plan of each family as a row, with the cells of the columns of the terminal's table."""
     ranked = Ranking(result)
     first = ranked.header.index("strategy")
-    rows = rows_of(case, [family.plan for family in ranked.families])
-    plans = [row | {"cells": line[first:]} for row, line in zip(rows, ranked.rows(), strict=True)]
+    lines = zip(ranked.answers, ranked.rows(), strict=True)
+    plans = [row_of(case, est) | {"cells": line[first:]} for (_, est), line in lines]
     return {"columns": ranked.header[first:], "plans": plans}
 
 

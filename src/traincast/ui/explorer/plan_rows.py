@@ -1,83 +1,29 @@
 """Plans as the page reads them: ranked rows, a sample of the design space, and the full Pareto front."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.knobs import CHOICES, KNOBS, STRATEGIES
+from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import short_of
 from traincast.planner.search import Found
-from traincast.step.estimate import Estimate, Estimates, estimate_columns
-from traincast.step.uncertainty import outside_measured_range
+from traincast.step.estimate import Estimate
 from traincast.ui.explorer.limits import MOST_POINTS
 from traincast.ui.explorer.question import ExplorerCase
 from traincast.ui.explorer.snippets import knobs_of
 
-SUMMARY_FIELDS = ("step_seconds", "memory_bytes", "fits", "tokens_per_second_per_gpu", "training_days")
 DEFAULT_PLAN: Final = Plan()
 SHOWN_DIGITS: Final = 5  # significant digits of drawn values
 
 
 def row_of(case: ExplorerCase, est: Estimate) -> dict[str, Any]:
     """Return an estimate of one plan with its metrics, its label, and the knobs that make it."""
-    row = est.to_dict() | _label_and_knobs(est.plan) | {"metrics": case.metrics(est)}
+    label = {"label": str(est.plan), "knobs": knobs_of(est.plan)}
+    row = est.to_dict() | label | {"metrics": case.metrics(est)}
     return row if est.fits else row | {"short_of": short_of(est, advice=True)}
-
-
-def rows_of(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """Return rows of placed plans that fit; plans with equal choices are estimated together."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for i, plan in enumerate(plans):
-        groups.setdefault(tuple(plan.choices().values()), []).append(i)
-    rows: dict[int, dict[str, Any]] = {}
-    for group in groups.values():
-        rows |= zip(group, _rows_of_group(case, [plans[i] for i in group]), strict=True)
-    return [rows[i] for i in range(len(plans))]
-
-
-def _rows_of_group(case: ExplorerCase, plans: Sequence[Plan]) -> list[dict[str, Any]]:
-    """Return rows of plans with equal choices."""
-    question = case.question
-    numbers = {knob: np.array([float(getattr(plan, knob)) for plan in plans]) for knob in KNOBS}
-    columns = Plans(**numbers | plans[0].choices())
-    est = estimate_columns(case.model, case.system, columns, question.gbs, question.assumptions)
-    summary = {name: getattr(est, name) for name in SUMMARY_FIELDS} | est.uncertainty()
-    summary |= {"breakdown_seconds": est.breakdown, "memory_by_component_bytes": est.memory}
-    summary["metrics"] = case.metrics(est)
-    return [
-        {
-            "strategy": plan.strategy,
-            "plan": {name: getattr(plan, name) for name in (*KNOBS, *CHOICES)},
-            **_row_of_columns(summary, row),
-            **_outside(est, row),
-            **_label_and_knobs(plan),
-        }
-        for row, plan in enumerate(plans)
-    ]
-
-
-def _outside(est: Estimates, row: int) -> dict[str, list[str]]:
-    """Return the respects in which a row lies outside of measured runs, where errors are known."""
-    if not est.interval:
-        return {}
-    sizes, shares = (_row_of_columns(columns, row) for columns in (est.case.sizes, est.case.shares))
-    return {"outside_measured": outside_measured_range(replace(est.case, sizes=sizes, shares=shares))}
-
-
-def _label_and_knobs(plan: Plan) -> dict[str, Any]:
-    return {"label": str(plan), "knobs": knobs_of(plan)}
-
-
-def _row_of_columns(value: Any, row: int) -> Any:
-    """Return one row of a value that holds columns."""
-    if isinstance(value, Mapping):
-        return {key: _row_of_columns(item, row) for key, item in value.items()}
-    return value[row].item() if getattr(value, "ndim", 0) else value
 
 
 def sample(result: Found) -> dict[str, Any]:
