@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from traincast.catalog.load import load_model
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
+from traincast.core.linear_attention import GatedDelta, Mamba2
 from traincast.core.model import Model
-from traincast.core.model_blocks import KINDS, Experts, GatedDelta, Kind, Latent, Local, Mamba2
+from traincast.core.model_blocks import KINDS, Experts, Kind, Latent, Local
 
 TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "ffn": 256, "seq": 128}
 

@@ -9,11 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from traincast.catalog.software_stacks import calibrated
-from traincast.core.model import Model
-from traincast.core.model_blocks import (
-    KINDS,
+from traincast.core.linear_attention import (
     LINEAR,
-    Experts,
     GatedDelta,
     GatedLinear,
     LinearAttention,
@@ -23,6 +20,8 @@ from traincast.core.model_blocks import (
     Rwkv,
     ShortConv,
 )
+from traincast.core.model import Model
+from traincast.core.model_blocks import KINDS, Experts
 from traincast.core.plan import Plans
 from traincast.operations.operation import Gemm, Operation, PassCount
 from traincast.operations.transformer import layer

@@ -10,8 +10,9 @@ import pytest
 
 import traincast as tc
 from traincast.core.knobs import ALLOWED, STRATEGIES
+from traincast.core.linear_attention import Mamba2, Rwkv
 from traincast.core.model import Model
-from traincast.core.model_blocks import Experts, Mamba2, Rwkv
+from traincast.core.model_blocks import Experts
 from traincast.core.precision import ACCURACY, OPTIMIZERS, PRECISIONS
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch, default_framework, framework
 from traincast.step.estimate import usual_assumptions

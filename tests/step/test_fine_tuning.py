@@ -8,7 +8,8 @@ import traincast as tc
 from traincast.catalog.software_stacks import calibrated
 from traincast.core.adapters import Adapters, parse_training
 from traincast.core.errors import InputError
-from traincast.core.model_blocks import Experts, Mamba2
+from traincast.core.linear_attention import Mamba2
+from traincast.core.model_blocks import Experts
 from traincast.core.plan import Plans
 from traincast.operations.transformer import layer, parts
 from traincast.step.memory import Footprint

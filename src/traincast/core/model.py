@@ -9,7 +9,8 @@ from typing import Final
 from traincast.core.adapters import GROUPS, JOINED, TARGETS, Adapters
 from traincast.core.documents import Documents
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
-from traincast.core.model_blocks import Diffusion, Experts, Kind, LinearAttention, Projector
+from traincast.core.linear_attention import LinearAttention
+from traincast.core.model_blocks import Diffusion, Experts, Kind, Projector
 from traincast.core.model_checks import count_problems, kind_problems, part_problems, word_problems
 from traincast.core.model_figures import ModelFigures
 

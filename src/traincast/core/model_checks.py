@@ -8,9 +8,9 @@ from reprlib import repr as shortened
 from typing import Any, Final, get_args, get_type_hints
 
 from traincast.core.errors import WHOLE, is_whole
+from traincast.core.linear_attention import LINEAR
 from traincast.core.model_blocks import (
     KINDS,
-    LINEAR,
     Compressed,
     Encoder,
     Experts,

@@ -7,6 +7,16 @@ from typing import Any, Final, Literal, Self
 
 from traincast.core.adapters import Adapters
 from traincast.core.documents import Documents
+from traincast.core.linear_attention import (
+    GatedDelta,
+    GatedLinear,
+    LinearAttention,
+    Mamba,
+    Mamba2,
+    RgLru,
+    Rwkv,
+    ShortConv,
+)
 from traincast.core.model_blocks import (
     DECODER,
     ENCODER,
@@ -17,24 +27,16 @@ from traincast.core.model_blocks import (
     Diffusion,
     Encoder,
     Experts,
-    GatedDelta,
-    GatedLinear,
     Indexer,
     Kind,
     Latent,
-    LinearAttention,
     Local,
-    Mamba,
-    Mamba2,
     Mlp,
     Norm,
     OwnWidth,
     Positions,
     QkNorm,
-    RgLru,
-    Rwkv,
     Shape,
-    ShortConv,
     kind_of,
 )
 

@@ -8,8 +8,8 @@ from math import prod
 from typing import Any, Final, Protocol
 
 from traincast.core.errors import WHOLE, ErrorCollector, InputError
+from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
-from traincast.core.model_blocks import LINEAR
 from traincast.core.plan import Plan
 from traincast.launch.arguments import Arguments
 from traincast.launch.canonical import (

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from traincast.core.model_blocks import (
+from traincast.core.linear_attention import (
     GatedDelta,
     GatedLinear,
     LinearAttention,

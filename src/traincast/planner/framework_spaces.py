@@ -13,8 +13,8 @@ from traincast.catalog.software_stacks import DEFAULT_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, require_known, unknown_name_error, whole_number_problems
 from traincast.core.knobs import ALLOWED, CHOICES, DEFAULTS, KNOBS, STRATEGIES, choice_problems
+from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
-from traincast.core.model_blocks import LINEAR
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.planner.framework_refusals import refused
 from traincast.step.validity import Rule, told

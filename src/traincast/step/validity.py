@@ -12,8 +12,9 @@ import numpy as np
 
 from traincast.core.adapters import PACKED
 from traincast.core.errors import raise_problems
+from traincast.core.linear_attention import LINEAR, LinearAttention, Mamba, RgLru
 from traincast.core.model import Model
-from traincast.core.model_blocks import LINEAR, Experts, LinearAttention, Mamba, RgLru
+from traincast.core.model_blocks import Experts
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Bools
 from traincast.step.pipeline_stages import most_chunks
