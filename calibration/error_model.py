@@ -23,7 +23,7 @@ from traincast.step.uncertainty import (
     NEAR_BEST_SLOWDOWN,
     NORMAL_90_PERCENT,
     Errors,
-    first_within,
+    draw_near_best,
     layouts_compared,
     ranking_features,
     ranking_probability,
@@ -187,9 +187,9 @@ def rankings(data: Residuals, known: Errors) -> Rankings:
         order = recommended_order(data.seconds[group], mbs, [layout_of(plan) for plan in plans])
         group = group[order]
         shares = {name: np.array([float(data.cases[i].shares[name]) for i in group]) for name in COMPONENTS}
-        probability = first_within(
-            data.seconds[group], shares, cut[group], data.cases[group[0]].factor(known), known=known
-        )
+        factor = data.cases[group[0]].factor(known)
+        drawn = draw_near_best(data.seconds[group], shares, cut[group], factor, known=known)
+        probability = float(drawn[:, 0].mean())
         is_right = measured[group[0]] <= (1 + NEAR_BEST_SLOWDOWN) * measured[group].min()
         layouts = layouts_compared(data.seconds[group], cut[group])
         of_group = int(data.groups[group[0]])

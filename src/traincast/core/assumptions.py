@@ -493,27 +493,21 @@ ASSUMPTIONS: Final[Mapping[str, Field[Any]]] = _by_path(Assumptions)  # path -> 
 @cache
 def _old_names() -> dict[str, str]:
     """Return the paths of assumptions by the names they had as fields of one flat record."""
-    last_names = {
-        path.rpartition(".")[2]: path for path in reversed(list(ASSUMPTIONS))
-    }  # of two, that of kernels
-    attention = {f"attention_{name}": f"attention.{name}" for name in AttentionKernel.__dataclass_fields__}
-    return (
-        last_names
-        | attention
-        | {
-            "attention_low": "attention.low_precision",
-            "collective_launch": "collectives.launch_share",
-            "collective_seconds": "collectives.skew_seconds",
-            "keeps_attention_output": "memory.saves_attention_output",
-            "keeps_gathered": "memory.saves_gathered",
-            "keeps_elementwise": "memory.saves_elementwise",
-            "keeps_casts": "memory.saves_casts",
-            "remakes_last": "memory.recomputes_last",
-            "keeps_16bit_weights": "memory.stores_16bit_weights",
-            "keeps_sharded_copy": "memory.stores_sharded_copy",
-            "host_memory_bandwidth": "host.memory_bandwidth",
-        }
-    )
+    names = {path.rpartition(".")[2]: path for path in reversed(list(ASSUMPTIONS))}  # of two, that of kernels
+    names |= {f"attention_{name}": f"attention.{name}" for name in AttentionKernel.__dataclass_fields__}
+    return names | {
+        "attention_low": "attention.low_precision",
+        "collective_launch": "collectives.launch_share",
+        "collective_seconds": "collectives.skew_seconds",
+        "keeps_attention_output": "memory.saves_attention_output",
+        "keeps_gathered": "memory.saves_gathered",
+        "keeps_elementwise": "memory.saves_elementwise",
+        "keeps_casts": "memory.saves_casts",
+        "remakes_last": "memory.recomputes_last",
+        "keeps_16bit_weights": "memory.stores_16bit_weights",
+        "keeps_sharded_copy": "memory.stores_sharded_copy",
+        "host_memory_bandwidth": "host.memory_bandwidth",
+    }
 
 
 def current_path(name: str) -> str:

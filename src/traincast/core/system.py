@@ -19,9 +19,8 @@ from traincast.core.quantities import (
 
 ATTENTION_KERNELS: Final = ("fa1", "fa2", "fa3", "cudnn")  # kernels of fused attention, oldest first
 CLOCK_ROOF: Final = 0.948  # share of the peak at a given clock: products of idle data, 0.938 to 0.970
-PEAKS: Final[
-    Mapping[Rate, tuple[str, str]]
-] = {  # rate -> its peak, and the share of it that products sustain
+# rate -> its peak, and the share of it that products sustain
+PEAKS: Final[Mapping[Rate, tuple[str, str]]] = {
     "fp32": ("fp32_flops", "fp32_sustained"),
     "16-bit": ("matrix_flops", "matrix_sustained"),
     "fp8": ("fp8_flops", "fp8_sustained"),

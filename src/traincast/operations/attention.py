@@ -104,9 +104,7 @@ def flash(
     dq, dk = Gemm(r, l, at.q), Gemm(keys, lq, at.q)  # dQ = dA K, dK = dA' Q
     da, dv = Gemm(r, at.v, l), Gemm(keys, lq, at.v)  # dA = dO V', dV = A' dO
     inputs = E * at.input_elements
-    saved = inputs + E * (
-        saved_copies * uo + 2 * r
-    )  # with the result, and two numbers per row (arXiv 2410.00273)
+    saved = inputs + E * (saved_copies * uo + 2 * r)  # and the result, two numbers per row (2410.00273)
     moved = E * (uq + uo + at.kv_elements)
     forward, recomputed = (logits, softmax, *drop, attend), (logits, softmax, *drop)
     backward = (dq, dk, softmax_backward, *drop, da, dv, *recomputed)
@@ -170,13 +168,7 @@ def unfused(
         kernels = 1 + launches * is_unfused
         forward, backward = (replace(work, launches=kernels) for work in (softmax.forward, softmax.backward))
         softmax = replace(softmax, forward=forward, backward=backward)
-    n, uq, uo, uk, uv = (
-        r * l,
-        r * at.q,
-        r * at.v,
-        rk * at.q,
-        rk * at.v,
-    )  # scores, queries, result, keys, values
+    n, uq, uo, uk, uv = r * l, r * at.q, r * at.v, rk * at.q, rk * at.v  # A, Q, O, K, V
     keys = at.b * at.h * l  # rows of keys or values as the query heads see them
     saves_scores = dropped or result is not None
     (gather_k, scatter_k), (gather_v, scatter_v) = gathered(E * uk, over), gathered(E * uv, over)

@@ -104,12 +104,9 @@ def _gated_convolution(sharding: Sharding, name: str, config: ShortConv) -> Oper
     n, passes = sharding.tokens * sharding.local(config.width), sharding.assumptions.traffic.conv_passes
     return Operation(
         f"{name}.conv",
-        PassCount(
-            (Vector(n * (2 * config.conv + 2)),), passes * sharding.E * 4 * n
-        ),  # reads b, c, x; writes y
-        PassCount(
-            (Vector(n * (6 * config.conv + 5)),), passes * sharding.E * 7 * n
-        ),  # also dy; writes db, dc, dx
+        # Forward reads b, c and x and writes y; backward also reads dy, and writes db, dc and dx.
+        PassCount((Vector(n * (2 * config.conv + 2)),), passes * sharding.E * 4 * n),
+        PassCount((Vector(n * (6 * config.conv + 5)),), passes * sharding.E * 7 * n),
         weights=sharding.local(config.conv_weights),
         saved_bytes=sharding.E * 3 * n,
         has_framework_traffic=True,
@@ -332,10 +329,8 @@ def _lru_scan(sharding: Sharding, config: RgLru) -> Operation:
         sharding,
         "rg_lru.scan",
         ((), flops, E * 7 * n),
-        (
-            (),
-            E * 13 * n,
-        ),  # reads x, gates, h and dh, writes dx and those of gates; reads h, y, dz, writes dh, dy
+        # Reads x, gates, h and dh, writes dx and those of gates; reads h, y, dz, writes dh, dy.
+        ((), E * 13 * n),
         weights=sharding.local(config.width),
         saved=E * 4 * n,
         exchanged=config.inner,
@@ -377,10 +372,7 @@ def _wkv_scan(sharding: Sharding, config: Rwkv) -> Operation:
         sharding,
         "rwkv.scan",
         ((), flops, E * 6 * n),  # and reads the mean and r, writes the result
-        (
-            (),
-            E * 11 * n,
-        ),  # reads 4, writes 2; the gate: 3 and 2
+        ((), E * 11 * n),  # reads 4, writes 2; the gate: 3 and 2
         weights=sharding.local(2 * config.width),
         saved=E * 4 * n,
         exchanged=config.inner,

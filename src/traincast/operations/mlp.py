@@ -48,9 +48,7 @@ def experts(sharding: Sharding, config: Experts) -> Iterator[Operation]:
     # Every rank has all of the router's weights, at 16 bits or above.
     router = linear("experts.router", sharding.plain_sizes, n, model.hidden, config.experts + config.zero)
     weights = router.weights + (config.experts + config.zero if config.router_bias else 0)
-    saved = (
-        0 * router.saved_bytes if config.shared_ffn else router.saved_bytes
-    )  # shared experts save the same input
+    saved = (0 if config.shared_ffn else 1) * router.saved_bytes  # shared experts save the same input
     yield replace(router, weights=weights, saved_bytes=saved, module="experts", recomputed_with="norms")
     if config.width:
         into = linear("experts.into_latent", sharding.plain_sizes, n, model.hidden, config.width)
@@ -107,9 +105,8 @@ def _expert_mlps(sharding: Sharding, config: Experts, rows: Column) -> Iterator[
     routed = Routed(rows, config.experts / sharding.plan.ep)
     up = sharding.column_parallel("experts.fc1", e, wide, routed)
     down = sharding.row_parallel("experts.fc2", f, e, routed)
-    inner = down.saved_bytes / (
-        sharding.sizes.saved_operand * sharding.E
-    )  # elements of the activation on the rank
+    # Elements of the activation on the rank.
+    inner = down.saved_bytes / (sharding.sizes.saved_operand * sharding.E)
     yield replace(up, experts=True, module="experts", recomputed_with="experts", role="up projection")
     if "mlp" in model.biases:
         yield _expert_bias("experts.fc1_bias", sharding, routed, wide / sharding.plan.etp)

@@ -261,9 +261,7 @@ class Sharding(ABC):
             elements = at.b * at.lq * (at.h * (at.q + at.v) + at.kv * (at.q + at.v)) / plan.ulysses
             return (self._exchange(elements * plan.ulysses),) * 2
         if plan.cp_kind in ("ring", "hybrid"):
-            block = (
-                kv_bytes * plan.ulysses / plan.cp
-            )  # keys and values; backward sends their gradients as well
+            block = kv_bytes * plan.ulysses / plan.cp  # backward sends the gradients as well
             return (Collective("send", block, "cp"),), (Collective("send", 2 * block, "cp"),)
         return gathered(kv_bytes, self.sequence_axis)
 
@@ -320,16 +318,8 @@ class OneD(Sharding):
         saved_tokens = self.tokens if saves_all else self.tokens // self.plan.tp
         second_gather = () if saves_all else self._gather(i, operand=True)
         backward, cast = (*second_gather, *self._scatter(i)), (self._cast_share, 1)
-        return linear(
-            name,
-            self.sizes,
-            self.tokens,
-            i,
-            o // self.plan.tp,
-            backward=backward,
-            saved_tokens=saved_tokens,
-            cast=cast,
-        )
+        shape = self.tokens, i, o // self.plan.tp
+        return linear(name, self.sizes, *shape, backward=backward, saved_tokens=saved_tokens, cast=cast)
 
     def row_parallel(self, name: str, i: Column, o: Column, routed: Routed | None = None) -> Operation:
         """Return w[i/m1, o]; the output is reduce-scattered."""
@@ -353,17 +343,10 @@ class OneD(Sharding):
 
     def projection(self, name: str, local: Column, inputs: int) -> Operation:
         """Return a column-parallel layer on gathered tokens."""
-        e, saves_all = inputs, self.assumptions.memory.saves_gathered or not self.plan.sp
-        saved_tokens = self.tokens if saves_all else self.residual_shape[0]
-        return linear(
-            name,
-            self.plain_sizes,
-            self.tokens,
-            e,
-            local,
-            backward=self._scatter(e),
-            saved_tokens=saved_tokens,
-        )
+        saves_all = self.assumptions.memory.saves_gathered or not self.plan.sp
+        saved = self.tokens if saves_all else self.residual_shape[0]
+        shape, backward = (self.tokens, inputs, local), self._scatter(inputs)
+        return linear(name, self.plain_sizes, *shape, backward=backward, saved_tokens=saved)
 
     def partial_sum_comms(self, width: Column) -> tuple[Comms, Comms]:
         """Return the reduce-scatter of the partial sums and the all-gather of their gradient."""
@@ -375,13 +358,11 @@ class OneD(Sharding):
         forward = self._gather(e, operand=True) if gather else ()
         backward: Comms = ()
         if returned and self.plan.sp:  # gathers the gradient of the row-parallel layer's result
-            backward = (
-                self._gather(e, operand=True) if gathers else self._scatter(e)
-            )  # the paper writes its equal
-        saved = self.norm_bytes(*self.residual_shape, self.model.norm_vectors)
-        return elementwise.norm(
-            name, self.E, *self.residual_shape, forward, backward, self.model.norm_vectors, saved
-        )
+            # The paper writes a reduce-scatter, its equal.
+            backward = self._gather(e, operand=True) if gathers else self._scatter(e)
+        vectors, shape = self.model.norm_vectors, self.residual_shape
+        saved = self.norm_bytes(*shape, vectors)
+        return elementwise.norm(name, self.E, *shape, forward, backward, vectors, saved)
 
     def row_parallel_bias_shape(self, ends_layer: bool) -> tuple[Column, Column]:
         """Return all tokens and the full width."""

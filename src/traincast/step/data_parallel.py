@@ -13,9 +13,9 @@ from traincast.operations.operation import Axis, CollectiveKind, total
 from traincast.step.layer_cost import Costs, PartCosts
 from traincast.step.offload import free_of_copies
 from traincast.step.pipeline_stages import Counts, Stages
-from traincast.times.collectives import Curve, LeastCurve, collective_curve, is_group
+from traincast.times.collectives import Curve, LeastCurve, collective_curve
 from traincast.times.overlap import exposed_time, largest, layer_by_layer
-from traincast.times.process_groups import AnyPlacement, Placement
+from traincast.times.process_groups import AnyPlacement, Placement, is_group
 
 TINY: Final = 1e-30  # in place of a pass that takes no time [s]
 

@@ -531,11 +531,6 @@ def with_defaults(plan: Plans, model: Model, assumed: Assumptions) -> Plans:
     return with_load(plan.ready(assumed), model)
 
 
-def count_operations(model: Model, plan: Plans, assumed: Assumptions) -> Parts:
-    """Return the operations of every part of the model; they do not depend on the machine."""
-    return parts(model, with_defaults(plan, model, assumed), assumed)
-
-
 def estimate_columns(
     model: Model, system: System, plan: Plans, gbs: int, assumed: Assumptions, operations: Parts | None = None
 ) -> Estimates:

@@ -20,8 +20,8 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.operations.operation import Operation, total
 from traincast.step.pipeline_stages import ENDS, Counts, Stages, present_parts
-from traincast.times.collectives import is_group
 from traincast.times.pipeline.schedules import SCHEDULES
+from traincast.times.process_groups import is_group
 
 # parts that hold a matrix of the vocabulary
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")

@@ -282,10 +282,8 @@ def mean_power(est: Estimate | Estimates) -> Column | None:
 def _figures(est: Estimate | Estimates) -> dict[str, Column]:
     """Return the figures that the estimate, its model and its system have."""
     model, system = est.model, est.system
-    precision, optimizer = (
-        _plan_choice(est, "precision", "bf16", PRECISIONS),
-        _plan_choice(est, "optimizer_kind", "adam", OPTIMIZERS),
-    )
+    precision = _recipe(est, "precision", PRECISIONS)
+    optimizer = _recipe(est, "optimizer_kind", OPTIMIZERS)
     figures = {
         "gbs": est.gbs,
         "seq": model.seq,
@@ -303,9 +301,9 @@ def _figures(est: Estimate | Estimates) -> dict[str, Column]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
-def _plan_choice(est: Estimate | Estimates, kind: str, usual: str, recipes: Mapping[str, Any]) -> Any:
+def _recipe(est: Estimate | Estimates, kind: str, recipes: Mapping[str, Any]) -> Any:
     """Return the precision or optimizer of the plan."""
-    name = getattr(est.plan, kind, usual)
+    name = getattr(est.plan, kind)
     require_known(kind, name, recipes)
     return recipes[name]
 
@@ -323,7 +321,7 @@ def _utilisation(
     est: Estimate | Estimates, per_gpu: Column, missing: dict[str, tuple[str, ...]]
 ) -> tuple[dict[str, Column] | None, dict[str, Column] | None]:
     """Return MFU and HFU by convention; where one is None, `missing` gets what it lacks."""
-    rate = _plan_choice(est, "precision", "bf16", PRECISIONS).rate
+    rate = _recipe(est, "precision", PRECISIONS).rate
     try:
         peak = est.system.accelerator.peak(rate)
     except InputError:

@@ -410,18 +410,6 @@ def difference_deviation(
     return np.asarray(variance**0.5)
 
 
-def first_within(
-    seconds: Floats,
-    shares: Mapping[str, Floats],
-    coordinates: Floats,
-    factor: float = 1.0,
-    within: float = NEAR_BEST_SLOWDOWN,
-    known: Errors | None = None,
-) -> float:
-    """Return the probability that the top-ranked plan is near the true best."""
-    return float(np.mean(draw_near_best(seconds, shares, coordinates, factor, within, known)[:, 0]))
-
-
 def layouts_compared(seconds: Floats, coordinates: Floats) -> int:
     """Count the layouts that may be the best: plans not much slower than the fastest, micro-batch aside.
 

@@ -209,9 +209,8 @@ RULES: Final = (
     Rule(
         f"tp cuts a width below {MIN_SLICE}",
         ("tp", "hidden"),
-        lambda model, plan, gbs: (
-            (3 if _is_1d(plan) else 1) * model.hidden // plan.tp >= MIN_SLICE
-        ),  # of qkv, of any linear layer
+        # of qkv, of any linear layer
+        lambda model, plan, gbs: (3 if _is_1d(plan) else 1) * model.hidden // plan.tp >= MIN_SLICE,
         search_only=True,
     ),
     Rule(

@@ -19,19 +19,8 @@ from traincast.core.quantities import Column, Floats, nonzero
 from traincast.core.system import System, Tier
 from traincast.operations.operation import CollectiveKind, total
 from traincast.times import nccl
-from traincast.times.nccl import Protocols, achieved_bandwidth, congested, is_group
-from traincast.times.process_groups import Group, domains
-
-__all__ = [
-    "AlphaBeta",
-    "Curve",
-    "LeastCurve",
-    "achieved_bandwidth",
-    "collective",
-    "collective_curve",
-    "is_group",
-    "point_to_point",
-]
+from traincast.times.nccl import Protocols, achieved_bandwidth, congested
+from traincast.times.process_groups import Group, domains, is_group
 
 
 def collective(

@@ -31,7 +31,7 @@ from traincast.core.columns import log2, maximum, minimum, sign, sqrt, where
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import Tier
 from traincast.operations.operation import CollectiveKind
-from traincast.times.process_groups import Group, domains
+from traincast.times.process_groups import Group, domains, is_group
 
 PEERS_PER_WORK: Final = 8.0  # messages of an all-to-all in one work item of NCCL (src/include/device.h)
 
@@ -87,11 +87,6 @@ def with_rails(
     """
     rails, share = tiers[i].rails, climbing(tiers, i, fitted)
     return sent + up, 0.0 if rails is None else share * (1 - 1 / minimum(near, rails)) * sent
-
-
-def is_group(members: Column) -> Column:
-    """Return 1 for a group of several members, 0 for one."""
-    return minimum(members - 1, 1)
 
 
 class Algorithm(NamedTuple):

@@ -13,9 +13,9 @@ from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
 from traincast.core.system import System
 from traincast.operations.operation import Axis, Collective, CollectiveKind, Operation, PassCount, total
-from traincast.times.collectives import Curve, collective, collective_curve, is_group
+from traincast.times.collectives import Curve, collective, collective_curve
 from traincast.times.overlap import exposed_time, panelled
-from traincast.times.process_groups import Group, Placement
+from traincast.times.process_groups import Group, Placement, is_group
 from traincast.times.roofline import arithmetic, exposed_memory
 
 EXPERT_AXES: Final = ("ep", "etp")

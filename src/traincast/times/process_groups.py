@@ -33,6 +33,11 @@ def domains(members: Column, within: Column) -> Column:
     return count
 
 
+def is_group(members: Column) -> Column:
+    """Return 1 for a group of several members, 0 for one."""
+    return minimum(members - 1, 1)
+
+
 class Placement:
     """Placement of the groups of plans on the tiers of a network; each group is computed once."""
 

@@ -166,9 +166,8 @@ def gemma4(c: Config) -> Keys:
     Experts stand beside an MLP, each with norms; these and the router's scales are small weights.
     """
     wide, groups = c.figure("global_head_dim"), c.figure("num_global_key_value_heads")
-    override: Mapping[str, Any] = next(
-        iter((c.fields.get("per_layer_config") or {}).values()), {}
-    )  # as transformers saves it
+    by_layer = c.fields.get("per_layer_config") or {}  # as transformers saves it
+    override: Mapping[str, Any] = next(iter(by_layer.values()), {})
     if "head_dim" in override:
         wide = c.sourced(override["head_dim"], "per_layer_config")
     if "num_key_value_heads" in override:

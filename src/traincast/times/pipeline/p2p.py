@@ -8,8 +8,8 @@ from traincast.core.knobs import STRATEGIES
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.operations.operation import total
-from traincast.times.collectives import collective, is_group, message_across, point_to_point
-from traincast.times.process_groups import Group, Placement, domains
+from traincast.times.collectives import collective, message_across, point_to_point
+from traincast.times.process_groups import Group, Placement, domains, is_group
 
 
 def transfer(message: Column, stages: Group, system: System, assumed: Assumptions) -> Column:

@@ -22,7 +22,7 @@ import numpy as np
 from traincast.core.columns import ceil, floor, maximum, minimum
 from traincast.core.knobs import VIRTUAL_STAGES, ScheduleName
 from traincast.core.quantities import Column
-from traincast.times.collectives import is_group
+from traincast.times.process_groups import is_group
 
 Kind = Literal["F", "B", "W", "BW"]
 

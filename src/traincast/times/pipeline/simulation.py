@@ -17,9 +17,8 @@ from traincast.core.quantities import Floats
 from traincast.times.pipeline.schedules import SCHEDULES, Action, Block, Kind, Order
 from traincast.times.pipeline.zb_2p import simulate_zb_2p
 
-Key: TypeAlias = tuple[
-    bool, int, int
-]  # whether backward, chunk, micro-batch: identifies the output of a pass
+# Identifies the output of a pass: whether backward, chunk, micro-batch.
+Key: TypeAlias = tuple[bool, int, int]
 
 
 class SimulatedPass(NamedTuple):
@@ -67,11 +66,9 @@ class Timeline:
     @cached_property
     def busy(self) -> Floats:
         """Time each device works [s]."""
-        spans = {
-            (run.device, run.start, run.end) for run in self.passes
-        }  # a set: overlapped passes count once
         busy = np.zeros(self.pp)
-        for device, start, end in spans:
+        # A set: overlapped passes count once.
+        for device, start, end in {(run.device, run.start, run.end) for run in self.passes}:
             busy[device] += end - start
         return busy
 
