@@ -12,7 +12,7 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 5250,
-    "catalog": 10030,
+    "catalog": 10000,
     "operations": 2960,
     "times": 2450,
     "step": 3700,

@@ -41,6 +41,7 @@ TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "
         ("qwen3-30b-a3b", 30.532),
         ("qwen3-235b-a22b", 235.09),
         ("nemotron-3-nano", 31.578),
+        ("nemotron-3-super", 120.67),
         ("gpt-oss-20b", 20.91),  # gpt-oss model card, table 1
         ("gpt-oss-120b", 116.83),  # the same
         ("gemma-2b", 2.506),  # arXiv 2403.08295, table 2: 524,550,144 + 1,981,884,416

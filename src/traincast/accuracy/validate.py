@@ -51,6 +51,11 @@ class RunBatch:
         """Estimate these runs on a machine under assumptions."""
         return estimate_columns(self.model, system, self.plans, self.gbs, assumed)
 
+    def only(self, index: int) -> "RunBatch":
+        """Return the batch of one of these runs."""
+        one = np.array([index])
+        return replace(self, plans=self.plans.take(one), gbs=self.gbs[one], rows=self.rows[one])
+
     def seconds(self, system: System, assumed: Assumptions) -> Floats:
         """Return step times, shape (runs,), or (n, runs) where figures are columns of shape (n, 1) [s]."""
         value = np.asarray(self.estimate(system, assumed).step_seconds, np.float64)
@@ -231,8 +236,12 @@ def _batch_predictions(
 ) -> Iterable[Prediction]:
     try:
         est = batch.estimate(batch.system, assumed)
-    except InputError as error:  # a precision that the accelerator lacks, say
-        yield from (Prediction(run.id, skipped=" ".join(str(error).split())) for run in runs)
+    except InputError as error:  # a precision that the accelerator lacks, or one run's layout
+        if len(runs) == 1:
+            yield Prediction(runs[0].id, skipped=" ".join(str(error).split()))
+            return
+        for i, run in enumerate(runs):  # of others in its batch that may hold
+            yield from _batch_predictions(batch.only(i), [run], assumed, parts)
         return
 
     def rows(column: Column) -> Floats:

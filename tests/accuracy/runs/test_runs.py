@@ -294,7 +294,7 @@ def test_families_complete_heads_and_windows():
 
 def test_configurations_of_mlperf_say_scaling_and_overlap():
     """training_results_v5.1: FP8_RECIPE is tensorwise in config_common.sh, as TP_COMM_OVERLAP is set where
-    communication overlaps; the configurations of hpg.dgxb200x8 comment it out."""
+    communication overlaps."""
     row = changed(
         "mbridge-194",
         model="Llama3.1-405B (MLPerf)",
@@ -304,7 +304,7 @@ def test_configurations_of_mlperf_say_scaling_and_overlap():
     )
     plan = read(row | {"notes": "config A/implementations/b200_nemo/config_DGXB200.sh"}).plan
     assert (plan.precision, plan.tp_overlap) == ("fp8-current", True)
-    plan = read(row | {"notes": "config A/implementations/hpg.dgxb200x8/config_DGXB200.sh"}).plan
+    plan = read(row | {"notes": "config_DGXB200.sh (TP comm overlap off)"}).plan
     assert (plan.precision, plan.tp_overlap) == ("fp8-current", False)
     assert read(row | {"source": "MLPerf Training v5.0 (A)"}).plan.precision == "fp8"
 
@@ -658,16 +658,80 @@ def test_a_power_limit_is_read(notes, limit, assumed):
 
 
 @pytest.mark.parametrize(
-    ("source", "stack", "software"),
+    ("source", "gpu", "software"),
     [
-        ("MLPerf Training v4.1 (Dell)", "NeMo/Megatron (MLPerf)", "mlperf-2024"),
-        ("MLPerf Training v5.0 (Oracle)", "NeMo/Megatron (MLPerf)", "mlperf-2025"),
-        ("MLPerf Training v5.1 (Oracle)", "NeMo/Megatron (MLPerf)", "mlperf-2025-10"),
-        ("MLPerf Training v5.1 (AMD)", "NeMo/Megatron ROCm (MLPerf)", "mlperf-rocm-2025"),
+        ("MLPerf Training v4.1 (Dell)", "b200", "mlperf-2024"),
+        ("MLPerf Training v5.0 (Oracle)", "b200", "mlperf-2025"),
+        ("MLPerf Training v5.1 (Oracle)", "b200", "mlperf-2025-10"),
+        ("MLPerf Training v5.1 (Lambda, gb300_n18_ngc25.04_nemo)", "gb300", "mlperf-2025"),  # its container
+        ("MLPerf Training v5.1 (Cisco, hpf_n8)", "h100-sxm-80", "mlperf-2024"),  # without CUDA graphs
+        ("MLPerf Training v5.1 (AMD)", "mi300x", "mlperf-rocm-2025"),
     ],
 )
-def test_releases_of_mlperf_are_stacks(source, stack, software):
-    assert read(changed("mlperf-007", source=source, stack=stack)).stack == software
+def test_releases_of_mlperf_are_stacks(source, gpu, software):
+    stack = f"NeMo/Megatron{' ROCm' * gpu.startswith('mi')} (MLPerf)"
+    cells = {"source": source, "stack": stack, "gpu": gpu, "interconnect": ""}
+    assert read(changed("mlperf-007", **cells)).stack == software
+
+
+LORA_OF_MLPERF = {
+    "model": "Llama2-70B LoRA (MLPerf)", "stack": "NeMo/Megatron (MLPerf)", "trained": "lora",
+    "interconnect": "", "source": "MLPerf Training v5.1 (A)",
+    "layers": "80", "hidden": "8192", "ffn": "28672", "heads": "64",
+    "kv_heads": "8", "mlp": "swiglu", "seq": "8192", "gbs": "8", "mbs": "", "sp": "", "zero": "", "vp": "",
+    "precision": "", "tp": "", "cp": "", "pp": "", "dp": "", "step_seconds": "1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "accumulated", "degrees"),
+    [
+        ("h100-sxm-80", "4", 8, (4, 1, 1)),
+        ("h100-sxm-80", "16", 4, (4, 2, 2)),
+        ("gb200", "64", 1, (1, 8, 8)),
+        ("b200", "16", 1, (1, 2, 8)),
+    ],
+)
+def test_degrees_of_lora_in_mlperf_follow_from_its_accumulation(gpu, gpus, accumulated, degrees):
+    """training_results_v4.1 and v5.0: of the same machines, rows with a configuration state these."""
+    cells = LORA_OF_MLPERF | {"gpu": gpu, "gpus": gpus, "notes": f"GA={accumulated}; LoRA rank 16"}
+    run = read(changed("mlperf-007", **cells))
+    assert (run.plan.tp, run.plan.cp, run.plan.dp) == degrees
+    assert {"tp", "cp", "precision"} <= set(run.assumed)
+    assert run.plan.precision == "fp8"
+    assert run.model.adapters.base == "operand"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "configurations", "precision"),
+    [
+        ("b200", "config_DGXB200_1x8x2_8b.sh | config_DGXB200_1x8x2_8b_fp4.sh", "nvfp4"),
+        ("b200", "config_AS-4126GS_1x8x2_8b_fp4.sh | config_DGXB200_1x8x2_8b.sh", "nvfp4"),  # of the system
+        ("b200", "config_DGXB200_1x8x2_8b.sh | config_GB200_2x4x2_8b_fp4.sh", "fp8"),  # at 4 bits of another
+        ("b300", "config_DGXB200_1x8x2_8b_fp4.sh", "fp8"),
+        ("gb200", "config_DGXB200_8b_fp4.sh | config_GB200_2x4x2_8b_fp4.sh", "nvfp4"),
+    ],
+)
+def test_of_two_precisions_the_configuration_of_the_accelerator_counts(gpu, configurations, precision):
+    cells = {"gpu": gpu, "gpus": "8", "gpus_per_node": "8", "tp": "1", "cp": "1", "pp": "1", "dp": "8"}
+    cells |= {"precision_detail": "ambiguous: fp8/nvfp4", "notes": f"config A/{configurations}; GA=1"}
+    assert read(changed("mlperf-007", **LORA_OF_MLPERF | cells)).plan.precision == precision
+
+
+def test_stages_follow_from_a_layout_in_letters():
+    row = like("pp_layout Et*4|(t*4|)*14tmL")
+    assert read(row | {"vp": ""}).plan.vp == read(row).plan.vp == 8
+
+
+@pytest.mark.parametrize(("strategy", "level"), [("optim", 1), ("optim_grads", 2), ("optim_grads_params", 3)])
+def test_strategies_of_megatron_fsdp_are_levels(strategy, level):
+    cells = {"zero": f"fsdp {strategy}", "tp": "1", "pp": "1", "vp": "1", "dp": "512", "gbs": "512"}
+    assert read(changed("mlperf-007", **cells)).plan.zero == level
+
+
+def test_an_empty_accelerator_is_the_one_in_the_log():
+    run = read(changed("korth-008", gpu="", notes="median of 3 runs; accelerator 'NVIDIA L40S'"))
+    assert run.system.name == "l40s"
 
 
 def test_a_row_without_sizes_has_those_of_the_catalogue():
@@ -685,6 +749,22 @@ def test_a_row_without_sizes_has_those_of_the_catalogue():
     )
     with pytest.raises(Unreadable, match="layers is not known"):
         read(changed("korth-008", **cells | {"model": "phi-2 lora"}))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("Nemotron V3 Nano 30B (26.02)", "nemotron-3-nano"),
+        ("Nemotron_3_Super", "nemotron-3-super"),
+        ("gemma-2-9b lora", "gemma-2-9b"),  # not gemma-2
+        ("mistral-7b-v0.2 qlora", "mistral-7b"),
+        ("deepseek-v3", "deepseek-v3"),
+    ],
+)
+def test_a_model_is_called_as_sources_write_it(model, name):
+    sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
+    run = read(changed("mlperf-007", **sizes, model=model, tp="1", pp="1", vp="", cp="1", ep="1", dp="512"))
+    assert replace(run.model, adapters=None) == tc.load_model(name, seq=2048)
 
 
 ALL = ("all",)

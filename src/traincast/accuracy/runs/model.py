@@ -103,9 +103,12 @@ def _of_catalogue(cells: Cells, name: str) -> Model:
 
 def _catalogue_name(cells: Cells) -> str:
     """Return the model of the catalogue that a row without sizes names; empty if there is none."""
-    name = cells.text("model").lower().replace("_", "-").partition(" ")[0]
-    has_sizes = any(map(cells.text, ("layers", "hidden", "heads")))
-    return name if not has_sizes and name in model_names() else ""
+    if any(map(cells.text, ("layers", "hidden", "heads"))):
+        return ""
+    stated = re.sub(r"[_ ]+", "-", cells.text("model").lower()) + "-"
+    versions = stated, stated.replace("-v", "-")  # "Nemotron V3 Nano"
+    known = [name for name in model_names() if any(words.startswith(f"{name}-") for words in versions)]
+    return max(known, key=len, default="")
 
 
 def _head_dim(cells: Cells, hidden: int, heads: int) -> int | None:

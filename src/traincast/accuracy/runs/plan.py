@@ -22,7 +22,10 @@ from traincast.core.precision import PRECISIONS
 from traincast.core.system import System
 from traincast.step.estimate import estimate
 
-ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3}
+ZERO: Final = {"0": 0, "1": 1, "2": 2, "3": 3, "hsdp": 3} | {  # and strategies of Megatron-FSDP
+    f"fsdp {sharded}": level
+    for level, sharded in enumerate(("no_shard", "optim", "optim_grads", "optim_grads_params"))
+}
 TEXT_KNOBS: Final = ("cp_kind", "schedule", "offload", "grad_dtype", "optimizer_kind")  # as columns
 SWITCHES: Final = ("tp_overlap", "ep_overlap")  # as columns
 REPEATED: Final = re.compile(r"\(([^()]*)\)\*(\d+)|([A-Za-z|])\*(\d+)")
@@ -43,6 +46,8 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
         split_without_tp = cells.whole("dp", 1) * pp * cp if cells.text("dp") else 0
         if assumed := cells.choose("degrees"):
             tp, pp, vp = assumed["tp"], assumed.get("pp", pp), assumed.get("vp")
+            if assumed.get("cp") == "rest":
+                cp = _context_ranks(cells, gpus, tp * pp)
         elif gpus == 1 or (split_without_tp and gpus % split_without_tp == 0):
             tp = max(gpus // max(split_without_tp, 1), 1)
         else:
@@ -59,12 +64,20 @@ def degrees(cells: Cells, layers: int) -> dict[str, int]:
     return known | {"vp": vp or _virtual_stages(cells, layers, pp), "dp": dp}
 
 
+def _context_ranks(cells: Cells, gpus: int, split: int) -> int:
+    """Return the context-parallel degree that replicas of micro-batches of one sequence leave."""
+    replicas = cells.positive("gbs") // max(cells.stated_number("accumulated") or 1, 1)
+    return max(gpus // (split * max(replicas, 1)), 1)
+
+
 def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
     """Return the virtual stages; if interleaved without number, the fewest that divide a stage's layers."""
     of_chunk = cells.stated_number("layers_of_chunk")
     stated = max(layers // (pp * of_chunk), 1) if of_chunk else cells.positive("vp", 1)
     if pp == 1:
         return 1
+    if not cells.text("vp") and (letters := cells.states("letter_layout")):
+        return max(len(written_out(letters[1]).split(",")) // pp, 1)
     if cells.text("vp") or not cells.states("interleaved"):
         return stated
     cells.assume("vp")

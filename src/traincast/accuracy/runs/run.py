@@ -74,6 +74,8 @@ def machine(cells: Cells) -> System | None:
             cells.problem(" ".join(str(error).split()))
             return None
     name, network = cells.text("gpu").lower(), cells.text("interconnect")
+    if not name and (device := cells.states("accelerator")):
+        name = device[1].lower()
     gpu = accelerator_called(name)
     if gpu == "a100-sxm-40" and cells.whole("gpus_per_node", 8) == SMALL_NODE:
         cells.assume("interconnect")
