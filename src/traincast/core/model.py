@@ -286,9 +286,8 @@ class Model(ModelFigures):
             return 0
         if latent is None:
             return self.hidden * (config.heads + 1) * config.head_dim
-        return (latent.q_rank or 0) * config.heads * config.head_dim + self.hidden * (
-            config.head_dim + config.heads
-        )
+        queries = (latent.q_rank or 0) * config.heads * config.head_dim
+        return queries + self.hidden * (config.head_dim + config.heads)
 
     def _feed_forward_parameters(self, kind: Kind, active: bool) -> int:
         """Count the weights of the MLP or the experts."""
@@ -300,9 +299,7 @@ class Model(ModelFigures):
         columns = moe.experts + moe.zero
         router = e * columns + (columns if moe.router_bias else 0)
         router += self.norm_vectors * e * moe.result_norm
-        shared = (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0) + (
-            e if moe.shared_gate else 0
-        )
+        shared = e * moe.shared_gate + (self._mlp_parameters(moe.shared_ffn) if moe.shared_ffn else 0)
         return router + shared + self.latent_matrices + experts * self._expert_parameters(moe)
 
     @property
@@ -368,9 +365,8 @@ class Model(ModelFigures):
         if self.encoder is None:
             return 0, 0
         q, k, v = self.projection_widths
-        return self.hidden * (q + self.heads * self.value_width), (self.encoder.width or self.hidden) * (
-            k + v
-        )
+        width = self.encoder.width or self.hidden
+        return self.hidden * (q + self.heads * self.value_width), width * (k + v)
 
     def _cross_parameters(self) -> int:
         """Count the weights of attention to the encoder."""

@@ -17,7 +17,7 @@ from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
 from traincast.core.plan import AXES, Plan, Plans
 from traincast.planner.framework_refusals import refused
-from traincast.step.validity import Rule, told
+from traincast.step.validity import Rule, rule_problems
 from traincast.times.pipeline.schedules import SCHEDULES
 
 # Choices that rules or the enumeration depend on.
@@ -117,7 +117,7 @@ class Framework:
     def broken(self, model: Model, plan: Plan, gbs: int) -> list[str]:
         """Return a line for each of its rules that a plan breaks, given by hand or changed."""
         columns = plan.columns()
-        return told(
+        return rule_problems(
             (rule for rule in self.kept if not np.all(rule.holds(model, columns, gbs))), model, plan, gbs
         )
 

@@ -360,7 +360,7 @@ def broken_rules(model: Model, plan: Plans, gbs: int, domain: int) -> dict[Rule,
     return {rule: ~np.asarray(mask) for rule, mask in holds.items() if mask is not True and not np.all(mask)}
 
 
-def told(broken: Iterable[Rule], model: Model, plan: Plan, gbs: int) -> list[str]:
+def rule_problems(broken: Iterable[Rule], model: Model, plan: Plan, gbs: int) -> list[str]:
     """Return a line for each rule that a plan breaks, with the values that it depends on."""
     facts = {**vars(model), "groups": model.groups, **plan.columns().numbers(), "gbs": gbs}
     lines = []
@@ -377,7 +377,7 @@ def require_valid(model: Model, plan: Plan | Plans, gbs: int, domain: int) -> No
     columns.
     """
     if isinstance(plan, Plan):
-        problems = told(broken_rules(model, plan.columns(), gbs, domain), model, plan, gbs)
+        problems = rule_problems(broken_rules(model, plan.columns(), gbs, domain), model, plan, gbs)
     else:
         problems = [
             f"{knob}: holds values that are no whole numbers of at least 1"

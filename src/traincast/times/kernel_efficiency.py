@@ -105,12 +105,8 @@ def attention(flops: Column, shapes: Fused, gpu: Accelerator, peak: Column, assu
             assumed.attention.backward if gpu.attention_backward is None else gpu.attention_backward
         )
         rate = rate / where(shapes.width > REFERENCE_HEAD_WIDTH, assumed.attention.wide_backward, 1)
-    ideal = (
-        flops
-        / rate
-        * (1 + assumed.attention.softmax / shapes.width)
-        / (1 + assumed.attention.softmax / REFERENCE_HEAD_WIDTH)
-    )
+    d0 = assumed.attention.softmax
+    ideal = flops / rate * (1 + d0 / shapes.width) / (1 + d0 / REFERENCE_HEAD_WIDTH)
     edge = tile / 2 * sign(1 - shapes.share)
     seconds = ideal * (1 + (shapes.starts * assumed.attention.start + edge) / (shapes.share * shapes.keys))
     if gpu.processors is None:

@@ -8,16 +8,10 @@ from typing import Any, Final
 from traincast.catalog.documents import read
 from traincast.core.errors import WHOLE, is_whole
 
-NULLABLE: Final = frozenset(  # fields that may be null besides those whose default is null
-    (
-        "attention_chunk_size",
-        "head_dim",
-        "n_routed_experts",
-        "num_key_value_heads",
-        "q_lora_rank",
-        "sliding_window",
-    )
-)
+NULLABLE: Final = (  # fields that may be null besides those whose default is null
+    "attention_chunk_size", "head_dim", "n_routed_experts", "num_key_value_heads", "q_lora_rank",
+    "sliding_window",
+)  # fmt: skip
 HEADS: Final[Mapping[str, str | None]] = {  # what follows the layers, by the end of the architecture's name
     "ForCausalLM": "lm", "LMHeadModel": "lm", "ForConditionalGeneration": "lm", "ForMaskedLM": "lm",
     "WithLMHeadModel": "lm", "MTModel": "lm", "VLChatModel": "lm", "OmniModel": "lm", "CausalLM": "lm",

@@ -184,11 +184,8 @@ def xlnet(c: Config) -> Keys:
 
 def own_width(c: Config) -> Keys:
     """Read the width of the embedding; that of the head, if it has one of its own, is the embedding's."""
-    width, hidden, head = (
-        c.figure("embedding_size"),
-        c.count("hidden_size"),
-        c.figure("output_embedding_size"),
-    )
+    width, hidden = c.figure("embedding_size"), c.count("hidden_size")
+    head = c.figure("output_embedding_size")
     if width is None or (width["value"] == hidden and not c.flag("always_projected")):
         return {}
     return {"own_width": {"width": width} | ({} if head is None else {"head_width": head})}

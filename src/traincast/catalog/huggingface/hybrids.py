@@ -36,7 +36,7 @@ def _stretch(kinds: Sequence[str]) -> list[str]:
     return next((list(kinds[:n]) for n in lengths if list(kinds) == list(kinds[:n]) * (len(kinds) // n)), [])
 
 
-def _pairs(c: Config, mixers: Sequence[str]) -> Keys:
+def pairs(c: Config, mixers: Sequence[str]) -> Keys:
     """Return the kinds of layers with two blocks, and the experts read before without their layers."""
     experts = dict(c.content.get("experts") or {})
     first, every = experts.pop("first_dense", 0), experts.pop("every", 1)
@@ -62,10 +62,8 @@ def shaped(kinds: Sequence[str], figures: Sequence[Keys], of_model: Keys) -> Key
 def layer_kinds(mixers: Sequence[str], has_experts: Sequence[bool]) -> Keys:
     """Return the kinds of layers with two blocks."""
     blocks = ["moe" if has else "dense" for has in has_experts]
-    pairs = zip(mixers, blocks, strict=True)
-    return {
-        "layer_kinds": _stretch([str(Kind(cast(Mixer, mixer), cast(FeedForward, b))) for mixer, b in pairs])
-    }
+    kinds = [Kind(cast(Mixer, mixer), cast(FeedForward, b)) for mixer, b in zip(mixers, blocks, strict=True)]
+    return {"layer_kinds": _stretch(list(map(str, kinds)))}
 
 
 def indexed(c: Config) -> Keys:
@@ -77,7 +75,7 @@ def indexed(c: Config) -> Keys:
     every, first = c.count("index_topk_freq") or 1, c.count("index_skip_topk_offset", least=0) or 0
     default = ["index-shared" if max(i - first + 1, 0) % every else "indexed" for i in range(layers)]
     names = {"heads": "index_n_heads", "head_dim": "index_head_dim", "topk": "index_topk"}
-    return _pairs(c, mixers or default) | {"indexer": {key: c.figure(name) for key, name in names.items()}}
+    return pairs(c, mixers or default) | {"indexer": {key: c.figure(name) for key, name in names.items()}}
 
 
 def block_indexed(c: Config) -> Keys:
@@ -242,13 +240,17 @@ def lightning(c: Config) -> Keys:
     layers, listed = c.count("num_hidden_layers") or 0, _flags(c, "attn_type_list", c.value("attn_type_list"))
     default = ["attention" if (i + 1) % 2 else "gated_linear" for i in range(layers)]
     mixers = layer_words(c, words) or ["attention" if one else "gated_linear" for one in listed] or default
-    keys = _pairs(c, mixers)
+    keys = pairs(c, mixers)
     if "gated_linear" in mixers:
-        heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
-        head_dim = c.figure("head_dim") or c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
-        dims = {"heads": c.figure("num_attention_heads"), "key_dim": head_dim, "value_dim": head_dim}
-        keys["gated_linear"] = dims | {"activated": True, "chunk": c.figure("block_size")}
+        keys["gated_linear"] = heads_of(c) | {"activated": True, "chunk": c.figure("block_size")}
     return keys
+
+
+def heads_of(c: Config) -> Keys:
+    """Return the heads of lightning attention, those of attention: their number, and one width."""
+    heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
+    width = c.figure("head_dim") or c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
+    return {"heads": c.figure("num_attention_heads"), "key_dim": width, "value_dim": width}
 
 
 def recurrent_gemma(c: Config) -> Keys:
@@ -260,7 +262,7 @@ def recurrent_gemma(c: Config) -> Keys:
         return {}
     mixers = [words[types[i % len(types)]] for i in range(layers)]
     width = "hidden_size" if c.value("lru_width") is None else "lru_width"
-    keys = _pairs(c, mixers)
+    keys = pairs(c, mixers)
     if "rg_lru" in mixers:
         blocks, conv = c.figure("num_attention_heads"), c.figure("conv1d_width")
         keys["rg_lru"] = {"width": c.figure(width), "blocks": blocks, "conv": conv}
@@ -293,7 +295,7 @@ def nemotron_h(c: Config) -> Keys:
 def bamba(c: Config) -> Keys:
     """Read which layers of Bamba have attention; the others have Mamba-2."""
     attention, layers = c.numbers("attn_layer_indices"), c.count("num_hidden_layers") or 0
-    return _pairs(c, ["attention" if i in attention else "mamba2" for i in range(layers)])
+    return pairs(c, ["attention" if i in attention else "mamba2" for i in range(layers)])
 
 
 def granite_hybrid(c: Config) -> Keys:
@@ -305,7 +307,7 @@ def granite_hybrid(c: Config) -> Keys:
         c.content |= experts_beside_shared(c)
     else:
         keys["ffn"] = c.figure("shared_intermediate_size")
-    return keys | _pairs(c, mixers)
+    return keys | pairs(c, mixers)
 
 
 def olmo_hybrid(c: Config) -> Keys:
@@ -343,7 +345,7 @@ def kimi_delta(c: Config) -> Keys:
     default = [bool((i + 1) % group == 0 if group else i and i % 4 == 0) for i in range(layers)]
     attends = [i + 1 in full for i in range(layers)] if isinstance(full, list) else default
     mixers = layer_words(c, words) or ["attention" if one else "gated_delta" for one in attends]
-    keys = _pairs(c, mixers)
+    keys = pairs(c, mixers)
     if "gated_delta" in mixers:
         heads, dim = sizes["heads"], sizes["dim"]
         keys["gated_delta"] = {"key_heads": heads, "value_heads": heads, "key_dim": dim, "value_dim": dim}
@@ -415,7 +417,7 @@ def gated_delta(c: Config) -> Keys:
     words = {"linear_attention": "gated_delta"} | dict.fromkeys(FULL_ATTENTION, "attention")
     layers, every = c.count("num_hidden_layers") or 0, c.count("full_attention_interval") or 1
     default = ["gated_delta" if (i + 1) % every else "attention" for i in range(layers)]
-    keys = _pairs(c, layer_words(c, words) or default)
+    keys = pairs(c, layer_words(c, words) or default)
     if any(kind.startswith("gated_delta") for kind in keys["layer_kinds"]):
         keys["gated_delta"] = {key: c.figure(name) for key, name in names.items()}
     return keys
@@ -427,7 +429,7 @@ def short_conv(c: Config) -> Keys:
     words = {"conv": "short_conv", "sliding_attention": "local"} | dict.fromkeys(FULL_ATTENTION, "attention")
     listed = ["attention" if i in attention else "short_conv" for i in range(layers)]
     mixers = layer_words(c, words) or (listed if attention else ["attention"] * layers)
-    keys = _pairs(c, mixers)
+    keys = pairs(c, mixers)
     if "local" in mixers:
         keys["local"] = {"window": c.figure("sliding_window")}
     if "short_conv" in mixers:

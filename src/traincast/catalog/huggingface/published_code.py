@@ -12,7 +12,7 @@ from traincast.catalog.huggingface.features import (
     layer_words,
     routed,
 )
-from traincast.catalog.huggingface.hybrids import layer_kinds, shaped
+from traincast.catalog.huggingface.hybrids import heads_of, layer_kinds, pairs, shaped
 from traincast.catalog.huggingface.own_parts import per_head_gate
 from traincast.core.errors import is_whole
 
@@ -65,21 +65,10 @@ def ring_linear(c: Config) -> Keys:
     Queries and keys are normed there as well; the result's norm has weights for all heads.
     """
     layers, group = c.count("num_hidden_layers") or 0, c.count("layer_group_size") or 1
-    heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
     in_groups = layers // group * group
-    mixers = [
-        "attention" if (i + 1) % group == 0 or i >= in_groups else "gated_linear" for i in range(layers)
-    ]
-    content = dict(c.content.get("experts") or {})
-    first = content.pop("first_dense", 0)
-    content.pop("every", None)
-    keys = layer_kinds(mixers, [bool(content) and i >= first for i in range(layers)])
-    keys |= {"experts": content} if content else {}
-    if "gated_linear" in mixers:
-        width = c.figure("head_dim") or c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
-        net = {"heads": c.figure("num_attention_heads"), "key_dim": width, "value_dim": width}
-        keys["gated_linear"] = net
-    return keys
+    attends = [(i + 1) % group == 0 or i >= in_groups for i in range(layers)]
+    keys = pairs(c, ["attention" if each else "gated_linear" for each in attends])
+    return keys if all(attends) else keys | {"gated_linear": heads_of(c)}
 
 
 def step(c: Config) -> Keys:
@@ -145,11 +134,8 @@ def blocks(c: Config) -> Keys:
         if attention.get("replace_with_linear") or inner.get("replace_with_linear"):
             c.wrong("block_configs", "cannot be represented; replace_with_linear must be false")
             return {}
-        group, times, width = (
-            attention.get("n_heads_in_group"),
-            inner.get("ffn_mult"),
-            inner.get("intermediate_size"),
-        )
+        group, width = attention.get("n_heads_in_group"), inner.get("intermediate_size")
+        times = inner.get("ffn_mult")
         if isinstance(times, int | float) and times > 0:
             width = -(-int(2 * times * _width(c) / 3) // 256) * 256
         of_layer: Keys = {}
