@@ -11,14 +11,14 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5250,
-    "catalog": 10000,
-    "operations": 2960,
-    "times": 2450,
-    "step": 3700,
+    "core": 5090,
+    "catalog": 9980,
+    "operations": 2920,
+    "times": 2430,
+    "step": 3650,
     "planner": 8570,
     "launch": 10690,
-    "analysis": 3500,
+    "analysis": 3480,
     "accuracy": 9590,
     "tuner": 1900,
     "ui": 13570,

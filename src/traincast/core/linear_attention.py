@@ -5,8 +5,24 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 
+class _Channels:
+    """Base of kinds without heads: the result and the convolution are as wide as their channels."""
+
+    width: int
+
+    @property
+    def inner(self) -> int:
+        """Width of the result."""
+        return self.width
+
+    @property
+    def conv_width(self) -> int:
+        """Channels of the convolution."""
+        return self.width
+
+
 @dataclass(frozen=True, kw_only=True)
-class Mamba:
+class Mamba(_Channels):
     """Mamba-1, a selective state space, in place of attention (arXiv 2312.00752, section 3).
 
     Every channel has a state of `state` elements with decays of their own, so its scan is no matrix product.
@@ -22,16 +38,6 @@ class Mamba:
     norm_weights: bool = True  # whether these have weights (Falcon Mamba: not)
 
     replicated: ClassVar[int] = 0
-
-    @property
-    def inner(self) -> int:
-        """Width of the result."""
-        return self.width
-
-    @property
-    def conv_width(self) -> int:
-        """Channels of the convolution: x."""
-        return self.width
 
     @property
     def projected(self) -> int:
@@ -251,7 +257,7 @@ class GatedLinear:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RgLru:
+class RgLru(_Channels):
     """Real-gated linear recurrent unit in place of attention (Griffin, arXiv 2402.19427, section 2.4).
 
     Projections and convolution have a bias. Gates are products of the channels of a block with one another.
@@ -263,16 +269,6 @@ class RgLru:
 
     bias: ClassVar[bool] = True
     replicated: ClassVar[int] = 0
-
-    @property
-    def inner(self) -> int:
-        """Width of the result."""
-        return self.width
-
-    @property
-    def conv_width(self) -> int:
-        """Channels of the convolution."""
-        return self.width
 
     @property
     def projected(self) -> int:
@@ -306,7 +302,7 @@ class RgLru:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rwkv:
+class Rwkv(_Channels):
     """Time mixing of RWKV-4 in place of attention (arXiv 2305.13048, section 3.1.1).
 
     Each channel is a weighted mean of the values before, whose weights decay; it is as wide as the model. Its
@@ -320,11 +316,6 @@ class Rwkv:
     replicated: ClassVar[int] = 0
     inner_matrices: ClassVar[int] = 0
     sharded_heads: ClassVar[tuple[int, ...]] = (1,)  # no software cuts it
-
-    @property
-    def inner(self) -> int:
-        """Width of the result."""
-        return self.width
 
     @property
     def projected(self) -> int:
@@ -343,7 +334,7 @@ class Rwkv:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortConv:
+class ShortConv(_Channels):
     """Short convolution between two gates, y = c * conv(b * x), in place of attention (LFM2)."""
 
     width: int  # channels
@@ -353,11 +344,6 @@ class ShortConv:
     small_weights: ClassVar[int] = 0
     replicated: ClassVar[int] = 0
     inner_matrices: ClassVar[int] = 0
-
-    @property
-    def inner(self) -> int:
-        """Width of the result."""
-        return self.width
 
     @property
     def projected(self) -> int:

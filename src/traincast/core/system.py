@@ -104,7 +104,7 @@ class Accelerator(ColumnsEqual):
     ] = None
 
     def __post_init__(self) -> None:
-        _refuse(f"accelerator {self.name}", figure_problems(self))
+        raise_problems(f"accelerator {self.name}", figure_problems(self))
 
     def sustained(self, rate: Rate, usual: Column) -> Column:
         """Return the share of a peak that large products sustain; `usual` if it is not known."""
@@ -274,7 +274,7 @@ class Tier(ColumnsEqual):
     side: Annotated[int, _torus("accelerators along an axis of it")] = 1
 
     def __post_init__(self) -> None:
-        _refuse(f"tier {self.name}", figure_problems(self))
+        raise_problems(f"tier {self.name}", figure_problems(self))
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,7 @@ class System(ColumnsEqual):
                 " multiple of the one before, the last without"
             )
             raise InputError(f"system {self.name}", [wrong])
-        _refuse(f"system {self.name}", [*used_problems(self.tiers).values(), *figure_problems(self)])
+        raise_problems(f"system {self.name}", [*used_problems(self.tiers).values(), *figure_problems(self)])
 
     @property
     def is_cpu(self) -> bool:
@@ -418,7 +418,7 @@ class System(ColumnsEqual):
                 problems.extend(f"{path}.{problem}" for problem in error.problems)
 
         accelerator, *tiers = (changed(path, part) for path, part in self.parts().items())
-        _refuse(f"system {self.name}", problems)
+        raise_problems(f"system {self.name}", problems)
         return replace(self, accelerator=accelerator, tiers=tuple(tiers))
 
     def machines(self) -> int:
@@ -464,8 +464,3 @@ _ACCELERATOR_RATES: Final = {f"accelerator.{name}" for name in figure_specs(Acce
 def changes_accelerator(paths: Iterable[str]) -> bool:
     """Return whether any of these figures is one of the accelerator, its memory capacity aside."""
     return not _ACCELERATOR_RATES.isdisjoint(paths)
-
-
-def _refuse(subject: str, problems: list[str]) -> None:
-    """Raise the problems of a value, if there are any."""
-    raise_problems(subject, problems)
