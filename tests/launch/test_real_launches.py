@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import traincast as tc
+from traincast.launch.formats import READERS
 from traincast.launch.shell import Script, interpret
 
 YAML_OF_TESTS = """
@@ -352,6 +353,18 @@ def test_what_is_missing_is_asked_for(text, message, tmp_path):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(tc.InputError, match=message.replace("$", r"\$")):
         tc.check(path, "dgx-h100", model="gpt3-175b" if "DGX" in text else None)
+
+
+@pytest.mark.parametrize(("line", "name", "value"), [
+    ("cfg = _with_global_batch_size(cfg, 768)", "global_batch_size", "768"),
+    ("if FAST and not None:\n        cfg.train.micro_batch_size = 4", "micro_batch_size", "4"),
+    ("for stage in (1, 2):\n        cfg.model.window = stage", "helpers", "for"),
+    ("if unknown(cfg):\n        cfg.train.micro_batch_size = 4", "helpers", "unknown(cfg)"),
+])  # fmt: skip
+def test_statements_of_a_recipe_are_followed_as_far_as_they_are_known(line, name, value):
+    """By hand: what cannot be followed is named in place of a value."""
+    text = RECIPES.replace("cfg.train.global_batch_size = 128", line).replace("def llama31", "def _llama31")
+    assert READERS["bridge-recipe"].read(f"FAST = True\n{text}")[name] == value
 
 
 def test_shell_loops_arrays_and_files_beside(tmp_path):
