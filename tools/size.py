@@ -12,7 +12,7 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 5090,
-    "catalog": 9980,
+    "catalog": 10000,
     "operations": 2920,
     "times": 2430,
     "step": 3650,

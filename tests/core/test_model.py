@@ -49,6 +49,7 @@ TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "
         ("gemma-2-9b", 9.242),
         ("gemma-2-27b", 27.227),
         ("gemma-3-27b", 27.009),
+        ("gemma-4-26b", 25.233),
         ("vit-l-16", 0.3043),  # timm, vit_large_patch16_224: 304,326,632
     ],
 )

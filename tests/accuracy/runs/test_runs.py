@@ -756,7 +756,8 @@ def test_a_row_without_sizes_has_those_of_the_catalogue():
     [
         ("Nemotron V3 Nano 30B (26.02)", "nemotron-3-nano"),
         ("Nemotron_3_Super", "nemotron-3-super"),
-        ("gemma-2-9b lora", "gemma-2-9b"),  # not gemma-2
+        ("gemma-2-9b lora", "gemma-2-9b"),
+        ("gemma4-26b", "gemma-4-26b"),
         ("mistral-7b-v0.2 qlora", "mistral-7b"),
         ("deepseek-v3", "deepseek-v3"),
     ],

@@ -106,7 +106,7 @@ def _catalogue_name(cells: Cells) -> str:
     if any(map(cells.text, ("layers", "hidden", "heads"))):
         return ""
     stated = re.sub(r"[_ ]+", "-", cells.text("model").lower()) + "-"
-    versions = stated, stated.replace("-v", "-")  # "Nemotron V3 Nano"
+    versions = stated, stated.replace("-v", "-"), re.sub(r"(?<=[a-z])(?=\d)", "-", stated)  # V3 Nano, gemma4
     known = [name for name in model_names() if any(words.startswith(f"{name}-") for words in versions)]
     return max(known, key=len, default="")
 
