@@ -357,7 +357,7 @@ def test_what_is_missing_is_asked_for(text, message, tmp_path):
 
 @pytest.mark.parametrize(("line", "name", "value"), [
     ("cfg = _with_global_batch_size(cfg, 768)", "global_batch_size", "768"),
-    ("if FAST and not None:\n        cfg.train.micro_batch_size = 4", "micro_batch_size", "4"),
+    ("if FAST and not None:\n        cfg.model.recompute_num_layers = 4", "recompute_num_layers", "4"),
     ("for stage in (1, 2):\n        cfg.model.window = stage", "helpers", "for"),
     ("if unknown(cfg):\n        cfg.train.micro_batch_size = 4", "helpers", "unknown(cfg)"),
 ])  # fmt: skip
