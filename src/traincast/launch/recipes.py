@@ -53,7 +53,7 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     recipe = program.call(name)
     built = dotted(recipe) if isinstance(recipe, dict) else {}
     if preset := built.get(f"mixed_precision.{TEXT}") or built.get(f"mixed_precision.{CLASS}"):
-        built["mixed_precision"] = PRECISIONS.get(preset, preset)
+        built["mixed_precision"] = PRECISIONS.get(str(preset), preset)
     overrides = {path: value for path, value in built.items() if path.rpartition(".")[2] not in (CLASS, TEXT)}
     overrides.pop("env_vars", None)
     for own, usual in RENAMED.items():
@@ -111,7 +111,7 @@ class _Recipes(Program):
 
     def set(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
         """Set a field of a recipe."""
-        if path[1:] == ["model"] and isinstance(value, dict):
+        if path[1:] == ["model"] and isinstance(value, dict) and TEXT in value:
             path, value = [path[0], NAMED_MODEL], value[TEXT]
         super().set(path, value, names)
         if path[1:] == ["comm_overlap", "tp_comm_overlap_cfg"] and value:
