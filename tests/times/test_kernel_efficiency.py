@@ -81,7 +81,8 @@ def test_products_are_predicted_within_the_target(predictions):
         if prediction.benchmark.kind == "product" and prediction.benchmark.accelerator not in NOT_ORDINARY
     ]
     assert mape(ordinary) < 0.065  # 5.9 % with constants fitted to these alone
-    assert abs(np.mean([prediction.error for prediction in ordinary])) < 0.01
+    # 1.0 %: with the rates of training runs, which decide with these
+    assert abs(np.mean([prediction.error for prediction in ordinary])) < 0.012
 
 
 @pytest.mark.parametrize(
