@@ -75,12 +75,17 @@ def test_a_free_search_is_a_superset_of_one_with_a_lock(seed):
 
 @pytest.mark.parametrize("seed", range(QUESTIONS if NIGHTLY else 6))
 def test_no_lock_of_a_knob_makes_a_search_faster(seed):
-    """Each searched knob at a degree, each searched choice at each value, each held one at its default."""
+    """Each searched knob at a degree, each searched choice at each value, each held one at its default.
+
+    Replicas are held where the framework does not search them: a lock may be faster.
+    """
     draw, model, system, asked = question(seed)
     name = ("megatron", "torchtitan", "deepspeed", "nanotron", "fsdp", "jax")[seed % 6]
     searched, held = FRAMEWORKS[name].choices, FRAMEWORKS[name].held
     best = least(model, system, asked, framework=name)
     degrees = [(knob, value) for knob in SEARCHED for value in (1, 2, 4)]
+    if not FRAMEWORKS[name].searches_replicas(model):
+        degrees = [degree for degree in degrees if degree not in (("replicas", 2), ("replicas", 4))]
     choices = [(choice, value) for choice, values in searched.items() for value in values]
     defaults = [(knob, DEFAULTS[knob]) for knob in held if knob not in searched]
     locks = [*degrees, *choices, *defaults]
@@ -89,6 +94,15 @@ def test_no_lock_of_a_knob_makes_a_search_faster(seed):
         assert best <= locked * (1 + ROUNDING), (knob, value)
         if (knob, value) in defaults and knob in ("precision", "offload", "optimizer_kind"):
             assert locked == pytest.approx(best, rel=ROUNDING), knob
+
+
+def test_replicas_are_locked_only_where_the_framework_can_shard_within_them():
+    """DeepSpeed's MiCS shards under ZeRO-3 (runtime/zero/mics.py), nanotron has nothing like it."""
+    asked = {"gpus": 16, "gbs": 16, "locks": {"replicas": 2}}
+    found = tc.search("gpt-125m", "dgx-h100", framework="deepspeed", **asked)
+    assert {plan.zero for plan, _ in found.plans} == {3}
+    with pytest.raises(tc.InputError, match="the locks leave nothing of what nanotron can run"):
+        tc.search("gpt-125m", "dgx-h100", framework="nanotron", **asked)
 
 
 @pytest.mark.parametrize("barrier", [False, True])

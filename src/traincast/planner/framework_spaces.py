@@ -74,6 +74,7 @@ class Framework:
     experts: bool = True  # whether expert parallelism is searched
     hybrid: bool = False  # whether replicas (HSDP) are
     hybrid_experts: bool = True  # whether they are for models with experts
+    hybrid_zero: int | None = 1  # lowest stage of ZeRO that can be sharded within replicas; None where none can
     uneven: bool = True  # whether stages may differ by a layer
     ordered: bool = True  # whether only the framework's own orders of ranks are searched
     partial: bool = False  # whether, besides every placement that fills the fast domains, those in order are
@@ -211,7 +212,8 @@ class Framework:
         """
         schedule, zero = chosen.get("schedule", UNPIPELINED), chosen.get("zero", 1)
         experts = self.experts and model.experts is not None
-        hybrid = (self.searches_replicas(model) or "replicas" in knobs) and zero > 0
+        hybrid = self.hybrid_zero is not None and zero >= self.hybrid_zero
+        hybrid &= self.searches_replicas(model) or "replicas" in knobs
         searched = _searched(strategy, experts, hybrid)
         if any(value > 1 and name not in searched for name, value in knobs.items()):
             return None
@@ -462,6 +464,7 @@ FRAMEWORKS: Final = {
             ("1d", "ulysses"),
             {"recompute": ("none", "full"), "zero": (0, 1, 2, 3), "schedule": ("1f1b",), "sp": (True, False)},
             interleaved=False,
+            hybrid_zero=3,  # MiCS, deepspeed/runtime/zero/mics.py
             pipeline_zero=1,  # deepspeed/runtime/pipe/engine.py, PipelineEngine.__init__
             assumptions="deepspeed-2025",
             held={"offload": ("optimizer", "optimizer+weights"), "grad_dtype": ("16-bit",)},
@@ -479,6 +482,7 @@ FRAMEWORKS: Final = {
                 "sp": (True, False),
                 "tp_overlap": (False, True),
             },
+            hybrid_zero=None,
             interleaved=False,
             assumptions="nanotron-2025",
             held={"grad_dtype": ("16-bit",)},
