@@ -86,8 +86,9 @@ def replicated(model, tp):
     """Parameters outside experts that every tensor rank has, and what it has more: Megatron-Core's column-
     and row-parallel layers.
 
-    Norms, biases of row-parallel layers, routers, down-projections of latent attention and tables of
-    positions are on every rank; heads of keys and values are where there are fewer of them than ranks.
+    Norms, biases of row-parallel layers, routers, down-projections of latent attention, projections of
+    latent experts and tables of positions are on every rank; heads of keys and values are where there are
+    fewer of them than ranks.
     """
     e, vectors = model.hidden, 2 if model.norm == "layernorm" else 1
     layers = [*model.pattern, *[model.pattern[-1]] * model.mtp]
@@ -97,7 +98,7 @@ def replicated(model, tp):
     on_all_ranks += (model.max_positions or model.seq) * e if model.positions == "learned" else 0
     for kind in layers:
         norms = model.norms if kind.is_pair else model.norms // 2
-        on_all_ranks += norms * vectors * e + (e if "proj" in model.biases else 0)
+        on_all_ranks += norms * vectors * e + (e if "proj" in model.biases else 0) + model.small_weights
         if model.latent is not None:
             config = model.latent
             on_all_ranks += (
@@ -105,19 +106,20 @@ def replicated(model, tp):
                 + config.kv_rank
                 + ((e + 1) * config.q_rank if config.q_rank else 0)
             )
-        on_all_ranks += 2 * model.head_width if model.qk_norm == "head" else 0
+        on_all_ranks += 2 * model.of(kind).head_width if model.qk_norm == "head" else 0
         if kind.moe:
             config = model.experts
             on_all_ranks += config.experts * (e + config.router_bias) + e * config.shared_gate
+            on_all_ranks += 2 * e * (config.width or 0)  # projections to a latent width and back
             on_all_ranks += e if config.shared_ffn and "mlp" in model.biases else 0
         elif "mlp" in model.biases:
             on_all_ranks += e
     heads = 0
-    if model.latent is None and tp > model.groups:  # every rank has one whole head of keys, and one of values
-        width = 2 * model.head_width * (e + ("qkv" in model.biases)) + (
-            model.head_width if model.qk_norm == "full" else 0
-        )
-        heads = (tp - model.groups) * width * sum(kind.attends for kind in layers)
+    for at in (model.of(kind) for kind in layers if kind.attends and model.latent is None):
+        # every rank has one whole head of keys, and one of values where they are weights of their own
+        width = (1 if at.keys_are_values else 2) * at.head_width * (e + ("qkv" in model.biases))
+        width += at.head_width if model.qk_norm == "full" else 0
+        heads += max(tp - at.groups, 0) * width
     return on_all_ranks, heads
 
 

@@ -347,6 +347,7 @@ def test_cases_of_rejection_reach_every_rule():
         "tp does not divide the MLP's width",
         "tp2 does not divide the MLP's width",
         "tp neither divides the heads of keys and values nor is a multiple of them",  # as many as heads
+        "the sequence has fewer tokens than context ranks",  # they are few in these cases
         "ulysses does not divide cp",  # it is chosen among the divisors
         "there are more model chunks than layers",  # of uneven stages, which a test below asks for
         *NOT_ASKED,

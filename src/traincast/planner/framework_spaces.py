@@ -74,7 +74,7 @@ class Framework:
     experts: bool = True  # whether expert parallelism is searched
     hybrid: bool = False  # whether replicas (HSDP) are
     hybrid_experts: bool = True  # whether they are for models with experts
-    hybrid_zero: int | None = 1  # lowest stage of ZeRO that can be sharded within replicas; None where none can
+    hybrid_zero: int | None = 1  # lowest stage of ZeRO that they can be locked with; None for none
     uneven: bool = True  # whether stages may differ by a layer
     ordered: bool = True  # whether only the framework's own orders of ranks are searched
     partial: bool = False  # whether, besides every placement that fills the fast domains, those in order are

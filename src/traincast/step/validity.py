@@ -220,6 +220,11 @@ RULES: Final = (
         search_only=True,
     ),
     Rule(
+        "the sequence has fewer tokens than context ranks",
+        ("cp", "seq"),
+        lambda model, plan, gbs: model.seq >= plan.cp,
+    ),
+    Rule(
         "pp does not divide the layers",
         ("pp", "layers"),
         lambda model, plan, gbs: model.layers % plan.pp == 0,
