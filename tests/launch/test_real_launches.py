@@ -69,6 +69,8 @@ model:
   sequence_parallel: True
   tokenizer: {type: GPT2BPETokenizer}
   megatron_amp_O2: True
+  precision: bf16
+  use_flash_attention: true
   optim: {name: mcore_distributed_optim, overlap_grad_sync: True}
 """
 PRIMUS = """
