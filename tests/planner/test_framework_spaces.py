@@ -311,6 +311,7 @@ RULED_OUT = {  # no batch of the framework has such a lock
     ),
     *(("paper", knob) for knob in ("ep", "etp", "ulysses")),
     *((name, "ulysses") for name in ("torchtitan", "nanotron")),
+    ("nanotron", "replicas"),
 }
 
 
