@@ -28,8 +28,7 @@ from traincast.planner.search_space import (
     Outline,
     Progress,
     Space,
-    distinct_rows,
-    experts_apart,
+    distinct_layers,
     of_batch,
     ragged,
 )
@@ -129,10 +128,9 @@ class Census:
         for name, shapes in of_strategy.items():
             spaces = [outlines[shape].space for shape in shapes]
             tables = [replace(space.layers, pp=1.0, dp=1.0) for space in spaces]
-            layers, places = distinct_rows(tables)
-            self._layers[name], apart = experts_apart(layers)
+            self._layers[name], places = distinct_layers(tables)
             self._layer |= {
-                shape: apart[place][space.layer_row]
+                shape: place[space.layer_row]
                 for shape, space, place in zip(shapes, spaces, places, strict=True)
             }
         of_shape: dict[CandidateBatch, list[int]] = defaultdict(list)

@@ -6,12 +6,11 @@ strategy as requested, then by enumeration order (tp, tp2 or cp, pp, mbs, panels
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 
@@ -20,14 +19,8 @@ from traincast.core.assumptions import CALIBRATED, Assumptions
 from traincast.core.columns import distinct_values
 from traincast.core.errors import (
     ErrorCollector,
-    InputError,
     NothingFits,
-    raise_problems,
-    type_problems,
-    unknown_name_error,
-    whole_number_problems,
 )
-from traincast.core.knobs import ALIASES, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.quantities import Column
@@ -46,13 +39,9 @@ from traincast.planner.evaluation import (
 from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation
 from traincast.planner.fitting import Searched
 from traincast.planner.framework_spaces import (
-    FRAMEWORKS,
     CandidateBatch,
     Framework,
-    check_locked_values,
-    default_framework,
 )
-from traincast.planner.framework_spaces import framework as framework_named
 from traincast.planner.layouts import AllLayouts, FewLayouts, Layouts
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import in_words
@@ -65,6 +54,15 @@ from traincast.planner.recommend import (
     families,
     recommend,
 )
+from traincast.planner.search_arguments import (
+    Objective,
+    check_locks,
+    check_ranking,
+    check_recommendation,
+    check_sizes,
+    check_strategies,
+    choose_framework,
+)
 from traincast.planner.search_space import (
     NO_PLACEMENT,
     Outline,
@@ -73,7 +71,7 @@ from traincast.planner.search_space import (
     later,
     report_round,
 )
-from traincast.step.arguments import check_assumptions, check_gbs, check_size
+from traincast.step.arguments import check_assumptions, check_gbs
 from traincast.step.estimate import Answer, Estimate, Job, estimate_placed
 from traincast.step.metrics import Metrics, metrics
 from traincast.step.placement import MOST_NEAR, near_members
@@ -83,8 +81,6 @@ from traincast.step.validity import reasons
 if TYPE_CHECKING:
     import polars as pl
 
-Objective = Literal["time", "throughput", "cost", "memory"]
-OBJECTIVES: Final = get_args(Objective)
 PLANS_COMPARED: Final = 3  # in an explanation, at least: the recommended one and its runner-up
 
 
@@ -708,9 +704,9 @@ def search_request(
     """
     sizes = errors.catch(check_sizes, gpus, system)
     errors.catch(check_ranking, top, objective)
-    errors.catch(_check_recommendation, fit_probability, within, objective)
-    locked = errors.catch(_check_locks, locks, vp)
-    space = errors.catch(_choose, model, errors.catch(check_strategies, strategy), framework)
+    errors.catch(check_recommendation, fit_probability, within, objective)
+    locked = errors.catch(check_locks, locks, vp)
+    space = errors.catch(choose_framework, model, errors.catch(check_strategies, strategy), framework)
     usual = CALIBRATED if model is None or space is None else space.usual_assumptions(model)
     assumed = errors.catch(check_assumptions, assumptions, usual)
     if errors.errors or model is None or system is None or sizes is None or gbs is None:
@@ -736,98 +732,3 @@ def search_request(
         batches=batches,
         exhaustive=exhaustive,
     )
-
-
-def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
-    """Return numbers of GPUs, checked to be whole and no larger than the system."""
-    if isinstance(gpus, str) or not isinstance(gpus, Iterable):
-        raise InputError("search", [f"gpus = {gpus!r}: must be a sequence of whole numbers"])
-    errors, sizes = ErrorCollector("search"), list(gpus)
-    problems = [problem for n in sizes for problem in whole_number_problems("gpus", n)]
-    problems += [] if sizes else ["gpus: give at least one number"]
-    raise_problems("search", problems)
-    for n in sizes:
-        errors.catch(check_size, system, n)
-    errors.raise_any()
-    return tuple(int(n) for n in sizes)
-
-
-def check_ranking(top: int, objective: str = "time") -> None:
-    """Refuse an invalid number of plans or an unknown objective."""
-    problems = whole_number_problems("top", top)
-    if objective not in OBJECTIVES:
-        problems.append(str(unknown_name_error("objective", str(objective), OBJECTIVES)))
-    raise_problems("search", problems)
-
-
-def _check_recommendation(fit_probability: Any, within: Any, objective: str) -> None:
-    """Refuse shares that are none, and those that an objective does not use."""
-    shares = {"fit_probability": fit_probability, "within": within}
-    given = {name: value for name, value in shares.items() if value is not None}
-    problems = [
-        f"{name} = {value!r}: must be a number between 0 and 1, such as {example}"
-        for (name, value), example in zip(shares.items(), (FIT_PROBABILITY, WITHIN), strict=True)
-        if name in given and not _is_share(value, zero=name == "within")
-    ]
-    if objective == "memory":
-        problems += [f"{name}: recommends by time; objective memory takes the leanest plan" for name in given]
-    raise_problems("search", problems)
-
-
-def _is_share(value: Any, zero: bool) -> bool:
-    """Return whether a value is a number between 0 and 1, not 1, and not 0 unless allowed."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    return is_number and (0 <= value < 1 if zero else 0 < value < 1)
-
-
-def check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return strategies by their canonical names, each once; None where none is given."""
-    if strategy is None:
-        return None
-    if wrong := type_problems("strategy", strategy, "a name or a sequence of names", str, Sequence):
-        raise InputError("search", wrong)
-    names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
-    problems = [problem for name in names for problem in type_problems("strategy", name, "a name", str)]
-    if not problems:
-        names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
-        unknown = [name for name in names if name not in STRATEGIES]
-        problems = [str(unknown_name_error("strategy", name, STRATEGIES)) for name in unknown]
-    if not names:
-        problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
-    raise_problems("search", problems)
-    return tuple(names)
-
-
-def _check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, Any]:
-    """Return the locks as a mapping of names, `vp` among them."""
-    names = "a mapping of names of knobs and choices to values"
-    raise_problems("search", type_problems("locks", locks, names, Mapping, type(None)))
-    locked = dict(locks or {})
-    keys = "a mapping whose keys are names"
-    problems = [problem for name in locked for problem in type_problems("locks", name, keys, str)]
-    problems += [] if vp is None else whole_number_problems("vp", vp)
-    if vp is not None and locked.get("vp", vp) != vp:
-        problems.append(f"vp = {vp!r} contradicts locks, where vp = {locked['vp']!r}: give one of them")
-    raise_problems("search", problems)
-    check_locked_values(locked)
-    return locked if vp is None else locked | {"vp": vp}
-
-
-def _choose(
-    model: Model | None, strategies: tuple[str, ...] | None, framework: str | Framework | None
-) -> Framework:
-    """Return the framework that is searched, restricted to the given strategies."""
-    if framework is None:
-        chosen = FRAMEWORKS["any"] if model is None else default_framework(model, strategies)
-    else:
-        if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
-            raise InputError("search", wrong)
-        chosen = framework_named(framework)
-    if strategies is None:
-        return chosen
-    runs = f"it runs {', '.join(chosen.runs)}, and any runs all"
-    refused = [name for name in strategies if name not in chosen.runs]
-    if refused:
-        problems = [f"strategy = {name!r}: {chosen.name} does not run it; {runs}" for name in refused]
-        raise InputError("search", problems)
-    return replace(chosen, strategies=strategies, on_request=())

@@ -606,6 +606,13 @@ def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:
     return together.take(first), np.split(kind, np.cumsum(sizes)[:-1])
 
 
+def distinct_layers(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:
+    """Return the distinct layers of tables, `experts_apart`, and the place of each row of each table."""
+    layers, rows = distinct_rows(tables)
+    layers, places = experts_apart(layers)
+    return layers, [places[of_table] for of_table in rows]
+
+
 def experts_apart(layers: Plans) -> tuple[Plans, Ints]:
     """Return layers as columns over all but the degrees of experts, and the place of each layer.
 

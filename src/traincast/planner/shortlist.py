@@ -34,8 +34,7 @@ from traincast.planner.search_space import (
     Outline,
     Progress,
     Space,
-    distinct_rows,
-    experts_apart,
+    distinct_layers,
     of_batch,
     report_round,
 )
@@ -132,9 +131,7 @@ class Bounds:
             self._layers(space.layers.take(rows), self.searched.batches[of_shape[0]])
             for space, rows, of_shape in zip(spaces, used, same.values(), strict=True)
         ]
-        every_layer, kinds = distinct_rows(tables)
-        layers, apart = experts_apart(every_layer)
-        places = [apart[kind] for kind in kinds]
+        layers, places = distinct_layers(tables)
         names = dict.fromkeys(
             _recompute(self.searched.batches[i]) for of_shape in same.values() for i in of_shape
         )

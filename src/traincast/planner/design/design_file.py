@@ -20,7 +20,7 @@ from traincast.planner.design.machines import FIGURES, Family, Limits, Question,
 from traincast.planner.design.prices import MEMORIES, Price, load_prices, sourced
 from traincast.planner.design.refinement import find
 from traincast.planner.framework_spaces import CandidateBatch, check_locked_values
-from traincast.planner.search import check_sizes, check_strategies
+from traincast.planner.search_arguments import check_sizes, check_strategies
 from traincast.planner.study.study_file import axis_values
 from traincast.planner.study.sweep import define, listed, with_shape
 from traincast.step.arguments import check_gbs

@@ -27,7 +27,7 @@ from traincast.core.system import CAPACITY, System, changes_accelerator
 from traincast.core.units import to_si
 from traincast.planner.evaluation import RankedCandidates, StrategyResult, evaluate, rank
 from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.search import check_ranking, check_sizes, check_strategies
+from traincast.planner.search_arguments import check_ranking, check_sizes, check_strategies
 from traincast.planner.search_space import enumerate_space
 from traincast.step.arguments import check_gbs
 from traincast.step.estimate import estimate, usual_assumptions

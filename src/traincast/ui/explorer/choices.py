@@ -14,7 +14,7 @@ from traincast.core.system import System
 from traincast.core.version import __version__
 from traincast.planner.framework_spaces import FRAMEWORKS
 from traincast.planner.plan_sentences import label
-from traincast.planner.search import OBJECTIVES
+from traincast.planner.search_arguments import OBJECTIVES
 from traincast.step.arguments import usual_batch
 from traincast.step.model_flops import CONVENTIONS
 from traincast.ui.explorer.limits import MOST_PLANS, REQUEST_BYTES, SECONDS

@@ -1,0 +1,120 @@
+"""Checks of the arguments of a search: sizes, ranking, recommendation, strategies, locks and framework."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Final, Literal, get_args
+
+from traincast.core.errors import (
+    ErrorCollector,
+    InputError,
+    raise_problems,
+    type_problems,
+    unknown_name_error,
+    whole_number_problems,
+)
+from traincast.core.knobs import ALIASES, STRATEGIES
+from traincast.core.model import Model
+from traincast.core.system import System
+from traincast.planner.framework_spaces import FRAMEWORKS, Framework, check_locked_values, default_framework
+from traincast.planner.framework_spaces import framework as framework_named
+from traincast.planner.recommend import FIT_PROBABILITY, WITHIN
+from traincast.step.arguments import check_size
+
+Objective = Literal["time", "throughput", "cost", "memory"]
+OBJECTIVES: Final = get_args(Objective)
+
+
+def check_sizes(gpus: Any, system: System | None = None) -> tuple[int, ...]:
+    """Return numbers of GPUs, checked to be whole and no larger than the system."""
+    if isinstance(gpus, str) or not isinstance(gpus, Iterable):
+        raise InputError("search", [f"gpus = {gpus!r}: must be a sequence of whole numbers"])
+    errors, sizes = ErrorCollector("search"), list(gpus)
+    problems = [problem for n in sizes for problem in whole_number_problems("gpus", n)]
+    problems += [] if sizes else ["gpus: give at least one number"]
+    raise_problems("search", problems)
+    for n in sizes:
+        errors.catch(check_size, system, n)
+    errors.raise_any()
+    return tuple(int(n) for n in sizes)
+
+
+def check_ranking(top: int, objective: str = "time") -> None:
+    """Refuse an invalid number of plans or an unknown objective."""
+    problems = whole_number_problems("top", top)
+    if objective not in OBJECTIVES:
+        problems.append(str(unknown_name_error("objective", str(objective), OBJECTIVES)))
+    raise_problems("search", problems)
+
+
+def check_recommendation(fit_probability: Any, within: Any, objective: str) -> None:
+    """Refuse values that are not shares, and shares that the objective does not use."""
+    shares = {"fit_probability": fit_probability, "within": within}
+    given = {name: value for name, value in shares.items() if value is not None}
+    problems = [
+        f"{name} = {value!r}: must be a number between 0 and 1, such as {example}"
+        for (name, value), example in zip(shares.items(), (FIT_PROBABILITY, WITHIN), strict=True)
+        if name in given and not _is_share(value, zero=name == "within")
+    ]
+    if objective == "memory":
+        problems += [f"{name}: recommends by time; objective memory takes the leanest plan" for name in given]
+    raise_problems("search", problems)
+
+
+def _is_share(value: Any, zero: bool) -> bool:
+    """Return whether a value is a number between 0 and 1, not 1, and not 0 unless allowed."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    return is_number and (0 <= value < 1 if zero else 0 < value < 1)
+
+
+def check_strategies(strategy: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return strategies by their canonical names, each once; None where none is given."""
+    if strategy is None:
+        return None
+    if wrong := type_problems("strategy", strategy, "a name or a sequence of names", str, Sequence):
+        raise InputError("search", wrong)
+    names = [part.strip() for part in strategy.split(",")] if isinstance(strategy, str) else list(strategy)
+    problems = [problem for name in names for problem in type_problems("strategy", name, "a name", str)]
+    if not problems:
+        names = list(dict.fromkeys(ALIASES.get(name, name) for name in names))
+        unknown = [name for name in names if name not in STRATEGIES]
+        problems = [str(unknown_name_error("strategy", name, STRATEGIES)) for name in unknown]
+    if not names:
+        problems.append(f"strategy: give at least one of {', '.join(STRATEGIES)}")
+    raise_problems("search", problems)
+    return tuple(names)
+
+
+def check_locks(locks: Mapping[str, Any] | None, vp: int | None) -> dict[str, Any]:
+    """Return the locks as a mapping of names, `vp` among them."""
+    names = "a mapping of names of knobs and choices to values"
+    raise_problems("search", type_problems("locks", locks, names, Mapping, type(None)))
+    locked = dict(locks or {})
+    keys = "a mapping whose keys are names"
+    problems = [problem for name in locked for problem in type_problems("locks", name, keys, str)]
+    problems += [] if vp is None else whole_number_problems("vp", vp)
+    if vp is not None and locked.get("vp", vp) != vp:
+        problems.append(f"vp = {vp!r} contradicts locks, where vp = {locked['vp']!r}: give one of them")
+    raise_problems("search", problems)
+    check_locked_values(locked)
+    return locked if vp is None else locked | {"vp": vp}
+
+
+def choose_framework(
+    model: Model | None, strategies: tuple[str, ...] | None, framework: str | Framework | None
+) -> Framework:
+    """Return the framework that is searched, restricted to the given strategies."""
+    if framework is None:
+        chosen = FRAMEWORKS["any"] if model is None else default_framework(model, strategies)
+    else:
+        if wrong := type_problems("framework", framework, "a name or a Framework", str, Framework):
+            raise InputError("search", wrong)
+        chosen = framework_named(framework)
+    if strategies is None:
+        return chosen
+    runs = f"it runs {', '.join(chosen.runs)}, and any runs all"
+    refused = [name for name in strategies if name not in chosen.runs]
+    if refused:
+        problems = [f"strategy = {name!r}: {chosen.name} does not run it; {runs}" for name in refused]
+        raise InputError("search", problems)
+    return replace(chosen, strategies=strategies, on_request=())
