@@ -8,7 +8,6 @@ Python functions, not timed; memory is limited.
 import json
 import os
 import re
-import resource
 import sys
 import tempfile
 import warnings
@@ -19,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bounded_memory import bounded_memory
 from every_command import DESIGN, STUDY
 from traincast.core.knobs import ALLOWED
 from traincast.ui.cli.app import app
@@ -155,17 +155,12 @@ def bounded():
             if left < 0:
                 raise TooMuchWork
 
-    pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else None
-    before = resource.getrlimit(resource.RLIMIT_AS)
-    if pages is not None:
-        limit = pages * resource.getpagesize() + MAX_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-    sys.setprofile(count)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
-        resource.setrlimit(resource.RLIMIT_AS, before)
+    with bounded_memory(MAX_BYTES):
+        sys.setprofile(count)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
 
 
 @settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None)

@@ -20,10 +20,11 @@ from starlette.testclient import TestClient
 from uvicorn.server import ServerState
 
 import traincast as tc
+from bounded_memory import bounded_memory
 from traincast.planner.study.sweep import varied
 from traincast.ui.cli.main import main
 from traincast.ui.explorer.app import FIRST, STATIC, TimedRequests, application
-from traincast.ui.explorer.question import State
+from traincast.ui.explorer.question import State, normal_text
 from traincast.ui.explorer.worker_pool import Pool, Worker
 from traincast.ui.outputs import schema
 
@@ -619,6 +620,12 @@ def test_a_model_of_a_thousand_million_layers_is_refused(client):
         "source": "none",
     }
     assert "layers = 1000000000: must be at most 10,000" in refused(client, "model", model=model)["message"]
+
+
+def test_the_server_itself_builds_no_pasted_model():
+    model = {"model_type": "mistral", "num_hidden_layers": 2**31}  # each with a window: a list of 16 GiB
+    with bounded_memory(1 << 30):
+        assert json.loads(normal_text(json.dumps({"model": model}))) == asdict(State(model=model))
 
 
 def test_abandoned_questions_are_not_started():

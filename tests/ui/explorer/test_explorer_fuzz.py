@@ -1,4 +1,8 @@
-"""Random requests to the explorer get answers or clear errors; TRAINCAST_FUZZ=10000 sends more."""
+"""Random requests to the explorer get answers or clear errors; TRAINCAST_FUZZ=10000 sends more.
+
+The server answers in the process of the tests, whose memory is limited: a request that takes it all gets a
+status of 500.
+"""
 
 import json
 import os
@@ -9,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from bounded_memory import bounded_memory
 from traincast.core.knobs import ALLOWED
 from traincast.ui.explorer.app import POST_QUESTIONS, application
 from traincast.ui.explorer.question import FIELDS, LOCKS, State
@@ -16,6 +21,7 @@ from traincast.ui.explorer.worker_pool import Pool
 
 REQUESTS = int(os.environ.get("TRAINCAST_FUZZ", "60"))
 SECONDS = 1.0  # a search of millions is cut off
+MAX_BYTES = 2 << 30  # of memory of the server, above what it starts with; its caches take a tenth
 
 scalars = st.one_of(
     st.none(),
@@ -120,11 +126,14 @@ def for_kind(kind, content):
 
 @pytest.fixture(scope="module")
 def client():
-    with TestClient(
-        application(lambda: Pool(workers=2, seconds=SECONDS)),
-        base_url="http://localhost",
-        raise_server_exceptions=False,
-    ) as client:
+    with (
+        TestClient(
+            application(lambda: Pool(workers=2, seconds=SECONDS)),
+            base_url="http://localhost",
+            raise_server_exceptions=False,
+        ) as client,
+        bounded_memory(MAX_BYTES),
+    ):
         yield client
 
 

@@ -12,4 +12,3 @@ MOST_POINTS: Final = 800  # of the sample of a design space
 MOST_SIZES: Final = 16  # numbers of GPUs of strong scaling
 MOST_PASSES: Final = 1 << 16  # of a timeline
 MOST_TOKENS: Final = 1 << 30  # of a sequence
-MOST_LAYERS: Final = 1 << 14  # of a pasted model

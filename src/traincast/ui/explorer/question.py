@@ -24,7 +24,7 @@ from traincast.planner.study.sweep import varied
 from traincast.step.arguments import check_gbs
 from traincast.step.estimate import Estimate, Estimates, estimate
 from traincast.step.metrics import check_given, metrics
-from traincast.ui.explorer.limits import MOST_LAYERS, MOST_PLANS, MOST_TOKENS
+from traincast.ui.explorer.limits import MOST_PLANS, MOST_TOKENS
 
 LOCKS: Final = LOCKABLE  # knobs and choices that can be locked to one value
 PAGE_ONLY: Final = ("pin", "view")  # keys of the address that only the page reads
@@ -160,12 +160,17 @@ def canonical_text(request: Mapping[str, Any]) -> str:
 def normal_text(text: str) -> str:
     """Return a request as JSON that is the same for every spelling of its question: a key of caches.
 
-    Defaults are filled in. What cannot be answered stays as it is, for the worker to refuse.
+    Defaults are filled in; those of a pasted model by the worker alone, whose memory is limited. What cannot
+    be answered stays as it is, for the worker to refuse.
     """
     request = json.loads(text)
     beside = {name: request.pop(name) for name in BESIDE_STATE if request.get(name) is not None}
     try:
-        return canonical_text(check_state(read_state(request)).normal | beside)
+        state = read_state(request)
+        is_pasted = not isinstance(state.model, str)
+        return canonical_text((asdict(state) if is_pasted else check_state(state).normal) | beside)
+    except MemoryError:
+        raise
     except Exception:
         return text
 
@@ -259,10 +264,7 @@ def _described(state: State) -> Model:
         raise InputError("search", [f"seq = {state.seq!r}: must be a whole number from 1 to {MOST_TOKENS:,}"])
     if isinstance(state.model, str):
         return _catalogue_model(state.model, seq=state.seq)
-    pasted = read_model(state.model, PASTED, seq=state.seq)
-    if pasted.layers > MOST_LAYERS:
-        raise InputError("search", [f"layers = {pasted.layers:,}: must be at most {MOST_LAYERS:,}"])
-    return pasted
+    return read_model(state.model, PASTED, seq=state.seq)
 
 
 def catalogue_system(name: Any) -> System:
