@@ -215,24 +215,20 @@ def test_every_fitted_value_of_all_software_has_a_source():
     assert all(figure.source != calibrated_file().source for figure in figures if figure.basis == "fitted")
 
 
-def test_flat_names_of_earlier_releases_are_read_with_a_warning(tmp_path):
+def test_values_fitted_on_a_system_replace_those_of_the_stack(tmp_path):
     document = system_document("dgx-h100") | {"name": "mine"}
-    document["software"] = [{"stack": DEFAULT_STACK, "dispatch_seconds": 1e-5, "attention_softmax": 11}]
+    document["software"] = [{"stack": DEFAULT_STACK, "host.dispatch_seconds": 1e-5, "attention.softmax": 11}]
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(document))
-    with pytest.warns(FutureWarning, match=r"is now (host.dispatch_seconds|attention.softmax);"):
-        system = tc.load_system(path)
+    system = tc.load_system(path)
     assert system.software[0].figures == (("attention.softmax", 11), ("host.dispatch_seconds", 1e-5))
     assumed = with_fitted_values(system, resolve("calibrated"))
     assert (assumed.host.dispatch_seconds, assumed.attention.softmax) == (1e-5, 11)
 
 
-def test_saved_assumptions_are_read_flat_and_nested():
+def test_saved_assumptions_are_read():
     stack = load_stack(DEFAULT_STACK)
     assert from_dict(asdict(stack)) == stack
-    assert from_dict({"name": "old", "keeps_casts": False, "launch_seconds": 1e-6}) == tc.Assumptions(
-        name="old"
-    ).with_values({"memory.saves_casts": False, "kernels.launch_seconds": 1e-6})
 
 
 def test_an_unknown_assumption_is_refused():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from traincast.catalog import huggingface, paper_files
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read, values_of_key
-from traincast.catalog.software_stacks import stack_file, stack_names, with_current_paths
+from traincast.catalog.software_stacks import stack_file, stack_names
 from traincast.core.errors import InputError, require_type, unknown_name_error, whole_number_problems
 from traincast.core.model import Model
 from traincast.core.system import Accelerator, Software, System, Tier
@@ -198,10 +198,7 @@ def systems_with(accelerator: str) -> tuple[str, ...]:
 
 def system_document(name_or_path: str | Path) -> dict[str, Any]:
     """Read the file of a system without checking it; arguments and errors as for `load_system`."""
-    document = _document("system", name_or_path)
-    if isinstance(parts := document.get("software"), list):
-        document["software"] = [with_current_paths(p) if isinstance(p, dict) else p for p in parts]
-    return document
+    return _document("system", name_or_path)
 
 
 def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":

@@ -1,6 +1,5 @@
 """Software stacks: what a training framework of a year fuses and overlaps, and its overheads."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.documents import catalogue, catalogue_entry, read
-from traincast.core.assumptions import ASSUMPTIONS, CALIBRATED, PAPER, PRESETS, Assumptions, current_path
-from traincast.core.errors import InputError, require_type, unknown_name_error
+from traincast.core.assumptions import CALIBRATED, PAPER, PRESETS, Assumptions
+from traincast.core.errors import require_type, unknown_name_error
 from traincast.core.system import System
 
 if TYPE_CHECKING:
@@ -116,15 +115,3 @@ def with_fitted_values(system: System, assumed: Assumptions) -> Assumptions:
             if software.stack == stack:
                 fitted |= dict(software.figures)
     return assumed.with_values(fitted) if fitted else assumed
-
-
-def with_current_paths(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document with paths of assumptions in place of flat names of earlier releases."""
-
-    def current(key: Any) -> Any:
-        try:
-            return key if key in ASSUMPTIONS else current_path(key)
-        except InputError:  # the schema knows whether the key is allowed
-            return key
-
-    return {current(key): value for key, value in document.items()}

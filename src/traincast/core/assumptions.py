@@ -1,14 +1,12 @@
 """Assumptions as data: a preset is a value of `Assumptions`; no formula depends on its name."""
 
-import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
-from functools import cache
 from operator import attrgetter
 from typing import Any, Final, Literal
 
-from traincast.core.errors import unknown_name_error
+from traincast.core.errors import require_known
 
 CALIBRATED: Final = "calibrated"  # stands for the usual software stack of the catalogue
 
@@ -457,7 +455,8 @@ class Assumptions:
         """
         changes: dict[str, dict[str, Any]] = defaultdict(dict)
         for name, value in values.items():
-            record, _, figure = current_path(name).rpartition(".")
+            require_known("assumption", name, ASSUMPTIONS)
+            record, _, figure = name.rpartition(".")
             changes[record][figure] = value
         top = changes.pop("", {})
         return replace(
@@ -466,13 +465,13 @@ class Assumptions:
 
 
 def from_dict(saved: Mapping[str, Any]) -> Assumptions:
-    """Return assumptions saved by `dataclasses.asdict`, or as the flat record of earlier releases."""
+    """Return assumptions saved by `dataclasses.asdict`."""
     values: dict[str, Any] = {}
     for name, value in saved.items():
         if isinstance(value, Mapping):
             values |= {f"{name}.{figure}": number for figure, number in value.items()}
         elif name != "name":
-            values[name if name in ASSUMPTIONS else _old_names()[name]] = value
+            values[name] = value
     return Assumptions(name=saved["name"]).with_values(values)
 
 
@@ -488,47 +487,6 @@ def _by_path(record: type, prefix: str = "") -> dict[str, Field[Any]]:
 
 
 ASSUMPTIONS: Final[Mapping[str, Field[Any]]] = _by_path(Assumptions)  # path -> type, default, meaning, unit
-
-
-@cache
-def _old_names() -> dict[str, str]:
-    """Return the paths of assumptions by the names they had as fields of one flat record."""
-    names = {path.rpartition(".")[2]: path for path in reversed(list(ASSUMPTIONS))}  # of two, that of kernels
-    names |= {f"attention_{name}": f"attention.{name}" for name in AttentionKernel.__dataclass_fields__}
-    return names | {
-        "attention_low": "attention.low_precision",
-        "collective_launch": "collectives.launch_share",
-        "collective_seconds": "collectives.skew_seconds",
-        "keeps_attention_output": "memory.saves_attention_output",
-        "keeps_gathered": "memory.saves_gathered",
-        "keeps_elementwise": "memory.saves_elementwise",
-        "keeps_casts": "memory.saves_casts",
-        "remakes_last": "memory.recomputes_last",
-        "keeps_16bit_weights": "memory.stores_16bit_weights",
-        "keeps_sharded_copy": "memory.stores_sharded_copy",
-        "host_memory_bandwidth": "host.memory_bandwidth",
-    }
-
-
-def current_path(name: str) -> str:
-    """Return the path of an assumption; that of a flat name of earlier releases with a warning.
-
-    Raises
-    ------
-    InputError
-        If there is no such assumption.
-    """
-    if name in ASSUMPTIONS:
-        return name
-    if path := _old_names().get(name):
-        warnings.warn(
-            f"assumption {name} is now {path}; the old name will not be read by the next release",
-            FutureWarning,
-            stacklevel=3,
-        )
-        return path
-    raise unknown_name_error("assumption", name, ASSUMPTIONS)
-
 
 PAPER: Final = Assumptions(name="paper")
 ERRATA: Final[dict[int, dict[str, Any]]] = {  # erratum of the published results -> values it changes

@@ -37,8 +37,10 @@ def atomic_output(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
-def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
+def check_output(path: Path | None, force: bool, endings: Iterable[str]) -> None:
     """Raise `InputError` if a file cannot be written, before the work is done; its folder may be missing."""
+    if path is None:  # none is wanted
+        return
     if not path.name.endswith(tuple(endings)):
         raise InputError(str(path), [f"ending {path.suffix!r}: must be one of {', '.join(endings)}"])
     parent = next(folder for folder in path.absolute().parents if folder.exists())
@@ -50,8 +52,10 @@ def check_output(path: Path, force: bool, endings: Iterable[str]) -> None:
         raise InputError(str(path), ["already exists; `force=True` overwrites it"])
 
 
-def check_folder(path: Path) -> None:
+def check_folder(path: Path | None) -> None:
     """Raise `InputError` if a folder cannot take files, before the work is done; it may be missing."""
+    if path is None:  # none is wanted
+        return
     existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not existing.is_dir():
         raise InputError(str(path), [f"{existing.name} is not a folder"])

@@ -47,8 +47,14 @@ def chosen(recipes: Collection[str], recipe: str | None, what: str = "runs") -> 
     raise InputError(RECIPE, [f"{problem}; give `recipe`: {shown}"])
 
 
-def check_pairs(option: str, texts: Collection[str], example: str, values: bool = True) -> None:
-    """Refuse texts that are not NAME=VALUE, and names given twice; values may be empty unless `values`."""
+def pairs_of(option: str, texts: Collection[str], example: str, values: bool = True) -> dict[str, str]:
+    """Return pairs given as NAME=VALUE; a value may be empty unless `values`.
+
+    Raises
+    ------
+    InputError
+        With all texts that are no pairs, and all names given twice.
+    """
     pairs = [text.partition("=") for text in texts]
     wrong = [
         f"{name + sign + value!r}: write name=value, such as {example}"
@@ -58,9 +64,4 @@ def check_pairs(option: str, texts: Collection[str], example: str, values: bool 
     names = Counter(name for name, _, _ in pairs)
     wrong += [f"{name}: given {count} times; give one" for name, count in names.items() if count > 1]
     raise_problems(option, wrong)
-
-
-def parsed_variables(texts: Collection[str]) -> dict[str, str]:
-    """Return variables given as NAME=VALUE; raise an `InputError` with all that are not."""
-    check_pairs("--set", texts, "TP=4", values=False)
-    return {name: value for name, _, value in (text.partition("=") for text in texts)}
+    return {name: value for name, _, value in pairs}

@@ -398,7 +398,7 @@ WRONG = {
     ),
     "advise gpt3-175c --system dgx-a100": ("unknown model 'gpt3-175c'", "gpt3-175b"),
     "scaling --model gpt-13b --system polaris --gpus 8,x": ("--gpus: 'x'", "whole number"),
-    "scaling --model gpt-13b --system polaris --gpus 0": ("gpus = 0", "at least 1"),
+    "scaling --model gpt-13b --system polaris --gpus 0": ("--gpus: '0'", "at least 1"),
     "scaling --model gpt-13b --system polaris --gpus 8 --zero 4": ("zero = 4", "1, 2, 3"),
     "scaling --model gpt-13b --system polaris --gpus 8 --mbs 0": ("mbs = 0", "at least 1"),
     "scaling --model gpt-13b --system polaris --gpus 8 --target 1.5": ("target = 1.5", "at most 1"),
@@ -481,7 +481,7 @@ ALL_WRONG = {
         *(
             "'lama'",
             "'eoss'",
-            "gpus = 0",
+            "--gpus: '0'",
             "zero = 4",
             "mbs = 0",
             "k1 = 0.0",

@@ -92,7 +92,7 @@ def test_all_that_is_wrong_is_reported_at_once(run, tmp_path):
         "--batch: '0'",
         "'cows'",
         "'x'",
-        "gpus = 0",
+        "--gpus: '0'",
         "days = -1.0",
         "batch_growth = 2.0",
         "micro_batches = 0",

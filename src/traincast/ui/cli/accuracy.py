@@ -193,13 +193,11 @@ def calibrate(
     """
     from traincast.accuracy.fit.calibrate import fitted_to
     from traincast.accuracy.fit.measured_files import read
-    from traincast.launch.given import check_pairs
+    from traincast.launch.given import pairs_of
 
     errors = ErrorCollector("calibrate")
     errors.catch(check_output, output, force, (".yaml", ".yml"))
-    errors.catch(check_pairs, "--given", given or (), "model=llama-3-8b")
-    pairs = (word.partition("=") for word in given or ())
-    settings = {name: value for name, _, value in pairs if name and value}
+    settings = errors.catch(pairs_of, "--given", given or (), "model=llama-3-8b") or {}
     measured = errors.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
     result = fitted_to(system, errors.require(measured))
     result.write(output, force)

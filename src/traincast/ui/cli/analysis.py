@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from traincast.core.errors import ErrorCollector, InputError, raise_problems, whole_number_problems
+from traincast.core.errors import WHOLE, ErrorCollector, InputError, raise_problems
 from traincast.core.output_files import check_folder, check_output
 from traincast.core.units import number_text, parse_count, parse_share
 from traincast.ui import outputs, text
@@ -101,8 +101,7 @@ def trace(
     from traincast.analysis.trace import trace
 
     errors = ErrorCollector("trace")
-    if output is not None:
-        errors.catch(check_output, output, force, chrome_trace.ENDINGS)
+    errors.catch(check_output, output, force, chrome_trace.ENDINGS)
     errors.catch(check_figure, figure, force)
     selection = [
         errors.catch(_ranges, "--stages", stages) or (),
@@ -251,8 +250,7 @@ def limits(
     share = SUSTAINED if read_share is None else read_share
     errors.catch(check, widths, tokens, micro_batches, counts, run_days, growth, sharding, width)
     errors.catch(device_of, accelerator, system, network, share, flops8, memory)
-    if figures is not None:
-        errors.catch(check_folder, figures)
+    errors.catch(check_folder, figures)
     errors.raise_any()
     result = find(
         accelerator, system=system, network=network, layer=widths, tokens=tokens, micro_batches=micro_batches,
@@ -281,13 +279,11 @@ def _layer_widths(text: str) -> tuple[int, int]:
 
 
 def _counts(name: str, text: str) -> tuple[int, ...]:
-    """Read numbers, of GPUs or of a stage, separated by commas; every mistake is named."""
+    """Read whole numbers separated by commas; every mistake is named."""
     words = [word.strip() for word in text.split(",")]
-    wrong = [f"{word!r}: must be a whole number of at least 1" for word in words if not word.isdecimal()]
-    numbers = [int(word) for word in words if word.isdecimal()]
-    wrong += [problem for number in numbers for problem in whole_number_problems("gpus", number)]
-    raise_problems(name, wrong)
-    return tuple(numbers)
+    wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
+    raise_problems(name, [f"{word!r}: {WHOLE}" for word in wrong])
+    return tuple(map(int, words))
 
 
 def save_figures(
@@ -341,8 +337,7 @@ def scaling(
     from traincast.analysis.zero_scaling import scaling as analysed
 
     errors = ErrorCollector("scaling")
-    if figures is not None:
-        errors.catch(check_folder, figures)
+    errors.catch(check_folder, figures)
     shares: dict[str, Any] = {} if k2 is None else {"k2": k2}
     if k1 is not None:
         shares["k1"] = None if k1 == "estimate" else errors.catch(parse_share, k1, "--k1")
@@ -396,8 +391,7 @@ def reproduce(
 
     if paper.lower().removeprefix("arxiv:") != PAPER_ID:
         raise InputError("paper", [f"{paper!r} cannot be reproduced; known: {PAPER_ID}"])
-    if figures is not None:
-        check_folder(figures)
+    check_folder(figures)
     result = reproduce()
     drawn: list[Path] = []
     if figures is not None:

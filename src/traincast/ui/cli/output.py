@@ -99,17 +99,16 @@ def begin_reply(arguments: Sequence[str], debug: bool = False) -> None:
 
 def check_html(html: Path | None, force: bool) -> None:
     """Refuse a report that cannot be written, before any work is done for it."""
+    check_output(html, force, (".html",))
     if html is not None:
         from traincast.ui.html.write import require_libraries
 
-        check_output(html, force, (".html",))
         require_libraries()
 
 
 def check_figure(figure: Path | None, force: bool) -> None:
     """Refuse a figure that cannot be written, before any work is done for it."""
-    if figure is not None:
-        check_output(figure, force, (".svg", ".pdf", ".png"))
+    check_output(figure, force, (".svg", ".pdf", ".png"))
 
 
 def write_html(page: "Page", html: Path) -> None:

@@ -261,7 +261,7 @@ def export(
     is_folder = output is not None and to in PROGRAMS and (output.is_dir() or not output.suffix)
     if output is not None and is_folder:
         check_launch_folder(to, output, force)
-    elif output is not None:
+    else:
         check_output(output, force, (FORMATS[to].ending,))
     locked = {**(DATA_PARALLEL if is_folder and gpus is not None else {}), **locked_values(locks)}
     given = PlanQuestion(system=system, knobs=PlanKnobs(**locked), run=options, assumptions=assumptions)
@@ -344,13 +344,13 @@ def check(
     Example: traincast check examples/my_cluster/pretrain.sh --system dgx-h100
     """
     from traincast.launch.check import check as check_launch
-    from traincast.launch.given import parsed_variables
+    from traincast.launch.given import pairs_of
 
+    given = pairs_of("--set", variables or (), "TP=4", values=False)
     with progress("check") as report_progress:
         checked = check_launch(
             file, system, model, gpus, global_batch, framework, assumptions, locked_values(locks),
-            report_progress, accept_unread, beside, parsed_variables(variables or ()), recipe, vocab, seq,
-            actor, lengths, images,
+            report_progress, accept_unread, beside, given, recipe, vocab, seq, actor, lengths, images,
         )  # fmt: skip
         _ = checked.together  # compute now, while progress is shown
     if json:

@@ -148,11 +148,9 @@ def design(
     errors = ErrorCollector("design")
     read = errors.catch(load_question, file)
     errors.catch(raise_problems, "design", _worker_problems(workers, dask, mpi))
-    if output is not None:
-        errors.catch(check_output, output, force, FORMATS)
+    errors.catch(check_output, output, force, FORMATS)
     errors.catch(check_html, html, force)
-    if figures is not None:
-        errors.catch(check_folder, figures)
+    errors.catch(check_folder, figures)
     question = errors.require(read)
     parts = None if output is None else Parts.of(question.fingerprint, output, force)
     with (
