@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bounded_memory import bounded_memory
 from traincast.catalog.huggingface.config import _tables, model_types
 from traincast.catalog.load import figures, load_model, model_names
 from traincast.core.errors import InputError
@@ -772,6 +773,15 @@ def test_layers_with_experts(
 def test_mistakes(name: str, change: dict[str, Any], expected: str, load: Callable[..., Model]) -> None:
     [problem] = problems(load, config(name, **change))
     assert problem.startswith(expected)
+
+
+@pytest.mark.parametrize("model_type", sorted(model_types()))
+def test_no_list_of_thousands_of_millions_of_layers_is_made(model_type: str, tmp_path: Path) -> None:
+    deep = dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"), 2**31)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": model_type} | deep), encoding="utf-8")
+    with bounded_memory(1 << 30), pytest.raises(InputError, match=r"= 2147483648: must be at most 10,000"):
+        load_model(path)
 
 
 def test_all_mistakes_at_once(load: Callable[..., Model]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from traincast.catalog.documents import read
 from traincast.core.errors import WHOLE, is_whole
+from traincast.core.model_checks import MAX_LAYERS
 
 NULLABLE: Final = (  # fields that may be null besides those whose default is null
     "attention_chunk_size", "head_dim", "n_routed_experts", "num_key_value_heads", "q_lora_rank",
@@ -20,6 +21,7 @@ HEADS: Final[Mapping[str, str | None]] = {  # what follows the layers, by the en
     "ForQuestionAnswering": "span", "EncoderModel": None, "ForCTC": "lm",
     "MiniCPMV": "lm", "LMHeadCustomModel": "lm", "MiniCPMO": "lm",
 }  # fmt: skip
+DEPTHS: Final = ("num_hidden_layers", "encoder_layers", "num_layers", "num_single_layers")
 EXPERTS: Final = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")  # one thing
 _MISSING: Final = object()
 
@@ -66,6 +68,7 @@ class Config:
         self.fields, self.model_type, self.place, self.seq = fields, model_type, place, seq
         self.problems: list[str] = []
         self.content: dict[str, Any] = {}  # keys of the model file read so far
+        self._check_depth()
 
     def spelled(self, name: str) -> str:
         """Return the spelling of a field in the configuration: that of the type, or the usual one.
@@ -150,6 +153,13 @@ class Config:
         """Note a field whose value is not the only one that can be represented."""
         if self.value(name) != allowed:
             self.wrong(name, f"cannot be represented; only {allowed!r} can")
+
+    def _check_depth(self) -> None:
+        """Note more layers than any model has, before features list them one by one."""
+        for name in DEPTHS:
+            layers = self.fields.get(self.spelled(name))
+            if is_whole(layers) and layers > MAX_LAYERS:
+                self.wrong(name, f"must be at most {MAX_LAYERS:,}")
 
     def _present(self, name: str) -> bool:
         """Return whether the configuration has a field."""
