@@ -1,12 +1,12 @@
-"""Transformer models: counts of their parameters, adapters, and the vision tower they may have."""
+"""Transformer models: counts of their parameters, and the vision tower they may have."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from traincast.core.adapters import GROUPS, JOINED, TARGETS, Adapters
+from traincast.core.adapters import Adapters, adapter_parameters, adapter_problems, adapter_targets
 from traincast.core.documents import Documents
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 from traincast.core.linear_attention import LinearAttention
@@ -42,29 +42,8 @@ class Model(ModelFigures):
         problems = [*count_problems(self), *word_problems(self)]
         if not problems and isinstance(self.hidden, int):
             problems = [*kind_problems(self)]
-            problems = problems or [*part_problems(self), *self._adapter_problems(), *self._tower_problems()]
+            problems = problems or [*part_problems(self), *adapter_problems(self), *self._tower_problems()]
         raise_problems(f"model {self.name}", problems)
-
-    def _adapter_problems(self) -> list[str]:
-        """Return a line for each target of an adapter that the model lacks or that stands in another one."""
-        if self.adapters is None:
-            return []
-        if self.keys_are_values:
-            return ["adapters: not modelled where values are the projected keys"]
-        if self.shapes:
-            return ["adapters: not modelled where layers have shapes of their own"]
-        if self.latent is not None and self.latent.shared:
-            return ["adapters: not modelled where all heads meet one latent vector"]
-        if self.experts is not None and self.experts.width:
-            return ["adapters: not modelled where experts have a width of their own"]
-        has, given = self.adaptable, self.adapters.targets
-        known = [word for word in TARGETS if word in has]
-        lacking = [word for word in given if word not in GROUPS and word not in has]
-        problems = [f"adapters.targets: {word!r} is none of its {', '.join(known)}" for word in lacking]
-        for joined, parts in JOINED.items():
-            if joined in self.adapter_targets and (twice := self.adapter_targets & set(parts)):
-                problems.append(f"adapters.targets: {joined} includes {', '.join(sorted(twice))}; keep one")
-        return problems
 
     def _tower_problems(self) -> list[str]:
         """Return a line if the images of a sequence take more tokens than it has, or are made, not read."""
@@ -84,65 +63,9 @@ class Model(ModelFigures):
         return [f"seq = {self.seq}: must hold the {taken} tokens of {tower.title}"]
 
     @cached_property
-    def adaptable(self) -> frozenset[str]:
-        """Names of the linear layers that can have an adapter."""
-        names = {"head"} if self.vocab is not None and self.head else set()
-        for kind in self.kinds:
-            names |= self._mixer_targets(kind).keys()
-            names |= self._mlp_targets(self.ffn).keys() if kind.feed_forward else set()
-        return frozenset(names)
-
-    def _mixer_targets(self, kind: Kind) -> dict[str, tuple[int, int]]:
-        """Return the widths of input and output of the linear layers of what mixes tokens."""
-        e, latent, config = self.hidden, self.latent, self.linear_attention(kind)
-        linear = {} if config is None else {"in_proj": (e, config.projected), "proj": (config.inner, e)}
-        if not kind.attends:
-            return linear
-        beside = linear.get("proj", (0, 0))  # its output projection has an adapter of its own
-        widths = linear | {"proj": (self.heads * self.value_width + beside[0], e + beside[1])}
-        if latent is None:
-            q, k, v = self.projection_widths
-            return widths | {"q": (e, q), "k": (e, k), "v": (e, v), "qkv": (e, q + k + v)}
-        kv_up = self.heads * (latent.nope_dim + latent.value_dim)
-        widths["q_up"] = latent.q_rank or e, self.heads * self.head_width
-        widths["kv_down"] = e, latent.kv_rank + latent.rope_dim
-        if not kind.indexed:  # else it is no linear layer of its own
-            widths["kv_up"] = latent.kv_rank, kv_up
-        return widths if latent.q_rank is None else widths | {"q_down": (e, latent.q_rank)}
-
-    def _mlp_targets(self, f: int) -> dict[str, tuple[int, int]]:
-        """Return the widths of input and output of the linear layers of an MLP of inner width f."""
-        e = self.hidden
-        gate = {"gate": (e, f)} if self.gated else {}
-        return {"up": (e, f), "fc1": (e, self.up_projections * f), "fc2": (f, e)} | gate
-
-    @cached_property
     def adapter_targets(self) -> frozenset[str]:
         """Linear layers with an adapter; a group stands for those of its layers that the model has."""
-        given = () if self.adapters is None else self.adapters.targets
-        words = {part for word in given for part in GROUPS.get(word, (word,))}
-        return frozenset(words & self.adaptable)
-
-    def adapter_parameters(self, active: bool = False) -> int:
-        """Count the weights of the adapters: rank × (input + output) of each; without `mtp`."""
-        if self.adapters is None:
-            return 0
-        layers = sum(n * self._layer_adapters(kind, active) for kind, n in Counter(self.pattern).items())
-        head = self.hidden + (self.vocab or 0) if "head" in self.adapter_targets else 0
-        return self.adapters.rank * (layers + head)
-
-    def _layer_adapters(self, kind: Kind, active: bool) -> int:
-        """Return the sum of the widths of the adapted linear layers of a layer."""
-
-        def widths(layers: Mapping[str, tuple[int, int]]) -> int:
-            return sum(sum(pair) for name, pair in layers.items() if name in self.adapter_targets)
-
-        mixer = widths(self._mixer_targets(kind))
-        if not kind.moe or self.experts is None:
-            return mixer + (widths(self._mlp_targets(self.ffn)) if kind.feed_forward else 0)
-        experts = self.experts.topk if active else self.experts.experts
-        shared = widths(self._mlp_targets(self.experts.shared_ffn)) if self.experts.shared_ffn else 0
-        return mixer + experts * widths(self._mlp_targets(self.experts.ffn)) + shared
+        return adapter_targets(self)
 
     @property
     def title(self) -> str:
@@ -179,7 +102,7 @@ class Model(ModelFigures):
     def trained_parameters(self) -> int:
         """Weights that are trained: those of the adapters where there are any, else all, `mtp` included."""
         if self.adapters:
-            return self.adapter_parameters()
+            return adapter_parameters(self)
         frozen = self.tower.tower_parameters if self.tower and self.tower.frozen else 0
         return self.parameters + self.mtp_parameters - frozen
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
+from traincast.core.adapters import adapter_parameters
 from traincast.core.errors import require_known, require_type
 from traincast.core.model import Model, Tower
 from traincast.core.model_blocks import ENCODER, Diffusion, Kind
@@ -110,7 +111,7 @@ def _both_passes(model: Model, forward: Forward) -> float:
         return 3 * (text + forward.projector) + passes * forward.tower + reference
     products = forward.layers + forward.ends
     frozen = 2 * products + forward.tower + forward.projector
-    return frozen + 3 * forward.attention + 6.0 * model.adapter_parameters(active=True) + reference
+    return frozen + 3 * forward.attention + 6.0 * adapter_parameters(model, active=True) + reference
 
 
 def hardware_flops_per_token(model: Model, recompute: str = "none", convention: str = "megatron") -> float:
@@ -141,7 +142,7 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
     """
     require_known("recomputation", recompute, RECOMPUTE)
     forward = forward_flops(model, convention)
-    inside = forward.layers + forward.attention + 2.0 * model.adapter_parameters(active=True)
+    inside = forward.layers + forward.attention + 2.0 * adapter_parameters(model, active=True)
     if model.tower is not None and not (model.tower.frozen or model.adapters):
         inside += forward.tower
     recomputed = {"none": 0.0, "selective": forward.attention, "full": inside}
