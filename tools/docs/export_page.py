@@ -231,7 +231,7 @@ def _cells(form: Format, row: Row) -> tuple[str, str]:
             setting, *older = row.settings
             older_names = f" (also {_names(form, older)})" if older else ""
             text = f"`{spelled(setting)}`{older_names}" + (
-                "" if row.default is None else f"; {row.default} where nothing is said"
+                "" if row.default is None else f"; default {row.default}"
             )
         case ChoiceRow():
             text = "; ".join(

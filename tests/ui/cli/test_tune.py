@@ -22,8 +22,8 @@ MANUAL = "tune llama-3-8b --system dgx-h100 --gpus 8 --gbs 32 --framework torcht
             f"tune {TUNED} --output out --budget -3h --timeout 0s",
             ("--budget: '-3h': must be a duration above 0", "--timeout: '0s'"),
         ),
-        (f"tune {TUNED} --output out --told 1", ("--told", "write 2=3.41 (seconds)")),
-        (f"tune {TUNED} --output out --told 9=oom", ("trial 9: is none of the 0 so far",)),
+        (f"tune {TUNED} --output out --result 1", ("--result", "write 2=3.41 (seconds)")),
+        (f"tune {TUNED} --output out --result 9=oom", ("trial 9: is none of the 0 so far",)),
         (f"tune {TUNED} --output out --trials 0", ("trials = 0",)),
         (MANUAL, ("--log", "give it with --manual")),
         (f"{MANUAL} --log same.log", ("must hold {trial}",)),
@@ -75,7 +75,7 @@ def test_jobs_by_hand_are_written_and_told(run, folder):
     code, out, _ = run(command)
     assert code == 0
     assert "run out/trial-02.py" in out
-    code, out, _ = run(f"{command} --told 1=3.5 2=oom")
+    code, out, _ = run(f"{command} --result 1=3.5 2=oom")
     assert code == 0
     assert "The best plan is that of trial 1" in out
     assert "run out/trial-03.py" in out

@@ -46,7 +46,7 @@ _IMAGE_SIZE = "Side of an image [pixels]; else that of the tower, or 1024 where 
 _FROZEN = "Whether the vision tower is frozen, its projectors trained."
 _INPUT_RATE = (
     "What the input pipeline delivers for a GPU: '3 sequence/s', '20 ktoken/s', or '50 MB/s' of token ids; "
-    "else as much as is asked."
+    "else it never limits a step."
 )
 _STORAGE = "Bandwidth to storage for a GPU, for checkpoints, such as '250 MB/s'; else the system's."
 _RESTART = "Time from a failure until training goes on [s]; goodput is estimated with it."
@@ -245,7 +245,7 @@ def require_fit(est: "Estimate") -> None:
 
 
 def warn_of_misfit(est: "Estimate") -> None:
-    """Say on standard error that a plan does not fit, where that is not what was asked."""
+    """Warn that a plan does not fit, where the question was another."""
     if not est.fits:
         warn(_misfit_text(est))
 

@@ -50,7 +50,7 @@ _TRIALS = "Trials at most; else 8."
 _BUDGET = "Time after which no further trial begins: 2h, 90m, 600s."
 _STEPS = "Steps of a trial; the first three are warm-up."
 _TIMEOUT = "Time after which a trial is ended, such as 20m."
-_TOLD = "What came of trials whose logs do not say it: 2=3.41 (seconds), 3=oom, 4=failed."
+_RESULT = "Results of trials whose logs lack them: 2=3.41 (seconds), 3=oom, 4=failed."
 _REPLAY = "Replay published runs instead: how many trials would have been needed."
 _FOLDER = "Folder of launches, journal, report and calibrated system; continued where it exists."
 
@@ -77,7 +77,7 @@ def tune(
     budget: Annotated[str | None, option(_BUDGET)] = None,
     steps: Annotated[int | None, option(_STEPS)] = None,
     timeout: Annotated[str | None, option(_TIMEOUT)] = None,
-    told: Annotated[list[str] | None, option(_TOLD, consume_multiple=1)] = None,
+    result: Annotated[list[str] | None, option(_RESULT, consume_multiple=1)] = None,
     replay: Annotated[bool, option(_REPLAY)] = False,
     output: Annotated[Path | None, output_option(_FOLDER)] = None,
     force: Force = False,
@@ -114,7 +114,7 @@ def tune(
         None if value is None else errors.catch(parse_duration, value, name)
         for name, value in (("--budget", budget), ("--timeout", timeout))
     ]
-    results = [errors.catch(_result, word) for word in told or ()]
+    results = [errors.catch(_result, word) for word in result or ()]
     launched = errors.catch(_format, to, command is None and not manual)
     if command is None and not manual and launched != OWN:
         command = "bash {launch}"  # that of a folder with a training program
@@ -123,8 +123,8 @@ def tune(
     job = (transformer, system, gpus, gbs)
     settings = {"framework": framework, "assumptions": assumptions, "locks": locked_values(locks)}
     runner = _runner(job, settings, output, launched, command, log, limits, count, force)
-    for number, result in filter(None, results):
-        runner.tuner.tell(number, **result)
+    for number, outcome in filter(None, results):
+        runner.tuner.tell(number, **outcome)
     try:
         if manual:
             _by_hand(runner, batch, json)
@@ -134,7 +134,7 @@ def tune(
         if runner.tuner.trials:
             _conclude(runner, output, json)
     if runner.tuner.best() is None and not runner.tuner.running:
-        raise NothingFits("no trial has a time; the table says what came of each")
+        raise NothingFits("no trial has a time; the table has the result of each")
 
 
 def _runner(
@@ -206,19 +206,19 @@ def _format(to: str | None, own: bool) -> str | None:
 
 
 def _result(word: str) -> tuple[int, dict[str, Any]]:
-    """Return the number of a trial and what came of it, from ``3=oom``."""
+    """Return the number of a trial and its result, from ``3=oom``."""
     number, _, result = word.partition("=")
     wanted = "write 2=3.41 (seconds), 3=oom or 4=failed"
     if not number.isdecimal() or not result:
-        raise InputError("--told", [f"{word!r}: {wanted}"])
+        raise InputError("--result", [f"{word!r}: {wanted}"])
     if result == "oom":
         return int(number), {"oom": True}
     if result.startswith("failed"):
-        return int(number), {"failed": result.partition(":")[2] or "as was told"}
+        return int(number), {"failed": result.partition(":")[2] or "as given"}
     try:
         return int(number), {"seconds": float(result)}
     except ValueError:
-        raise InputError("--told", [f"{word!r}: {wanted}"]) from None
+        raise InputError("--result", [f"{word!r}: {wanted}"]) from None
 
 
 def _run(runner: "Runner", json: bool) -> None:
@@ -226,7 +226,7 @@ def _run(runner: "Runner", json: bool) -> None:
     from traincast.tuner.running import run_all
 
     def show(trial: "Trial") -> None:
-        lines = text.tuning.asked(trial) if trial.outcome == "running" else text.tuning.told(trial)
+        lines = text.tuning.begun(trial) if trial.outcome == "running" else text.tuning.ended(trial)
         if not json:
             text.tables.show(lines)
 

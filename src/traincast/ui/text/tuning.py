@@ -17,7 +17,7 @@ TRIAL_COLUMNS: Final = ("trial", "plan", "predicted", "expected", "measured")
 SUMMARY_COLUMNS: Final = (
     "groups", "n", "trials", "≤ 4", "in 1%", "regret", "ranked", "to 1%", "ranked", "right"
 )  # fmt: skip
-MOST_SHARE: Final = 0.995  # a greater probability is said to be above it
+MOST_SHARE: Final = 0.995  # greater probabilities are shown as above it
 REPLAY_NOTE: Final = (
     "Trials at which the tuner stops by itself, the share of groups where that is within 4, where it ends "
     "within 1 % of the best, and its regret, beside that of as many plans in the order of the ranking "
@@ -26,15 +26,15 @@ REPLAY_NOTE: Final = (
 )
 
 
-def asked(trial: "Trial") -> Parts:
+def begun(trial: "Trial") -> Parts:
     """Show a trial that begins."""
     expected = seconds_with_interval(trial.expected_seconds, trial.low, trial.high)
     words = f"  {expected}, 90%) a step expected; {trial.why}"
     yield from paragraphs(f"Trial {trial.number}: {trial.plan}", words)
 
 
-def told(trial: "Trial") -> Parts:
-    """Show what came of a trial."""
+def ended(trial: "Trial") -> Parts:
+    """Show the result of a trial."""
     yield from paragraphs(f"  → {trial.text}")
 
 
@@ -89,7 +89,7 @@ def tuned(report: "TuneReport", calibration: "Calibration | None", system: Path 
 def waiting(launches: Sequence[tuple["Trial", Path, str]]) -> Parts:
     """Show trials that are run by hand: what to submit, and what is missing."""
     for trial, path, state in launches:
-        yield from asked(trial)
+        yield from begun(trial)
         yield from paragraphs(f"  run {path}: {state}")
     yield note("Run the same command again once the logs are there.")
 
