@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from traincast.core.adapters import Adapters, adapter_parameters, adapter_problems, adapter_targets
+from traincast.core.adapted_layers import adapter_parameters, adapter_problems, adapter_targets
+from traincast.core.adapters import Adapters
 from traincast.core.documents import Documents
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 from traincast.core.linear_attention import LinearAttention

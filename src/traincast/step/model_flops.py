@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from traincast.core.adapters import adapter_parameters
+from traincast.core.adapted_layers import adapter_parameters
 from traincast.core.errors import require_known, require_type
 from traincast.core.model import Model, Tower
 from traincast.core.model_blocks import ENCODER, Diffusion, Kind
