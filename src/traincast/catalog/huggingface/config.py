@@ -157,7 +157,7 @@ class Config:
     def _check_depth(self) -> None:
         """Note more layers than any model has, before features list them one by one."""
         for name in DEPTHS:
-            layers = self.fields.get(self.spelled(name))
+            layers: Any = self.fields.get(self.spelled(name))
             if is_whole(layers) and layers > MAX_LAYERS:
                 self.wrong(name, f"must be at most {MAX_LAYERS:,}")
 
