@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from traincast.core.errors import InputError, is_whole, raise_problems
 from traincast.core.precision import Rate
 from traincast.core.quantities import (
+    Bound,
     Column,
     ColumnsEqual,
     FigureSpec,
@@ -159,6 +160,11 @@ class Accelerator(ColumnsEqual):
 
 CAPACITY: Final = "accelerator.hbm_bytes"  # path of the memory capacity, on which no time depends
 _INNERMOST = "the innermost tier has"
+_ALL_LINKS = "the innermost tier's bandwidth is that of all links of an accelerator"
+_LOST_PORTS = "ports that a group cannot make use of on {tier}"
+_TAPER = "bandwidth offered to {tier} from below, relative to that upward (oversubscription)"
+_RAILS = "switches of {tier} that the ports of a fast domain are spread over (rails)"
+_CONGESTION = "time that each doubling of the domains of a group adds on {tier}, relative to it"
 
 
 def _data_parallel(members: str) -> FigureSpec:
@@ -168,6 +174,14 @@ def _data_parallel(members: str) -> FigureSpec:
 
 def _torus(meaning: str) -> FigureSpec:
     return FigureSpec("", meaning, "count", varies=False, inner_only="only the innermost tier can be a torus")
+
+
+def _outer(meaning: str, bound: Bound, why: str) -> FigureSpec:
+    return FigureSpec("", meaning, bound, outer_only=why)
+
+
+def _accelerators(meaning: str) -> FigureSpec:
+    return FigureSpec("", f"accelerators {meaning}", "count", varies=False)
 
 
 @documented
@@ -216,59 +230,24 @@ class Tier(ColumnsEqual):
             inner_only="only switches of the innermost tier are modelled to reduce",
         ),
     ] = None
-    ports: Annotated[
-        Column,
-        FigureSpec(
-            "",
-            "ports (NICs) of an accelerator {inside}",
-            outer_only="the innermost tier's bandwidth is that of all links of an accelerator",
-        ),
-    ] = 1.0
-    lost_ports: Annotated[
-        Known,
-        FigureSpec(
-            "", "ports that a group cannot make use of on {tier}", "zero", outer_only=f"{_INNERMOST} no ports"
-        ),
-    ] = None
-    taper: Annotated[  # 2 for a fat tree of 2:1; 1 if left out
-        Known,
-        FigureSpec(
-            "",
-            "bandwidth offered to {tier} from below, relative to that upward (oversubscription)",
-            "factor",
-            outer_only=f"{_INNERMOST} no switches below it",
-        ),
-    ] = None
+    ports: Annotated[Column, _outer("ports (NICs) of an accelerator {inside}", "positive", _ALL_LINKS)] = 1.0
+    lost_ports: Annotated[Known, _outer(_LOST_PORTS, "zero", f"{_INNERMOST} no ports")] = None
+    # 2 for a fat tree of 2:1; 1 if left out.
+    taper: Annotated[Known, _outer(_TAPER, "factor", f"{_INNERMOST} no switches below it")] = None
     # Accelerators at one place of their fast domains share one of these switches.
-    rails: Annotated[
-        Known,
-        FigureSpec(
-            "",
-            "switches of {tier} that the ports of a fast domain are spread over (rails)",
-            "count",
-            outer_only=f"{_INNERMOST} no ports",
-        ),
-    ] = None
+    rails: Annotated[Known, _outer(_RAILS, "count", f"{_INNERMOST} no ports")] = None
     # Flows of several groups on one link; 0 if left out: nccl-tests on Perlmutter say 0.004 (0.000 to 0.008).
     congestion: Annotated[
-        Known,
-        FigureSpec(
-            "",
-            "time that each doubling of the domains of a group adds on {tier}, relative to it",
-            "zero",
-            outer_only=f"{_INNERMOST} switches that no other traffic shares",
-        ),
+        Known, _outer(_CONGESTION, "zero", f"{_INNERMOST} switches that no other traffic shares")
     ] = None
     # These two replace `efficiency` where data-parallel groups communicate at the same time, if known for a
     # cluster.
     dp_alone: Annotated[Known, _data_parallel("one member in a domain")] = None
     dp_several: Annotated[Known, _data_parallel("several members")] = None
     # The search space depends on the size: it is no column over machines.
-    size: Annotated[int | None, FigureSpec("", "accelerators in {domain}", "count", varies=False)] = None
+    size: Annotated[int | None, _accelerators("in {domain}")] = None
     # 64 of 72 where spares stay idle; fewer of a leaf where other jobs have the rest.
-    used: Annotated[
-        int | None, FigureSpec("", "accelerators in {domain} that a job uses", "count", varies=False)
-    ] = None
+    used: Annotated[int | None, _accelerators("in {domain} that a job uses")] = None
     mesh: bool = False
     axes: Annotated[int, _torus("axes of a fast domain that is a torus")] = 1
     side: Annotated[int, _torus("accelerators along an axis of it")] = 1

@@ -85,122 +85,106 @@ def _divides(knob: str, figure: str, noun: str) -> Rule:
     )
 
 
+# m: the model, p: plans.
 RULES: Final = (
     Rule(
         "adapters with SUMMA are not modelled",
         (),
-        lambda model, plan, gbs: model.adapters is None or plan.tp_kind != "summa",
+        lambda m, p, gbs: m.adapters is None or p.tp_kind != "summa",
     ),
     Rule(
         "a packed base is multiplied at 16 bits: precision must be bf16, fp16 or fp32",
         (),
-        lambda model, plan, gbs: (
-            model.adapters is None or model.adapters.base not in PACKED or not plan.recipe.is_low
-        ),
+        lambda m, p, gbs: m.adapters is None or m.adapters.base not in PACKED or not p.recipe.is_low,
     ),
     Rule(
         "a base held as operands of products below 16 bits needs a precision such as fp8 or nvfp4",
         (),
-        lambda model, plan, gbs: (
-            model.adapters is None or model.adapters.base != "operand" or plan.recipe.copies > 0
-        ),
+        lambda m, p, gbs: m.adapters is None or m.adapters.base != "operand" or p.recipe.copies > 0,
     ),
     Rule(
         "a vision tower with SUMMA is not modelled",
         (),
-        lambda model, plan, gbs: model.tower is None or plan.tp_kind != "summa",
+        lambda m, p, gbs: m.tower is None or p.tp_kind != "summa",
     ),
     Rule(
         "tp does not divide the heads or the MLP's width of the vision tower",
         ("tp",),
-        lambda model, plan, gbs: (
-            model.tower is None
-            or (model.tower.layers.heads % plan.tp == 0) & (model.tower.layers.ffn % plan.tp == 0)
+        lambda m, p, gbs: (
+            m.tower is None or (m.tower.layers.heads % p.tp == 0) & (m.tower.layers.ffn % p.tp == 0)
         ),
     ),
     _divides("tp", "heads", "the attention heads"),
     Rule(
         "tp and ulysses together do not divide the attention heads",
         ("tp", "ulysses", "heads"),
-        _of_every_layer(
-            lambda model, plan, gbs: (plan.ulysses == 1) | (model.heads % (plan.tp * plan.ulysses) == 0)
-        ),
+        _of_every_layer(lambda m, p, gbs: (p.ulysses == 1) | (m.heads % (p.tp * p.ulysses) == 0)),
     ),
     Rule(
         "tp neither divides the heads of keys and values nor is a multiple of them",
         ("tp", "groups"),
         _of_every_layer(
-            lambda model, plan, gbs: (
-                (model.groups == model.heads)
-                | (model.groups % plan.tp == 0)
-                | (plan.tp % (model.groups or 1) == 0)
-            )
+            lambda m, p, gbs: (m.groups == m.heads) | (m.groups % p.tp == 0) | (p.tp % (m.groups or 1) == 0)
         ),
     ),
     Rule(
         "layers with shared weights are not modelled in a pipeline",
         ("pp",),
-        lambda model, plan, gbs: (plan.pp == 1) if model.shared_layers else True,
+        lambda m, p, gbs: (p.pp == 1) if m.shared_layers else True,
     ),
     Rule(
         "attention to an encoder is not modelled with context parallelism or 2-D tensor parallelism",
         ("cp", "tp2"),
-        lambda model, plan, gbs: True if model.encoder is None else (plan.cp == 1) & (plan.tp_kind == "1d"),
+        lambda m, p, gbs: True if m.encoder is None else (p.cp == 1) & (p.tp_kind == "1d"),
     ),
     Rule(
         "attention to an encoder is not modelled with recompute per-op, torchtitan's",
         (),
-        lambda model, plan, gbs: model.encoder is None or "per-op" not in plan.recomputed,
+        lambda m, p, gbs: m.encoder is None or "per-op" not in p.recomputed,
     ),
     Rule(
         "tp does not divide the heads of linear attention, groups of them, or channels",
         ("tp",),
         _of_linear_attention(
-            lambda config, plan: np.all([heads % plan.tp == 0 for heads in config.sharded_heads], axis=0)
+            lambda config, p: np.all([heads % p.tp == 0 for heads in config.sharded_heads], axis=0)
         ),
     ),
     Rule(
         "tp and cp together do not divide the heads of linear attention, or channels",
         ("tp", "cp"),
-        _of_linear_attention(lambda config, plan: config.sharded_heads[0] % (plan.tp * plan.cp) == 0),
+        _of_linear_attention(lambda config, p: config.sharded_heads[0] % (p.tp * p.cp) == 0),
     ),
     Rule(
         "Mamba-1 and the RG-LRU are not modelled with context parallelism",
         ("cp",),
-        _of_linear_attention(lambda config, plan: not isinstance(config, Mamba | RgLru) or plan.cp == 1),
+        _of_linear_attention(lambda config, p: not isinstance(config, Mamba | RgLru) or p.cp == 1),
     ),
     Rule(
         "attention to selected keys is modelled as a fused kernel: attention must be flash",
         (),
-        lambda model, plan, gbs: (
-            ((model.indexer is None) & (model.compressed is None)) | (plan.attention == "flash")
-        ),
+        lambda m, p, gbs: ((m.indexer is None) & (m.compressed is None)) | (p.attention == "flash"),
     ),
     Rule(
         "attention to selected keys gathers them: cp_kind must be all-gather",
         ("cp",),
-        lambda model, plan, gbs: (
-            ((model.indexer is None) & (model.compressed is None))
-            | (plan.cp == 1)
-            | (plan.cp_kind == "all-gather")
+        lambda m, p, gbs: (
+            ((m.indexer is None) & (m.compressed is None)) | (p.cp == 1) | (p.cp_kind == "all-gather")
         ),
     ),
     Rule(
         "tp does not divide the groups of heads of the output projection",
         ("tp",),
-        lambda model, plan, gbs: (
-            model.latent is None or model.latent.proj_rank is None or model.latent.proj_groups % plan.tp == 0
-        ),
+        lambda m, p, gbs: m.latent is None or m.latent.proj_rank is None or m.latent.proj_groups % p.tp == 0,
     ),
     Rule(
         "copies of the residual stream are not modelled with 2-D tensor parallelism",
         ("tp2",),
-        lambda model, plan, gbs: (model.streams == 1) | (plan.tp_kind == "1d"),
+        lambda m, p, gbs: (m.streams == 1) | (p.tp_kind == "1d"),
     ),
     Rule(
         "linear attention is not modelled with 2-D tensor parallelism",
         ("tp2",),
-        _of_linear_attention(lambda config, plan: plan.tp_kind == "1d"),
+        _of_linear_attention(lambda config, p: p.tp_kind == "1d"),
     ),
     _divides("tp", "hidden", "the hidden width"),
     _divides("tp", "ffn", "the MLP's width"),
@@ -209,97 +193,86 @@ RULES: Final = (
     Rule(
         f"tp cuts a width below {MIN_SLICE}",
         ("tp", "hidden"),
-        # of qkv, of any linear layer
-        lambda model, plan, gbs: (3 if _is_1d(plan) else 1) * model.hidden // plan.tp >= MIN_SLICE,
+        lambda m, p, gbs: (3 if _is_1d(p) else 1) * m.hidden // p.tp >= MIN_SLICE,  # 3: of qkv
         search_only=True,
     ),
     Rule(
         f"the sequence on a rank is below {MIN_SLICE} tokens",
         ("tp2", "cp", "seq"),
-        lambda model, plan, gbs: _is_1d(plan) | (model.seq // plan.context >= MIN_SLICE),
+        lambda m, p, gbs: _is_1d(p) | (m.seq // p.context >= MIN_SLICE),
         search_only=True,
     ),
-    Rule(
-        "the sequence has fewer tokens than context ranks",
-        ("cp", "seq"),
-        lambda model, plan, gbs: model.seq >= plan.cp,
-    ),
+    Rule("the sequence has fewer tokens than context ranks", ("cp", "seq"), lambda m, p, gbs: m.seq >= p.cp),
     Rule(
         "pp does not divide the layers",
         ("pp", "layers"),
-        lambda model, plan, gbs: model.layers % plan.pp == 0,
+        lambda m, p, gbs: m.layers % p.pp == 0,
         search_only=True,
         equal_stages=True,
     ),
     Rule(
         "the layers do not divide into virtual stages",
         ("pp", "vp", "layers"),
-        lambda model, plan, gbs: (plan.vp == 1) | ((model.layers % (plan.pp * plan.vp) == 0) & (plan.pp > 1)),
+        lambda m, p, gbs: (p.vp == 1) | ((m.layers % (p.pp * p.vp) == 0) & (p.pp > 1)),
         search_only=True,
         equal_stages=True,
     ),
     Rule(
         "ep does not divide the experts (it is 1 without experts)",
         ("ep", "etp"),
-        lambda model, plan, gbs: (1 if model.experts is None else model.experts.experts) % plan.ep == 0,
+        lambda m, p, gbs: (1 if m.experts is None else m.experts.experts) % p.ep == 0,
     ),
     Rule(
         "etp does not divide the width of an expert, or tp that of the shared experts",
         ("tp", "etp"),
-        _of_experts(
-            lambda experts, plan: (experts.ffn % plan.etp == 0) & (experts.shared_ffn % plan.tp == 0)
-        ),
+        _of_experts(lambda experts, p: (experts.ffn % p.etp == 0) & (experts.shared_ffn % p.tp == 0)),
     ),
     Rule(
         "ep and etp do not divide the ranks of a stage, tp × cp × dp",
         ("ep", "etp", "tp", "cp", "dp"),
-        _of_experts(lambda experts, plan: plan.tp * plan.cp * plan.dp % (plan.ep * plan.etp) == 0),
+        _of_experts(lambda experts, p: p.tp * p.cp * p.dp % (p.ep * p.etp) == 0),
     ),
-    Rule("etp is above tp", ("etp", "tp"), lambda model, plan, gbs: plan.etp <= plan.tp),
+    Rule("etp is above tp", ("etp", "tp"), lambda m, p, gbs: p.etp <= p.tp),
     Rule(
         "experts with tp > 1 need sequence parallelism",
         ("tp",),
-        _of_experts(lambda experts, plan: plan.sp | (plan.tp == 1)),
+        _of_experts(lambda experts, p: p.sp | (p.tp == 1)),
     ),
-    Rule(
-        "ulysses does not divide cp", ("ulysses", "cp"), lambda model, plan, gbs: plan.cp % plan.ulysses == 0
-    ),
+    Rule("ulysses does not divide cp", ("ulysses", "cp"), lambda m, p, gbs: p.cp % p.ulysses == 0),
     Rule(
         "replicas do not divide the ranks that hold the same weights",
         ("replicas", "dp", "cp"),
-        lambda model, plan, gbs: plan.dp * plan.cp % plan.replicas == 0,
+        lambda m, p, gbs: p.dp * p.cp % p.replicas == 0,
     ),
     Rule(
         "replicas do not divide the ranks that hold the same experts",
         ("replicas", "dp", "cp", "ep"),
         _of_experts(
-            lambda experts, plan: (
-                (plan.expert_holders % plan.replicas == 0) | (plan.replicas % plan.expert_holders == 0)
-            )
+            lambda experts, p: (p.expert_holders % p.replicas == 0) | (p.replicas % p.expert_holders == 0)
         ),
     ),
     Rule(
         "tp_overlap has nothing to overlap",
         ("tp",),
-        lambda model, plan, gbs: (not plan.tp_overlap) | (plan.tp > 1),
+        lambda m, p, gbs: (not p.tp_overlap) | (p.tp > 1),
         search_only=True,
     ),
     Rule(
         "ep_overlap has nothing to overlap",
         ("ep",),
-        lambda model, plan, gbs: (not plan.ep_overlap) | (plan.ep > 1),
+        lambda m, p, gbs: (not p.ep_overlap) | (p.ep > 1),
         search_only=True,
     ),
     Rule(
         "there are more model chunks than layers",
         ("pp", "vp", "layers"),
-        lambda model, plan, gbs: (plan.layout != "") | (plan.pp * plan.vp <= most_chunks(model)),
+        lambda m, p, gbs: (p.layout != "") | (p.pp * p.vp <= most_chunks(m)),
     ),
-    Rule("dp does not divide the global batch", ("dp", "gbs"), lambda model, plan, gbs: gbs % plan.dp == 0),
+    Rule("dp does not divide the global batch", ("dp", "gbs"), lambda m, p, gbs: gbs % p.dp == 0),
     Rule(
         "mbs does not divide the batch of a replica",
         ("mbs", "dp", "gbs"),
-        lambda model, plan, gbs: gbs % (plan.dp * plan.mbs) == 0,
+        lambda m, p, gbs: gbs % (p.dp * p.mbs) == 0,
     ),
     *(
         Rule(needed.broken, ("pp", "vp", "mbs", "dp", "gbs"), _needs(name, needed))
@@ -310,22 +283,18 @@ RULES: Final = (
         "the tokens of a micro-batch do not divide over the tensor ranks",
         ("mbs", "tp", "cp", "tp2", "seq"),
         _of_every_layer(
-            lambda model, plan, gbs: (
-                plan.mbs * model.seq % (plan.tp2 if plan.tp_kind == "summa" else plan.tp * plan.cp) == 0
-            )
+            lambda m, p, gbs: p.mbs * m.seq % (p.tp2 if p.tp_kind == "summa" else p.tp * p.cp) == 0
         ),
     ),
     Rule(
         "tp does not divide the head's width and the sequence, as SUMMA attention needs",
         ("tp", "hidden", "heads", "seq"),
-        lambda model, plan, gbs: (
-            plan.attention != "summa" or (model.head_width % plan.tp + model.seq % plan.tp == 0)
-        ),
+        lambda m, p, gbs: p.attention != "summa" or (m.head_width % p.tp + m.seq % p.tp == 0),
     ),
     Rule(
         "panels do not divide the hidden width",
         ("panels", "hidden"),
-        lambda model, plan, gbs: model.hidden % plan.panels == 0,
+        lambda m, p, gbs: m.hidden % p.panels == 0,
     ),
 )
 
