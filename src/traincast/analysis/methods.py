@@ -83,8 +83,8 @@ def _changed(
     other = estimate_with(est, gbs, **(NO_PLACEMENT_GIVEN | knobs if knobs else {}))
     if other is None:
         return
-    gain = other.gbs / float(other.step_seconds) * float(est.step_seconds) / est.gbs - 1
-    memory = float(other.memory_bytes) - float(est.memory_bytes)
+    gain = other.gbs / float(other.step_seconds) * est.step_seconds / est.gbs - 1
+    memory = float(other.memory_bytes) - est.memory_bytes
     if gain or memory:
         yield Method(method=method, change=change, gain=gain, memory_bytes=memory, fits=bool(other.fits))
 
@@ -96,7 +96,7 @@ def causes(est: Estimate, step_seconds: float) -> list[Cause]:
     the smaller the factor, the less has to be wrong for it. Data are read while the step before runs, so that
     their time counts whole once it is the longer one. What has no known time comes last.
     """
-    predicted = float(est.step_seconds)
+    predicted = est.step_seconds
     slack = step_seconds - predicted
     if slack <= 0:
         return []

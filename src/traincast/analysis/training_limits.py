@@ -26,7 +26,7 @@ from traincast.analysis.data_movement import (
     utilisation,
 )
 from traincast.catalog.load import as_system, load_accelerator, load_system, systems_with
-from traincast.core.errors import ErrorCollector, InputError, raise_problems, whole_number_problems
+from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.quantities import Column, Floats
 from traincast.core.result import INLINE, KEY, Doc, Result
 from traincast.core.system import Accelerator, System
@@ -236,7 +236,7 @@ def limits(
         If arguments cannot be used, all problems at once.
     """
     errors = ErrorCollector("limits")
-    errors.catch(check, layer, tokens, micro_batches, gpus, days, batch_growth, sharding, width)
+    errors.add(_problems(layer, tokens, micro_batches, gpus, days, batch_growth, sharding, width))
     device = errors.catch(device_of, accelerator, system, network, sustained, flops8, memory)
     device = errors.require(device)
     clusters = best_shardings(device, *layer, tokens, list(gpus), micro_batches, width)
@@ -256,17 +256,11 @@ def _sharded(device: MovementDevice, degrees: tuple[float, float, float], **laye
     return ShardedLayer(*degrees, *parts, *whole)
 
 
-def check(
-    layer: Any,
-    tokens: Any,
-    micro_batches: Any,
-    gpus: Any,
-    days: float,
-    growth: float,
-    sharding: Any = None,
-    width: float = WORD_BYTES,
-) -> None:
-    """Raise for arguments of `limits` that cannot be used."""
+def _problems(
+    layer: Any, tokens: Any, micro_batches: Any, gpus: Any, days: float, growth: float, sharding: Any,
+    width: float,
+) -> list[str]:  # fmt: skip
+    """Return what is wrong with the numbers given to `limits`."""
     problems = [] if len(layer) == 2 else [f"layer = {layer!r}: must be an input and an output width"]
     named = [(f"layer[{i}]", size) for i, size in enumerate(layer)]
     named += [("tokens", tokens), ("micro_batches", micro_batches), *(("gpus", number) for number in gpus)]
@@ -276,8 +270,7 @@ def check(
     problems += [] if 0 <= growth <= 1 else [f"batch_growth = {growth!r}: must be from 0 to 1"]
     problems += [] if 0 < width < np.inf else [f"width = {width!r}: must be above 0 bytes"]
     degrees = zip(("tp_in", "tp_out", "dp"), sharding or (), strict=False)
-    problems += [f"{name} = {n!r}: must be at least 1" for name, n in degrees if not 1 <= n < np.inf]
-    raise_problems("limits", problems)
+    return problems + [f"{name} = {n!r}: must be at least 1" for name, n in degrees if not 1 <= n < np.inf]
 
 
 def device_of(
@@ -310,7 +303,7 @@ def device_of(
     if chip is not None and network is None and network_system is None:
         unknown = f"no system of the catalogue says how {chip.name} is joined"
         problems.append(f"{unknown}: give network, such as 900 GB/s")
-    errors.catch(raise_problems, "limits", problems)
+    errors.add(problems)
     chip = errors.require(chip)
     source = "given"
     if bandwidth is None and network_system is not None:

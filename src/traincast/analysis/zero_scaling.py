@@ -361,8 +361,7 @@ def scaling(
         problems.append("system: one machine is wanted, not columns of them")
     if transformer is not None and transformer.experts is not None:
         problems.append(f"model {transformer.name}: has experts; the analysis is of dense models")
-    if problems:
-        errors.errors.append(InputError("scaling", problems))
+    errors.add(problems)
     checked_model, checked_system = errors.require(transformer), errors.require(machine)
     request = ScalingRequest(
         model=checked_model,

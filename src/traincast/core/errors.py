@@ -110,6 +110,11 @@ class ErrorCollector:
             self.errors.append(error)
             return None
 
+    def add(self, problems: Collection[str], subject: str = "") -> None:
+        """Collect problems, if there are any, of the collector's subject or another one."""
+        if problems:
+            self.errors.append(InputError(subject or self.subject, problems))
+
     def raise_any(self) -> None:
         """Raise the collected errors, if any: a single one unchanged, several as one with a line for each."""
         if len(self.errors) == 1:

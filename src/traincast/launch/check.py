@@ -180,7 +180,7 @@ def check(
     documents = None if lengths is None else errors.catch(parse_lengths, lengths)
     numbers = {"gpus": gpus, "gbs": gbs, "vocab": vocab, "seq": seq, "images": images}.items()
     if wrong := [text for item in numbers if item[1] is not None for text in whole_number_problems(*item)]:
-        errors.errors.append(InputError(errors.subject, wrong))
+        errors.add(wrong)
         errors.raise_any()
     further = {"vocab": vocab, "seq": seq, "documents": documents, "images": images}
     stated = {**(knobs or {}), **{name: value for name, value in further.items() if value is not None}}

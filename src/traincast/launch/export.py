@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from traincast.catalog.software_stacks import stack_of_plan
-from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_known
+from traincast.core.errors import ErrorCollector, InputError, require_known
 from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.system import System
@@ -114,7 +114,7 @@ def launch(
     """Write a plan in a format, with comment lines at the top; `stack` is a software stack by name."""
     errors = ErrorCollector(form.name)
     errors.catch(require_expressible, form, model)
-    errors.catch(raise_problems, form.name, form.space.broken(model, plan, gbs))
+    errors.add(form.space.broken(model, plan, gbs))
     errors.raise_any()
     stack = None if stack is None else stack_of_plan(stack, plan)
     facts = launch_facts(model, plan, gbs, system) | {"stack": stack}
@@ -147,11 +147,11 @@ def per_node(system: System, gpus: int) -> int:
 
 def _prediction_lines(est: Estimate, what: Estimate | Found) -> tuple[str, ...]:
     """Return a line on the prediction, and one on faster plans that are refused or not expressed in full."""
-    time, interval = float(est.step_seconds), est.interval
+    time, interval = est.step_seconds, est.interval
     step = seconds(time)
     if interval:
         step = f"{seconds_with_interval(time, float(interval[0]), float(interval[1]))}, 90%)"
-    memory = f"{gib(float(est.memory_bytes))} of {gib(float(est.system.accelerator.hbm_bytes))}"
+    memory = f"{gib(est.memory_bytes)} of {gib(float(est.system.accelerator.hbm_bytes))}"
     prediction = f"predicted: {step} a step, {memory}{'' if est.fits else ', which does not fit'}"
     plans = what.plans if isinstance(what, Found) else []
     faster = [candidate.step_seconds for _, candidate in plans if candidate.step_seconds < time]

@@ -45,6 +45,7 @@ CATALOGUE_SIZES: Final = ("layers", "hidden", "heads")  # by which a model of th
 TOKENIZERS: Final = load_document("tokenizers")
 # Facts in which a model agrees with one of the catalogue that has its vocabulary.
 FAMILY_FACTS: Final = ("ffn", "kv_heads", "mlp", "norm", "positions", "experts.experts", "layer_kinds")
+NO_LENGTH: Final = "does not give the sequence length; give `seq`"
 VARIABLE: Final = re.compile(r"\$\{?(\w+)")
 
 
@@ -333,14 +334,14 @@ def complete_launch(
         ]
         _fit_chunks(facts, model, assumed, reading.form)
         if reading.form.names_model and "seq" not in facts:
-            errors.errors.append(InputError(reading.path, ["does not give the sequence length; give `seq`"]))
+            errors.add([NO_LENGTH], reading.path)
     if transformer is not None and transformer.tower is not None:
         unknown = "how large" if "images" in given else "how many, and how large,"
         assumed.append(f"{transformer.tower.title}: the file does not say {unknown} they are")
     if "documents" in given:
         assumed = [note for note in assumed if note not in FULL_LENGTH.values()]
     if "gpus" not in facts and "dp" not in facts:
-        errors.errors.append(InputError(reading.path, ["does not give the number of GPUs; give `gpus`"]))
+        errors.add(["does not give the number of GPUs; give `gpus`"], reading.path)
     completed = errors.require(errors.catch(_complete, facts, given))
     if completed["gpus"] != facts.get("gpus", completed["gpus"]):
         needed = f"{completed['dp']} data-parallel replicas with the given degrees need {completed['gpus']}"
@@ -396,7 +397,7 @@ def _described_model(reading: Reading, facts: Facts, assumed: list[str]) -> Mode
         raise InputError(reading.path, ["does not describe a known model: give `model`"])
     errors = ErrorCollector(reading.path)
     if "seq" not in facts:
-        errors.errors.append(InputError(reading.path, ["does not give the sequence length; give `seq`"]))
+        errors.add([NO_LENGTH], reading.path)
     candidates = models_of_same_sizes(facts)
     if "vocab" not in facts:
         facts["vocab"] = errors.catch(_vocabulary_size, reading, facts, candidates, assumed)

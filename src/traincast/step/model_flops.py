@@ -121,24 +121,7 @@ def hardware_flops_per_token(model: Model, recompute: str = "none", convention: 
     (arXiv 2104.04473, equation 3). Selective recomputation executes attention once more (arXiv 2205.05198,
     section 5). No convention counts what a fused attention kernel recomputes internally.
 
-    Parameters
-    ----------
-    model : Model
-        The transformer.
-    recompute : {"none", "selective", "full"}
-        What is recomputed in backward.
-    convention : {"megatron", "megatron-full", "palm", "6n"}
-        What is counted; see `CONVENTIONS`.
-
-    Returns
-    -------
-    float
-        FLOPs of one token [FLOP].
-
-    Raises
-    ------
-    InputError
-        If the convention or the kind of recomputation is unknown.
+    `recompute` is "none", "selective" or "full"; all else is as for `model_flops_per_token`.
     """
     require_known("recomputation", recompute, RECOMPUTE)
     forward = forward_flops(model, convention)

@@ -89,8 +89,8 @@ def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
     **options
         Arguments of `traincast.search`: gbs, framework, assumptions, locks.
     """
-    mistakes = ErrorCollector("search")
-    request = mistakes.require(search_request(mistakes, model, system, (gpus,), top=1, **options))
+    collector = ErrorCollector("search")
+    request = collector.require(search_request(collector, model, system, (gpus,), top=1, **options))
     capacity, assumed = float(system.accelerator.hbm_bytes), request.assumptions
     most = memory_that_fits(LEAST_FIT, capacity, assumed.name) if assumed.errors_known else capacity
     roomy = system.with_figures({CAPACITY: most})  # no time depends on it

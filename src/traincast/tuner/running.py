@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from traincast.accuracy.logs import StepTimes, read_times
 from traincast.accuracy.logs.training_log import WARM_UP
-from traincast.core.errors import ErrorCollector, InputError, raise_problems
+from traincast.core.errors import ErrorCollector, InputError
 from traincast.core.output_files import check_folder
 from traincast.core.units import GIB, seconds
 from traincast.launch.export import Launch
@@ -79,8 +79,8 @@ class Runner:
 
     def check(self) -> None:
         """Raise `InputError` with everything that is wrong."""
-        mistakes = ErrorCollector("tune")
-        mistakes.catch(check_folder, self.folder)
+        errors = ErrorCollector("tune")
+        errors.catch(check_folder, self.folder)
         problems = []
         launcher = self.tuner.launcher
         has_log = launcher is not None and launcher.name in PROGRAMS  # of its own
@@ -90,8 +90,8 @@ class Runner:
             problems.append(f"--log = {self.log!r}: must hold {{trial}}, so that each trial has its own")
         if self.steps < 2:
             problems.append(f"--steps = {self.steps}: must be at least 2, as the first is warm-up")
-        mistakes.catch(raise_problems, "tune", problems)
-        mistakes.raise_any()
+        errors.add(problems)
+        errors.raise_any()
 
     def name(self, trial: Trial) -> str:
         """Return the name of a trial in files."""

@@ -168,26 +168,25 @@ class Tuner:
         steps: int = STEPS,
         journal: str | Path | None = None,
     ):
-        mistakes = ErrorCollector("tune")
-        transformer, machine = mistakes.catch(as_model, model), mistakes.catch(as_system, system)
-        batch = mistakes.catch(check_gbs, gbs, transformer)
-        space = None if framework is None else mistakes.catch(framework_named, framework)
+        errors = ErrorCollector("tune")
+        transformer, machine = errors.catch(as_model, model), errors.catch(as_system, system)
+        batch = errors.catch(check_gbs, gbs, transformer)
+        space = None if framework is None else errors.catch(framework_named, framework)
         usual = usual_assumptions(transformer)
         if space is not None and transformer is not None:
             usual = space.usual_assumptions(transformer)
-        assumed = mistakes.catch(check_assumptions, assumptions, usual)
+        assumed = errors.catch(check_assumptions, assumptions, usual)
         problems = whole_number_problems("gpus", gpus) + whole_number_problems("trials", trials)
         problems += whole_number_problems("steps", steps)
         if budget is not None and not 0 < budget < float("inf"):
             problems.append(f"budget = {budget!r}: must be a number of seconds above 0")
         if isinstance(to, str) and to not in FORMATS:
             problems.append(str(unknown_name_error("format", to, FORMATS)))
-        if problems:
-            mistakes.errors.append(InputError("tune", problems))
-        else:
-            mistakes.catch(check_size, machine, gpus)
-        self.model, self.system = mistakes.require(transformer), mistakes.require(machine)
-        self.assumptions, self.gbs = mistakes.require(assumed), mistakes.require(batch)
+        errors.add(problems)
+        if not problems:
+            errors.catch(check_size, machine, gpus)
+        self.model, self.system = errors.require(transformer), errors.require(machine)
+        self.assumptions, self.gbs = errors.require(assumed), errors.require(batch)
         self.gpus, self.most, self.budget = gpus, trials, budget
         self.base = None if isinstance(system, System) else system
         options = {"gbs": self.gbs, "framework": framework, "assumptions": assumptions, "locks": locks}

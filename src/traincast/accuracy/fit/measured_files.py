@@ -72,16 +72,16 @@ def read(
     given: Mapping[str, Any] | None = None,
 ) -> Measured:
     """Read the measurements of a system from files; arguments and errors as for `calibrate`."""
-    mistakes, given = ErrorCollector("calibrate"), given or {}
-    machine = mistakes.catch(load_system, system)
+    errors, given = ErrorCollector("calibrate"), given or {}
+    machine = errors.catch(load_system, system)
     for option, paths in {"runs": runs, "logs": logs, "nccl": nccl, "gemm": gemm}.items():
         require_type(option, paths, "a list of paths", list, tuple)
         for path in paths:
             require_path(option, path)
     files: dict[Kind, Files] = {"runs": (*runs, *logs), "collectives": nccl, "products": gemm}
     kinds = [kind for kind, paths in files.items() if paths]
-    if kinds and (wrong := not_used(given, kinds)):
-        mistakes.errors.append(InputError("what is given", wrong))
+    if kinds:
+        errors.add(not_used(given, kinds), "what is given")
     extra: dict[str, Any] = {"config": config}
     if machine and (name := accelerator_called(machine.accelerator.name)):
         extra["gpu"] = name
@@ -91,7 +91,7 @@ def read(
     for kind, paths in files.items():
         options = {name: value for name, value in given.items() if name in GIVEN[kind]}
         options = extra | options if kind == "runs" else options
-        contents[kind] = [mistakes.catch(_read_kind, path, kind, options) for path in paths]
+        contents[kind] = [errors.catch(_read_kind, path, kind, options) for path in paths]
     # A file that could not be read (None) may be a training log.
     has_log = any(
         rows is None or (isinstance(rows, TrainingRows) and "steps_measured" in rows.rows[0])
@@ -99,8 +99,8 @@ def read(
     )
     if config is not None and not has_log:
         problem = f"config = {str(config)!r}: configures runs with a training log; none is given"
-        mistakes.errors.append(InputError("calibrate", [problem]))
-    machine = mistakes.require(machine)
+        errors.add([problem])
+    machine = errors.require(machine)
     measured = _measured(machine, [rows for kind in contents.values() for rows in kind if rows is not None])
     if not (measured.runs or measured.collectives or measured.products):
         reasons = f" ({'; '.join(measured.left_out[:5])})"

@@ -18,7 +18,7 @@ from traincast.accuracy.measure.launcher import launched_rank, run_on_all_ranks
 from traincast.accuracy.measure.system_yaml import document
 from traincast.accuracy.measure.tables import Journal, Row, table_paths, write_tables
 from traincast.catalog.load import accelerator_called, load_accelerator
-from traincast.core.errors import ErrorCollector, InputError, MissingExtra, whole_number_problems
+from traincast.core.errors import ErrorCollector, MissingExtra, whole_number_problems
 from traincast.core.output_files import check_output
 from traincast.core.result import KEY, Doc, Result
 
@@ -160,9 +160,9 @@ def check_job(
     budget: float, ranks: int | None, threads: int | None, files: Mapping[Path, Sequence[str]], force: bool
 ) -> None:
     """Raise InputError with everything that is wrong with a job, its files, PyTorch and scipy included."""
-    mistakes = ErrorCollector("measure")
+    errors = ErrorCollector("measure")
     for path, endings in files.items():
-        mistakes.catch(check_output, path, force, endings)
+        errors.catch(check_output, path, force, endings)
     problems = []
     if not MIN_BUDGET_SECONDS <= budget < float("inf"):
         problems.append(f"budget = {budget:g}: must be at least {MIN_BUDGET_SECONDS:g} seconds")
@@ -175,9 +175,8 @@ def check_job(
         problems.append(TORCH_MISSING)
     if find_spec("scipy") is None:
         problems.append(str(MissingExtra.of(ImportError(name="scipy"))))
-    if problems:
-        mistakes.errors.append(InputError("measure", problems))
-    mistakes.raise_any()
+    errors.add(problems)
+    errors.raise_any()
 
 
 def fit_and_write(

@@ -11,7 +11,7 @@ from traincast.catalog.documents import read
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import ErrorCollector, InputError, close_to, raise_problems, require_path
+from traincast.core.errors import ErrorCollector, InputError, close_to, require_path
 from traincast.core.model import Model
 from traincast.core.system import System
 from traincast.core.units import parse, parse_count
@@ -99,7 +99,7 @@ def load_question(path: str | Path) -> Question:
     refine = document.get("refine")
     if refine is not None and not isinstance(refine, bool):
         problems.append(f"refine = {refine!r}: must be true or false")
-    errors.catch(raise_problems, str(path), problems)
+    errors.add(problems)
     errors.raise_any()
     assert gpus is not None
     assert assumed is not None

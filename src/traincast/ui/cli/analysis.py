@@ -236,7 +236,7 @@ def limits(
     Example: traincast limits --accelerator h100-sxm-80 --figures out/limits
     """
     from traincast.analysis.data_movement import SUSTAINED
-    from traincast.analysis.training_limits import BATCH_GROWTH, CLUSTERS, DAYS, check, device_of
+    from traincast.analysis.training_limits import BATCH_GROWTH, CLUSTERS, DAYS
     from traincast.analysis.training_limits import limits as find
 
     errors = ErrorCollector("limits")
@@ -248,15 +248,13 @@ def limits(
     sharding = None if (tp_in, tp_out, dp) == (None, None, None) else (a, b, c)
     read_share = errors.catch(parse_share, sustained, "--sustained")
     share = SUSTAINED if read_share is None else read_share
-    errors.catch(check, widths, tokens, micro_batches, counts, run_days, growth, sharding, width)
-    errors.catch(device_of, accelerator, system, network, share, flops8, memory)
     errors.catch(check_folder, figures)
-    errors.raise_any()
-    result = find(
-        accelerator, system=system, network=network, layer=widths, tokens=tokens, micro_batches=micro_batches,
-        gpus=counts, days=run_days, batch_growth=growth, sharding=sharding, width=width, sustained=share,
-        flops8=flops8, memory=memory,
+    found = errors.catch(
+        find, accelerator, system=system, network=network, layer=widths, tokens=tokens,
+        micro_batches=micro_batches, gpus=counts, days=run_days, batch_growth=growth, sharding=sharding,
+        width=width, sustained=share, flops8=flops8, memory=memory,
     )  # fmt: skip
+    result = errors.require(found)
     drawn: list[Path] = []
     if figures is not None:
         from traincast.ui.figures import utilisation_by_cluster, utilisation_by_compute

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import ErrorCollector, InputError, raise_problems, whole_number_problems
+from traincast.core.errors import ErrorCollector, InputError, whole_number_problems
 from traincast.core.output_files import check_folder, check_output
 from traincast.ui import outputs, text
 from traincast.ui.cli.analysis import FIGURES_HELP, FigureFormat, save_figures
@@ -72,7 +72,7 @@ def study(
     if is_results(file):
         if dask or mpi or shard != "1/1" or workers != 1 or html is not None:
             unused = "--workers, --dask, --mpi, --shard and --html are of studies that run"
-            errors.catch(raise_problems, "study", [f"{file} holds results: {unused}"])
+            errors.add([f"{file} holds results: {unused}"])
         errors.catch(check_output, output, force, FORMATS)
         errors.raise_any()
         _write_results(file, output, force, json)
@@ -81,7 +81,7 @@ def study(
     problems = _worker_problems(workers, dask, mpi)
     if html is not None and shard_read is not None and shard_read.n > 1:
         problems.append("--html: a shard is not the whole study; traincast merge writes its report")
-    errors.catch(raise_problems, "study", problems)
+    errors.add(problems)
     errors.catch(check_html, html, force)
     definition, part = errors.require(definition_read), errors.require(shard_read)
     started = time.perf_counter()
@@ -147,7 +147,7 @@ def design(
 
     errors = ErrorCollector("design")
     read = errors.catch(load_question, file)
-    errors.catch(raise_problems, "design", _worker_problems(workers, dask, mpi))
+    errors.add(_worker_problems(workers, dask, mpi))
     errors.catch(check_output, output, force, FORMATS)
     errors.catch(check_html, html, force)
     errors.catch(check_folder, figures)

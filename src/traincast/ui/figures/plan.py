@@ -80,7 +80,7 @@ def stage_memory(est: Estimate) -> Figure:
 def time_waterfall(est: Estimate) -> Figure:
     """Draw the time of a step of one plan as a waterfall of components."""
     require_one_plan(est, "time waterfall")
-    total = float(est.step_seconds)
+    total = est.step_seconds
     spent = {name: float(value) for name, value in est.breakdown.items() if value > MIN_SHARE_DRAWN * total}
     low, high = (total, total) if est.interval is None else (float(end) for end in est.interval)
     figure, (ax,) = style.panels(1, width=style.COLUMN + 1.2, height=0.7 + 0.24 * len(spent))
@@ -213,7 +213,7 @@ def pareto(result: Found) -> Figure:
         ax.set_yticks([])
     else:
         front = [
-            (float(style.in_unit("memory_bytes", est.memory_bytes)), float(est.step_seconds))
+            (float(style.in_unit("memory_bytes", est.memory_bytes)), est.step_seconds)
             for _, est in result.pareto()
         ]
         front_label = f"Pareto front, {len(front)} plans"

@@ -142,7 +142,7 @@ def _evaluated(request: ScalingRequest, zero: Any) -> Floats:
         plan = Plan(dp=gpus, mbs=request.mbs, zero=zero)
         gbs = gpus * request.mbs
         est = estimate(request.model, request.system, plan, gbs=gbs, assumptions=request.assumptions)
-        per_second.append(gbs / float(est.step_seconds))
+        per_second.append(gbs / est.step_seconds)
     return np.array(per_second) / per_second[0]
 
 

@@ -40,7 +40,7 @@ def plan_content(est: Estimate, measures: Metrics) -> dict[str, Any]:
     """Return what the answer, `plan_sections` and `foundations` show of one plan."""
     from traincast.ui.figures import time_waterfall
 
-    time = float(est.step_seconds)
+    time = est.step_seconds
     step = seconds(time)
     if est.interval is not None:
         step = f"{seconds_with_interval(time, *map(float, est.interval))} with a probability of 90%)"
@@ -85,13 +85,13 @@ def shortfall(est: Estimate, advice: bool = True) -> list[str]:
 
 def _summary(est: Estimate, measures: Metrics) -> Tiles:
     ends = " to ".join(seconds(float(end)) for end in est.interval or ())
-    yield "Time of a step", seconds(float(est.step_seconds)), ends and f"90%: {ends}"
+    yield "Time of a step", seconds(est.step_seconds), ends and f"90%: {ends}"
     all_gpus = f"{float(measures.tokens_per_second):,.0f} token/s in all"
-    yield "Throughput of a GPU", f"{float(est.tokens_per_second_per_gpu):,.0f} token/s", all_gpus
+    yield "Throughput of a GPU", f"{est.tokens_per_second_per_gpu:,.0f} token/s", all_gpus
     capacity = f"of {gib(float(est.system.accelerator.hbm_bytes))}"
     if est.fits_probability is not None:
         capacity += f", {probability_text(est.fits_probability)} likely to fit"
-    yield "Memory of a GPU", gib(float(est.memory_bytes)), capacity
+    yield "Memory of a GPU", gib(est.memory_bytes), capacity
     if measures.mfu is not None:
         flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
         mfu = f"{float(measures.mfu['megatron']):.1%}"
@@ -122,7 +122,7 @@ def memory_content(est: Estimate) -> dict[str, Any]:
     from traincast.ui.figures import memory_waterfall, stage_memory
 
     stages, (whole, words) = int(est.plan.pp), whole_memory(est)
-    memory, capacity = gib(float(est.memory_bytes)), gib(float(est.system.accelerator.hbm_bytes))
+    memory, capacity = gib(est.memory_bytes), gib(float(est.system.accelerator.hbm_bytes))
     subject = "every stage of the pipeline" if stages > 1 else "a rank, part on part"
     return {
         "figure": stage_memory(est) if stages > 1 else memory_waterfall(est),

@@ -111,10 +111,10 @@ def _pareto_table(result: Found) -> Table:
     listed: list[tuple[str, str, str]] = []
     limit = float("inf")
     for plan, est in result.pareto():
-        memory = float(est.memory_bytes)
+        memory = est.memory_bytes
         if memory < limit:
             limit = PARETO_MEMORY_STEP * memory
-            listed.append((str(plan), seconds(float(est.step_seconds)), gib(memory)))
+            listed.append((str(plan), seconds(est.step_seconds), gib(memory)))
     saving = f"{1 - PARETO_MEMORY_STEP:.0%}"
     caption = f"Plans that no other beats in both; each needs at least {saving} less memory than the last"
     return Table(caption, ("plan", "step", "memory"), listed)
@@ -132,7 +132,7 @@ def _comparisons(explanation: Explanation) -> dict[str, Any]:
         if plan != best[0]:
             change = signed(float(est.step_seconds / best[1].step_seconds) - 1)
             _, causes = compare(answer, best)
-        return degree, seconds(float(est.step_seconds)), change, str(plan), causes
+        return degree, seconds(est.step_seconds), change, str(plan), causes
 
     difference = "what makes the difference"
     header = ("degree", "step", "slower by", "plan", difference)

@@ -109,7 +109,7 @@ def _methods(result: Advice) -> Parts:
     yield table(("", "", "tokens/s", "memory", "fits"), rows, left=(0, 1))
     est = result.est
     if not est.breakdown["data_loading"]:
-        tokens = est.gbs * est.model.seq / float(est.step_seconds)
+        tokens = est.gbs * est.model.seq / est.step_seconds
         yield f"data loading: no time of its own here as long as {rate(tokens, ' tokens/s')} are read ahead"
 
 

@@ -361,7 +361,7 @@ def _outside(est: Estimate) -> Parts:
 
 def _bound_sentences(est: Estimate) -> list[str]:
     """Return what to change where the bubble or communication takes a large share of the step."""
-    time, plan = float(est.step_seconds), est.plan
+    time, plan = est.step_seconds, est.plan
     shares = {name: float(value) / time for name, value in est.breakdown.items()}
     bubble, lines = shares.get("bubble", 0.0), list[str]()
     if bubble > MAX_BUBBLE_SHARE:
