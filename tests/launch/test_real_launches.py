@@ -248,7 +248,7 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
     "EleutherAI/gpt-neox configs/20B.yml ea7aefd": (
         NEOX, {"gpus": 96, "vocab": 50432},
         {"format": "gpt-neox", "tp": 2, "pp": 4, "dp": 12, "mbs": 4, "gbs": 1536, "zero": 1,
-         "precision": "fp16", "recompute": "full", "billions": 20.55}),  # arXiv 2204.06745, table 1
+         "precision": "fp16", "recompute": "full", "attention": "unfused", "dropout": False, "billions": 20.55}),  # arXiv 2204.06745, table 1
     "NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training/gpt3/175b.yaml 26e42fa": (
         NEMO, {}, {"format": "nemo", "gpus": 1024, "tp": 4, "pp": 8, "vp": 6, "gbs": 2048, "sp": True,
                    "zero": 1, "precision": "bf16", "recompute": "none", "billions": 174.6}),
@@ -291,7 +291,7 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
                      "kinds": ("mamba2 only", "dense only", "mamba2 only", "attention only", "dense only")}),
     "bigscience-workshop/bigscience train/tr11-176B-ml/smaller_models/tr11f-6B3-ml.slurm 9e64ede": (
         BLOOM, {}, {"format": "slurm", "gpus": 64, "tp": 4, "pp": 4, "layout": "7,8,8,7", "recompute": "full",
-                    "precision": "fp16", "zero": 0}),
+                    "precision": "fp16", "zero": 0, "attention": "unfused"}),
     "deepspeedai/Megatron-DeepSpeed examples_deepspeed/MoE/ds_pretrain_gpt_1.3B_MoE128.sh 4efb479": (
         EXPERTS, {"gpus": 64}, {"format": "megatron", "ep": 64, "gbs": 512, "topk": 1, "every": 2,
                                 "billions": 52.5}),  # arXiv 2201.05596, table 1: 1.3B+MoE-128 has 52 billion
@@ -314,7 +314,7 @@ def figures(checked):
         "billions": model.parameters / 1e9, "kinds": model.layer_kinds,
         "rank": model.adapters and model.adapters.rank,
         "topk": model.experts and model.experts.topk, "every": model.experts and model.experts.every,
-        **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal")},
+        **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal", "ffn", "dropout", "biases")},
     }  # fmt: skip
     return vars(est.plan) | more
 
@@ -330,6 +330,45 @@ def test_published_launches_are_read(source, tmp_path):
     assert {name: read[name] for name in expected if name != "billions"} == {
         name: value for name, value in expected.items() if name != "billions"
     }
+
+
+NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144", "2048").replace(
+    ": 48\n  --group", ": 16\n  --kv-channels: 256\n  --group").replace("groups: 8", "groups: 2").replace(
+    "num-experts: 8", "num-experts: 512\n  --moe-ffn-hidden-size: 512\n  --moe-shared-expert-intermediate-size: 512\n"
+    "  --attention-output-gate: true\n  --experimental-attention-variant: gated_delta_net\n  --linear-attention-freq: 4",
+).replace("topk: 2", "topk: 10") + "  --vocab-size: 151936\n"  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "given", "expected"), [
+    # yanring/Megatron-MoE-ModelZoo model_configs/benchmarking/Qwen3-Next-80B-A3B.yaml e865065; its name
+    (NEXT, {"gpus": 64}, {"parameters": pytest.approx(80e9, rel=0.01)}),
+    (NEXT.replace("freq: 4", "freq: '([1]*3+[0]*1)*12'"), {"gpus": 64}, {"parameters": pytest.approx(80e9, rel=0.01)}),
+    # gpt-neox, megatron/model/transformer.py (ea7aefd), ParallelMLP: int(4 * 4096 * 2 / 3) // 2, rounded up to 256
+    (NEOX.replace("6144", "4096").replace('"pos-emb"', '"activation": "swiglu", "mlp_multiple_of": 256, "pos-emb"'),
+     {"gpus": 8, "vocab": 50432}, {"ffn": 5632}),
+    (NEOX.replace("6144", "4160").replace('"pos-emb"', '"activation": "swiglu", "pos-emb"'),
+     {"gpus": 8, "vocab": 50432}, {"ffn": 5546}),
+    (NEOX.replace('"pos-emb"', '"attention_config": [[["flash"], "all"]], "pos-emb"'),
+     {"gpus": 96, "vocab": 50432}, {"attention": "flash"}),
+    # NeMo-Framework-Launcher, conf/training/qwen2 (26e42fa): queries, keys and values alone have biases
+    (NEMO + "  bias: false\n  qkv_bias: true\n", {}, {"biases": ("qkv",)}),
+    (NEMO.replace("mcore_distributed_optim, overlap_grad_sync: True", "distributed_fused_adam, overlap_grad_sync: false"), {},
+     {"dp_overlap": False}),
+    # megatron/core/transformer/transformer_block.py: block recomputes the first recompute_num_layers layers
+    (PRIMUS + "      recompute_granularity: full\n      recompute_method: block\n      recompute_num_layers: 0\n", {},
+     {"recompute": "none"}),
+    (PRIMUS + "      recompute_granularity: full\n      recompute_method: block\n      recompute_num_layers: 8\n", {},
+     {"recompute": "full", "recompute_every": 4}),
+    # megatron/core/transformer/transformer_config.py: moe_layer_recompute adds moe to core_attn
+    (YAML_OF_TESTS + "  --moe-layer-recompute: true\n", {"gpus": 256, "variables": {"PP": "8"}},
+     {"recompute": "attention+experts"}),
+])  # fmt: skip
+def test_settings_mean_what_the_framework_does(text, given, expected, tmp_path):
+    path = tmp_path / "launch"
+    path.write_text(text, encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", **given)
+    read = figures(checked) | {"parameters": checked.est.model.parameters}
+    assert {name: read[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(("text", "message"), [

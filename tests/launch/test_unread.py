@@ -226,7 +226,7 @@ UNREAD = [
     (MEGATRON + " --fp8-format hybrid --first-last-layers-bf16", None, "--first-last-layers-bf16", "on"),
     (MEGATRON + " --some-new-parallel-size 4", None, "--some-new-parallel-size", "4"),
     (MOE + " --moe-token-dispatcher-type allgather", None, "--moe-token-dispatcher-type", "allgather"),
-    (MOE + " --moe-shared-expert-overlap", None, "--moe-shared-expert-overlap", "on"),
+    (MOE + " --moe-extended-tp", None, "--moe-extended-tp", "on"),
     (DEEPSPEED.format('"optimizer": {"type": "OneBitAdam"}'), "deepspeed", "optimizer.type", "OneBitAdam"),
     (DEEPSPEED.format('"optimizer": {"type": "ZeroOneAdam"}'), "deepspeed", "optimizer.type", "ZeroOneAdam"),
     (
@@ -300,12 +300,6 @@ UNREAD = [
         "torchtitan-toml",
         "parallelism.disable_loss_parallel",
         "on",
-    ),
-    (
-        TITAN.format("", "expert_tensor_parallel_degree = 2"),
-        "torchtitan-toml",
-        "parallelism.expert_tensor_parallel_degree",
-        "2",
     ),
     (
         TITAN.format("mixed_precision_reduce = 'bfloat16'", ""),

@@ -17,6 +17,9 @@ RESHARD: Final = "fsdp_config.fsdp_reshard_after_forward"
 STRATEGY: Final = "fsdp_config.fsdp_sharding_strategy"
 SEQUENCE: Final = f"{DEGREES}sp_size"
 DISTRIBUTED_TYPES: Final = ("FSDP", "DEEPSPEED", "NO", "MULTI_GPU")  # the last two: one process, or DDP
+DDP_TYPES: Final = tuple(
+    f"MULTI_{device}" for device in ("CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON")
+)  # accelerate/utils/dataclasses.py, DistributedType
 PRECISIONS: Final = {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8-current"}
 # Of Accelerate's `deepspeed_config` -> of DeepSpeed.
 DEEPSPEED_NAMES: Final = {
@@ -79,9 +82,9 @@ def write_data(facts: Facts) -> Values:
 def distributed_type(settings: Settings) -> str:
     """Return what distributes the training: a word of `DISTRIBUTED_TYPES`."""
     name = str(settings["distributed_type"]).upper() if settings.is_on("distributed_type") else "NO"
-    if name not in DISTRIBUTED_TYPES:
-        raise not_allowed("distributed_type", name, DISTRIBUTED_TYPES)
-    return name
+    if name not in (*DISTRIBUTED_TYPES, *DDP_TYPES):
+        raise not_allowed("distributed_type", name, (*DISTRIBUTED_TYPES, *DDP_TYPES))
+    return "MULTI_GPU" if name in DDP_TYPES else name
 
 
 def native_deepspeed(settings: Settings) -> Settings:

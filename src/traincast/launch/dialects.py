@@ -20,7 +20,6 @@ TABLE: Final[Mapping[str, Any]] = load_document("dialects")
 PRIMUS_FRAMEWORKS: Final = ("megatron", "torchtitan")  # that are read
 INTERPOLATION: Final = re.compile(r"\$\{([^${}]*)\}")
 MAX_INTERPOLATIONS: Final = 200  # of a configuration
-ROUNDED: Final = 256  # to multiples of which gpt-neox rounds the width of a gated MLP
 
 
 def dialect(name: str, base: Format, read: Reader) -> Format:
@@ -73,7 +72,7 @@ def translated(name: str, own: Mapping[str, Any]) -> Settings:
             settings |= match
         if setting in inverted:
             settings[inverted[setting]] = str(value).lower() == "false"
-        elif setting in names and not (is_off(value) and names[setting] in settings):
+        elif setting in names and not (is_off(value) and value is not False and names[setting] in settings):
             settings[names[setting]] = value
         elif match is None or ANY in known:
             settings[setting] = value
@@ -82,20 +81,23 @@ def translated(name: str, own: Mapping[str, Any]) -> Settings:
 
 
 def _adjusted_neox(settings: Settings) -> Settings:
-    """Return gpt-neox's settings with the width of its MLP, one stage for none, and kinds of layers."""
-    hidden = settings.count("hidden_size")
-    if settings.is_on("swiglu") or settings.is_on("quick_geglu"):
-        width = settings.count("intermediate_size") or 4 * hidden
-        inner = int(width * 2 / 3) // 2
-        settings["ffn_hidden_size"] = -(-inner // ROUNDED) * ROUNDED
-    elif settings.count("intermediate_size"):
-        settings["ffn_hidden_size"] = settings["intermediate_size"]
+    """Return gpt-neox's settings with the width of its MLP, one stage for none, and kinds of layers.
+
+    Attention is that of flash-attn only where `attention_config` says so: the kind "global" is unfused.
+    """
+    if width := settings.size("intermediate_size") or 4 * settings.count("hidden_size"):
+        inner = int(width * 2 / 3) // 2 if settings.any_on("swiglu", "quick_geglu") else width
+        multiple = settings.number("mlp_multiple_of")
+        settings["ffn_hidden_size"] = -(-inner // multiple) * multiple
     settings.pop("intermediate_size", None)
     if same_value(settings.get("pipeline_model_parallel_size"), 0):
         settings["pipeline_model_parallel_size"] = 1
-    if kinds := settings.pop("attention_config", None):
-        words = set(re.findall(r"[a-z]\w+", str(kinds)))
-        settings["attention_kinds"] = " ".join(sorted(words - {"global", "flash"})) or "global"
+    kinds = set(re.findall(r"[a-z]\w+", str(settings.get("use_flash_attn") or "global"))) - {"all"}
+    settings["use_flash_attn"] = kinds == {"flash"}
+    if kinds not in ({"flash"}, {"global"}):
+        settings["attention_kinds"] = " ".join(sorted(kinds))
+    if settings.number("tensor_model_parallel_size") == 1 or not settings.is_on("checkpoint_activations"):
+        settings.pop("partition_activations", None)  # without effect
     if same_value(settings.get("num_experts"), 1):
         del settings["num_experts"]
     if settings.get("global_batch_size") is not None:
@@ -130,7 +132,8 @@ def read_megatron_yaml(text: str, given: Given = NOTHING) -> Settings:
     settings = Settings()
     for name, value in (table if isinstance(table, Mapping) else {}).items():
         plain = str(name).removeprefix("--").replace("-", "_")
-        filled = re.sub(r"\$\{?(\w+)\}?", lambda match: given.variables.get(match[1], match[0]), str(value))
+        word = re.sub(r"""^(['"])(.*)\1$""", r"\2", str(value))  # without quotes of the shell
+        filled = re.sub(r"\$\{?(\w+)\}?", lambda match: given.variables.get(match[1], match[0]), word)
         settings[plain] = filled if isinstance(value, str) else value
         if isinstance(value, list):  # of which one text may hold several words
             settings[plain] = tuple(word for item in value for word in str(item).split())

@@ -3,11 +3,13 @@
 import re
 from typing import Any, Final
 
+from traincast.catalog.load import load_model
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
 from traincast.launch.adapters import BRIDGE_NAMES, BRIDGE_RANK, module_names, probability, targets_of
 from traincast.launch.arguments import Arguments
 from traincast.launch.canonical import Facts, normalized_recompute
+from traincast.launch.checkpoints import NAMED_MODEL, catalogue_name
 from traincast.launch.layer_patterns import layer_pattern, layout_chunks, layout_text, marked_layers
 from traincast.launch.settings import Settings, not_allowed, value_text, whole_number
 from traincast.launch.table import Values
@@ -33,6 +35,7 @@ FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backen
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 LAYERS: Final = ("num_layers", "encoder_num_layers")
 BERT: Final = "pretrain_bert.py"
+GATED_DELTA: Final = ("gated_delta_net", "gdn")
 HYBRID: Final = ("hybrid_layer_pattern", "hybrid_override_pattern")
 HYBRID_PROGRAMS: Final = ("pretrain_mamba", "pretrain_hybrid")
 HYBRID_STACKS: Final = ("mamba_stack_spec", "hybrid_stack_spec")
@@ -142,6 +145,33 @@ def read_hybrid(settings: Settings) -> Facts:
     return {name: value for name, value in facts.items() if value is not None} | (
         {"moe_layers": experts} if experts else {}
     )
+
+
+def read_linear(settings: Settings) -> Facts:
+    """Read Gated DeltaNet: in all layers but every n-th, or those that a pattern marks.
+
+    Defaults are those of transformer_config.py.
+    """
+    variants = (settings.get("experimental_attention_variant"), settings.get("linear_attention_type"))
+    layers, frequency = settings.count(*LAYERS), str(settings.get("linear_attention_freq", ""))
+    if not set(variants) & {*GATED_DELTA} or not layers or not frequency:
+        return {}
+    linear = set(marked_layers(frequency, layers))
+    if frequency.isdecimal():
+        linear = set(range(1, layers + 1)) - linear
+    experts = read_moe_layers(settings).get("moe_layers", ())
+    kinds = (
+        "gated_delta " * (layer in linear) + ("moe" if layer in experts else "dense")
+        for layer in range(1, layers + 1)
+    )
+    return {
+        "layer_kinds": tuple(kinds),
+        "gated_delta.key_heads": settings.number("linear_num_key_heads", default=16),
+        "gated_delta.value_heads": settings.number("linear_num_value_heads", default=32),
+        "gated_delta.key_dim": settings.number("linear_key_head_dim", default=128),
+        "gated_delta.value_dim": settings.number("linear_value_head_dim", default=128),
+        "gated_delta.conv": settings.number("linear_conv_kernel_dim", default=4),
+    }
 
 
 def read_topk(settings: Settings) -> Facts:
@@ -450,18 +480,19 @@ def _recomputed_layers(facts: Facts) -> Values:
 
 
 def read_recompute(settings: Settings) -> Facts:
-    """Read what is recomputed."""
+    """Read what is recomputed; `moe_layer_recompute` is short for the module moe (transformer_config.py)."""
     old = next((kind for name, kind in OLD_RECOMPUTE_FLAGS.items() if settings.is_on(name)), "none")
     granularity = settings["recompute_granularity"] if settings.is_on("recompute_granularity") else old
-    if granularity == "none":
+    moe_layer = ["moe"] if settings.is_on("moe_layer_recompute") and settings.count("num_experts") else []
+    if granularity == "none" and not moe_layer:
         return {"recompute": "none"}
     if granularity == "full":
-        return {"recompute": "full", **_read_recompute_every(settings)}
-    if granularity != "selective":
+        return _read_recomputed_layers(settings)
+    if granularity not in ("selective", "none"):
         problem = f"recompute_granularity = {granularity!r}: must be full or selective"
         raise InputError("recompute_granularity", [problem])
     value = settings.get("recompute_modules", "core_attn")
-    names = [str(name) for name in (value if isinstance(value, list | tuple) else [value])]
+    names = [str(name) for name in (value if isinstance(value, list | tuple) else [value])] + moe_layer
     allowed = (*RECOMPUTE_MODULES, "shared_experts")
     for name in names:
         if name not in allowed:
@@ -471,16 +502,25 @@ def read_recompute(settings: Settings) -> Facts:
     return {"recompute": normalized_recompute("+".join(modules) or "none")}
 
 
-def _read_recompute_every(settings: Settings) -> Facts:
-    """Read `recompute_every`: the method `block` recomputes a number of layers of each chunk."""
-    recomputed = settings.count("recompute_num_layers", "activations_checkpoint_num_layers")
-    layers, old_method = settings.count(*LAYERS), settings.get("activations_checkpoint_method")
-    if settings.get("recompute_method", old_method) != "block" or not recomputed or not layers:
-        return {}
+def _read_recomputed_layers(settings: Settings) -> Facts:
+    """Read which layers are recomputed: all, or with the method `block` a number of each chunk."""
+    names = ("recompute_num_layers", "activations_checkpoint_num_layers")
+    recomputed, layers = settings.count(*names), _layers(settings)
+    method = settings.get("recompute_method", settings.get("activations_checkpoint_method"))
+    if method == "block" and not recomputed and settings.any_on(*names):
+        return {"recompute": "none"}
+    if method != "block" or not recomputed or not layers:
+        return {"recompute": "full"}
     pp = settings.count("pipeline_model_parallel_size") or 1
     vp = settings.count("num_virtual_stages_per_pipeline_rank") or 1
     chunk_layers = settings.count("num_layers_per_virtual_pipeline_stage") or layers // (pp * vp)
-    return {"recompute_every": max(round(chunk_layers / recomputed), 1)}
+    return {"recompute": "full", "recompute_every": max(round(chunk_layers / recomputed), 1)}
+
+
+def _layers(settings: Settings) -> int:
+    """Return the number of layers, which is that of a model of the catalogue where only its name is given."""
+    name = catalogue_name(str(settings.get(NAMED_MODEL, "")))
+    return settings.count(*LAYERS) or (load_model(name).layers if name else 0)
 
 
 def write_offload(facts: Facts) -> Values:
@@ -498,7 +538,7 @@ def read_offload(settings: Settings) -> Facts:
     facts: Facts = {}
     if moved := settings.count("cpu_offloading_num_layers"):
         offloaded.append("activations")
-        facts["offload_every"] = max(round((settings.count(*LAYERS) or moved) / moved), 1)
+        facts["offload_every"] = max(round((_layers(settings) or moved) / moved), 1)
     return {"offload": "+".join(offloaded) or "none", **facts}
 
 
@@ -527,6 +567,13 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
             stack(settings) == "megatron-deepspeed-2022"
         ),
         "precision = fp32, as no flag sets another": not settings.any_on(*low_precision, "recipe"),
+        "all layers are recomputed, as the file does not say how many there are": (
+            settings.is_on("recompute_num_layers")
+            and settings.get("recompute_method") == "block"
+            and not _layers(settings)
+        ),
+        "shared experts are not recomputed": "shared_experts"
+        in value_text(settings.get("recompute_modules")),
         "what the file of --deepspeed-config sets besides the ZeRO stage is not read": (
             settings.is_on("deepspeed_config") and not file_read
         ),
