@@ -6,7 +6,7 @@ estimated with floats only. The results are the same to the bit.
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import numpy as np
 
@@ -73,6 +73,21 @@ def common_divisor(a: Column, b: Column) -> Column:
     if isinstance(a, NUMBERS) and isinstance(b, NUMBERS):
         return float(math.gcd(int(a), int(b)))
     return np.gcd(np.asarray(a, np.int64), np.asarray(b, np.int64)) * 1.0
+
+
+class TakesRows:
+    """Base of dataclasses with slots, whose fields are numbers or columns."""
+
+    __slots__: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Every field, in order."""
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def take(self, rows: Any) -> Self:
+        """Return rows of the columns, by a numpy index; numbers stay as they are."""
+        return type(self)(*(a[rows] if isinstance(a, np.ndarray) else a for a in self.columns))
 
 
 def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":

@@ -9,7 +9,7 @@ common, however they shard and recompute a layer: a call of `step` has a fixed c
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, reduce
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
@@ -474,11 +474,8 @@ def _side_by_side(blocks: Sequence[Costs], shapes: Sequence[tuple[int, ...]]) ->
         pairs = zip(values, shapes, strict=True)
         return np.concatenate([np.broadcast_to(value, shape) for value, shape in pairs], axis=-1)
 
-    names = [field.name for field in fields(PartCosts)]
-    return {
-        part: PartCosts(*(column([getattr(block[part], name) for block in blocks]) for name in names))
-        for part in blocks[0]
-    }
+    of_parts = {part: zip(*(block[part].columns for block in blocks), strict=True) for part in blocks[0]}
+    return {part: PartCosts(*map(column, columns)) for part, columns in of_parts.items()}
 
 
 def least_times(

@@ -264,7 +264,8 @@ class Census:
                         taken[one.by_held] = _rows(holding[one.by_held], held_row)
                     if one.by_working not in left:
                         of_block = self._left(one, hull, block, devices, beside)
-                        left[one.by_working] = _rows(of_block, row - block.start)
+                        same = len(row) == block.stop - block.start  # each row is one layout
+                        left[one.by_working] = of_block if same else _rows(of_block, row - block.start)
                     key = one.by_held, one.by_working
                     if key not in found:
                         room = _room(taken[one.by_held], left[one.by_working])

@@ -72,7 +72,7 @@ from traincast.planner.search_space import (
     report_round,
 )
 from traincast.step.arguments import check_assumptions, check_gbs
-from traincast.step.estimate import Answer, Estimate, Job, estimate_placed
+from traincast.step.estimate import Answer, Estimate, Job, SharedLayers, estimate_placed
 from traincast.step.metrics import Metrics, metrics
 from traincast.step.placement import MOST_NEAR, near_members
 from traincast.step.uncertainty import fits_probability, memory_that_fits
@@ -247,12 +247,17 @@ class Found:
         """Return a plan of the search with its estimate."""
         if plan not in self._estimates:
             question = self.model, self.system, plan, self.gbs, self.assumptions
-            self._estimates[plan] = estimate_placed(*question)
+            self._estimates[plan] = estimate_placed(*question, self._layers_estimated)
         return plan, self._estimates[plan]
 
     @cached_property
     def _estimates(self) -> dict[Plan, Estimate]:
         """Estimates made so far."""
+        return {}
+
+    @cached_property
+    def _layers_estimated(self) -> SharedLayers:
+        """Layers of these estimates."""
         return {}
 
     @property

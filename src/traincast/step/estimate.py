@@ -414,6 +414,10 @@ def require_one_plan(est: object, subject: str) -> None:
 
 Answer: TypeAlias = tuple[Plan, Estimate]
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]  # operations of every part of the model
+SharedLayers: TypeAlias = dict[Any, tuple[dict[str, Timed], dict[str, Footprint]]]  # by what they depend on
+# Knobs and choices that times and footprints of parts do not depend on: ranks of experts cross stages
+AROUND_EXPERTS: Final = ("pp", "dp", "vp", "replicas", "zero", "layout", "dp_overlap", "schedule")
+AROUND_DENSE: Final = ("order", "fast_pp", "fast_dp")  # and without experts
 
 
 def usual_assumptions(model: Model | None) -> str:
@@ -504,9 +508,19 @@ def estimate(
     return estimate_placed(transformer, machine, plan, batch, assumed)
 
 
-def estimate_placed(model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Estimate:
-    """Estimate one placed plan without checking it."""
-    return Estimate(plan=plan, **_step_of(model, system, plan.columns(), gbs, assumed))
+def estimate_placed(
+    model: Model,
+    system: System,
+    plan: Plan,
+    gbs: int,
+    assumed: Assumptions,
+    shared: SharedLayers | None = None,
+) -> Estimate:
+    """Estimate one placed plan without checking it.
+
+    `shared` keeps what plans of one question have in common whose layers are alike.
+    """
+    return Estimate(plan=plan, **_step_of(model, system, plan.columns(), gbs, assumed, shared=shared))
 
 
 def _placed(model: Model, system: System, plan: Plan, gbs: int, assumed: Assumptions) -> Plan:
@@ -538,18 +552,35 @@ def estimate_columns(
     return Estimates(plan=plan, **_step_of(model, system, plan, gbs, assumed, operations))
 
 
+def _of_layers(plan: Plans, model: Model) -> tuple[Any, ...]:
+    """Return the knobs and choices of a plan that times and footprints of its parts depend on."""
+    around = AROUND_EXPERTS if model.experts else (*AROUND_EXPERTS, *AROUND_DENSE)
+    return tuple(value for name, value in vars(plan).items() if name not in around)
+
+
 def _step_of(
-    model: Model, system: System, plan: Plans, gbs: int, assumed: Assumptions, operations: Parts | None = None
+    model: Model,
+    system: System,
+    plan: Plans,
+    gbs: int,
+    assumed: Assumptions,
+    operations: Parts | None = None,
+    shared: SharedLayers | None = None,
 ) -> dict[str, Any]:
     """Return the fields of an estimate but its plan."""
     assumed = with_fitted_values(system, assumed)
     columns = with_defaults(plan, model, assumed)
-    if operations is None:
-        operations = parts(model, columns, assumed)
-    timer = OperationTimer(columns, system, assumed)
-    timed = {part: timer.time_part(of_part) for part, of_part in operations.items()}
+    known: SharedLayers = {} if shared is None else shared
+    key = None if shared is None else _of_layers(columns, model)
+    if key not in known:
+        counted = parts(model, columns, assumed) if operations is None else operations
+        timer = OperationTimer(columns, system, assumed)
+        known[key] = (
+            {part: timer.time_part(of_part) for part, of_part in counted.items()},
+            {part: Footprint.of(of_part, columns) for part, of_part in counted.items()},
+        )
+    timed, footprints = known[key]
     costs = {part: cost_part(part_times, columns) for part, part_times in timed.items()}
-    footprints = {part: Footprint.of(of_part, columns) for part, of_part in operations.items()}
     pipeline = stages(model, columns)
     return {
         "model": model,

@@ -1,12 +1,11 @@
 """Cost of one part of the model (a layer, the embedding, the head) on a rank for one micro-batch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from traincast.core.columns import maximum, minimum
+from traincast.core.columns import TakesRows, maximum, minimum
 from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
@@ -16,7 +15,7 @@ from traincast.times.operation_time import Timed
 
 
 @dataclass(slots=True)
-class PartCosts:
+class PartCosts(TakesRows):
     """Cost of one part of the model (a layer, the embedding, the head) on a rank for one micro-batch.
 
     The columns depend on the shard only, not on what wraps it.
@@ -43,13 +42,9 @@ class PartCosts:
 
     def broadcast(self, shape: tuple[int, ...]) -> "PartCosts":
         """Return all columns in one `shape`, without a copy; zeros stay plain numbers."""
-        columns = (getattr(self, field.name) for field in fields(self))
-        return PartCosts(*(np.broadcast_to(column, shape) if nonzero(column) else 0.0 for column in columns))
-
-    def take(self, index: Any) -> "PartCosts":
-        """Return rows of the columns, by a numpy index."""
-        columns = (getattr(self, field.name) for field in fields(self))
-        return PartCosts(*(column[index] if isinstance(column, np.ndarray) else column for column in columns))
+        return PartCosts(
+            *(np.broadcast_to(column, shape) if nonzero(column) else 0.0 for column in self.columns)
+        )
 
 
 Costs = Mapping[str, PartCosts]

@@ -7,14 +7,12 @@ in the precision recipe.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Final, Literal, NamedTuple
-
-import numpy as np
+from typing import Final, Literal, NamedTuple
 
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import maximum, minimum, where
+from traincast.core.columns import TakesRows, maximum, minimum, where
 from traincast.core.knobs import words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Column, nonzero
@@ -35,7 +33,7 @@ LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # what a tool reports -
 
 
 @dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(TakesRows):
     """Memory of one part of the model (a layer, the embedding, the head) on a rank; columns over plans."""
 
     weights: Column  # parameters, those of experts apart
@@ -46,11 +44,6 @@ class Footprint:
     peak: Column  # temporary memory of its largest operation [byte]
     frozen: Column = 0.0  # frozen weights, those of experts apart [byte]
     expert_frozen: Column = 0.0
-
-    def take(self, rows: Any) -> "Footprint":
-        """Return rows of the columns, by a numpy index."""
-        columns = (getattr(self, field.name) for field in fields(self))
-        return Footprint(*(column[rows] if isinstance(column, np.ndarray) else column for column in columns))
 
     @classmethod
     def of(cls, operations: tuple[Operation, ...], plan: Plans) -> "Footprint":

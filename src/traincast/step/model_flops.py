@@ -8,7 +8,7 @@ counts: no figure without its convention.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from traincast.core.adapted_layers import adapter_parameters
@@ -47,6 +47,12 @@ def forward_flops(model: Model, convention: str = "megatron") -> Forward:
     """
     require_type("model", model, "a Model", Model)
     require_known("convention", convention, CONVENTIONS)
+    return _forward_flops(model, convention)
+
+
+@lru_cache(maxsize=256)
+def _forward_flops(model: Model, convention: str) -> Forward:
+    """Return `forward_flops` of checked arguments."""
     forward = CONVENTIONS[convention].forward(model)
     return forward if model.tower is None else forward._replace(**_tower(model.tower, model.seq))
 

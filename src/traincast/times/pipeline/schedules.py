@@ -148,7 +148,6 @@ class Schedule(ABC):
         return v
 
 
-@dataclass(frozen=True)
 class GPipe(Schedule):
     """All forward passes, then all backward passes (arXiv 1811.06965, section 2.3)."""
 
@@ -172,7 +171,6 @@ class GPipe(Schedule):
         return 2 * (pp - 1)
 
 
-@dataclass(frozen=True)
 class OneForwardOneBackward(Schedule):
     """1F1B; interleaved with v > 1 virtual stages on a device (arXiv 2104.04473, section 2.2)."""
 
@@ -242,7 +240,6 @@ def _zero_bubble_order(depth: int, device: int, pp: int, nm: int) -> Order:
     return order
 
 
-@dataclass(frozen=True)
 class ZeroBubbleH1(Schedule):
     """ZB-H1: 1F1B's memory, W put off by the stage's number of micro-batches (arXiv 2401.10241, 2.1)."""
 
@@ -277,7 +274,6 @@ class ZeroBubbleH1(Schedule):
         return 4 * (pp - 1)
 
 
-@dataclass(frozen=True)
 class ZeroBubbleH2(Schedule):
     """ZB-H2: twice the forward passes before the first B, W put off twice as far (arXiv 2401.10241, 2.2)."""
 
@@ -309,7 +305,6 @@ class ZeroBubbleH2(Schedule):
         return 2 * (pp - 1)
 
 
-@dataclass(frozen=True)
 class ZeroBubble2p(ZeroBubbleH2):
     """ZB-2p: ZB-H2's memory; a device runs what is ready: B, else F, else W (arXiv 2401.10241, 3 and 5)."""
 
@@ -324,7 +319,6 @@ class ZeroBubble2p(ZeroBubbleH2):
         return maximum(passes.B - passes.F, passes.F if barrier else 0.0) / passes.total
 
 
-@dataclass(frozen=True)
 class VShape(Schedule):
     """A schedule with two chunks on a device: the model is laid down the devices and back up."""
 
@@ -357,7 +351,6 @@ class _OrderBuilder:
         return self
 
 
-@dataclass(frozen=True)
 class ZeroBubbleV(VShape):
     """ZB-V: two chunks on a device, the model laid down the devices and back up (arXiv 2405.15362)."""
 
@@ -474,7 +467,6 @@ def _drain(builder: _DualPipeBuilder, depth: int, inner: int) -> None:
         builder.add("W")
 
 
-@dataclass(frozen=True)
 class DualPipe(Schedule):
     """Two opposite pipelines on the same devices, F paired with the other's BW (arXiv 2412.19437)."""
 
@@ -519,7 +511,6 @@ class DualPipe(Schedule):
         return 3 * maximum(pp / 2 - 1, 0) + nm - floor((nm + pp - 4) / pp)
 
 
-@dataclass(frozen=True)
 class DualPipeV(VShape):
     """DualPipe folded in the middle: each device is also its mirror image, so weights are not duplicated.
 
