@@ -131,9 +131,9 @@ def test_a_file_of_the_wrong_kind_names_the_expected_kind(load, name):
 
 def test_a_job_is_no_larger_than_its_machine():
     small = replace(tc.load_system(SYSTEM), gpus=4)
-    with pytest.raises(tc.InputError, match="gpus: 8 are asked for, dgx-h100 has 4"):
+    with pytest.raises(tc.InputError, match="gpus: 8 requested, dgx-h100 has 4"):
         tc.search(MODEL, small, gpus=8, gbs=8)
-    with pytest.raises(tc.InputError, match="gpus: 8 are asked for, dgx-h100 has 4"):
+    with pytest.raises(tc.InputError, match="gpus: 8 requested, dgx-h100 has 4"):
         tc.estimate(MODEL, small, PLAN, gbs=8)
 
 

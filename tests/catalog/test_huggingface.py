@@ -597,7 +597,7 @@ def test_sequence_length(load: Callable[..., Model]) -> None:
     long = config("llama-3-8b", max_position_embeddings=131072)
     assert (load(long).seq, load(config("llama-2-7b")).seq) == (8192, 4096)
     asked = load(config("llama-3-8b", max_position_embeddings=...), 32768)
-    assert (asked.seq, asked.sources["seq"]) == (32768, "asked for (assumed)")
+    assert (asked.seq, asked.sources["seq"]) == (32768, "requested (assumed)")
     assert load_model("llama-3-8b", seq=1024).seq == 1024
     assert load_model("llama-3-8b", seq=1024).training_sequences == 15e12 / 1024
     for seq in (0, 1.5, True):

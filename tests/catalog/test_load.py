@@ -609,7 +609,7 @@ def test_a_system_of_three_tiers_with_all_its_figures(write: Callable[..., Path]
         ({"price": "2 W"}, "price = '2 W': unit 'W' measures W, not $/h; write for instance '2.5 $/h'"),
         (
             {"node_power": "1 kWh"},
-            "node_power = '1 kWh': unit 'kWh' is unknown, W is wanted; write for instance '700 W'",
+            "node_power = '1 kWh': unit 'kWh' is unknown, must be W; write for instance '700 W'",
         ),
         (
             {"failure_hours": "2 s"},

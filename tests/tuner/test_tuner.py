@@ -44,7 +44,7 @@ def test_trials_are_plans_with_launches_of_few_steps(finished):
     assert first.low < first.expected_seconds < first.high
     assert "predicted to be the fastest" in first.why
     assert len({str(trial.plan) for trial in tuning.trials}) == len(tuning.trials) == 4
-    assert "4 trials were asked for" in tuning.stopped
+    assert "limit of 4 trials is reached" in tuning.stopped
     assert tuning.ask() is None
 
 
@@ -127,8 +127,8 @@ def test_a_plan_that_was_not_asked_for_can_be_told():
 @pytest.mark.parametrize(
     ("told", "message"),
     [
-        ({}, "tell one of seconds"),
-        ({"seconds": 1.0, "oom": True}, "tell one of seconds"),
+        ({}, "give one of seconds"),
+        ({"seconds": 1.0, "oom": True}, "give one of seconds"),
         ({"seconds": -1.0}, "seconds = -1.0: must be a step of 1e-06 to 1,000,000 s"),
         ({"seconds": float("nan")}, "must be a step of"),
         ({"seconds": 1e300}, "must be a step of"),
@@ -142,7 +142,7 @@ def test_nonsense_is_not_told(told, message):
     with pytest.raises(tc.InputError, match=message):
         tuning.tell(trial, **told)
     tuning.tell(trial, 3.0)
-    with pytest.raises(tc.InputError, match="told before"):
+    with pytest.raises(tc.InputError, match="has a result already"):
         tuning.tell(trial, 3.0)
     with pytest.raises(tc.InputError, match="trial 9: is none of the 1 so far"):
         tuning.tell(9, 3.0)

@@ -38,7 +38,7 @@ from traincast.step.uncertainty import (
 STACKS: Final = ("megatron-core", "megatron-bridge", "nemo", "mlperf", "torchtitan", "automodel")
 LEAST_GPUS: Final = 64
 CLOSE: Final = 0.1  # how much faster than the expert's plan ours may be said to be without a word about it
-LIKELY: Final = 0.1  # probability with which a plan that ran must be said to fit
+LIKELY: Final = 0.1  # probability with which a plan that ran must be predicted to fit
 NUMERICS: Final = ("precision", "grad_dtype", "optimizer_kind")  # held: they are no choice of speed alone
 HELD: Final = (*NUMERICS, "attention")  # and whether the software of its day fused attention
 RELEASE: Final = re.compile(r"\bv?(2\d)\.(\d\d)(?:\.(\d+))?\b")  # of a container or a collection of recipes
@@ -228,7 +228,7 @@ much.
   others, {believed} differ by more than 90 % of the errors of such differences ([uncertainty](uncertainty.md)): believe those, measure the
   rest.
 * {_listed("Inside of the space are all plans", "Outside of the space", outside)}
-* {_listed("Every plan that ran is said to fit", f"Said to fit with less than {LIKELY:g}, though they ran", unlikely)}
+* {_listed("Every plan that ran is predicted to fit", f"Predicted to fit with less than {LIKELY:g}, though they ran", unlikely)}
 * {_listed("None is predicted faster than the fastest found", "Predicted faster than the fastest found", faster)}
 {_reasons(unlikely, faster)}
 `slower`: by how much the expert's plan is slower than our fastest, both predicted; `rank`: its place among the layouts that fit;

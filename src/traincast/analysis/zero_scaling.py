@@ -291,7 +291,7 @@ class ScalingRecord(Result):
         Doc("kernels of the main estimator by class, attention unfused, without communication"),
     ]
     node_bandwidth: Annotated[float, Doc("peak of a fast domain to all others, one direction", "byte/s")]
-    target: Annotated[float | None, Doc("efficiency asked for")]
+    target: Annotated[float | None, Doc("target efficiency")]
     rows: Annotated[list[ScalingRow], Doc("stages and numbers of GPUs")]
 
 
@@ -358,7 +358,7 @@ def scaling(
         if min(gpus) == 1 and comm_share is not None:
             problems.append("comm_share: one GPU does not communicate; leave 1 out of gpus")
     if machine is not None and machine.columns():
-        problems.append("system: one machine is wanted, not columns of them")
+        problems.append("system: must be one machine, not columns of them")
     if transformer is not None and transformer.experts is not None:
         problems.append(f"model {transformer.name}: has experts; the analysis is of dense models")
     errors.add(problems)
@@ -390,7 +390,7 @@ def _list_problems(
     problems += whole_number_problems("mbs", mbs)
     problems += [f"zero = {stage!r}: must be one of 1, 2, 3" for stage in zero if stage not in ZERO]
     empty = [name for name, values in (("gpus", gpus), ("zero", zero)) if not values]
-    problems += [f"{name}: at least one is wanted" for name in empty]
+    problems += [f"{name}: give at least one" for name in empty]
     if efficiency is None or problems:
         return problems
     wrong = {n: value for n, value in efficiency.items() if not 0 < value <= 1}
@@ -398,7 +398,7 @@ def _list_problems(
     problems += [f"efficiency of {n} GPUs = {value!r}: {allowed}" for n, value in wrong.items()]
     missing = [str(n) for n in sorted(set(gpus))[1:] if n not in efficiency]
     if missing:
-        problems.append(f"efficiency: says nothing of {', '.join(missing)} GPUs")
+        problems.append(f"efficiency: has no value for {', '.join(missing)} GPUs")
     if min(gpus) == 1:
         problems.append("efficiency: one GPU does not communicate; leave 1 out of gpus")
     return problems

@@ -312,7 +312,7 @@ def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int 
     if huggingface.is_config(document):
         document = huggingface.as_model_file(document, path, seq)
     if seq is not None:
-        document = document | {"seq": {"value": seq, "source": "asked for", "basis": "assumed"}}
+        document = document | {"seq": {"value": seq, "source": "requested", "basis": "assumed"}}
     return check(ModelFile, document, subject)
 
 

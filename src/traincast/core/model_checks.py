@@ -231,7 +231,7 @@ def _expert_problems(model: ModelFigures) -> Iterator[str]:
     if config.topk > config.experts:
         yield f"experts.topk = {config.topk}: must be at most experts = {config.experts}"
     if config.load and len(config.load) != config.experts:
-        wanted = f"one for each of the {config.experts} experts is wanted"
+        wanted = f"must hold one for each of the {config.experts} experts"
         yield f"experts.load: holds {len(config.load)} numbers; {wanted}"
     if config.load and not sum(config.load):
         yield "experts.load: all are 0; at least one expert must get tokens"

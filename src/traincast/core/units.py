@@ -49,7 +49,7 @@ def parse(text: object, unit: str) -> float:
     digits, exponent, spelling = match.groups()
     dimension, power, size = _parse_unit(spelling)
     if dimension != unit:
-        wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, {unit} is wanted"
+        wrong = f"measures {dimension}, not {unit}" if dimension else f"is unknown, must be {unit}"
         raise ValueError(f"unit {spelling!r} {wrong}; write for instance {EXAMPLES[unit]!r}")
     # The nearest float: 2.5 us is 2.5e-6.
     value = float(f"{re.sub('[_,]', '', digits)}e{int(exponent or 0) + power}") * size

@@ -49,4 +49,4 @@ def check_size(system: System | None, gpus: int) -> None:
     Raises `InputError` if the size of the system is known, and smaller.
     """
     if system is not None and system.gpus is not None and gpus > np.max(system.gpus):
-        raise InputError("gpus", [f"{gpus:,} are asked for, {system.name} has {np.max(system.gpus):,}"])
+        raise InputError("gpus", [f"{gpus:,} requested, {system.name} has {np.max(system.gpus):,}"])

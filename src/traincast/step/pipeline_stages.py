@@ -164,7 +164,7 @@ def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") ->
     number = pp * chunks_per_device
     cut = chunks(layout) if layout else split(model.layers, number, end_layers(model), begin_layers(model))
     if len(cut) != number or sum(cut) != model.layers:
-        wanted = f"{number} numbers of layers that add up to {model.layers} are wanted"
+        wanted = f"must be {number} numbers of layers that add up to {model.layers}"
         raise InputError(
             "plan", [f"layout = {layout}: {wanted} (pp = {pp}, {chunks_per_device} chunks each)"]
         )

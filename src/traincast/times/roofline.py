@@ -49,7 +49,7 @@ def _is_fused_attention(work: PassCount, assumed: Assumptions) -> bool:
 
 
 def _sustained_share(rate: Rate, gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Return the share of a peak that products sustain: the accelerator's if asked for and known."""
+    """Return the share of a peak that products sustain: the accelerator's if assumed and known."""
     default = assumed.kernels.matrix_efficiency
     share = gpu.sustained(rate, default) if assumed.kernels.sustained_rates else default
     return assumed.kernels.product_efficiency * limited(gpu, assumed) * share
@@ -61,7 +61,7 @@ def limited(gpu: Accelerator, assumed: Assumptions) -> Column:
 
 
 def memory_rate(gpu: Accelerator, assumed: Assumptions) -> Column:
-    """Return the memory bandwidth that kernels achieve, by the accelerator's share if asked for [byte/s]."""
+    """Return the memory bandwidth that kernels achieve, by the accelerator's share if assumed [byte/s]."""
     measured = gpu.hbm_sustained if assumed.kernels.sustained_bandwidth else None
     return gpu.hbm_bandwidth * (assumed.kernels.memory_efficiency if measured is None else measured)
 

@@ -167,7 +167,7 @@ class Belief:
         self._changed()
 
     def wait(self, candidates: Sequence[int]) -> None:
-        """Take note of the trials under way: until they are told, they are believed to go as predicted."""
+        """Take note of the trials under way: until they have results, they go as predicted."""
         self.pending = list(candidates)
         self._changed()
 
@@ -177,19 +177,19 @@ class Belief:
 
     @cached_property
     def noise(self) -> float:
-        """Relative noise of a trial beyond the errors told with it, from repeats and a prior of `NOISE`."""
+        """Relative noise of a trial beyond the errors given with it, from repeats and a prior of `NOISE`."""
         squares, repeats = NOISE_REPEATS * NOISE**2, NOISE_REPEATS
         for row, times in self.times.items():
-            told = float(np.mean(np.square(self._errors[row])))
-            squares += max(float(np.var(np.log(times))) * len(times) - told * (len(times) - 1), 0.0)
+            given = float(np.mean(np.square(self._errors[row])))
+            squares += max(float(np.var(np.log(times))) * len(times) - given * (len(times) - 1), 0.0)
             repeats += len(times) - 1
         return float((squares / repeats) ** 0.5)
 
     @property
     def trial_noise(self) -> float:
-        """Relative noise of a trial of the usual spread, with what was told of it."""
-        told = [error for errors in self._errors.values() for error in errors]
-        return float((self.noise**2 + np.mean(np.square(told))) ** 0.5)
+        """Relative noise of a trial of the usual spread, with the errors given with it."""
+        given = [error for errors in self._errors.values() for error in errors]
+        return float((self.noise**2 + np.mean(np.square(given))) ** 0.5)
 
     def _variances(self) -> list[float]:
         """Return the variance of the mean logarithm of every measured candidate's times."""
@@ -210,13 +210,13 @@ class Belief:
             if row not in self._columns:
                 self._columns[row] = prior.covariance(every, np.array([row]))[:, 0]
         across = np.stack([self._columns[row] for row in measured.tolist()])
-        told = list(self.times.values())
+        times = list(self.times.values())
         variances = [*self._variances(), *[self.noise**2] * len(self._new_pending)]
         factor = np.linalg.cholesky(across[:, measured] + np.diag(variances))
         whitened = np.linalg.solve(factor, across)
-        n = len(told)
-        seen = np.array([np.mean(np.log(times)) for times in told]) - predicted[measured[:n]]
-        # The factor of the first rows is that of the trials that were told; the others go as believed.
+        n = len(times)
+        seen = np.array([np.mean(np.log(of_row)) for of_row in times]) - predicted[measured[:n]]
+        # The factor of the first rows is that of the trials with results; the others go as believed.
         mean = whitened[:n].T @ np.linalg.solve(factor[:n, :n], seen)
         variance = np.maximum(prior.variance - (whitened**2).sum(axis=0), JITTER)
         return Posterior(predicted + mean, np.sqrt(variance), whitened)

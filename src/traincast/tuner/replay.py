@@ -30,7 +30,7 @@ from traincast.tuner.candidates import of_search
 MIN_PLANS: Final = 5  # of a group
 LONG: Final = 15  # plans, from which on a group is long
 MANY: Final = 4  # trials that 90 % of groups should stop within
-PRIORS: Final = {  # column of the table → how it is said
+PRIORS: Final = {  # column of the table → its name in reports
     "left_out": "without the model on this accelerator",
     "without_source": "without the whole source",
 }
@@ -138,7 +138,7 @@ class LongList(Result):
 class Goal(Result):
     """A goal of the tuner, and what it reaches."""
 
-    goal: Annotated[str, Doc("what is wanted")]
+    goal: Annotated[str, Doc("goal in words")]
     reached: Annotated[str, Doc("what is reached")]
     met: Annotated[bool, Doc("whether that is enough")]
 
@@ -252,7 +252,7 @@ def replay(group: Group) -> Replayed:
         order.append(row)
         if not stop and (belief.outlook.within >= SURE or len(belief.times) == len(seconds)):
             best = belief.best
-            assert best is not None  # a time was told
+            assert best is not None  # a plan was timed
             stop, sure = len(order), belief.outlook.within >= SURE
             regret = float(seconds[best] / seconds.min() - 1)
         if stop and good[order].any():
@@ -384,7 +384,7 @@ def goals(summaries: Sequence[ReplaySummary], lists: Sequence[LongList]) -> list
         Goal("stops within 4 trials in 90 %", f"{first.within_four:.1%}", first.within_four >= 0.9),
         Goal("ends within 1 % of the best in 95 %", f"{first.right:.1%}", first.right >= 0.95),
         Goal("regret at most 0.2 %, mean", f"{first.regret:.2%}", first.regret <= 0.002),
-        Goal("is right in 90 % when it says 95 %", f"{reliability:.1%}", reliability >= 0.9),
+        Goal("is right in 90 % when it states 95 %", f"{reliability:.1%}", reliability >= 0.9),
     ]
     for other in others:
         more, regret = other.trials / first.trials - 1, other.regret

@@ -1,4 +1,4 @@
-"""Trials run by a command, or by hand: the launch is written, the log is read, what went wrong is said."""
+"""Trials run by a command, or by hand: the launch is written, the log is read, failures are explained."""
 
 import os
 import re
@@ -132,7 +132,7 @@ class Runner:
         write_launch(launch, path.parent if launch.files else path)
 
     def run(self, trial: Trial) -> Trial:
-        """Write a trial's launch, run it, and tell the tuner what came of it.
+        """Write a trial's launch, run it, and tell the tuner its result.
 
         An interrupt ends the job that was started, and leaves the trial under way: it is run again.
         """
@@ -140,9 +140,9 @@ class Runner:
         output, begin = self.output_path(trial), time.monotonic()
         self.log_path(trial).unlink(missing_ok=True)  # that of an interrupted trial
         limit = self.timeout or START_SECONDS + SLOWER * self.steps * trial.expected_seconds
-        said = {"STEPS": self.steps, "TRIAL": self.name(trial), "LOG": self.log_path(trial)}
-        said["LAUNCH"] = self.launch_path(trial)
-        variables = {"STEPS": str(self.steps)} | {f"TRAINCAST_{key}": str(said[key]) for key in said}
+        values = {"STEPS": self.steps, "TRIAL": self.name(trial), "LOG": self.log_path(trial)}
+        values["LAUNCH"] = self.launch_path(trial)
+        variables = {"STEPS": str(self.steps)} | {f"TRAINCAST_{key}": str(values[key]) for key in values}
         command = self._filled(self.command or "", trial)
         with (
             output.open("wb") as file,
@@ -192,16 +192,16 @@ class Runner:
         return read_times(log, given, self.warm_up)
 
     def collect(self, trial: Trial) -> str:
-        """Tell the tuner what the log of a job run by hand says; return what is missing, if it goes on."""
+        """Tell the tuner the result in the log of a job run by hand; return what is missing, if any is."""
         log = self.log_path(trial)
         if not log.is_file():
             return f"no log yet ({log})"
-        told, done = self.outcome(trial)
-        if "seconds" in told and done < (self.steps - self.warm_up) // 2:
+        result, done = self.outcome(trial)
+        if "seconds" in result and done < (self.steps - self.warm_up) // 2:
             return f"{done} of {self.steps} steps so far"
-        if "failed" in told:  # it may not have begun its first step
-            return str(told["failed"])
-        self.tuner.tell(trial, **told)
+        if "failed" in result:  # it may not have begun its first step
+            return str(result["failed"])
+        self.tuner.tell(trial, **result)
         return ""
 
 

@@ -1,4 +1,4 @@
-"""Find the best plan by trials on the user's machine: ask for one, tell what came of it, stop when sure."""
+"""Find the best plan by trials on the user's machine: ask for one, tell its result, stop when sure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from traincast.core.model import Model
 from traincast.core.plan import Plan
 from traincast.core.result import INLINE, Doc, Result
 from traincast.core.system import System
-from traincast.core.units import probability_text, seconds
+from traincast.core.units import count_of, probability_text, seconds
 from traincast.launch.export import Launch
 from traincast.launch.formats import FORMATS
 from traincast.planner.framework_spaces import Framework
@@ -32,19 +32,19 @@ from traincast.tuner.launches import STEPS, Exported, Launcher
 if TYPE_CHECKING:
     from traincast.accuracy.fit.calibrate import Calibration
 
-TRIALS: Final = 8  # at most, unless told otherwise
-VERIFIED: Final = 32  # likeliest candidates whose launches are written before probabilities are said
+TRIALS: Final = 8  # at most, by default
+VERIFIED: Final = 32  # likeliest candidates whose launches are written before probabilities are stated
 Outcome = Literal["running", "time", "oom", "failed"]
 
 
 @dataclass(frozen=True)
 class Trial(Result):
-    """A plan that is to be run, and what came of it."""
+    """A plan to run, and its result."""
 
     number: Annotated[int, Doc("number of the trial, from 1")]
     plan: Annotated[Plan, Doc("every knob and choice of the plan by name")]
     predicted_seconds: Annotated[float, Doc("predicted time of a step, before any trial", "s")]
-    expected_seconds: Annotated[float, Doc("time believed when it was asked for", "s")]
+    expected_seconds: Annotated[float, Doc("expected time when the trial began", "s")]
     low: Annotated[float, Doc("lower end of its 90 % interval", "s")]
     high: Annotated[float, Doc("upper end of its 90 % interval", "s")]
     fits_probability: Annotated[float, Doc("probability that it fits in memory")]
@@ -58,7 +58,7 @@ class Trial(Result):
 
     @property
     def text(self) -> str:
-        """What came of it, in words."""
+        """Result in words."""
         if self.outcome == "time" and self.seconds is not None:
             return f"{seconds(self.seconds)} a step"
         return {"running": "under way", "oom": "out of memory", "failed": f"failed: {self.failed}"}[
@@ -85,7 +85,7 @@ class Remaining(Result):
 
 @dataclass(frozen=True)
 class Learnt(Result):
-    """What trials said of the machine."""
+    """What trials show of the machine."""
 
     factor: Annotated[float, Doc("measured over predicted time, of all plans")]
     low: Annotated[float, Doc("lower end of its 90 % interval")]
@@ -104,15 +104,15 @@ class TuneReport(Result):
     trials: Annotated[list[Trial], Doc("every trial")]
     best: Annotated[Best | None, Doc("the fastest plan measured; null before any")]
     remaining: Annotated[Remaining, Doc("what further trials would bring")]
-    stopped: Annotated[str | None, Doc("why no further trial is asked for; null while there is one")]
+    stopped: Annotated[str | None, Doc("why no further trial begins; null while one may")]
     learnt: Annotated[Learnt | None, Doc("what was learnt of the machine; null before any time")]
     first_seconds: Annotated[float | None, Doc("measured time of the plan predicted to be the fastest", "s")]
 
 
 class Tuner:
-    """Tuner of a job's plan: `ask` for a trial, `tell` what came of it, until `stopped`.
+    """Tuner of a job's plan: `ask` for a trial, `tell` its result, until `stopped`.
 
-    Several trials can be asked for before they are told. With a journal nothing is lost by a crash: the same
+    Several trials can be under way at once. With a journal nothing is lost by a crash: the same
     call continues it.
 
     Parameters
@@ -137,7 +137,7 @@ class Tuner:
     trials : int
         Trials at most.
     budget : float, optional
-        Time after which no further trial is asked for, the sum of what trials took [s].
+        Time after which no further trial begins, the sum of what trials took [s].
     steps : int
         Steps of a launch.
     journal : str or Path, optional
@@ -224,7 +224,7 @@ class Tuner:
 
     @property
     def running(self) -> list[Trial]:
-        """Trials that were asked for and not told."""
+        """Trials without a result."""
         return [trial for trial in self.trials if trial.outcome == "running"]
 
     @property
@@ -234,7 +234,7 @@ class Tuner:
 
     @property
     def stopped(self) -> str | None:
-        """Why no further trial is asked for; None while there is one."""
+        """Why no further trial begins; None while one may."""
         within = self.belief.outlook.within
         self._sure = self._sure or within >= SURE  # draws near the threshold do not start it again
         if self._sure:
@@ -242,7 +242,7 @@ class Tuner:
                 f"the best is within {GAIN:.0%} of every candidate with {probability_text(max(within, SURE))}"
             )
         if len(self.trials) >= self.most:
-            return "1 trial was asked for" if self.most == 1 else f"{self.most} trials were asked for"
+            return f"the limit of {count_of(self.most, 'trial')} is reached"
         if self.budget is not None and self.took >= self.budget:
             return f"trials took {seconds(self.took)}, and the budget is {seconds(self.budget)}"
         if self.belief.excluded.all():
@@ -279,7 +279,7 @@ class Tuner:
         return None
 
     def _why(self, row: int) -> str:
-        """Say why a candidate is tried next."""
+        """Return why a candidate is tried next."""
         best = self.belief.best
         if best is None:
             fit = probability_text(self.belief.fits[row])
@@ -323,7 +323,7 @@ class Tuner:
         self.journal.add(asked=fields | {"plan": trial.plan.knobs()})
 
     def _wait(self) -> None:
-        """Let the belief know which trials are under way."""
+        """Tell the belief which trials are under way."""
         under_way = [
             row
             for row, trial in zip(self._rows, self.trials, strict=True)
@@ -342,7 +342,7 @@ class Tuner:
         error: float = 0.0,
         took: float = 0.0,
     ) -> Trial:
-        """Tell what came of a trial, or of a plan that was not asked for.
+        """Take the result of a trial, or of a plan that no trial began with.
 
         Parameters
         ----------
@@ -364,11 +364,11 @@ class Tuner:
         Raises
         ------
         InputError
-            If nothing or several things are told, a number is none, or the trial was told before.
+            If no result or several are given, a number is not possible, or the trial has a result.
         """
         problems = []
         if (seconds is not None) + oom + (failed is not None) != 1:
-            problems.append("tell one of seconds, oom=True and failed='why'")
+            problems.append("give one of seconds, oom=True and failed='why'")
         if seconds is not None and not MIN_STEP_SECONDS <= seconds <= MAX_STEP_SECONDS:
             allowed = f"{MIN_STEP_SECONDS:g} to {MAX_STEP_SECONDS:,.0f} s"
             problems.append(f"seconds = {seconds!r}: must be a step of {allowed}")
@@ -380,7 +380,7 @@ class Tuner:
             raise InputError("tell", problems)
         trial = self._given(what)
         if trial.outcome != "running":
-            raise InputError("tell", [f"trial {trial.number}: was told before ({trial.text})"])
+            raise InputError("tell", [f"trial {trial.number}: has a result already ({trial.text})"])
         event = {"told": trial.number, "seconds": seconds, "oom": oom, "failed": failed}
         event |= {"memory": memory, "error": error, "took": took}
         self._told(event)
@@ -402,7 +402,7 @@ class Tuner:
                 return trial
         predicted = float(self.candidates.prior.seconds[row])
         figures = (predicted, predicted, predicted, predicted, float(self.belief.fits[row]))
-        trial = Trial(len(self.trials) + 1, what, *figures, "it was told without being asked for")
+        trial = Trial(len(self.trials) + 1, what, *figures, "its result was given without a trial")
         self._asked(trial, row)
         self._note(trial)
         return trial
@@ -435,7 +435,7 @@ class Tuner:
             plan = Plan(**asked.pop("plan"))
             row = self.candidates.find(plan)
             while (chosen := self.belief.choose()) not in (row, None) and self._launch(chosen) is None:
-                continue  # excluded, as it was when the trial was asked for
+                continue  # excluded, as it was when the trial began
             self._asked(Trial(plan=plan, **asked, launch=self._launch(row)), row)
         else:
             self._told(event)
@@ -455,7 +455,7 @@ class Tuner:
         return Remaining(outlook.within, None if self.belief.best is None else outlook.gain)
 
     def learnt(self) -> Learnt | None:
-        """Return what trials said of the machine as a whole; None before any time."""
+        """Return what trials show of the machine as a whole; None before any time."""
         if not self.belief.times:
             return None
         mean, deviation = self.belief.shared
@@ -485,7 +485,7 @@ class Tuner:
         Raises
         ------
         InputError
-            If no time was told, or the system was given as an object: a name or a file can be calibrated.
+            If no trial has a time, or the system was given as an object: a name or a file can be calibrated.
         """
         from traincast.accuracy.fit.calibrate import fitted_to
         from traincast.accuracy.fit.measured_files import Measured

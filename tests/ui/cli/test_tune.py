@@ -50,7 +50,7 @@ def test_trials_continue_and_another_question_is_refused(run, folder):
     command = f"tune {TUNED} --output out/tune"
     first = run(f"{command} --trials 2")
     assert first.code == 0
-    assert "2 trials were asked for" in " ".join(first.out.split())
+    assert "limit of 2 trials is reached" in " ".join(first.out.split())
     second = run(f"{command} --trials 3")
     assert "Trial 3" in second.out
     assert "Trial 2:" not in second.out

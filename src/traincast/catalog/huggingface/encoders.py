@@ -55,7 +55,7 @@ def _alone(c: Config) -> Keys:
 def encoder_seq(c: Config) -> Any:
     """Return the length of the encoder's sequence: that of the decoder, which is assumed."""
     if c.seq is not None:
-        return {"value": c.seq, "source": "asked for", "basis": "assumed"}
+        return {"value": c.seq, "source": "requested", "basis": "assumed"}
     context = c.count("max_position_embeddings") or MAX_ASSUMED_SEQ
     return c.sourced(min(context, MAX_ASSUMED_SEQ), "max_position_embeddings") | {"basis": "assumed"}
 

@@ -1,4 +1,4 @@
-"""Names that help pages list and shells complete, computed when they are asked for."""
+"""Names that help pages list and shells complete, computed when they are needed."""
 
 import re
 from collections.abc import Callable, Iterable

@@ -117,7 +117,7 @@ class RunOptions:
         try:
             load = [float(word) for word in str(self.imbalance).split(",")]
         except ValueError:
-            wrong = f"{self.imbalance!r}: a number, or numbers with commas, are wanted"
+            wrong = f"{self.imbalance!r}: must be a number, or numbers with commas"
             raise InputError("--imbalance", [wrong]) from None
         return load if len(load) > 1 else load[0]
 

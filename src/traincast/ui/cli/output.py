@@ -84,14 +84,14 @@ class _ProgressBar:
 
 
 class _Reply:
-    """Arguments typed, and whether JSON is wanted and was printed: one object, also of errors."""
+    """Arguments typed, and whether JSON is requested and was printed: one object, also of errors."""
 
     typed: tuple[str, ...] = ()
     wanted = printed = debug = False
 
 
 def begin_reply(arguments: Sequence[str], debug: bool = False) -> None:
-    """Note the command line, and whether JSON is wanted, even if the rest of it cannot be parsed."""
+    """Note the command line, and whether JSON is requested, even if the rest of it cannot be parsed."""
     _Reply.typed = tuple(arguments)
     _Reply.wanted = any(word.partition("=")[0] == "--json" for word in arguments)
     _Reply.printed, _Reply.debug = False, debug
@@ -137,7 +137,7 @@ def print_json(value: "Result | dict[str, Any]") -> None:
 
 
 def fail(message: str, code: int, error: BaseException | None = None) -> NoReturn:
-    """Print an error on standard error, and as JSON where that is wanted, and exit with the code."""
+    """Print an error on standard error, and as JSON where that is requested, and exit with the code."""
     print_failure(message, code, error)
     sys.exit(code)
 

@@ -175,7 +175,7 @@ def design(
 
 
 def _draw_design(found: "Designs", html: Path | None, figures: Path | None, form: str) -> list[Path]:
-    """Write the report and the figures that are wanted of a design; return the paths of the figures."""
+    """Write the report and the requested figures of a design; return the paths of the figures."""
     if html is not None:
         from traincast.ui.html import design_report
 
@@ -230,7 +230,7 @@ def merge(
 def _report_outcome(
     study: "Study", output: Path, written: bool, elapsed: float, html: Path | None, as_json: bool
 ) -> None:
-    """Print the size of a study's table, and write its report where one is wanted."""
+    """Print the size of a study's table, and write its report where one is requested."""
     from traincast.planner.study import results
 
     rows, decided = results.count(output) if written else (None, None)
