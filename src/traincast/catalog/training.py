@@ -15,28 +15,14 @@ SMALL_VOCABULARY: Final = 65_500  # Megatron-LM stores token ids below it in 2 b
 
 @dataclass(frozen=True)
 class Training:
-    """What of a model is trained, on what.
+    """What of a model is trained, on what."""
 
-    Parameters
-    ----------
-    objective : str
-        One of `OBJECTIVES`.
-    adapters : Adapters, optional
-        What is trained; the whole model where left out.
-    documents : Documents, optional
-        Lengths of the documents; sequences are single documents where left out.
-    images, image_size : int, optional
-        Images of a sequence, and their side [pixel]; the model's own where left out.
-    frozen_tower : bool
-        Whether the vision tower is not trained.
-    """
-
-    objective: str = "sft"
-    adapters: Adapters | None = None
-    documents: Documents | None = None
-    images: int | None = None
-    image_size: int | None = None
-    frozen_tower: bool = False
+    objective: str = "sft"  # one of `OBJECTIVES`
+    adapters: Adapters | None = None  # what is trained; the whole model if None
+    documents: Documents | None = None  # lengths of the documents; each sequence is one if None
+    images: int | None = None  # images of a sequence; the model's own if None
+    image_size: int | None = None  # their side [pixel]; the model's own if None
+    frozen_tower: bool = False  # whether the vision tower is not trained
 
     def of(self, model: Model) -> Model:
         """Return a model as it is trained; raise an `InputError` with all that it lacks."""

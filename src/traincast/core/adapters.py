@@ -35,30 +35,20 @@ HOW: Final = "full, or lora or qlora with settings such as lora:r=16,targets=q+v
 class Adapters:
     """Low-rank adapters, the only part of a model that is trained: y = x W + x A B (arXiv 2106.09685).
 
-    Parameters
-    ----------
-    rank : int
-        Inner width r of A and B.
-    targets : tuple of str
-        Linear layers with an adapter: words of `TARGETS` and of `GROUPS`; ``"all"`` are those of the layers.
-    base : {"16-bit", "operand", "int8", "nf4", "nf4-single"}
-        How the linear layers of the layers are held. ``"operand"``: as products of low precision take them,
-        without a copy at 16 bits (fp8 primary weights of Transformer Engine). Packed ones, the last three,
-        are dequantised to 16 bits for each product (arXiv 2305.14314). Embedding, head and norms stay at 16
-        bits.
-    dropout : bool
-        Whether the input of an adapter passes dropout.
-
     Raises
     ------
     InputError
         If a number or word is not allowed; all mistakes at once.
     """
 
-    rank: int = 16
+    rank: int = 16  # inner width r of A and B
+    # Linear layers with an adapter: words of `TARGETS` and of `GROUPS`; "all" are those of the layers.
     targets: tuple[str, ...] = ("all",)
+    # How the linear layers of the layers are held. "operand": as products of low precision take them, without
+    # a copy at 16 bits (fp8 primary weights of Transformer Engine). Packed ones, the last three, are
+    # dequantised to 16 bits for each product (arXiv 2305.14314). Embedding, head and norms stay at 16 bits.
     base: Base = "16-bit"
-    dropout: bool = False
+    dropout: bool = False  # whether the input of an adapter passes dropout
 
     def __post_init__(self) -> None:
         problems = [] if is_whole(self.rank) else [f"rank = {self.rank!r}: {WHOLE}"]

@@ -389,36 +389,9 @@ class Assumptions:
     The default of what the paper does not count (its models have no vocabulary and no mask) is neutral:
     saved, exposed, or 0. The loss has 12 bytes of traffic and 4 of memory for each logit, the vocabulary is
     padded as by Megatron-LM, and ZeRO-3 gathers one layer ahead (assumed).
-
-    Parameters
-    ----------
-    name : str
-        Name of the preset.
-    kernels : Kernels
-        Rates of matrix products and memory-bound kernels.
-    attention : AttentionKernel
-        Rate of the fused attention kernel.
-    traffic : MemoryTraffic
-        Bytes that kernels move.
-    collectives : Collectives
-        Volumes, protocols and latencies of communication.
-    overlap : Overlap
-        Shares of communication that are exposed.
-    memory : MemoryUse
-        Sizes of elements, what is saved for backward, and memory that is not the model's.
-    host : Host
-        Overheads of the host, and waits for the slowest rank.
-    power : Power
-        Power that a machine draws.
-    ordered_ranks : bool
-        Whether a plan without a placement is placed in the order in which frameworks number ranks, instead of
-        the fastest placement.
-    errors_known : bool
-        Whether prediction errors are known from measured runs, so that estimates have intervals
-        (`traincast.step.uncertainty`).
     """
 
-    name: str = "custom"
+    name: str = "custom"  # of the preset
     kernels: Kernels = Kernels()
     attention: AttentionKernel = AttentionKernel()
     traffic: MemoryTraffic = MemoryTraffic()

@@ -20,23 +20,17 @@ MAX_LENGTHS: Final = 1_000_000
 class Documents:
     """Lengths of documents, and how they fill sequences.
 
-    Parameters
-    ----------
-    lengths : tuple of (int, float)
-        Lengths [tokens] and the share of the documents that have each, in any unit. What is longer than a
-        sequence is cut to it.
-    packed : bool
-        Whether sequences are filled with documents, cut where a sequence ends, and tokens attend to their own
-        document alone (variable-length attention); else each sequence is one document, padded, and the
-        padding is computed as well.
-
     Raises
     ------
     InputError
         If a length or share is not allowed; all mistakes at once.
     """
 
+    # Lengths [tokens] and the share of the documents that have each, in any unit. What is longer than a
+    # sequence is cut to it.
     lengths: tuple[tuple[int, float], ...]
+    # Whether sequences are filled with documents, cut where a sequence ends, and tokens attend to their own
+    # document alone (variable-length attention); else each is one document, padded, and padding is computed.
     packed: bool = True
 
     def __post_init__(self) -> None:

@@ -22,14 +22,7 @@ PROJECTOR: Final = "projector"
 
 @dataclass(frozen=True, kw_only=True)
 class Model(ModelFigures):
-    """Transformer model.
-
-    Parameters
-    ----------
-    tower : Tower, optional
-        Vision tower, whose images take a part of each sequence.
-    **figures
-        Those of `ModelFigures`.
+    """Transformer model; `ModelFigures` holds the meaning of each figure.
 
     Raises
     ------
@@ -37,7 +30,7 @@ class Model(ModelFigures):
         If a number or word is not allowed, or figures contradict each other; all mistakes at once.
     """
 
-    tower: "Tower | None" = None
+    tower: "Tower | None" = None  # vision tower, whose images take a part of each sequence
 
     def __post_init__(self) -> None:
         problems = [*count_problems(self), *word_problems(self)]
@@ -449,57 +442,27 @@ class Tower:
     Images are square. Each has `patches` rows in the tower, and takes `tokens` of the sequence; in a model
     with an `encoder` the layers that `layer_kinds` calls cross attend to these instead.
 
-    Parameters
-    ----------
-    layers : Model
-        The layers; of this model's sequence length and ends nothing is used.
-    patch : int
-        Values of a patch, which a linear layer embeds.
-    patch_size : int
-        Side of a patch [pixel].
-    size : int
-        Side of an image [pixel].
-    merge : int
-        Side of the square of patches that become one token of the sequence.
-    tiles : int
-        Images of `size` that a larger one is cut to, which the tower reads at once.
-    classes : int
-        Rows of a tile besides its patches: class tokens, and rows that fill it up.
-    kept : int
-        Those of them that are tokens of the model.
-    patch_bias : bool
-        Whether the embedding of patches has a bias.
-    small_weights : int
-        Weights whose work is not counted: tables of positions, class tokens, norms outside of the layers.
-    projectors : tuple of Projector
-        What leads to the width of the language model.
-    images : int
-        Images of a sequence.
-    resizable : bool
-        Whether it takes images of any size.
-    frozen : bool
-        Whether the tower is not trained; its projectors are.
-
     Raises
     ------
     InputError
         If a number is not allowed, or an image does not divide into tokens; all mistakes at once.
     """
 
-    layers: Model
-    patch: int
-    patch_size: int
-    size: int
-    merge: int = 1
-    tiles: int = 1
-    classes: int = 0
-    kept: int = 0
-    patch_bias: bool = True
+    layers: Model  # of whose sequence length and ends nothing is used
+    patch: int  # values of a patch, which a linear layer embeds
+    patch_size: int  # side of a patch [pixel]
+    size: int  # side of an image [pixel]
+    merge: int = 1  # side of the square of patches that become one token of the sequence
+    tiles: int = 1  # images of `size` that a larger one is cut to, which the tower reads at once
+    classes: int = 0  # rows of a tile besides its patches: class tokens, and rows that fill it up
+    kept: int = 0  # those of them that are tokens of the model
+    patch_bias: bool = True  # whether the embedding of patches has a bias
+    # Weights whose work is not counted: tables of positions, class tokens, norms outside of the layers.
     small_weights: int = 0
-    projectors: tuple[Projector, ...] = ()
-    images: int = 1
-    resizable: bool = False
-    frozen: bool = False
+    projectors: tuple[Projector, ...] = ()  # to the width of the language model
+    images: int = 1  # images of a sequence
+    resizable: bool = False  # whether it takes images of any size
+    frozen: bool = False  # whether the tower is not trained; its projectors are
 
     def __post_init__(self) -> None:
         names = ("patch", "patch_size", "size", "merge", "tiles", "images")

@@ -269,19 +269,6 @@ class Software:
 class System(ColumnsEqual):
     """Cluster: accelerators connected by network tiers, innermost (fastest) first.
 
-    Parameters
-    ----------
-    name : str
-        Name of the system.
-    accelerator : Accelerator
-        Type of all accelerators.
-    tiers : tuple of Tier
-        The fast domain (NVLink, NVSwitch) first; the outermost tier connects everything.
-    software : tuple of Software
-        Assumptions of software stacks fitted on this system.
-    sources : mapping of str to str
-        Source of each figure.
-
     Raises
     ------
     InputError
@@ -289,8 +276,8 @@ class System(ColumnsEqual):
     """
 
     name: str
-    accelerator: Accelerator
-    tiers: tuple[Tier, ...]
+    accelerator: Accelerator  # type of all accelerators
+    tiers: tuple[Tier, ...]  # the fast domain (NVLink, NVSwitch) first; the outermost connects everything
     gpus: Annotated[
         int | None, FigureSpec("", "accelerators of the whole cluster; unlimited if left out", "count")
     ] = None
@@ -311,8 +298,8 @@ class System(ColumnsEqual):
         float | None,
         FigureSpec("sequence/s", "sequences that the input pipeline delivers for one accelerator"),
     ] = None
-    software: tuple[Software, ...] = ()
-    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    software: tuple[Software, ...] = ()  # assumptions of software stacks fitted on this system
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)  # of each figure
 
     def __post_init__(self) -> None:
         sizes = [tier.size for tier in self.tiers]

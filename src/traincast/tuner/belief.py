@@ -57,29 +57,15 @@ JITTER: Final = 1e-9  # on the diagonal of what is decomposed, relative
 
 @dataclass(frozen=True, eq=False)
 class Prior:
-    """Candidates as they are predicted, columns of shape (candidates,).
+    """Candidates as they are predicted, columns of shape (candidates,)."""
 
-    Parameters
-    ----------
-    seconds, memory : array
-        Predicted time of a step [s], and memory of the fullest rank [byte].
-    shares : mapping of str to array
-        Share of the step that is spent on each of `LEARNT`.
-    coordinates : array, shape (candidates, degrees and choices)
-        The plans as `plan_coordinates` gives them.
-    factor : float
-        How uncertain predictions of this software are, relative to all.
-    capacity, memory_scale : float
-        Memory of the accelerator [byte]; scale of the logistic error of its logarithm.
-    """
-
-    seconds: Floats
-    memory: Floats
-    shares: Mapping[str, Floats]
-    coordinates: Floats
-    factor: float = 1.0
-    capacity: float = np.inf
-    memory_scale: float = 0.02
+    seconds: Floats  # predicted time of a step [s]
+    memory: Floats  # predicted memory of the fullest rank [byte]
+    shares: Mapping[str, Floats]  # share of the step that is spent on each of `LEARNT`
+    coordinates: Floats  # of `plan_coordinates`, shape (candidates, degrees and choices)
+    factor: float = 1.0  # how uncertain predictions of this software are, relative to all
+    capacity: float = np.inf  # memory of the accelerator [byte]
+    memory_scale: float = 0.02  # of the logistic error of the logarithm of memory
     known: Errors = field(default_factory=errors)
 
     @property

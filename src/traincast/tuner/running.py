@@ -47,35 +47,20 @@ def parse_duration(text: str, name: str) -> float:
 
 @dataclass(frozen=True)
 class Runner:
-    """Runner of a tuner's trials.
+    """Runner of a tuner's trials."""
 
-    Parameters
-    ----------
-    tuner : Tuner
-        With a format of launches.
-    folder : Path
-        Where launches, output and journal are.
-    command : str or None
-        Shell command that runs a launch, with {launch}, {trial}, {log}, {steps}, {gpus} and knobs such as
-        {tp}; also in the variables TRAINCAST_LAUNCH, TRAINCAST_TRIAL, TRAINCAST_LOG and TRAINCAST_STEPS. None
-        where trials are run by hand.
-    log : str or None
-        Log of a trial, with {trial}; the command's output, if left out.
-    steps : int
-        Steps of a trial.
-    timeout : float or None
-        Time that a trial may take [s]; if left out, ten times what is expected and a quarter of an hour.
-    warm_up : int
-        Steps at the beginning that do not count, at most half of them.
-    """
-
-    tuner: Tuner
-    folder: Path
+    tuner: Tuner  # with a format of launches
+    folder: Path  # of launches, output and journal
+    # Shell command that runs a launch, with {launch}, {trial}, {log}, {steps}, {gpus} and knobs such as {tp};
+    # also in the variables TRAINCAST_LAUNCH, TRAINCAST_TRIAL, TRAINCAST_LOG and TRAINCAST_STEPS. None where
+    # trials are run by hand.
     command: str | None = None
-    log: str | None = None
-    steps: int = STEPS
-    timeout: float | None = None
-    warm_up: int = WARM_UP
+    log: str | None = None  # of a trial, with {trial}; the command's output if None
+    steps: int = STEPS  # of a trial
+    timeout: float | None = (
+        None  # of a trial [s]; if None, ten times what is expected and a quarter of an hour
+    )
+    warm_up: int = WARM_UP  # steps at the beginning that do not count, at most half of them
 
     def check(self) -> None:
         """Raise `InputError` with everything that is wrong."""

@@ -97,23 +97,12 @@ class MeanErrors(Result):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Calibration(Result):
-    """A system fitted to its measurements.
-
-    Parameters
-    ----------
-    system : str or Path
-        Name or file of the original system.
-    measured : Measured
-        Measurements it was fitted to.
-    fitted : Fitted
-        Constants with intervals.
-    held_out : array, shape (runs,), or None
-        Logarithm of predicted over measured with each run left out in turn; None with less than four.
-    """
+    """A system fitted to its measurements."""
 
     system: Annotated[str | Path, Doc("name of the system that is calibrated", text=True)]
     measured: Annotated[Measured, INLINE]
-    fitted: Fitted
+    fitted: Fitted  # constants with intervals
+    # Logarithm of predicted over measured with each run left out in turn; None with less than four.
     held_out: Floats | None
 
     def __repr__(self) -> str:

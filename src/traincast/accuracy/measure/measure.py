@@ -38,32 +38,16 @@ Progress = Callable[[float, float], Any]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MeasuredMachine(Result):
-    """Result of measuring a machine.
+    """Result of measuring a machine."""
 
-    Parameters
-    ----------
-    about : mapping
-        Description of the machine.
-    rows : tuple of Row
-        Benchmarks that were timed.
-    problems : mapping of str to str
-        Tasks that failed, and why.
-    document : mapping
-        Content of the system file.
-    errors : tuple of KindError
-        Prediction errors of the system file on the rows.
-    files : tuple of Path
-        Written files, the system file first.
-    """
-
-    about: Mapping[str, Any]
-    rows: tuple[Row, ...]
+    about: Mapping[str, Any]  # description of the machine
+    rows: tuple[Row, ...]  # benchmarks that were timed
     problems: Annotated[Mapping[str, str], Doc("what did not work, and why", place=2)]
-    document: Mapping[str, Any]
+    document: Mapping[str, Any]  # content of the system file
     errors: Annotated[
         tuple[KindError, ...], Doc("prediction errors of the machine file on its own tables", place=1)
     ]
-    files: tuple[Path, ...]
+    files: tuple[Path, ...]  # that were written, the system file first
 
     def __repr__(self) -> str:
         return f"<{self.document['title']}: {len(self.rows)} rows>"
