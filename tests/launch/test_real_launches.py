@@ -398,6 +398,14 @@ def test_what_is_missing_is_asked_for(text, message, tmp_path):
 
 @pytest.mark.parametrize(("line", "name", "value"), [
     ("cfg = _with_global_batch_size(cfg, 768)", "global_batch_size", "768"),
+    ('set_deepseek_v3_pipeline_model_parallel_layout(cfg.model, "Et|tL")', "pipeline_model_parallel_layout", "Et|tL"),
+    ('apply_flex_dispatcher_backend(cfg.model, "hybridep")', "moe_flex_dispatcher_backend", "hybridep"),
+    ("cfg.model.expert_model_parallel_size = 8", "expert_tensor_parallel_size", "1"),  # models/transformer_config.py
+    ("cfg.model.recompute_modules = ['mlp']", "recompute_granularity", "selective"),
+    ("cfg.optimizer.exp_avg_dtype = torch.bfloat16", "exp_avg_dtype", "bf16"),
+    ("cfg.comm_overlap.overlap_grad_reduce = False", "overlap_grad_reduce", False),
+    ("cfg.model.pipeline_model_parallel_layout = _layout(4)", "pipeline_model_parallel_layout", "_layout()"),
+    ("_change(cfg)\n    _change_model(cfg.model)", "helpers", "_change_model, _change"),
     ("if FAST and not None:\n        cfg.model.recompute_num_layers = 4", "recompute_num_layers", "4"),
     ("for stage in (1, 2):\n        cfg.model.window = stage", "helpers", "for"),
     ("if unknown(cfg):\n        cfg.train.micro_batch_size = 4", "helpers", "unknown(cfg)"),

@@ -71,5 +71,5 @@ def layout_chunks(text: str) -> tuple[int, ...]:
         plain = plain[: group.start()] + unit * times + plain[group.end() :]
     if not re.fullmatch(r"[EtmL|]+", plain) or len(plain) > MAX_LAYERS:
         wanted = "must be letters E, t, m and L in stages separated by |, such as Et*4|t*4L"
-        raise InputError("layout", [f"{text[:60]!r}: {wanted}"])
+        raise InputError("layout", [f"pipeline_model_parallel_layout = {text[:60]!r}: {wanted}"])
     return tuple(stage.count("t") for stage in plain.split("|"))

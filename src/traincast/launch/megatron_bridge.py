@@ -76,14 +76,15 @@ def unread_rules(rules: UnreadRules) -> UnreadRules:
     sections = (f"{section}.*" for section in HARMLESS_SECTIONS)
     return replace(
         in_sections,
-        harmless=(*in_sections.harmless, *sections, "recipe", NAMED_MODEL, *HARMLESS_OF_LORA),
+        harmless=(*in_sections.harmless, *sections, "recipe", NAMED_MODEL, *HARMLESS_OF_LORA, "helpers"),
     )
 
 
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed: of a recipe only the overrides are known."""
     recipe = settings.get("recipe")
-    notes = (f"what the recipe {recipe} sets besides the overrides is not read",) if recipe else ()
+    notes = [f"what the recipe {recipe} sets besides the overrides is not read"] if recipe else []
+    notes += [f"what these change is not read: {settings['helpers']}"] if "helpers" in settings else []
     return (*megatron.assumptions(settings), *notes)
 
 
@@ -154,6 +155,8 @@ def megatron_settings(values: dict[str, str]) -> Values:
         settings["window_size"] = ",".join(settings["window_size"])
     if "num_query_groups" in settings:
         settings["group_query_attention"] = True
+    if settings.get("expert_model_parallel_size") not in (None, "", "1"):  # models/transformer_config.py
+        settings.setdefault("expert_tensor_parallel_size", "1")
     return settings
 
 

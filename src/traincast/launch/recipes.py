@@ -29,11 +29,18 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "ddp.overlap_param_gather": True,
     "ddp.grad_reduce_in_fp32": True,
 }
+DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 CONTAINER: Final = "ConfigContainer"
 TEXT: Final = "()"  # key of the text that a call is given
 RENAMED: Final = {
     "ddp.use_megatron_fsdp": "dist.use_megatron_fsdp",
     "mixed_precision.grad_reduce_in_fp32": "ddp.grad_reduce_in_fp32",
+    **{f"comm_overlap.{name}": f"ddp.{name}" for name in ("overlap_grad_reduce", "overlap_param_gather")},
+}
+PARTS: Final = {  # functions that set a field of a part of a recipe, their first argument, to the second
+    "apply_flex_dispatcher_backend": "moe_flex_dispatcher_backend",
+    "set_cuda_graph_modules": "cuda_graph_modules",
+    "set_deepseek_v3_pipeline_model_parallel_layout": "pipeline_model_parallel_layout",
 }
 HARMLESS: Final = ("_enable_overlap_param_gather_with_optimizer_step", "apply_determinism_overrides")
 RECIPE: Final = re.compile(r"^(?P<model>\w+?)_(?P<kind>pretrain|sft|peft|finetune)(?:_|$)")
@@ -55,11 +62,20 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     if preset := built.get(f"mixed_precision.{TEXT}") or built.get(f"mixed_precision.{CLASS}"):
         built["mixed_precision"] = PRECISIONS.get(str(preset), preset)
     overrides = {path: value for path, value in built.items() if path.rpartition(".")[2] not in (CLASS, TEXT)}
+    overrides |= {  # what another function returns, which is not known
+        path.removesuffix(f".{CLASS}"): f"{value}()"
+        for path, value in built.items()
+        if path.count(".") > 1 and path.endswith(f".{CLASS}") and not str(value)[:1].isupper()
+    }
     overrides.pop("env_vars", None)
     for own, usual in RENAMED.items():
         if own in overrides:
             overrides[usual] = overrides.pop(own)
+    helpers = [overrides.pop(path) for path in [*overrides] if path.rpartition(".")[2] == "helpers"]
     settings = Settings(megatron_settings({key: _text(value) for key, value in overrides.items()}))
+    settings |= {"helpers": ", ".join(helpers)} if helpers else {}
+    if settings.is_on("recompute_modules"):  # as the recipe that this one begins with
+        settings.setdefault("recompute_granularity", "selective")
     base = str(overrides.get("recipe", ""))
     if base and (GPUS.search(base) or not overrides.keys() >= SET_BY_RECIPES):
         settings["base_recipe"] = base
@@ -69,10 +85,10 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 
 
 def _text(value: Any) -> str:
-    """Return a value as an override spells it."""
+    """Return a value as an override spells it; types of PyTorch have the names of Megatron-LM's arguments."""
     if isinstance(value, list | tuple):
         return f"[{','.join(map(str, value))}]"
-    return "" if value is None else str(value)
+    return "" if value is None else DTYPES.get(str(value), str(value))
 
 
 class _Recipes(Program):
@@ -90,6 +106,12 @@ class _Recipes(Program):
         if recipe := next(filter(self.is_recipe, words), None):
             self._change(recipe, name, words)
             return recipe
+        if words and isinstance(words[0], dict) and CLASS not in words[0]:  # a part of a recipe
+            if name in PARTS and len(words) > 1:
+                words[0][PARTS[name]] = words[1]
+            else:
+                _name_helper(words[0], name)
+            return None
         if begun := RECIPE.match(name):
             peft = begun["kind"] == "peft"
             return _recipe({NAMED_MODEL: begun["model"], "recipe": name}, peft)
@@ -107,7 +129,7 @@ class _Recipes(Program):
         elif "global_batch_size" in name and batch is not None:
             super().set(["train", "global_batch_size"], batch, recipe)
         elif name not in HARMLESS:
-            recipe["helpers"] = f"{recipe['helpers']} {name}" if "helpers" in recipe else name
+            _name_helper(recipe, name)
 
     def set(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
         """Set a field of a recipe."""
@@ -116,6 +138,11 @@ class _Recipes(Program):
         super().set(path, value, names)
         if path[1:] == ["comm_overlap", "tp_comm_overlap_cfg"] and value:
             self.get(path[:-1], names).setdefault("tp_comm_overlap", True)
+
+
+def _name_helper(part: dict[str, Any], name: str) -> None:
+    """Name a function that changes a part of a recipe, and that is not known."""
+    part["helpers"] = f"{part['helpers']}, {name}" if "helpers" in part else name
 
 
 def _recipe(settings: Mapping[str, Any], peft: bool) -> dict[str, Any]:
