@@ -13,7 +13,7 @@ Zero = Literal[0, 1, 2, 3]
 ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe", "dualpipe-v"]
 Order = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 VIRTUAL_STAGES: Final[Mapping[ScheduleName, int | None]] = {  # of a device; None where any number will do
-    "gpipe": 1, "1f1b": None, "zb-h1": 1, "zb-h2": 1, "zb-2p": 1, "zb-v": 2, "dualpipe": 1, "dualpipe-v": 2,
+    "1f1b": None, "gpipe": 1, "zb-h1": 1, "zb-h2": 1, "zb-2p": 1, "zb-v": 2, "dualpipe": 1, "dualpipe-v": 2,
 }  # fmt: skip
 MODULES: Final[Mapping[str, frozenset[str]]] = {  # word of `recompute` -> modules that are recomputed
     "selective": frozenset({"attention"}),
@@ -56,22 +56,18 @@ class Knobs(Generic[Number, Placement]):
     """Table of a plan's knobs: numbers, then choices. `Plan` and `Plans` are its forms."""
 
     tp: Number = _knob(1, "tensor-parallel degree (SUMMA: columns of the grid)", "m1")
-    tp2: Number = _knob(1, "second tensor-parallel degree of SUMMA (rows of the grid)", "m2")
-    cp: Number = _knob(1, "context-parallel degree: ranks the sequence is sharded over", "m2")
+    tp2: Number = _knob(1, "second degree of SUMMA (rows of the grid)", "m2")
+    cp: Number = _knob(1, "context-parallel degree: shards of the sequence", "m2")
     pp: Number = _knob(1, "pipeline stages", "pp")
     dp: Number = _knob(1, "data-parallel replicas", "dp")
-    ep: Number = _knob(1, "expert-parallel degree; cuts the ranks of dp, cp and tp that hold the same layers")
+    ep: Number = _knob(1, "expert-parallel degree, over ranks of dp, cp and tp")
     etp: Number = _knob(1, "tensor-parallel degree inside an expert")
-    ulysses: Number = _knob(1, "part of a cp group that exchanges heads by all-to-all (Ulysses)")
-    replicas: Number = _knob(
-        1, "replicas of the sharded state among dp and cp (HSDP); ZeRO shards within a replica"
-    )
+    ulysses: Number = _knob(1, "ranks of a cp group that exchange heads (Ulysses)")
+    replicas: Number = _knob(1, "replicas of what ZeRO shards over dp and cp (HSDP)")
     mbs: Number = _knob(1, "micro-batch", "b", unit="sequence")
     vp: Number = _knob(1, "virtual stages of a device (interleaved 1F1B)", "v")
-    recompute_every: Number = _knob(1, "every how many layers one is recomputed, with recompute full")
-    offload_every: Number = _knob(
-        1, "every how many layers the activations of one are offloaded, with offload activations"
-    )
+    recompute_every: Number = _knob(1, "every N-th layer is recomputed, with recompute full")
+    offload_every: Number = _knob(1, "activations of every N-th layer are offloaded")
     panels: Number = _knob(1, "panels a SUMMA product is cut into", "nb")
     fast_tp: Placement = _knob(None, "members of a tp group in one fast domain", "t1")
     fast_tp2: Placement = _knob(None, "members of a tp2 group in one fast domain", "t2")
@@ -86,39 +82,37 @@ class Knobs(Generic[Number, Placement]):
         "context parallelism: none, all-gather or ring of keys and values, ulysses, hybrid of the last two",
         allowed=get_args(CpKind),
     )
-    sp: bool = _knob(
-        True, "sequence parallelism: tokens sharded over tp between blocks", allowed=(True, False)
-    )
+    sp: bool = _knob(True, "sequence parallelism: tokens sharded between blocks", allowed=(True, False))
     tp_overlap: bool = _knob(
         False,
-        "tensor-parallel communication overlapped with products (asynchronous TP)",
+        "tp communication overlapped with GEMMs (async TP)",
         allowed=(True, False),
     )
     ep_overlap: bool = _knob(
-        False, "all-to-all of experts overlapped with the work of another micro-batch", allowed=(True, False)
+        False, "all-to-all of experts overlaps another micro-batch", allowed=(True, False)
     )
     dp_overlap: bool = _knob(
-        True, "gradient reduction and weight gathering overlapped with passes", allowed=(True, False)
+        True, "gradient reduction and weight gathering overlapped", allowed=(True, False)
     )
     attention: Attention = _knob(
         "flash",
-        "attention kernel: flash (fused), unfused, or summa (2-D products)",
+        "attention kernel: flash, unfused or summa (2-D)",
         allowed=get_args(Attention),
     )
     recompute: str = _knob(
         "none",
-        "activations recomputed in backward: none, selective (core attention), full, or modules joined by +",
+        "recompute: none, selective (core attention), full, or modules joined by +",
         allowed=("none", "full", *MODULES),
         alone=("none", "full"),
     )
     zero: Zero = _knob(
         1,
-        "sharded over data parallel ranks: 0 nothing, 1 optimizer, 2 and gradients, 3 and weights (FSDP)",
+        "ZeRO stage: 1 optimizer, 2 + gradients, 3 + weights",
         allowed=get_args(Zero),
     )
     schedule: ScheduleName = _knob(
         "1f1b",
-        f"pipeline schedule: {', '.join(VIRTUAL_STAGES)}".replace("1f1b", "1f1b (interleaved where vp > 1)"),
+        f"pipeline: {', '.join(VIRTUAL_STAGES)}".replace("1f1b", "1f1b (interleaved if vp > 1)"),
         allowed=tuple(VIRTUAL_STAGES),
     )
     precision: str = _knob(
@@ -126,7 +120,7 @@ class Knobs(Generic[Number, Placement]):
     )
     grad_dtype: str = _knob(
         "usual",
-        "what gradients are accumulated in: 16-bit, fp32, or usual (as the assumptions say)",
+        "accumulated gradients: usual (assumed), 16-bit, fp32",
         allowed=("usual", *GRADIENTS),
     )
     optimizer_kind: str = _knob(
@@ -134,14 +128,14 @@ class Knobs(Generic[Number, Placement]):
     )
     offload: str = _knob(
         "none",
-        "kept in the host's memory: none, or optimizer, activations, weights joined by +",
+        "in host memory: none, or optimizer, activations, weights joined by +",
         allowed=("none", *OFFLOADED),
         alone=("none",),
     )
-    layout: str = _knob("", "layers of every model chunk, such as 8,8,8,8 or 4*15,1; balanced where left out")
+    layout: str = _knob("", "layers of every chunk (8,8 or 4*15,1); else balanced")
     order: Order = _knob(
         "tp-cp-dp-pp",
-        "order of the axes in which ranks are numbered, innermost first",
+        "axes in which ranks are numbered, innermost first",
         allowed=get_args(Order),
     )
 

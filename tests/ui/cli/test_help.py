@@ -1,15 +1,18 @@
 """Help of every command: a page of a manual that fits a terminal, with an example that can be copied."""
 
 import re
+from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 
 import pytest
 
 from every_command import EXAMPLES, NAMES
+from traincast.core.knobs import Knobs
 from traincast.ui.cli.help_pages import PAGES, SECTIONS, broken_into_lines
 from traincast.ui.cli.main import app
 
+MAX_LINES = 96  # two screens of 48 lines
 DOCS = Path(__file__).parents[3] / "docs"
 GROUPS = {  # where an option stands in every command that has it
     "Question": {"--seq", "--tokens-per-batch", "--price"},
@@ -42,11 +45,15 @@ def test_help_of_a_command(name, run):
     assert (code, err) == (0, "")
     assert out.startswith(f"Usage: traincast {name} ")
     assert max(map(len, out.splitlines())) <= 80
+    assert len(out.splitlines()) <= MAX_LINES
     assert not re.search(r"[\x1b╭│]", out)
-    for title in ("Example:", "Exit codes:", "See also:"):
-        assert f"\n{title}\n" in out
+    for title in ("Example:\n", "Exit codes: 0 ", "See also:\n"):
+        assert f"\n{title}" in out
+    shown = re.sub(
+        r"--\[no-\]([\w-]+)", r"--\1 --no-\1", out.replace("--optimizer[-", "--optimizer --optimizer-")
+    )
     for argument in app[name].assemble_argument_collection():
-        assert [name for name in argument.names if name != "*" and not re.search(rf"{name}\b", out)] == []
+        assert [name for name in argument.names if name != "*" and not re.search(rf"{name}\b", shown)] == []
     sections = dict(re.findall(r"^(\S.*):\n((?:  .*\n)+)", out, re.MULTILINE))
     for title, names in GROUPS.items():
         for other, text in sections.items():
@@ -55,6 +62,19 @@ def test_help_of_a_command(name, run):
     for parameter in signature(app[name].default_command).parameters.values():
         if parameter.kind is parameter.POSITIONAL_ONLY:
             assert re.match(rf"Usage: traincast {name} .*\b{parameter.name.upper()}\b", out)
+
+
+def test_words_of_a_knob_begin_with_its_default():
+    """What the page of a plan says of defaults holds for every knob."""
+    for knob in fields(Knobs):
+        spec = knob.metadata["spec"]
+        if isinstance(knob.default, str) and knob.default:
+            listed = (set(re.findall(r"[\w-]+", spec.meaning)) & set(spec.allowed)) or {spec.allowed[0]}
+            assert (
+                min(listed, key=[*re.findall(r"[\w-]+", spec.meaning), *spec.allowed].index) == knob.default
+            )
+        elif not isinstance(knob.default, bool):
+            assert knob.default in (1, "", None)
 
 
 @pytest.mark.parametrize("name", NAMES)

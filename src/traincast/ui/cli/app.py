@@ -70,14 +70,14 @@ def command(section: str, *pages: str) -> Callable[[Callable[..., None]], Callab
 
 
 def option(text: str, **more: Any) -> Parameter:
-    """Return an option with its help text; one that takes several values has no ``--empty-`` form."""
-    return Parameter(help=text, **{"negative_iterable": ""} | more)
+    """Return an option with its help text, and no ``--no-`` or ``--empty-`` form."""
+    return Parameter(help=text, **{"negative": ""} | more)
 
 
 question_option = partial(option, group=QUESTION)
 search_option = partial(option, group=SEARCH)
 output_option = partial(option, group=OUTPUT)
-_HTML: Final = "Write a report to this file, .html: one page with figures and sources."
+_HTML: Final = "Write an .html report with figures and sources."
 HtmlFile = Annotated[Path | None, output_option(_HTML, name="--html")]
 Force = Annotated[bool, output_option("Overwrite the files that are written.")]
 Json = Annotated[bool, output_option("Print JSON for machines instead of text.", name="--json")]

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 SECTIONS: Final[dict[str, dict[str, tuple[str, ...]]]] = {}  # of traincast --help, as `arrange` orders them
 PAGES: Final[dict[str, tuple[str, ...]]] = {}  # of docs/, to read on, by command
-EXIT_CODES: Final = "0 an answer, 1 nothing fits, 2 input that cannot be used, 130 interrupted"
+EXIT_CODES: Final = "0 answered, 1 nothing fits, 2 unusable input, 130 interrupted"
 EXAMPLE_LINE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
 INDENT: Final = "  "
 MAX_PAGE_COLUMNS: Final = 100
-LABEL_COLUMNS: Final = {"command": 14, "parameter": 26}  # of the names of commands and of options
+LABEL_COLUMNS: Final = {"command": 14, "parameter": 28}  # of the names of commands and of options
 VALUE_NAMES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "CHOICE": "WORD"}
 MAX_INLINE_CHOICE_CHARACTERS: Final = 12  # shorter lists of choices stand in place of the value's name
 
@@ -41,7 +41,8 @@ def arrange(app: App, modules: Sequence[ModuleType]) -> None:
         if not name.startswith("-"):
             command = app[name]
             examples = [broken_into_lines(line) for line in EXAMPLE_LINE.findall(command.help)]
-            read_on = [f"docs/{page}.md" for page in PAGES.get(name, ())]
+            pages = [f"docs/{page}.md" for page in PAGES.get(name, ())]
+            read_on = [", ".join(pages)] if pages else []
             if "json" in _argument_names(command):
                 read_on.append(f"traincast schema {name}, for --json")
             command.help = EXAMPLE_LINE.sub("", command.help)
@@ -66,12 +67,10 @@ def _argument_names(command: App, by_position: bool = False) -> tuple[str, ...]:
 
 def _epilogue(example: list[str], read_on: list[str]) -> str:
     """Return the paragraphs at the end of a help page."""
-    parts = {
-        "Example": example,
-        "Exit codes": [INDENT + EXIT_CODES],
-        "See also": [INDENT + page for page in read_on],
-    }
-    return "\n\n".join("\n".join((f"{title}:", *lines)) for title, lines in parts.items() if lines)
+    parts = ["\n".join(("Example:", *example))] if example else []
+    parts += [f"Exit codes: {EXIT_CODES}"]
+    parts += ["\n".join(("See also:", *(INDENT + page for page in read_on)))] if read_on else []
+    return "\n\n".join(parts)
 
 
 def broken_into_lines(command: str) -> list[str]:
@@ -79,7 +78,7 @@ def broken_into_lines(command: str) -> list[str]:
     first, *words = re.split(r" (?=--)", command)
     lines = [INDENT + first]
     for word in words:
-        if len(lines[-1]) + len(word) < 74:
+        if len(lines[-1]) + len(word) < 76:
             lines[-1] += f" {word}"
         else:
             lines[-1] += " \\"
@@ -118,6 +117,8 @@ class Manual:
 
         if panel.entries:
             console.print(Text(f"\n{_plain_text(panel.title)}:", style="bold"))
+        if panel.entries and (about := _plain_text(panel.description)):
+            _print_wrapped(console, INDENT + about, INDENT)
         column = LABEL_COLUMNS.get(panel.format, LABEL_COLUMNS["parameter"])
         for entry in panel.entries:
             label = Text(INDENT + _label(entry), style="bold")
@@ -150,6 +151,8 @@ def _label(entry: "HelpEntry") -> str:
     if entry.positional_label:
         return entry.positional_label
     names = ", ".join((*entry.shorts, *entry.names))
+    names = re.sub(r"--([\w-]+), --no-\1$", r"--[no-]\1", names)
+    names = re.sub(r"--([\w-]+)(-\w+), --\1$", r"--\1[\2]", names)
     choices = "|".join(entry.choices or ())
     kind = re.sub("[A-Z]+", lambda word: VALUE_NAMES.get(word[0], word[0]), entry.metavar or "")
     value = choices if 0 < len(choices) <= MAX_INLINE_CHOICE_CHARACTERS else kind

@@ -3,13 +3,18 @@
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from traincast.core.errors import ErrorCollector, InputError, NothingFits
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
 from traincast.core.units import parse_count, parse_option
 from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question_option
-from traincast.ui.cli.completion import names_of_assumptions, names_of_models, names_of_systems
+from traincast.ui.cli.completion import (
+    names_of_assumptions,
+    names_of_choices,
+    names_of_models,
+    names_of_systems,
+)
 from traincast.ui.cli.output import warn
 
 if TYPE_CHECKING:
@@ -19,37 +24,30 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
 
-_MODEL = "Model of the catalogue, a YAML or JSON file, or a Hugging Face config.json."
-_SYSTEM = "System of the catalogue (such as dgx-h100 or h200-nvs8), or a YAML or JSON file."
-_ASSUMED = (
-    "What is assumed: calibrated, a software stack such as torchtitan-2025, paper, or paper-published "
-    "(its errata)."
-)
+_MODEL = "Catalogue model, file, or Hugging Face config.json."
+_SYSTEM = "System of the catalogue, or a file."
+_ASSUMED = "calibrated, a software stack (torchtitan-2025), paper, or paper-published (its errata)."
 ModelName = Annotated[str, question_option(_MODEL, metavar="MODEL", completer=names_of_models)]
 SystemName = Annotated[str, question_option(_SYSTEM, metavar="SYSTEM", completer=names_of_systems)]
 Assumed = Annotated[str | None, question_option(_ASSUMED, completer=names_of_assumptions)]
-_BATCH = option(
-    "Global batch [sequences]; else the model's own, or 4M tokens.", name=["--global-batch", "--gbs"]
-)
-_TOKENS = "Global batch in tokens; k, M and G count in 1024: 4M is 512 sequences of 8192."
-_LOAD = "Load of experts: the fullest rank relative to the mean, or tokens of every expert with commas."
+_BATCH = option("Sequences of a step; else the model's, or 4M tokens.", name=["--global-batch", "--gbs"])
+_TOKENS = "Global batch in tokens (4M; k, M, G count in 1024)."
+_LOAD = "Expert load: fullest rank / mean, or tokens of each."
 _TRAIN = (
-    "What is trained: full, lora or qlora with settings (lora:r=16,targets=q+v,base=nf4,dropout), "
-    "or PEFT's adapter_config.json (qlora:FILE); dpo+ before it adds the reference model of DPO."
+    "full, lora or qlora with settings or PEFT's config: lora:r=16,targets=q+v,base=nf4,dropout, qlora:FILE; "
+    "dpo+ adds DPO's reference model."
 )
 LENGTHS: Final = (
-    "Lengths of documents with their shares (512:0.7,2048:0.3), or a file with one a line: packed into "
-    "sequences, or padded to them (padded:512,1024)."
+    "Document lengths (512:0.7,2048:0.3, or a file with one a line), packed; padded:512,1024 pads."
 )
-IMAGES: Final = "Images of a sequence that the vision tower reads; else 1."
-_IMAGE_SIZE = "Side of an image [pixels]; else that of the tower, or 1024 where it takes any."
-_FROZEN = "Whether the vision tower is frozen, its projectors trained."
+IMAGES: Final = "Images of a sequence for the vision tower; else 1."
+_IMAGE_SIZE = "Side of an image [pixels]; else the tower's or 1024."
+_FROZEN = "Freeze the vision tower; its projectors are trained."
 _INPUT_RATE = (
-    "What the input pipeline delivers for a GPU: '3 sequence/s', '20 ktoken/s', or '50 MB/s' of token ids; "
-    "else it never limits a step."
+    "Input pipeline of a GPU ('3 sequence/s', '20 ktoken/s', '50 MB/s' of token ids); else unlimited."
 )
-_STORAGE = "Bandwidth to storage for a GPU, for checkpoints, such as '250 MB/s'; else the system's."
-_RESTART = "Time from a failure until training goes on [s]; goodput is estimated with it."
+_STORAGE = "To storage, of a GPU (250 MB/s); else the system's."
+_RESTART = "Time from a failure to training again [s] (goodput)."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +63,8 @@ class RunOptions:
     frozen_tower: Annotated[bool, option(_FROZEN)] = False
     train: Annotated[str, option(_TRAIN)] = "full"
     lengths: Annotated[str | None, option(LENGTHS)] = None
-    tokens: Annotated[str | None, option("Tokens of the whole run, such as 15T; else the model's own.")] = (
-        None
-    )
-    price: Annotated[float | None, option("Price of a GPU for an hour [$]; else the system's.")] = None
+    tokens: Annotated[str | None, option("Tokens of the run (15T); else the model's own.")] = None
+    price: Annotated[float | None, option("Price of a GPU-hour [$]; else the system's.")] = None
     restart: Annotated[float | None, option(_RESTART)] = None
     input_rate: Annotated[str | None, option(_INPUT_RATE)] = None
     storage_bandwidth: Annotated[str | None, option(_STORAGE)] = None
@@ -184,6 +180,15 @@ def _knob_options(name: str, locks: bool) -> Any:
 
 
 PlanKnobs, Locks = _knob_options("PlanKnobs", locks=False), _knob_options("Locks", locks=True)
+_SWITCHED_ON = " and ".join(
+    f"--{knob.name.replace('_', '-')}" for knob in fields(Knobs) if knob.default is True
+)
+PLAN_GROUP: Final = Group(
+    "Plan",
+    help=f"Defaults: numbers 1, words the first named; {_SWITCHED_ON} are on.",
+    sort_key=KNOB_GROUP.sort_key,
+    default_parameter=Parameter(completer=names_of_choices, show_default=False),
+)
 NO_RUN_OPTIONS, NO_KNOBS, NO_LOCKS = RunOptions(), PlanKnobs(), Locks()
 RunArguments = Annotated[RunOptions, Parameter(name="*", group=QUESTION)]
 LockOptions = Annotated[Locks, Parameter(name="*", group=KNOB_GROUP)]  # type: ignore[valid-type]
@@ -201,7 +206,7 @@ class PlanQuestion:
     """Options of a question about one plan."""
 
     system: SystemName
-    knobs: Annotated[PlanKnobs, Parameter(name="*", group=KNOB_GROUP)] = NO_KNOBS  # type: ignore[valid-type]
+    knobs: Annotated[PlanKnobs, Parameter(name="*", group=PLAN_GROUP)] = NO_KNOBS  # type: ignore[valid-type]
     run: RunArguments = NO_RUN_OPTIONS
     assumptions: Assumed = None
 

@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
-_FRAMEWORK = "Search what this framework can run: {frameworks}."
-_STRATEGY = "Ways to cut a layer, several with commas: {strategies}."
-_FIT_PROBABILITY = "Probability of fitting of the recommended plan, at least; 90% if left out."
-_WITHIN = "Time over the fastest in which plans count as equally fast; 2% if left out."
-_ALL = "Show each plan, also those alike but for vp, mbs, recomputation, replicas or order."
-_WHY = "Show parts of time and memory as well, and why all alternatives lose."
-_REJECTED = "Show how many candidates break each rule as well."
+_FRAMEWORK = "Search its plans: {frameworks}."
+_STRATEGY = "Sharding of layers: {strategies}."
+_FIT_PROBABILITY = "Recommend what fits as surely as this; else 90%."
+_WITHIN = "Recommend within this share of the fastest; else 2%."
+_ALL = "Show every plan, not the best of each family."
+_WHY = "Show time and memory by part, and why others lose."
+_REJECTED = "Show how many candidates break each rule."
 Objective = Literal["time", "throughput", "cost", "memory"]
 
 
@@ -70,13 +70,9 @@ def plan(
     options: RunArguments = NO_RUN_OPTIONS,
     framework: Annotated[str | None, search_option(_FRAMEWORK, completer=names_of_frameworks)] = None,
     strategy: Annotated[str | None, search_option(_STRATEGY, completer=names_of_strategies)] = None,
-    objective: Annotated[
-        Objective, search_option("What is best; all but memory rank as time does.")
-    ] = "time",
+    objective: Annotated[Objective, search_option("time, throughput, cost or memory.")] = "time",
     top: Annotated[int, search_option("How many plans to show.")] = 10,
-    exhaustive: Annotated[
-        bool, search_option("Time every plan that fits, also those that a bound on their time excludes.")
-    ] = False,
+    exhaustive: Annotated[bool, search_option("Time every plan that fits: no bounds on time.")] = False,
     fit_probability: Annotated[str | None, search_option(_FIT_PROBABILITY, metavar="SHARE")] = None,
     within: Annotated[str | None, search_option(_WITHIN, metavar="SHARE")] = None,
     all_: Annotated[bool, search_option(_ALL, name="--all", negative="")] = False,
@@ -90,10 +86,7 @@ def plan(
 ) -> None:
     """Recommend the plan to run: likely to fit, and as fast as any.
 
-    Of the plans that fit with --fit-probability and are --within a share of the fastest of them, the one with
-    the smallest micro-batch is recommended, then with less recomputation and fewer unusual knobs.
-
-    Any knob can be held to one value, such as --tp 8 or --zero 3.
+    Any knob can be locked to one value, such as --tp 8 or --zero 3.
 
     Example: traincast plan llama-3-70b --system dgx-h100 --gpus 512 --global-batch 512
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from traincast.core.errors import ErrorCollector, InputError, NothingFits, raise_problems, require_known
 from traincast.core.output_files import check_folder
 from traincast.ui import outputs, text
-from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option, search_option
+from traincast.ui.cli.app import Force, Json, command, option, output_option, question_option
 from traincast.ui.cli.completion import (
     names_of_formats,
     names_of_frameworks,
@@ -33,26 +33,22 @@ if TYPE_CHECKING:
 OWN = "measure"  # launches of the training loop of `measure --step`
 JOURNAL, REPORT, SYSTEM = "journal.jsonl", "report.html", "system.yaml"
 _MODEL = "Model of the catalogue, or a file."
-_SYSTEM = "System of the catalogue, or a file; it is calibrated to the trials."
-_FRAMEWORK = "Plans that this framework can run; else that of the format."
-_TO = (
-    "Format of the launches, as for export; or measure, which is the training loop of measure --step on this "
-    "machine, the usual one without --command and --manual."
-)
+_SYSTEM = "System to calibrate to the trials: a name or a file."
+_FRAMEWORK = "Search its plans; else those of the format."
+_TO = "Launch format as of export, or measure (its --step)."
 _COMMAND = (
-    "Shell command that runs a launch; {launch}, {log}, {trial}, {steps}, {gpus} and knobs such as {tp} are "
-    "filled in. Else that of the format, if it writes a script that starts its training program."
+    "Shell command of a launch, with {launch}, {log}, {trial}, {steps}, {gpus} and knobs; else the format's."
 )
-_LOG = "Log of a trial, with {trial}; else the output of the command."
-_MANUAL = "Write launches for someone to run, and read their logs when called again."
-_BATCH = "With --manual: trials to be run at the same time."
+_LOG = "Log of a trial ({trial}); else the command's output."
+_MANUAL = "Write launches to run by hand; the next call reads."
+_BATCH = "With --manual: trials at a time."
 _TRIALS = "Trials at most; else 8."
-_BUDGET = "Time after which no further trial begins: 2h, 90m, 600s."
+_BUDGET = "No trial begins after this time: 2h, 90m, 600s."
 _STEPS = "Steps of a trial; the first three are warm-up."
 _TIMEOUT = "Time after which a trial is ended, such as 20m."
-_RESULT = "Results of trials whose logs lack them: 2=3.41 (seconds), 3=oom, 4=failed."
-_REPLAY = "Replay published runs instead: how many trials would have been needed."
-_FOLDER = "Folder of launches, journal, report and calibrated system; continued where it exists."
+_RESULT = "Results without a log: 2=3.41 [s], 3=oom, 4=failed."
+_REPLAY = "Count the trials that published runs would need."
+_FOLDER = "Folder of launches, journal, report; continued."
 
 
 @command("Measure and validate", "tuning", "calibration")
@@ -66,7 +62,7 @@ def tune(
     gpus: Annotated[int | None, question_option("GPUs in the job.")] = None,
     options: RunArguments = NO_RUN_OPTIONS,
     assumptions: Assumed = None,
-    framework: Annotated[str | None, search_option(_FRAMEWORK, completer=names_of_frameworks)] = None,
+    framework: Annotated[str | None, question_option(_FRAMEWORK, completer=names_of_frameworks)] = None,
     locks: LockOptions = NO_LOCKS,
     to: Annotated[str | None, option(_TO, completer=names_of_formats)] = None,
     command: Annotated[str | None, option(_COMMAND)] = None,
@@ -83,9 +79,9 @@ def tune(
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Find the best plan by trials on your machine: run one, learn, choose the next, stop when sure.
+    """Find the best plan by trials on your machine, as few as make it sure.
 
-    Example: traincast tune examples/tune/model.yaml --system examples/measured_cpu/machine.yaml --gpus 2 --trials 5 --output out/tune
+    Example: traincast tune examples/tune/model.yaml --gpus 2 --trials 5 --system examples/measured_cpu/machine.yaml --output out/tune
     """  # noqa: E501
     given: dict[str, Any] = {
         "MODEL": model, "--system": system, "--gpus": gpus, "--to": to, "--command": command, "--log": log,
