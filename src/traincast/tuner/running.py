@@ -57,9 +57,8 @@ class Runner:
     command: str | None = None
     log: str | None = None  # of a trial, with {trial}; the command's output if None
     steps: int = STEPS  # of a trial
-    timeout: float | None = (
-        None  # of a trial [s]; if None, ten times what is expected and a quarter of an hour
-    )
+    # Of a trial [s]; if None, ten times the expected time and a quarter of an hour.
+    timeout: float | None = None
     warm_up: int = WARM_UP  # steps at the beginning that do not count, at most half of them
 
     def check(self) -> None:
