@@ -106,6 +106,10 @@ class Config:
             self.wrong(name, WHOLE if least else WHOLE.replace("1", "0"))
         return None
 
+    def size(self, name: str) -> int:
+        """Return a whole number as `count` does, or 1 where that is None, so that formulas go on."""
+        return self.count(name) or 1
+
     def figure(self, name: str) -> dict[str, Any] | None:
         """Return a whole number with its source; None if it is null or wrong."""
         number = self.count(name)

@@ -48,7 +48,7 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
 
 def _trunk(c: Config, width_of_head: str = "attention_head_dim") -> tuple[Keys, int]:
     """Return layers, heads and widths, and the width of the model."""
-    heads, head = c.count("num_attention_heads") or 1, c.count(width_of_head) or 1
+    heads, head = c.size("num_attention_heads"), c.size(width_of_head)
     e = heads * head
     keys: Keys = {
         "layers": c.figure("num_layers"),
@@ -74,11 +74,11 @@ def _flux(c: Config) -> Keys:
     """Read FLUX.1: layers in which text has weights of its own, then layers with parallel blocks."""
     keys, _ = _trunk(c)
     joint, single = c.count("num_layers", least=0) or 0, c.count("num_single_layers", least=0) or 0
-    channels, pixels = c.count("in_channels") or 1, 2 * VAE  # patches of 2 x 2 are made beforehand
+    channels, pixels = c.size("in_channels"), 2 * VAE  # patches of 2 x 2 are made beforehand
     conditions = [FREQUENCIES, *([FREQUENCIES] if c.flag("guidance_embeds") else [])]
     diffusion = {
-        "inputs": channels * (c.count("patch_size") or 1) ** 2,
-        "outputs": (c.count("out_channels") or channels) * (c.count("patch_size") or 1) ** 2,
+        "inputs": channels * c.size("patch_size") ** 2,
+        "outputs": (c.count("out_channels") or channels) * c.size("patch_size") ** 2,
         "pixels": pixels,
         "text": TEXT["flux"],
         "text_width": c.count("joint_attention_dim"),
@@ -95,28 +95,28 @@ def _sd3(c: Config) -> Keys:
     """Read Stable Diffusion 3: text has weights of its own; the last layer reads it alone."""
     keys, e = _trunk(c)
     c.only("caption_projection_dim", e)
-    patch, layers = c.count("patch_size") or 1, c.count("num_layers") or 1
+    patch, layers = c.size("patch_size"), c.size("num_layers")
     norms = {"rms_norm": "head", None: None}
     if c.value("qk_norm") not in norms:
         c.wrong("qk_norm", "must be rms_norm or null")
     elif c.value("qk_norm"):
         keys["qk_norm"] = "head"
     diffusion = {
-        "inputs": (c.count("in_channels") or 1) * patch**2,
-        "outputs": (c.count("out_channels") or 1) * patch**2,
+        "inputs": c.size("in_channels") * patch**2,
+        "outputs": c.size("out_channels") * patch**2,
         "pixels": VAE * patch,
         "text": TEXT["sd3"],
         "text_width": c.count("joint_attention_dim"),
         "conditions": [FREQUENCIES, c.count("pooled_projection_dim")],
     }
-    size = (c.count("sample_size") or 1) * VAE
+    size = c.size("sample_size") * VAE
     keys |= {"layer_kinds": ["joint dense"] * (layers - 1) + ["joint-last dense"], "diffusion": diffusion}
     return keys | _tokens(c, VAE * patch, TEXT["sd3"], size=size)
 
 
 def _image(c: Config, e: int, **more: Any) -> Keys:
     """Return what diffusion transformers of an image alone have in common; `size` and `pixels` as well."""
-    patch, channels = c.count("patch_size") or 1, c.count("in_channels") or 1
+    patch, channels = c.size("patch_size"), c.size("in_channels")
     return {
         "inputs": channels * patch**2,
         "outputs": (c.count("out_channels") or channels) * patch**2,
@@ -132,7 +132,7 @@ def _dit(c: Config) -> Keys:
     table = (c.count("num_embeds_ada_norm") or 0) + 1
     keys["small_weights"] = (FREQUENCIES + 1 + e + 1 + table) * e
     keys["diffusion"] = _image(c, e, conditions=[])
-    size = (c.count("sample_size") or 1) * VAE
+    size = c.size("sample_size") * VAE
     return keys | _tokens(c, keys["diffusion"]["pixels"], 0, size=size)
 
 
@@ -142,7 +142,7 @@ def _pixart(c: Config) -> Keys:
     c.only("cross_attention_dim", e)
     keys["mlp"] = c.word("activation_fn", ACTIVATIONS)
     keys["small_weights"] = 6 * e
-    side, small = c.count("sample_size") or 1, 2 * e
+    side, small = c.size("sample_size"), 2 * e
     sized = c.value("use_additional_conditions")
     if sized or (sized is None and side == 128):  # size and ratio are conditions of a third of the width
         third = e // 3
@@ -169,7 +169,7 @@ def _wan(c: Config) -> Keys:
     keys["small_end_weights"] = 2 * e
     frames = 21  # latent frames of 81, the usual length (assumed)
     text = {"text_width": c.count("text_dim"), "text_layers": 2}
-    channels = c.count("in_channels") or 1
+    channels = c.size("in_channels")
     keys["diffusion"] = {
         "inputs": channels * side**2,
         "outputs": (c.count("out_channels") or channels) * side**2,

@@ -100,7 +100,7 @@ def sparse_stacks(c: Config) -> Keys:
 
 def longt5(c: Config) -> Keys:
     """Read the encoder's window, to both sides; of attention to sums of blocks, weights alone count."""
-    radius, e, heads = (c.count(name) or 1 for name in ("local_radius", "hidden_size", "num_attention_heads"))
+    radius, e, heads = (c.size(name) for name in ("local_radius", "hidden_size", "num_attention_heads"))
     window = c.sourced(2 * radius + 1, "local_radius")
     keys: Keys = {"encoder": c.content["encoder"] | {"window": window}}
     if c.word("encoder_attention_type", {"local": "", "transient-global": "global"}) != "global":
@@ -114,7 +114,7 @@ def longt5(c: Config) -> Keys:
 
 def led(c: Config) -> Keys:
     """Read the window of LED's encoder, half of it to each side; projections of global tokens count."""
-    keys, window, e = bart(c), _window(c), c.count("hidden_size") or 1
+    keys, window, e = bart(c), _window(c), c.size("hidden_size")
     small = c.sourced(3 * (e * e + e), "hidden_size")
     encoder = keys["encoder"] | {"max_positions": c.figure("max_encoder_position_embeddings")}
     encoder |= {"small_weights": small} | ({"window": window} if window else {})
@@ -148,9 +148,9 @@ def big_bird(c: Config) -> Keys:
 
 def roc_bert(c: Config) -> Keys:
     """Read RoCBert: pronunciation and shape of a token are embedded besides, and joined by a projection."""
-    e, width, tables = c.count("hidden_size") or 1, c.count("hidden_size") or 1, 0
+    e, width, tables = c.size("hidden_size"), c.size("hidden_size"), 0
     for part in ("pronunciation", "shape"):
-        dim, rows = (c.count(f"{part}_{name}") or 1 for name in ("embed_dim", "vocab_size"))
+        dim, rows = (c.size(f"{part}_{name}") for name in ("embed_dim", "vocab_size"))
         width += dim * c.flag(f"enable_{part}")
         tables += rows * dim  # even if it is not enabled
     if not c.flag("concat_input"):
@@ -161,7 +161,7 @@ def roc_bert(c: Config) -> Keys:
 
 def xmod(c: Config) -> Keys:
     """Read X-MOD's adapters, one for each language, of which a token passes one."""
-    e, factor = c.count("hidden_size") or 1, c.count("adapter_reduction_factor") or 1
+    e, factor = c.size("hidden_size"), c.size("adapter_reduction_factor")
     languages = c.value("languages")
     if not isinstance(languages, list) or not languages:
         c.wrong("languages", "must be a list of names")
@@ -175,7 +175,7 @@ def xmod(c: Config) -> Keys:
 
 def xlnet(c: Config) -> Keys:
     """Read XLNet without the scores of relative positions, whose projection and biases count."""
-    e, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    e, heads = c.size("hidden_size"), c.size("num_attention_heads")
     width = heads * (c.count("head_dim") or e // heads)
     small = c.sourced(e * width + 5 * width, "hidden_size", "num_attention_heads")
     keys: Keys = {"biases": ["mlp"], "small_weights": small, "small_end_weights": c.figure("hidden_size")}
@@ -211,7 +211,7 @@ def esm(c: Config) -> Keys:
 def roformer(c: Config) -> Keys:
     """Count the table of rotary positions, which transformers holds as a parameter."""
     length, hidden, heads = (
-        c.count(name) or 1 for name in ("max_position_embeddings", "hidden_size", "num_attention_heads")
+        c.size(name) for name in ("max_position_embeddings", "hidden_size", "num_attention_heads")
     )
     return {"small_end_weights": c.sourced(length * (hidden // heads), "max_position_embeddings")}
 
@@ -254,7 +254,7 @@ def deberta(c: Config) -> Keys:
     """
     keys: Keys = {"causal": False, "biases": ["qkv", "proj", "mlp"], "head_bias": True}
     keys["token_types"] = c.count("type_vocab_size", least=0)
-    hidden, kernel = c.count("hidden_size") or 1, c.fields.get("conv_kernel_size", 0)
+    hidden, kernel = c.size("hidden_size"), c.fields.get("conv_kernel_size", 0)
     if not isinstance(kernel, int) or kernel < 0:
         c.wrong("conv_kernel_size", "must be a whole number of at least 0")
     elif kernel > 0:  # beside the first layer: a convolution, its bias and a norm
@@ -271,7 +271,7 @@ def deberta(c: Config) -> Keys:
     if not isinstance(rows, int) or rows < 1:
         rows = c.value("max_relative_positions")
     if not isinstance(rows, int) or rows < 1:
-        rows = c.count("max_position_embeddings") or 1
+        rows = c.size("max_position_embeddings")
     normed = 2 * hidden if "layer_norm" in str(c.fields.get("norm_rel_ebd")) else 0
     small = normed + keys.get("small_end_weights", {"value": 0})["value"]
     weights = c.sourced(2 * rows * hidden + small, "max_relative_positions")
@@ -280,7 +280,7 @@ def deberta(c: Config) -> Keys:
 
 def deberta_v1(c: Config) -> Keys:
     """Read DeBERTa, whose keys have no bias, and whose layers project relative positions themselves."""
-    keys, e = deberta(c) | {"biases": ["qv", "proj", "mlp"]}, c.count("hidden_size") or 1
+    keys, e = deberta(c) | {"biases": ["qv", "proj", "mlp"]}, c.size("hidden_size")
     kinds = str(c.value("pos_att_type"))
     small = e * e * ("c2p" in kinds) + (e * e + e) * ("p2c" in kinds)
     if not (c.flag("relative_attention") and small):
@@ -290,7 +290,7 @@ def deberta_v1(c: Config) -> Keys:
 
 def longformer(c: Config) -> Keys:
     """Read the window of Longformer, half of it to each side; projections of global tokens count."""
-    e, window = c.count("hidden_size") or 1, _window(c)
+    e, window = c.size("hidden_size"), _window(c)
     if window is None:
         return {}
     small = c.sourced(3 * (e * e + e), "hidden_size")
@@ -315,7 +315,7 @@ def last_biased_bert(c: Config) -> Keys:
 
 def dinov2(c: Config) -> Keys:
     """Read DINOv2: scales of the residual stream, tokens of class and mask; two vectors to classify."""
-    hidden, ratio = c.count("hidden_size") or 1, c.value("mlp_ratio")
+    hidden, ratio = c.size("hidden_size"), c.value("mlp_ratio")
     if not isinstance(ratio, int | float) or isinstance(ratio, bool) or ratio <= 0:
         c.wrong("mlp_ratio", "must be a number above 0")
         return {}
@@ -347,7 +347,7 @@ def contrastive(c: Config) -> Keys:
         projected = c.sourced(width * (c.count("hidden_size") or 0), "projection_dim")
         keys |= {"embedding_norm": True, "small_end_weights": projected}
     else:
-        side, patch = c.count("image_size") or 0, c.count("patch_size") or 1
+        side, patch = c.count("image_size") or 0, c.size("patch_size")
         tokens = c.sourced((side // patch) ** 2, "image_size", "patch_size")
         keys |= {"seq": c.seq or tokens, "max_positions": tokens}
         others += ["pooling head"] if c.flag("vision_use_head") else []
@@ -389,7 +389,7 @@ def sound(c: Config) -> Keys:
 
     Sequences are taken to be 30 s of sound, which the usual convolutions make 1,499 frames of.
     """
-    named, hidden, dims = c.fields.get("architectures"), c.count("hidden_size") or 1, c.numbers("conv_dim")
+    named, hidden, dims = c.fields.get("architectures"), c.size("hidden_size"), c.numbers("conv_dim")
     architecture = str(named[0]) if isinstance(named, list) and named else "Model"
     values = dims[-1] if dims else 512
     labels = c.figure("vocab_size") if architecture.endswith("ForCTC") else None
@@ -407,7 +407,7 @@ def sound(c: Config) -> Keys:
 
 def xlm(c: Config) -> Keys:
     """Read XLM: four times as wide inside, GELU or ReLU, an embedding of languages if there are several."""
-    hidden, languages = c.count("hidden_size") or 1, c.count("n_langs") or 1
+    hidden, languages = c.size("hidden_size"), c.size("n_langs")
     keys: Keys = {"ffn": c.sourced(4 * hidden, "hidden_size"), "causal": c.flag("causal")}
     keys["mlp"] = "gelu" if c.flag("gelu_activation") else "relu"
     if languages > 1 and c.flag("use_lang_emb"):

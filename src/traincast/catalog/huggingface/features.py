@@ -190,7 +190,7 @@ def sparse_layers(c: Config) -> Keys:
 
 def ernie_experts(c: Config) -> Keys:
     """Read routed and shared experts from a first to a last layer; the router has a bias."""
-    layers, every = c.count("num_hidden_layers") or 0, c.count("moe_layer_interval") or 1
+    layers, every = c.count("num_hidden_layers") or 0, c.size("moe_layer_interval")
     first, last = c.count("moe_layer_start_index", least=0) or 0, c.value("moe_layer_end_index")
     last = layers - 1 if last == -1 else last
     is_moe = [(i + 1) % every == 0 and first <= i <= last for i in range(layers)]
@@ -225,7 +225,7 @@ def _is_sliding(c: Config, i: int) -> bool:
     pattern = c.value("sliding_window_pattern")
     if isinstance(pattern, str) and pattern and set(pattern) <= {"L", "G"}:
         return pattern[i % len(pattern)] == "L"
-    return (i + 1) % (c.count("sliding_window_pattern") or 1) != 0
+    return (i + 1) % c.size("sliding_window_pattern") != 0
 
 
 def qwen_sliding(c: Config) -> Keys:
@@ -262,14 +262,9 @@ def chunked(c: Config) -> Keys:
 
 def _layer_types(c: Config, local: str) -> list[bool]:
     """Read which layers have local attention from `layer_types`; empty if it is left out."""
-    types = c.fields.get("layer_types")
-    if types is None:
+    if c.fields.get("layer_types") is None:
         return []
-    if not isinstance(types, list) or not set(map(str, types)) <= {local, "full_attention"}:
-        c.wrong("layer_types", f"must be a list of {local} and full_attention")
-    elif len(types) != c.count("num_hidden_layers"):
-        c.wrong("layer_types", f"must hold one word for each of the {c.count('num_hidden_layers')} layers")
-    return [layer == local for layer in types] if isinstance(types, list) else []
+    return [word == "local" for word in layer_words(c, {local: "local", "full_attention": ""})]
 
 
 def _local(window: Keys, is_local: Sequence[bool]) -> Keys:
@@ -353,7 +348,7 @@ def shared(c: Config, width: str) -> Keys:
     number = c.count("n_shared_experts", least=0)
     if not number:
         return {}
-    return {"shared_ffn": c.sourced(number * (c.count(width) or 1), "n_shared_experts", width)}
+    return {"shared_ffn": c.sourced(number * c.size(width), "n_shared_experts", width)}
 
 
 def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
@@ -381,7 +376,7 @@ def latent(c: Config) -> Keys:
 
 def values_as_wide(c: Config) -> Keys:
     """Set the width of a value where it is left out: the model's, cut into heads (MiniCPM3)."""
-    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     if c.value("v_head_dim") is not None:
         return {}
     width = c.sourced(hidden // heads, "hidden_size", "num_attention_heads")

@@ -72,7 +72,7 @@ def indexed(c: Config) -> Keys:
     words = {"full": "indexed", "shared": "index-shared", "F": "indexed", "S": "index-shared"}
     name = next((name for name in ("indexer_types", "index_topk_pattern") if c.fields.get(name)), "")
     mixers = layer_words(c, words, name) if name else []
-    every, first = c.count("index_topk_freq") or 1, c.count("index_skip_topk_offset", least=0) or 0
+    every, first = c.size("index_topk_freq"), c.count("index_skip_topk_offset", least=0) or 0
     default = ["index-shared" if max(i - first + 1, 0) % every else "indexed" for i in range(layers)]
     names = {"heads": "index_n_heads", "head_dim": "index_head_dim", "topk": "index_topk"}
     return pairs(c, mixers or default) | {"indexer": {key: c.figure(name) for key, name in names.items()}}
@@ -117,8 +117,8 @@ def deepseek_v4(c: Config) -> Keys:
     changes neither weights nor work.
     """
     layers, rates = c.count("num_hidden_layers") or 0, _rates(c)
-    heads, streams = c.count("num_attention_heads") or 1, c.figure("hc_mult")
-    if heads % (c.count("o_groups") or 1):
+    heads, streams = c.size("num_attention_heads"), c.figure("hc_mult")
+    if heads % c.size("o_groups"):
         c.wrong("o_groups", f"must divide num_attention_heads = {heads}")
     words = {"sliding_attention": "local", "heavily_compressed_attention": "compressed"}
     words |= {"compressed_sparse_attention": "compressed-indexed"}
@@ -140,7 +140,7 @@ def deepseek_v4(c: Config) -> Keys:
     width = c.figure("head_dim")
     rotary = c.value("qk_rope_head_dim")
     share = c.value("partial_rotary_factor")
-    turned = rotary if is_whole(rotary) else int((c.count("head_dim") or 1) * (share or 64 / 512))
+    turned = rotary if is_whole(rotary) else int(c.size("head_dim") * (share or 64 / 512))
     value = (width or {"value": 1})["value"]
     if turned >= value:
         c.wrong("qk_rope_head_dim", f"must be below head_dim = {value}")
@@ -175,7 +175,7 @@ def mamba2(c: Config) -> Keys:
     """Read the heads, states, convolution and chunks of Mamba-2."""
     heads, hidden = c.count("mamba_num_heads"), c.count("hidden_size")
     if c.value("mamba_head_dim") == "auto":
-        width = (c.count("mamba_expand") or 1) * (hidden or 1) // (heads or 1)
+        width = c.size("mamba_expand") * (hidden or 1) // (heads or 1)
         head_dim: Any = c.sourced(width, "mamba_expand", "hidden_size", "mamba_num_heads")
     else:
         head_dim = c.figure("mamba_head_dim")
@@ -192,7 +192,7 @@ def alone(c: Config) -> Keys:
 
 def mamba(c: Config) -> Keys:
     """Read the channels, states and convolution of Mamba-1."""
-    hidden, times = c.count("hidden_size") or 1, c.count("mamba_expand") or 1
+    hidden, times = c.size("hidden_size"), c.size("mamba_expand")
     figures: Keys = {"width": c.figure("mamba_width")}
     figures["width"] = figures["width"] or c.sourced(times * hidden, "mamba_expand", "hidden_size")
     figures |= {"state": c.figure("ssm_state_size"), "conv": c.figure("conv_kernel")}
@@ -213,10 +213,10 @@ def jamba(c: Config) -> Keys:
     layers = range(c.count("num_hidden_layers") or 0)
 
     def listed(block: str) -> list[bool]:
-        every = c.count(f"{block}_layer_period") or 1
+        every = c.size(f"{block}_layer_period")
         return [i % every == c.count(f"{block}_layer_offset", least=0) for i in layers]
 
-    has_experts = [has and (c.count("num_experts") or 1) > 1 for has in listed("expert")]
+    has_experts = [has and c.size("num_experts") > 1 for has in listed("expert")]
     keys = layer_kinds(["attention" if attends else "mamba" for attends in listed("attn")], has_experts)
     keys["mamba"] = c.content["mamba"] | {"norm": True} if not all(listed("attn")) else None
     return keys | ({"experts": routed(c, "intermediate_size")} if any(has_experts) else {})
@@ -225,7 +225,7 @@ def jamba(c: Config) -> Keys:
 def falcon_h1(c: Config) -> Keys:
     """Read the layers of Falcon-H1, each with attention and Mamba-2 side by side, and the latter's width."""
     keys: Keys = {"layer_kinds": ["attention+mamba2 dense"]}
-    heads, width = c.count("mamba_num_heads") or 1, c.count("mamba_d_ssm")
+    heads, width = c.size("mamba_num_heads"), c.count("mamba_d_ssm")
     if c.value("mamba_head_dim") == "auto" and width is not None:
         head_dim = c.sourced(width // heads, "mamba_d_ssm", "mamba_num_heads")
         keys["mamba2"] = c.content["mamba2"] | {"head_dim": head_dim}
@@ -248,7 +248,7 @@ def lightning(c: Config) -> Keys:
 
 def heads_of(c: Config) -> Keys:
     """Return the heads of lightning attention, those of attention: their number, and one width."""
-    heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
+    heads, hidden = c.size("num_attention_heads"), c.size("hidden_size")
     width = c.figure("head_dim") or c.sourced(hidden // heads, "hidden_size", "num_attention_heads")
     return {"heads": c.figure("num_attention_heads"), "key_dim": width, "value_dim": width}
 
@@ -315,7 +315,7 @@ def olmo_hybrid(c: Config) -> Keys:
     keys = gated_delta(c)
     if not any(kind.startswith("gated_delta") for kind in keys["layer_kinds"]):
         return keys
-    hidden, heads = c.count("hidden_size") or 1, c.figure("num_attention_heads")
+    hidden, heads = c.size("hidden_size"), c.figure("num_attention_heads")
     figures = {key: figure for key, figure in keys["gated_delta"].items() if figure is not None}
     figures = {"key_heads": heads, "value_heads": heads} | figures
     if "key_dim" not in figures:
@@ -363,7 +363,7 @@ def ling_delta(c: Config) -> Keys:
 
 def xlstm(c: Config) -> Keys:
     """Read the heads of mLSTM, and the widths that are given as factors of the model's."""
-    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     for name, same in {"num_blocks": "num_hidden_layers", "embedding_dim": "hidden_size"}.items():
         if c.fields.get(name) is not None:
             c.only(name, c.value(same))
@@ -375,7 +375,7 @@ def xlstm(c: Config) -> Keys:
         key: c.sourced(int(wide[name]) // heads, name, "hidden_size", "num_attention_heads")
         for key, name in {"key_dim": "qk_dim_factor", "value_dim": "v_dim_factor"}.items()
     }
-    multiple = c.count("ffn_round_up_to_multiple_of") or 1
+    multiple = c.size("ffn_round_up_to_multiple_of")
     ffn = int((wide["ffn_proj_factor"] + multiple - 1) // multiple * multiple)
     net = {"heads": c.figure("num_attention_heads"), "gates": 2, "chunk": c.figure("chunk_size")} | dims
     keys = alone(c) | {"layer_kinds": ["gated_linear dense"], "gated_linear": net}
@@ -402,7 +402,7 @@ def rwkv(c: Config) -> Keys:
 
 def longcat(c: Config) -> Keys:
     """Read LongCat's layers, two of ours: one with an MLP beside its experts, one with an MLP alone."""
-    layers, zero = c.count("num_layers") or 1, c.count("zero_expert_num", least=0)
+    layers, zero = c.size("num_layers"), c.count("zero_expert_num", least=0)
     experts = routed(c, "moe_intermediate_size") | {"shared_ffn": c.figure("intermediate_size")}
     experts |= {"zero": c.sourced(zero, "zero_expert_num")} if zero else {}
     twice = c.sourced(2 * layers, "num_layers")
@@ -415,7 +415,7 @@ def gated_delta(c: Config) -> Keys:
     names |= {"key_dim": "linear_key_head_dim", "value_dim": "linear_value_head_dim"}
     names |= {"conv": "linear_conv_kernel_dim"}
     words = {"linear_attention": "gated_delta"} | dict.fromkeys(FULL_ATTENTION, "attention")
-    layers, every = c.count("num_hidden_layers") or 0, c.count("full_attention_interval") or 1
+    layers, every = c.count("num_hidden_layers") or 0, c.size("full_attention_interval")
     default = ["gated_delta" if (i + 1) % every else "attention" for i in range(layers)]
     keys = pairs(c, layer_words(c, words) or default)
     if any(kind.startswith("gated_delta") for kind in keys["layer_kinds"]):
@@ -448,7 +448,7 @@ def lfm2(c: Config) -> Keys:
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < inf:
         c.wrong("block_ffn_dim_multiplier", "must be a number above 0")
         return {}
-    multiple = c.count("block_multiple_of") or 1
+    multiple = c.size("block_multiple_of")
     adjusted = -(-int(scale * (2 * width // 3)) // multiple) * multiple
     return {"ffn": c.sourced(adjusted, "intermediate_size", "block_ffn_dim_multiplier", "block_multiple_of")}
 

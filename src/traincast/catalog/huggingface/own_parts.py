@@ -47,21 +47,21 @@ def mllama(c: Config) -> Keys:
 
 def norm_type(c: Config) -> Keys:
     """Read Molmo 2's norms of queries and keys, and a second part of the embedding."""
-    rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.count("hidden_size") or 1
+    rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.size("hidden_size")
     norm = c.word("qk_norm_type", {"qwen3": "head", "olmo": "full"})
     return {"qk_norm": norm, "small_end_weights": c.sourced(rows * hidden, "additional_vocab_size")}
 
 
 def shifted_norms(c: Config) -> Keys:
     """Count the shifts of Chameleon's norms of queries and keys, which RMS norms have not."""
-    heads, hidden = c.count("num_attention_heads") or 1, c.count("hidden_size") or 1
+    heads, hidden = c.size("num_attention_heads"), c.size("hidden_size")
     width = hidden // heads * (heads + (c.count("num_key_value_heads") or heads))
     return {"small_weights": c.sourced(width, "hidden_size", "num_key_value_heads")}
 
 
 def cpmant(c: Config) -> Keys:
     """Read CPM-Ant: prompts and segments are embedded besides tokens; a table of relative positions."""
-    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     names = ("prompt_types", "prompt_length", "segment_types", "position_bias_num_buckets")
     prompts, length, segments, buckets = (c.count(name) or 0 for name in names)
     weights = (prompts * length + segments) * hidden + (segments**2 + buckets) * heads
@@ -70,7 +70,7 @@ def cpmant(c: Config) -> Keys:
 
 def doge(c: Config) -> Keys:
     """Read Doge's trained mask of values, and the trained scales of its residual stream."""
-    hidden, heads = c.count("hidden_size") or 1, c.count("num_attention_heads") or 1
+    hidden, heads = c.size("hidden_size"), c.size("num_attention_heads")
     groups = c.count("num_key_value_heads") or heads
     weights = 2 * hidden + groups * (1 + c.flag("attention_bias"))
     keys: Keys = {"beside": [[groups * (hidden // heads), groups]]}  # from the values to what masks them
@@ -79,7 +79,7 @@ def doge(c: Config) -> Keys:
 
 def last_bias(c: Config) -> Keys:
     """Read the inner width of GPT-NeoX-Japanese, and its one bias, that of the last layer."""
-    hidden, multiple = c.count("hidden_size") or 1, c.count("intermediate_multiple_size") or 1
+    hidden, multiple = c.size("hidden_size"), c.size("intermediate_multiple_size")
     keys: Keys = {"ffn": c.sourced(multiple * hidden, "hidden_size", "intermediate_multiple_size")}
     return keys | {"small_end_weights": c.figure("hidden_size")}
 
@@ -88,7 +88,7 @@ def persimmon(c: Config) -> Keys:
     """Read the flag for norms of queries and keys, which have a shift as well."""
     if not c.flag("qk_layernorm"):
         return {}
-    width = (c.count("hidden_size") or 1) // (c.count("num_attention_heads") or 1)
+    width = c.size("hidden_size") // c.size("num_attention_heads")
     shifts = c.sourced(2 * width, "hidden_size", "num_attention_heads")
     return {"qk_norm": "head", "small_weights": shifts}
 
@@ -193,8 +193,8 @@ def _per_layer_inputs(c: Config) -> Keys:
 
     The table has a row for every token and layer; the embedding is projected to the same width.
     """
-    width, layers = c.count("hidden_size_per_layer_input", least=0), c.count("num_hidden_layers") or 1
-    e, rows = c.count("hidden_size") or 1, c.count("vocab_size_per_layer_input") or 1
+    width, layers = c.count("hidden_size_per_layer_input", least=0), c.size("num_hidden_layers")
+    e, rows = c.size("hidden_size"), c.size("vocab_size_per_layer_input")
     if not width:
         return {}
     if c.flag("enable_moe_block"):
@@ -232,7 +232,7 @@ def gemma3n(c: Config) -> Keys:
 
     AltUp carries several copies of the residual stream, which are left out; their projections count.
     """
-    e, rank, copies = (c.count(name) or 1 for name in ("hidden_size", "laurel_rank", "altup_num_inputs"))
+    e, rank, copies = (c.size(name) for name in ("hidden_size", "laurel_rank", "altup_num_inputs"))
     widths = c.fields.get("intermediate_size")
     if isinstance(widths, list) and len(set(map(str, widths))) > 1:
         c.wrong("intermediate_size", "cannot be represented; only one width of all layers can")

@@ -35,16 +35,16 @@ def chatglm(c: Config) -> Keys:
 
 def hf_olmo(c: Config) -> Keys:
     """Read the width of OLMo's gated MLP, half of what is written, and its norm, mostly without weights."""
-    width, ratio = c.count("intermediate_size"), c.count("mlp_ratio") or 1
+    width, ratio = c.count("intermediate_size"), c.size("mlp_ratio")
     source = "intermediate_size" if width else "mlp_ratio"
-    total = width or ratio * (c.count("hidden_size") or 1)
+    total = width or ratio * c.size("hidden_size")
     norm = "layernorm" if c.flag("layer_norm_with_affine") else "layernorm-plain"
     return {"ffn": c.sourced(total // 2, source), "norm": norm}
 
 
 def arctic(c: Config) -> Keys:
     """Read Arctic: beside experts stands an MLP as wide as the model, each with a norm of its own."""
-    every = c.count("moe_layer_frequency") or 1
+    every = c.size("moe_layer_frequency")
     keys = experts(c)["experts"] | ({"every": every} if every > 1 else {})
     if not c.flag("use_residual"):
         return {"experts": keys}
@@ -64,7 +64,7 @@ def ring_linear(c: Config) -> Keys:
 
     Queries and keys are normed there as well; the result's norm has weights for all heads.
     """
-    layers, group = c.count("num_hidden_layers") or 0, c.count("layer_group_size") or 1
+    layers, group = c.count("num_hidden_layers") or 0, c.size("layer_group_size")
     in_groups = layers // group * group
     attends = [(i + 1) % group == 0 or i >= in_groups for i in range(layers)]
     keys = pairs(c, ["attention" if each else "gated_linear" for each in attends])
@@ -113,7 +113,7 @@ def blocks(c: Config) -> Keys:
 
     Layers differ in the heads of keys and in the MLP's width, and can lack a block, or both.
     """
-    layers, heads = c.count("num_hidden_layers") or 1, c.count("num_attention_heads") or 1
+    layers, heads = c.size("num_hidden_layers"), c.size("num_attention_heads")
     groups, configs = c.numbers("num_key_value_heads_per_layer"), c.fields.get("block_configs")
     source = f"{c.place}: block_configs"
     if groups:
@@ -137,7 +137,7 @@ def blocks(c: Config) -> Keys:
         group, width = attention.get("n_heads_in_group"), inner.get("intermediate_size")
         times = inner.get("ffn_mult")
         if isinstance(times, int | float) and times > 0:
-            width = -(-int(2 * times * _width(c) / 3) // 256) * 256
+            width = -(-int(2 * times * c.size("hidden_size") / 3) // 256) * 256
         of_layer: Keys = {}
         if not attention.get("no_op"):
             groups_of = heads // group if isinstance(group, int) and group > 0 else 0
@@ -156,14 +156,9 @@ def blocks(c: Config) -> Keys:
     return keys | {"layers": c.sourced(len(kinds), "block_configs"), "ffn": keys["ffn"] or 0}
 
 
-def _width(c: Config) -> int:
-    """Return the width of the model; 1 if it is wrong, which is noted."""
-    return c.count("hidden_size") or 1
-
-
 def openelm(c: Config) -> Keys:
     """Read OpenELM, whose layers grow in heads and in the width of the MLP (arXiv 2404.14619, section 2)."""
-    layers, divisor = c.count("num_hidden_layers") or 1, c.count("ffn_dim_divisor") or 1
+    layers, divisor = c.size("num_hidden_layers"), c.size("ffn_dim_divisor")
     heads, groups = c.numbers("num_query_heads"), c.numbers("num_kv_heads")
     times = c.value("ffn_multipliers")
     is_list = isinstance(times, list) and all(isinstance(n, int | float) and n > 0 for n in times)
@@ -172,8 +167,8 @@ def openelm(c: Config) -> Keys:
         return {}
     widths = []
     for n in times:
-        width = max(divisor, int(n * _width(c) + divisor / 2) // divisor * divisor)
-        widths.append(width + divisor * (width < 0.9 * n * _width(c)))
+        width = max(divisor, int(n * c.size("hidden_size") + divisor / 2) // divisor * divisor)
+        widths.append(width + divisor * (width < 0.9 * n * c.size("hidden_size")))
     names = {"heads": "num_query_heads", "kv_heads": "num_kv_heads", "ffn": "ffn_multipliers"}
     figures = [
         {key: c.sourced(n, names[key]) for key, n in zip(names, of_layer, strict=True)}
@@ -190,7 +185,7 @@ def across_layers(c: Config) -> Keys:
 
     arXiv 2411.02265, section 2.2.2.
     """
-    layers, every = c.count("num_hidden_layers") or 0, c.count("cla_share_factor") or 1
+    layers, every = c.count("num_hidden_layers") or 0, c.size("cla_share_factor")
     if not c.flag("use_cla") or every == 1:
         return {}
     figures: list[Keys] = [{"reuses_keys": True} if i % every else {} for i in range(layers)]
@@ -204,7 +199,7 @@ def last_biased(c: Config) -> Keys:
 
 def molmo(c: Config) -> Keys:
     """Read Molmo's language model: biases of queries, keys and values, and a second part of the embedding."""
-    rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.count("hidden_size") or 1
+    rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.size("hidden_size")
     keys: Keys = {"biases": ["qkv"] if c.flag("qkv_bias") else []}
     keys |= {"qk_norm": "full"} if c.flag("qk_norm") else {}
     c.only("norm_after", False)

@@ -95,7 +95,7 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
     """Return the keys of a tower but for what leads to the language model."""
     names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
     layers: Keys = {key: c.figure(name) for key, name in names.items()} | family.get("same", {})
-    hidden, ratio = c.count("hidden_size") or 1, c.value("mlp_ratio")
+    hidden, ratio = c.size("hidden_size"), c.value("mlp_ratio")
     inner = family.get("inner", "intermediate_size")
     layers["ffn"] = c.sourced(int(hidden * ratio), "mlp_ratio") if ratio else c.figure(inner)
     layers["mlp"] = c.word("hidden_act", GATED if family["mlp"] == "gated" else PLAIN)
@@ -117,15 +117,15 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
     resizable = not has_size or bool(family.get("resizable"))
     classes = family.get("classes", 0)
     rows = _table(c, family.get("table"), (size // patch) ** 2 + classes)
-    layers_of = c.count("num_hidden_layers") or 1
+    layers_of = c.size("num_hidden_layers")
     small = (rows + vectors + layers_of * family.get("layer_vectors", 0)) * hidden
     if family.get("head") and c.flag(family["head"]):  # pools by attention: probe, attention, norm and MLP
-        ffn = c.count("intermediate_size") or 1
+        ffn = c.size("intermediate_size")
         small += hidden + 4 * hidden**2 + 4 * hidden + 2 * hidden + 2 * hidden * ffn + ffn + hidden
     tiled: Keys = _tiled(c, rows * hidden) if family.get("crossed") else {}
     small += tiled.pop("small_weights", 0)
     if tiled:
-        layers["layers"] = c.sourced(layers_of + (c.count("num_global_layers") or 1), *LAYERS_OF_TILES)
+        layers["layers"] = c.sourced(layers_of + c.size("num_global_layers"), *LAYERS_OF_TILES)
         classes = classes - (rows % -8)  # rows that fill a tile up to a multiple of 8
     if family.get("windows"):
         layers |= _windows(c, patch)
@@ -152,7 +152,7 @@ def _table(c: Config, rows: Any, patches: int) -> int:
         return patches
     product = 1 if rows else 0
     for name in [rows] if isinstance(rows, str) else rows or []:
-        product *= c.count(name) or 1
+        product *= c.size(name)
     return product
 
 
@@ -161,12 +161,12 @@ def _tiled(c: Config, table: int) -> Keys:
 
     `table` are the weights of the positions in a tile.
     """
-    tiles, ratios = c.count("max_num_tiles") or 1, c.value("supported_aspect_ratios")
+    tiles, ratios = c.size("max_num_tiles"), c.value("supported_aspect_ratios")
     if not isinstance(ratios, list):
         c.wrong("supported_aspect_ratios", "must be a list of pairs")
         ratios = []
-    of_tiles = (len(ratios) + 1) * tiles * (table + 2 * (c.count("hidden_size") or 1))
-    gates = 3 + 2 * (c.count("num_global_layers") or 1)
+    of_tiles = (len(ratios) + 1) * tiles * (table + 2 * c.size("hidden_size"))
+    gates = 3 + 2 * c.size("num_global_layers")
     return {"tiles": c.sourced(tiles, "max_num_tiles"), "kept": 1, "small_weights": of_tiles + gates}
 
 
@@ -182,7 +182,7 @@ def _windows(c: Config, patch: int) -> Keys:
 def _merged(c: Config, around: Config, row: Mapping[str, Any], keys: Mapping[str, Any]) -> Keys:
     """Return how many patches a side of a token has, and with it the side of a resizable image."""
     if "tokens" in row:
-        number = around.count(row["tokens"]) or 1
+        number = around.size(row["tokens"])
         tokens = isqrt(number)
         if tokens**2 != number or keys["side"] % tokens:
             around.wrong(row["tokens"], f"must be a square whose side divides {keys['side']} patches")
@@ -209,7 +209,7 @@ def _projectors(
     c: Config, around: Config, row: Mapping[str, Any], hidden: int, keys: Mapping[str, Any]
 ) -> list[Keys]:
     """Return the projectors of a row of the table."""
-    width = c.count("hidden_size") or 1
+    width = c.size("hidden_size")
     merge = keys["merge"]["value"] if "merge" in keys else 1
     symbols = {"v": width, "m": width * merge**2, "t": hidden}
 
@@ -219,7 +219,7 @@ def _projectors(
         name, _, divisor = str(word).partition(" / ")
         if name in symbols:
             return symbols[name]
-        return (around.count(name) or 1) // int(divisor or 1)
+        return around.size(name) // int(divisor or 1)
 
     def flag(word: Any) -> bool:
         return word if isinstance(word, bool) else around.flag(word)
