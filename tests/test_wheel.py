@@ -1,4 +1,4 @@
-"""The wheel, installed in an empty environment of each Python at hand and used without extras."""
+"""The wheel, installed in an empty environment and used without extras; nightly with each Python at hand."""
 
 import json
 import os
@@ -11,12 +11,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-VERSIONS = ("3.11", pytest.param("3.12", marks=pytest.mark.nightly), "3.13", "3.14")
+OWN = "{}.{}".format(*sys.version_info)
+VERSIONS = [
+    pytest.param(version, marks=[] if version == OWN else pytest.mark.nightly)
+    for version in ("3.11", "3.12", "3.13", "3.14")
+]
 
 
 def interpreter(version):
     """The interpreter of a version: this one, one on the path, or one of pyenv's; None without any."""
-    if version == "{}.{}".format(*sys.version_info):
+    if version == OWN:
         return sys.executable
     installed = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
     for candidate in filter(None, (shutil.which(f"python{version}"), *map(str, installed))):

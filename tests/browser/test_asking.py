@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qs
 
+import pytest
+
 import traincast as tc
 from browsing import SMALL, asked, column, complete, found, label, query, settled, step, step_text
 from traincast.core.nomenclature import COLUMNS
@@ -234,23 +236,26 @@ def test_a_long_search_shows_its_progress_and_can_be_cancelled(opened):
     assert page.locator("#trouble").inner_text() == ""
 
 
-def test_what_follows_a_long_search_shows_its_progress_and_can_be_cancelled(opened):
+@pytest.mark.parametrize(
+    ("name", "words"), [("space", "Design space, reasons and scaling"), ("timeline", "Timeline")]
+)
+def test_what_follows_a_long_search_shows_its_progress_and_can_be_cancelled(opened, name, words):
     page = opened(SMALL)
     before = step(page)
     status = {"done": 3, "total": 4, "candidates": 5}
-    page.route("**/api/space", lambda route: None)  # never answered
+    page.route(f"**/api/{name}", lambda route: None)  # never answered
     page.route("**/api/progress", lambda route: route.fulfill(json=status))
     page.get_by_role("button", name="Twice as many GPUs").click()
-    page.locator("#searching", has_text="Design space, reasons and scaling … 3 of 4 steps").wait_for()
+    page.locator("#searching", has_text=f"{words} … 3 of 4 steps").wait_for()
     after = step(page)
     assert after != before  # the answer is there already
-    with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/space")):
+    with page.expect_event("requestfailed", lambda request: request.url.endswith(f"/api/{name}")):
         page.get_by_role("button", name="Cancel", exact=True).click()
     page.locator("#searching").wait_for(state="hidden")
-    assert "Design space, reasons and scaling were cancelled." in page.locator("#trouble").inner_text()
-    page.unroute("**/api/space")
+    assert "The figures that follow the answer were cancelled." in page.locator("#trouble").inner_text()
+    page.unroute(f"**/api/{name}")
     page.get_by_role("button", name="Search again").click()
-    page.locator("#space:not(.stale)").wait_for()
+    page.locator(f"#{name}:not(.stale)").wait_for()
     assert (step(page), page.locator("#trouble").inner_text()) == (after, "")
 
 

@@ -1,6 +1,7 @@
 """Layers of transformers as torch counts them: FLOPs of products, and bytes that autograd saves for backward.
 
-Without torch and transformers the tests are skipped; `make oracle` installs both and runs them.
+Without torch and transformers the tests are skipped; `make oracle` installs both and runs them, as does the
+nightly run.
 """
 
 import json
@@ -20,6 +21,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: make oracle
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: make oracle does it"
 )
+
+pytestmark = pytest.mark.nightly
 
 EAGER = load_stack("huggingface-eager").with_values({"memory.vocab_multiple": 1})
 B, S = 2, 64  # sequences of a micro-batch, tokens of a sequence

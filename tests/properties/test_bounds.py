@@ -292,7 +292,10 @@ def test_thousands_of_searches_equal_those_that_time_all(seed, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "gpus", "memory"),
-    [("deepseek-v3", 16, 1280e9), ("deepseek-v2", 64, 80e9)],
+    [
+        pytest.param("deepseek-v3", 16, 1280e9, marks=pytest.mark.nightly),
+        ("deepseek-v2", 64, 80e9),
+    ],
 )
 def test_a_published_model_that_routes_to_some_groups_alone(name, gpus, memory):
     """DeepSeek's models route a token to experts of 4 of 8 groups, or 3: groups of experts across nodes."""
@@ -309,7 +312,11 @@ def test_a_search_times_a_small_share_of_the_candidates_that_fit():
     assert 0 < found.share_timed < 0.2
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(model, marks=[pytest.mark.nightly] if model in (MOE, LIMITED) else []) for model in MODELS],
+    ids=lambda model: model.name,
+)
 def test_a_search_in_small_blocks_equals_one_in_large_blocks(model, monkeypatch):
     """Also where batches that recompute differently do not share shards, as in very large searches."""
     question = {"gpus": 8, "gbs": 32, "locks": {"mbs": 1}}

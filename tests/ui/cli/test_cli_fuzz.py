@@ -25,7 +25,7 @@ from traincast.ui.cli.app import app
 from traincast.ui.cli.main import OWN_MISTAKE
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-CASES = int(os.environ.get("TRAINCAST_FUZZ", "100"))
+CASES = int(os.environ.get("TRAINCAST_FUZZ", "40"))
 MAX_CALLS = 40_000_000  # the largest search of the catalogue's models on 4,096 GPUs makes a third
 MAX_BYTES = 6 << 30  # of memory, above what this process has
 FILES = {

@@ -19,7 +19,7 @@ from traincast.ui.explorer.app import POST_QUESTIONS, application
 from traincast.ui.explorer.question import FIELDS, LOCKS, State
 from traincast.ui.explorer.worker_pool import Pool
 
-REQUESTS = int(os.environ.get("TRAINCAST_FUZZ", "60"))
+REQUESTS = int(os.environ.get("TRAINCAST_FUZZ", "30"))
 SECONDS = 1.0  # a search of millions is cut off
 MAX_BYTES = 2 << 30  # of memory of the server, above what it starts with; its caches take a tenth
 

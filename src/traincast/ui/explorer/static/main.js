@@ -108,7 +108,7 @@ function cancelAll() {
   now.turn += 1;
   cancel("search", ...SLOWER);
   setBusy(false);
-  const what = hadAnswer ? "Design space, reasons and scaling were cancelled." : "The search was cancelled.";
+  const what = hadAnswer ? "The figures that follow the answer were cancelled." : "The search was cancelled.";
   later.problems.show(new Refused({ message: what }, 0), now.answer !== null && !hadAnswer, renew);
   announce("");
 }
@@ -215,8 +215,12 @@ async function drawSlower() {
   later.take.renew(state, takeChoices());
   const show = (trace) => figures.timeline.show({ trace, redraw: () => figures.timeline.redraw() });
   const hide = () => figures.timeline.show(null);
-  if (plan) await askFor("/api/timeline", { ...body, plan: plan.knobs }, show, hide);
-  else hide();
+  if (plan) {
+    const ofPlan = { ...body, plan: plan.knobs };
+    const stopTimeline = later.waiting.begin(ofPlan, "Timeline");
+    await askFor("/api/timeline", ofPlan, show, hide);
+    stopTimeline();
+  } else hide();
   performance.mark("complete");
 }
 
