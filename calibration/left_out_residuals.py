@@ -41,7 +41,7 @@ from traincast.step.uncertainty import (
     plan_distance,
 )
 
-PARTS: Final = ("common", "own", "experts", "short", *COMPONENTS)
+PARTS: Final = ("common", "own", "experts", "scans", "short", *COMPONENTS)
 LEFT_OUT: Final = next(iter(SPLITS))  # the column of source x model x accelerator
 NEAR_BEST: Final = (
     0.3  # plans slower than the best by more than this share do not affect the top of a ranking
@@ -146,6 +146,7 @@ class Residuals:
                     1.0,
                     1.0,
                     float(case.moe),
+                    float(case.scans),
                     case.shortness**2,
                     *(case.shares[name] ** 2 for name in COMPONENTS),
                 ]
@@ -340,7 +341,7 @@ class Pairs:
     def design(self, reach: float) -> Floats:
         """Return the factors of the variances `PARTS` in that of a difference, shape (pairs, parts)."""
         of_run, zeros = 2 * (1 - np.exp(-self.distance / reach)), np.zeros(len(self.distance))
-        return np.column_stack((zeros, of_run, zeros, zeros, self.shares))
+        return np.column_stack((zeros, of_run, zeros, zeros, zeros, self.shares))
 
 
 def gather(runs: Sequence[Run] | None = None, path: str | Path | None = None) -> Residuals:

@@ -12,10 +12,10 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 5090,
-    "catalog": 10000,
+    "catalog": 10010,
     "operations": 2920,
     "times": 2430,
-    "step": 3650,
+    "step": 3660,
     "planner": 8600,
     "launch": 10780,
     "analysis": 3480,

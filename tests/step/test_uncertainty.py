@@ -105,9 +105,12 @@ def test_unmeasured_hardware_and_software_widen_intervals_and_are_named():
     assert outside_measured_range(replace(USUAL, precision="nvfp4")) == [
         "precision without a measured run on H100 SXM5 80 GB: nvfp4"
     ]
-    assert outside_measured_range(replace(USUAL, layers=frozenset({"attention", "mamba2"}))) == []
-    layers = replace(USUAL, layers=frozenset({"attention", "rwkv"}))
-    assert "layers without a measured run: rwkv" in outside_measured_range(layers)
+    hybrid = replace(USUAL, layers=frozenset({"attention", "mamba2"}))
+    assert outside_measured_range(hybrid) == []
+    scans = (USUAL.factor(KNOWN) * KNOWN.scans) ** 2
+    assert deviation(hybrid, KNOWN) ** 2 == pytest.approx(deviation(USUAL, KNOWN) ** 2 + scans)
+    layers = replace(USUAL, layers=frozenset({"attention", "indexed"}))
+    assert "layers without a measured run: indexed" in outside_measured_range(layers)
     added = KNOWN.drifts["new_layers"] ** 2
     assert deviation(layers, KNOWN) ** 2 == pytest.approx(deviation(USUAL, KNOWN) ** 2 + added)
     assert deviation(chip, KNOWN) > deviation(USUAL, KNOWN)

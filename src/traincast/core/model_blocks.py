@@ -128,6 +128,7 @@ class Shape:
     head_dim: int | None = None
     ffn: int | None = None
     reuses_keys: bool = False  # whether keys and values are those of a layer before, not projected
+    plain: bool = False  # whether its products stay at 16 bits in a recipe with 4-bit ones
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,6 +116,7 @@ class ModelFigures:
     gate_per_head: bool = False
     keys_are_values: bool = False  # whether values are the projected keys (Gemma 4)
     reuses_keys: bool = False  # whether keys and values are those of a layer before (of a shape: Gemma 3n)
+    plain: bool = False  # whether products stay at 16 bits in a recipe with 4-bit ones (of a shape)
     shared_layers: bool = False  # whether all layers have the same weights (ALBERT: arXiv 1909.11942, 3.1)
     dropout: bool = True
     inner_dropout: bool = True  # whether dropout follows the MLP's activation as well; in most models not

@@ -67,7 +67,7 @@ class Sharding(ABC):
     def sizes(self) -> Sizes:
         """Element sizes of linear layers at the rate of the precision recipe."""
         recipe, assumed = self.plan.recipe, self.assumptions
-        if not recipe.is_low:
+        if not recipe.is_low or (self.model.plain and recipe.rate == "fp4"):
             return self.plain_sizes
         casts, weight_casts = assumed.traffic.cast_passes, assumed.traffic.weight_cast_passes
         saved_operand = recipe.operand if assumed.memory.saves_casts else 1

@@ -20,6 +20,7 @@ import numpy as np
 
 from traincast.catalog.disk_cache import cached_on_disk
 from traincast.catalog.software_stacks import fitted_stack, stack_year
+from traincast.core.linear_attention import LINEAR
 from traincast.core.model import Model
 from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Bools, Column, Floats, plain
@@ -108,6 +109,7 @@ class Errors:
     common: float  # error that runs of a model on a machine share
     own: float  # error of a single plan
     experts: float  # what mixtures of experts add
+    scans: float  # what layers with linear attention add
     short: float  # what each factor of e adds that a step is shorter than `SHORT_STEP`
     communication: float  # relative error of these components of a step
     bubble: float
@@ -223,6 +225,11 @@ class ErrorCase:
         return known.stacks.get(self.stack, known.other_stacks)
 
     @property
+    def scans(self) -> bool:
+        """Whether layers have linear attention, of whose scans no backward pass was timed alone."""
+        return not self.layers.isdisjoint(LINEAR)
+
+    @property
     def shortness(self) -> Column:
         """By how many factors of e the step is shorter than `SHORT_STEP`."""
         return np.maximum(np.log(SHORT_STEP / self.sizes["seconds"]), 0.0)
@@ -254,6 +261,7 @@ class ErrorCase:
 def measured_deviation(case: ErrorCase, known: Errors) -> Column:
     """Return the deviation of `deviation` as if the case lay inside of measured runs."""
     variance: Column = known.common**2 + known.own**2 + case.moe * known.experts**2
+    variance = variance + case.scans * known.scans**2
     variance = variance + (known.short * case.shortness) ** 2
     for name in COMPONENTS:
         variance = variance + (getattr(known, name) * case.shares[name]) ** 2

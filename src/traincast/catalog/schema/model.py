@@ -83,7 +83,8 @@ TOWER_LAYERS: Final = (  # what can be said of the layers of a vision tower, who
     "layers", "hidden", "heads", "head_dim", "local", "ffn", "mlp", "norm", "norms", "qk_norm", "biases",
     "positions",
 )  # fmt: skip
-NOT_IN_FILES: Final = ("name", "reference", "documents", "reuses_keys", "sources")  # fields of `Model`
+# fields of `Model`
+NOT_IN_FILES: Final = ("name", "reference", "documents", "reuses_keys", "plain", "sources")
 
 
 def _part(kind: type) -> type[ModelPart]:
