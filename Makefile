@@ -25,7 +25,7 @@ demo: .venv/.demo  ## Install, then plan GPT3-1T on 2048 H200 GPUs
 	$(BIN)/traincast plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 5
 
 # Folders that hold the formulas: a change of a count or of a time fails here first.
-QUICK := tests/test_imports.py tests/test_public_api.py tests/core tests/operations tests/times tests/ui/cli/test_messages.py
+QUICK := tests/test_imports.py tests/test_public_api.py tests/core tests/operations tests/times tests/ui/cli/test_usage_errors.py
 
 quick: .venv/.dev  ## Test the formulas and the public names, in a minute, after each edit
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal $(QUICK)

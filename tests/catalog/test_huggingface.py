@@ -225,7 +225,7 @@ def test_every_family_has_a_configuration() -> None:
 
 
 @pytest.mark.parametrize("entry", HUB, ids=[entry["name"] for entry in HUB])
-def test_configurations_with_published_code(entry: dict[str, Any], load: Callable[..., Model]) -> None:
+def test_configurations_with_remote_code(entry: dict[str, Any], load: Callable[..., Model]) -> None:
     """Fields of published configurations that shape the model, and parameters with their source."""
     parameters = load(entry["config"]).parameters
     assert parameters == pytest.approx(entry["parameters"], rel=entry["within"], abs=0)
@@ -259,7 +259,7 @@ def test_a_network_cut_out_by_a_search(load: Callable[..., Model]) -> None:
     ("model_type", "field", "value"),
     [("gpt2", "add_cross_attention", True), ("bert", "position_embedding_type", "alibi")],
 )
-def test_published_code_under_a_known_type_is_refused(
+def test_remote_code_under_a_known_type_is_refused(
     model_type: str, field: str, value: str, load: Callable[..., Model]
 ) -> None:
     """A decoder that attends to an encoder, and embedding models without a table of positions."""

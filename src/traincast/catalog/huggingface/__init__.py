@@ -10,7 +10,7 @@ from traincast.catalog.huggingface.encoders import ENCODER_FEATURES, head_keys, 
 from traincast.catalog.huggingface.features import FEATURES
 from traincast.catalog.huggingface.hybrids import HYBRID_FEATURES
 from traincast.catalog.huggingface.own_parts import OWN_FEATURES
-from traincast.catalog.huggingface.published_code import CODE_FEATURES
+from traincast.catalog.huggingface.remote_code import CODE_FEATURES
 from traincast.catalog.huggingface.towers import text_defaults, tower, whole
 from traincast.core.errors import InputError, raise_problems
 

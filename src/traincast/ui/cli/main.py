@@ -20,8 +20,8 @@ from traincast.core.errors import InputError, MissingExtra, TraincastError
 from traincast.ui.cli import accuracy, analysis, plan, reference, study, tune
 from traincast.ui.cli.app import app
 from traincast.ui.cli.help_pages import arrange
-from traincast.ui.cli.mistakes import mistakes
 from traincast.ui.cli.output import begin_reply, fail
+from traincast.ui.cli.usage_errors import usage_problems
 
 __all__ = ["accuracy", "analysis", "app", "main", "plan", "reference", "study", "tune"]
 
@@ -71,7 +71,7 @@ def _described(error: Exception, words: Sequence[str]) -> tuple[str, int, Except
     """Return message and exit code of an error in running words, and the error that `--json` prints."""
     if isinstance(error, CycloptsError):
         command = " ".join(error.command_chain or ())
-        usage_error = InputError(command or "command line", mistakes(error, words))
+        usage_error = InputError(command or "command line", usage_problems(error, words))
         page = " ".join(filter(None, ("traincast", command)))
         return f"{usage_error}\n  see {page} --help", 2, usage_error
     missing = MissingExtra.of(error) if isinstance(error, ImportError) else None

@@ -56,13 +56,13 @@ def iteration_by_model(request: ScalingRequest, others: Sequence[Answer]) -> Fig
     figure, axes = style.panel_grid(1, len(stages))
     for i, ax in enumerate(axes[0]):
         shares: dict[str, list[float]] = {name: [] for name in PARTS}
-        for asked, rows in others:
+        for other, rows in others:
             comm = np.asarray(rows[i].comm)[:1]
-            for name, part in _parts(asked, rows[i].compute, comm).items():
+            for name, part in _parts(other, rows[i].compute, comm).items():
                 shares[name].append(100 * float(part[0] / (rows[i].compute + comm[0])))
         columns = {name: np.array(column) for name, column in shares.items()}
         style.stacked_bars(ax, columns, 0.75, _look)
-        ax.set_xticks(range(len(others)), [asked.model.name.removeprefix("gpt-") for asked, _ in others])
+        ax.set_xticks(range(len(others)), [other.model.name.removeprefix("gpt-") for other, _ in others])
         ax.set(title=f"ZeRO-{stages[i].zero}", xlabel=f"Model, on {min(request.gpus):,} GPUs", ylim=(0, 100))
     axes[0][0].set_ylabel("Share of the iteration [%]")
     return _finished(figure, request, "the models of the source")

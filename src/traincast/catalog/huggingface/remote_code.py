@@ -1,4 +1,4 @@
-"""Features of types whose code is published with the model, not part of transformers."""
+"""Features of types whose code is published with the model (`trust_remote_code`)."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -22,7 +22,7 @@ ALLOWED: Final = {int: "must be a whole number", float: "must be a number", bool
 ANY_VALUE: Final = "1"  # can be read as a number, a name and a path
 
 
-def mistakes(error: CycloptsError, words: Sequence[str]) -> list[str]:
+def usage_problems(error: CycloptsError, words: Sequence[str]) -> list[str]:
     """Return a message for each mistake in the words of a command line, which raised an error.
 
     The parser stops at one: what is wrong is taken out, what is missing is put in, and the rest read again.
