@@ -34,7 +34,7 @@ from traincast.core.result import closed_object, described
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 COLUMNS: Final = (*KNOBS, "load")
 TAKEN: Final = (*COLUMNS, "tp_overlap")  # what a row of columns takes one value of
-ROW_TYPES: Final = dict.fromkeys(KNOBS, np.int64) | {"tp_overlap": np.bool_}  # knobs that rows may differ in
+ROW_TYPES: Final[dict[str, Any]] = dict.fromkeys(KNOBS, int) | {"tp_overlap": bool}  # knobs that rows may differ in
 _columns_of = attrgetter(*COLUMNS)
 _taken_of = attrgetter(*TAKEN)
 
@@ -304,11 +304,19 @@ class Plans(ColumnsEqual, Knobs[Column, Column]):
 
     def rows(self) -> list[Plan]:
         """Return every row as a plan; one where no knob is a column. Rows are not checked again."""
-        columns = [np.atleast_1d(getattr(self, name)).astype(dtype) for name, dtype in ROW_TYPES.items()]
-        plans, choices = [], self.choices()
-        for row in zip(*(column.tolist() for column in np.broadcast_arrays(*columns)), strict=True):
+        same, columns = dict[str, Any](self.choices()), dict[str, Any]()
+        for name, kind in ROW_TYPES.items():
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray) and value.ndim:
+                columns[name] = value.astype(kind)
+            else:
+                same[name] = kind(value)
+        together = np.broadcast_arrays(*columns.values())
+        rows = zip(*(column.tolist() for column in together), strict=True) if columns else [()]
+        plans = []
+        for row in rows:
             plan = object.__new__(Plan)
-            plan.__dict__.update(choices, **dict(zip(ROW_TYPES, row, strict=True)))
+            plan.__dict__.update(same, **dict(zip(columns, row, strict=True)))
             plans.append(plan)
         return plans
 
