@@ -98,9 +98,10 @@ def distinct_values(values: "NDArray[Value]") -> "NDArray[Value]":
 
 def numbered(column: Any) -> tuple[Floats | Ints, Ints]:
     """Return the distinct values of an array, ascending, and the place of each of its values among them."""
-    whole = np.asarray(column).astype(np.int64)
+    column = np.asarray(column)
+    whole = column.astype(np.int64, copy=False)
     most = TABLE * len(whole)
-    if not most or whole.min() < 0 or whole.max() > most or np.any(whole != column):
+    if not most or whole.min() < 0 or whole.max() > most or (whole is not column and np.any(whole != column)):
         values = distinct_values(column)
         return values, np.searchsorted(values, column)
     there = np.zeros(whole.max() + 1, np.bool_)

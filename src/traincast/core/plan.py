@@ -34,7 +34,9 @@ from traincast.core.result import closed_object, described
 AXES: Final = ("tp", "tp2", "cp", "dp", "pp")  # the degrees whose product is the number of GPUs
 COLUMNS: Final = (*KNOBS, "load")
 TAKEN: Final = (*COLUMNS, "tp_overlap")  # what a row of columns takes one value of
-ROW_TYPES: Final[dict[str, Any]] = dict.fromkeys(KNOBS, int) | {"tp_overlap": bool}  # knobs that rows may differ in
+ROW_TYPES: Final[dict[str, Any]] = dict.fromkeys(KNOBS, int) | {
+    "tp_overlap": bool
+}  # knobs that rows may differ in
 _columns_of = attrgetter(*COLUMNS)
 _taken_of = attrgetter(*TAKEN)
 
