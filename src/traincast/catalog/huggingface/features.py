@@ -100,21 +100,6 @@ def parallel(c: Config) -> Keys:
     return {"parallel": c.flag("use_parallel_residual")}
 
 
-def qk_normed(c: Config) -> Keys:
-    """Read the flag for norms of queries and keys with separate weights for every head."""
-    return {"qk_norm": "full"} if c.flag("qk_norm") else {}
-
-
-def qk_normed_per_head(c: Config) -> Keys:
-    """Read the flag for norms of queries and keys with weights that all heads share."""
-    return {"qk_norm": "head"} if c.flag("qk_norm") else {}
-
-
-def four_norms(c: Config) -> Keys:
-    """Read the flag for norms of the results of attention and MLP."""
-    return {"norms": 4} if c.flag("use_post_norm") else {}
-
-
 def bert(c: Config) -> Keys:
     """Read the table of token types, and whether attention is causal.
 
@@ -127,11 +112,6 @@ def bert(c: Config) -> Keys:
 def head_biased(c: Config) -> Keys:
     """Read the flag for a bias of the output head."""
     return {"head_bias": c.flag("head_bias")}
-
-
-def stablelm(c: Config) -> Keys:
-    """Read the flag for attention and MLP in parallel, which share a norm."""
-    return {"parallel": True, "norms": 1} if c.flag("use_parallel_residual") else {}
 
 
 def falcon(c: Config) -> Keys:
@@ -389,11 +369,6 @@ def multi_token_prediction(c: Config) -> Keys:
     return {"mtp": c.sourced(modules, "num_nextn_predict_layers")} if modules else {}
 
 
-def llama4_qk_norm(c: Config) -> Keys:
-    """Read the flag for norms of queries and keys, which have no weights."""
-    return {"qk_norm": "plain"} if c.flag("use_qk_norm") else {}
-
-
 def learned(c: Config) -> Keys:
     """Read the length of the table of learned positions."""
     return {"positions": "learned", "max_positions": c.figure("max_position_embeddings")}
@@ -479,7 +454,22 @@ def experts_beside_gated(c: Config) -> Keys:
     return {"experts": routed(c, "moe_intermediate_size") | {"shared_ffn": width, "shared_gate": True}}
 
 
+FLAGGED: Final[Mapping[str, tuple[str, Keys]]] = {  # feature -> its flag, and the keys where that is set
+    "qk_normed": ("qk_norm", {"qk_norm": "full"}),  # with separate weights for every head
+    "qk_normed_per_head": ("qk_norm", {"qk_norm": "head"}),  # with weights that all heads share
+    "llama4_qk_norm": ("use_qk_norm", {"qk_norm": "plain"}),  # without weights
+    "four_norms": ("use_post_norm", {"norms": 4}),  # those of the results of attention and MLP as well
+    "stablelm": ("use_parallel_residual", {"parallel": True, "norms": 1}),  # attention and MLP share a norm
+}
+
+
+def flagged(flag: str, keys: Keys) -> Feature:
+    """Return a feature that adds keys where a flag of the configuration is set."""
+    return lambda c: keys if c.flag(flag) else {}
+
+
 FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
+    **{name: flagged(*row) for name, row in FLAGGED.items()},
     "sliding_everywhere": sliding_everywhere,
     "sliding_every_other": sliding_every_other,
     "sliding_by_pattern": sliding_by_pattern,
@@ -487,11 +477,11 @@ FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml 
     feature.__name__: feature
     for feature in (
         trunk, text, grouped, gated, gemma_gated, plain, rotary, biased, qkv_biased, biased_by_part,
-        parallel, qk_normed, qk_normed_per_head, four_norms, bert, head_biased, stablelm, falcon, multi_query,
+        parallel, bert, head_biased, falcon, multi_query,
         head_type, experts_beside_shared, router_biased, experts_everywhere, sparse_layers, ernie_experts,
         qwen_sliding, sliding_by_type, chunked, experts, gpt_oss_experts, qwen_experts, flint_experts,
         qwen2_experts, deepseek_experts, llama4_experts, latent, values_as_wide, multi_token_prediction,
-        llama4_qk_norm, learned, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo, mpt,
+        learned, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo, mpt,
         image, experts_beside_gated,
     )
 }  # fmt: skip
