@@ -9,11 +9,17 @@ class _Channels:
     """Base of kinds without heads: the result and the convolution are as wide as their channels."""
 
     width: int
+    replicated: ClassVar[int] = 0
 
     @property
     def inner(self) -> int:
         """Width of the result."""
         return self.width
+
+    @property
+    def sharded_heads(self) -> tuple[int, ...]:
+        """Channels, or blocks of them, which tensor ranks share evenly."""
+        return (self.width,)
 
     @property
     def conv_width(self) -> int:
@@ -36,8 +42,6 @@ class Mamba(_Channels):
     bias: bool = False  # whether the projections have one
     norm: bool = False  # whether norms follow on dt, B and C (Jamba)
     norm_weights: bool = True  # whether these have weights (Falcon Mamba: not)
-
-    replicated: ClassVar[int] = 0
 
     @property
     def projected(self) -> int:
@@ -63,11 +67,6 @@ class Mamba(_Channels):
     def small_weights(self) -> int:
         """Weights of no product or convolution: A, D and the bias of dt, and norms."""
         return self.width * (self.state + 2) + (self.selected if self.norm and self.norm_weights else 0)
-
-    @property
-    def sharded_heads(self) -> tuple[int, ...]:
-        """Channels, which tensor ranks share evenly."""
-        return (self.width,)
 
     @property
     def scan_flops(self) -> int:
@@ -268,7 +267,6 @@ class RgLru(_Channels):
     conv: int = 4  # tokens that the causal convolution spans
 
     bias: ClassVar[bool] = True
-    replicated: ClassVar[int] = 0
 
     @property
     def projected(self) -> int:
@@ -313,9 +311,12 @@ class Rwkv(_Channels):
 
     bias: ClassVar[bool] = False
     conv_weights: ClassVar[int] = 0
-    replicated: ClassVar[int] = 0
     inner_matrices: ClassVar[int] = 0
-    sharded_heads: ClassVar[tuple[int, ...]] = (1,)  # no software cuts it
+
+    @property
+    def sharded_heads(self) -> tuple[int, ...]:
+        """One block: no software cuts it."""
+        return (1,)
 
     @property
     def projected(self) -> int:
@@ -342,7 +343,6 @@ class ShortConv(_Channels):
     bias: bool = False  # whether convolution and projections have a bias
 
     small_weights: ClassVar[int] = 0
-    replicated: ClassVar[int] = 0
     inner_matrices: ClassVar[int] = 0
 
     @property
@@ -354,11 +354,6 @@ class ShortConv(_Channels):
     def conv_weights(self) -> int:
         """Weights of the convolution."""
         return self.width * (self.conv + self.bias)
-
-    @property
-    def sharded_heads(self) -> tuple[int, ...]:
-        """Channels, which tensor ranks share evenly."""
-        return (self.width,)
 
     @property
     def scan_flops(self) -> int:
