@@ -11,16 +11,16 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 5090,
+    "core": 4980,
     "catalog": 10010,
     "operations": 2920,
-    "times": 2430,
+    "times": 2420,
     "step": 3660,
     "planner": 8600,
     "launch": 10780,
-    "analysis": 3480,
+    "analysis": 3470,
     "accuracy": 9590,
-    "tuner": 1900,
+    "tuner": 1770,
     "ui": 13570,
     "(top)": 110,
 }
