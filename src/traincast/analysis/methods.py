@@ -83,7 +83,8 @@ def _changed(
     other = estimate_with(est, gbs, **(NO_PLACEMENT_GIVEN | knobs if knobs else {}))
     if other is None:
         return
-    gain = other.gbs / float(other.step_seconds) * est.step_seconds / est.gbs - 1
+    tokens = other.gbs / float(other.step_seconds) * est.step_seconds / est.gbs
+    gain = round(tokens - 1, 12)  # rounding errors are no change
     memory = float(other.memory_bytes) - est.memory_bytes
     if gain or memory:
         yield Method(method=method, change=change, gain=gain, memory_bytes=memory, fits=bool(other.fits))

@@ -625,18 +625,27 @@ def test_a_hybrid_of_the_catalogue_is_read():
 
 
 @pytest.mark.parametrize(
-    ("gpu", "recompute"),
+    ("model", "gpu", "precision", "recompute"),
     # NVIDIA-NeMo/Megatron-Bridge, scripts/performance/configs/nemotronh
-    [("h100-sxm-80", "attention+experts+norms"), ("b200-180", "none"), ("gb300-288", "none")],
+    [
+        ("Nemotron_3_Nano", "h100-sxm-80", "fp8", "attention+experts+norms"),
+        ("Nemotron_3_Nano", "b200-180", "mxfp8", "none"),
+        ("Nemotron_3_Nano", "gb300-288", "mxfp8", "none"),
+        ("Nemotron_3_Super", "b200-180", "mxfp8", "activation+norms"),
+        ("Nemotron_3_Super", "b200", "nvfp4", "none"),
+        ("Nemotron_3_Super", "b300-288", "nvfp4", "activation+norms"),
+        ("Nemotron_3_Super", "gb200-186", "nvfp4", "none"),
+    ],
 )
-def test_a_hybrid_of_megatron_bridge_has_its_recipe(gpu, recompute):
+def test_a_hybrid_of_megatron_bridge_has_its_recipe(model, gpu, precision, recompute):
     sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
     row = changed(
         "mbridge-101",
         **sizes,
-        model="Nemotron_3_Nano",
+        model=model,
         notes="hybrid Mamba-2/attention/MoE model",
         gpu=gpu,
+        precision=precision,
         recompute="",
         recompute_detail="",
     )
