@@ -13,9 +13,9 @@ MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 4980,
     "catalog": 10010,
-    "operations": 2920,
+    "operations": 2900,
     "times": 2420,
-    "step": 3660,
+    "step": 3640,
     "planner": 8600,
     "launch": 10780,
     "analysis": 3470,

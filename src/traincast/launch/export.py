@@ -24,32 +24,15 @@ MAX_GPUS_PER_NODE: Final = 8  # where the fast domain is larger; 4 in fast domai
 
 @dataclass(frozen=True)
 class Launch:
-    """Launch script or configuration of a plan.
+    """Launch script or configuration of a plan."""
 
-    Parameters
-    ----------
-    to : str
-        The format.
-    text : str
-        The file.
-    not_expressed : dict of str to str
-        What the format cannot express: a fact by name, its value and why.
-    ending : str
-        The ending of a file's name.
-    settings : dict of str to value
-        Every setting that the prediction depends on, by name.
-    est : Estimate or None
-        The prediction of the plan.
-    files : dict of str to str
-        The files of a folder that can be launched, by name (`export_folder`); else empty.
-    """
-
-    to: str
-    text: str
-    not_expressed: dict[str, str]
-    ending: str
-    settings: dict[str, object] = field(default_factory=dict, repr=False)
-    est: Estimate | None = field(default=None, repr=False)
+    to: str  # the format
+    text: str  # the file
+    not_expressed: dict[str, str]  # what the format cannot express: a fact by name, its value and why
+    ending: str  # of a file's name
+    settings: dict[str, object] = field(default_factory=dict, repr=False)  # those the prediction depends on
+    est: Estimate | None = field(default=None, repr=False)  # the prediction of the plan
+    # Files of a folder that can be launched, by name (`export_folder`); else empty.
     files: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:

@@ -136,25 +136,13 @@ def unfused(
 ) -> Iterator[Operation]:
     """Yield attention as separate kernels: logits, softmax, dropout, attend; masked scores are computed too.
 
-    Parameters
-    ----------
-    E, mask : Column
-        Size of an element and of an element of the dropout mask [byte].
-    at : Heads
-        Shapes.
-    over : Axis
-        Group that the sequence is sharded over, which keys and values are gathered from.
-    recompute : bool
-        Whether scores, softmax and dropout are recomputed before backward instead of saved.
-    dropped : bool
-        Whether there is dropout.
-    passes : pair of Column
-        Memory traffic of softmax and dropout relative to the least possible: where the number of score
-        matrices is a multiple of 4, so that Megatron-LM's fused softmax works, and where it is not.
-    launches : Column
-        Additional kernels of each pass of softmax where it is not.
-    result : Column, optional
-        Size of an element of the saved result of softmax; `E` if left out [byte].
+    E and `mask` are the sizes of an element and of one of the dropout mask, `result` that of the saved result
+    of softmax (E if None) [byte]. Keys and values are gathered from the group `over`. With `recompute`
+    scores, softmax and dropout are recomputed before backward instead of saved.
+
+    `passes` are the memory traffic of softmax and dropout relative to the least possible: where the number of
+    score matrices is a multiple of 4, so that Megatron-LM's fused softmax works, and where it is not; there
+    softmax has `launches` more kernels in each pass.
     """
     (r, rk), lq, l = at.rows, at.lq, at.l
     traffic, unfused_traffic = passes

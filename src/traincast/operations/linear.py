@@ -56,22 +56,9 @@ def linear(
 ) -> Operation:
     """Return the linear layer y[T, o] = x[T, i] w[i, o] on local shapes; its input is saved.
 
-    Parameters
-    ----------
-    name : str
-        Name of the operation.
-    E : Sizes
-        Sizes of elements.
-    T, i, o : Column
-        Tokens, local input width, local output width.
-    forward, backward : tuple of Collective
-        Communication of each pass.
-    copies : Column, optional
-        Weight matrices that divide the tokens evenly (experts); one matrix if left out.
-    saved_tokens : Column, optional
-        Tokens whose input is saved for backward; all of them if left out.
-    cast : pair of Column
-        Share of the tokens of x and of dy that the rank casts to lower precision; the others arrive cast.
+    `copies` are weight matrices that divide the tokens evenly (experts), `saved_tokens` those whose input is
+    saved for backward, all if None. `cast` are the shares of the tokens of x and of dy that the rank casts to
+    lower precision; the others arrive cast.
     """
     layout: Layout = "one" if copies is None else "grouped"
     b: Column = 1 if copies is None else copies

@@ -102,17 +102,7 @@ def split(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, 
     Frameworks count so where they account for embedding and loss in the split. A remainder makes later chunks
     longer, since they have fewer micro-batches in flight.
 
-    Parameters
-    ----------
-    layers, number : int
-        Layers of the model, and number of chunks.
-    end, begin : int
-        Layers that the head counts for, and those that a vision tower does.
-
-    Returns
-    -------
-    tuple of int
-        Layers of each chunk, in order.
+    `end` are the layers that the head counts for, `begin` those that a vision tower does.
 
     Examples
     --------

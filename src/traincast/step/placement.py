@@ -25,17 +25,9 @@ def divisors(n: int) -> Ints:
 
 @lru_cache(maxsize=4096)
 def factorizations(n: int, parts: int) -> Ints:
-    """Return every ordered way to write n as a product.
+    """Return every ordered way to write n as a product of `parts` factors: shape (ways, parts), not writable.
 
-    Parameters
-    ----------
-    n, parts : int
-        The product, and the number of factors.
-
-    Returns
-    -------
-    array of int, shape (ways, parts)
-        One way a row, in lexicographic order; not writable.
+    Each row is a way, in lexicographic order.
 
     Examples
     --------

@@ -30,18 +30,10 @@ WHOLE_NUMBER_COLUMNS: Final = tuple(name for name, info in COLUMNS.items() if in
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """A table of results.
+    """A table of results."""
 
-    Parameters
-    ----------
-    frame : polars.DataFrame
-        One row for each point and rank; the plan and its figures are null where nothing fits.
-    metadata : dict
-        ``columns`` (unit and meaning of each), ``study``, ``inputs`` (a hash of each), ``traincast`` (the
-        version).
-    """
-
-    frame: pl.DataFrame
+    frame: pl.DataFrame  # a row for each point and rank; plan and figures are null where nothing fits
+    # ``columns`` (unit and meaning of each), ``study``, ``inputs`` (a hash of each), ``traincast`` (version).
     metadata: dict[str, Any]
 
     def __eq__(self, other: object) -> bool:
