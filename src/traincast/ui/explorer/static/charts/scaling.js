@@ -36,7 +36,7 @@ export function draw({ rows, gpus }, width) {
   const place = { x: "gpus", y: "tokens_per_second" };
   const isNow = (row) => row.gpus === gpus;
   const withInterval = points.filter((row) => row.fast > row.slow);
-  const share = { text: (row) => percent(row.efficiency), dy: 20, dx: 6, textAnchor: "middle", fontSize: 11 };
+  const below = { x: "gpus", y: "slow", dy: 15, dx: 10, textAnchor: "middle", fontSize: 11 }; // the interval
   const colour = (row) => (isNow(row) ? "var(--vermilion)" : "var(--blue)");
   const drawing = plotted({
     width,
@@ -52,12 +52,12 @@ export function draw({ rows, gpus }, width) {
       Plot.line(points, { ...place, className: "run" }),
       Plot.ruleX(withInterval, { x: "gpus", y1: "slow", y2: "fast", className: "whisker" }),
       Plot.dot(points, { ...place, r: (row) => (isNow(row) ? 5 : 3), fill: colour }),
-      Plot.text(points.slice(1), { ...place, ...share }),
+      Plot.text(points.slice(1), { ...below, text: (row) => percent(row.efficiency) }),
     ],
   });
   const key = [
     ["dot c-compute", "best plan of each number of GPUs"],
-    ["dot c-recomputation", "now"],
+    ...(points.some(isNow) ? [["dot c-recomputation", "now"]] : []),
     ["dashed", "perfect scaling"],
   ];
   return [drawing, legend(key)];
