@@ -53,7 +53,7 @@ function shown({ sentences, front, machines, tokens }, width) {
   return [
     h("div.plot", chart(machines, width), legend(key)),
     h("p.says", about),
-    scroller("Table of the front", table("Front of time, cost and energy", head, rows)),
+    scroller("Table of the front", table("Front of time, cost and energy", head, rows, { class: "of-plans" })),
     h("ul", sentences.map((sentence) => h("li", sentence))),
   ];
 }

@@ -79,5 +79,5 @@ export function numbers({ rows }) {
     row.label ?? "nothing fits",
   ]);
   const head = ["GPUs", "Step [s]", "90 % [s]", "token/s", "remaining", "Best plan"];
-  return table("Strong scaling", head, cells);
+  return table("Strong scaling", head, cells, { class: "of-plans" });
 }

@@ -123,5 +123,5 @@ function words({ knobs, strategy }) {
 export function numbers({ pareto }) {
   const row = (plan, i) => [String(i + 1), number(plan.time, 4), number(plan.memory), words(plan)];
   const head = ["#", "Step [s]", "Memory [GiB]", "Plan"];
-  return table("Plans on the Pareto front", head, points(pareto).map(row));
+  return table("Plans on the Pareto front", head, points(pareto).map(row), { class: "of-plans" });
 }
