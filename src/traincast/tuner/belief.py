@@ -232,14 +232,14 @@ class Belief:
         """Probability that each candidate fits, given what trials said of memory.
 
         The logarithm of measured over predicted memory is a shared error, known on a grid, and an own one.
-        The grid holds what was told, however far from what is predicted.
+        The grid holds every result, however far from what is predicted.
         """
         prior = self.prior
         shared, own = (prior.memory_scale * part**0.5 for part in (MEMORY_SHARED, 1 - MEMORY_SHARED))
-        told = [
+        seen = [
             (prior.capacity if most is None else most) / at for at, most in self._memory if most != np.inf
         ]
-        reach = max(12 * shared, *np.abs(np.log([1.0, *told])))
+        reach = max(12 * shared, *np.abs(np.log([1.0, *seen])))
         grid = np.linspace(-reach, reach, MEMORY_GRID)
         log_weight = _log_logistic(grid / shared) + _log_logistic(-grid / shared)  # logistic density
         for predicted, measured in self._memory:

@@ -1,4 +1,4 @@
-"""Journal of a tuner: a line of JSON for the question, then one for each trial that is asked or told."""
+"""Journal of a tuner: a line of JSON for the question, then one for each trial begun and each result."""
 
 import json
 import os
