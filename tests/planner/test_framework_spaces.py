@@ -84,7 +84,14 @@ def test_frameworks_name_choices_that_exist(name):
 
 @pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "moe"])
 @pytest.mark.parametrize(
-    ("name", "gpus"), [("megatron", 8), ("torchtitan", 4), ("deepspeed", 8), ("nanotron", 8)]
+    ("name", "gpus"),
+    [
+        ("megatron", 4),
+        pytest.param("megatron", 8, marks=pytest.mark.nightly),
+        ("torchtitan", 4),
+        ("deepspeed", 8),
+        ("nanotron", 8),
+    ],
 )
 def test_the_best_of_a_search_is_the_best_of_its_candidates_one_by_one(name, gpus, model):
     found = tc.search(model, H100, gpus=gpus, gbs=16, framework=name, locks={"mbs": 1})

@@ -13,7 +13,7 @@ from traincast.planner.framework_spaces import FRAMEWORKS, SEARCHED
 from traincast.times.pipeline.schedules import SCHEDULES, Passes
 
 NIGHTLY = "NIGHTLY" in os.environ  # more questions, and every framework and every lock of each
-QUESTIONS = 40 if NIGHTLY else 16
+QUESTIONS = 40 if NIGHTLY else 8
 STACKS = ("megatron-core-2025", "torchtitan-2025", "deepspeed-2025", "nanotron-2025", "maxtext-2025", "paper")
 OTHERS = [name for name in FRAMEWORKS if name != "any"]
 ROUNDING = 1e-12  # of sums in another order
