@@ -246,8 +246,8 @@ def test_what_is_not_supported_is_refused_in_a_sentence(text, message, tmp_path)
     ("setting", "why"),
     [
         ("optimizer: lomo", "another optimizer"),
-        ("liger_rms_norm: true", "kernels that fuse"),
-        ("plugins: [axolotl.integrations.liger.LigerPlugin]", "kernels that fuse"),
+        ("chunked_cross_entropy: true", "kernels that fuse"),
+        ("plugins: [axolotl.integrations.kernels.KernelsPlugin]", "further kernels"),
         ("torch_compile: true", "torch.compile"),
         ("gradient_checkpointing: offload", "offloaded to the host"),
         ("lora_modules_to_save: [embed_tokens]", "further modules are trained"),
@@ -260,6 +260,29 @@ def test_what_matters_and_is_not_read_stops_the_answer(setting, why, tmp_path):
     text = AXOLOTL.replace("gradient_checkpointing: true\n", "") + setting + "\n"
     with pytest.raises(tc.InputError, match=why):
         reading_of(text, tmp_path).check_unread()
+
+
+@pytest.mark.parametrize(
+    ("settings", "fused", "named"),
+    [
+        ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]", True, False),
+        ("plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rms_norm: true", False, True),
+        ("liger_fused_linear_cross_entropy: true", True, False),
+        ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\nrl: dpo", False, False),
+    ],
+)
+def test_a_loss_fused_into_the_head_takes_less_memory(settings, fused, named, tmp_path):
+    """Which settings fuse it: axolotl 067b021, integrations/liger and integrations/cut_cross_entropy."""
+    reading = reading_of(AXOLOTL + settings + "\n", tmp_path)
+    reading.check_unread()
+    assert (reading.form.stack(reading.settings) == "huggingface-fused-loss") == fused
+    assert bool(reading.unread) == named
+    model, plan, gbs = launch_of(reading, gpus=8)
+    eager, chunked = (
+        sum(tc.estimate(model, "dgx-h100", plan, gbs=gbs, assumptions=f"huggingface-{stack}").memory.values())
+        for stack in ("eager", "fused-loss")
+    )
+    assert chunked < eager
 
 
 def test_a_length_that_is_not_in_the_file_is_asked_for(tmp_path):

@@ -350,6 +350,8 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
      {"gpus": 8, "vocab": 50432}, {"ffn": 5546}),
     (NEOX.replace('"pos-emb"', '"attention_config": [[["flash"], "all"]], "pos-emb"'),
      {"gpus": 96, "vocab": 50432}, {"attention": "flash"}),
+    (NEOX.replace('"fp16"', '"data_types": {"grad_accum_dtype": "bf16"}, "bf16"'), {"gpus": 96, "vocab": 50432},
+     {"grad_dtype": "16-bit", "precision": "bf16"}),
     # NeMo-Framework-Launcher, conf/training/qwen2 (26e42fa): queries, keys and values alone have biases
     (NEMO + "  bias: false\n  qkv_bias: true\n", {}, {"biases": ("qkv",)}),
     (NEMO.replace("mcore_distributed_optim, overlap_grad_sync: True", "distributed_fused_adam, overlap_grad_sync: false"), {},
@@ -382,6 +384,10 @@ def test_settings_mean_what_the_framework_does(text, given, expected, tmp_path):
     (RECIPES.replace("cfg.train.global_batch_size = 128", "pass").replace("def llama31", "def _llama31"),
      "base_recipe = llama3_8b_pretrain_config: not read .its settings stand in another file"),
     (PRIMUS_TITAN.replace("float8: false", "float8: true"), "primus_turbo.enable_attention_float8: not read"),
+    ("from torchtitan.models.qwen3 import model_registry\ndef qwen3_8b_nvfp4():\n    model_spec = model_registry('8B',"
+     " converters=[NVFP4LinearConverter.Config(fqns=nvfp4_bf16_tail_fqns(36, 0.15))])\n"
+     "    return Trainer.Config(training=TrainingConfig(seq_len=4096), model_spec=model_spec)\n",
+     "model.converted_layers = .*only some layers have that precision"),
     (PRIMUS.replace("megatron", "maxtext"), "framework = 'maxtext': must be one of megatron, torchtitan"),
     ("@run.cli.factory(name='llama3_8b')\ndef pretrain_recipe():\n    return run.Partial(pretrain)\n",
      "builds no recipe that is known"),

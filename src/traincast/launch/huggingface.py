@@ -44,6 +44,9 @@ LAYERS: Final[Mapping[Any, str]] = {  # target -> linear layer of most models of
     **{target: name for name, target in reversed([*MODULES.items()]) if name.endswith(("_proj", "lm_head"))},
     "proj": "o_proj", "kv_down": "kv_a_proj_with_mqa",
 }  # fmt: skip
+# Of transformers and LLaMA-Factory, which apply Liger's loss with the rest, and of axolotl.
+FUSED_LOSS: Final = ("use_liger_kernel", "liger_fused_linear_cross_entropy", "cut_cross_entropy")
+FUSED_LOSS_PLUGIN: Final = "CutCrossEntropyPlugin"
 DEFAULT_TARGETS: Final = ("q", "v")  # of PEFT for most models: peft/utils/constants.py
 SCRIPTS: Final = {  # word of a command line -> objective of TRL
     "sft": "sft", "dpo": "dpo", "orpo": "orpo", "cpo": "cpo", "grpo": "grpo", "rloo": "rloo", "ppo": "ppo",
@@ -499,9 +502,14 @@ class Program:
         """Return the model whose checkpoint is trained; empty if none is named."""
         return model_called(self.spelled(MODEL), str(settings[MODEL])) if settings.is_on(MODEL) else ""
 
-    def stack(self, _: Settings) -> str:
-        """Return the software stack: eager, also where Liger fuses kernels, whose gain was not measured."""
-        return "huggingface-eager"
+    def stack(self, settings: Settings) -> str:
+        """Return the software stack: eager, the loss fused into the head where kernels for it are on.
+
+        Objectives on pairs of answers need the logits, and have a loss of their own.
+        """
+        fused = settings.any_on(*FUSED_LOSS) or FUSED_LOSS_PLUGIN in str(settings.get("plugins"))
+        fused = fused and self.objective(settings) not in PAIRS
+        return "huggingface-fused-loss" if fused else "huggingface-eager"
 
 
 def _listed(modules: Any) -> Any:

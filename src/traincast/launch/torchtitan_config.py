@@ -188,6 +188,8 @@ def _of_call(node: ast.Call) -> Values:
         return {}
     owner = last_name(node.func.value)
     settings = {"model.converters": owner} if owner in CONVERTERS else {}
+    if settings and given.get("fqns"):
+        settings["model.converted_layers"] = str(given["fqns"])
     if given.get("activation_checkpoint", ...) is None:
         settings["activation_checkpoint"] = "None"
     elif owner in RECOMPUTATION_CLASSES.values():
