@@ -78,7 +78,7 @@ def test_only_the_placement_may_be_left_open(knob):
         ("tp_kind", "1d, summa"),
         ("cp_kind", "none, all-gather, ring, ulysses, hybrid"),
         ("attention", "flash, unfused, summa"),
-        ("schedule", "gpipe, 1f1b, zb-h1, zb-h2, zb-2p, zb-v, dualpipe, dualpipe-v"),
+        ("schedule", "1f1b, gpipe, zb-h1, zb-h2, zb-2p, zb-v, dualpipe, dualpipe-v"),
         ("grad_dtype", "usual, 16-bit, fp32"),
         ("order", "tp-cp-dp-pp, tp-cp-pp-dp"),
         (
