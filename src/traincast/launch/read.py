@@ -185,31 +185,16 @@ def read(
     problems += _undecided(text, given, detected, settings, facts) if is_script else []
     arguments = detected.arguments(settings)
     against = {} if arguments is None else arguments.against(settings)
-    matter = detected.unread.sorted(settings, detected.known).matter if against else {}
-    problems += [
-        f"{name} = {value_text(settings[name])[:MAX_SHOWN_CHARACTERS]}: {why}"
-        for name, why in against.items()
-        if name in detected.known
-        and name not in matter
-        and not set(given.facts) & set(detected.facts_of(name))
-    ]
+    problems += _refused_arguments(detected, settings, against, given)
     if problems:
         lines = (_spelled_problem(detected, settings, problem) for problem in problems)
         raise InputError(str(path), dict.fromkeys(lines))
-    of_training = {
-        setting
-        for section, rows in detected.rows.items()
-        for row in rows
-        for setting in row.settings
-        if section not in OF_LAUNCHERS
-    }
-    if not facts or not set(settings) & of_training:
+    if not facts or not set(settings) & _settings_of(detected, set(detected.rows) - {*OF_LAUNCHERS}):
         read_too = f"; not beside it: {value_text(settings['source'])}" if "source" in settings else ""
         problem = f"holds no setting of {detected.title} on model, degrees, batch or memory{read_too}"
         raise InputError(str(path), [problem])
-    of_plan = {name for part in PLAN_SECTIONS for row in detected.rows.get(part, ()) for name in row.settings}
     notes = ["degrees and batch are the program's defaults, as the script has none"]
-    notes = notes if is_script and not set(settings) & of_plan else []
+    notes = notes if is_script and not set(settings) & _settings_of(detected, PLAN_SECTIONS) else []
     reading = Reading(
         str(path), detected, settings, facts, (*notes, *detected.assumptions(settings)), given.facts
     )
@@ -219,6 +204,24 @@ def read(
         return reading
     note = f"{arguments.title} has no {', '.join(named)}: of another version or a fork, or a mistake"
     return replace(reading, assumed=(*reading.assumed, note))
+
+
+def _settings_of(form: Format, sections: Collection[str]) -> set[str]:
+    """Return the settings that the rows of some sections read."""
+    rows = (row for section in sections for row in form.rows.get(section, ()))
+    return {setting for row in rows for setting in row.settings}
+
+
+def _refused_arguments(
+    form: Format, settings: Settings, against: Mapping[str, str], given: Given
+) -> list[str]:
+    """Return a problem for each argument that the program refuses, unless it is named as unread or given."""
+    matter = form.unread.sorted(settings, form.known).matter if against else {}
+    return [
+        f"{name} = {value_text(settings[name])[:MAX_SHOWN_CHARACTERS]}: {why}"
+        for name, why in against.items()
+        if name in form.known and name not in matter and not set(given.facts) & set(form.facts_of(name))
+    ]
 
 
 def _undecided(text: str, given: Given, form: Format, settings: Settings, facts: Facts) -> list[str]:
