@@ -352,6 +352,9 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
      {"gpus": 96, "vocab": 50432}, {"attention": "flash"}),
     (NEOX.replace('"fp16"', '"data_types": {"grad_accum_dtype": "bf16"}, "bf16"'), {"gpus": 96, "vocab": 50432},
      {"grad_dtype": "16-bit", "precision": "bf16"}),
+    # bigscience train/tr13-mtf/tr13-176B-mtf-p31lossseq.slurm: "bf16 must use z0! it implements its own zero stage 1"
+    (BLOOM.replace("--fp16", "--bf16"), {}, {"zero": 1, "precision": "bf16"}),
+    (f"name: megatron_bert\n{NEMO}", {}, {"causal": False}),  # conf/training/bert/4b.yaml 26e42fa
     # NeMo-Framework-Launcher, conf/training/qwen2 (26e42fa): queries, keys and values alone have biases
     (NEMO + "  bias: false\n  qkv_bias: true\n", {}, {"biases": ("qkv",)}),
     (NEMO.replace("mcore_distributed_optim, overlap_grad_sync: True", "distributed_fused_adam, overlap_grad_sync: false"), {},

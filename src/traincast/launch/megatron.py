@@ -35,6 +35,7 @@ FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backen
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
 LAYERS: Final = ("num_layers", "encoder_num_layers")
 BERT: Final = "pretrain_bert.py"
+STAGE: Final = "deepspeed_config.zero_optimization.stage"
 GATED_DELTA: Final = ("gated_delta_net", "gdn")
 HYBRID: Final = ("hybrid_layer_pattern", "hybrid_override_pattern")
 HYBRID_PROGRAMS: Final = ("pretrain_mamba", "pretrain_hybrid")
@@ -440,13 +441,16 @@ def write_zero(facts: Facts) -> Values:
 
 
 def read_zero(settings: Settings) -> Facts:
-    """Read what is sharded; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479)."""
-    written = settings.get("deepspeed_config.zero_optimization.stage")
+    """Read what is sharded; --zero-stage is Megatron-DeepSpeed's (megatron/arguments.py, 4efb479).
+
+    In bf16 stage 0 shards the optimizer as well (deepspeed/runtime/bf16_optimizer.py).
+    """
+    written = settings.get(STAGE)
     if settings.is_on("zero_stage") or written is not None:
         stage = str(settings.get("zero_stage", written)).removesuffix(".0")
         if stage not in map(str, SHARDING_STRATEGIES):
             raise not_allowed("zero_stage", stage, SHARDING_STRATEGIES)
-        return {"zero": int(stage)}
+        return {"zero": 1 if stage == "0" and settings.is_on("bf16") else int(stage)}
     strategies = list(SHARDING_STRATEGIES.values())
     zero = strategies.index(settings.choice("data_parallel_sharding_strategy", strategies, "no_shard"))
     if settings.is_on("use_torch_fsdp2"):
@@ -571,6 +575,10 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
             settings.is_on("recompute_num_layers")
             and settings.get("recompute_method") == "block"
             and not _layers(settings)
+        ),
+        "zero = 1: in bf16 DeepSpeed shards the optimizer at stage 0 as well": (
+            settings.is_on("bf16")
+            and str(settings.get("zero_stage", settings.get(STAGE))).removesuffix(".0") == "0"
         ),
         "shared experts are not recomputed": "shared_experts"
         in value_text(settings.get("recompute_modules")),
