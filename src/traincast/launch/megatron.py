@@ -153,9 +153,11 @@ def read_linear(settings: Settings) -> Facts:
 
     Defaults are those of transformer_config.py.
     """
-    variants = (settings.get("experimental_attention_variant"), settings.get("linear_attention_type"))
+    variants = {
+        str(settings.get(name)) for name in ("experimental_attention_variant", "linear_attention_type")
+    }
     layers, frequency = settings.count(*LAYERS), str(settings.get("linear_attention_freq", ""))
-    if not set(variants) & {*GATED_DELTA} or not layers or not frequency:
+    if not variants & {*GATED_DELTA} or not layers or not frequency:
         return {}
     linear = set(marked_layers(frequency, layers))
     if frequency.isdecimal():

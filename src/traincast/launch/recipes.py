@@ -111,7 +111,6 @@ class _Recipes(Program):
                 words[0][PARTS[name]] = words[1]
             else:
                 _name_helper(words[0], name)
-            return None
         if begun := RECIPE.match(name):
             peft = begun["kind"] == "peft"
             return _recipe({NAMED_MODEL: begun["model"], "recipe": name}, peft)
