@@ -11,7 +11,7 @@ from traincast.launch.settings import evaluated
 MAX_LAYERS: Final = 1 << 16  # of a layout; keeps expansion of repeated groups bounded
 
 
-def marked_layers(text: str, layers: int) -> tuple[int, ...]:
+def marked_layers(text: str, layers: int, setting: str = "layers") -> tuple[int, ...]:
     """Return the layers that a pattern marks with 1: ``"3"`` is every third, or ``"([0]*3+[1]*58)"``.
 
     Examples
@@ -24,7 +24,7 @@ def marked_layers(text: str, layers: int) -> tuple[int, ...]:
     marks = evaluated(text)
     if not isinstance(marks, list) or len(marks) != layers or not {*map(str, marks)} <= {"0", "1"}:
         wanted = f"a mark for each of {layers} layers such as ([0]*1+[1]*{layers - 1})"
-        raise InputError("layers", [f"{text[:60]!r}: must be a whole number, or {wanted}"])
+        raise InputError(setting, [f"{setting} = {text[:60]!r}: must be a whole number, or {wanted}"])
     return tuple(i for i, mark in enumerate(marks, 1) if mark == 1)
 
 

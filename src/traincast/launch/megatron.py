@@ -159,7 +159,7 @@ def read_linear(settings: Settings) -> Facts:
     layers, frequency = settings.count(*LAYERS), str(settings.get("linear_attention_freq", ""))
     if not variants & {*GATED_DELTA} or not layers or not frequency:
         return {}
-    linear = set(marked_layers(frequency, layers))
+    linear = set(marked_layers(frequency, layers, "linear_attention_freq"))
     if frequency.isdecimal():
         linear = set(range(1, layers + 1)) - linear
     experts = read_moe_layers(settings).get("moe_layers", ())
@@ -243,7 +243,9 @@ def read_local(settings: Settings) -> Facts:
     if left is None:
         raise InputError("window_size", [f"window_size = {window!r}: must be two numbers such as 4095,0"])
     skip = str(settings.get("window_attn_skip_freq", ""))
-    local_layers = set(marked_layers(skip, layers)) if skip else set(range(1, layers + 1))
+    local_layers = (
+        set(marked_layers(skip, layers, "window_attn_skip_freq")) if skip else set(range(1, layers + 1))
+    )
     if skip.isdecimal():
         local_layers = set(range(1, layers + 1)) - local_layers
     return {"local.window": int(left[1]) + 1, "local_layers": tuple(sorted(local_layers))}
@@ -286,7 +288,7 @@ def read_moe_layers(settings: Settings) -> Facts:
         with_experts = f"layers 1, {int(frequency) + 1}, … would have experts"
         problem = f"does not divide {layers} layers, and {with_experts}: give `model`"
         raise InputError("moe_layer_freq", [f"moe_layer_freq = {frequency}: {problem}"])
-    return {"moe_layers": marked_layers(frequency, layers)}
+    return {"moe_layers": marked_layers(frequency, layers, "moe_layer_freq")}
 
 
 def read_capacity(settings: Settings) -> Facts:
