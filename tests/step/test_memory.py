@@ -271,10 +271,10 @@ def test_bytes_of_a_parameter(precision):
             assert parts[what] == pytest.approx(2e9 * each / (n if zero >= from_stage else 1), rel=2e-3)
 
 
-def held_by(zero=1, precision="bf16", parts=None, assumed=None):
+def held_by(zero=1, precision="bf16", parts=None, assumed=None, stack=CALIBRATED, offload="none"):
     """States of 1e9 parameters on each of 8 ranks [byte a parameter]."""
-    assumed = CALIBRATED.with_values(assumed or {})
-    plan = Plans(dp=8.0, zero=zero, precision=precision).ready(assumed)
+    assumed = stack.with_values(assumed or {})
+    plan = Plans(dp=8.0, zero=zero, precision=precision, offload=offload).ready(assumed)
     part = Footprint(1e9, 0.0, 0.0, 0.0, 0.0)
     result = states({"dense": part, "head": part}, plan, parts or {"dense": 1.0}, assumed)
     return {name: value / 1e9 for name, value in result.items()}
@@ -299,6 +299,27 @@ def test_states_of_other_software():
         sum(held_by(zero=3).values()) == 18 / 8
     )  # DeepSpeed: a shard of 16-bit weights next to the master copy
     assert sum(held_by(zero=3, assumed={"memory.stores_sharded_copy": False}).values()) == 16 / 8  # FSDP
+
+
+@pytest.mark.parametrize(
+    ("stack", "zero", "offload", "weights", "gradients", "optimizer"),
+    [  # on the GPU; DeepSpeed 0.19, deepspeed/runtime/zero/stage_1_and_2.py and stage3.py
+        ("deepspeed-2025", 1, "none", 2, 2, 12 / 8),
+        ("deepspeed-2025", 2, "none", 2, 2 / 8, 12 / 8),
+        ("deepspeed-2025", 3, "none", 2 / 8, 2 / 8, 12 / 8),  # shards in 16 bits beside fp32 ones
+        ("deepspeed-2025", 1, "optimizer", 2, 2, 0),  # param.grad is reduced after the last micro-batch
+        ("deepspeed-2025", 2, "optimizer", 2, 0, 0),  # accumulated_grads_in_cpu
+        ("deepspeed-2025", 3, "optimizer", 2 / 8, 0, 0),  # grad_partitions_flat_buffer is on self.device
+        ("deepspeed-2025", 3, "optimizer+weights", 0, 0, 0),
+        # torch.distributed.fsdp, CPUOffloadPolicy: parameters, gradients and optimizer states
+        ("torchtitan-2025", 3, "optimizer+weights", 0, 0, 0),
+        # Megatron-Core, HybridDeviceOptimizer: copies the gradients of the buffer when it updates
+        ("megatron-core-2025", 1, "optimizer", 2, 4, 0),
+    ],
+)
+def test_what_stays_on_the_gpu(stack, zero, offload, weights, gradients, optimizer):
+    held = held_by(zero, stack=load_stack(stack), offload=offload)
+    assert held == {"weights": weights, "gradients": gradients, "optimizer": optimizer}
 
 
 def test_weights_in_low_precision():

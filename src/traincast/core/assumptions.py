@@ -301,6 +301,11 @@ class MemoryUse:
     stores_sharded_copy: bool = _assumed(
         True, "ZeRO-3 stores a shard of the 16-bit weights beside the master copy (DeepSpeed); FSDP casts it"
     )
+    offloads_gradients: bool = _assumed(
+        False,
+        "sharded gradients are summed in the host's memory where optimizer states are offloaded (DeepSpeed, "
+        "FSDP); Megatron-Core's stay on the device",
+    )
     gathered_layers: float = _assumed(
         2, "layers whose weights are gathered at once with ZeRO-3; the head stays gathered"
     )

@@ -246,6 +246,8 @@ def states(
         weights = weights + size(copies, plan.zero >= 3, layers)
     wide = plan.zero < 2 and plan.gradient_bytes > 2 * recipe.width
     gradients = size(plan.gradient_bytes + assumed.memory.gradient_copy_bytes * wide, plan.zero >= 2)
+    if assumed.memory.offloads_gradients and plan.zero >= 2 and "optimizer" in offloaded:
+        gradients = 0 * gradients
     if plan.zero == 2:  # of the chunk at work, summed over the micro-batches it works through in a row
         gradients = gradients + size(plan.gradient_bytes, False) * is_group(n) * is_group(plan.vp) / plan.vp
     optimizer = size(recipe.master + plan.optimizer.state, plan.zero >= 1)
