@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
+from traincast.core.adapters import parse_training
 from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.linear_attention import Mamba2, Rwkv
 from traincast.core.model import Model
@@ -340,6 +341,28 @@ def test_a_lock_may_choose_context_parallelism_that_is_not_searched(kind):
     found = tc.search(DENSE, H100, gpus=16, gbs=32, framework="megatron", locks={"cp_kind": kind, "cp": 4})
     assert {plan.cp_kind for plan, _ in found.plans} == {kind}
     assert {plan.cp for plan, _ in found.plans} == {4}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+@pytest.mark.parametrize("model", [DENSE, MOE], ids=["dense", "moe"])
+def test_every_framework_searches_data_parallelism_alone_with_every_stage_of_zero(name, model):
+    found = tc.search(model, H100, gpus=8, gbs=16, framework=name, locks={"mbs": 1, "recompute": "none"})
+    alone = {each.zero for each in plans_of(found) if np.any(each.dp == 8)}
+    assert alone >= set(FRAMEWORKS[name].choices.get("zero", (1,)))
+
+
+def test_a_list_of_schedules_without_the_usual_one_keeps_plans_without_a_pipeline():
+    lock = {"schedule": ["gpipe", "zb-v"], "mbs": 1}
+    found = tc.search(DENSE, H100, gpus=8, gbs=16, framework="torchtitan", locks=lock)
+    assert 1 in {plan.pp for columns in plans_of(found) for plan in map(columns.row, range(len(columns.tp)))}
+
+
+def test_transformers_runs_weights_packed_by_bitsandbytes_without_tensor_parallelism():
+    model = replace(DENSE, adapters=parse_training("qlora"))
+    found = tc.search(model, H100, gpus=8, gbs=16, framework="huggingface", top=100)
+    assert {plan.tp for plan, _ in found.plans} == {1}
+    locked = tc.search(model, H100, gpus=8, gbs=16, framework="huggingface", locks={"tp": 2})
+    assert "weights that bitsandbytes packs" in str(locked.explain())
 
 
 def test_strategies_without_1d_keep_plans_that_do_not_cut_the_sequence():

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from traincast.catalog.software_stacks import DEFAULT_STACK, usual_stack
+from traincast.core.adapters import PACKED
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, require_known, unknown_name_error, whole_number_problems
 from traincast.core.knobs import ALLOWED, CHOICES, DEFAULTS, KNOBS, STRATEGIES, choice_problems
@@ -24,6 +25,8 @@ from traincast.times.pipeline.schedules import SCHEDULES
 SHAPING: Final = ("schedule", "attention", "sp", "order", "tp_overlap", "ep_overlap", "layout")
 UNPIPELINED: Final = "1f1b"  # the schedule of a plan that names none; the only one searched where pp is 1
 ORDER: Final = DEFAULTS["order"]
+# Choices, and the axes at whose degree 1 every value of them makes the same plan.
+WITHOUT_EFFECT_AT_1: Final = {"sp": ("tp",), "order": ("pp", "dp"), "schedule": ("pp",)}
 UNSEARCHED: Final = {f"fast_{axis}" for axis in AXES} | {"recompute_every", "offload_every"}
 SEARCHED: Final = tuple(name for name in KNOBS if name not in UNSEARCHED)  # can be locked
 LOCKABLE: Final = (*SEARCHED, "recompute_every", "offload_every", *CHOICES)
@@ -157,14 +160,13 @@ class Framework:
             searched["tp_overlap"] = (False,)
         strategies = self._strategies(fixed)
         restricted = replace(self, strategies=tuple(strategies))
-        varied = {name for name in searched if name not in fixed or len(searched[name]) > 1}
         stack = {"stack": assumptions.name}
         batches = []
         for strategy, values in product(strategies, product(*searched.values())):
             chosen = dict(zip(searched, values, strict=True))
             if refused(self.name, chosen | stack):
                 continue
-            above = _distinct_above(strategy, {name: chosen[name] for name in varied})
+            above = _distinct_above(chosen, searched)
             batch = restricted._batch(model, strategy, chosen, knobs, "zero" in fixed, above)
             if batch is not None:
                 overlaps = overlapping and not refused(self.name, chosen | stack | {"tp_overlap": True})
@@ -192,6 +194,8 @@ class Framework:
         for other in (FRAMEWORKS[name] for name in self.includes):
             strategies = tuple(name for name in other.strategies if name in self.runs)
             choices = {**other.choices, "tp_overlap": self.choices["tp_overlap"]}
+            if "sp" in choices:  # of a group of one rank this framework has the default already
+                choices["sp"] = ALLOWED["sp"]
             joined = replace(self, strategies=strategies, choices=choices, includes=())
             joined = replace(joined, hybrid=other.hybrid, hybrid_experts=other.hybrid_experts)
             with suppress(InputError):  # where the locks leave nothing of it
@@ -269,16 +273,14 @@ def _joined(batches: list[CandidateBatch]) -> list[CandidateBatch]:
     return list(joined.values())
 
 
-def _distinct_above(strategy: str, varied: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the axes above whose degree 1 the values of varied choices make plans that no others make."""
-    axes: tuple[str, ...] = ()
-    if not varied.get("sp", True):
-        axes += ("tp",)
-    if varied.get("order", ORDER) != ORDER:
-        axes += ("pp", "dp")
-    if varied.get("schedule", UNPIPELINED) != UNPIPELINED:
-        axes += ("pp",)
-    return axes
+def _distinct_above(chosen: Mapping[str, Any], searched: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
+    """Return the axes above whose degree 1 chosen values make plans that the searched default does not."""
+    return tuple(
+        axis
+        for choice, axes in WITHOUT_EFFECT_AT_1.items()
+        if choice in chosen and chosen[choice] != DEFAULTS[choice] in searched[choice]
+        for axis in axes
+    )
 
 
 def _searched(strategy: str, experts: bool, hybrid: bool) -> set[str]:
@@ -347,6 +349,14 @@ UNTIED_PIPELINE: Final = Rule(  # the same function
 )
 
 
+# transformers 5.23, distributed/tensor_parallel.py: only quantized layers with _hf_quantized_needs_local_tp,
+# those of torchao and of fp8 in blocks, run on shards
+UNPACKED_SHARDS: Final = Rule(
+    "transformers runs weights that bitsandbytes packs (QLoRA) on no tensor ranks",
+    ("tp",),
+    lambda model, plan, gbs: (plan.tp == 1) | (model.adapters is None or model.adapters.base not in PACKED),
+    search_only=True,
+)
 ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.py: XLA derives the backward
     "MaxText's pipelines run all forward passes first (gpipe)",
     ("pp",),
@@ -529,7 +539,7 @@ FRAMEWORKS: Final = {
                 "attention": ("unfused",),
                 "precision": ("bf16-pure", "fp8-current"),
             },
-            rules=(_no_pipeline("transformers' Trainer"),),
+            rules=(_no_pipeline("transformers' Trainer"), UNPACKED_SHARDS),
         ),
         Framework(
             "jax",
