@@ -122,6 +122,37 @@ def test_changes_are_what_an_estimate_of_the_changed_plan_gives(tmp_path):
     assert best.gain == pytest.approx(1 - changed.step_seconds / checked.est.step_seconds)
 
 
+@pytest.mark.parametrize(
+    ("plan", "written_as", "stated_as"),
+    [
+        (  # arguments.py of Megatron-LM: at most one of both
+            tc.Plan(tp=8, pp=4, dp=2, vp=4, layout=",".join(["2"] * 16)),
+            "--num-virtual-stages-per-pipeline-rank 4",
+            "--num-layers-per-virtual-pipeline-stage 2",
+        ),
+        (
+            BAD_PLAN,
+            "--recompute-granularity full\n    --recompute-method uniform\n    --recompute-num-layers 1",
+            "--checkpoint-activations",
+        ),
+    ],
+)
+def test_a_setting_that_states_a_changed_knob_in_another_way_is_dropped(
+    plan, written_as, stated_as, tmp_path
+):
+    path = written(tmp_path, plan)
+    text = path.read_text(encoding="utf-8")
+    assert written_as in text
+    path.write_text(text.replace(written_as, stated_as), encoding="utf-8")
+    best = {
+        setting.setting: (setting.old, setting.new) for setting in tc.check(path, "dgx-h100").best_settings
+    }
+    name, _, value = stated_as.partition(" ")
+    assert best[name] == (value or "on", None)
+    for flag in (line.split()[0] for line in written_as.splitlines()):
+        assert best.get(flag, (None, None))[0] is None, "what the launch does not set has no value now"
+
+
 def test_overlap_of_gradients_is_read_and_advised(tmp_path):
     """Megatron-LM reduces gradients after the last backward pass unless --overlap-grad-reduce is set
     (arguments.py)."""

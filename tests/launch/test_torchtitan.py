@@ -131,3 +131,21 @@ def test_a_module_is_python_whatever_the_model_is_called(name):
     text = launch(FORMATS["torchtitan"], model, tc.Plan(dp=8), 64, MACHINE).text
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     assert [function.name.endswith("_8_gpus") for function in functions] == [True]
+
+
+@pytest.mark.parametrize(
+    ("sections", "precision", "has_note"),
+    [
+        ("[float8]\nenable_fsdp_float8_all_gather = true\n", "bf16", True),
+        ("[float8]\nenable_fsdp_float8_all_gather = false\n", "bf16", False),
+        ("[float8]\nenable_float8_linear = true\n", "fp8-current", False),  # job_config.py of 2024
+    ],
+)
+def test_a_section_of_float8_that_no_converter_uses_is_named(sections, precision, has_note, tmp_path):
+    """Since 2025 `model.converters` alone decides (torchtitan/config/job_config.py)."""
+    path = tmp_path / "run.toml"
+    settings = '[model]\nname = "llama3"\nflavor = "8B"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n'
+    path.write_text(settings + sections, encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", gpus=8)
+    assert checked.est.plan.precision == precision
+    assert any("[float8] has no effect" in note for note in checked.reading.assumed) == has_note

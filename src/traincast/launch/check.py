@@ -54,7 +54,8 @@ class Checked(Result):
     def bench(self) -> ChangeTester:
         """Estimator of changed settings."""
         form = self.reading.form
-        return ChangeTester(self.est, form, form.stack(self.reading.settings))
+        own = self.reading.settings
+        return ChangeTester(self.est, form, form.stack(own), own)
 
     @cached_property
     def tried(self) -> list[EstimatedChange]:

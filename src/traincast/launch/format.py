@@ -1,6 +1,6 @@
 """Formats of launches: each has a table of settings, and functions that turn settings into text and back."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,7 +24,7 @@ from traincast.launch.canonical import (
 )
 from traincast.launch.given import NOTHING, Given
 from traincast.launch.settings import Settings, dotted
-from traincast.launch.table import Row, Values, load_document, of_format, rows_of
+from traincast.launch.table import ComputedRow, Row, Values, load_document, of_format, rows_of
 from traincast.launch.text_formats import TEXT_FORMATS
 from traincast.launch.unread_settings import UnreadRules, unread_rules
 from traincast.planner.framework_refusals import Refusal, refused
@@ -107,6 +107,11 @@ class Format:
     def known(self) -> frozenset[str]:
         """Names of all settings that a row reads."""
         return frozenset(name for rows in self.rows.values() for row in rows for name in row.settings)
+
+    @property
+    def computed_rows(self) -> Iterator[ComputedRow]:
+        """Rows that functions compute, several settings of which may say the same."""
+        return (row for rows in self.rows.values() for row in rows if isinstance(row, ComputedRow))
 
     @property
     def space(self) -> Framework:

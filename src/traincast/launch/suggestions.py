@@ -12,7 +12,7 @@ from traincast.core.plan import Plan
 from traincast.core.result import KEY, Doc, Result
 from traincast.launch.canonical import PLACEMENT_KNOBS, Facts, launch_facts
 from traincast.launch.format import Format, not_expressed
-from traincast.launch.settings import value_text
+from traincast.launch.settings import Settings, value_text
 from traincast.planner.framework_spaces import UNPIPELINED, Framework
 from traincast.step.estimate import Estimate, estimate
 
@@ -138,10 +138,13 @@ def single_changes(plan: Plan, model: Model, space: Framework) -> Iterator[Setti
 
 
 class ChangeTester:
-    """Estimator of changes of one launch, which its format writes and a software stack, by name, runs."""
+    """Estimator of changes of one launch, which its format writes and a software stack, by name, runs.
 
-    def __init__(self, est: Estimate, form: Format, stack: str):
-        self.est, self.form, self.plan, self.stack = est, form, est.plan, stack
+    `own` are the settings of the launch, which may spell a knob in another way than the format writes it.
+    """
+
+    def __init__(self, est: Estimate, form: Format, stack: str, own: Settings):
+        self.est, self.form, self.plan, self.stack, self.own = est, form, est.plan, stack, own
         facts = self._facts(est.plan)
         self.settings = form.settings(facts)
         self.unexpressed = set(not_expressed(form, self.settings, facts, est.model))
@@ -151,10 +154,18 @@ class ChangeTester:
         return launch_facts(self.est.model, plan, self.est.gbs) | {"per_node": 1, "stack": self.stack}
 
     def differing(self, plan: Plan) -> tuple[Difference, ...]:
-        """Return the settings of another plan that differ."""
+        """Return the settings of another plan that differ, without those that spell a changed knob now."""
         old, new = self.settings, self.form.settings(self._facts(plan))
         names = dict.fromkeys((*old, *new))
-        return tuple((name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name))
+        changed = {name: old.get(name) for name in names if old.get(name) != new.get(name)}
+        replaced: list[Difference] = []
+        for row in self.form.computed_rows:
+            others = [name for name in row.settings if name not in names and self.own.is_on(name)]
+            if others and changed.keys() & {*row.settings}:
+                replaced += [(name, self.own[name], None) for name in others]
+                changed |= dict.fromkeys(changed.keys() & {*row.settings} - self.own.keys())
+        differences = ((name, value, new.get(name)) for name, value in changed.items())
+        return (*(pair for pair in differences if pair[1] != pair[2]), *replaced)
 
     def spelled(self, settings: Iterable[Difference]) -> list[DifferingSetting]:
         """Return settings that differ, as the framework spells them."""

@@ -54,6 +54,8 @@ SCHEDULE: Final = f"{PARALLELISM}pipeline_parallel_schedule"
 LAYERS_PER_STAGE: Final = f"{PARALLELISM}pipeline_parallel_layers_per_stage"
 MODULES: Final = f"{PARALLELISM}module_fqns_per_model_part"
 OLD_MODULES: Final = f"{PARALLELISM}pipeline_parallel_module_fqns_per_model_part"
+# Switches of torchtitan before converters, until 2024.
+OLD_FLOAT8: Final = ("float8.enable_float8_linear", "training.enable_float8_linear")
 SEQUENCE_PARALLEL: Final = f"{PARALLELISM}enable_sequence_parallel"
 HEADS: Final = {"torchtitan-toml": "output", "torchtitan": "lm_head"}  # the output projection, by format
 AC_MODE, AC_OPTION = "activation_checkpoint.mode", "activation_checkpoint.selective_ac_option"
@@ -209,17 +211,33 @@ def _listed_chunk_layers(modules: Any) -> tuple[int, ...]:
 
 def read_precision(settings: Settings) -> Facts:
     """Read the precision from the model converters."""
-    value = settings.get("model.converters", "")
-    converters = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    converters = _converters(settings)
     if "mx" in converters:
         return {"precision": "mxfp8"}
-    if "float8" in converters:
+    if "float8" in converters or settings.any_on(*OLD_FLOAT8):
         names = (f"{section}.recipe_name" for section in ("quantize.linear.float8", "float8"))
         recipe = next((str(settings[name]) for name in names if name in settings), "")
         return {"precision": "fp8-rowwise" if "rowwise" in recipe else "fp8-current"}
     if settings.get("training.dtype") == "bfloat16":
         return {"precision": "bf16-pure"}
     return {"precision": "fp32" if settings.get("training.mixed_precision_param") == "float32" else "bf16"}
+
+
+def _converters(settings: Settings) -> str:
+    """Return the names of the model converters as one text."""
+    value = settings.get("model.converters", "")
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def assumptions(settings: Settings) -> tuple[str, ...]:
+    """Return what is assumed: that a float8 section that no converter uses changes nothing."""
+    sections = {name.rpartition(".")[0] for name in settings if "float8" in name and settings.is_on(name)}
+    if not sections or "float8" in _converters(settings) or settings.any_on(*OLD_FLOAT8):
+        return ()
+    return tuple(
+        f"[{section}] has no effect: model.converters does not name float8; products are in 16 bits"
+        for section in sorted(sections)
+    )
 
 
 def write_recompute(facts: Facts) -> Values:

@@ -1,5 +1,6 @@
 """Terminal tables of a checked launch."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -91,6 +92,8 @@ def _setting_lines(checked: Checked, settings: Sequence[tuple[str, Any, Any]]) -
 def _setting_line(setting: DifferingSetting) -> str:
     """Return a setting that is changed, added or dropped as text."""
     name, old, new = setting.setting, setting.old, setting.new
+    if new is not None and name.startswith("--"):
+        new = shlex.quote(new)
     if new is None:
         return f"without {name}{'' if old == 'on' else f' {old}'}"
     return f"{name}{'' if new == 'on' else f' {new}'}" + ("" if old in (None, "on") else f" (is {old})")
