@@ -226,6 +226,19 @@ def test_a_batch_in_tokens_or_in_sequences(options, expected, run):
     assert json.loads(out)["global_batch"] == expected
 
 
+def test_the_length_of_the_run_is_that_of_its_tokens_everywhere(run):
+    """Of 1T tokens: their number over the tokens of a second."""
+    command = "estimate llama-3-8b --system dgx-h100 --tp 2 --dp 32 --gbs 512 --tokens 1T --restart 600"
+    _, out, _ = run(f"{command} --json")
+    answer = json.loads(out)
+    days = answer["metrics"]["days"]
+    assert answer["estimate"]["training_days"] == pytest.approx(days, rel=1e-12)
+    assert days == pytest.approx(1e12 / answer["metrics"]["tokens_per_second"] / 86_400, rel=1e-12)
+    _, out, _ = run(command)
+    assert " ".join(out.split()).count(f"{days:.3g} days in all") == 1
+    assert f"{days * 24 * 64:,.0f} GPU-hours" in out
+
+
 def test_plan_json(run):
     code, out, _ = run("plan gpt3-1t --system h200-nvs8 --gpus 2048 --top 2 --json")
     answer = json.loads(out)

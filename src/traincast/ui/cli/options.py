@@ -90,8 +90,10 @@ class RunOptions:
             model = errors.catch(training.of, model) or model
         if system is not None:
             system = errors.catch(self._with_rates, system, model) or system
-        errors.catch(self._tokens)
-        errors.catch(check_given, price=self.price, restart_seconds=self.restart)
+        tokens = errors.catch(self._tokens)
+        errors.catch(check_given, **self.metrics_arguments())
+        if model is not None and tokens:
+            model = replace(model, training_sequences=tokens / model.seq)
         return model, system, errors.catch(self._batch, model, usual)
 
     def metrics(self, est: "Estimate") -> "Metrics":
@@ -102,7 +104,7 @@ class RunOptions:
 
     def metrics_arguments(self) -> dict[str, Any]:
         """Return the arguments of `traincast.metrics` besides the estimate."""
-        return {"tokens": self._tokens(), "price": self.price, "restart_seconds": self.restart}
+        return {"price": self.price, "restart_seconds": self.restart}
 
     def leaves_batch(self, model: "Model") -> bool:
         """Return whether neither the command line nor the model sets the global batch."""

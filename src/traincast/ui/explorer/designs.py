@@ -14,7 +14,7 @@ from traincast.planner.design.prices import load_prices
 from traincast.planner.design.refinement import find
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search_space import Progress
-from traincast.ui.explorer.question import check_state, read_state, tokens_of
+from traincast.ui.explorer.question import check_state, read_state
 
 VARIED: Final = {  # figure -> what of that of the page's machine
     "accelerator.matrix_flops": (1.0, 2.0),
@@ -32,7 +32,7 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     case = check_state(read_state(request))
     asked, model = case.question, case.model
     base = as_used(case.system, asked.gpus)
-    tokens = float(tokens_of(case.state) or model.training_tokens or USUAL_TOKENS)
+    tokens = model.training_tokens or USUAL_TOKENS
     if base.fast.axes > 1:
         problem = f"{base.name}: its fast domain is a torus, whose size is not varied here"
         raise InputError("design", [problem])

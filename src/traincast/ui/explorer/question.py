@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -208,7 +208,7 @@ class ExplorerCase:
     def metrics(self, est: Estimate | Estimates) -> dict[str, Any]:
         """Return throughput, utilisation and cost of an estimate."""
         state = self.state
-        return vars(metrics(est, tokens=tokens_of(state), price=state.price, restart_seconds=state.restart))
+        return vars(metrics(est, price=state.price, restart_seconds=state.restart))
 
 
 def figure_at(system: System, path: str) -> float:
@@ -223,8 +223,10 @@ def check_state(state: State, sizes: tuple[int, ...] | None = None) -> ExplorerC
     model, system = errors.catch(model_of, state), errors.catch(system_of, state)
     gbs = errors.catch(check_gbs, state.global_batch, model)
     errors.catch(_check_types, state)
-    errors.catch(tokens_of, state)
+    tokens = errors.catch(tokens_of, state)
     errors.catch(check_given, price=state.price, restart_seconds=state.restart)
+    if model is not None and tokens:
+        model = replace(model, training_sequences=tokens / model.seq)
     names = ("assumptions", "strategy", "top", "framework", "locks", "objective")
     choices = {name: getattr(state, name) for name in names}
     question = search_request(errors, model, system, sizes or (state.gpus,), gbs, **choices)
