@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import traincast as tc
+from traincast.planner.explain import sensitivity
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
 from traincast.planner.plan_sentences import compare
 from traincast.planner.search_space import enumerate_space
@@ -212,6 +213,31 @@ def test_sensitivity_matches_an_estimate_of_the_changed_system(capacity):
             -1 / 11 - 1e-12 <= said.sensitivity[figure] <= 0
         )  # 10 % better saves at most 1 − 1/1.1 of the time
     assert said.sensitivity["matrix FLOP/s"] < -0.001
+
+
+@pytest.mark.parametrize(("precision", "field"), [("fp8", "fp8_flops"), ("nvfp4", "fp4_flops")])
+def test_sensitivity_names_the_rate_of_the_precision(precision, field):
+    machine = tc.load_system("dgx-b200")
+    plan = tc.Plan(tp=2, dp=4, mbs=2, recompute="selective", precision=precision)
+    est, better = (
+        tc.estimate(tc.load_model("llama-3-8b"), of, plan, gbs=32)
+        for of in (
+            machine,
+            machine.with_figures({f"accelerator.{field}": getattr(machine.accelerator, field) * 1.1}),
+        )
+    )
+    said = sensitivity(est)
+    assert said[f"{field[:3]} FLOP/s"] == pytest.approx(better.step_seconds / est.step_seconds - 1, abs=1e-12)
+    assert said[f"{field[:3]} FLOP/s"] < -0.001
+
+
+def test_sensitivity_tries_every_tier():
+    est = tc.estimate(
+        tc.load_model("llama-3-8b"), tc.load_system("dgx-h100"), tc.Plan(tp=2, dp=128), gbs=1024
+    )
+    assert [name for name in sensitivity(est) if "network" in name] == [
+        "fast network (nvlink)", "network (leaf)", "slow network (spine)",
+    ]  # fmt: skip
 
 
 def test_sensitivity_distinguishes_tiers_of_the_same_name():

@@ -11,9 +11,10 @@ import numpy as np
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import AXES, Plans
+from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
-from traincast.core.system import System
+from traincast.core.system import PEAKS, System
 from traincast.core.units import count_of, gib, percent, signed
 from traincast.planner.evaluation import layouts_memory
 from traincast.planner.fitting import ROUNDING, Figure
@@ -345,15 +346,17 @@ def _strategy(space: Space) -> Column:
 
 def sensitivity(est: Estimate) -> dict[str, float]:
     """Return the relative change of a plan's step time when each hardware figure is 10 % better."""
-    system = est.system
-    paths = {
-        "matrix FLOP/s": "accelerator.matrix_flops",
-        "vector FLOP/s": "accelerator.vector_flops",
-        "HBM bandwidth": "accelerator.hbm_bandwidth",
-        f"fast network ({system.tiers[0].name})": "network.0.bandwidth",
-        f"slow network ({system.tiers[-1].name})": f"network.{len(system.tiers) - 1}.bandwidth",
-    }
+    system, rate = est.system, PRECISIONS[est.columns.precision].rate
     figures = system.figures()
+    paths = {"matrix FLOP/s": "accelerator.matrix_flops"}  # at 16 bits, as attention and head multiply
+    if rate != "16-bit":
+        paths[f"{rate} FLOP/s"] = f"accelerator.{PEAKS[rate][0]}"
+    paths |= {"vector FLOP/s": "accelerator.vector_flops", "HBM bandwidth": "accelerator.hbm_bandwidth"}
+    if est.plan.offload != "none":
+        paths["host link"] = "accelerator.host_bandwidth"
+    speeds = ["fast network", *["network"] * (len(system.tiers) - 2), "slow network"]
+    for i, (speed, tier) in enumerate(zip(speeds, system.tiers, strict=True)):
+        paths[f"{speed} ({tier.name})"] = f"network.{i}.bandwidth"
     better = {
         path: figures[path] * np.where([other == path for other in paths.values()], HARDWARE_NUDGE, 1.0)
         for path in paths.values()
