@@ -62,6 +62,7 @@ _RESULTS: Final[dict[Kind, tuple[tuple[str, str, str], ...]]] = {  # name, unit,
         ("candidates", "", "candidate plans that meet every rule"),
         ("feasible", "", "candidates that fit in memory"),
         ("rank", "", "place among the best plans of the point"),
+        ("plan", "", "the plan by strategy, knobs and choices that are not at their defaults"),
     ),
     "time": (
         ("compute", "s", "arithmetic, launches included"),

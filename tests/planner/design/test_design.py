@@ -24,6 +24,7 @@ workload:
   - {model: gpt3-175b, global_batch: 1024, tokens: 300G, runs: 2, range: [1, 3]}
   - {model: llama-3-70b, global_batch: 1024, tokens: 1T}
 gpus: [512, 1024]
+strategies: [1d]
 machines:
   - name: HBM
     base: b200-nvs8

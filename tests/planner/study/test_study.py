@@ -620,3 +620,25 @@ def test_arguments_of_a_study_may_be_arrays_and_single_names():
 def test_a_study_takes_keywords_only():
     with pytest.raises(TypeError, match="positional"):
         tc.study(["gpt3-175b"], ["h200-nvs8"], [64])
+
+
+def test_a_study_searches_what_plan_searches():
+    # of megatron by default, of the framework named, and where jobs use a part of a fast domain (64 of 72)
+    for framework, system, gpus in (
+        (None, "dgx-h100", [64, 576]),
+        ("torchtitan", "dgx-h100", [64]),
+        (None, "gb200-nvl72", [64, 288]),
+    ):
+        studied = tc.study(
+            models=["llama-3-70b"], systems=[system], gpus=gpus, gbs=1152, framework=framework
+        ).frame
+        for n in gpus:
+            found = tc.search("llama-3-70b", system, gpus=n, gbs=1152, framework=framework)
+            rows = studied.filter(pl.col("gpus") == n)
+            best = rows.sort("step_seconds", nulls_last=True).row(0, named=True)
+            assert (best["plan"], best["step_seconds"]) == (
+                str(found.fastest[0]),
+                pytest.approx(found.fastest[1].step_seconds, rel=1e-12),
+            )
+            assert rows["candidates"].sum() == found.candidates
+            assert rows["feasible"].sum() == found.feasible

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +10,8 @@ from traincast.catalog.documents import read
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import ErrorCollector, InputError, close_to, require_path
+from traincast.core.errors import ErrorCollector, close_to, require_path
+from traincast.core.knobs import CHOICES
 from traincast.core.model import Model
 from traincast.core.system import System
 from traincast.core.units import parse, parse_count
@@ -19,14 +19,14 @@ from traincast.planner.design.designs import Designs
 from traincast.planner.design.machines import FIGURES, Family, Limits, Question, Runs, Work
 from traincast.planner.design.prices import MEMORIES, Price, load_prices, sourced
 from traincast.planner.design.refinement import find
-from traincast.planner.framework_spaces import CandidateBatch, check_locked_values
-from traincast.planner.search_arguments import check_sizes, check_strategies
+from traincast.planner.framework_spaces import FRAMEWORKS, check_locked_values
+from traincast.planner.search_arguments import check_sizes, check_strategies, choose_framework
 from traincast.planner.study.study_file import axis_values
 from traincast.planner.study.sweep import define, listed, with_shape
 from traincast.step.arguments import check_gbs
 
 KEYS: Final = {
-    "": ("name", "title", "workload", "gpus", "limits", "strategies", "choices", "assumptions",
+    "": ("name", "title", "workload", "gpus", "limits", "framework", "strategies", "choices", "assumptions",
          "machines", "systems", "offers", "prices", "refine"),
     "workload": ("model", "global_batch", "tokens", "runs", "range"),
     "machines": ("name", "base", "memory", "vary"),
@@ -66,11 +66,13 @@ def load_question(path: str | Path) -> Question:
     """Load a question from a file; `InputError` has every mistake of the file."""
     document, errors = read(Path(path)), ErrorCollector(str(path))
     problems = _unknown_keys("", document, "")
-    assumed = errors.catch(resolve, str(document.get("assumptions", CALIBRATED)))
-    choices = errors.catch(_choices, document)
+    searched = _searched(document, errors)
+    framework = FRAMEWORKS.get(str(searched["framework"]))
+    usual = CALIBRATED if framework is None else framework.assumptions
+    assumed = errors.catch(resolve, str(document.get("assumptions", usual)))
     gpus = errors.catch(check_sizes, listed(document.get("gpus", ())))
     workload = [
-        _work(f"workload.{i}", raw, choices or [], errors, problems)
+        _work(f"workload.{i}", raw, searched, errors, problems)
         for i, raw in enumerate(_items(document, "workload", problems))
     ]
     problems += [] if workload else ["workload: give at least one model"]
@@ -136,20 +138,17 @@ def _items(document: Mapping[str, Any], key: str, problems: list[str]) -> list[A
     return [item if isinstance(item, Mapping) else {} for item in items]
 
 
-def _choices(document: Mapping[str, Any]) -> list[tuple[str, tuple[tuple[str, Any], ...]]]:
-    """Return strategies with every combination of the choices given, which are searched."""
-    given = document.get("choices") or {}
-    if not isinstance(given, Mapping):
-        raise InputError("choices", [f"{given!r}: must be a mapping of choices to values"])
-    values = {str(name): listed(value) for name, value in given.items()}
-    errors = ErrorCollector("choices")
-    for name, options in values.items():
-        for option in options:
-            errors.catch(check_locked_values, {name: option})
-    strategies = errors.catch(check_strategies, document.get("strategies")) or ("1d",)
-    errors.raise_any()
-    chosen = [tuple(zip(values, row, strict=True)) for row in product(*values.values())]
-    return list(product(strategies, chosen))
+def _searched(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, Any]:
+    """Return framework, strategies and choices of the plans that are searched."""
+    choices, framework = document.get("choices") or {}, document.get("framework")
+    strategies = errors.catch(check_strategies, document.get("strategies"))
+    errors.catch(choose_framework, None, strategies, framework)
+    if not isinstance(choices, Mapping):
+        errors.add([f"choices = {choices!r}: must be a mapping of choices to values"])
+        choices = {}
+    locks = {str(name): listed(values) if name in CHOICES else values for name, values in choices.items()}
+    errors.catch(check_locked_values, locks)
+    return {"framework": framework, "strategies": strategies, "choices": locks}
 
 
 def _number(place: str, raw: Any, problems: list[str]) -> float:
@@ -163,7 +162,7 @@ def _number(place: str, raw: Any, problems: list[str]) -> float:
 def _work(
     place: str,
     raw: Mapping[str, Any],
-    choices: Sequence[tuple[str, tuple[tuple[str, Any], ...]]],
+    searched: Mapping[str, Any],
     errors: ErrorCollector,
     problems: list[str],
 ) -> Work | None:
@@ -181,9 +180,7 @@ def _work(
     tokens = errors.catch(parse_count, str(raw.get("tokens", "")), f"{place}.tokens", 1000)
     if model is None or gbs is None or tokens is None:
         return None
-    experts = model.experts is not None
-    batches = (CandidateBatch(strategy, chosen, experts=experts) for strategy, chosen in choices)
-    return Work(model, gbs, float(tokens), runs, low, high, tuple(batches))
+    return Work(model, gbs, float(tokens), runs, low, high, **searched)
 
 
 def _family(place: str, raw: Mapping[str, Any], errors: ErrorCollector, problems: list[str]) -> Family | None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -16,9 +16,7 @@ from traincast.core.system import System
 from traincast.core.units import number_text
 from traincast.core.version import __version__
 from traincast.planner.design.prices import MEMORIES, PARTS, Price, Prices
-from traincast.planner.evaluation import Evaluation, evaluate_all, rank
-from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.search_space import enumerate_space
+from traincast.planner.evaluation import rank
 from traincast.planner.study.executors import Parts, Progress, completed
 from traincast.planner.study.results import hashed, plain
 from traincast.planner.study.sweep import JOB_SIZES_PER_CHUNK, MACHINES_PER_CHUNK, Chunk, Study, Table
@@ -47,7 +45,9 @@ class Work:
     runs: float  # how often it is run
     low: float  # range of `runs`
     high: float
-    batches: tuple[CandidateBatch, ...]  # of the plans that are searched
+    framework: str | None = None  # whose plans are searched; None: as `search` does by default
+    strategies: tuple[str, ...] | None = None
+    choices: Mapping[str, Any] = field(default_factory=dict, hash=False)  # values that plans may have
 
     @property
     def steps(self) -> float:
@@ -125,16 +125,6 @@ class Searches:
     """Searches of the plans of a run, on machines that share a search space."""
 
     chunk: Chunk
-    batches: tuple[CandidateBatch, ...]
-
-    def evaluations(self) -> list[Evaluation]:
-        """Return the plans of each batch on all machines."""
-        chunk = self.chunk
-        spaces = tuple(
-            enumerate_space(chunk.model, chunk.gpus, chunk.system.fast_domain, chunk.gbs, batch)
-            for batch in self.batches
-        )
-        return evaluate_all(spaces, chunk.system, chunk.assumptions)
 
     def run(self) -> Table:
         """Return the least time of a step of every machine and job size, infinite where nothing fits."""
@@ -142,9 +132,10 @@ class Searches:
         shape = count, len(chunk.gpus)
         seconds, least, candidates = np.full(shape, np.inf), np.full(shape, np.inf), np.zeros(shape, int)
         capacity = np.broadcast_to(chunk.system.accelerator.hbm_bytes, count)
-        for evaluation in self.evaluations():
+        for evaluation in chunk.evaluations():
             space, fitting = evaluation.space, evaluation.fitting
-            for size, (low, high) in enumerate(zip(space.starts[:-1], space.starts[1:], strict=True)):
+            sizes = map(chunk.gpus.index, space.gpus)
+            for size, low, high in zip(sizes, space.starts[:-1], space.starts[1:], strict=True):
                 candidates[:, size] += int(space.counts[low:high].sum())
                 least[:, size] = np.minimum(least[:, size], evaluation.memory[low:high].min(initial=np.inf))
                 first, last = np.searchsorted(fitting, (low, high))
@@ -216,7 +207,7 @@ def search_machines(
 ) -> list["Machines"]:
     """Search the plans of all runs of the workload on machines of families, given by their points."""
     searches = [
-        Searches(chunk, work.batches)
+        Searches(chunk)
         for family, points in asked
         for work in question.workload
         for chunk in _study(work, family.base, points, question).chunks()
@@ -244,10 +235,11 @@ def best_plans(work: Work, base: System, points: Mapping[str, Floats], question:
     plans = np.full((study.points, len(question.gpus)), None)
     for chunk in study.chunks():
         best = np.full((len(chunk.points), len(chunk.gpus)), np.inf)
-        for evaluation in Searches(chunk, work.batches).evaluations():
+        for evaluation in chunk.evaluations():
             outcomes = [one for machine in range(len(best)) for one in evaluation.outcomes(machine)]
             ranking = rank(outcomes, 1)
-            machine, size = np.unravel_index(ranking.outcome, best.shape)
+            sizes = np.array([chunk.gpus.index(outcome.gpus) for outcome in outcomes])
+            machine, size = ranking.outcome // len(evaluation.space.gpus), sizes[ranking.outcome]
             for i in np.flatnonzero(ranking.seconds < best[machine, size]).tolist():
                 best[machine[i], size[i]] = ranking.seconds[i]
                 plans[chunk.points[machine[i]], question.gpus.index(chunk.gpus[size[i]])] = ranking.plans.row(
@@ -259,8 +251,19 @@ def best_plans(work: Work, base: System, points: Mapping[str, Floats], question:
 def _study(work: Work, base: System, points: Mapping[str, Floats], question: Question) -> Study:
     """Return the study whose points are machines that differ from a base in some figures."""
     axes = ({path: tuple(values) for path, values in _grown(base, points).items()},) if points else ()
-    given = question.gpus, ("1d",), (work.gbs,), question.assumptions, 1, axes
-    return Study("", (work.model,), (base,), *given)
+    return Study(
+        name="",
+        models=(work.model,),
+        systems=(base,),
+        gpus=question.gpus,
+        strategies=work.strategies,
+        batches=(work.gbs,),
+        assumptions=question.assumptions,
+        vary=axes,
+        framework=work.framework,
+        locks=work.choices,
+        apart=False,
+    )
 
 
 def _grown(base: System, points: Mapping[str, Floats]) -> dict[str, Floats]:

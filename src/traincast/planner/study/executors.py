@@ -44,7 +44,7 @@ from traincast.planner.study.results import (
     to_header,
     write_parquet,
 )
-from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Chunk, Study, Table, define
+from traincast.planner.study.sweep import Chunk, Study, Table, define
 
 # Keep freed memory: by dask's setting large arrays return to the system, which takes longer than the work.
 MALLOC: Final = dict.fromkeys(("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"), 1 << 30)
@@ -233,11 +233,12 @@ def study(
     models: Sequence[Model | str],
     systems: Sequence[System | str],
     gpus: Sequence[int],
-    strategies: Sequence[str] = STRATEGIES_BY_DEFAULT,
+    strategies: Sequence[str] | None = None,
     gbs: int | Sequence[int] | None = None,
     assumptions: str | Assumptions | None = None,
     top: int = 1,
     vary: Sequence[Mapping[str, Sequence[float | str]]] = (),
+    framework: str | None = None,
     executor: Executor | None = None,
     workers: int = 1,
 ) -> Results:
@@ -249,18 +250,20 @@ def study(
         Models and systems, or their names.
     gpus : sequence of int
         Numbers of GPUs.
-    strategies : sequence of str
-        Each is optimised on its own.
+    strategies : sequence of str, optional
+        Each is optimised on its own; those of the framework if left out.
     gbs : int or sequence of int, optional
         Global batches [sequences]; the model's own if left out, or else one of about 4M tokens.
     assumptions : str or Assumptions, optional
-        Assumptions, or the name of a preset or software stack; without them ``"paper"`` where all models are
-        of the paper's kind, else a real framework's.
+        Assumptions, or the name of a preset or software stack; those of the framework if left out.
     top : int
         Plans listed at each point.
     vary : sequence of mapping
         Axes, each a mapping of fields that vary together to their values, numbers in SI or text with a unit,
         such as ``{"accelerator.hbm_bytes": [80e9, "192 GB"]}``.
+    framework : str, optional
+        What is searched, by default what `search` does: for each model the paper's space if it has no
+        vocabulary, else that of Megatron-Core.
     executor : concurrent.futures.Executor, optional
         Where to run; else in this process, or in `workers` local ones.
     workers : int
@@ -293,6 +296,7 @@ def study(
         assumptions=assumptions,
         top=top,
         vary=vary,
+        framework=framework,
     )
     return run(definition, executor, workers)
 

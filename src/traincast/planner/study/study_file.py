@@ -17,7 +17,7 @@ from traincast.core.errors import InputError, raise_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.units import EXAMPLES, parse
-from traincast.planner.study.sweep import STRATEGIES_BY_DEFAULT, Study, define, listed
+from traincast.planner.study.sweep import Study, define, listed
 
 MAX_SWEEP_VALUES: Final = 1_000_000  # values of one field
 SERIES: Final = {  # ways to write values besides a list, and their arguments
@@ -37,7 +37,8 @@ class StudyFile(BaseModel):
     models: Names
     systems: Names
     gpus: Any
-    strategies: Names = list(STRATEGIES_BY_DEFAULT)
+    framework: str | None = None
+    strategies: Names = []
     global_batch: Any = None
     assumptions: str | None = None
     train: str = "full"  # what is trained, as of `--train`; the next are options as well
@@ -71,7 +72,8 @@ def load_study(path: str | Path) -> Study:
             models=[_trained(name, training) for name in file.models],
             systems=file.systems,
             gpus=_whole(axis_values("gpus", file.gpus, problems)),
-            strategies=file.strategies,
+            framework=file.framework,
+            strategies=file.strategies if "strategies" in document else None,
             gbs=None if batches is None else _whole(batches),
             assumptions=file.assumptions,
             top=file.top,

@@ -7,8 +7,8 @@ they were run.
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 
@@ -22,22 +22,27 @@ from traincast.core.errors import ErrorCollector, InputError, raise_problems, un
 from traincast.core.knobs import KNOBS
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS, INTERVALS
-from traincast.core.quantities import Bools, Floats, Ints
+from traincast.core.quantities import Floats, Ints
 from traincast.core.system import CAPACITY, System, changes_accelerator
 from traincast.core.units import to_si
-from traincast.planner.evaluation import RankedCandidates, StrategyResult, evaluate, rank
-from traincast.planner.framework_spaces import CandidateBatch
-from traincast.planner.search_arguments import check_ranking, check_sizes, check_strategies
+from traincast.planner.evaluation import Evaluation, RankedCandidates, evaluate_all, groups, rank
+from traincast.planner.framework_spaces import CandidateBatch, Framework
+from traincast.planner.search_arguments import (
+    check_ranking,
+    check_sizes,
+    check_strategies,
+    choose_framework,
+)
 from traincast.planner.search_space import enumerate_space
 from traincast.step.arguments import check_gbs
-from traincast.step.estimate import estimate, usual_assumptions
+from traincast.step.estimate import estimate
 
 Axis = Mapping[str, Sequence[float]]  # fields that vary together: path → values, all of one length
 Table = dict[str, NDArray[Any]]
 MACHINES_PER_CHUNK: Final = 64  # bounds the memory of a chunk, and the work lost to an interruption
 JOB_SIZES_PER_CHUNK: Final = 16
 MAX_ROWS: Final = 10_000_000  # of a table: 4 GB
-STRATEGIES_BY_DEFAULT: Final = ("1d", "summa", "context")
+EVERY: Final = "every"  # in place of a strategy: all are searched together
 
 
 @dataclass(frozen=True)
@@ -48,13 +53,25 @@ class Study:
     models: tuple[Model, ...]
     systems: tuple[System, ...]
     gpus: tuple[int, ...]  # ascending
-    strategies: tuple[str, ...]  # each is optimised separately
+    strategies: tuple[str, ...] | None  # each is optimised separately; None: those of the framework
     batches: tuple[int, ...]  # global batches [sequences]
     assumptions: Assumptions
     top: int = 1  # plans listed at each point
     # Axes are crossed; each maps paths of fields (``"accelerator.hbm_bytes"``, ``"network.0.size"``,
     # ``"model.seq"``) that vary together to their values in SI.
     vary: tuple[Axis, ...] = ()
+    framework: str | None = None  # what is searched; None: of each model what `search` does by default
+    locks: Mapping[str, Any] = field(default_factory=dict, hash=False)  # values of choices of every plan
+    apart: bool = True  # whether each strategy is optimised on its own
+
+    def space(self, model: Model) -> Framework:
+        """Return what is searched for a model."""
+        return choose_framework(model, self.strategies, self.framework)
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether plans differ in more than numbers."""
+        return any(self.space(model).choices for model in self.models)
 
     @property
     def points(self) -> int:
@@ -73,7 +90,12 @@ class Study:
 
     def chunks(self) -> list["Chunk"]:
         """Return the study in chunks, in the order of its table."""
-        series = product(self.models, self.systems, self.batches, self.strategies)
+        cases = product(self.models, self.systems, self.batches)
+        series = [
+            (*case, strategy)
+            for case in cases
+            for strategy in (self.space(case[0]).strategies if self.apart else (EVERY,))
+        ]
         return [chunk for number, case in enumerate(series) for chunk in self._series(number, *case)]
 
     def _series(
@@ -90,6 +112,10 @@ class Study:
             points = np.flatnonzero(group == shape)
             points = points[np.lexsort([values[points] for values in timing])] if timing else points
             shape_fields = {path: float(values[first_point]) for path, values in shaping.items()}
+            vp = {"vp": int(shape_fields["plan.vp"])} if "plan.vp" in shape_fields else {}
+            shaped, machine = with_fields(model, shape_fields), with_shape(system, shape_fields)
+            tiers = len(machine.tiers)
+            batches = self.space(model).batches(shaped, {**self.locks, **vp}, self.assumptions, tiers)
             for low, size in product(
                 range(0, len(points), MACHINES_PER_CHUNK), range(0, len(self.gpus), JOB_SIZES_PER_CHUNK)
             ):
@@ -98,14 +124,15 @@ class Study:
                 yield Chunk(
                     series=number,
                     points=chunk_points,
-                    model=with_fields(model, shape_fields),
-                    system=with_shape(system, shape_fields).with_figures(figures),
+                    model=shaped,
+                    system=machine.with_figures(figures),
                     gpus=self.gpus[size : size + JOB_SIZES_PER_CHUNK],
                     gbs=gbs,
                     strategy=strategy,
-                    vp=int(shape_fields.get("plan.vp", 1)),
+                    batches=tuple(batch for batch in batches if strategy in (batch.strategy, EVERY)),
                     assumptions=self.assumptions,
                     top=self.top,
+                    has_choices=self.has_choices,
                 )
 
 
@@ -120,52 +147,83 @@ class Chunk:
     gpus: tuple[int, ...]
     gbs: int
     strategy: str
-    vp: int
+    batches: tuple[CandidateBatch, ...]
     assumptions: Assumptions
     top: int
+    has_choices: bool
+
+    def evaluations(self) -> Iterator[Evaluation]:
+        """Yield the evaluation of each batch, on numbers of GPUs that use as much of a fast domain."""
+        system, domains = self.system, dict[int, tuple[int, ...]]()
+        for n in self.gpus if self.batches else ():
+            domain = system.domain(n) if self.batches[0].ordered else system.fast_domain
+            domains[domain] = (*domains.get(domain, ()), n)
+        for domain, gpus in domains.items():
+            spaces = [enumerate_space(self.model, gpus, domain, self.gbs, batch) for batch in self.batches]
+            for group in groups(spaces):
+                found = evaluate_all(tuple(spaces[i] for i in group), system, self.assumptions)
+                while found:  # which lets go of each before the next
+                    yield found.pop(0)
 
     def run(self) -> Table:
         """Return the best plans of every point as columns; one row without a plan where nothing fits."""
-        batch = CandidateBatch(self.strategy, vp=self.vp)
-        space = enumerate_space(self.model, self.gpus, self.system.fast_domain, self.gbs, batch)
-        evaluation = evaluate(space, self.system, self.assumptions)
-        machines = range(len(self.points))
-        outcomes = [outcome for machine in machines for outcome in evaluation.outcomes(machine)]
-        ranking = rank(outcomes, self.top)
-        plans_ranked = np.bincount(ranking.outcome, minlength=len(outcomes))
-        outcome_index = np.repeat(np.arange(len(outcomes)), np.maximum(plans_ranked, 1))
-        first_row = np.cumsum(plans_ranked) - plans_ranked
-        rank_in = np.arange(len(outcome_index)) - np.searchsorted(outcome_index, outcome_index)
-        fits = plans_ranked[outcome_index] > 0
-        plan_row = np.where(fits, first_row[outcome_index] + rank_in, 0)
-        point = self._point_columns(outcomes, outcome_index)
-        return point | {"rank": rank_in + 1} | self._plan_columns(outcomes, ranking, plan_row, fits)
-
-    def _point_columns(self, outcomes: list[StrategyResult], outcome_index: Ints) -> Table:
-        """Return the columns that identify the point of each row, and count its candidates."""
-        of_chunk = {
+        shape = len(self.points), len(self.gpus)
+        counts = {name: np.zeros(shape, np.int64) for name in ("candidates", "feasible")}
+        rankings: list[RankedCandidates] = []
+        for evaluation in self.evaluations():
+            outcomes = [one for machine in range(shape[0]) for one in evaluation.outcomes(machine)]
+            places = [(outcome.machine, self.gpus.index(outcome.gpus)) for outcome in outcomes]
+            for at, outcome in zip(places, outcomes, strict=True):
+                counts["candidates"][at] += outcome.candidates
+                counts["feasible"][at] += outcome.feasible
+            flat = np.array([machine * shape[1] + size for machine, size in places])
+            ranking = rank(outcomes, self.top)
+            rankings.append(ranking._replace(outcome=flat[ranking.outcome]))
+        place, number, row = self._best(rankings)
+        rows_at = np.bincount(place, minlength=shape[0] * shape[1])
+        of_rows = np.repeat(np.arange(len(rows_at)), np.maximum(rows_at, 1))
+        machine, size = np.divmod(of_rows, shape[1])
+        named = {
             "model": self.model.name,
             "system": self.system.name,
             "strategy": self.strategy,
             "assumptions": self.assumptions.name,
             "gbs": self.gbs,
         }
-        of_outcome = {
-            name: np.array([getattr(outcome, name) for outcome in outcomes])[outcome_index]
-            for name in ("machine", "gpus", "candidates", "feasible")
-        }
-        rows = len(outcome_index)
-        point = {"series": np.full(rows, self.series), "point": self.points[of_outcome.pop("machine")]}
-        return point | {name: np.full(rows, value) for name, value in of_chunk.items()} | of_outcome
+        table: Table = {"series": np.full(len(of_rows), self.series), "point": self.points[machine]}
+        table |= {name: np.full(len(of_rows), value) for name, value in named.items()}
+        table |= {"gpus": np.array(self.gpus)[size]}
+        table |= {name: values.ravel()[of_rows] for name, values in counts.items()}
+        table |= {"rank": np.arange(len(of_rows)) - np.searchsorted(of_rows, of_rows) + 1}
+        fits = rows_at[of_rows] > 0
+        table |= {name: np.full(len(of_rows), np.nan) for name in self._results()}
+        if self.has_choices:
+            table["plan"] = np.full(len(of_rows), None)
+        for index in range(len(rankings)):
+            of_batch = number == index
+            if of_batch.any():
+                columns = self._plan_columns(rankings[index], row[of_batch], place[of_batch] // shape[1])
+                for name, values in columns.items():
+                    table[name][np.flatnonzero(fits)[of_batch]] = values
+        return table
 
-    def _plan_columns(
-        self, outcomes: list[StrategyResult], ranking: RankedCandidates, plan_row: Ints, fits: Bools
-    ) -> Table:
-        """Return the columns of the plans and their estimates; nan where nothing fits."""
-        if not fits.any():
-            return {name: np.full(len(fits), np.nan) for name in self._results()}
-        machine = np.array([outcome.machine for outcome in outcomes])[ranking.outcome]
-        system, plans = self.system.take(machine), ranking.plans
+    def _best(self, rankings: Sequence[RankedCandidates]) -> tuple[Ints, Ints, Ints]:
+        """Return the best of several rankings at each place: place, number of the ranking and row of it."""
+        if not rankings:
+            return (np.zeros(0, np.int64),) * 3
+        number = np.repeat(np.arange(len(rankings)), [len(ranking.outcome) for ranking in rankings])
+        row = np.concatenate([np.arange(len(ranking.outcome)) for ranking in rankings])
+        place, seconds, memory = (
+            np.concatenate([getattr(ranking, name) for ranking in rankings])
+            for name in ("outcome", "seconds", "memory")
+        )
+        order = np.lexsort((row, number, memory, seconds, place))
+        order = order[np.arange(len(order)) - np.searchsorted(place[order], place[order]) < self.top]
+        return place[order], number[order], row[order]
+
+    def _plan_columns(self, ranking: RankedCandidates, row: Ints, machine: Ints) -> Table:
+        """Return the columns of some plans of a ranking, and of their estimates on machines."""
+        system, plans = self.system.take(machine), ranking.plans.take(row)
         est = estimate(self.model, system, plans, gbs=self.gbs, assumptions=self.assumptions)
         columns = plans.numbers() | {
             "step_seconds": est.step_seconds,
@@ -176,11 +234,10 @@ class Chunk:
             **est.breakdown,
             **est.memory,
         }
-        rows = len(ranking.outcome)
-        return {
-            name: np.where(fits, np.broadcast_to(columns[name], rows)[plan_row], np.nan)
-            for name in self._results()
-        }
+        found: Table = {name: np.broadcast_to(columns[name], len(row)) for name in self._results()}
+        if self.has_choices:
+            found["plan"] = np.array([str(plans.row(i)) for i in range(len(row))], object)
+        return found
 
     def _results(self) -> tuple[str, ...]:
         """Return the names of the columns of plans and estimates; with intervals where errors are known."""
@@ -239,11 +296,12 @@ def define(
     models: Sequence[Model | str],
     systems: Sequence[System | str],
     gpus: Sequence[int],
-    strategies: Sequence[str] = STRATEGIES_BY_DEFAULT,
+    strategies: Sequence[str] | None = None,
     gbs: int | Sequence[int] | None = None,
     assumptions: str | Assumptions | None = None,
     top: int = 1,
     vary: Sequence[Mapping[str, Sequence[float | str]]] = (),
+    framework: str | None = None,
     name: str = "study",
 ) -> Study:
     """Return a study from names or objects, checked: `InputError` has every mistake."""
@@ -252,21 +310,25 @@ def define(
     machines = [system for item in listed(systems) if (system := errors.catch(as_system, item)) is not None]
     sizes, names = errors.catch(check_sizes, gpus), errors.catch(check_strategies, strategies)
     errors.catch(check_ranking, top)
+    spaces = [errors.catch(choose_framework, model, names, framework) for model in loaded]
     batches = [errors.catch(check_gbs, batch, model) for model, batch in product(loaded, listed(gbs))]
     axes = errors.catch(_read_axes, vary, machines)
     given = [model.name for model in loaded] + [system.name for system in machines]
     errors.catch(_check_names, listed(models), listed(systems), given)
     try:
+        searched = list(filter(None, spaces))
+        alike = len({(space.name, space.strategies) for space in searched}) == 1
         study = Study(
             name=name,
             models=tuple(loaded),
             systems=tuple(machines),
             gpus=tuple(sorted(set(errors.require(sizes)))),
-            strategies=names or STRATEGIES_BY_DEFAULT,
+            strategies=searched[0].strategies if alike else names,
             batches=tuple(dict.fromkeys(batch for batch in batches if batch is not None)),
-            assumptions=_assumed(assumptions, loaded),
+            assumptions=_assumed(assumptions, zip(loaded, searched, strict=True)),
             top=top,
             vary=errors.require(axes),
+            framework=searched[0].name if alike else framework,
         )
         _check_size(study)
         study.chunks()  # which makes every model and machine
@@ -281,7 +343,7 @@ def _check_size(study: Study) -> None:
         "models": len(study.models),
         "systems": len(study.systems),
         "gpus": len(study.gpus),
-        "strategies": len(study.strategies),
+        "strategies": max(len(study.space(model).strategies) for model in study.models),
         "global batches": len(study.batches),
         "top": study.top,
     } | {"and ".join(axis): len(next(iter(axis.values()))) for axis in study.vary}
@@ -307,11 +369,11 @@ def _check_names(models: Sequence[Any], systems: Sequence[Any], names: Sequence[
     raise_problems("search", problems)
 
 
-def _assumed(assumptions: str | Assumptions | None, models: Sequence[Model]) -> Assumptions:
-    """Return the assumptions; by default the paper's if all models are of its kind, else calibrated ones."""
+def _assumed(assumptions: str | Assumptions | None, spaces: Iterable[tuple[Model, Framework]]) -> Assumptions:
+    """Return the assumptions; by default those of the frameworks if they agree, else calibrated ones."""
     if assumptions is not None:
         return resolve(assumptions)
-    usual = {usual_assumptions(model) for model in models}
+    usual = {space.usual_assumptions(model) for model, space in spaces}
     return resolve(usual.pop() if len(usual) == 1 else CALIBRATED)
 
 

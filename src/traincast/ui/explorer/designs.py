@@ -1,7 +1,6 @@
 """Which machine to build or buy for the page's job: machines around the one that it shows."""
 
 from collections.abc import Mapping, Sequence
-from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +11,6 @@ from traincast.planner.design.designs import SIZE, Designs, fits_in
 from traincast.planner.design.machines import Family, Limits, Question, Runs, Work
 from traincast.planner.design.prices import load_prices
 from traincast.planner.design.refinement import find
-from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.search_space import Progress
 from traincast.ui.explorer.question import check_state, read_state
 
@@ -22,7 +20,6 @@ VARIED: Final = {  # figure -> what of that of the page's machine
     "accelerator.hbm_bandwidth": (0.5, 1.0, 2.0),
 }
 DOMAINS: Final = (1, 2, 8)  # times the size of its fast domain, as far as the tier around it allows
-RECOMPUTED: Final = ("selective", "full")
 USUAL_TOKENS: Final = 1e12  # of a run, where neither the page nor the model says
 MOST_LISTED: Final = 10  # machines of the front
 
@@ -36,11 +33,7 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     if base.fast.axes > 1:
         problem = f"{base.name}: its fast domain is a torus, whose size is not varied here"
         raise InputError("design", [problem])
-    chosen = product(asked.framework.strategies, RECOMPUTED)
-    batches = tuple(
-        CandidateBatch(strategy, (("recompute", kept), ("zero", 1)), experts=model.experts is not None)
-        for strategy, kept in chosen
-    )
+    space = asked.framework.name, asked.framework.strategies
     figures, outer = base.figures(), base.tiers[1].size
     vary = {
         path: tuple(float(figures[path]) * factor for factor in factors) for path, factors in VARIED.items()
@@ -49,7 +42,7 @@ def design(request: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     vary[SIZE] = tuple(size * times for times in DOMAINS if times == 1 or fits_in(outer, size * times))
     question = Question(
         name=f"{model.name} on {asked.gpus[0]:,} GPUs",
-        workload=(Work(model, asked.gbs, tokens, 1, 1, 1, batches),),
+        workload=(Work(model, asked.gbs, tokens, 1, 1, 1, *space, asked.locks),),
         gpus=(asked.gpus[0],),
         families=(Family("machine", base, vary=vary), Family(base.name, base)),
         prices=load_prices(),
