@@ -285,6 +285,31 @@ def test_a_loss_fused_into_the_head_takes_less_memory(settings, fused, named, tm
     assert chunked < eager
 
 
+def test_what_deepspeed_starts_is_predicted_as_deepspeed(tmp_path):
+    """Stack, gradients and advice are those of the engine that shards: DeepSpeed 0.19.8, runtime/engine.py,
+    get_data_types."""
+    lines = {
+        "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+        "data_types": {"grad_accum_dtype": "fp32"},
+    }
+    for name, config in (("usual", {"zero_optimization": {"stage": 3}}), ("stated", lines)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(config), encoding="utf-8")
+    path = tmp_path / "run.yaml"
+    path.write_text(AXOLOTL + "deepspeed: usual.json\n", encoding="utf-8")
+    usual = tc.check(path, "dgx-h100", gpus=8)
+    assert usual.est.assumptions.name == "huggingface-deepspeed"
+    assert usual.est.plan.columns().ready(usual.est.assumptions).gradient_bytes == 2
+    spelled = {each.setting for change in usual.tried for each in change.spelled}
+    assert "deepspeed.zero_optimization.stage" in spelled
+    assert not any("fsdp" in name for name in spelled)
+    assert usual.best.plan.tp == 1  # which the file cannot say
+    path.write_text(AXOLOTL + "deepspeed: stated.json\ncut_cross_entropy: true\n", encoding="utf-8")
+    stated = tc.check(path, "dgx-h100", gpus=8)
+    assert stated.est.assumptions.name == "huggingface-deepspeed-fused-loss"
+    assert (stated.est.plan.grad_dtype, stated.est.plan.offload) == ("fp32", "optimizer")
+    assert stated.est.memory["gradients"] == 0
+
+
 def test_a_length_that_is_not_in_the_file_is_asked_for(tmp_path):
     """torchtune's max_seq_len is null in most recipes: sequences are as long as the data."""
     text = PUBLISHED["torchtune: recipes/configs/llama3_1/8B_full_single_device.yaml, with a length"][0]

@@ -248,15 +248,18 @@ def expressible_space(
     `locked` has the locked choices, the software stack by name as `stack`, and the `device`. Some choices can
     be expressed for models with experts only.
     """
-    defaults = Plan()
+    defaults, beside = Plan(), {"per_node": 1, "stack": locked["stack"]}
 
     def expresses(name: str, **knobs: Any) -> bool:
-        facts = launch_facts(model, Plan(dp=2, **knobs), TRIAL_BATCH) | {"per_node": 1}
+        facts = launch_facts(model, Plan(dp=2, **knobs), TRIAL_BATCH) | beside
         read_back = form.facts(form.settings(facts), ErrorCollector(form.name))
         return bool(facts.get(name) == read_back.get(name, getattr(defaults, name)))
 
+    locks = {axis: 1 for axis in ("tp", "pp") if not expresses(axis, **{axis: 2})}
+    degrees = {"tp": 2, "pp": 2, **locks}
+
     def runs(name: str, value: Any) -> bool:
-        return expresses(name, tp=2, pp=2, **{name: value}) and not form.refused({**locked, name: value})
+        return expresses(name, **degrees, **{name: value}) and not form.refused({**locked, name: value})
 
     def without_refused(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
         left = (accepted(form.framework, {**locked, name: value})[name] for value in values)
@@ -276,4 +279,4 @@ def expressible_space(
     if strategies != space.strategies and has_strategy("context"):  # all-gather in place of others
         strategies = tuple(dict.fromkeys((*strategies, "context")))
     space = replace(space, strategies=strategies, choices={**space.choices, **choices})
-    return space, {} if expresses("pp", pp=2) else {"pp": 1}
+    return space, locks

@@ -115,9 +115,10 @@ def _on_trainer(program: huggingface.Program) -> Format:
         named_model=program.named_model,
     )  # fmt: skip
     beside_it = ComputedRow(facts=(), settings=tuple(sorted(_ACCELERATE.known)), note="those of Accelerate")
-    rules = form.unread + _named_beside(_DEEPSPEED.unread)
     rows = {**form.rows, "Accelerate": (beside_it,)}
-    return replace(form, rows=rows, unread=rules, takes_files=True, names_model=True)
+    return replace(
+        form, rows=rows, unread=form.unread + _ACCELERATE.unread, takes_files=True, names_model=True
+    )
 
 
 FORMATS: Final[Mapping[str, Format]] = {

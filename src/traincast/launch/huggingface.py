@@ -15,7 +15,7 @@ from traincast.catalog.documents import parsed
 from traincast.catalog.huggingface.adapters import MODULES
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
-from traincast.launch import accelerate, read_bash
+from traincast.launch import accelerate, deepspeed, read_bash
 from traincast.launch.adapters import module_names, probability, targets_of
 from traincast.launch.beside import DEEPSPEED, MODEL
 from traincast.launch.canonical import FULL_LENGTH, Facts
@@ -47,6 +47,10 @@ LAYERS: Final[Mapping[Any, str]] = {  # target -> linear layer of most models of
 # Of transformers and LLaMA-Factory, which apply Liger's loss with the rest, and of axolotl.
 FUSED_LOSS: Final = ("use_liger_kernel", "liger_fused_linear_cross_entropy", "cut_cross_entropy")
 FUSED_LOSS_PLUGIN: Final = "CutCrossEntropyPlugin"
+ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
+    "huggingface-eager": "huggingface-deepspeed",
+    "huggingface-fused-loss": "huggingface-deepspeed-fused-loss",
+}
 DEFAULT_TARGETS: Final = ("q", "v")  # of PEFT for most models: peft/utils/constants.py
 SCRIPTS: Final = {  # word of a command line -> objective of TRL
     "sft": "sft", "dpo": "dpo", "orpo": "orpo", "cpo": "cpo", "grpo": "grpo", "rloo": "rloo", "ppo": "ppo",
@@ -352,12 +356,14 @@ class Program:
         return facts
 
     def write_parallelism(self, facts: Facts) -> Values:
-        """Write degrees and what is sharded: with FSDP2, or DeepSpeed for ZeRO-1."""
+        """Write degrees and what is sharded: with DeepSpeed for ZeRO-1 and its stacks, else with FSDP2."""
         zero, tp, replicas = facts.get("zero", 0), facts["tp"], facts.get("replicas", 1)
-        if zero == 1:
-            names = {"stage": 1, "overlap_comm": facts["dp_overlap"]}
-            written = {f"{DEEPSPEED}zero_optimization.{name}": value for name, value in names.items()}
-            return written if tp == facts["cp"] == 1 else {}
+        if zero == 1 or facts.get("stack") in ON_DEEPSPEED.values():
+            if tp > 1 or facts["cp"] > 1:
+                return {}
+            parts = (deepspeed.write_groups, deepspeed.write_offload, deepspeed.write_overlap)
+            written = {accelerate.STAGE: zero, **{k: v for part in parts for k, v in part(facts).items()}}
+            return {f"{DEEPSPEED}{name}": value for name, value in written.items()}
         if facts["dp"] % replicas:
             return {}
         degrees = {
@@ -449,7 +455,8 @@ class Program:
         if loaded == "bf16" and mixed in ("bf16", "") and not sharded and not self._has_adapters(settings):
             kind = "adam-bf16" if kind == "adam" else kind
             return {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": kind}
-        return {"precision": mixed or loaded, "optimizer_kind": kind}
+        grad = self.accelerate(self.derived(settings)).get("grad_dtype", "usual")  # DeepSpeed's
+        return {"precision": mixed or loaded, "optimizer_kind": kind, "grad_dtype": grad}
 
     def write_numbers(self, facts: Facts) -> Values:
         """Write precision and optimizer."""
@@ -505,11 +512,13 @@ class Program:
     def stack(self, settings: Settings) -> str:
         """Return the software stack: eager, the loss fused into the head where kernels for it are on.
 
-        Objectives on pairs of answers need the logits, and have a loss of their own.
+        Objectives on pairs of answers need the logits, and have a loss of their own. What is held in memory
+        depends on the engine that shards it: FSDP or DeepSpeed.
         """
         fused = settings.any_on(*FUSED_LOSS) or FUSED_LOSS_PLUGIN in str(settings.get("plugins"))
         fused = fused and self.objective(settings) not in PAIRS
-        return "huggingface-fused-loss" if fused else "huggingface-eager"
+        name = "huggingface-fused-loss" if fused else "huggingface-eager"
+        return ON_DEEPSPEED[name] if self.engine(settings) == "DEEPSPEED" else name
 
 
 def _listed(modules: Any) -> Any:
