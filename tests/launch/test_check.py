@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import traincast as tc
+from traincast.core.errors import InputError
 from traincast.launch.canonical import model_facts
 from traincast.launch.formats import FORMATS
 from traincast.launch.megatron import read_moe_layers
@@ -377,6 +378,19 @@ def test_a_script_of_branches_and_comments():
         64,
     )
     assert checked.reading.settings["split"] == "99,1,0"
+
+
+def test_the_deepspeed_configuration_beside_a_script_is_read(tmp_path):
+    """The launcher's processes are --num_nodes times --num_gpus (deepspeed/launcher/runner.py)."""
+    script = tmp_path / "run.sh"
+    command = "deepspeed --num_nodes 2 --num_gpus 8 train.py --deepspeed --bf16"
+    script.write_text(f"#!/bin/bash\n{command} --deepspeed_config ds.json\n", encoding="utf-8")
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}}', encoding="utf-8")
+    plan = tc.check(script, "dgx-h100", model="llama-3-8b").est.plan
+    assert (plan.dp, plan.zero) == (16, 3)
+    (tmp_path / "ds.json").unlink()
+    with pytest.raises(InputError, match="deepspeed-config = ds\\.json: not read"):
+        tc.check(script, "dgx-h100", model="llama-3-8b")
 
 
 def test_conditions_are_decided_where_the_script_tells_and_asked_for_else():

@@ -217,7 +217,7 @@ def _unread(form: Format) -> Iterable[str]:
             f"is {' or '.join(map(str, row.at))}" if row.at else "",
             f"is not {' or '.join(map(str, row.neutral))}" if row.neutral else "",
             f"`{form.spelled(row.needs)}` is set" if row.needs else "",
-            f"`{form.spelled(row.unless)}` is not set" if row.unless else "",
+            f"{_names(form, row.unless)} not set" if row.unless else "",
             f"`{form.spelled(row.unlike)}` has another value" if row.unlike else "",
         ]
         yield f"| {_names(form, row.settings)} | {', '.join(filter(None, conditions))} | {row.why} |"

@@ -37,13 +37,13 @@ def with_files_beside(settings: Settings, path: Path, beside: Path | None = None
         If a file that is named is not there, or `beside` is no configuration of Accelerate or DeepSpeed.
     """
     problems, merged = [], Settings(settings)
-    if settings.is_on(MODEL) and (config := _found(f"{settings[MODEL]}/config.json", path.parent)):
+    if settings.is_on(MODEL) and (config := found(f"{settings[MODEL]}/config.json", path.parent)):
         merged[MODEL] = str(config.parent)
     for name, prefix in REFERENCES.items():
         value = settings.get(name)
         if not isinstance(value, str) or is_off(value) or not value.lower().endswith(ENDINGS):
             continue
-        file = _found(value, path.parent)
+        file = found(value, path.parent)
         if file is None and beside is not None and prefix == _prefix(beside):
             file, beside = beside, None
         if file is None:
@@ -79,7 +79,7 @@ def _prefix(file: Path) -> str:
     return DEEPSPEED if any(key in _content(file) for key in OF_DEEPSPEED) else ""
 
 
-def _found(name: str, folder: Path) -> Path | None:
+def found(name: str, folder: Path) -> Path | None:
     """Return the file of a name, as a path from a folder or from one above it."""
     parents = folder.absolute().parents
     return next((file for base in (folder, *parents) if (file := base / name).is_file()), None)

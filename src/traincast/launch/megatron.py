@@ -53,8 +53,9 @@ def write_gpus(facts: Facts) -> Values:
 
 def read_gpus(settings: Settings) -> Facts:
     """Read the accelerators of the job from the launcher's arguments."""
-    nodes = settings.number("nnodes", "num_nodes", "nodes", default=int("nproc_per_node" in settings))
-    per_node = settings.number("nproc_per_node", "devices", "gpus_per_node", "ntasks_per_node", default=0)
+    of_node = ("nproc_per_node", *(("num_gpus",) if settings.is_on("deepspeed") else ()))
+    nodes = settings.number("nnodes", "num_nodes", "nodes", default=int(settings.any_on(*of_node)))
+    per_node = settings.number(*of_node, "devices", "gpus_per_node", "ntasks_per_node", default=0)
     gpus = settings.number("world_size", default=nodes * per_node)
     return {"gpus": gpus} if gpus else {}
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from traincast.catalog.documents import read as read_document
+from traincast.launch.beside import found
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.megatron import HYBRID_STACKS
 from traincast.launch.settings import Settings, dotted
@@ -58,7 +60,7 @@ def settings_of(text: str, given: Given = NOTHING) -> Settings:
     if programs:
         settings["program"] = programs[-1].rpartition("/")[2]
     if "deepspeed_config" in settings:
-        written = _written_json(text, script)
+        written = _written_json(text, script) or _json_beside(settings["deepspeed_config"], given)
         settings |= {f"deepspeed_config.{name}": value for name, value in written.items()}
     return settings
 
@@ -87,6 +89,12 @@ def _written_json(text: str, script: Script) -> Settings:
             document = json.loads(substituted)
             settings |= dotted(document) if isinstance(document, dict) else {}
     return settings
+
+
+def _json_beside(name: Any, given: Given) -> Settings:
+    """Return settings of the configuration that a script names, if it is in the script's folder or above."""
+    file = None if given.folder is None else found(str(name), given.folder)
+    return Settings() if file is None else dotted(read_document(file))
 
 
 def commands(text: str, given: Given = NOTHING) -> list[list[str]]:

@@ -18,7 +18,12 @@ _WORDS: Final = """
 """
 SUSPECT_WORDS: Final = frozenset(_WORDS.split())
 NOT_UNDERSTOOD: Final = "not understood, may matter"
-LISTS: Final = ("settings", "neutral", "at")  # keys of an effect whose value is several names or values
+LISTS: Final = (
+    "settings",
+    "neutral",
+    "at",
+    "unless",
+)  # keys of an effect whose value is several names or values
 WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name
 
 
@@ -31,7 +36,7 @@ class UnreadEffect:
     neutral: tuple[str, ...] = ()  # values besides off for which the prediction holds
     at: tuple[str, ...] = ()  # the only values that matter; if empty, all that are neither off nor neutral
     needs: str = ""  # a setting without which they have no effect
-    unless: str = ""  # a setting that replaces them: with it they have no effect
+    unless: tuple[str, ...] = ()  # settings that replace them: with one of these they have no effect
     given: str = ""  # a fact that says what they ask for: given beside the file, they have no effect
     unlike: str = ""  # another setting: they matter only where its value differs from theirs
     # Whether they are named but not refused: they change neither model, plan, precision nor optimizer.
@@ -42,7 +47,7 @@ class UnreadEffect:
         without_effect = (
             self.given in given
             or (self.needs and not settings.is_on(self.needs))
-            or (self.unless and settings.is_on(self.unless))
+            or settings.any_on(*self.unless)
             or (self.unlike and same_value(value, settings.get(self.unlike)))
         )
         if without_effect:
