@@ -184,6 +184,29 @@ def test_several_changes_are_better_than_one_and_no_better_than_the_best_plan(tm
     assert all(change.est.fits for change in checked.changes)
 
 
+@pytest.mark.parametrize(
+    ("model", "plan"),
+    [
+        ("llama-3-8b", BAD_PLAN),
+        ("llama-3-8b", tc.Plan(dp=8, recompute="full", offload="optimizer")),
+        ("llama-3-70b", tc.Plan(tp=8, pp=4, mbs=2, recompute="full", offload="optimizer")),
+    ],
+)
+def test_the_best_plan_is_no_slower_than_the_launch_and_any_listed_change(model, plan, tmp_path):
+    checked = tc.check(written(tmp_path, plan, model=model), "dgx-h100")
+    assert checked.est.fits
+    listed = [
+        checked.est,
+        *(change.est for change in checked.changes),
+        getattr(checked.together, "est", None),
+    ]
+    assert checked.best.step_seconds <= min(est.step_seconds for est in listed if est) + 1e-9
+    assert checked.found.best is not None
+    assert any(plan.offload == other.offload for other, _ in checked.found.pareto())
+    wanted = min(0.9, checked.est.fits_probability)
+    assert all(change.est.fits_probability >= wanted for change in checked.changes)
+
+
 def test_the_best_plan_has_nothing_to_change(tmp_path, run):
     path = tmp_path / "run.sh"
     code, out, _ = run("export llama-3-70b --system dgx-h100 --gpus 512 --to megatron")

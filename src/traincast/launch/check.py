@@ -36,6 +36,9 @@ from traincast.step.estimate import Estimate, estimate
 
 # Kept by every plan of the search.
 SHARED_CHOICES: Final = ("precision", "grad_dtype", "optimizer_kind", "attention")
+# Searched with the launch's own value besides those of its framework, where the format expresses both.
+OWN_CHOICES: Final = ("offload", "zero", "sp", "recompute")
+DIGITS: Final = 9  # after the point of seconds; times that differ by less are equal
 TRIAL_BATCH: Final = 8  # sequences; of plans that are written and read back to see what a format can express
 
 
@@ -62,10 +65,16 @@ class Checked(Result):
         """Every change of a single setting, the fastest first, including those that do not fit."""
         return self.bench.try_all(single_changes(self.est.plan, self.est.model, self.found.framework))
 
-    @property
+    @cached_property
     def best(self) -> Annotated[Estimate | None, KEY]:
-        """Best plan of the framework on the same GPUs; None where none fits."""
-        return None if self.found.best is None else self.found.best[1]
+        """Best plan of the framework on the same GPUs; None where none fits.
+
+        It is the recommended one, unless the launch or a listed change is faster.
+        """
+        compared = [self.est] if self.est.fits else []
+        compared += [] if self.found.best is None else [self.found.best[1]]
+        compared += [change.est for change in (*self.changes[:1], self.together) if change is not None]
+        return min(compared, key=lambda est: round(float(est.step_seconds), DIGITS), default=None)
 
     @property
     def best_settings(self) -> Annotated[list[DifferingSetting], KEY]:
@@ -81,12 +90,13 @@ class Checked(Result):
     def changes(self) -> Annotated[list[EstimatedChange], KEY]:
         """Changes of one setting that fit and help, the fastest first.
 
-        Of several values of a setting it is the best. Where the launch itself fits, a change helps if it is
-        faster.
+        They fit as surely as a plan that is recommended, or as the launch does. Of several values of a
+        setting it is the best. Where the launch itself fits, a change helps if it is faster.
         """
         best: dict[frozenset[str], EstimatedChange] = {}
         for change in self.tried:
-            if change.est.fits and (not self.est.fits or change.step_seconds < float(self.est.step_seconds)):
+            faster = change.step_seconds < float(self.est.step_seconds)
+            if self.bench.fits(change.est) and (faster or not self.est.fits):
                 best.setdefault(frozenset(name for name, _, _ in change.settings), change)
         return list(best.values())
 
@@ -225,7 +235,8 @@ def check(
     locks = {
         name: value for name in SHARED_CHOICES if (value := getattr(plan, name)) != getattr(Plan(), name)
     }
-    space, pipeline_locks = expressible_space(form, transformer, locks | context)
+    own = {name: getattr(plan, name) for name in OWN_CHOICES}
+    space, further_locks = expressible_space(form, transformer, locks | context, own)
     result = search(
         transformer,
         machine,
@@ -234,19 +245,20 @@ def check(
         assumptions=assumed,
         top=1,
         progress=progress,
-        locks=locks | pipeline_locks,
+        locks=locks | further_locks,
         framework=space,
     )
     return Checked(reading, est, result)
 
 
 def expressible_space(
-    form: Format, model: Model, locked: Mapping[str, Any]
+    form: Format, model: Model, locked: Mapping[str, Any], own: Mapping[str, Any] | None = None
 ) -> tuple[Framework, dict[str, Any]]:
-    """Return the choices that a format can express and its framework runs, and knobs that are locked at 1.
+    """Return the choices that a format can express and its framework runs, and what else is locked.
 
     `locked` has the locked choices, the software stack by name as `stack`, and the `device`. Some choices can
-    be expressed for models with experts only.
+    be expressed for models with experts only. Of `own` choices the value of a launch is searched as well,
+    or alone where the format cannot express it; a degree without a setting is locked at 1.
     """
     defaults, beside = Plan(), {"per_node": 1, "stack": locked["stack"]}
 
@@ -255,7 +267,7 @@ def expressible_space(
         read_back = form.facts(form.settings(facts), ErrorCollector(form.name))
         return bool(facts.get(name) == read_back.get(name, getattr(defaults, name)))
 
-    locks = {axis: 1 for axis in ("tp", "pp") if not expresses(axis, **{axis: 2})}
+    locks: dict[str, Any] = {axis: 1 for axis in ("tp", "pp") if not expresses(axis, **{axis: 2})}
     degrees = {"tp": 2, "pp": 2, **locks}
 
     def runs(name: str, value: Any) -> bool:
@@ -278,5 +290,12 @@ def expressible_space(
     strategies = tuple(filter(has_strategy, space.strategies))
     if strategies != space.strategies and has_strategy("context"):  # all-gather in place of others
         strategies = tuple(dict.fromkeys((*strategies, "context")))
-    space = replace(space, strategies=strategies, choices={**space.choices, **choices})
-    return space, locks
+    choices = {**space.choices, **choices}
+    for name, value in (own or {}).items():
+        if value in (searched := choices.get(name, (getattr(defaults, name),))):
+            continue
+        if runs(name, value):
+            choices[name] = (*searched, value)
+        else:
+            locks[name] = value
+    return replace(space, strategies=strategies, choices=choices), locks

@@ -14,6 +14,7 @@ from traincast.launch.canonical import PLACEMENT_KNOBS, Facts, launch_facts
 from traincast.launch.format import Format, not_expressed
 from traincast.launch.settings import Settings, value_text
 from traincast.planner.framework_spaces import UNPIPELINED, Framework
+from traincast.planner.recommend import FIT_PROBABILITY
 from traincast.step.estimate import Estimate, estimate
 
 MAX_PAIRED_CHANGES: Final = 14  # fastest single changes that are tried in pairs
@@ -177,6 +178,11 @@ class ChangeTester:
             DifferingSetting(self.form.spelled(name), text(old), text(new)) for name, old, new in settings
         ]
 
+    def fits(self, est: Estimate) -> bool:
+        """Return whether a changed plan fits, as surely as plans are recommended or as the launch does."""
+        odds, own = est.fits_probability, self.est.fits_probability
+        return bool(est.fits) and (odds is None or own is None or odds >= min(own, FIT_PROBABILITY))
+
     def try_change(self, change: SettingChange) -> EstimatedChange | None:
         """Estimate a change; None where it is invalid, or the framework refuses it or cannot express it."""
         plan = change.of(self.plan, self.est.model.layers)
@@ -214,4 +220,4 @@ class ChangeTester:
 
     def _best(self, changes: Iterable[SettingChange | None]) -> EstimatedChange | None:
         """Return the fastest change that fits."""
-        return next((tried for tried in self.try_all(changes) if tried.est.fits), None)
+        return next((tried for tried in self.try_all(changes) if self.fits(tried.est)), None)

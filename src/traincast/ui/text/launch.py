@@ -44,25 +44,26 @@ def _names(title: str, names: Sequence[str], limit: int = MAX_SETTINGS_LISTED) -
 
 def _best(checked: Checked) -> Parts:
     """Show how far the launch is from the best plan, and the settings of that plan that differ."""
-    best, gap = checked.found.best, checked.gap
+    best, gap, recommended = checked.best, checked.gap, checked.found.recommended
     yield heading(f"The best plan that {checked.reading.form.title} can run on these GPUs")
     if best is None or gap is None:
         yield "none fits"
         return
-    time = seconds(best[1].step_seconds)
-    if gap <= 0 and checked.est.fits:
-        surer = [each.fits_probability or 0.0 for each in (best[1], checked.est)]
-        chosen = f"the recommended plan takes {time}"
-        if surer[0] > surer[1]:
-            odds, own = map(probability_text, surer)
-            chosen += (
-                f", and is chosen since it fits with {odds} probability, this launch with {own}: {best[0]}"
-            )
-        yield from paragraphs(f"none is faster: {chosen}")
+    if best is checked.est:
+        chosen = ""
+        if recommended is not None:
+            surer = [each.fits_probability or 0.0 for each in (recommended[1], best)]
+            chosen = f": the recommended plan takes {seconds(recommended[1].step_seconds)}"
+            if surer[0] > surer[1]:
+                odds, own = map(probability_text, surer)
+                odds = f"it fits with {odds} probability, this launch with {own}"
+                chosen += f", and is chosen since {odds}: {recommended[0]}"
+        yield from paragraphs(f"none is faster{chosen}")
         return
     short = "" if checked.est.fits else ", and does not fit"
-    yield from paragraphs(f"{time}, {best[0]}: this launch takes {signed(gap)}{short}")
-    lines = _setting_lines(checked, checked.bench.differing(best[0]))
+    time = seconds(best.step_seconds)
+    yield from paragraphs(f"{time}, {best.plan}: this launch takes {signed(gap)}{short}")
+    lines = _setting_lines(checked, checked.bench.differing(best.plan))
     yield from paragraphs(*(f"  {line}" for line in lines))
 
 
