@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from traincast.core.knobs import CHOICES, DEFAULTS, KNOBS, PLACEMENTS
-from traincast.core.plan import Plan, recomputed_modules
+from traincast.core.plan import AXES, Plan, recomputed_modules
 from traincast.core.units import probability_text, seconds
 from traincast.planner.plan_sentences import differences
 
@@ -85,6 +85,11 @@ def unusual_knobs(plan: Plan) -> list[str]:
     return [knob.name for knob in UNUSUAL if knob.uses(plan)]
 
 
+def parallel_axes(plan: Plan) -> list[str]:
+    """Return the axes other than data parallelism over which a plan has several ranks."""
+    return [axis for axis in (*AXES, "ep") if axis != "dp" and getattr(plan, axis) > 1]
+
+
 def recomputed_work(plan: Plan) -> tuple[int, int, int]:
     """Return how much a plan recomputes, as a key of an order: the costliest module, how many, how often."""
     modules = recomputed_modules(plan.recompute)
@@ -108,6 +113,12 @@ PREFERENCES: Final = (
         lambda plan: len(unusual_knobs(plan)),
         lambda plan: ", ".join(unusual_knobs(plan)) or "none",
     ),
+    Preference(
+        "the fewest parallel axes besides dp",
+        lambda plan: len(parallel_axes(plan)),
+        lambda plan: ", ".join(parallel_axes(plan)) or "none",
+    ),
+    Preference("the fewest virtual stages", lambda plan: plan.vp, lambda plan: str(plan.vp)),
 )
 
 
