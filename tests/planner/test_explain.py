@@ -11,7 +11,7 @@ import pytest
 import traincast as tc
 from traincast.planner.explain import sensitivity
 from traincast.planner.framework_spaces import FRAMEWORKS, CandidateBatch
-from traincast.planner.plan_sentences import compare
+from traincast.planner.plan_sentences import compare, label
 from traincast.planner.search_space import enumerate_space
 
 MODEL = tc.Model(name="small", layers=6, hidden=1536, heads=12, ffn=6144, seq=1024)
@@ -473,3 +473,9 @@ def test_data_is_json_without_nan_and_says_what_the_objects_say(capacity, gpus):
     assert data["fits_from"] == (
         said.fits_from and {"gpus": said.fits_from[0], "memory_bytes": said.fits_from[1]}
     )
+
+
+def test_communication_is_named_by_the_axes_of_the_plans():
+    tp, cp, both = tc.Plan(tp=2), tc.Plan(cp=2, cp_kind="ring"), tc.Plan(tp=2, cp=2, cp_kind="ring")
+    names = [label("tp_comm", *plans) for plans in ((tp,), (cp,), (both,), (tp, cp), ())]
+    assert names == [f"{axes} communication" for axes in ("TP", "CP", *["TP and CP"] * 3)]

@@ -214,7 +214,7 @@ class Trace(Result):
         """What is paid once per step: name, component, seconds."""
         step = self.estimate.step
         return [
-            ("exchange with experts, first and last pass", "bubble", self.passes.unhidden),
+            ("exchange with experts, first and last pass", "ep_comm", self.passes.unhidden),
             ("data-parallel traffic", "dp_comm", float(step.dp_comm)),
             ("copies to and from the host", "offload_comm", float(step.offload)),
             ("stragglers", "stragglers", float(step.stragglers)),

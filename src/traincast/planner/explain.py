@@ -205,10 +205,10 @@ class Explanation(Result):
 
     def binding(self) -> list[str]:
         """Lines on what the step is spent on, and what better hardware would change."""
-        _, best = self.plans[0]
+        plan, best = self.plans[0]
         shares = [(float(value / best.step_seconds), name) for name, value in best.breakdown.items()]
         largest = sorted((row for row in shares if row[0] > MIN_CHANGE_REPORTED), reverse=True)
-        spent = ", ".join(f"{percent(share)} {label(name)}" for share, name in largest)
+        spent = ", ".join(f"{percent(share)} {label(name, plan)}" for share, name in largest)
         gains = sorted(self.sensitivity.items(), key=lambda item: item[1])
         moved = [f"{name} {signed(change)}" for name, change in gains if change < -MIN_CHANGE_REPORTED]
         return [

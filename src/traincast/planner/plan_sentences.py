@@ -23,7 +23,7 @@ SHARDED: Final = {  # by stage of ZeRO, over data-parallel ranks
 }
 COMPONENT_NAMES: Final = {
     "exposed_memory": "exposed memory traffic",
-    "tp_comm": "TP communication",
+    "tp_comm": "TP and CP communication",
     "ep_comm": "EP communication",
     "optimizer_step": "optimizer step",
     "offload_comm": "copies to the host",
@@ -36,8 +36,12 @@ COMPONENT_NAMES: Final = {
 }
 
 
-def label(component: str) -> str:
-    """Return the name of a component of time or memory in a sentence."""
+def label(component: str, *plans: Plan) -> str:
+    """Return the name of a component of time or memory in a sentence, on some plans or in general."""
+    if component == "tp_comm" and plans and all(plan.cp == 1 for plan in plans):
+        return "TP communication"
+    if component == "tp_comm" and plans and all(plan.tp * plan.tp2 == 1 for plan in plans):
+        return "CP communication"
     return COMPONENT_NAMES.get(component, component)
 
 
@@ -138,8 +142,8 @@ def compare(pair: Answer, best: Answer) -> tuple[str, str]:
     parts = {name: float(est.breakdown[name]) - float(winner.breakdown[name]) for name in est.breakdown}
     causes = [item for item in parts.items() if abs(item[1]) > 0.05 * abs(change) + 1e-12]
     largest = sorted(causes, key=lambda item: -abs(item[1]))[:3]
-    changes = ((label(name), "+" * (value > 0), number_text(value, 3)) for name, value in largest)
-    differences = ", ".join(f"{name} {sign}{value} s" for name, sign, value in changes)
+    changes = ((label(name, plan, best[0]), value) for name, value in largest)
+    differences = ", ".join(f"{name} {'+' * (value > 0)}{number_text(value, 3)} s" for name, value in changes)
     return f"{time_against_best(est, winner)}  {plan}", differences or "the same components"
 
 

@@ -178,7 +178,7 @@ class StepEstimate(Generic[Figure]):
             "exposed_memory": passes.memory,
             "recomputation": recomputation.total,
             "tp_comm": passes.comm,
-            "ep_comm": passes.exchange,
+            "ep_comm": passes.exchange + self.step.exchange,
             "dp_comm": self.step.dp_comm,
             "pp_comm": self.step.pp_comm,
             "bubble": self.step.bubble,

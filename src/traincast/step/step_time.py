@@ -31,11 +31,11 @@ class Step:
     slowest: Column  # index of the slowest of the devices in the stages
     busy: Column  # its forward and backward passes of all micro-batches [s]
     pp_comm: Column  # exposed traffic between pipeline stages [s]
-    # wait for the pipeline to fill and drain, and for exchanges with experts that nothing overlaps then [s]
-    bubble: Column
+    bubble: Column  # wait for the pipeline to fill and drain [s]
     dp_comm: Column  # exposed gather of weights and reduction of gradients [s]
     optimizer: Column  # optimizer step and gradient clipping [s]
     offload: Column  # exposed copies to and from the host [s]
+    exchange: Column = 0.0  # with experts, in the first and the last pass, which `ep_overlap` cannot hide [s]
     host: Column = 0.0  # wait for the host, which issues the work, and what it does between steps [s]
     stragglers: Column = 0.0  # wait for the slowest of many ranks [s]
     data_loading: Column = 0.0  # wait for the input pipeline [s]
@@ -44,7 +44,7 @@ class Step:
     def seconds(self) -> Column:
         """The whole step [s]."""
         work = self.busy + self.pp_comm + self.bubble + self.dp_comm + self.optimizer + self.offload
-        return work + self.host + self.stragglers + self.data_loading
+        return work + self.exchange + self.host + self.stragglers + self.data_loading
 
 
 def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, assumed: Assumptions) -> Step:
@@ -60,8 +60,9 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
     link = links(costs, placement, system, assumed)
     per_microbatch = 2 * schedule.transfers(plan.vp) * link.blocking  # forward and backward
     bubble = lost * (pace.others + (plan.pp - 1) * per_microbatch)
-    if plan.ep_overlap:  # nothing overlaps the exchange of the first forward and the last backward pass
-        bubble = bubble + largest([sum_of(costs, device, "hidden") for device in stages.executed_parts])[0]
+    exchange: Column = 0.0
+    if plan.ep_overlap:  # nothing overlaps that of the first forward and the last backward pass
+        exchange, _ = largest([sum_of(costs, device, "hidden") for device in stages.executed_parts])
     pp_comm = nm * per_microbatch
     if nonzero(assumed.overlap.pp_exposed < 1):
         pp_comm = pp_comm + _exposed_transfers(schedule, link.overlapped, plan, nm, pace)
@@ -76,7 +77,7 @@ def step(costs: Costs, plan: Plans, stages: Stages, gbs: int, system: System, as
         )
         offload = nm * exposed_time(offload - pace.host_wait)
     host = nm * pace.host_wait + assumed.host.step_seconds
-    time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, host)
+    time = Step(pace.slowest, nm * pace.busy, pp_comm, bubble, dp_comm, optimizer, offload, exchange, host)
     if nonzero(assumed.host.straggling):
         time = replace(time, stragglers=_straggling(plan, assumed) * (time.seconds - optimizer))
     if system.input_rate is not None:

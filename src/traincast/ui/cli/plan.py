@@ -171,7 +171,7 @@ def estimate(
         print_json(outputs.plans.EstimateOutput(est.job, est, *figures, file_name(html)))
     else:
         show, plans = text.tables.show, text.plans
-        show(plans.header(est, usual_batch), plans.breakdowns(est), plans.utilisation(measures))
+        show(plans.header(est, usual_batch), plans.breakdowns(est), plans.utilisation(measures, est.plan))
         if operations:
             show(plans.operations(est, anatomy(est)))
         print_files(html)

@@ -55,7 +55,7 @@ def plan_content(est: Estimate, measures: Metrics) -> dict[str, Any]:
         "largest": max(est.breakdown, key=lambda name: float(est.breakdown[name])),
         "time_figure": time_waterfall(est),
         "time_table": share_table(
-            "Time of a step by what it is spent on", "time", est.breakdown, seconds, time
+            "Time of a step by what it is spent on", "time", est.breakdown, seconds, time, est.plan
         ),
         "memory": memory_content(est),
         "metric_tables": metric_tables(measures),
@@ -95,7 +95,7 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
     if measures.mfu is not None:
         flops = rate(float(measures.flops_per_second_per_gpu["megatron"]), "FLOP/s")
         mfu = f"{float(measures.mfu['megatron']):.1%}"
-        yield "Utilisation (MFU)", mfu, f"{flops} of a GPU, Megatron's convention"
+        yield f"Utilisation{text.of_peak(est.plan)} (MFU)", mfu, f"{flops} of a GPU, Megatron's convention"
     if measures.days is not None:
         gpu_hours = f"{rate(float(measures.gpu_hours or 0), '')} GPU-hours, failures aside"
         yield "The whole run", text.days(measures.days), gpu_hours
@@ -128,7 +128,9 @@ def memory_content(est: Estimate) -> dict[str, Any]:
         "figure": stage_memory(est) if stages > 1 else memory_waterfall(est),
         "caption": f"Memory of {subject}; the dashed line is what an accelerator has.",
         "alternative": f"Stacked bars: the fullest of {stages} stages holds {memory} of {capacity}",
-        "table": share_table(f"Memory of the fullest rank, {words}", "memory", est.memory, gib, whole),
+        "table": share_table(
+            f"Memory of the fullest rank, {words}", "memory", est.memory, gib, whole, est.plan
+        ),
     }
 
 

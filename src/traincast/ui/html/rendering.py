@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from traincast.core.errors import InputError
 from traincast.core.output_files import atomic_output, check_output
+from traincast.core.plan import Plan
 from traincast.core.quantities import Column
 from traincast.core.units import count_of, gib, percent
 from traincast.core.version import __version__
@@ -74,11 +75,16 @@ class Table:
 
 
 def share_table(
-    caption: str, what: str, parts: Mapping[str, Column], form: Callable[[float], str], total: float
+    caption: str,
+    what: str,
+    parts: Mapping[str, Column],
+    form: Callable[[float], str],
+    total: float,
+    plan: Plan,
 ) -> Table:
     """Return a table of the parts of a total, each with its share as number and bar."""
     values = [(name, float(value), float(value) / total) for name, value in parts.items() if value]
-    rows = [(label(name), form(value), percent(share), Bar(share)) for name, value, share in values]
+    rows = [(label(name, plan), form(value), percent(share), Bar(share)) for name, value, share in values]
     return Table(caption, ("part", what, "share", ""), rows, ("",))
 
 

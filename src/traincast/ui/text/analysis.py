@@ -211,7 +211,7 @@ def trace(result: Trace) -> Parts:
         of_estimate = float(result.estimate.breakdown[name])
         difference = _difference_text(result.remainder[name], result) if name in result.remainder else ""
         if time or of_estimate:
-            rows.append((label(name), seconds(time), seconds(of_estimate), difference))
+            rows.append((label(name, result.estimate.plan), seconds(time), seconds(of_estimate), difference))
     yield table(("", "trace", "estimate", "estimate minus trace"), rows)
     yield from paragraphs(f"Seconds are those of stage {result.device}, which sets the step.")
     yield heading("Every stage: its passes, what it waits for, micro-batches in flight")

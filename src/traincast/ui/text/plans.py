@@ -12,6 +12,7 @@ from rich.text import Text
 from traincast.core.assumptions import PAPER
 from traincast.core.knobs import CHOICES, KNOB_SPECS, STRATEGIES
 from traincast.core.plan import Plan
+from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Column
 from traincast.core.system import System
 from traincast.core.units import (
@@ -87,7 +88,7 @@ def search(
         if why:
             yield ""
             yield from breakdowns(result.recommended[1])
-            yield from utilisation(measures)
+            yield from utilisation(measures, result.recommended[0])
         yield heading("Why")
         words, *reason = recommendation(result)
         yield from paragraphs(f"In words: {words.partition(': ')[2]}", *reason)
@@ -116,7 +117,11 @@ def answer(result: "Found", measures: Metrics) -> Parts:
     odds = est.fits_probability
     fits = "fits" if odds is None else f"fits with {probability_text(odds)} probability"
     capacity = gib(float(est.system.accelerator.hbm_bytes))
-    mfu = "" if measures.mfu is None else f"; MFU {float(measures.mfu['megatron']):.1%} (megatron)"
+    mfu = ""
+    if measures.mfu is not None:
+        peak = of_peak(plan)  # on a line of its own, as it is longer
+        start = ";\n " if peak else ";"
+        mfu = f"{start} MFU {float(measures.mfu['megatron']):.1%}{peak} (megatron)"
     yield f"  {est.memory_bytes / GIB:,.1f} of {capacity} a rank: {fits}{mfu}"
 
 
@@ -347,7 +352,7 @@ def breakdowns(est: Estimate) -> Parts:
         text = f"{seconds_with_interval(time, *est.interval)}, 90%)"
     text = f"Time of a step: {text}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU"
     yield heading(text if est.training_days is None else f"{text}, {days(est.training_days)} in all")
-    yield bar_table(est.breakdown, seconds, time)
+    yield bar_table(est.breakdown, seconds, time, est.plan)
     yield from paragraphs(*_bound_sentences(est))
     yield from _outside(est)
     yield from memory_breakdown(est)
@@ -371,8 +376,9 @@ def _bound_sentences(est: Estimate) -> list[str]:
     comm = {name: share for name, share in shares.items() if name.endswith("_comm")}
     if sum(comm.values()) > MAX_COMM_SHARE:
         largest = max(comm, key=lambda name: comm[name])
-        groups = f"mostly {label(largest)}: a faster network for it, or fewer ranks in its group, shortens it"
-        lines.append(f"Communication takes {sum(comm.values()):.0%} of the step, {groups}.")
+        mostly = f"mostly {label(largest, plan)}"
+        change = "a faster network for it, or fewer ranks in its group, shortens it"
+        lines.append(f"Communication takes {sum(comm.values()):.0%} of the step, {mostly}: {change}.")
     if shares["data_loading"]:
         needed = est.gbs / plan.gpus / (time - float(est.breakdown["data_loading"]))
         read, wanted = (number_text(float(each or 0), 3) for each in (est.system.input_rate, needed))
@@ -407,28 +413,35 @@ def memory_breakdown(est: Estimate) -> Parts:
     scale, sentence = whole_memory(est)
     if not est.fits:
         yield sentence
-    yield bar_table(est.memory, gib, scale)
+    yield bar_table(est.memory, gib, scale, est.plan)
 
 
-def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: float) -> Table:
-    """Return a table of the components of a time or a memory, each with its share as a bar."""
+def bar_table(parts: Mapping[str, Column], form: Callable[[float], str], total: float, plan: Plan) -> Table:
+    """Return a table of the components of a plan's time or memory, each with its share as a bar."""
     rows = []
     for name, value in parts.items():
         share = float(value) / total
         if value:
             bar = Text("█" * round(share * BAR_CHARACTERS), style="cyan")
-            rows.append((label(name), form(float(value)), f"{share:.1%}", bar))
+            rows.append((label(name, plan), form(float(value)), f"{share:.1%}", bar))
     return table(("", "", "", ""), rows, left=(0, 3))
 
 
-def utilisation(measures: Metrics) -> Parts:
+def of_peak(plan: Plan) -> str:
+    """Return which peak a plan's MFU is a share of, where it is not the usual one of 16 bits."""
+    rate_of_products = PRECISIONS[plan.precision].rate
+    return "" if rate_of_products == "16-bit" else f" of the {rate_of_products} peak"
+
+
+def utilisation(measures: Metrics, plan: Plan) -> Parts:
     """Show throughput, utilisation by convention, and totals of the whole run."""
     achieved = f"{rate(float(measures.flops_per_second_per_gpu['megatron']), 'FLOP/s')} per GPU (megatron)"
     if measures.mfu is None:
         lines = [f"{achieved}; MFU: not known, {measures.missing['mfu'][0]} is missing"]
     else:
         shares = {name: float(value) for name, value in measures.mfu.items() if name != "6n"}
-        lines = [f"{achieved}; MFU {', '.join(f'{share:.1%} ({name})' for name, share in shares.items())}"]
+        words = ", ".join(f"{share:.1%}{of_peak(plan)} ({name})" for name, share in shares.items())
+        lines = [f"{achieved}; MFU {words}"]
         if any(share > 1 for share in shares.values()):
             masked = "the convention counts attention in full, of which a causal kernel skips the masked half"
             lines.append(f"above 100%: {masked}")
