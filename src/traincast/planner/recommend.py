@@ -18,6 +18,7 @@ from traincast.planner.plan_sentences import differences
 
 FIT_PROBABILITY: Final = 0.9  # that the recommended plan fits with, at least
 WITHIN: Final = 0.02  # of the fastest time: differences that the model cannot tell (docs/uncertainty.md)
+VP_WITHIN: Final = 0.005  # that fewer virtual stages may cost: the bubble is known better than the rest
 # Knobs in which plans of a family differ.
 VARIED: Final = ("vp", "mbs", "recompute", "recompute_every", "replicas", "order")
 # Modules by the work that recomputing them repeats: elementwise, one product, core attention, many products.
@@ -103,6 +104,7 @@ class Preference(NamedTuple):
     about: str
     key: Callable[[Plan], Any]
     text: Callable[[Plan], str]
+    within: float = math.inf  # share of the time of the fastest plan left that it may cost
 
 
 PREFERENCES: Final = (
@@ -118,7 +120,7 @@ PREFERENCES: Final = (
         lambda plan: len(parallel_axes(plan)),
         lambda plan: ", ".join(parallel_axes(plan)) or "none",
     ),
-    Preference("the fewest virtual stages", lambda plan: plan.vp, lambda plan: str(plan.vp)),
+    Preference("the fewest virtual stages", lambda plan: plan.vp, lambda plan: str(plan.vp), VP_WITHIN),
 )
 
 
@@ -141,9 +143,10 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
         least[layout] = min(candidate.seconds, least.get(layout, math.inf))
     left = [candidate for candidate in candidates if candidate.seconds == least[layout_of(candidate.plan)]]
     because: list[str] = []
-    for about, key, text in PREFERENCES:
-        first = min(key(candidate.plan) for candidate in left)
-        kept = [candidate for candidate in left if key(candidate.plan) == first]
+    for about, key, text, within in PREFERENCES:
+        limit = (1 + within) * min(candidate.seconds for candidate in left)
+        first = min(key(candidate.plan) for candidate in left if candidate.seconds <= limit)
+        kept = [one for one in left if key(one.plan) == first and one.seconds <= limit]
         if len(kept) < len(left):
             because.append(f"{about} ({text(kept[0].plan)})")
         left = kept
