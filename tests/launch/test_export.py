@@ -63,7 +63,22 @@ def test_models_of_today_are_expressed_in_full_by_megatron(name):
     """Megatron-LM has flags for all of these, which recipes of Megatron-Bridge (2025) train."""
     model = tc.load_model(name)
     plan = tc.Plan(tp=2, pp=4, dp=8, ep=8 if model.experts else 1)
-    assert launch(FORMATS["megatron"], model, plan, 64, MACHINE).not_expressed == {}
+    written = launch(FORMATS["megatron"], model, plan, 64, MACHINE)
+    assert written.not_expressed == {}
+    # what trains another model if nobody sets it: flags of megatron/training/arguments.py, with its defaults
+    left = {"rotary embedding", "norm epsilon"} | ({"router"} if model.experts else set())
+    assert set(written.left_at_default) == left | ({"norms of latent attention"} if model.latent else set())
+    assert "left at Megatron-LM's defaults" in written.text
+    assert "--rotary-base 10000" in written.text
+
+
+def test_overlapped_exchange_of_experts_gets_many_connections():
+    """Of 1 connection Megatron-LM warns: it hides less of the exchange (megatron/training/arguments.py)."""
+    model = tc.load_model("deepseek-v3")
+    for overlap, connections in ((True, 32), (False, 1)):
+        plan = tc.Plan(tp=2, pp=4, dp=8, ep=8, vp=4, ep_overlap=overlap)
+        text = launch(FORMATS["megatron"], model, plan, 64, MACHINE).text
+        assert f"export CUDA_DEVICE_MAX_CONNECTIONS={connections}\n" in text
 
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(1, 1), (4, 1), (8, 1), (12, 2), (16, 2)])

@@ -62,7 +62,9 @@ On a system of CPUs, such as `traincast measure` writes, processes talk over glo
 ## What is not expressed
 
 Every written file is read back. What differs from the model and the plan is *not expressed*: it is listed in the file, on standard
-error, and under `not_expressed` with `--json`, so nothing is dropped silently. Settings without effect are not compared: sequence
+error, and under `not_expressed` with `--json`, so nothing is dropped silently. A model here has no settings that no time depends on, such as
+the base of rotary embeddings or how a router scores: the file lists which it leaves at the framework's defaults, as does `left_at_default`.
+Settings without effect are not compared: sequence
 parallelism on one tensor rank, or a schedule without a pipeline.
 
 A format that describes the model must express its adapters and its kinds of layers, or the file would be of another training: else

@@ -30,6 +30,8 @@ class Launch:
     text: str  # the file
     not_expressed: dict[str, str]  # what the format cannot express: a fact by name, its value and why
     ending: str  # of a file's name
+    # Settings of the model that the file leaves at the framework's defaults: by name, the default.
+    left_at_default: dict[str, str] = field(default_factory=dict)
     settings: dict[str, object] = field(default_factory=dict, repr=False)  # those the prediction depends on
     est: Estimate | None = field(default=None, repr=False)  # the prediction of the plan
     # Files of a folder that can be launched, by name (`export_folder`); else empty.
@@ -118,8 +120,11 @@ def launch(
     ]
     if unexpressed:
         lines += ["not expressed:", *(f"  {line}" for line in unexpressed.values())]
+    if left := form.left_at_default(facts):
+        defaults = (f"  {name}: {default}" for name, default in left.items())
+        lines += [f"left at {form.title}'s defaults: set those of your model", *defaults]
     text = form.write(replace(draft, head=tuple(lines)))
-    return Launch(form.name, text, unexpressed, form.ending, draft.all_settings)
+    return Launch(form.name, text, unexpressed, form.ending, left, draft.all_settings)
 
 
 def per_node(system: System, gpus: int) -> int:

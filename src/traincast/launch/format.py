@@ -83,6 +83,7 @@ class Format:
     source: str  # of the names of settings
     rows: Mapping[str, tuple[Row, ...]]  # by section
     why: Mapping[str, str]  # facts that cannot always be expressed
+    left: Mapping[str, Mapping[str, str]]  # settings of models that are left at the defaults; see `table`
     unread: UnreadRules  # on settings that no row reads
     read: Reader  # from text
     write: Callable[[Writing], str]
@@ -128,6 +129,14 @@ class Format:
         """Return the settings of the row that converts one fact alone."""
         rows = (row for rows in self.rows.values() for row in rows if row.facts == (fact,))
         return next((row.settings for row in rows), ())
+
+    def left_at_default(self, facts: Facts) -> dict[str, str]:
+        """Return what a model of these facts has settings for that are left at the framework's defaults."""
+        return {
+            name: row["default"]
+            for name, row in self.left.items()
+            if facts.get(row["fact"]) is not None and row.get("value") in (None, facts[row["fact"]])
+        }
 
     def refused(self, facts: Facts) -> tuple[Refusal, ...]:
         """Return the combinations of facts that the framework refuses."""
@@ -188,6 +197,7 @@ def load_format(name: str, framework: str, conversions: object, table: str = "",
     parts: dict[str, Any] = {
         "rows": {section: rows for section, rows in sections.items() if rows},
         "why": {**getattr(conversions, "WHY", {}), **{fact: text for fact, text in why.items() if text}},
+        "left": document.get("left", {}),
         "unread": unread_rules(document["unread"]),
         "read": alone(TEXT_FORMATS[texts["ending"]].read) if texts["ending"] in TEXT_FORMATS else None,
         "write": write,

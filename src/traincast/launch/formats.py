@@ -82,7 +82,7 @@ _DEEPSPEED: Final = load_format("deepspeed", "deepspeed", deepspeed)
 _BRIDGE: Final = load_format(
     "megatron-bridge", "megatron", megatron,
     read=megatron_bridge.read, write=write_bash.bridge, spelled=megatron_bridge.spelled,
-    assumptions=megatron_bridge.assumptions,
+    assumptions=megatron_bridge.assumptions, left={},
 )  # fmt: skip
 # Rules on a DeepSpeed configuration that a script of Megatron-DeepSpeed itself writes.
 _WRITTEN: Final = _DEEPSPEED.unread + UnreadRules(

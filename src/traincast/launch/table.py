@@ -11,6 +11,8 @@ A table is a TOML file in `tables` (the standard library reads them in milliseco
   With an empty `write` a row is only read.
   `always` holds facts that no setting changes.
 - `why`: facts that cannot always be expressed, and why.
+- `left`: settings of a model that no prediction depends on, so that the file leaves them at the framework's
+  defaults: those of models with a `fact`, or with one `value` of it.
 - `fixed`: further settings that are written because the program requires them.
 - `unread`: settings that no row reads, by their effect.
 

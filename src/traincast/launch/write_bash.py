@@ -87,7 +87,9 @@ def _megatron_script(template: str, writing: Writing) -> str:
     }
     sections = {**writing.sections, "software": software, "data and schedule": RUN_SETTINGS}
     lines = ["MEGATRON=${MEGATRON:-.}  # a checkout of Megatron-LM"]
-    lines += ["export CUDA_DEVICE_MAX_CONNECTIONS=1"] if zero <= 1 else []
+    # 1 starts communication of tp and cp before kernels; of experts it would serialise it (arguments.py)
+    connections = 32 if writing.facts.get("ep_overlap") else 1
+    lines += [f"export CUDA_DEVICE_MAX_CONNECTIONS={connections}"] if zero <= 1 else []
     arrays = []
     for section, settings in sections.items():
         if settings and section != "launch":

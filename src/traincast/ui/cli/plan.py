@@ -269,11 +269,17 @@ def export(
         print(text.plans.title(subject), file=sys.stderr)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
+    if output is not None and launch.left_at_default:  # else printed with the file
+        print(f"left at the framework's defaults: {', '.join(launch.left_at_default)}", file=sys.stderr)
     if output is not None:
         write_launch(launch, output)
     if json:
         files = (to, file_name(output), launch.text)
-        print_json(outputs.launches.ExportOutput(subject.job, launch.est, *files, launch.not_expressed))
+        print_json(
+            outputs.launches.ExportOutput(
+                subject.job, launch.est, *files, launch.not_expressed, launch.left_at_default
+            )
+        )
     elif output is None:
         print(launch.text, end="")
     require_fit(launch.est)

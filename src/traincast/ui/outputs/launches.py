@@ -20,6 +20,10 @@ class ExportOutput(AboutPlan):
     not_expressed: Annotated[
         Mapping[str, str], Doc("what the framework has no setting for: the value, and why, by fact")
     ]
+    left_at_default: Annotated[
+        Mapping[str, str],
+        Doc("settings of the model that no prediction depends on, left at the framework's defaults"),
+    ]
 
 
 @dataclass(frozen=True)
