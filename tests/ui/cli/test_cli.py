@@ -107,16 +107,17 @@ def test_a_calibrated_plan_states_its_interval(run):
 
 
 def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
-    """Three lines, of 80 columns; tables of parts and of rules come with --why and --rejected."""
+    """The plan in knobs and in words, its step and memory, at 80 columns; tables of parts and of rules come
+    with --why and --rejected."""
     question = "plan llama-3-8b --system dgx-h100 --gpus 64 --gbs 128 --top 3"
     (_, out, _), (_, why, _), (_, rejected, _) = (
         run(f"{question} {more}") for more in ("", "--why", "--rejected")
     )
-    first, step, memory, empty = out.splitlines()[:4]
+    first, *words, step, memory = out.partition("\n\n")[0].splitlines()
     assert re.fullmatch(r"Recommended: 1d (\w+=\S+ ?)+", first)
+    assert re.match(r"  in words: .* replicas", " ".join(words))
     assert re.fullmatch(r"  \S+ m?s a step \(.*, 90%\): [\d,]+ token/s/GPU, .* days in all", step)
     assert re.fullmatch(r"  \S+ of 79.6 GiB a rank: fits with >?\d+% probability; MFU .*", memory)
-    assert empty == ""
     assert all(len(line) <= 80 for text in (out, why, rejected) for line in text.splitlines())
     details = ("Memory of a rank", "Fastest plan of each tensor-parallel degree")
     assert all(detail in why and detail not in out for detail in details)
@@ -547,7 +548,7 @@ def test_output_suits_the_encoding_and_the_reader(encoding, instead):
     env = os.environ | {"PYTHONIOENCODING": encoding}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) as process:
         lines = (line.decode(encoding) for line in process.stdout)
-        assert f"on a grid of 1 {instead} 4," in next(line for line in lines if line.startswith("In words: "))
+        assert f"on a grid of 1 {instead} 4," in next(line for line in lines if "in words: " in line)
         process.stdout.close()  # the reader has seen enough
         assert process.stderr.read() == b""
         assert process.wait() in {0, -signal.SIGPIPE}
@@ -573,3 +574,18 @@ def test_importing_the_package_imports_nothing_heavy():
         ).stdout.strip()
         == "set()"
     )
+
+
+def test_a_column_without_room_becomes_a_line(run):
+    """No word of the table is broken: the columns with the fewest values are listed below it."""
+    question = "plan qwen3-30b-a3b --system dgx-b200 --gpus 64 --framework torchtitan --seq 4096 --gbs 512"
+    _, out, _ = run(question)
+    table, _, rest = out.partition("\nstep: ")
+    lines = table.partition("\n\n #")[2].splitlines()
+    rows = [line for line in lines if re.match(r" *\d+ +\S+ s ", line)]
+    assert len(rows) == 10
+    listed = lines[11:]
+    assert all(re.fullmatch(r"\w+: .* in plan \d.*", line) for line in listed)
+    assert listed
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert rest.partition("\nstrategy ")[2].startswith("1d: tensor parallel")

@@ -50,7 +50,10 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
-_FRAMEWORK = "Search its plans: {frameworks}."
+_FRAMEWORK = (
+    "Search its plans: {frameworks}."
+    " Default: megatron; paper without a vocabulary; any where megatron cannot."
+)
 _STRATEGY = "Sharding of layers: {strategies}."
 _FIT_PROBABILITY = "Recommend what fits as surely as this; else 90%."
 _WITHIN = "Recommend within this share of the fastest; else 2%."

@@ -11,6 +11,7 @@ from traincast.planner.plan_sentences import short_of, time_against_best
 from traincast.ui.text.plans import breakdowns, header
 from traincast.ui.text.tables import Parts, heading, paragraphs, table
 
+MAX_VALUE: Final = 60  # characters of a setting's value
 MAX_CHANGES_LISTED: Final = 5  # changes of one setting
 MAX_SETTINGS_LISTED: Final = 8  # settings of a kind
 
@@ -92,12 +93,19 @@ def _setting_lines(checked: Checked, settings: Sequence[tuple[str, Any, Any]]) -
 
 def _setting_line(setting: DifferingSetting) -> str:
     """Return a setting that is changed, added or dropped as text."""
-    name, old, new = setting.setting, setting.old, setting.new
+    name, old, new = setting.setting, *map(_short, (setting.old, setting.new))
     if new is not None and name.startswith("--"):
         new = shlex.quote(new)
     if new is None:
         return f"without {name}{'' if old == 'on' else f' {old}'}"
     return f"{name}{'' if new == 'on' else f' {new}'}" + ("" if old in (None, "on") else f" (is {old})")
+
+
+def _short(value: str | None) -> str | None:
+    """Return a value, cut where it is a long list, such as the modules of each stage."""
+    if value is None or len(value) <= MAX_VALUE:
+        return value
+    return f"{value[:MAX_VALUE]}… (whole with --json)"
 
 
 def misfit_advice(checked: Checked) -> str:

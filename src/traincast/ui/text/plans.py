@@ -31,7 +31,7 @@ from traincast.planner.plan_sentences import in_words, label, whole_memory
 from traincast.planner.recommend import VARIED, WITHIN, Family
 from traincast.step.estimate import Answer, Estimate, GroupRow, usual_assumptions
 from traincast.step.metrics import Metrics
-from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
+from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line, width
 
 if TYPE_CHECKING:
     from traincast.analysis.operation_anatomy import Anatomy
@@ -47,6 +47,14 @@ RANKING_KNOBS: Final = (
     *("zero", "schedule", "recompute", "offload", "sp", "tp_overlap", "ep_overlap", "order"),
     *("precision", "grad_dtype", "optimizer_kind"),
 )
+STRATEGY_WORDS: Final = {
+    "1d": "tensor parallel, no context parallel",
+    "summa": "tensor parallel on a grid",
+    "context": "context parallel, keys and values gathered",
+    "ring": "context parallel, keys and values sent around",
+    "ulysses": "context parallel, heads exchanged",
+    "hybrid": "ring and ulysses together",
+}
 SHORT_KNOBS: Final = {"tp_overlap": "overlap", "ep_overlap": "ep ov", "ulysses": "uly", "replicas": "repl"}
 SHORT_COMPONENTS: Final = {  # column titles of memory components
     "gradients": "grads",
@@ -90,8 +98,7 @@ def search(
             yield from breakdowns(result.recommended[1])
             yield from utilisation(measures, result.recommended[0])
         yield heading("Why")
-        words, *reason = recommendation(result)
-        yield from paragraphs(f"In words: {words.partition(': ')[2]}", *reason)
+        yield from paragraphs(*recommendation(result)[1:])
         if not why:  # else it stands beside the time
             yield from _outside(result.recommended[1])
     details = explanation.lines() if why else [*explanation.binding(), *explanation.next_best()]
@@ -101,13 +108,14 @@ def search(
 
 
 def answer(result: "Found", measures: Metrics) -> Parts:
-    """Show the recommended plan in three lines: its knobs, the step, and the memory of a rank."""
+    """Show the recommended plan: its knobs, the same in words, the step, and the memory of a rank."""
     if result.recommended is None or result.recommendation is None:
         return
     plan, est = result.recommended
     knobs = " ".join(word for word in str(plan).split() if not word.startswith("fast_"))
     without = f", without its {est.model.left_out}" if est.model.left_out else ""
     yield title_line("\n".join(paragraphs(f"{_kind(result)}: {knobs}{without}")))
+    yield from paragraphs(f"  in words: {recommendation(result)[0].partition(': ')[2]}")
     time = seconds(est.step_seconds)
     if est.interval is not None:
         time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
@@ -191,11 +199,30 @@ def ranking_table(listed: "Ranking", price: float | None = None) -> Parts:
         names.append("$/Mtoken")
         for row, (_, est) in zip(rows, listed.answers, strict=True):
             row.append(f"{price / 3600 / est.tokens_per_second_per_gpu * 1e6:.3f}")
-    wrapped = [i for i, name in enumerate(names) if name in CHOICES]
-    left = [i for i, name in enumerate(names) if name in ("strategy", "fast", *VARIED, *CHOICES)]
-    yield table([SHORT_KNOBS.get(name, name) for name in names], rows, left=left, wrap=wrapped, gap=1)
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    lists = _too_wide(columns)
+    left = [i for i, name in enumerate(columns) if name in ("strategy", "fast", *VARIED, *CHOICES)]
+    shown = [SHORT_KNOBS.get(name, name) for name in columns]
+    yield table(shown, zip(*columns.values(), strict=True), left=left, gap=1)
+    yield from map(note, lists)
     for line in listed.legend():
         yield note(f"{line}; --all lists each" if line.startswith("(…)") else line)
+
+
+def _too_wide(columns: dict[str, list[str]]) -> list[str]:
+    """Take out the emptiest columns until the others fit the width; return lines that say what they have."""
+    lists = []
+    names = [name for name in columns if name in KNOB_SPECS and name not in ALWAYS_SHOWN]
+    for name in sorted(names, key=lambda name: sum(map(bool, columns[name]))):
+        cells = ((SHORT_KNOBS.get(title, title), *column) for title, column in columns.items())
+        if sum(1 + max(map(len, column)) for column in cells) <= 1 + width():
+            break
+        where: dict[str, list[str]] = {}
+        for rank, value in zip(columns["#"], columns.pop(name), strict=True):
+            where.setdefault(value, []).append(rank)
+        values = (f"{value} in plan {', '.join(ranks)}" for value, ranks in where.items() if value)
+        lists.append(f"{name}: {'; '.join(values)}")
+    return lists
 
 
 @dataclass(frozen=True)
@@ -264,6 +291,8 @@ class Ranking:
             spread = f", {_spread_text([est for _, est in self.answers])}"
             fits = "; fits: probability that it fits"
         yield f"step: time of a step{spread}; GiB: memory of the fullest rank {capacity}{fits}"
+        strategies = dict.fromkeys(plan.strategy for plan, _ in self.answers)
+        yield f"strategy {'; '.join(f'{name}: {STRATEGY_WORDS[name]}' for name in strategies)}"
         columns, same = self.knobs
         yield "; ".join(f"{SHORT_KNOBS.get(name, name)}: {short_meaning(name)}" for name in columns)
         if self.is_placed:
