@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from traincast.catalog.documents import read
 from traincast.catalog.load import as_model, as_system
 from traincast.catalog.software_stacks import resolve
 from traincast.core.assumptions import CALIBRATED
-from traincast.core.errors import ErrorCollector, close_to, require_path
+from traincast.core.errors import ErrorCollector, InputError, close_to, require_path
 from traincast.core.knobs import CHOICES
 from traincast.core.model import Model
 from traincast.core.system import System
@@ -152,9 +153,12 @@ def _searched(document: Mapping[str, Any], errors: ErrorCollector) -> dict[str, 
 
 
 def _number(place: str, raw: Any, problems: list[str]) -> float:
-    """Return a number above 0; a mistake is added to `problems`."""
+    """Return a number above 0, also one such as 20M; a mistake is added to `problems`."""
+    if isinstance(raw, str):
+        with suppress(InputError):
+            return float(parse_count(raw, place, 1000))
     if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0 < raw < float("inf"):
-        problems.append(f"{place} = {raw!r}: must be a number above 0")
+        problems.append(f"{place} = {raw!r}: must be a number above 0, such as 120 or 20M")
         return 1.0
     return float(raw)
 
