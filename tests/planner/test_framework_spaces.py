@@ -533,6 +533,21 @@ def test_where_nothing_fits_the_nearest_miss_says_what_was_held():
     assert held["offload"].memory_bytes_change < -(2**30) * 50
 
 
+def test_where_nothing_fits_each_held_knob_that_would_fit_has_a_line():
+    said = tc.search("llama-3-70b", H100, gpus=12, gbs=516, framework="megatron").explain()
+    plan, miss = said.miss
+    lines = str(said).splitlines()
+    first = lines.index("    would fit with") + 1
+    fitting = [knob for knob in said.held if knob.fits]
+    assert fitting
+    for line, knob in zip(lines[first:], fitting, strict=False):
+        changed = tc.estimate(
+            miss.model, H100, replace(plan, **{knob.knob: knob.other}), gbs=516, assumptions=miss.assumptions
+        )
+        assert changed.fits
+        assert f"{knob.knob}={knob.other}: {changed.memory_bytes / 2**30:.1f} GiB, " in line
+
+
 @pytest.mark.parametrize(
     ("name", "knob"),
     [

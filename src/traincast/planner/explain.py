@@ -180,7 +180,7 @@ class Explanation(Result):
         """The explanation as sentences."""
         if not self.plans:
             nothing = self.miss is None
-            return self._nothing_possible() if nothing else [*self._nothing_fits(), *self.held_constant()]
+            return self._nothing_possible() if nothing else self._nothing_fits()
         return [
             *(*self.binding(), *self.held_constant(), *self.next_best()),
             *self._degrees("tensor-parallel degree (tp × tp2)", self.degrees),
@@ -190,8 +190,10 @@ class Explanation(Result):
 
     def held_constant(self) -> list[str]:
         """Lines on the knobs that were not searched, if any, and on the accuracy of recipes asked for."""
-        held = [f"Held constant, not searched: {', '.join(map(str, self.held))}."] if self.held else []
-        return [*held, *(f"Accuracy with {recipe}: {cost}." for recipe, cost in self.accuracy.items())]
+        # where nothing fits, those that would make it fit have lines of their own
+        held = ", ".join(str(knob) if self.plans else knob.knob for knob in self.held)
+        held_lines = [f"Held constant, not searched: {held}."] if held else []
+        return [*held_lines, *(f"Accuracy with {recipe}: {cost}." for recipe, cost in self.accuracy.items())]
 
     @property
     def runner_up(self) -> Answer | None:
@@ -295,11 +297,16 @@ class Explanation(Result):
             f"    {plan}",
             f"    {short_of(est)}",
         ]
+        fitting = [knob for knob in self.held if knob.fits]
+        lines += ["    would fit with"] if fitting else []
+        for knob in fitting:
+            needed = gib(float(est.memory_bytes) + knob.memory_bytes_change)
+            lines.append(f"        {knob.knob}={knob.other}: {needed}, {knob.speed}")
         if self.fits_from is not None:
             enough, memory = self.fits_from
             instead = f"{enough:,} GPUs instead of {self.search.gpus:,}"
             lines.append(f"    Or {instead}: the plan of least memory then needs {gib(memory)}.")
-        return lines
+        return [*lines, *self.held_constant()]
 
     def _common_locks(self) -> dict[str, int]:
         """Return the knobs that every batch of candidates locks to the same value."""

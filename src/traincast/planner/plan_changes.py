@@ -83,15 +83,20 @@ class HeldKnob(Result):
     memory_bytes_change: Annotated[float, Doc("change of the memory of the fullest rank", "byte")]
     fits: Annotated[bool, Doc("whether the plan fits with the other value")]
 
+    @property
+    def speed(self) -> str:
+        """How the step time changes, in words."""
+        change = self.step_seconds_change
+        return (
+            f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}" if abs(change) >= 5e-4 else "as fast"
+        )
+
     def __str__(self) -> str:
-        change, nbytes = self.step_seconds_change, self.memory_bytes_change
-        speed, memory = "as fast", ""
-        if abs(change) >= 5e-4:
-            speed = f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}"
+        nbytes, memory = self.memory_bytes_change, ""
         if abs(nbytes) >= 0.05 * GIB:
             memory = f", {abs(nbytes) / GIB:,.1f} GiB {'more' if nbytes > 0 else 'less'}"
         misfit = "" if self.fits else ", does not fit"
-        return f"{self.knob}={self.value} ({self.other}: {speed}{memory}{misfit})"
+        return f"{self.knob}={self.value} ({self.other}: {self.speed}{memory}{misfit})"
 
 
 def held_knobs(framework: Framework, locks: Mapping[str, Any], answer: Answer) -> list[HeldKnob]:
