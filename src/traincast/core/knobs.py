@@ -101,7 +101,7 @@ class Knobs(Generic[Number, Placement]):
     )
     recompute: str = _knob(
         "none",
-        "recompute: none, selective (core attention), full, or modules joined by +",
+        "activations recomputed in backward: none, selective, full, or modules joined by +",
         allowed=("none", "full", *MODULES),
         alone=("none", "full"),
     )
@@ -112,7 +112,7 @@ class Knobs(Generic[Number, Placement]):
     )
     schedule: ScheduleName = _knob(
         "1f1b",
-        f"pipeline: {', '.join(VIRTUAL_STAGES)}".replace("1f1b", "1f1b (interleaved if vp > 1)"),
+        f"pipeline schedule: {', '.join(VIRTUAL_STAGES)}",
         allowed=tuple(VIRTUAL_STAGES),
     )
     precision: str = _knob(
@@ -128,7 +128,7 @@ class Knobs(Generic[Number, Placement]):
     )
     offload: str = _knob(
         "none",
-        "in host memory: none, or optimizer, activations, weights joined by +",
+        "kept in host memory: none, or optimizer, activations, weights joined by +",
         allowed=("none", *OFFLOADED),
         alone=("none",),
     )
