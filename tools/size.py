@@ -21,7 +21,7 @@ BUDGET = {  # lines, Python and other text together
     "analysis": 3470,
     "accuracy": 9590,
     "tuner": 1770,
-    "ui": 13570,
+    "ui": 13620,
     "(top)": 110,
 }
 

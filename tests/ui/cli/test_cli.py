@@ -589,3 +589,20 @@ def test_a_column_without_room_becomes_a_line(run):
     assert listed
     assert all(len(line) <= 80 for line in out.splitlines())
     assert rest.partition("\nstrategy ")[2].startswith("1d: tensor parallel")
+
+
+def test_gpus_of_a_plan_give_dp_and_sequences_are_counted_in_1024(run):
+    # 64 GPUs = tp 8 × pp 4 × dp 2; 8k = 8,192
+    told = "--global-batch-size 64 --micro-batch-size 2 --json"
+    code, out, _ = run(f"estimate llama-3-8b --system dgx-h100 --gpus 64 --tp 8 --pp 4 --seq 8k {told}")
+    answer = json.loads(out)
+    assert (code, answer["seq"], answer["global_batch"]) == (0, 8192, 64)
+    assert (answer["estimate"]["plan"]["dp"], answer["estimate"]["plan"]["mbs"]) == (2, 2)
+    for given, said in (
+        ("--gpus 60 --tp 8", "60: must be divisible by the degrees, tp 8 = 8"),
+        ("--gpus 64 --tp 8 --dp 4", "64: must be the product of the degrees, tp 8 × dp 4 = 32"),
+        ("--gpus 0", "gpus = 0: must be a whole number"),
+        ("--seq 8x", "--seq = '8x'"),
+    ):
+        code, _, err = run(f"estimate llama-3-8b --system dgx-h100 {given}")
+        assert (code, said in err) == (2, True), err

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import Group, Parameter
 
-from traincast.core.errors import ErrorCollector, InputError, NothingFits
+from traincast.core.errors import (
+    ErrorCollector,
+    InputError,
+    NothingFits,
+    raise_problems,
+    whole_number_problems,
+)
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
 from traincast.core.units import parse_count, parse_option
 from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question_option
@@ -18,7 +24,12 @@ from traincast.ui.cli.completion import (
 from traincast.ui.cli.output import warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cyclopts import Token
+
     from traincast.core.model import Model
+    from traincast.core.plan import Plan
     from traincast.core.system import System
     from traincast.planner.framework_spaces import Framework
     from traincast.step.estimate import Estimate
@@ -30,7 +41,10 @@ _ASSUMED = "calibrated, a software stack (torchtitan-2025), paper, or paper-publ
 ModelName = Annotated[str, question_option(_MODEL, metavar="MODEL", completer=names_of_models)]
 SystemName = Annotated[str, question_option(_SYSTEM, metavar="SYSTEM", completer=names_of_systems)]
 Assumed = Annotated[str | None, question_option(_ASSUMED, completer=names_of_assumptions)]
-_BATCH = option("Sequences of a step; else the model's, or 4M tokens.", name=["--global-batch", "--gbs"])
+_BATCH = option(
+    "Sequences of a step; else the model's, or 4M tokens.",
+    name=["--global-batch", "--gbs", "--global-batch-size"],
+)
 _TOKENS = "Global batch in tokens (4M; k, M, G count in 1024)."
 _LOAD = "Expert load: fullest rank / mean, or tokens of each."
 _TRAIN = (
@@ -48,13 +62,22 @@ _INPUT_RATE = (
 )
 _STORAGE = "To storage, of a GPU (250 MB/s); else the system's."
 _RESTART = "Time from a failure to training again [s] (goodput)."
+_LENGTH = "Sequence length [tokens], such as 8192 or 8k; else the model's own."
+
+
+def _length(_: Any, tokens: "Sequence[Token]") -> int:
+    """Read a sequence length, of which k counts 1,024."""
+    try:
+        return parse_count(tokens[0].value, "--seq", 1024)
+    except InputError:
+        raise ValueError(f"--seq = {tokens[0].value!r}: must be a whole number, such as 8192 or 8k") from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """Options of the training run and of its metrics."""
 
-    seq: Annotated[int | None, option("Sequence length [tokens]; else the model's own.")] = None
+    seq: Annotated[int | None, option(_LENGTH, converter=_length)] = None
     global_batch: Annotated[int | None, _BATCH] = None
     tokens_per_batch: Annotated[str | None, option(_TOKENS)] = None
     imbalance: Annotated[str | None, option(_LOAD)] = None
@@ -161,7 +184,8 @@ class RunOptions:
         return tokens // model.seq
 
 
-SHORTER: Final = {"optimizer_kind": ("--optimizer-kind", "--optimizer")}  # knobs with two names
+SHORTER: Final = {"optimizer_kind": ("--optimizer-kind", "--optimizer")}  # locks with two names
+MICRO_BATCH: Final = ("--mbs", "--micro-batch-size", "--micro-batch")
 
 
 def _knob_options(name: str, locks: bool) -> Any:
@@ -169,6 +193,7 @@ def _knob_options(name: str, locks: bool) -> Any:
     rows = []
     for knob in fields(Knobs):
         kind: Any = int if knob.name in KNOBS else knob.type
+        kind = Annotated[kind, Parameter(name=MICRO_BATCH)] if knob.name == "mbs" else kind
         if not locks:
             kind = kind | None if knob.name in PLACEMENTS else kind
             rows.append((knob.name, kind, field(default=knob.default, metadata=knob.metadata)))
@@ -208,6 +233,7 @@ class PlanQuestion:
     """Options of a question about one plan."""
 
     system: SystemName
+    gpus: Annotated[int | None, question_option("GPUs in the job, of which --dp follows.")] = None
     knobs: Annotated[PlanKnobs, Parameter(name="*", group=PLAN_GROUP)] = NO_KNOBS  # type: ignore[valid-type]
     run: RunArguments = NO_RUN_OPTIONS
     assumptions: Assumed = None
@@ -219,7 +245,7 @@ class PlanQuestion:
         errors: ErrorCollector | None = None,
         framework: "Framework | None" = None,
     ) -> "Estimate":
-        """Return the estimate, with a `usual` batch [sequences] and by default the stack of a framework.
+        """Return the estimate, with a `usual` batch of a replica and by default the stack of a framework.
 
         `errors` holds mistakes in other options.
         """
@@ -229,7 +255,10 @@ class PlanQuestion:
 
         errors = errors or ErrorCollector("estimate")
         plan = errors.catch(Plan, **vars(self.knobs))
-        model_read, machine, gbs = self.run.read(errors, model, self.system, usual)
+        if plan is not None and self.gpus is not None:
+            plan = errors.catch(_on_gpus, plan, self.gpus)
+        batch = None if usual is None or plan is None else usual * plan.dp
+        model_read, machine, gbs = self.run.read(errors, model, self.system, batch)
         if framework is None or model_read is None:
             stack = usual_assumptions(model_read)
         else:
@@ -240,6 +269,19 @@ class PlanQuestion:
         require = errors.require
         subject = require(model_read), require(machine), require(plan)
         return estimate(*subject, gbs=require(gbs), assumptions=require(assumed))
+
+
+def _on_gpus(plan: "Plan", gpus: int) -> "Plan":
+    """Return a plan on a number of GPUs: with the dp that its other degrees leave, where dp is 1."""
+    from traincast.core.plan import AXES
+
+    raise_problems("--gpus", whole_number_problems("gpus", gpus))
+    dp, rest = divmod(gpus, plan.gpus)
+    if rest or (plan.dp > 1 and dp != 1):
+        given = " × ".join(f"{axis} {degree}" for axis in AXES if (degree := getattr(plan, axis)) > 1)
+        must = "be the product of the degrees" if plan.dp > 1 else "be divisible by the degrees"
+        raise InputError("--gpus", [f"{gpus}: must {must}, {given} = {plan.gpus}"])
+    return replace(plan, dp=dp * plan.dp)
 
 
 PlanArguments = Annotated[PlanQuestion, Parameter(name="*", group=QUESTION)]

@@ -191,7 +191,7 @@ def memory(model: ModelName, /, *, question: PlanArguments, json: Json = False) 
     Example: traincast memory mixtral-8x7b --system dgx-h100 --seq 4096 --tp 2 --ep 8 --dp 32
     """
     knobs = vars(question.knobs)
-    est = question.estimate(model, usual=knobs["dp"] * knobs["mbs"] * 2 * knobs["pp"])
+    est = question.estimate(model, usual=knobs["mbs"] * 2 * knobs["pp"])
     if json:
         from traincast.analysis.per_parameter import bytes_per_parameter_of
 
