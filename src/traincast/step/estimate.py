@@ -473,7 +473,8 @@ def estimate(
     Returns
     -------
     Estimate or Estimates
-        Numbers for a `Plan`, arrays for `Plans`.
+        Numbers for a `Plan`, arrays for `Plans`. `traincast.metrics` has what follows, such as
+        ``metrics(est).mfu["megatron"]``.
 
     Raises
     ------
