@@ -197,7 +197,10 @@ def calibrate(
 
     errors = ErrorCollector("calibrate")
     errors.catch(check_output, output, force, (".yaml", ".yml"))
-    settings = errors.catch(pairs_of, "--given", given or (), "model=llama-3-8b") or {}
+    settings = errors.catch(pairs_of, "--given", given or (), "model=llama-3-8b")
+    if settings is None:  # those that are right, so that no message requests them again
+        pairs = (text.partition("=") for text in given or ())
+        settings = {name: value for name, _, value in pairs if name and value}
     measured = errors.catch(read, system, runs or (), log or (), nccl or (), gemm or (), config, settings)
     result = fitted_to(system, errors.require(measured))
     result.write(output, force)
