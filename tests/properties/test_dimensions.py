@@ -120,7 +120,7 @@ def test_times_and_memory(gpt, plan, assumed, system):
         value = getattr(time, field.name)
         if field.name == "slowest":
             assert value == 0  # all stages are the same
-        elif field.name in ("optimizer", "offload", "host", "stragglers", "data_loading"):
+        elif field.name in ("optimizer", "offload", "exchange", "host", "stragglers", "data_loading"):
             assert value == 0 or value.check("[time]")
         else:
             assert value.check("[time]"), field.name

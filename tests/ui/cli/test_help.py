@@ -9,7 +9,7 @@ import pytest
 
 from every_command import EXAMPLES, NAMES
 from traincast.core.knobs import Knobs
-from traincast.ui.cli.help_pages import PAGES, SECTIONS, broken_into_lines
+from traincast.ui.cli.help_pages import OTHER_SPELLINGS, PAGES, SECTIONS, broken_into_lines
 from traincast.ui.cli.main import app
 
 MAX_LINES = 96  # two screens of 48 lines
@@ -53,7 +53,8 @@ def test_help_of_a_command(name, run):
         r"--\[no-\]([\w-]+)", r"--\1 --no-\1", out.replace("--optimizer[-", "--optimizer --optimizer-")
     )
     for argument in app[name].assemble_argument_collection():
-        assert [name for name in argument.names if name != "*" and not re.search(rf"{name}\b", shown)] == []
+        names = {*argument.names} - {"*", *OTHER_SPELLINGS}
+        assert [name for name in names if not re.search(rf"{name}\b", shown)] == []
     sections = dict(re.findall(r"^(\S.*):\n((?:  .*\n)+)", out, re.MULTILINE))
     for title, names in GROUPS.items():
         for other, text in sections.items():

@@ -21,6 +21,8 @@ EXIT_CODES: Final = "0 answered, 1 nothing fits, 2 unusable input, 130 interrupt
 EXAMPLE_LINE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
 INDENT: Final = "  "
 MAX_PAGE_COLUMNS: Final = 100
+# Of Megatron-LM and Accelerate: taken as well, and not listed.
+OTHER_SPELLINGS: Final = ("--global-batch-size", "--micro-batch-size", "--micro-batch")
 LABEL_COLUMNS: Final = {"command": 14, "parameter": 28}  # of the names of commands and of options
 VALUE_NAMES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "CHOICE": "WORD"}
 MAX_INLINE_CHOICE_CHARACTERS: Final = 12  # shorter lists of choices stand in place of the value's name
@@ -150,7 +152,7 @@ def _label(entry: "HelpEntry") -> str:
     """Return how an option is written, or a command called."""
     if entry.positional_label:
         return entry.positional_label
-    names = ", ".join((*entry.shorts, *entry.names))
+    names = ", ".join(name for name in (*entry.shorts, *entry.names) if name not in OTHER_SPELLINGS)
     names = re.sub(r"--([\w-]+), --no-\1$", r"--[no-]\1", names)
     names = re.sub(r"--([\w-]+)(-\w+), --\1$", r"--\1[\2]", names)
     choices = "|".join(entry.choices or ())

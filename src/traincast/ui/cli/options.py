@@ -62,7 +62,7 @@ _INPUT_RATE = (
 )
 _STORAGE = "To storage, of a GPU (250 MB/s); else the system's."
 _RESTART = "Time from a failure to training again [s] (goodput)."
-_LENGTH = "Sequence length [tokens], such as 8192 or 8k; else the model's own."
+_LENGTH = "Sequence length [tokens] (8k); else the model's own."
 
 
 def _length(_: Any, tokens: "Sequence[Token]") -> int:

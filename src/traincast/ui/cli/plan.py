@@ -50,10 +50,7 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
-_FRAMEWORK = (
-    "Search its plans: {frameworks}."
-    " Default: megatron; paper without a vocabulary; any where megatron cannot."
-)
+_FRAMEWORK = "Search its plans: {frameworks}. Default: megatron or any; paper: no vocabulary."
 _STRATEGY = "Sharding of layers: {strategies}."
 _FIT_PROBABILITY = "Recommend what fits as surely as this; else 90%."
 _WITHIN = "Recommend within this share of the fastest; else 2%."
@@ -272,7 +269,7 @@ def export(
         print(text.plans.title(subject), file=sys.stderr)
     for line in launch.not_expressed.values():
         print(f"not expressed: {line}", file=sys.stderr)
-    if output is not None and launch.left_at_default:  # else printed with the file
+    if output is not None and launch.left_at_default and not json:  # else printed with the file, or a key
         print(f"left at the framework's defaults: {', '.join(launch.left_at_default)}", file=sys.stderr)
     if output is not None:
         write_launch(launch, output)

@@ -61,6 +61,8 @@ def _best(checked: Checked) -> Parts:
                 chosen += f", and is chosen since {odds}: {recommended[0]}"
         yield from paragraphs(f"none is faster{chosen}")
         return
+    if recommended is not None and recommended[0] == checked.est.plan:
+        yield from paragraphs("none is recommended before it; the fastest:")
     short = "" if checked.est.fits else ", and does not fit"
     time = seconds(best.step_seconds)
     yield from paragraphs(f"{time}, {best.plan}: this launch takes {signed(gap)}{short}")
