@@ -30,7 +30,7 @@ SHORTER = {  # examples that take long, as they are tried here
     "measure --budget 120 --output this-machine.yaml": "measure --budget 6 --ranks 2 --output "
     "this-machine.yaml",
     "completion bash > traincast.bash": "completion bash",
-    "tune examples/tune/model.yaml --system examples/measured_cpu/machine.yaml --gpus 2 --trials 5 --output "
+    "tune examples/tune/model.yaml --gpus 2 --trials 5 --system examples/measured_cpu/machine.yaml --output "
     "out/tune": f"tune {TUNED} --trials 3 --output out/tune",
     "reproduce 2410.00273 --figures figures": "reproduce 2410.00273",  # tests/ui/cli/test_figures.py draws
     "study examples/strong_scaling.yaml --workers 2 --output scaling.parquet": "study study.yaml --output "

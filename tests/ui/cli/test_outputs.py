@@ -5,7 +5,7 @@ import json
 import pytest
 
 import recorded_ranks
-from every_command import BEFORE, ENDLESS, LACKING, NAMES, calls
+from every_command import BEFORE, ENDLESS, EXAMPLES, LACKING, NAMES, SHORTER, calls
 from traincast.tuner.replay import WRONGS
 from traincast.ui.outputs import output_types, schema
 
@@ -15,6 +15,10 @@ OUTPUTS = output_types()
 
 def validator(name):
     return jsonschema.Draft202012Validator(schema(name))
+
+
+def test_examples_that_take_long_are_those_that_are_shortened():
+    assert SHORTER.keys() <= {example for examples in EXAMPLES.values() for example in examples}
 
 
 def test_every_command_has_a_schema():
