@@ -36,9 +36,9 @@ from .launch.export import Launch as Launch
 from .launch.export import export as export
 from .planner.design.design_file import design as design
 from .planner.design.designs import Designs as Designs
-from .planner.search import Found as Found
 from .planner.search import search as search
 from .planner.search import search_each as search_each
+from .planner.search_result import Found as Found
 from .planner.study.executors import study as study
 from .planner.study.results import Results as Results
 from .step.estimate import Estimate as Estimate

@@ -22,7 +22,8 @@ from traincast.core.units import GIB
 from traincast.planner.framework_history import Month, as_of
 from traincast.planner.framework_spaces import FRAMEWORKS, SEARCHED, Framework
 from traincast.planner.recommend import FIT_PROBABILITY
-from traincast.planner.search import Found, search
+from traincast.planner.search import search
+from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate, estimate
 from traincast.step.model_flops import model_flops_per_token
 from traincast.step.uncertainty import (

@@ -29,7 +29,8 @@ from traincast.launch.suggestions import (
 )
 from traincast.planner.framework_refusals import accepted
 from traincast.planner.framework_spaces import Framework
-from traincast.planner.search import Found, search
+from traincast.planner.search import search
+from traincast.planner.search_result import Found
 from traincast.planner.search_space import Progress
 from traincast.step.arguments import check_assumptions, check_size
 from traincast.step.estimate import Estimate, estimate

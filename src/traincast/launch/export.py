@@ -15,7 +15,7 @@ from traincast.launch.canonical import device, launch_facts
 from traincast.launch.format import Format, Writing, not_expressed, require_expressible
 from traincast.launch.formats import FORMATS as FORMATS
 from traincast.planner.framework_refusals import accepted
-from traincast.planner.search import Found
+from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 
 PLAN_FACTS: Final = frozenset((*(knob.name for knob in fields(Plan)), "chunks", "placement"))

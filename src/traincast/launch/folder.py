@@ -16,7 +16,7 @@ from traincast.launch.export import FORMATS, Launch, export, per_node
 from traincast.launch.model_config import config_of
 from traincast.launch.text_formats import comments
 from traincast.planner.framework_refusals import accepted
-from traincast.planner.search import Found
+from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 
 SCRIPT, PROGRAM, MODEL = "launch.sh", "train.py", "config.json"

@@ -11,7 +11,6 @@ import numpy as np
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.knobs import STRATEGIES
 from traincast.core.plan import AXES, Plans
-from traincast.core.precision import PRECISIONS
 from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import PEAKS, System
@@ -353,7 +352,7 @@ def _strategy(space: Space) -> Column:
 
 def sensitivity(est: Estimate) -> dict[str, float]:
     """Return the relative change of a plan's step time when each hardware figure is 10 % better."""
-    system, rate = est.system, PRECISIONS[est.columns.precision].rate
+    system, rate = est.system, est.columns.recipe.rate
     figures = system.figures()
     paths = {"matrix FLOP/s": "accelerator.matrix_flops"}  # at 16 bits, as attention and head multiply
     if rate != "16-bit":

@@ -17,7 +17,7 @@ from traincast.planner.evaluation import StrategyResult, evaluate_all
 from traincast.planner.fitting import Census, Figure, Searched
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
-from traincast.planner.search_space import Progress, Space, enumerate_space, later
+from traincast.planner.search_space import Progress, Space, by_domain, enumerate_space, later
 from traincast.planner.shortlist import Bounds, Evaluated, Shortlist
 
 MOST_VALUES: Final = 1 << 18  # of a figure of layouts
@@ -230,5 +230,5 @@ def _of_one_job(outcome: StrategyResult) -> Space:
 
 def space_of(question: Any, system: System, batch: CandidateBatch, gpus: int) -> Space:
     """Enumerate a batch on a number of GPUs; `question` has the model and the global batch."""
-    domain = system.domain(gpus) if batch.ordered else system.fast_domain
+    (domain,) = by_domain(system, (gpus,), batch)
     return enumerate_space(question.model, (gpus,), domain, question.gbs, batch)

@@ -42,6 +42,7 @@ from traincast.core.knobs import ALLOWED, STRATEGIES
 from traincast.core.model import Model
 from traincast.core.plan import TAKEN, Plans
 from traincast.core.quantities import Bools, Floats, Ints
+from traincast.core.system import System
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.step.layer_cost import PartCosts
 from traincast.step.memory import Footprint
@@ -604,6 +605,12 @@ def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:
     columns = [column for name in TAKEN if np.ndim(column := getattr(together, name))]
     first, kind = distinct(columns, sum(sizes))
     return together.take(first), np.split(kind, np.cumsum(sizes)[:-1])
+
+
+def by_domain(system: System, gpus: Sequence[int], batch: CandidateBatch) -> dict[int, tuple[int, ...]]:
+    """Return numbers of GPUs that use as much of a fast domain together, by the GPUs of it that they use."""
+    used = {n: system.domain(n) if batch.ordered else system.fast_domain for n in gpus}
+    return {domain: tuple(n for n in used if used[n] == domain) for domain in used.values()}
 
 
 def distinct_layers(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:

@@ -512,7 +512,7 @@ ALL_WRONG = {
 @pytest.mark.parametrize("command", ALL_WRONG)
 def test_all_mistakes_of_a_command_are_reported_at_once(command, run, monkeypatch):
     monkeypatch.setattr(
-        import_module("traincast.planner.search"), "enumerate_outlines", None
+        import_module("traincast.planner.search_result"), "enumerate_outlines", None
     )  # nothing is searched
     code, out, err = run(command)
     assert (code, out) == (2, "")

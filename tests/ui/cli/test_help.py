@@ -9,7 +9,8 @@ import pytest
 
 from every_command import EXAMPLES, NAMES
 from traincast.core.knobs import Knobs
-from traincast.ui.cli.help_pages import OTHER_SPELLINGS, PAGES, SECTIONS, broken_into_lines
+from traincast.ui.cli.app import OTHER_SPELLINGS
+from traincast.ui.cli.help_pages import PAGES, SECTIONS, broken_into_lines
 from traincast.ui.cli.main import app
 
 MAX_LINES = 96  # two screens of 48 lines

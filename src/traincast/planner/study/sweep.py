@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from traincast.planner.search_arguments import (
     check_strategies,
     choose_framework,
 )
-from traincast.planner.search_space import enumerate_space
+from traincast.planner.search_space import by_domain, enumerate_space
 from traincast.step.arguments import check_gbs
 from traincast.step.estimate import estimate
 
@@ -68,7 +69,7 @@ class Study:
         """Return what is searched for a model."""
         return choose_framework(model, self.strategies, self.framework)
 
-    @property
+    @cached_property
     def has_choices(self) -> bool:
         """Whether plans differ in more than numbers."""
         return any(self.space(model).choices for model in self.models)
@@ -154,14 +155,11 @@ class Chunk:
 
     def evaluations(self) -> Iterator[Evaluation]:
         """Yield the evaluation of each batch, on numbers of GPUs that use as much of a fast domain."""
-        system, domains = self.system, dict[int, tuple[int, ...]]()
-        for n in self.gpus if self.batches else ():
-            domain = system.domain(n) if self.batches[0].ordered else system.fast_domain
-            domains[domain] = (*domains.get(domain, ()), n)
+        domains = by_domain(self.system, self.gpus, self.batches[0]) if self.batches else {}
         for domain, gpus in domains.items():
             spaces = [enumerate_space(self.model, gpus, domain, self.gbs, batch) for batch in self.batches]
             for group in groups(spaces):
-                found = evaluate_all(tuple(spaces[i] for i in group), system, self.assumptions)
+                found = evaluate_all(tuple(spaces[i] for i in group), self.system, self.assumptions)
                 while found:  # which lets go of each before the next
                     yield found.pop(0)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cyclopts import App, Group
 
-from traincast.ui.cli.app import PLACED
+from traincast.ui.cli.app import OTHER_SPELLINGS, PLACED
 from traincast.ui.cli.completion import with_names
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ EXIT_CODES: Final = "0 answered, 1 nothing fits, 2 unusable input, 130 interrupt
 EXAMPLE_LINE: Final = re.compile(r"^ *Example: (traincast .*)$\n?", re.MULTILINE)
 INDENT: Final = "  "
 MAX_PAGE_COLUMNS: Final = 100
-# Of Megatron-LM and Accelerate: taken as well, and not listed.
-OTHER_SPELLINGS: Final = ("--global-batch-size", "--micro-batch-size", "--micro-batch")
 LABEL_COLUMNS: Final = {"command": 14, "parameter": 28}  # of the names of commands and of options
 VALUE_NAMES: Final = {"INT": "N", "FLOAT": "X", "STR": "TEXT", "PATH": "FILE", "CHOICE": "WORD"}
 MAX_INLINE_CHOICE_CHARACTERS: Final = 12  # shorter lists of choices stand in place of the value's name

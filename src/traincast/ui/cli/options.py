@@ -14,7 +14,14 @@ from traincast.core.errors import (
 )
 from traincast.core.knobs import ALLOWED, KNOBS, PLACEMENTS, Knobs
 from traincast.core.units import parse_count, parse_option
-from traincast.ui.cli.app import KNOB_GROUP, QUESTION, option, question_option
+from traincast.ui.cli.app import (
+    GLOBAL_BATCH_SIZE,
+    KNOB_GROUP,
+    MICRO_BATCH_SIZE,
+    QUESTION,
+    option,
+    question_option,
+)
 from traincast.ui.cli.completion import (
     names_of_assumptions,
     names_of_choices,
@@ -43,7 +50,7 @@ SystemName = Annotated[str, question_option(_SYSTEM, metavar="SYSTEM", completer
 Assumed = Annotated[str | None, question_option(_ASSUMED, completer=names_of_assumptions)]
 _BATCH = option(
     "Sequences of a step; else the model's, or 4M tokens.",
-    name=["--global-batch", "--gbs", "--global-batch-size"],
+    name=["--global-batch", "--gbs", *GLOBAL_BATCH_SIZE],
 )
 _TOKENS = "Global batch in tokens (4M; k, M, G count in 1024)."
 _LOAD = "Expert load: fullest rank / mean, or tokens of each."
@@ -185,7 +192,6 @@ class RunOptions:
 
 
 SHORTER: Final = {"optimizer_kind": ("--optimizer-kind", "--optimizer")}  # locks with two names
-MICRO_BATCH: Final = ("--mbs", "--micro-batch-size", "--micro-batch")
 
 
 def _knob_options(name: str, locks: bool) -> Any:
@@ -193,7 +199,7 @@ def _knob_options(name: str, locks: bool) -> Any:
     rows = []
     for knob in fields(Knobs):
         kind: Any = int if knob.name in KNOBS else knob.type
-        kind = Annotated[kind, Parameter(name=MICRO_BATCH)] if knob.name == "mbs" else kind
+        kind = Annotated[kind, Parameter(name=("--mbs", *MICRO_BATCH_SIZE))] if knob.name == "mbs" else kind
         if not locks:
             kind = kind | None if knob.name in PLACEMENTS else kind
             rows.append((knob.name, kind, field(default=knob.default, metadata=knob.metadata)))

@@ -46,7 +46,7 @@ from traincast.ui.cli.output import check_html, file_name, print_files, print_js
 if TYPE_CHECKING:
     from traincast.launch.format import Format
     from traincast.planner.explain import Explanation
-    from traincast.planner.search import Found
+    from traincast.planner.search_result import Found
     from traincast.step.estimate import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written

@@ -11,7 +11,7 @@ from typing import Any, Final
 from traincast.analysis.trace import trace
 from traincast.core.errors import InputError, close_to, is_whole, raise_problems, type_problems
 from traincast.core.plan import Plan
-from traincast.planner.search import Found
+from traincast.planner.search_result import Found
 from traincast.planner.search_space import Progress
 from traincast.ui.explorer.choices import catalog, model_info, system_info, system_summary
 from traincast.ui.explorer.designs import design

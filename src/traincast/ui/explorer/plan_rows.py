@@ -9,7 +9,7 @@ from traincast.core.plan import Plan, Plans
 from traincast.core.quantities import Floats, Ints
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_sentences import short_of
-from traincast.planner.search import Found
+from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate
 from traincast.ui.explorer.limits import MOST_POINTS
 from traincast.ui.explorer.question import ExplorerCase

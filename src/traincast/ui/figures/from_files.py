@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from traincast.catalog.documents import MAX_JSON_BYTES, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
-from traincast.planner.search import Found, search
+from traincast.planner.search import search
+from traincast.planner.search_result import Found
 from traincast.planner.study.results import Results, read
 from traincast.ui.figures.plan import memory_waterfall, pareto, roofline, tornado
 from traincast.ui.figures.study import contour, optima, speedup, strong_scaling, unique

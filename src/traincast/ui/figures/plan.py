@@ -20,7 +20,7 @@ from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.layouts import space_of
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED
 from traincast.planner.plan_sentences import label as component_name
-from traincast.planner.search import Found
+from traincast.planner.search_result import Found
 from traincast.step.estimate import Estimate, estimate, require_one_plan
 from traincast.ui.figures import style
 

@@ -6,7 +6,7 @@ RESULT_MODULES: Final = {
     "Advice": "traincast.analysis.advise",
     "Calibration": "traincast.accuracy.fit.calibrate",
     "Estimate": "traincast.step.estimate",
-    "Found": "traincast.planner.search",
+    "Found": "traincast.planner.search_result",
     "Limits": "traincast.analysis.training_limits",
     "Metrics": "traincast.step.metrics",
     "Report": "traincast.accuracy.validate",

@@ -25,7 +25,7 @@ from traincast.ui.text.tables import BOLD, title_line
 if TYPE_CHECKING:
     from traincast.accuracy.validate import Report
     from traincast.analysis.zero_scaling import Scaling
-    from traincast.planner.search import Found
+    from traincast.planner.search_result import Found
     from traincast.planner.study.results import Results
     from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics

@@ -7,7 +7,7 @@ from traincast.planner.explain import Explanation
 from traincast.planner.framework_spaces import lock_values
 from traincast.planner.plan_sentences import compare, time_against_best
 from traincast.planner.recommend import VARIED
-from traincast.planner.search import Found
+from traincast.planner.search_result import Found
 from traincast.step.estimate import Answer
 from traincast.step.metrics import Metrics, metrics
 from traincast.ui.html.plan_report import memory_content, plan_content, sensitivity_content, shortfall

@@ -29,7 +29,7 @@ def write_html(result: Any, path: str | Path, force: bool = False) -> None:
     check_output(path, force, (".html",))
     require_libraries()
     from traincast.accuracy.validate import Report
-    from traincast.planner.search import Found
+    from traincast.planner.search_result import Found
     from traincast.planner.study.results import Results
     from traincast.step.estimate import Estimate
     from traincast.ui.html import accuracy_report, plan_report, search_report, study_report

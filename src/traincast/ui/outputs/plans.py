@@ -6,7 +6,7 @@ from typing import Annotated
 from traincast.analysis.operation_anatomy import Anatomy
 from traincast.analysis.per_parameter import PerParameter
 from traincast.core.result import INLINE, Doc, Result
-from traincast.planner.search import SearchRecord
+from traincast.planner.search_result import SearchRecord
 from traincast.step.estimate import DeviceRow, Estimate, GroupRow, Job, OperationRow
 from traincast.step.metrics import Metrics
 from traincast.ui.outputs.reference import HtmlReport

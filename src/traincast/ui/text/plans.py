@@ -36,7 +36,7 @@ from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, ti
 if TYPE_CHECKING:
     from traincast.analysis.operation_anatomy import Anatomy
     from traincast.planner.explain import Explanation
-    from traincast.planner.search import Found
+    from traincast.planner.search_result import Found
 
 MAX_BUBBLE_SHARE: Final = 0.25  # of the step, above which an estimate says what to change
 MAX_COMM_SHARE: Final = 0.35
@@ -98,7 +98,8 @@ def search(
             yield from breakdowns(result.recommended[1])
             yield from utilisation(measures, result.recommended[0])
         yield heading("Why")
-        yield from paragraphs(*recommendation(result)[1:])
+        if result.recommendation is not None and result.recommendation.reason:
+            yield from paragraphs(result.recommendation.reason)
         if not why:  # else it stands beside the time
             yield from _outside(result.recommended[1])
     details = explanation.lines() if why else [*explanation.binding(), *explanation.next_best()]
@@ -115,7 +116,7 @@ def answer(result: "Found", measures: Metrics) -> Parts:
     knobs = " ".join(word for word in str(plan).split() if not word.startswith("fast_"))
     without = f", without its {est.model.left_out}" if est.model.left_out else ""
     yield title_line("\n".join(paragraphs(f"{_kind(result)}: {knobs}{without}")))
-    yield from paragraphs(f"  in words: {recommendation(result)[0].partition(': ')[2]}")
+    yield from paragraphs(f"  in words: {in_words(plan, result.system.fast_domain)}.")
     time = seconds(est.step_seconds)
     if est.interval is not None:
         time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
