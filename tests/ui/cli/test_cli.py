@@ -116,7 +116,7 @@ def test_a_plan_begins_with_the_answer_and_details_are_asked_for(run):
     first, *words, step, memory = out.partition("\n\n")[0].splitlines()
     assert re.fullmatch(r"Recommended: 1d (\w+=\S+ ?)+", first)
     assert re.match(r"  in words: .* replicas", " ".join(words))
-    assert re.fullmatch(r"  \S+ m?s a step \(.*, 90%\): [\d,]+ token/s/GPU, .* days in all", step)
+    assert re.fullmatch(r"  \S+ m?s a step \(.*, 90%\): [\d,]+ token/s/GPU, .* tokens in .* days", step)
     assert re.fullmatch(r"  \S+ of 79.6 GiB a rank: fits with >?\d+% probability; MFU .*", memory)
     assert all(len(line) <= 80 for text in (out, why, rejected) for line in text.splitlines())
     details = ("Memory of a rank", "Fastest plan of each tensor-parallel degree")
@@ -236,7 +236,7 @@ def test_the_length_of_the_run_is_that_of_its_tokens_everywhere(run):
     assert answer["estimate"]["training_days"] == pytest.approx(days, rel=1e-12)
     assert days == pytest.approx(1e12 / answer["metrics"]["tokens_per_second"] / 86_400, rel=1e-12)
     _, out, _ = run(command)
-    assert " ".join(out.split()).count(f"{days:.3g} days in all") == 1
+    assert " ".join(out.split()).count(f"1 T tokens: {days:.3g} days,") == 1
     assert f"{days * 24 * 64:,.0f} GPU-hours" in out
 
 

@@ -171,7 +171,7 @@ def estimate(
         print_json(outputs.plans.EstimateOutput(est.job, est, *figures, file_name(html)))
     else:
         show, plans = text.tables.show, text.plans
-        show(plans.header(est, usual_batch), plans.breakdowns(est), plans.utilisation(measures, est.plan))
+        show(plans.header(est, usual_batch), plans.breakdowns(est), plans.utilisation(measures, est))
         if operations:
             show(plans.operations(est, anatomy(est)))
         print_files(html)

@@ -96,7 +96,7 @@ def search(
         if why:
             yield ""
             yield from breakdowns(result.recommended[1])
-            yield from utilisation(measures, result.recommended[0])
+            yield from utilisation(measures, result.recommended[1])
         yield heading("Why")
         if result.recommendation is not None and result.recommendation.reason:
             yield from paragraphs(result.recommendation.reason)
@@ -121,8 +121,10 @@ def answer(result: "Found", measures: Metrics) -> Parts:
     if est.interval is not None:
         time = f"{seconds_with_interval(est.step_seconds, *est.interval)}, 90%)"
     rest = [f"{est.tokens_per_second_per_gpu:,.0f} token/s/GPU"]
-    rest += [] if est.training_days is None else [f"{days(est.training_days)} in all"]
-    yield f"  {time.replace(' (', ' a step (', 1) if '(' in time else f'{time} a step'}: {', '.join(rest)}"
+    if est.training_days is not None and est.model.training_tokens is not None:
+        rest += [f"{large(est.model.training_tokens)} tokens in {days(est.training_days)}"]
+    step = time.replace(" (", " a step (", 1) if "(" in time else f"{time} a step"
+    yield from paragraphs(f"  {step}: {', '.join(rest)}")
     odds = est.fits_probability
     fits = "fits" if odds is None else f"fits with {probability_text(odds)} probability"
     capacity = gib(float(est.system.accelerator.hbm_bytes))
@@ -380,8 +382,7 @@ def breakdowns(est: Estimate) -> Parts:
     time, text = est.step_seconds, seconds(est.step_seconds)
     if est.interval is not None:
         text = f"{seconds_with_interval(time, *est.interval)}, 90%)"
-    text = f"Time of a step: {text}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU"
-    yield heading(text if est.training_days is None else f"{text}, {days(est.training_days)} in all")
+    yield heading(f"Time of a step: {text}, {est.tokens_per_second_per_gpu:,.0f} token/s/GPU")
     yield bar_table(est.breakdown, seconds, time, est.plan)
     yield from paragraphs(*_bound_sentences(est))
     yield from _outside(est)
@@ -463,19 +464,20 @@ def of_peak(plan: Plan) -> str:
     return "" if rate_of_products == "16-bit" else f" of the {rate_of_products} peak"
 
 
-def utilisation(measures: Metrics, plan: Plan) -> Parts:
+def utilisation(measures: Metrics, est: Estimate) -> Parts:
     """Show throughput, utilisation by convention, and totals of the whole run."""
     achieved = f"{rate(float(measures.flops_per_second_per_gpu['megatron']), 'FLOP/s')} per GPU (megatron)"
     if measures.mfu is None:
         lines = [f"{achieved}; MFU: not known, {measures.missing['mfu'][0]} is missing"]
     else:
         shares = {name: float(value) for name, value in measures.mfu.items() if name != "6n"}
-        words = ", ".join(f"{share:.1%}{of_peak(plan)} ({name})" for name, share in shares.items())
+        words = ", ".join(f"{share:.1%}{of_peak(est.plan)} ({name})" for name, share in shares.items())
         lines = [f"{achieved}; MFU {words}"]
         if any(share > 1 for share in shares.values()):
             masked = "the convention counts attention in full, of which a causal kernel skips the masked half"
             lines.append(f"above 100%: {masked}")
     totals = (
+        ("{}", days, measures.days, 1),
         ("{} GPU-hours", large, measures.gpu_hours, 1),
         ("${}", large, measures.cost, 1),
         ("{}", lambda value: rate(value, "Wh"), measures.energy_kwh, 1e-3),
@@ -484,8 +486,8 @@ def utilisation(measures: Metrics, plan: Plan) -> Parts:
     known = [
         form.format(text(float(value) / size)) for form, text, value, size in totals if value is not None
     ]
-    if known:
-        lines.append(f"the whole run: {', '.join(known)}, failures aside")
+    if known and est.model.training_tokens is not None:
+        lines.append(f"{large(est.model.training_tokens)} tokens: {', '.join(known)}, failures aside")
     if measures.goodput is not None and measures.checkpoint_interval is not None:
         often = long_duration(float(measures.checkpoint_interval))
         run = "" if measures.effective_days is None else f", {days(measures.effective_days)} with them"
