@@ -290,8 +290,8 @@ def test_context_parallel_ranks_exchange_tokens_for_heads(config: LinearAttentio
     plan = Plans(cp=2.0, cp_kind="ring")
     sent = {name: operation(config, name, plan).forward.collectives[0] for name in ("conv", "scan")}
     assert {call.kind for call in sent.values()} == {"all-to-all"}
-    assert sent["conv"].nbytes == 2 * 16 * config.projected
-    assert sent["scan"].nbytes == 2 * 16 * config.inner
+    assert sent["conv"].nbytes == 2 * 16 * config.counts.projected
+    assert sent["scan"].nbytes == 2 * 16 * config.counts.inner
 
 
 def test_a_gated_convolution_by_hand() -> None:

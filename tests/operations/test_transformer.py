@@ -128,7 +128,7 @@ def replicated(model, tp):
 def test_tensor_ranks_together_hold_the_model(name, tp):
     model = tc.load_model(name)
     widths = [model.heads, model.ffn, model.experts.shared_ffn if model.experts else 0]
-    widths += model.mamba2.sharded_heads if model.mamba2 else []
+    widths += model.mamba2.counts.sharded if model.mamba2 else []
     if any(width % tp for width in widths):
         pytest.skip("does not divide")
     on_all_ranks, heads = replicated(model, tp)

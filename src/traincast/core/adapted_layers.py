@@ -73,7 +73,9 @@ def _layer_widths(model: ModelFigures, kind: Kind, targets: frozenset[str], acti
 def _mixer_layers(model: ModelFigures, kind: Kind) -> dict[str, tuple[int, int]]:
     """Return the widths of input and output of the linear layers of what mixes tokens."""
     e, latent, config = model.hidden, model.latent, model.linear_attention(kind)
-    linear = {} if config is None else {"in_proj": (e, config.projected), "proj": (config.inner, e)}
+    linear = {}
+    if config is not None:
+        linear = {"in_proj": (e, config.counts.projected), "proj": (config.counts.inner, e)}
     if not kind.attends:
         return linear
     beside = linear.get("proj", (0, 0))  # its output projection has an adapter of its own

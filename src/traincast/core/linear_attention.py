@@ -2,33 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 
-class _Channels:
-    """Base of kinds without heads: the result and the convolution are as wide as their channels."""
+class Counts(NamedTuple):
+    """What every kind of linear attention has: widths, weights, and FLOPs of the scan."""
 
-    width: int
-    replicated: ClassVar[int] = 0
-
-    @property
-    def inner(self) -> int:
-        """Width of the result."""
-        return self.width
-
-    @property
-    def sharded_heads(self) -> tuple[int, ...]:
-        """Channels, or blocks of them, which tensor ranks share evenly."""
-        return (self.width,)
-
-    @property
-    def conv_width(self) -> int:
-        """Channels of the convolution."""
-        return self.width
+    inner: int  # width of the result of all heads or channels
+    projected: int  # columns of the projection of the input
+    sharded: tuple[int, ...]  # heads, groups of them, channels or blocks, which tensor ranks share evenly
+    small_weights: int  # weights of no product or convolution
+    scan_flops: int  # of a token [FLOP]
+    conv_width: int = 0  # channels of the causal convolution
+    conv_weights: int = 0
+    inner_matrices: int = 0  # weights of the products inside
+    replicated: int = 0  # columns of narrow projections, which every tensor rank has
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mamba(_Channels):
+class Mamba:
     """Mamba-1, a selective state space, in place of attention (arXiv 2312.00752, section 3).
 
     Every channel has a state of `state` elements with decays of their own, so its scan is no matrix product.
@@ -44,34 +36,24 @@ class Mamba(_Channels):
     norm_weights: bool = True  # whether these have weights (Falcon Mamba: not)
 
     @property
-    def projected(self) -> int:
-        """Columns of the projection of the input: x and the gate z."""
-        return 2 * self.width
-
-    @property
     def selected(self) -> int:
         """Columns of the projection of x to what selects: dt before its own projection, B and C."""
         return self.rank + 2 * self.state
 
     @property
-    def inner_matrices(self) -> int:
-        """Weights of the products inside: to dt, B and C, and from dt to its channels."""
-        return self.width * (self.selected + self.rank)
-
-    @property
-    def conv_weights(self) -> int:
-        """Weights of the convolution."""
-        return self.width * (self.conv + self.conv_bias)
-
-    @property
-    def small_weights(self) -> int:
-        """Weights of no product or convolution: A, D and the bias of dt, and norms."""
-        return self.width * (self.state + 2) + (self.selected if self.norm and self.norm_weights else 0)
-
-    @property
-    def scan_flops(self) -> int:
-        """FLOPs of the scan for a token, 9 for an element of a state (mamba_ssm, issue 110) [FLOP]."""
-        return self.width * (9 * self.state + 2)
+    def counts(self) -> Counts:
+        """Widths, weights and FLOPs: 9 for an element of a state (mamba_ssm, issue 110)."""
+        norms = self.selected if self.norm and self.norm_weights else 0
+        return Counts(
+            inner=self.width,
+            projected=2 * self.width,  # x and the gate z
+            sharded=(self.width,),
+            small_weights=self.width * (self.state + 2) + norms,  # A, D and the bias of dt
+            scan_flops=self.width * (9 * self.state + 2),
+            conv_width=self.width,
+            conv_weights=self.width * (self.conv + self.conv_bias),
+            inner_matrices=self.width * (self.selected + self.rank),  # and from dt to its channels
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,43 +73,20 @@ class Mamba2:
     norm: bool = True  # whether the result is normed
     chunk: int = 256  # tokens of a chunk of the scan
 
-    replicated: ClassVar[int] = 0
-    inner_matrices: ClassVar[int] = 0
-
     @property
-    def inner(self) -> int:
-        """Width of the result of all heads."""
-        return self.heads * self.head_dim
-
-    @property
-    def conv_width(self) -> int:
-        """Channels of the convolution: x, B and C."""
-        return self.inner + 2 * self.groups * self.state
-
-    @property
-    def projected(self) -> int:
-        """Columns of the projection of the input: the gate z, the convolution's channels, and dt."""
-        return self.inner + self.conv_width + self.heads
-
-    @property
-    def conv_weights(self) -> int:
-        """Weights of the convolution."""
-        return self.conv_width * (self.conv + self.conv_bias)
-
-    @property
-    def small_weights(self) -> int:
-        """Weights of no product or convolution: A, D and the bias of dt, and the norm of the result."""
-        return 3 * self.heads + (self.inner if self.norm else 0)
-
-    @property
-    def sharded_heads(self) -> tuple[int, ...]:
-        """Numbers of heads, which tensor ranks share evenly: those with a state, and groups of them."""
-        return self.heads, self.groups
-
-    @property
-    def scan_flops(self) -> int:
-        """FLOPs of the scan for a token, as Megatron-LM counts them (mamba_layer_flops) [FLOP]."""
-        return 7 * self.inner * self.state
+    def counts(self) -> Counts:
+        """Widths, weights and FLOPs, these as Megatron-LM counts them (mamba_layer_flops)."""
+        inner = self.heads * self.head_dim
+        conv_width = inner + 2 * self.groups * self.state  # x, B and C
+        return Counts(
+            inner=inner,
+            projected=inner + conv_width + self.heads,  # the gate z, the convolution's channels, and dt
+            sharded=(self.heads, self.groups),
+            small_weights=3 * self.heads + (inner if self.norm else 0),  # A, D, the bias of dt; the norm
+            scan_flops=7 * inner * self.state,
+            conv_width=conv_width,
+            conv_weights=conv_width * (self.conv + self.conv_bias),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,55 +111,27 @@ class GatedDelta:
     bias: ClassVar[bool] = False
 
     @property
-    def inner(self) -> int:
-        """Width of the result of all heads."""
-        return self.value_heads * self.value_dim
-
-    @property
     def decays(self) -> int:
         """Numbers that decay the states of a token: of value heads, or of their rows."""
         return self.value_heads * (self.key_dim if self.channel_decay else 1)
 
     @property
-    def replicated(self) -> int:
-        """Columns of the narrow projections, which every tensor rank has, to the ranks of gate and decay."""
-        return 2 * (self.gate_rank or 0)
-
-    @property
-    def inner_matrices(self) -> int:
-        """Weights of the products inside: from the ranks to gate and decay."""
-        return (self.gate_rank or 0) * (self.inner + self.decays)
-
-    @property
-    def conv_width(self) -> int:
-        """Channels of the convolution: queries, keys and values."""
-        return 2 * self.key_heads * self.key_dim + self.inner
-
-    @property
-    def projected(self) -> int:
-        """Columns of the projection of the input: the convolution's channels, gate z, decay and strength."""
-        gates = self.inner + self.decays if self.gate_rank is None else 0
-        return self.conv_width + gates + self.value_heads
-
-    @property
-    def conv_weights(self) -> int:
-        """Weights of the convolution."""
-        return self.conv_width * self.conv
-
-    @property
-    def small_weights(self) -> int:
-        """Weights of no product or convolution: A and the bias of dt, and the norm that heads share."""
-        return self.value_heads + self.decays + self.value_dim
-
-    @property
-    def sharded_heads(self) -> tuple[int, ...]:
-        """Numbers of heads, which tensor ranks share evenly: those with a state, and those of keys."""
-        return self.value_heads, self.key_heads
-
-    @property
-    def scan_flops(self) -> int:
-        """FLOPs of the scan for a token, as Megatron-LM counts them (gdn_layer_flops) [FLOP]."""
-        return 2 * (4 * self.value_heads * self.value_dim**2 + self.conv * self.conv_width)
+    def counts(self) -> Counts:
+        """Widths, weights and FLOPs, these as Megatron-LM counts them (gdn_layer_flops)."""
+        inner, rank, heads = self.value_heads * self.value_dim, self.gate_rank or 0, self.value_heads
+        conv_width = 2 * self.key_heads * self.key_dim + inner  # queries, keys and values
+        gates = inner + self.decays  # gate z and decay, through the narrow width if there is one
+        return Counts(
+            inner=inner,
+            projected=conv_width + (0 if rank else gates) + heads,  # and the strength of each head
+            sharded=(heads, self.key_heads),
+            small_weights=heads + self.decays + self.value_dim,  # A, the bias of dt; the norm heads share
+            scan_flops=2 * (4 * heads * self.value_dim**2 + self.conv * conv_width),
+            conv_width=conv_width,
+            conv_weights=conv_width * self.conv,
+            inner_matrices=rank * gates,
+            replicated=2 * rank,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,14 +151,6 @@ class GatedLinear:
     chunk: int = 256  # tokens of a chunk of the scan
 
     bias: ClassVar[bool] = False
-    conv_weights: ClassVar[int] = 0
-    replicated: ClassVar[int] = 0
-    inner_matrices: ClassVar[int] = 0
-
-    @property
-    def inner(self) -> int:
-        """Width of the result of all heads."""
-        return self.heads * self.value_dim
 
     @property
     def attending(self) -> int:
@@ -235,28 +158,20 @@ class GatedLinear:
         return self.heads * (2 * self.key_dim + self.value_dim)
 
     @property
-    def projected(self) -> int:
-        """Columns of the projection of the input: queries, keys, values, gate, and numbers of heads."""
-        return self.attending + self.inner + self.gates * self.heads
-
-    @property
-    def small_weights(self) -> int:
-        """Weights of no product: the norm of the result, and the biases of numbers of heads."""
-        return self.inner + self.gates * self.heads
-
-    @property
-    def sharded_heads(self) -> tuple[int, ...]:
-        """Heads, which tensor ranks share evenly."""
-        return (self.heads,)
-
-    @property
-    def scan_flops(self) -> int:
-        """FLOPs of the recurrence S = a S + k' v, o = q S for a token [FLOP]."""
-        return 5 * self.heads * self.key_dim * self.value_dim
+    def counts(self) -> Counts:
+        """Widths, weights and FLOPs, these of the recurrence S = a S + k' v, o = q S."""
+        inner, numbers = self.heads * self.value_dim, self.gates * self.heads
+        return Counts(
+            inner=inner,
+            projected=self.attending + inner + numbers,  # queries, keys, values; gate; numbers of heads
+            sharded=(self.heads,),
+            small_weights=inner + numbers,  # the norm of the result, and biases
+            scan_flops=5 * self.heads * self.key_dim * self.value_dim,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class RgLru(_Channels):
+class RgLru:
     """Real-gated linear recurrent unit in place of attention (Griffin, arXiv 2402.19427, section 2.4).
 
     Projections and convolution have a bias. Gates are products of the channels of a block with one another.
@@ -269,38 +184,22 @@ class RgLru(_Channels):
     bias: ClassVar[bool] = True
 
     @property
-    def projected(self) -> int:
-        """Columns of the projection of the input: x and the branch that gates the result."""
-        return 2 * self.width
-
-    @property
-    def inner_matrices(self) -> int:
-        """Weights of the products inside: both gates, block by block."""
-        return 2 * self.width * self.width // self.blocks
-
-    @property
-    def conv_weights(self) -> int:
-        """Weights of the convolution."""
-        return self.width * (self.conv + 1)
-
-    @property
-    def small_weights(self) -> int:
-        """Weights of no product or convolution: the decay, and the biases of both gates."""
-        return 3 * self.width
-
-    @property
-    def sharded_heads(self) -> tuple[int, ...]:
-        """Blocks, which tensor ranks share evenly."""
-        return (self.blocks,)
-
-    @property
-    def scan_flops(self) -> int:
-        """FLOPs of the recurrence h = a h + b x for a token [FLOP]."""
-        return 3 * self.width
+    def counts(self) -> Counts:
+        """Widths, weights and FLOPs, these of the recurrence h = a h + b x."""
+        return Counts(
+            inner=self.width,
+            projected=2 * self.width,  # x and the branch that gates the result
+            sharded=(self.blocks,),
+            small_weights=3 * self.width,  # the decay, and the biases of both gates
+            scan_flops=3 * self.width,
+            conv_width=self.width,
+            conv_weights=self.width * (self.conv + 1),
+            inner_matrices=2 * self.width * self.width // self.blocks,  # both gates, block by block
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rwkv(_Channels):
+class Rwkv:
     """Time mixing of RWKV-4 in place of attention (arXiv 2305.13048, section 3.1.1).
 
     Each channel is a weighted mean of the values before, whose weights decay; it is as wide as the model. Its
@@ -310,55 +209,39 @@ class Rwkv(_Channels):
     width: int  # channels
 
     bias: ClassVar[bool] = False
-    conv_weights: ClassVar[int] = 0
-    inner_matrices: ClassVar[int] = 0
 
     @property
-    def sharded_heads(self) -> tuple[int, ...]:
-        """One block: no software cuts it."""
-        return (1,)
-
-    @property
-    def projected(self) -> int:
-        """Columns of the projections of the input: keys, values and receptance."""
-        return 3 * self.width
-
-    @property
-    def small_weights(self) -> int:
-        """Weights of no product: mixing with the token before, decay, and weight of the token itself."""
-        return 5 * self.width
-
-    @property
-    def scan_flops(self) -> int:
-        """FLOPs of numerator and denominator of the mean, and their decay, for a token [FLOP]."""
-        return 8 * self.width
+    def counts(self) -> Counts:
+        """Widths, weights and FLOPs, these of numerator and denominator of the mean, and their decay."""
+        return Counts(
+            inner=self.width,
+            projected=3 * self.width,  # keys, values and receptance
+            sharded=(1,),  # no software cuts it
+            small_weights=5 * self.width,  # mixing with the token before, decay, weight of the token itself
+            scan_flops=8 * self.width,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShortConv(_Channels):
+class ShortConv:
     """Short convolution between two gates, y = c * conv(b * x), in place of attention (LFM2)."""
 
     width: int  # channels
     conv: int = 3  # tokens that the causal convolution spans
     bias: bool = False  # whether convolution and projections have a bias
 
-    small_weights: ClassVar[int] = 0
-    inner_matrices: ClassVar[int] = 0
-
     @property
-    def projected(self) -> int:
-        """Columns of the projection of the input: x and both gates."""
-        return 3 * self.width
-
-    @property
-    def conv_weights(self) -> int:
-        """Weights of the convolution."""
-        return self.width * (self.conv + self.bias)
-
-    @property
-    def scan_flops(self) -> int:
-        """FLOPs of the convolution for a token [FLOP]."""
-        return 2 * self.conv * self.width
+    def counts(self) -> Counts:
+        """Widths, weights and FLOPs, these of the convolution."""
+        return Counts(
+            inner=self.width,
+            projected=3 * self.width,  # x and both gates
+            sharded=(self.width,),
+            small_weights=0,
+            scan_flops=2 * self.conv * self.width,
+            conv_width=self.width,
+            conv_weights=self.width * (self.conv + self.bias),
+        )
 
 
 LinearAttention = Mamba | Mamba2 | GatedDelta | GatedLinear | RgLru | Rwkv | ShortConv

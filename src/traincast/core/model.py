@@ -173,8 +173,8 @@ class Model(ModelFigures):
                 attention += self.compressed.small_weights(kind, self.indexer.head_dim)
         if config is None:
             return attention
-        biases = (config.projected + self.hidden) * config.bias
-        small = config.conv_weights + config.small_weights + biases
+        counts = config.counts
+        small = counts.conv_weights + counts.small_weights + (counts.projected + self.hidden) * config.bias
         return attention + _linear_matrices(config, self.hidden) + small
 
     def _compressed_matrices(self, kind: Kind) -> int:
@@ -432,7 +432,8 @@ class Model(ModelFigures):
 
 def _linear_matrices(config: LinearAttention, hidden: int) -> int:
     """Count the weights of the products of linear attention."""
-    return hidden * (config.projected + config.replicated + config.inner) + config.inner_matrices
+    counts = config.counts
+    return hidden * (counts.projected + counts.replicated + counts.inner) + counts.inner_matrices
 
 
 @dataclass(frozen=True, kw_only=True)

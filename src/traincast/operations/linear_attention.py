@@ -41,7 +41,7 @@ SCAN_TOKENS: Final = 2048  # of a chunk whose last states Mamba-1's kernel saves
 
 def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> Iterator[Operation]:
     """Yield linear attention of a layer: projection, convolution, scan, norm of the result, projection."""
-    e, wide = sharding.model.hidden, config.projected
+    e, wide = sharding.model.hidden, config.counts.projected
     if isinstance(config, Rwkv):
         yield token_shift(sharding, f"{name}.token_shift", 3)
     into = sharding.column_parallel(f"{name}.in_proj", e, wide)
@@ -78,7 +78,7 @@ def linear_attention(sharding: Sharding, name: str, config: LinearAttention) -> 
             yield _wkv_scan(sharding, config)
     if isinstance(config, GatedDelta | GatedLinear) or (isinstance(config, Mamba2) and config.norm):
         yield _norm(sharding, name, config)
-    out = sharding.row_parallel(f"{name}.out_proj", config.inner, e)
+    out = sharding.row_parallel(f"{name}.out_proj", config.counts.inner, e)
     yield replace(out, role="output projection")
     if config.bias:
         yield sharding.row_parallel_bias(f"{name}.out_proj_bias")
@@ -107,7 +107,7 @@ def _gated_convolution(sharding: Sharding, name: str, config: ShortConv) -> Oper
         # Forward reads b, c and x and writes y; backward also reads dy, and writes db, dc and dx.
         PassCount((Vector(n * (2 * config.conv + 2)),), passes * sharding.E * 4 * n),
         PassCount((Vector(n * (6 * config.conv + 5)),), passes * sharding.E * 7 * n),
-        weights=sharding.local(config.conv_weights),
+        weights=sharding.local(config.counts.conv_weights),
         saved_bytes=sharding.E * 3 * n,
         has_framework_traffic=True,
     )
@@ -119,11 +119,12 @@ def _convolution(sharding: Sharding, name: str, config: Mamba | Mamba2 | GatedDe
     Mamba's fused functions (mamba_ssm, mamba_inner_fn and mamba_split_conv1d_scan_combined) save no y and
     compute it again. The RG-LRU has no SiLU, which costs nothing beside the traffic.
     """
-    n, passes = sharding.tokens * sharding.local(config.conv_width), sharding.assumptions.traffic.conv_passes
+    counts, passes = config.counts, sharding.assumptions.traffic.conv_passes
+    n = sharding.tokens * sharding.local(counts.conv_width)
     forward = PassCount(
         (Vector(n * (2 * config.conv + SILU_FLOPS)),),
         passes * sharding.E * 2 * n,  # reads x, writes y
-        _exchange(sharding, config.projected),
+        _exchange(sharding, counts.projected),
     )
     recomputed = 2 * n if isinstance(config, Mamba | Mamba2) else 0
     backward = PassCount(
@@ -131,7 +132,7 @@ def _convolution(sharding: Sharding, name: str, config: Mamba | Mamba2 | GatedDe
         passes * sharding.E * (3 * n + recomputed),  # reads x and dy, writes dx
         forward.collectives,
     )
-    weights = sharding.local(config.conv_weights)
+    weights = sharding.local(counts.conv_weights)
     return Operation(
         f"{name}.conv",
         forward,
@@ -176,7 +177,7 @@ def _selective_scan(sharding: Sharding, config: Mamba) -> Operation:
         ((), E * (9 * n + 2 * T * N) + STATE_BYTES * 4 * T * N + states),
         weights=sharding.local(config.width * (N + 2)),
         saved=E * n + states,
-        exchanged=config.inner,
+        exchanged=config.counts.inner,
         kernels=1,
     )
 
@@ -220,7 +221,7 @@ def _mamba2_scan(sharding: Sharding, config: Mamba2) -> Operation:
         (backward, back_bytes),
         weights=sharding.local(3 * config.heads),
         saved=E * (2 * x + T * h),
-        exchanged=config.inner,
+        exchanged=config.counts.inner,
     )
 
 
@@ -229,12 +230,12 @@ def _narrow_gates(sharding: Sharding, name: str, config: GatedDelta, rank: int) 
 
     Every tensor rank has all of the first, and its heads of the second (Megatron-Core, `KimiDeltaAttention`).
     """
-    down = sharding.replicated_linear(f"{name}.gates_down", sharding.model.hidden, config.replicated)
-    gathered = sharding.gather_narrow(config.replicated)
+    down = sharding.replicated_linear(f"{name}.gates_down", sharding.model.hidden, config.counts.replicated)
+    gathered = sharding.gather_narrow(config.counts.replicated)
     forward = replace(down.forward, collectives=(*down.forward.collectives, *gathered))
     yield replace(down, forward=forward, saved_bytes=0 * down.saved_bytes)  # in_proj saves its input
     # Two products, each of half of the narrow width.
-    up = sharding.column_parallel(f"{name}.gates_up", rank, config.inner + config.decays)
+    up = sharding.column_parallel(f"{name}.gates_up", rank, config.counts.inner + config.decays)
     yield replace(up, saved_bytes=2 * up.saved_bytes)
 
 
@@ -273,7 +274,7 @@ def _delta_scan(sharding: Sharding, config: GatedDelta) -> Operation:
         (backward, 2 * nbytes + recomputed),
         weights=sharding.local(config.value_heads + config.decays),
         saved=E * (2 * k + v + score) + E * T * h + STATE_BYTES * decays,
-        exchanged=config.inner,
+        exchanged=config.counts.inner,
     )
 
 
@@ -300,7 +301,7 @@ def _linear_scan(sharding: Sharding, config: GatedLinear) -> Operation:
         ((*_gradients(products), states), 2 * nbytes + recomputed),
         weights=sharding.local(config.gates * config.heads),
         saved=E * (2 * k + v) + STATE_BYTES * T * h * (1 if config.gates else 0),
-        exchanged=config.inner,
+        exchanged=config.counts.inner,
         kernels=2,
     )
 
@@ -333,7 +334,7 @@ def _lru_scan(sharding: Sharding, config: RgLru) -> Operation:
         ((), E * 13 * n),
         weights=sharding.local(config.width),
         saved=E * 4 * n,
-        exchanged=config.inner,
+        exchanged=config.counts.inner,
         kernels=2,
     )
 
@@ -375,7 +376,7 @@ def _wkv_scan(sharding: Sharding, config: Rwkv) -> Operation:
         ((), E * 11 * n),  # reads 4, writes 2; the gate: 3 and 2
         weights=sharding.local(2 * config.width),
         saved=E * 4 * n,
-        exchanged=config.inner,
+        exchanged=config.counts.inner,
         kernels=2,
     )
 
@@ -421,11 +422,11 @@ def _norm(sharding: Sharding, name: str, config: Mamba2 | GatedDelta | GatedLine
     The latter is multiplied by an activation of z as well (Megatron-Core's GatedDeltaNet); z is read and
     saved, and its gradient written. Weights of linear attention with decays are those of all heads.
     """
-    T, inner = sharding.tokens, sharding.local(config.inner)
+    T, inner = sharding.tokens, sharding.local(config.counts.inner)
     if isinstance(config, Mamba2):
         return replace(norm(f"{name}.norm", sharding.E, T, inner, vectors=1), module="")
     is_delta = isinstance(config, GatedDelta)
-    heads, n = sharding.local(config.sharded_heads[0]), sharding.E * T * inner
+    heads, n = sharding.local(config.counts.sharded[0]), sharding.E * T * inner
     normed = norm(f"{name}.norm", sharding.E, T * heads, config.value_dim, vectors=1)
     if not is_delta:
         normed = replace(normed, weights=1 * inner)

@@ -172,7 +172,7 @@ def index_flops(model: Model, kind: Kind, masked: bool) -> float:
 def scan_flops(model: Model, kind: Kind) -> int:
     """Return the forward FLOPs of the scan of a layer for one token, whatever chunks it is cut into."""
     config = model.linear_attention(kind)
-    return 0 if config is None else config.scan_flops
+    return 0 if config is None else config.counts.scan_flops
 
 
 def tokens_share(model: Model, kind: Kind) -> float:

@@ -146,13 +146,13 @@ RULES: Final = (
         "tp does not divide the heads of linear attention, groups of them, or channels",
         ("tp",),
         _of_linear_attention(
-            lambda config, p: np.all([heads % p.tp == 0 for heads in config.sharded_heads], axis=0)
+            lambda config, p: np.all([heads % p.tp == 0 for heads in config.counts.sharded], axis=0)
         ),
     ),
     Rule(
         "tp and cp together do not divide the heads of linear attention, or channels",
         ("tp", "cp"),
-        _of_linear_attention(lambda config, p: config.sharded_heads[0] % (p.tp * p.cp) == 0),
+        _of_linear_attention(lambda config, p: config.counts.sharded[0] % (p.tp * p.cp) == 0),
     ),
     Rule(
         "Mamba-1 and the RG-LRU are not modelled with context parallelism",
