@@ -11,7 +11,7 @@ from traincast.core.errors import require_known
 CALIBRATED: Final = "calibrated"  # stands for the usual software stack of the catalogue
 
 
-def _assumed(default: Any, meaning: str, unit: str = "") -> Any:
+def _is(default: Any, meaning: str, unit: str = "") -> Any:
     """Declare an assumption: its default, its meaning, and its SI unit (none for factors and shares)."""
     return field(default=default, metadata={"meaning": meaning, "unit": unit})
 
@@ -20,121 +20,95 @@ def _assumed(default: Any, meaning: str, unit: str = "") -> Any:
 class Kernels:
     """Rates of matrix products and memory-bound kernels."""
 
-    launch_seconds: float = _assumed(20e-6, "fixed cost of an operation in one direction", "s")
-    launch_hides_traffic: bool = _assumed(True, "memory traffic overlaps with the launch")
-    matrix_efficiency: float = _assumed(0.8, "share of the matrix peak that kernels sustain")
-    vector_efficiency: float = _assumed(0.8, "share of the vector peak that kernels sustain")
-    memory_efficiency: float = _assumed(1, "share of the memory bandwidth that kernels achieve")
-    sustained_rates: bool = _assumed(
+    launch_seconds: float = _is(20e-6, "fixed cost of an operation in one direction", "s")
+    launch_hides_traffic: bool = _is(True, "memory traffic overlaps with the launch")
+    matrix_efficiency: float = _is(0.8, "share of the matrix peak that kernels sustain")
+    vector_efficiency: float = _is(0.8, "share of the vector peak that kernels sustain")
+    memory_efficiency: float = _is(1, "share of the memory bandwidth that kernels achieve")
+    sustained_rates: bool = _is(
         False, "the sustained share of an accelerator, if known, replaces matrix_efficiency"
     )
-    power_exponent: float = _assumed(
+    power_exponent: float = _is(
         0, "rates of products and attention grow with this power of an accelerator's power limit"
     )
-    sustained_bandwidth: bool = _assumed(
+    sustained_bandwidth: bool = _is(
         False, "the achieved share of an accelerator's memory bandwidth, if known, replaces memory_efficiency"
     )
-    product_efficiency: float = _assumed(
+    product_efficiency: float = _is(
         1, "rate of products relative to the sustained rate: libraries of other years are slower or faster"
     )
-    low_precision_efficiency: float = _assumed(
+    low_precision_efficiency: float = _is(
         1, "the same of products at 8 bits and less, beside product_efficiency: their libraries are younger"
     )
-    tile: float = _assumed(
-        0, "edge of a multiprocessor's output tile; products are padded to whole tiles; 0 for none"
-    )
-    tile_aspect: float = _assumed(
+    tile: float = _is(0, "edge of a multiprocessor's output tile, to which products are padded; 0 for none")
+    tile_aspect: float = _is(
         1, "longer edge of a tile over the shorter: 2 where two multiprocessors of a Blackwell share one"
     )
-    wave_loss: float = _assumed(
-        0, "share of the idle time of multiprocessors in the last wave of tiles that is lost"
-    )
-    aligned_elements: float = _assumed(
+    wave_loss: float = _is(0, "share of idle time of multiprocessors in the last wave of tiles that is lost")
+    aligned_elements: float = _is(
         0, "attention products of heads not a multiple of this many 16-bit elements are slower; 0 for none"
     )
-    misaligned_slowdown: float = _assumed(1, "factor of that slowdown: no matrix units are used")
-    burst_seconds: float = _assumed(
+    misaligned_slowdown: float = _is(1, "factor of that slowdown: no matrix units are used")
+    burst_seconds: float = _is(
         0, "an idle accelerator runs at its burst rate for this long, until the power limit acts", "s"
     )
-    joint_backward: bool = _assumed(
-        True, "gradients of the input and the weights of a linear layer are one kernel with one roofline"
-    )
-    scan_efficiency: float = _assumed(
-        1, "rate of products in the scans of linear attention, relative to the sustained rate"
-    )
-    inputs_exposed: float = _assumed(
-        0, "share of the traffic of a product's operands that its arithmetic never hides"
-    )
-    outputs_exposed: float = _assumed(0, "the same share of its output, accumulation included")
-    casts_exposed: float = _assumed(0, "the same share of casts to lower precision")
-    grouped_exposed: float = _assumed(
-        0, "the same share for a grouped product of several experts, if it is larger"
-    )
+    joint_backward: bool = _is(True, "the gradients of a linear layer, of input and weights, are one kernel")
+    scan_efficiency: float = _is(1, "rate of products in scans of linear attention over the sustained one")
+    inputs_exposed: float = _is(0, "share of a product's operand traffic that its arithmetic never hides")
+    outputs_exposed: float = _is(0, "the same share of its output, accumulation included")
+    casts_exposed: float = _is(0, "the same share of casts to lower precision")
+    grouped_exposed: float = _is(0, "the same share for a grouped product of several experts, if larger")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionKernel:
     """Rate of the fused attention kernel."""
 
-    kernel: Literal["paper", "fa1", "fa2", "fa3", "cudnn"] = _assumed(
+    kernel: Literal["paper", "fa1", "fa2", "fa3", "cudnn"] = _is(
         "paper", "FlashAttention 1, 2 or 3, or cuDNN; paper: products, softmax and traffic at the usual rates"
     )
-    efficiency: float = _assumed(0.5, "share of the peak reached forward, where an accelerator's is unknown")
-    framework_rate: float = _assumed(
+    efficiency: float = _is(0.5, "share of the peak reached forward, where an accelerator's is unknown")
+    framework_rate: float = _is(
         1, "rate relative to that of the kernel alone: how a framework calls it, repeated heads, layouts"
     )
-    backward: float = _assumed(0.65, "rate backward relative to forward, where an accelerator's is unknown")
-    wide_backward: float = _assumed(
-        1, "slowdown backward for heads wider than 128, whose tiles do not fit on chip together"
-    )
-    launch_seconds: float = _assumed(20e-6, "fixed cost of the kernel in one direction", "s")
-    start: float = _assumed(
-        0, "start and end of a row of tiles, as the number of keys processed in that time"
-    )
-    tail: float = _assumed(0, "weight of the longest row of tiles, for which multiprocessors wait at the end")
-    tile: float = _assumed(128, "queries in a tile of a multiprocessor")
-    softmax: float = _assumed(
-        0, "head width at which the products take as long as the exponentials of the scores"
-    )
-    low_precision: float = _assumed(
+    backward: float = _is(0.65, "rate backward relative to forward, where an accelerator's is unknown")
+    wide_backward: float = _is(1, "slowdown backward for heads wider than 128, whose tiles exceed the chip")
+    launch_seconds: float = _is(20e-6, "fixed cost of the kernel in one direction", "s")
+    start: float = _is(0, "start and end of a row of tiles, as the number of keys processed meanwhile")
+    tail: float = _is(0, "weight of the longest row of tiles, for which multiprocessors wait at the end")
+    tile: float = _is(128, "queries in a tile of a multiprocessor")
+    softmax: float = _is(0, "head width at which products take as long as the exponentials of scores")
+    low_precision: float = _is(
         1, "rate relative to 16 bits if linear layers run at 8 bits or less; above 1 if the kernel does too"
     )
-    causal_skipping: float = _assumed(1, "share of the masked part of attention that fused kernels skip")
+    causal_skipping: float = _is(1, "share of the masked part of attention that fused kernels skip")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTraffic:
     """Bytes that kernels move: passes over their data, relative to the fused minimum."""
 
-    elementwise_passes: float = _assumed(1, "of the elementwise operations of a layer")
-    softmax_passes: float = _assumed(1, "of softmax and dropout of unfused attention")
-    unfused_softmax_passes: float = _assumed(
+    elementwise_passes: float = _is(1, "of the elementwise operations of a layer")
+    softmax_passes: float = _is(1, "of softmax and dropout of unfused attention")
+    unfused_softmax_passes: float = _is(
         1,
         "the same where Megatron-LM's fused softmax does not apply: sequences × heads not a multiple of 4",
     )
-    cast_passes: float = _assumed(1, "over activations and gradients that a precision recipe casts")
-    weight_cast_passes: float = _assumed(0, "over weights that it casts, for every micro-batch")
-    accumulation_passes: float = _assumed(
-        1, "over a weight gradient that is added to those of earlier micro-batches"
-    )
-    optimizer_passes: float = _assumed(
-        0, "over the data of the optimizer in a step; 0 leaves the optimizer's time out"
-    )
-    expert_passes: float = _assumed(1, "of token permutation and expert activations")
-    wide_expert_passes: float = _assumed(
-        0, "the same where a group of experts spans fast domains; 0 for no difference"
-    )
-    expert_bias_passes: float = _assumed(
+    cast_passes: float = _is(1, "over activations and gradients that a precision recipe casts")
+    weight_cast_passes: float = _is(0, "over weights that it casts, for every micro-batch")
+    accumulation_passes: float = _is(1, "over a weight gradient added to those of earlier micro-batches")
+    optimizer_passes: float = _is(0, "over the data of the optimizer in a step; 0 leaves its time out")
+    expert_passes: float = _is(1, "of token permutation and expert activations")
+    wide_expert_passes: float = _is(0, "the same where an expert group spans fast domains; 0: no difference")
+    expert_bias_passes: float = _is(
         1, "the same with biases of experts: added one by one, router weights in fp32, activation not fused"
     )
-    conv_passes: float = _assumed(1, "of the causal convolution of linear attention")
-    scan_passes: float = _assumed(1, "of its scan, relative to what its kernels read and write")
-    fuses_additions: bool = _assumed(
-        False, "biases and dropout are fused into the neighbouring kernels forward"
-    )
-    residuals: bool = _assumed(False, "residual additions are separate memory traffic")
-    loss_bytes: float = _assumed(12, "of the loss per logit, forward and backward", "byte")
-    summa_norm_width: Literal["hidden", "seq"] = _assumed(
+    conv_passes: float = _is(1, "of the causal convolution of linear attention")
+    scan_passes: float = _is(1, "of its scan, relative to what its kernels read and write")
+    fuses_additions: bool = _is(False, "biases and dropout are fused into the kernels beside them forward")
+    residuals: bool = _is(False, "residual additions are separate memory traffic")
+    loss_bytes: float = _is(12, "of the loss per logit, forward and backward", "byte")
+    summa_norm_width: Literal["hidden", "seq"] = _is(
         "hidden", "dimension that divided by tp is the row length of a SUMMA norm; erratum 1 used seq"
     )
 
@@ -143,97 +117,81 @@ class MemoryTraffic:
 class Collectives:
     """Volumes, protocols and latencies of communication."""
 
-    protocols: bool = _assumed(
-        False, "protocols and algorithms are chosen by size and group as NCCL does, not rings alone"
-    )
-    launch_share: float = _assumed(
+    protocols: bool = _is(False, "protocols and algorithms are chosen by size and group, as NCCL does")
+    launch_share: float = _is(
         1, "with protocols: share of the start-up of a collective in benchmarks that a step pays"
     )
-    launch_inside: float = _assumed(0, "start-up of a collective in a tier without a figure", "s")
-    launch_beyond: float = _assumed(0, "the same beyond the fast domain, in addition", "s")
-    simple_hop_inside: float = _assumed(0, "longest hop of Simple in a tier without a figure", "s")
-    simple_hop_beyond: float = _assumed(0, "the same beyond the fast domain", "s")
-    simple_to_ll_inside: float = _assumed(1, "a hop of Simple relative to one of LL, at most")
-    simple_to_ll_beyond: float = _assumed(1, "the same beyond the fast domain")
-    ll_bandwidth: float = _assumed(3.9e9, "bandwidth of LL over one port without a figure", "byte/s")
-    max_ll_share: float = _assumed(1, "the same as a share of what Simple achieves, at most")
-    inner_hop_share: float = _assumed(
+    launch_inside: float = _is(0, "start-up of a collective in a tier without a figure", "s")
+    launch_beyond: float = _is(0, "the same beyond the fast domain, in addition", "s")
+    simple_hop_inside: float = _is(0, "longest hop of Simple in a tier without a figure", "s")
+    simple_hop_beyond: float = _is(0, "the same beyond the fast domain", "s")
+    simple_to_ll_inside: float = _is(1, "a hop of Simple relative to one of LL, at most")
+    simple_to_ll_beyond: float = _is(1, "the same beyond the fast domain")
+    ll_bandwidth: float = _is(3.9e9, "bandwidth of LL over one port without a figure", "byte/s")
+    max_ll_share: float = _is(1, "the same as a share of what Simple achieves, at most")
+    inner_hop_share: float = _is(
         1, "a hop of Simple inside a domain relative to one between domains, in a ring or tree that has both"
     )
-    hops_per_fill: float = _assumed(6, "hops of Simple that fill a pipeline of chunks as long as the first")
-    own_block: float = _assumed(
+    hops_per_fill: float = _is(6, "hops of Simple that fill a pipeline of chunks as long as the first")
+    own_block: float = _is(
         0, "time of a rank's own block, copied inside a fast domain, relative to one that a link carries"
     )
-    ll128_to_ll: float = _assumed(1, "a hop of LL128 relative to one of LL")
-    message_hop_share: float = _assumed(
+    ll128_to_ll: float = _is(1, "a hop of LL128 relative to one of LL")
+    message_hop_share: float = _is(
         1, "start of a message of an all-to-all inside a fast domain relative to a hop of Simple"
     )
-    ll_message_bandwidth: float = _assumed(
+    ll_message_bandwidth: float = _is(
         3.9e9, "bandwidth of LL for the message to each peer of an all-to-all there", "byte/s"
     )
-    all_gather_factor: float = _assumed(1, "data that an all-gather moves, relative to the formula")
-    reduce_scatter_factor: float = _assumed(1, "the same of a reduce-scatter")
-    all_to_all_factor: float = _assumed(1, "the same of an all-to-all")
-    message_factor: float = _assumed(1, "the same of a point-to-point message")
-    all_reduce_passes_in_domain: float = _assumed(
+    all_gather_factor: float = _is(1, "data that an all-gather moves, relative to the formula")
+    reduce_scatter_factor: float = _is(1, "the same of a reduce-scatter")
+    all_to_all_factor: float = _is(1, "the same of an all-to-all")
+    message_factor: float = _is(1, "the same of a point-to-point message")
+    all_reduce_passes_in_domain: float = _is(
         2.0, "passes of an all-reduce over its data inside one network tier; erratum 3 used 1"
     )
-    slow_pipeline_links: float = _assumed(
+    slow_pipeline_links: float = _is(
         1.0, "weight of a pipeline's slow links with several stages per fast domain; erratum 2 used 0"
     )
-    bucket_parameters: float = _assumed(
-        0, "parameters whose gradients are reduced at once, at least; 0 for layer by layer"
-    )
-    bucket_per_rank: float = _assumed(0, "the same for each rank that shares them")
-    skew_seconds: float = _assumed(
-        0, "wait of a tensor-parallel collective for the slowest rank, per doubling of the group", "s"
-    )
-    gathers_operands: bool = _assumed(
-        False, "tokens are cast to the precision of the product before the tensor-parallel all-gather"
-    )
-    node_copies: bool = _assumed(
-        False, "a token for several experts in one domain crosses the network to it only once"
-    )
-    wide_node_copies: bool = _assumed(False, "the same only where a group of experts spans fast domains")
-    rail_forwarding: float = _assumed(
-        1, "share of what goes from rail to rail that is forwarded inside the fast domain (NCCL's PXN)"
-    )
-    transfers_scattered: float = _assumed(
+    bucket_parameters: float = _is(0, "parameters whose gradients are reduced at once; 0 for layer by layer")
+    bucket_per_rank: float = _is(0, "the same for each rank that shares them")
+    skew_seconds: float = _is(0, "wait of a tp collective for the slowest rank, per doubling of ranks", "s")
+    gathers_operands: bool = _is(False, "tokens are cast to the product's precision before the tp all-gather")
+    node_copies: bool = _is(False, "a token for several experts of a domain crosses the network once")
+    wide_node_copies: bool = _is(False, "the same only where a group of experts spans fast domains")
+    rail_forwarding: float = _is(1, "share of traffic between rails forwarded inside the domain (NCCL's PXN)")
+    transfers_scattered: float = _is(
         0,
         "share of the transfers between stages, without sequence parallelism, of which each tensor rank "
         "sends only its shard",
     )
-    slowest_link_paces: bool = _assumed(
-        False, "a blocking transfer takes the time of the slowest link of the pipeline, not the average one"
-    )
+    slowest_link_paces: bool = _is(False, "a blocking transfer is as slow as the pipeline's slowest link")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overlap:
     """Shares of communication that are exposed, and windows that hide the rest."""
 
-    tp_exposed: float = _assumed(1, "exposed share of tensor-parallel communication")
-    tp_overlapped: float = _assumed(1, "the same if a plan overlaps it with products")
-    ep_exposed: float = _assumed(1, "exposed share of expert-parallel communication")
-    wide_ep_exposed: float = _assumed(
-        0, "the same where a group of experts spans fast domains; 0 for no difference"
-    )
-    ep_overlapped: float = _assumed(
+    tp_exposed: float = _is(1, "exposed share of tensor-parallel communication")
+    tp_overlapped: float = _is(1, "the same if a plan overlaps it with products")
+    ep_exposed: float = _is(1, "exposed share of expert-parallel communication")
+    wide_ep_exposed: float = _is(0, "the same where an expert group spans fast domains; 0: no difference")
+    ep_overlapped: float = _is(
         1, "the same if a plan overlaps it with the work of another micro-batch, where that is long enough"
     )
-    pp_exposed: float = _assumed(
+    pp_exposed: float = _is(
         1, "share of a transfer between stages that blocks both ends for every micro-batch"
     )
-    dp_window: float = _assumed(
+    dp_window: float = _is(
         1, "share of the work of a micro-batch that can hide data-parallel traffic; 0 if they never overlap"
     )
-    interleaved_window: float = _assumed(
+    interleaved_window: float = _is(
         0, "the same share of the pp - 1 other micro-batches of a group, in interleaved schedules"
     )
-    dp_contention: float = _assumed(
+    dp_contention: float = _is(
         0, "share of hidden data-parallel traffic that costs time: it takes multiprocessors and bandwidth"
     )
-    optimizer_barrier: bool = _assumed(
+    optimizer_barrier: bool = _is(
         False, "the optimizer waits for all stages, as clipping by the global gradient norm requires"
     )
 
@@ -242,138 +200,120 @@ class Overlap:
 class MemoryUse:
     """Sizes of elements, what is saved for backward, and memory that is not the model's."""
 
-    element_bytes: float = _assumed(2.0, "size of a weight, gradient or activation element", "byte")
-    mask_bytes: float = _assumed(1.0, "size of a dropout-mask element", "byte")
-    grad_dtype: Literal["16-bit", "fp32"] = _assumed(
+    element_bytes: float = _is(2.0, "size of a weight, gradient or activation element", "byte")
+    mask_bytes: float = _is(1.0, "size of a dropout-mask element", "byte")
+    grad_dtype: Literal["16-bit", "fp32"] = _is(
         "16-bit", "precision of accumulated gradients where the plan's is usual"
     )
-    saves_attention_output: float = _assumed(
+    saves_attention_output: float = _is(
         1, "copies of the output of core attention saved beside the input of the output projection"
     )
-    saves_gathered: bool = _assumed(
+    saves_gathered: bool = _is(
         True,
         "the gathered input of a column-parallel layer is saved; else its shard, gathered again backward",
     )
-    saves_elementwise: bool = _assumed(
+    saves_elementwise: bool = _is(
         False,
         "operations save their own (eager PyTorch): a gated MLP its activated gate, a layer that recomputes "
         "every second product the last one's result, which backward does not read",
     )
-    saves_weighted: bool = _assumed(
+    saves_weighted: bool = _is(
         False,
         "results of experts' activations, if not gated, are saved before routing weights multiply them, too",
     )
-    saves_rotated: bool = _assumed(False, "queries and keys before their rotation are saved")
-    norms_in_fp32: bool = _assumed(
+    saves_rotated: bool = _is(False, "queries and keys before their rotation are saved")
+    norms_in_fp32: bool = _is(
         False,
         "an RMSNorm is a chain of operations in fp32, which save its input in fp32 and the normed one; a "
         "LayerNorm saves its statistics as well",
     )
-    softmax_in_fp32: bool = _assumed(
+    softmax_in_fp32: bool = _is(
         False, "unfused attention saves the result of its softmax in fp32, besides that of the product"
     )
-    expands_keys: Literal["never", "unfused", "always"] = _assumed(
+    expands_keys: Literal["never", "unfused", "always"] = _is(
         "never", "where keys and values of fewer heads are copied for each head of queries before attention"
     )
-    shares_adapter_inputs: bool = _assumed(
-        True, "adapters of one input save it once; else each saves a copy that it casts"
-    )
-    widens_packed: bool = _assumed(
+    shares_adapter_inputs: bool = _is(True, "adapters of one input save it once; else each saves a copy")
+    widens_packed: bool = _is(
         False, "activations are in fp32 where the base of adapters is packed (results have the input's type)"
     )
-    gradients_last: Literal["step", "backward", "layer"] = _assumed(
+    gradients_last: Literal["step", "backward", "layer"] = _is(
         "step",
         "how long gradients are in memory: from step to step; from the first backward pass, whose freed "
         "activations make room for them; or while a layer is at work (optimizer in backward)",
     )
-    saves_casts: bool = _assumed(
+    saves_casts: bool = _is(
         True,
         "operands and weights are saved in low precision (Transformer Engine), not cast again (torchao)",
     )
-    recomputes_last: bool = _assumed(
-        True, "recomputing a layer includes its last product, whose output backward does not need"
-    )
-    stores_16bit_weights: bool = _assumed(
+    recomputes_last: bool = _is(True, "recomputing a layer includes its last product, not needed backward")
+    stores_16bit_weights: bool = _is(
         True,
         "weights of 8-bit products are stored in 16 bits too; else in 8 bits only, by rows and by columns "
         "(fp8_param_gather of Megatron-Core)",
     )
-    stores_sharded_copy: bool = _assumed(
+    stores_sharded_copy: bool = _is(
         True, "ZeRO-3 stores a shard of the 16-bit weights beside the master copy (DeepSpeed); FSDP casts it"
     )
-    offloads_gradients: bool = _assumed(
+    offloads_gradients: bool = _is(
         False,
         "sharded gradients are summed in the host's memory where optimizer states are offloaded (DeepSpeed, "
         "FSDP); Megatron-Core's stay on the device",
     )
-    gathered_layers: float = _assumed(
-        2, "layers whose weights are gathered at once with ZeRO-3; the head stays gathered"
-    )
-    joins_ends: bool = _assumed(
-        True, "embedding and head are one unit of ZeRO-3: both stay gathered, and are reduced at once"
-    )
-    reduces_apart: bool = _assumed(
+    gathered_layers: float = _is(2, "layers whose weights ZeRO-3 gathers at once; the head stays gathered")
+    joins_ends: bool = _is(True, "embedding and head are one unit of ZeRO-3, gathered and reduced at once")
+    reduces_apart: bool = _is(
         False,
         "sharded gradients are reduced from memory that the allocator keeps for their own stream (FSDP2)",
     )
-    vocab_multiple: int = _assumed(128, "the vocabulary shard of a rank is padded to a multiple of this")
-    logit_bytes: float = _assumed(4, "peak memory of the loss per logit", "byte")
-    vocabulary_gradient_bytes: float = _assumed(
+    vocab_multiple: int = _is(128, "the vocabulary shard of a rank is padded to a multiple of this")
+    logit_bytes: float = _is(4, "peak memory of the loss per logit", "byte")
+    vocabulary_gradient_bytes: float = _is(
         0,
         "per parameter of embedding or head: the gradient before it is added to the accumulated one",
         "byte",
     )
-    gradient_copy_bytes: float = _assumed(
+    gradient_copy_bytes: float = _is(
         0,
         "per parameter: 16-bit gradients kept beside unsharded accumulated ones of more than 16 bits",
         "byte",
     )
-    library_bytes: float = _assumed(0, "workspaces of libraries that the framework's allocator holds", "byte")
-    context_bytes: float = _assumed(0, "device context and libraries", "byte")
-    allocator_share: float = _assumed(0, "share of the allocated memory lost to fragmentation")
-    buffer_bytes: float = _assumed(0, "buffers of one communicator; a rank has one for each group", "byte")
+    library_bytes: float = _is(0, "workspaces of libraries that the framework's allocator holds", "byte")
+    context_bytes: float = _is(0, "device context and libraries", "byte")
+    allocator_share: float = _is(0, "share of the allocated memory lost to fragmentation")
+    buffer_bytes: float = _is(0, "buffers of one communicator; a rank has one for each group", "byte")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
     """Overheads of the host, and waits for the slowest rank."""
 
-    dispatch_seconds: float = _assumed(
+    dispatch_seconds: float = _is(
         0,
         "launch overhead: to issue an operation or collective in one direction; bounds the time of a stage",
         "s",
     )
-    unfused_softmax_launches: float = _assumed(
+    unfused_softmax_launches: float = _is(
         0, "more operations issued in each direction where Megatron-LM's fused softmax does not apply"
     )
-    sync_seconds: float = _assumed(
-        0, "wait of a layer with experts until the host knows the tokens of each expert", "s"
-    )
-    wide_sync_seconds: float = _assumed(
-        0, "the same where a group of experts spans fast domains; 0 for no difference", "s"
-    )
-    expert_dispatch_seconds: float = _assumed(
+    sync_seconds: float = _is(0, "wait of a layer with experts until the host knows its experts' tokens", "s")
+    wide_sync_seconds: float = _is(0, "the same where an expert group spans domains; 0: no difference", "s")
+    expert_dispatch_seconds: float = _is(
         0,
         "launch overhead of a layer with dropless experts in both directions, beside that of its operations; "
         "0 if it is captured in a graph",
         "s",
     )
-    microbatch_seconds: float = _assumed(
-        0, "per micro-batch besides issuing operations: data, the schedule, transfers", "s"
-    )
-    step_seconds: float = _assumed(
-        0, "fixed overhead of a step: data, logging, launches of the optimizer", "s"
-    )
-    broadcast_seconds: float = _assumed(
+    microbatch_seconds: float = _is(0, "per micro-batch besides operations: data, schedule, transfers", "s")
+    step_seconds: float = _is(0, "fixed overhead of a step: data, logging, the optimizer's launches", "s")
+    broadcast_seconds: float = _is(
         0,
         "per rank and step, if optimizer states are sharded beyond the fast domain and ranks broadcast "
         "their weights one after the other; 0 if weights are gathered",
         "s",
     )
-    straggling: float = _assumed(
-        0, "relative increase of the step time per doubling of the GPUs beyond one node of 8"
-    )
-    memory_bandwidth: float = _assumed(
+    straggling: float = _is(0, "relative increase of the step time per doubling of GPUs beyond a node of 8")
+    memory_bandwidth: float = _is(
         50e9, "host memory bandwidth per accelerator, at which an offloaded optimizer runs", "byte/s"
     )
 
@@ -382,9 +322,9 @@ class Host:
 class Power:
     """Power that a machine draws, as shares of what its data sheets allow."""
 
-    streaming: float = _assumed(1, "share of an accelerator's power while memory traffic is exposed")
-    waiting: float = _assumed(1, "the same while it communicates or waits")
-    host: float = _assumed(1, "share of what a node may draw beside its accelerators")
+    streaming: float = _is(1, "share of an accelerator's power while memory traffic is exposed")
+    waiting: float = _is(1, "the same while it communicates or waits")
+    host: float = _is(1, "share of what a node may draw beside its accelerators")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,10 +345,8 @@ class Assumptions:
     memory: MemoryUse = MemoryUse()
     host: Host = Host()
     power: Power = Power()
-    ordered_ranks: bool = _assumed(
-        False, "plans without a placement are placed in the order of ranks, instead of the fastest placement"
-    )
-    errors_known: bool = _assumed(False, "prediction errors are known from measured runs")
+    ordered_ranks: bool = _is(False, "plans without a placement take the order of ranks, not the fastest one")
+    errors_known: bool = _is(False, "prediction errors are known from measured runs")
 
     def value(self, path: str) -> Any:
         """Return the value at a path such as ``"host.dispatch_seconds"`` [SI]."""

@@ -1,7 +1,7 @@
 """Knobs of a parallel plan: their types, defaults, meanings and allowed values; and the named strategies."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Generic, Literal, TypeVar, get_args
 
 from traincast.core.precision import GRADIENTS, OPTIMIZERS, PRECISIONS
@@ -10,7 +10,7 @@ TpKind = Literal["1d", "summa"]
 CpKind = Literal["none", "all-gather", "ring", "ulysses", "hybrid"]
 Attention = Literal["flash", "unfused", "summa"]
 Zero = Literal[0, 1, 2, 3]
-ScheduleName = Literal["gpipe", "1f1b", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe", "dualpipe-v"]
+ScheduleName = Literal["1f1b", "gpipe", "zb-h1", "zb-h2", "zb-2p", "zb-v", "dualpipe", "dualpipe-v"]
 Order = Literal["tp-cp-dp-pp", "tp-cp-pp-dp"]
 VIRTUAL_STAGES: Final[Mapping[ScheduleName, int | None]] = {  # of a device; None where any number will do
     "1f1b": None, "gpipe": 1, "zb-h1": 1, "zb-h2": 1, "zb-2p": 1, "zb-v": 2, "dualpipe": 1, "dualpipe-v": 2,
@@ -40,7 +40,7 @@ class KnobSpec:
     meaning: str
     symbol: str = ""  # of arXiv 2410.00273; empty if the paper has none
     unit: str = ""
-    allowed: tuple[Any, ...] = ()  # values of a choice; empty for numbers and free text
+    allowed: tuple[Any, ...] = ()  # of a choice, where its type does not say; none for numbers and free text
     alone: tuple[str, ...] = ()  # of a choice whose words can be joined by +: those that cannot
 
 
@@ -74,54 +74,29 @@ class Knobs(Generic[Number, Placement]):
     fast_cp: Placement = _knob(None, "members of a cp group in one fast domain", "t2")
     fast_pp: Placement = _knob(None, "pipeline stages in one fast domain", "t_pp")
     fast_dp: Placement = _knob(None, "members of a dp group in one fast domain", "t_dp")
-    tp_kind: TpKind = _knob(
-        "1d", "tensor parallelism: 1d (Megatron) or summa (2-D)", allowed=get_args(TpKind)
-    )
+    tp_kind: TpKind = _knob("1d", "tensor parallelism: 1d (Megatron) or summa (2-D)")
     cp_kind: CpKind = _knob(
         "none",
         "context parallelism: none, all-gather or ring of keys and values, ulysses, hybrid of the last two",
-        allowed=get_args(CpKind),
     )
-    sp: bool = _knob(True, "sequence parallelism: tokens sharded between blocks", allowed=(True, False))
-    tp_overlap: bool = _knob(
-        False,
-        "tp communication overlapped with GEMMs (async TP)",
-        allowed=(True, False),
-    )
-    ep_overlap: bool = _knob(
-        False, "all-to-all of experts overlaps another micro-batch", allowed=(True, False)
-    )
-    dp_overlap: bool = _knob(
-        True, "gradient reduction and weight gathering overlapped", allowed=(True, False)
-    )
-    attention: Attention = _knob(
-        "flash",
-        "attention kernel: flash, unfused or summa (2-D)",
-        allowed=get_args(Attention),
-    )
+    sp: bool = _knob(True, "sequence parallelism: tokens sharded between blocks")
+    tp_overlap: bool = _knob(False, "tp communication overlapped with GEMMs (async TP)")
+    ep_overlap: bool = _knob(False, "all-to-all of experts overlaps another micro-batch")
+    dp_overlap: bool = _knob(True, "gradient reduction and weight gathering overlapped")
+    attention: Attention = _knob("flash", "attention kernel: flash, unfused or summa (2-D)")
     recompute: str = _knob(
         "none",
         "activations recomputed in backward: none, selective, full, or modules joined by +",
         allowed=("none", "full", *MODULES),
         alone=("none", "full"),
     )
-    zero: Zero = _knob(
-        1,
-        "ZeRO stage: 1 optimizer, 2 + gradients, 3 + weights",
-        allowed=get_args(Zero),
-    )
-    schedule: ScheduleName = _knob(
-        "1f1b",
-        f"pipeline schedule: {', '.join(VIRTUAL_STAGES)}",
-        allowed=tuple(VIRTUAL_STAGES),
-    )
+    zero: Zero = _knob(1, "ZeRO stage: 1 optimizer, 2 + gradients, 3 + weights")
+    schedule: ScheduleName = _knob("1f1b", f"pipeline schedule: {', '.join(VIRTUAL_STAGES)}")
     precision: str = _knob(
         "bf16", "precision recipe, such as bf16, fp8-block or mxfp8", allowed=tuple(PRECISIONS)
     )
     grad_dtype: str = _knob(
-        "usual",
-        "accumulated gradients: usual (assumed), 16-bit, fp32",
-        allowed=("usual", *GRADIENTS),
+        "usual", "accumulated gradients: usual (assumed), 16-bit, fp32", allowed=("usual", *GRADIENTS)
     )
     optimizer_kind: str = _knob(
         "adam", "optimizer recipe, such as adam, adam-8bit or muon", allowed=tuple(OPTIMIZERS)
@@ -133,11 +108,7 @@ class Knobs(Generic[Number, Placement]):
         alone=("none",),
     )
     layout: str = _knob("", "layers of every chunk (8,8 or 4*15,1); else balanced")
-    order: Order = _knob(
-        "tp-cp-dp-pp",
-        "axes in which ranks are numbered, innermost first",
-        allowed=get_args(Order),
-    )
+    order: Order = _knob("tp-cp-dp-pp", "axes in which ranks are numbered, innermost first")
 
     def choices(self) -> dict[str, Any]:
         """Return the choices by name."""
@@ -153,7 +124,12 @@ class Knobs(Generic[Number, Placement]):
         )
 
 
-KNOB_SPECS: Final[Mapping[str, KnobSpec]] = {knob.name: knob.metadata["spec"] for knob in fields(Knobs)}
+KNOB_SPECS: Final[Mapping[str, KnobSpec]] = {  # allowed are the words of a Literal, or what the knob says
+    knob.name: replace(
+        spec, allowed=(True, False) if knob.type is bool else spec.allowed or get_args(knob.type)
+    )
+    for knob, spec in ((knob, knob.metadata["spec"]) for knob in fields(Knobs))
+}
 KNOBS: Final = tuple(knob.name for knob in fields(Knobs) if knob.type in (Number, Placement))
 CHOICES: Final = tuple(name for name in KNOB_SPECS if name not in KNOBS)
 PLACEMENTS: Final = tuple(knob.name for knob in fields(Knobs) if knob.type is Placement)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from every_command import EXAMPLES, NAMES
-from traincast.core.knobs import Knobs
+from traincast.core.knobs import KNOB_SPECS, Knobs
 from traincast.ui.cli.app import OTHER_SPELLINGS
 from traincast.ui.cli.help_pages import PAGES, SECTIONS, broken_into_lines
 from traincast.ui.cli.main import app
@@ -69,7 +69,7 @@ def test_help_of_a_command(name, run):
 def test_words_of_a_knob_begin_with_its_default():
     """What the page of a plan says of defaults holds for every knob."""
     for knob in fields(Knobs):
-        spec = knob.metadata["spec"]
+        spec = KNOB_SPECS[knob.name]
         if isinstance(knob.default, str) and knob.default:
             listed = (set(re.findall(r"[\w-]+", spec.meaning)) & set(spec.allowed)) or {spec.allowed[0]}
             assert (
