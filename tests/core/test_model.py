@@ -50,6 +50,11 @@ TINY: dict[str, Any] = {"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "
         ("gemma-2-27b", 27.227),
         ("gemma-3-27b", 27.009),
         ("gemma-4-26b", 25.233),
+        ("pure-gdn-300m", 0.308),  # Primus, gdn-guide.md
+        (
+            "pure-kda-300m",
+            0.30354,
+        ),  # 12 x (1.7604 + 12.583 MLP) + 131.33 vocabulary, in millions; kda-guide.md: 0.302
         ("vit-l-16", 0.3043),  # timm, vit_large_patch16_224: 304,326,632
     ],
 )

@@ -616,12 +616,29 @@ def test_unmodelled_features_named_in_a_row_are_skipped(cells, reason):
     assert str(error.value) == reason
 
 
+WITHOUT_SIZES = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
+
+
 def test_a_hybrid_of_the_catalogue_is_read():
-    sizes = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
     row = changed(
-        "korth-008", **sizes, model="Nemotron_3_Nano", notes="hybrid Mamba-2/attention/MoE", seq="8192"
+        "korth-008",
+        **WITHOUT_SIZES,
+        model="Nemotron_3_Nano",
+        notes="hybrid Mamba-2/attention/MoE",
+        seq="8192",
     )
     assert read(row).model == replace(tc.load_model("nemotron-3-nano"), sources={})
+
+
+def test_a_batch_that_is_not_stated_follows_from_time_and_rate():
+    # 1.4316 s x 183,213 tokens/s x 8 are 1,024.6 sequences of 2,048; Primus, gdn-guide.md: 1,024
+    blank = WITHOUT_SIZES | dict.fromkeys(("seq", "gbs", "mbs", "recompute", "recompute_detail"), "")
+    cut = {"gpus": "8", "tp": "1", "cp": "1", "pp": "1", "vp": "1", "dp": "8", "gpu": "mi300x"}
+    rate = {"step_seconds": "1.4316", "tokens_per_s_per_gpu": "183213"}
+    row = changed("korth-008", **blank, **cut, **rate, model="pure GDN ~300M linear attention (see guide)")
+    run = read(row)
+    assert (run.gbs, run.model.seq, run.model.name) == (1024, 2048, "pure-gdn-300m")
+    assert {"gbs", "seq"} <= set(run.assumed)
 
 
 @pytest.mark.parametrize(

@@ -93,19 +93,22 @@ def _is_tied(model: Model, cells: Cells) -> bool:
 
 
 def _of_catalogue(cells: Cells, name: str) -> Model:
-    """Return a model of the catalogue with the sequences of a row, or the images of one for diffusion."""
-    model = load_model(name)
-    if model.diffusion is None or cells.text("seq"):
+    """Return a model of the catalogue, or of a file, with the sequences of a row.
+
+    A row that states none has the model's own, and the images of its source for diffusion.
+    """
+    if cells.text("seq"):
         return load_model(name, seq=cells.positive("seq"))
     cells.assume("seq")
-    return model.with_images(size=cells.choose("image_size"))
+    model = load_model(name)
+    return model if model.diffusion is None else model.with_images(size=cells.choose("image_size"))
 
 
 def _catalogue_name(cells: Cells) -> str:
     """Return the model of the catalogue that a row without sizes names; empty if there is none."""
     if any(map(cells.text, ("layers", "hidden", "heads"))):
         return ""
-    stated = re.sub(r"[_ ]+", "-", cells.text("model").lower()) + "-"
+    stated = re.sub(r"[_ ]+", "-", cells.text("model").lower().replace("~", "")) + "-"
     versions = stated, stated.replace("-v", "-"), re.sub(r"(?<=[a-z])(?=\d)", "-", stated)  # V3 Nano, gemma4
     known = [name for name in model_names() if any(words.startswith(f"{name}-") for words in versions)]
     return max(known, key=len, default="")
@@ -221,7 +224,7 @@ def note_unmodelled(cells: Cells) -> None:
     elif fine_tuning == "" and full and trained:
         reasons.append(f"trained = {trained!r}, but the model's name says LoRA; write lora or all in both")
     for kind in known["subjects"]:
-        if kind.get("unless_in_catalogue") and _catalogue_name(cells):
+        if kind.get("unless_in_catalogue") and (cells.text(MODEL_FILE) or _catalogue_name(cells)):
             continue
         named = "names" in kind and _states(cells, kind["names"], ("model",))
         if named or _states(cells, kind["phrases"], PHRASE_COLUMNS):

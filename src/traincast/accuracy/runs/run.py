@@ -222,7 +222,11 @@ def _run(cells: Cells) -> Run:
     stack, system, sizes = software(cells), machine(cells), shape(cells)
     cells.row[SOFTWARE] = stack
     arguments = plan(cells, sizes)
-    gbs, memory, kind = cells.positive("gbs"), cells.number("memory_gb_published"), memory_kind(cells)
+    gbs, memory, kind = (
+        batch(cells, sizes, arguments),
+        cells.number("memory_gb_published"),
+        memory_kind(cells),
+    )
     for name in RATES:
         cells.measured(name)
     if (measured_memory := cells.measured("memory_gb_published")) and measured_memory > MAX_MEMORY_GB:
@@ -250,6 +254,18 @@ def _run(cells: Cells) -> Run:
         last_rank=bool(cells.states("last_rank")),
         assumed=tuple(cells.assumed),
     )
+
+
+def batch(cells: Cells, model: Mapping[str, Any], plan: Mapping[str, Any]) -> int:
+    """Return the global batch of a row, or that which its step time and rate make [sequences]."""
+    seconds, rate = cells.number("step_seconds"), cells.number("tokens_per_s_per_gpu")
+    if cells.text("gbs") or not seconds or not rate:
+        return cells.positive("gbs")
+    cells.assume("gbs")
+    # published rates are rounded, or means of another stretch of the run than times are
+    dp: int = plan["dp"]
+    of_replica: float = seconds * rate * cells.positive("gpus") / (model["seq"] * dp)
+    return dp * max(round(of_replica), 1)
 
 
 def memory_kind(cells: Cells) -> Reported:
