@@ -61,7 +61,6 @@ REACH_CANDIDATES: Final = (
     4.0,
     8.0,
 )  # correlation lengths between plans; the likeliest is taken
-MAX_UNRANKED_PLANS: Final = 2  # a ranking has more plans than this
 HALVINGS: Final = 5  # bisections of the scale of differences
 NOMINAL: Final = 0.9  # share of runs that intervals are to hold, and half of the rest beyond each end
 TAIL: Final = (1 + NOMINAL) / 2
@@ -179,9 +178,8 @@ def rankings(data: Residuals, known: Errors) -> Rankings:
     rows = []
     cut = data.coordinates
     measured = np.array([run.step_seconds or np.nan for run in data.runs])
-    groups = [group for group in data.alike if len(np.unique(cut[group], axis=0)) > MAX_UNRANKED_PLANS]
-    size = Counter(int(data.groups[group[0]]) for group in groups)
-    for group in groups:
+    size = Counter(int(data.groups[group[0]]) for group in data.ranked)
+    for group in data.ranked:
         plans = [data.runs[i].plan for i in group]
         mbs = np.array([plan.mbs for plan in plans])
         order = recommended_order(data.seconds[group], mbs, [layout_of(plan) for plan in plans])

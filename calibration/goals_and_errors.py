@@ -32,6 +32,7 @@ from kernel_benchmarks import predict as predict_kernels
 from kernel_benchmarks import read as read_kernels
 from left_out import LATER, SPLITS, TABLE
 from left_out_residuals import Residuals, gather
+from made_once import made_once
 from traincast.accuracy.scores import (
     KINDS,
     ErrorSummary,
@@ -228,7 +229,7 @@ def read_left_out() -> dict[str, dict[str, float]]:
     return {row["id"]: {name: float(y) for name, y in row.items() if name not in words and y} for row in rows}
 
 
-@cache
+@made_once
 def board() -> Board:
     """Return the present scoreboard of the bundled runs."""
     return Board((validate(), validate(LATER)), read_left_out())
@@ -256,14 +257,14 @@ class Calibration:
     tests_fit: tuple[Floats, Floats]
 
 
-@cache
+@made_once
 def error_model() -> tuple[Residuals, Errors]:
     """Return the measured runs with their left-out residuals, and the error model estimated from them."""
     data = gather()
     return data, estimate_errors(data)
 
 
-@cache
+@made_once
 def calibration() -> Calibration:
     """Return how well the stated uncertainty of measured runs holds."""
     data, known = error_model()

@@ -46,6 +46,7 @@ LEFT_OUT: Final = next(iter(SPLITS))  # the column of source x model x accelerat
 NEAR_BEST: Final = (
     0.3  # plans slower than the best by more than this share do not affect the top of a ranking
 )
+MAX_UNRANKED_PLANS: Final = 2  # a ranking has more plans than this
 
 
 @dataclass(frozen=True)
@@ -228,6 +229,12 @@ class Residuals:
     def coordinates(self) -> Floats:
         """Coordinates of each run's plan, shape (runs, coordinates)."""
         return plan_coordinates([run.plan for run in self.runs])
+
+    @cached_property
+    def ranked(self) -> list[Ints]:
+        """Those of `alike` that have enough different plans for a ranking."""
+        cut = self.coordinates
+        return [group for group in self.alike if len(np.unique(cut[group], axis=0)) > MAX_UNRANKED_PLANS]
 
     @cached_property
     def pairs(self) -> "Pairs":

@@ -3,13 +3,16 @@
 import csv
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import traincast as tc
+from made_once import FOLDER
 
 settings.register_profile(
     "traincast", deadline=None, derandomize=True
@@ -18,6 +21,13 @@ settings.load_profile("traincast")
 
 os.environ["TRAINCAST_CACHE"] = "off"  # what is tested is read from its files
 GOLDEN = Path(__file__).parent / "published"
+
+
+def pytest_configure(config):
+    """Let the workers of a run share results of calibration that take long."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        os.environ[FOLDER] = folder = tempfile.mkdtemp(prefix="traincast-")
+        config.add_cleanup(lambda: shutil.rmtree(folder))
 
 
 def pytest_collection_finish():
