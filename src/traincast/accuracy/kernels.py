@@ -153,7 +153,6 @@ def groups_of(tables: Sequence[str | Path]) -> tuple[list[Group], dict[str, int]
 
 
 def _files(tables: Sequence[str | Path]) -> list[Path]:
-    """Return the files of a list of files and folders."""
     paths = [Path(table) for table in tables]
     raise_problems("kernels", [f"{path}: no such file or folder" for path in paths if not path.exists()])
     found = [

@@ -188,7 +188,6 @@ def _approximate_count(trace: Trace, stages: Collection[int], microbatches: Coll
 
 
 def _process_metadata(trace: Trace, device: int) -> Iterator[dict[str, Any]]:
-    """Yield the name and position of a device."""
     parts = ", ".join(f"{n:g} {name}" for name, n in trace.passes.devices[device].stored_parts.items())
     slowest = ", sets the step" if device == trace.device else ""
     yield _metadata_event("process_name", device, name=f"stage {device}{slowest}")
@@ -221,7 +220,6 @@ def _complete_events(trace: Trace, device: int, microbatches: Collection[int]) -
 
 
 def _thread_metadata(device: int, thread: int) -> Iterator[dict[str, Any]]:
-    """Yield the name and position of a thread."""
     copy, stream = divmod(thread - 1, len(THREADS))
     name = list(STREAMS.values())[stream]
     yield _metadata_event("thread_name", device, thread, name=f"{name} {copy + 1}" if copy else name)

@@ -208,7 +208,6 @@ def _tower_parts(model: Model, tower: Tower, sharding: Sharding) -> dict[str, _C
 
 
 def _layer_parts(sharding: Sharding, kind: Kind) -> dict[str, _Count]:
-    """Count the parts of one layer of a kind."""
     whole = _count(layer(sharding.model, sharding.plan, sharding.assumptions, kind), sharding.model)
     model, result = sharding.model.of(kind), dict[str, _Count]()
     sharding = replace(sharding, model=model)
@@ -267,12 +266,10 @@ def _count(operations: Iterable[Operation], model: Model) -> _Count:
 
 
 def _gemms(work: PassCount) -> list[Gemm]:
-    """Return the matmuls of a pass."""
     return [kernel for kernel in work.kernels if isinstance(kernel, Gemm)]
 
 
 def _matmuls(model: Model) -> Iterator[Matmul]:
-    """Yield the matmuls of each kind of layer."""
     for kind in model.kinds:
         for op in layer(model, Plans(), calibrated(), kind):
             if _gemms(op.forward):

@@ -159,7 +159,6 @@ def _best_option(sized: _Sized, tried: list[Better], multiple: int) -> Better | 
 
 
 def _sized_dimensions(model: Model, plan: Plan) -> Iterator[_Sized]:
-    """Yield every dimension of the model."""
     tp, experts = plan.tp, model.experts
     yield _Sized("hidden", model.hidden, tp, _widths(model, tp))
     if any(kind.feed_forward == "dense" for kind in model.kinds):

@@ -135,7 +135,6 @@ def _hidden_exchange(timed: Mapping[str, Timed], counts: Counts, kind: Kind) -> 
 
 
 def _by_component(operations: Sequence[PassSeconds]) -> dict[str, float]:
-    """Return the seconds of operations by component."""
     return {
         component: sum(float(getattr(operation, name)) for operation in operations)
         for name, component in WORK.items()

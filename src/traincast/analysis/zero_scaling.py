@@ -405,7 +405,6 @@ def _list_problems(
 
 
 def _share_problems(k1: float, k2: float, comm_share: float | None, target: float | None) -> list[str]:
-    """Return the problems of shares."""
     shares = {"k1": k1, "k2": k2}
     wrong = {name: value for name, value in shares.items() if not 0 < value <= 1}
     problems = [f"{name} = {value!r}: must be a share above 0, at most 1" for name, value in wrong.items()]

@@ -102,7 +102,6 @@ def raw(file: "Path | Traversable", limit: int = MAX_BYTES) -> bytes:
 
 
 def _text(file: "Path | Traversable", limit: int = MAX_YAML_BYTES) -> str:
-    """Read the text of a file."""
     try:
         return raw(file, limit).decode("utf-8-sig")
     except UnicodeDecodeError as error:

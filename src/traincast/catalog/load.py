@@ -228,7 +228,6 @@ def figures(name_or_path: str | Path) -> "tuple[Figure, ...]":
 
 
 def _is_system(document: dict[str, Any]) -> bool:
-    """Return whether a file describes a system."""
     return bool(KEYS["system"] & document.keys()) or paper_files.is_system(document)
 
 
@@ -317,7 +316,6 @@ def _checked_model(document: dict[str, Any], path: Path, subject: str, seq: int 
 
 
 def _system_file(name_or_path: str | Path) -> "SystemKeys":
-    """Read and check a system file."""
     from traincast.catalog.schema.messages import check
     from traincast.catalog.schema.system import system_file
 

@@ -57,7 +57,6 @@ def _adaptable(model: ModelFigures) -> frozenset[str]:
 
 
 def _layer_widths(model: ModelFigures, kind: Kind, targets: frozenset[str], active: bool) -> int:
-    """Return the sum of the widths of the adapted linear layers of a layer."""
 
     def widths(layers: Mapping[str, tuple[int, int]]) -> int:
         return sum(sum(pair) for name, pair in layers.items() if name in targets)

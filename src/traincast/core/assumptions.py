@@ -392,7 +392,6 @@ def from_dict(saved: Mapping[str, Any]) -> Assumptions:
 
 
 def _by_path(record: type, prefix: str = "") -> dict[str, Field[Any]]:
-    """Return the field of each assumption of a record by its path."""
     paths: dict[str, Field[Any]] = {}
     for item in fields(record):
         if is_dataclass(item.type):

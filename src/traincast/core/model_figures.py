@@ -279,7 +279,6 @@ class ModelFigures:
         return not self.local.global_every or (i + 1) % self.local.global_every != 0
 
     def _is_moe(self, i: int) -> bool:
-        """Return whether layer i (from 0) has experts."""
         if self.experts is None or i < self.experts.first_dense:
             return False
         return (i - self.experts.first_dense + 1) % self.experts.every == 0

@@ -129,7 +129,6 @@ def _figures() -> tuple[Info, ...]:
 
 
 def _model(prefix: str, kind: Kind) -> tuple[Info, ...]:
-    """Return the rows of the sizes of a model."""
     return tuple(Info(f"{prefix}{name}", *row[:2], kind, row[2]) for name, row in _MODEL.items())
 
 

@@ -83,7 +83,6 @@ def _specs_of(part: type) -> Mapping[str, FigureSpec]:
 
 
 def _optional_fields(part: type) -> frozenset[str]:
-    """Return the fields of a dataclass that are None by default."""
     return frozenset(field.name for field in fields(part) if field.default is None)
 
 

@@ -240,5 +240,4 @@ def _softmax(E: Column, r: Column, l: Column, recompute: bool, comms: Comms = ()
 
 
 def _dropout(E: Column, mask: Column, n: Column, recompute: bool = False) -> Operation:
-    """Return dropout of n scores."""
     return replace(dropout("attention.dropout", E, mask, n, recompute), has_framework_traffic=True)

@@ -280,7 +280,6 @@ def mean_power(est: Estimate | Estimates) -> Column | None:
 
 
 def _figures(est: Estimate | Estimates) -> dict[str, Column]:
-    """Return the figures that the estimate, its model and its system have."""
     model, system = est.model, est.system
     precision = _recipe(est, "precision", PRECISIONS)
     optimizer = _recipe(est, "optimizer_kind", OPTIMIZERS)

@@ -170,13 +170,11 @@ def contents(model: Model, pp: int, chunks_per_device: int, layout: str = "") ->
 
 
 def _parts_before_layers(model: Model) -> dict[str, int]:
-    """Count the parts before the first layer."""
     tower = {} if model.tower is None else model.tower.parts
     return {"embedding": 1} | tower if model.has_ends else tower
 
 
 def _parts_after_layers(model: Model, pipelined: bool) -> dict[str, int]:
-    """Count the parts after the last layer."""
     ends = {"head": 1} if model.has_ends else {}
     # a copy of the embedding's weights
     if ((model.tied and model.head) or model.mtp) and model.vocab is not None and pipelined:

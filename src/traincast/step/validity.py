@@ -311,7 +311,6 @@ def reasons() -> tuple[str, ...]:
 
 @lru_cache
 def _placement_rules(domain: int) -> tuple[Rule, ...]:
-    """Return the rules on the placement of groups."""
     fast = tuple(f"fast_{axis}" for axis in AXES)
 
     def divides(axis: str) -> Callable[[Model, Plans, int], Any]:

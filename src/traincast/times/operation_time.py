@@ -116,7 +116,6 @@ class OperationTimer:
         return [self._timed[key][1] for key in keys]
 
     def _passes(self, op: Operation) -> Passes:
-        """Return the times of the passes of an operation."""
         assumed, forward = self.assumed, self.time_pass(op.forward)
         if op.backward is op.forward:
             return Passes(forward, forward, 0.0)

@@ -73,7 +73,6 @@ class AnyPlacement(Placement):
 
 
 def _members(plan: Plans, axis: Axis) -> Column:
-    """Return the number of members of a group."""
     match axis:
         case "cp":
             return plan.cp / plan.ulysses

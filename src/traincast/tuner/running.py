@@ -190,7 +190,6 @@ class Runner:
 
 
 def _tail(path: Path) -> str:
-    """Return the end of a file."""
     with path.open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0))
         return file.read().decode("utf-8", errors="replace")

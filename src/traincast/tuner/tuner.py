@@ -429,7 +429,6 @@ class Tuner:
         self._wait()
 
     def _apply(self, event: Mapping[str, Any]) -> None:
-        """Repeat an event of the journal."""
         if "asked" in event:
             asked = dict(event["asked"])
             plan = Plan(**asked.pop("plan"))

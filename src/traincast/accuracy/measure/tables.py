@@ -132,7 +132,6 @@ def write_tables(path: Path, rows: Sequence[Row], about: Mapping[str, Any], day:
 
 
 def _cells(row: Row, about: Mapping[str, Any], size_columns: Mapping[str, None]) -> dict[str, Any]:
-    """Return the cells of a row, of those sizes that the table has a column for."""
     task = row.task
     cells: dict[str, Any] = {} if task.family == "products" else {"family": task.family, "op": task.op}
     if task.family == "collectives":

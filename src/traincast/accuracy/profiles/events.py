@@ -174,7 +174,6 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
 
 
 def _wrong_fields(event: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with the fields of an event that are read."""
     if not isinstance(event.get("name"), str):
         yield f"name = {event.get('name')!r}: must be text in every event"
     for field in ("ts", "dur"):
@@ -299,7 +298,6 @@ def _nsight_table(path: Path, text: str) -> DeviceEvents:
 
 
 def _steps(marks: Iterable[tuple[str, float, float]]) -> tuple[tuple[float, float], ...]:
-    """Return the times of the marks that are steps."""
     return tuple(
         sorted((start, end) for name, start, end in marks if STEP.fullmatch(str(name)) and end > start)
     )

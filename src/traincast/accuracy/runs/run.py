@@ -105,7 +105,6 @@ def _limited(cells: Cells, system: System) -> System:
 
 @lru_cache
 def _system_of_file(path: Path, modified: int) -> System:  # read again once it is modified
-    """Return the system of a file, read once for all rows."""
     return load_system(path)
 
 

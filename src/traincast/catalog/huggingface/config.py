@@ -41,7 +41,6 @@ def parts() -> dict[str, list[Any]]:
 
 @cache
 def _tables() -> Any:
-    """Read the file of all tables."""
     return read(Path(__file__).with_name("model_types.yaml"))
 
 
@@ -166,10 +165,8 @@ class Config:
                 self.wrong(name, f"must be at most {MAX_LAYERS:,}")
 
     def _present(self, name: str) -> bool:
-        """Return whether the configuration has a field."""
         return self.spelled(name) in self.fields
 
     def _note(self, problem: str) -> None:
-        """Collect a problem once."""
         if problem not in self.problems:
             self.problems.append(problem)

@@ -36,7 +36,6 @@ def text_defaults(model_type: str) -> Mapping[str, Any]:
 
 
 def _tower_type(vision: Mapping[str, Any], row: Mapping[str, Any]) -> Any:
-    """Return the type of the tower."""
     return vision.get("model_type") or row["defaults"]["vision_config.model_type"]
 
 
@@ -147,7 +146,6 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
 
 
 def _table(c: Config, rows: Any, patches: int) -> int:
-    """Return the rows of the table of positions."""
     if rows == "patches":
         return patches
     product = 1 if rows else 0
@@ -208,7 +206,6 @@ def _merged(c: Config, around: Config, row: Mapping[str, Any], keys: Mapping[str
 def _projectors(
     c: Config, around: Config, row: Mapping[str, Any], hidden: int, keys: Mapping[str, Any]
 ) -> list[Keys]:
-    """Return the projectors of a row of the table."""
     width = c.size("hidden_size")
     merge = keys["merge"]["value"] if "merge" in keys else 1
     symbols = {"v": width, "m": width * merge**2, "t": hidden}

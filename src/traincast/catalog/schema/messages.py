@@ -83,7 +83,6 @@ def _part_at(schema: type[File], loc: Iterable[str | int]) -> type[Part]:
 
 
 def _missing_hint(part: type[Part], key: str | int) -> str:
-    """Return an example of a missing key, if its schema has one."""
     if key == 1:
         return f"; {TIERS}"
     field = part.model_fields.get(str(key))

@@ -96,7 +96,6 @@ class SoftwarePart(Part):
     @field_validator("stack")
     @classmethod
     def _known(cls, stack: str) -> str:
-        """Refuse a stack that is not in the catalogue."""
         if stack not in catalogue("stacks"):
             raise ValueError(f"no stack of the catalogue; {close_to(stack, catalogue('stacks'))}")
         return stack

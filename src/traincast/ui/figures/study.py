@@ -426,7 +426,6 @@ def _draw_panel(ax: Axes, grid: Grid, levels: Floats) -> ContourSet | None:
 
 
 def _share_of_axes(ax: Axes, points: Any) -> Floats:
-    """Return points of the data as shares of the axes."""
     return np.asarray(ax.transAxes.inverted().transform(ax.transData.transform(points)))
 
 

@@ -141,7 +141,6 @@ def _draw_number(ax: Axes, step_pass: SimulatedPass, window: Window, colour: Any
 
 
 def _colour_and_hatch(component: str) -> tuple[Any, str]:
-    """Return colour and hatch of what follows the pipeline."""
     return style.COMPONENTS[component] if component else ("white", "////")
 
 

@@ -108,7 +108,6 @@ def _summary(est: Estimate, measures: Metrics) -> Tiles:
 
 
 def _knobs(est: Estimate) -> Table:
-    """Return a table of every knob that differs from its default."""
     plan, values = est.plan, est.to_dict()["plan"]
     names = [name for name in text.knobs_of([plan]) if text.knob_text(plan, name)]
     names += ["precision", *(name for name in values if name.startswith("fast_") and values[name] > 1)]

@@ -88,7 +88,6 @@ def _value_text(value: object) -> str:
 
 
 def _meaning(path: str) -> str:
-    """Return the meaning of an assumption, with its unit."""
     about = ASSUMPTIONS[path].metadata
     return f"{about['meaning']} [{about['unit']}]" if about["unit"] else str(about["meaning"])
 

@@ -149,7 +149,6 @@ def first_points(results: Results, limit: int) -> Table:
 
 
 def _point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> Table:
-    """Return a table of points, each with its best plan."""
     varied, identifying = list(chain.from_iterable(study["vary"])), _identifying_columns(rows)
     knobs = [name for name in TABLE_KNOBS if name in rows.columns and (rows[name] > 1).any()]
     results = ("step", "memory", "whole run", *knobs, "fast")
@@ -172,7 +171,6 @@ def _point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> 
 
 
 def _identifying_columns(rows: pl.DataFrame) -> list[str]:
-    """Return the identifying columns with more than one value."""
     return [name for name in IDENTIFYING_COLUMNS if rows[name].n_unique() > 1]
 
 
