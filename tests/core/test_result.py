@@ -1,7 +1,6 @@
 """Results: one declaration gives the JSON and its schema."""
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,6 @@ from pydantic import TypeAdapter
 from traincast.core.result import INLINE, KEY, Doc, Result
 
 
-@dataclass(frozen=True)
 class Time(Result):
     """A time."""
 
@@ -27,7 +25,6 @@ class Time(Result):
         return None if self.seconds > 1 else self.seconds / 86_400
 
 
-@dataclass(frozen=True)
 class Answer(Result):
     """An answer."""
 

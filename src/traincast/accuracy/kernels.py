@@ -11,7 +11,6 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -71,7 +70,6 @@ RATE_STEPS: Final = 8  # of the secant that finds a group's rate
 MAX_RATE: Final = 8.0  # of a group, relative to the catalogue's, or its inverse
 
 
-@dataclass(frozen=True)
 class KernelErrors(Result):
     """Errors of the kernels of one kind, machine, type and library; by band, smallest first."""
 
@@ -92,8 +90,7 @@ class KernelErrors(Result):
     ]
 
 
-@dataclass(frozen=True, repr=False)
-class KernelReport(Result):
+class KernelReport(Result, repr=False):
     """Predictions of tables of timed kernels."""
 
     groups: Annotated[tuple[KernelErrors, ...], KEY]

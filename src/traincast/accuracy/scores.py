@@ -28,7 +28,6 @@ FAMILIES: Final = {  # framework or origin → its sources
 }
 
 
-@dataclass(frozen=True)
 class Prediction(Result):
     """One row of a table of runs, predicted or skipped; `parts` are the seconds by component."""
 
@@ -71,7 +70,6 @@ class Subject:
     layout: Hashable = None  # what of the plan is not its micro-batch
 
 
-@dataclass(frozen=True)
 class ErrorSummary(Result):
     """Errors of the predictions of one source, models with experts apart; "dense" or "moe" for totals.
 

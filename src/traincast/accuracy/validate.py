@@ -110,8 +110,7 @@ def _refusal(run: Run, plan: Plan) -> str:
     return "cannot be estimated together with other runs"
 
 
-@dataclass(frozen=True, repr=False)
-class Report(Result):
+class Report(Result, repr=False):
     """Predictions of a table of runs: every row, in order, and errors by source and in total."""
 
     assumptions: Annotated[str, Doc("name of the assumptions")]

@@ -5,7 +5,6 @@ and of Megatron-LM (arXiv 2104.04473).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Final
 
@@ -40,7 +39,6 @@ MEGATRON: Final = "arXiv 2104.04473"
 CONTEXT_RULE: Final = "0.5 to 2 GB (A100 80 GB: 1.78 in PyTorch 1.10, 0.90 in 1.13)"
 
 
-@dataclass(frozen=True)
 class RuleOfThumb(Result):
     """A rule of thumb and the figure that the estimator predicts for the same quantity."""
 
@@ -53,7 +51,6 @@ class RuleOfThumb(Result):
     source: Annotated[str, Doc("whose rule it is")] = BEKMAN
 
 
-@dataclass(frozen=True)
 class Advice(Result):
     """Bytes per parameter, throughput and advice on one plan; each part is computed on first access."""
 

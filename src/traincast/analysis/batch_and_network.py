@@ -4,7 +4,7 @@ Every figure is an estimate: variants of the plan, and of the network, are evalu
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Final
 
 import numpy as np
@@ -24,8 +24,7 @@ BANDWIDTHS_PER_ROUND: Final = 49  # one column; each of three rounds narrows the
 UNLIMITED_BANDWIDTH_FACTOR: Final = 1e12  # only the latency is left
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchSizeOption(Result):
+class BatchSizeOption(Result, kw_only=True):
     """A micro-batch and global batch size, and the step they lead to."""
 
     mbs: Annotated[int, Doc("micro-batch", "sequence")]
@@ -77,8 +76,7 @@ def _valid_options(est: Estimate, plan: Plan, gbs: int, mbs: Floats) -> Iterator
         yield BatchSizeOption(mbs=int(size), gbs=gbs, accumulation=accumulation, fits=fits, **row)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Network(Result):
+class Network(Result, kw_only=True):
     """The bandwidth between nodes (fast domains) that a plan needs; all outer tiers are scaled alike."""
 
     allowed: Annotated[float, Doc("share of the step that may wait for bandwidth between nodes")]

@@ -21,8 +21,7 @@ SUSTAINED: Final = 0.8
 RESOURCES: Final = ("FLOP", "memory", "network")
 
 
-@dataclass(frozen=True, kw_only=True)
-class MovementDevice(Result):
+class MovementDevice(Result, kw_only=True):
     """An accelerator and its network as the model sees them; every figure may be a number or a column."""
 
     name: str
@@ -58,7 +57,6 @@ class MovementWork:
         return 6 * self.d_in * self.d_out * self.tokens
 
 
-@dataclass(frozen=True)
 class ResourceSeconds(Result):
     """Time that each resource needs [s]; all overlap perfectly."""
 
@@ -134,7 +132,6 @@ def utilisation(device: MovementDevice, work: MovementWork) -> Column:
     return work.flops * work.width / (device.flops8 * work.gpus * layer_seconds(device, work))
 
 
-@dataclass(frozen=True)
 class Bounds(Result):
     """Utilisation, and the shares of the time in which each resource binds; None where NaN."""
 

@@ -7,7 +7,7 @@ addition, and backward as twice the forward pass.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Final, NamedTuple
 
 from traincast.catalog.load import load_model
@@ -39,7 +39,6 @@ TOWER: Final = (PATCHES, "vision tower", PROJECTOR)
 OUTSIDE: Final = ("embedding", "decoder embedding", "head", MTP)  # of the layers
 
 
-@dataclass(frozen=True)
 class PartFlops(Result):
     """A part of a model, over all its layers."""
 
@@ -51,7 +50,6 @@ class PartFlops(Result):
     ]
 
 
-@dataclass(frozen=True)
 class ConventionFlops(Result):
     """FLOPs of the whole model as a convention counts them."""
 
@@ -77,7 +75,6 @@ class ConventionFlops(Result):
         return self.token * self.seq
 
 
-@dataclass(frozen=True)
 class Matmul(Result):
     """A product of a layer: arithmetic and memory traffic of one sequence on one accelerator."""
 
@@ -87,7 +84,6 @@ class Matmul(Result):
     backward_intensity: Annotated[float, Doc("arithmetic intensity of the backward pass", "FLOP/byte")]
 
 
-@dataclass(frozen=True)
 class FlopsByPart(Result):
     """FLOPs, parameters and arithmetic intensity of a model."""
 

@@ -5,7 +5,6 @@ Engineering): batch, accumulation, checkpointing, precision, optimizer, ZeRO, of
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from traincast.core.precision import OPTIMIZERS
@@ -22,8 +21,7 @@ PRECISION_TRIED: Final = ("fp32", "bf16", "fp8")
 OFFLOADED: Final = ("none", "optimizer", "activations")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Method(Result):
+class Method(Result, kw_only=True):
     """A change of one plan by one method."""
 
     method: Annotated[str, Doc("what is changed")]
@@ -33,8 +31,7 @@ class Method(Result):
     fits: Annotated[bool, Doc("whether the plan fits with it")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cause(Result):
+class Cause(Result, kw_only=True):
     """What alone would make a step as slow as measured."""
 
     cause: Annotated[str, Doc("part of the step")]

@@ -5,7 +5,7 @@ Every gain is the difference of two estimates, of the model itself and of a vari
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from math import gcd
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
@@ -30,7 +30,6 @@ HEAD_WIDTHS: Final = range(GOOD_MULTIPLE, 128 + 1, 8)  # of the candidates: fuse
 Direction: TypeAlias = Literal["forward", "backward"]
 
 
-@dataclass(frozen=True)
 class Product(Result):
     """A matrix product, local m × k by k × n, that loses time to tile or wave quantisation."""
 
@@ -81,7 +80,6 @@ def _products(est: Estimate) -> Iterator[tuple[str, Direction, Gemm]]:
                     yield timed.operation.name, direction, kernel
 
 
-@dataclass(frozen=True)
 class Better(Result):
     """A better value of a dimension, and its gain with the plan as it is."""
 
@@ -97,7 +95,6 @@ class Better(Result):
     parameters: Annotated[float, Doc("relative change of the number of parameters")]
 
 
-@dataclass(frozen=True)
 class Dimension(Result):
     """A dimension of the model, and its local shard."""
 

@@ -1,7 +1,6 @@
 """What the operations of a plan are: their collectives, their classes, and the FLOPs of a sequence."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from traincast.core.plan import Plans
@@ -16,7 +15,6 @@ CLASSES: Final = ("contractions", "normalisations", "element-wise")
 UNITS: Final[tuple[Unit, ...]] = ("matrix", "low", "vector")
 
 
-@dataclass(frozen=True)
 class CollectiveRow(Result):
     """A collective of an operation, of one micro-batch."""
 
@@ -29,7 +27,6 @@ class CollectiveRow(Result):
     times: Annotated[float, Doc("how often: panels of a product, or rounds of a ring")]
 
 
-@dataclass(frozen=True)
 class ClassRow(Result):
     """A class of operations, over all layers and both passes, without communication."""
 
@@ -39,7 +36,6 @@ class ClassRow(Result):
     seconds_share: Annotated[float, Doc("share of the time, launches included")]
 
 
-@dataclass(frozen=True)
 class Anatomy(Result):
     """Collectives and classes of a plan's operations, and the FLOPs of a sequence."""
 

@@ -3,7 +3,6 @@
 import csv
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.resources import files
 from itertools import product
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
@@ -50,7 +49,6 @@ def _errata(of: str) -> Doc:
     return Doc(f"largest relative change of {of} where an erratum, or all three, are corrected", keys=numbers)
 
 
-@dataclass(frozen=True)
 class Configurations(Result):
     """Published configurations of one model and strategy, recomputed."""
 
@@ -64,7 +62,6 @@ class Configurations(Result):
     errata_memory: Annotated[dict[str, float], _errata("memory")]
 
 
-@dataclass(frozen=True)
 class Searches(Result):
     """Searches of one model and strategy on all machines and numbers of GPUs, with errata and without."""
 
@@ -88,7 +85,6 @@ class Searches(Result):
     ]
 
 
-@dataclass(frozen=True)
 class Reproduction(Result):
     """Results for all configurations and searches, and the time they took."""
 

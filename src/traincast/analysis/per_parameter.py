@@ -5,7 +5,6 @@ Bytes per parameter and the rules of thumb are those of S. Bekman, "Software tun
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from traincast.core.errors import InputError, require_known
@@ -22,7 +21,6 @@ STATES: Final = ("weights", "gradients", "optimizer")  # components of memory in
 BEKMAN: Final = "bekman"  # name of the rule of thumb among the conventions
 
 
-@dataclass(frozen=True)
 class PerParameter(Result):
     """Bytes per parameter before sharding."""
 
@@ -68,7 +66,6 @@ def _bytes_of(plan: Plans) -> PerParameter:
     return PerParameter(2 * recipe.width, recipe.master, plan.gradient_bytes, moments)
 
 
-@dataclass(frozen=True)
 class Throughput(Result):
     """FLOP/s and utilisation of one GPU by one convention; None where they are not known."""
 

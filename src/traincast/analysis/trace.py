@@ -7,7 +7,7 @@ what the estimate's formula of the pipeline differs from its simulation: `Trace.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import floor, log10
 from typing import Annotated, Final, Literal, NamedTuple
@@ -33,7 +33,6 @@ class Wait(NamedTuple):
     seconds: float  # [s]
 
 
-@dataclass(frozen=True)
 class After(Result):
     """An interval after the pipeline, the same on every device."""
 
@@ -50,7 +49,6 @@ SIMULATED: Final = Doc(
 )
 
 
-@dataclass(frozen=True)
 class ChunkRecord(Result):
     """A chunk of the model."""
 
@@ -61,8 +59,7 @@ class ChunkRecord(Result):
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeviceRecord(Result):
+class DeviceRecord(Result, kw_only=True):
     """A device of the pipeline; starts and lengths are rounded to a millionth of the step."""
 
     stage: Annotated[int, Doc("place in the pipeline, from 0")]
@@ -74,8 +71,7 @@ class DeviceRecord(Result):
     totals_seconds: Annotated[dict[str, float], Doc("seconds by component", keys=number_keys("time"))]
 
 
-@dataclass(frozen=True, repr=False)
-class Trace(Result):
+class Trace(Result, repr=False):
     """The simulated timeline of a training step of one plan; made by `trace`."""
 
     estimate: Estimate

@@ -76,7 +76,6 @@ class Training(BoundColumns):
         return float(np.exp(np.interp(-np.log(utilisation), -pair, np.log(self.flops[i - 1 : i + 1]))))
 
 
-@dataclass(frozen=True)
 class ClusterRow(Result):
     """The best sharding on one number of accelerators; None where the layer cannot be cut into that many."""
 
@@ -88,7 +87,6 @@ class ClusterRow(Result):
     bounds: Annotated[Bounds, INLINE]
 
 
-@dataclass(frozen=True)
 class RunRow(Result):
     """A training run of one compute; None where it does not finish in time."""
 
@@ -100,7 +98,6 @@ class RunRow(Result):
     bounds: Annotated[Bounds, INLINE]
 
 
-@dataclass(frozen=True)
 class LayerWidths(Result):
     """Widths of a layer."""
 
@@ -108,7 +105,6 @@ class LayerWidths(Result):
     d_out: Annotated[int, Doc("output width")]
 
 
-@dataclass(frozen=True)
 class ShardedLayer(Result):
     """One given sharding of the layer, which need not divide anything."""
 
@@ -121,7 +117,6 @@ class ShardedLayer(Result):
     utilisation: Annotated[float, Doc("share of the dense peak")]
 
 
-@dataclass(frozen=True)
 class Limits(Result):
     """Limits that data movement sets on a device."""
 

@@ -105,7 +105,6 @@ class Scaling:
         return [ScalingRow(self.zero, *values) for values in zip(*lists, strict=True)]
 
 
-@dataclass(frozen=True)
 class ScalingRow(Result):
     """The iteration of one ZeRO stage on one number of GPUs."""
 
@@ -268,8 +267,7 @@ class ScalingRequest:
         return np.where(never, np.nan, np.where(unused, 0.0, high * self.node_bandwidth))
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScalingRecord(Result):
+class ScalingRecord(Result, kw_only=True):
     """Scaling of data parallelism with ZeRO, with meaning and unit."""
 
     model: Annotated[str, Doc("name of the model")]

@@ -9,10 +9,10 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property, lru_cache
 from inspect import get_annotations
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, dataclass_transform, get_args
 
 from traincast.core.nomenclature import COLUMNS
 
@@ -67,8 +67,13 @@ def number_keys(kind: str) -> dict[str, Any]:
     }
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class Result:
-    """Base of results: `to_dict` and `to_json` return the fields and properties that have a `Doc`."""
+    """Base of results, which makes them frozen dataclasses; what has a `Doc` is a key of their JSON."""
+
+    def __init_subclass__(cls, *, kw_only: bool = False, eq: bool = True, repr: bool = True) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True, kw_only=kw_only, eq=eq, repr=repr)(cls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON values, in SI units; what is not known is None."""

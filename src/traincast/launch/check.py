@@ -1,7 +1,7 @@
 """Check of a launch: step time and memory, the best plan of its framework, changes of settings that help."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -43,8 +43,7 @@ DIGITS: Final = 9  # after the point of seconds; times that differ by less are e
 TRIAL_BATCH: Final = 8  # sequences; of plans that are written and read back to see what a format can express
 
 
-@dataclass(frozen=True, repr=False)
-class Checked(Result):
+class Checked(Result, repr=False):
     """Prediction of a launch, the best plan of its framework, and changes that help."""
 
     reading: Annotated[Reading, INLINE]  # the launch that was read

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -49,7 +49,6 @@ NO_LENGTH: Final = "does not give the sequence length; give `seq`"
 VARIABLE: Final = re.compile(r"\$\{?(\w+)")
 
 
-@dataclass(frozen=True)
 class UnreadSetting(Result):
     """A setting that matters and is not read."""
 
@@ -58,7 +57,6 @@ class UnreadSetting(Result):
     why: Annotated[str, Doc("why it matters")]
 
 
-@dataclass(frozen=True)
 class Reading(Result):
     """Settings and facts of a launch file, and what had to be assumed, as sentences."""
 

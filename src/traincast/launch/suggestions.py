@@ -73,7 +73,6 @@ def _layout(plan: Plan, number: int, layers: int) -> str:
     return ",".join([str(layers // number)] * number) if even else ""
 
 
-@dataclass(frozen=True)
 class DifferingSetting(Result):
     """A setting that differs, as the framework spells it; a switch that is set has the value on."""
 
@@ -82,7 +81,6 @@ class DifferingSetting(Result):
     new: Annotated[str | None, Doc("value then, the same way", key="to")]
 
 
-@dataclass(frozen=True)
 class EstimatedChange(Result):
     """Settings changed together, and the estimate of the changed plan."""
 

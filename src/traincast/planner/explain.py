@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -33,7 +33,6 @@ JOB_SIZES_TRIED: Final = 64  # numbers of GPUs tried below and above the search'
 MAX_JOB_GPUS: Final = 1 << 17  # largest job tried when searching for a size that fits
 
 
-@dataclass(frozen=True)
 class BestOfDegree(Result):
     """The fastest plan of one degree of tensor (tp times tp2) or context parallelism."""
 
@@ -49,7 +48,6 @@ class BestOfDegree(Result):
         return _estimate(self.best)
 
 
-@dataclass(frozen=True)
 class JobSize(Result):
     """A number of GPUs on which a plan fits."""
 
@@ -57,7 +55,6 @@ class JobSize(Result):
     memory_bytes: Annotated[float, Doc("memory of the leanest plan there", "byte")]
 
 
-@dataclass(frozen=True)
 class Explanation(Result):
     """Why the best plan is the best; each part is computed when it is asked for."""
 

@@ -1,7 +1,7 @@
 """Changes of one plan: what would make it fit, and what knobs held constant would bring."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from traincast.core.errors import InputError
@@ -72,7 +72,6 @@ def accuracy_costs(locks: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True)
 class HeldKnob(Result):
     """A knob held constant, and its best other value at one plan: the fastest of those that fit, if any."""
 

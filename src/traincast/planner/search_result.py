@@ -368,7 +368,6 @@ class Found:
         return json.dumps(self.to_dict(**figures), indent=2, allow_nan=False)
 
 
-@dataclass(frozen=True)
 class PlanWithMetrics(Result):
     """Estimate and metrics of one plan."""
 
@@ -376,7 +375,6 @@ class PlanWithMetrics(Result):
     metrics: Annotated[Metrics, Doc("throughput, utilisation and cost")]
 
 
-@dataclass(frozen=True)
 class ParetoPlan(Result):
     """Time and memory of one plan."""
 
@@ -386,7 +384,6 @@ class ParetoPlan(Result):
     memory_bytes: Annotated[Column, Doc("memory of the fullest rank", "byte")]
 
 
-@dataclass(frozen=True)
 class DescribedPlan(ParetoPlan):
     """Time and memory of one plan, and the plan in words."""
 
@@ -396,7 +393,6 @@ class DescribedPlan(ParetoPlan):
     ] = None
 
 
-@dataclass(frozen=True)
 class FamilyOfPlans(Result):
     """Plans that differ in vp, mbs, recomputation and placement alone, and are about as fast."""
 
@@ -407,8 +403,7 @@ class FamilyOfPlans(Result):
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchRecord(Result):
+class SearchRecord(Result, kw_only=True):
     """The recommended plan, the best ones, and why the others lose."""
 
     job: Annotated[Job, INLINE]

@@ -41,7 +41,6 @@ Figure = TypeVar("Figure", bound=Column)
 GROUPS: Final[tuple[Axis, ...]] = ("tp", "tp2", "cp", "pp", "dp", "ep", "etp")  # whose place is shown
 
 
-@dataclass(frozen=True)
 class Job(Result):
     """Model, system, GPUs, batch and assumptions of an estimate or a search."""
 
@@ -250,8 +249,7 @@ class Estimates(StepEstimate[Floats]):
         return self.memory_bytes <= self.system.accelerator.hbm_bytes
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Estimate(StepEstimate[float], Result):
+class Estimate(StepEstimate[float], Result, kw_only=True, repr=False):
     """One training step of one plan; every figure is a number."""
 
     plan: Plan
@@ -359,7 +357,6 @@ def _pass_figures(direction: str, work: PassCount, time: PassSeconds) -> dict[st
     return {f"{direction}_{name}": plain(figure) for name, figure in figures.items()}
 
 
-@dataclass(frozen=True)
 class DeviceRow(Result):
     """Memory of one pipeline stage."""
 
@@ -372,7 +369,6 @@ class DeviceRow(Result):
     ]
 
 
-@dataclass(frozen=True)
 class GroupRow(Result):
     """Place of a communication group on the network."""
 
@@ -382,7 +378,6 @@ class GroupRow(Result):
     crosses: Annotated[str, Doc("outermost tier between its ranks")]
 
 
-@dataclass(frozen=True)
 class OperationRow(Result):
     """Figures of one operation of one micro-batch."""
 

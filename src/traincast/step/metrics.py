@@ -31,8 +31,7 @@ from traincast.step.peak_check import require_below_peak
 Formula = Callable[..., Column]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metrics(Result):
+class Metrics(Result, kw_only=True):
     """Throughput, utilisation and cost of a step and a run; None where `missing` says what is not known.
 
     Figures of many plans are columns.

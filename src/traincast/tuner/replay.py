@@ -88,7 +88,6 @@ class Group:
     prior: Prior
 
 
-@dataclass(frozen=True)
 class Replayed(Result):
     """What the tuner would have done in a group."""
 
@@ -103,7 +102,6 @@ class Replayed(Result):
     ranked_to_best: Annotated[int, Doc("the same in the order of the ranking")]
 
 
-@dataclass(frozen=True)
 class ReplaySummary(Result):
     """Means over groups."""
 
@@ -123,7 +121,6 @@ class ReplaySummary(Result):
     ]
 
 
-@dataclass(frozen=True)
 class LongList(Result):
     """Trials in a simulated long list, in the median over draws; the most trials count where it took more."""
 
@@ -134,7 +131,6 @@ class LongList(Result):
     most: Annotated[int, Doc("trials at most")]
 
 
-@dataclass(frozen=True)
 class Goal(Result):
     """A goal of the tuner, and what it reaches."""
 
@@ -143,7 +139,6 @@ class Goal(Result):
     met: Annotated[bool, Doc("whether that is enough")]
 
 
-@dataclass(frozen=True)
 class ReplayReport(Result):
     """Replay of all groups, and simulated long lists."""
 

@@ -1,7 +1,7 @@
 """Find the best plan by trials on the user's machine: ask for one, tell its result, stop when sure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -37,7 +37,6 @@ VERIFIED: Final = 32  # likeliest candidates whose launches are written before p
 Outcome = Literal["running", "time", "oom", "failed"]
 
 
-@dataclass(frozen=True)
 class Trial(Result):
     """A plan to run, and its result."""
 
@@ -66,7 +65,6 @@ class Trial(Result):
         ]
 
 
-@dataclass(frozen=True)
 class Best(Result):
     """The fastest plan that was measured."""
 
@@ -75,7 +73,6 @@ class Best(Result):
     seconds: Annotated[float, Doc("measured time of a step", "s")]
 
 
-@dataclass(frozen=True)
 class Remaining(Result):
     """What further trials would bring."""
 
@@ -83,7 +80,6 @@ class Remaining(Result):
     gain: Annotated[float | None, Doc("expected remaining gain, relative to the best; null before any")]
 
 
-@dataclass(frozen=True)
 class Learnt(Result):
     """What trials show of the machine."""
 
@@ -94,8 +90,7 @@ class Learnt(Result):
     repeats: Annotated[int, Doc("trials that repeated another")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class TuneReport(Result):
+class TuneReport(Result, kw_only=True):
     """The best plan that was found, how sure that is, and what was learnt."""
 
     job: Annotated[Job, INLINE]

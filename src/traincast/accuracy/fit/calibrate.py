@@ -1,7 +1,7 @@
 """Calibrate a system to measured runs, collectives and matrix products; catalogue values are priors."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from math import hypot, isfinite, log
 from pathlib import Path
@@ -87,7 +87,6 @@ _RUN_ERRORS: Final = Doc(
 )
 
 
-@dataclass(frozen=True)
 class MeanErrors(Result):
     """Mean errors before and after a calibration."""
 
@@ -95,8 +94,7 @@ class MeanErrors(Result):
     after: Annotated[float | None, Doc(_ERROR)]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Calibration(Result):
+class Calibration(Result, eq=False, repr=False):
     """A system fitted to its measurements."""
 
     system: Annotated[str | Path, Doc("name of the system that is calibrated", text=True)]

@@ -16,7 +16,6 @@ from traincast.core.result import Doc, Result
 from traincast.step.uncertainty import NORMAL_90_PERCENT
 
 
-@dataclass(frozen=True)
 class FittedConstant(Result):
     """A constant before and after a fit; in SI units."""
 

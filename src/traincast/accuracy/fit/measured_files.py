@@ -1,7 +1,7 @@
 """Files of measurements on a system: training runs, collectives, matrix products."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -32,8 +32,7 @@ Files: TypeAlias = Sequence[str | Path]
 Rows: TypeAlias = TrainingRows | CollectiveRows | GemmRows
 
 
-@dataclass(frozen=True, eq=False)
-class Measured(Result):
+class Measured(Result, eq=False):
     """Measurements on a system (the most similar one), and why others are left out; in JSON, counts."""
 
     system: System

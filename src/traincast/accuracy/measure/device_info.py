@@ -3,7 +3,6 @@
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -15,8 +14,7 @@ FP8_CAPABILITY: Final = (8, 9)  # lowest CUDA compute capability with fp8 units
 DEFAULT_MEMORY_BYTES: Final = 8 * 2.0**30  # where the system does not tell [byte]
 
 
-@dataclass(frozen=True, kw_only=True)
-class MachineDescription(Result):
+class MachineDescription(Result, kw_only=True):
     """What a machine says of itself."""
 
     torch: Annotated[str, Doc("version of PyTorch")]

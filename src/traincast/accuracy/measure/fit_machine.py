@@ -209,7 +209,6 @@ def fit_constants(
     return values, frozenset(np.array(names)[loose].tolist()), float(solution.cost)
 
 
-@dataclass(frozen=True)
 class KindError(Result):
     """Relative errors of predicted times of one kind (type, operation or size) of a family."""
 

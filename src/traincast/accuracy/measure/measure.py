@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,8 +35,7 @@ TORCH_MISSING: Final = (
 Progress = Callable[[float, float], Any]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class MeasuredMachine(Result):
+class MeasuredMachine(Result, eq=False, repr=False):
     """Result of measuring a machine."""
 
     about: Mapping[str, Any]  # description of the machine

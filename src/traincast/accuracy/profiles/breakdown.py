@@ -33,7 +33,6 @@ KIND_OF_PART: Final = dict(zip(PARTS, ("products", "attention", "vector", "optim
 SMALL: Final = 0.02  # difference of a step that is not worth a sentence
 
 
-@dataclass(frozen=True)
 class ProfiledPart(Result):
     """A part of a profiled step."""
 
@@ -42,7 +41,6 @@ class ProfiledPart(Result):
     predicted_seconds: Annotated[float | None, Doc("predicted time, null without an estimate", "s")]
 
 
-@dataclass(frozen=True)
 class ProfiledCollective(Result):
     """Collectives of one kind in a profiled step."""
 
@@ -54,7 +52,6 @@ class ProfiledCollective(Result):
     ]
 
 
-@dataclass(frozen=True)
 class ProfiledStep(Result):
     """Mean step of a profile of one rank, by parts that add up to it, and what is predicted."""
 

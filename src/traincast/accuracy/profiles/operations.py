@@ -1,7 +1,6 @@
 """Operations of a profiled step beside the predicted ones, where names and shapes tell them apart."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
 
 import numpy as np
@@ -20,7 +19,6 @@ BUSY: Final = ("products", "attention", "vector")  # kinds of work of operations
 OTHERS: Final = "others"
 
 
-@dataclass(frozen=True)
 class ProfiledOperation(Result):
     """An operation in all layers of a profiled step, with its gradients; or several not told apart."""
 

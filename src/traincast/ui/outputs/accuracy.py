@@ -1,6 +1,5 @@
 """What `validate`, `calibrate`, `measure` and `profile` print with `--json`."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from traincast.accuracy.fit.calibrate import Calibration
@@ -13,7 +12,6 @@ from traincast.ui.outputs.plans import AboutPlan
 from traincast.ui.outputs.reference import HtmlReport
 
 
-@dataclass(frozen=True)
 class ValidateOutput(Result):
     """Predictions of measured training runs."""
 
@@ -22,7 +20,6 @@ class ValidateOutput(Result):
     html: HtmlReport = None
 
 
-@dataclass(frozen=True)
 class CalibrateOutput(Result):
     """A system calibrated to measurements."""
 
@@ -30,7 +27,6 @@ class CalibrateOutput(Result):
     output: Annotated[str, Doc("file that was written")]
 
 
-@dataclass(frozen=True)
 class MeasureOutput(Result):
     """The machine as it was measured, or its training steps with `--step`."""
 
@@ -41,7 +37,6 @@ class MeasureOutput(Result):
     files: Annotated[list[str], Doc("files written: the machine file, or the table of runs, first")]
 
 
-@dataclass(frozen=True)
 class ProfileOutput(AboutPlan):
     """A profiled step beside its prediction."""
 

@@ -1,6 +1,5 @@
 """What `trace`, `advise`, `flops`, `limits`, `scaling` and `reproduce` print with `--json`."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from traincast.analysis.advise import Advice
@@ -13,7 +12,6 @@ from traincast.core.result import INLINE, Doc, Result
 from traincast.ui.outputs.plans import AboutPlan
 
 
-@dataclass(frozen=True)
 class TraceOutput(AboutPlan):
     """The simulated step of one plan."""
 
@@ -22,14 +20,12 @@ class TraceOutput(AboutPlan):
     figure: Annotated[str | None, Doc("figure that was drawn")]
 
 
-@dataclass(frozen=True)
 class AdviseOutput(AboutPlan):
     """Advice on a plan and a model."""
 
     advice: Annotated[Advice, INLINE]
 
 
-@dataclass(frozen=True)
 class LimitsOutput(Result):
     """How far moving data lets a cluster and a training run grow; what cannot be reached is `null`."""
 
@@ -40,7 +36,6 @@ class LimitsOutput(Result):
 FlopsOutput = FlopsByPart
 
 
-@dataclass(frozen=True)
 class ScalingOutput(Result):
     """How data parallelism with ZeRO scales."""
 
@@ -48,7 +43,6 @@ class ScalingOutput(Result):
     figures: Annotated[list[str], Doc("figures that were drawn")]
 
 
-@dataclass(frozen=True)
 class ReproduceOutput(Result):
     """Published results recomputed."""
 

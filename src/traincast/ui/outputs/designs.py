@@ -1,7 +1,6 @@
 """What `design` prints with `--json`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
@@ -21,7 +20,6 @@ _FIGURES: Final = {
 }
 
 
-@dataclass(frozen=True)
 class PlanOfModel(Result):
     """The fastest plan of a model on a machine."""
 
@@ -30,7 +28,6 @@ class PlanOfModel(Result):
     plan: Annotated[str | None, Doc("its fastest plan; `null` where none fits")]
 
 
-@dataclass(frozen=True)
 class DesignedMachine(Result):
     """A machine at a number of GPUs."""
 
@@ -53,7 +50,6 @@ class DesignedMachine(Result):
     plans: Annotated[list[PlanOfModel], Doc("the fastest plan of each model")]
 
 
-@dataclass(frozen=True)
 class WorthOfFigure(Result):
     """What more of a figure is worth at the cheapest machine."""
 
@@ -64,7 +60,6 @@ class WorthOfFigure(Result):
     price: Annotated[float, Doc("what the parts ask for it", "$")]
 
 
-@dataclass(frozen=True)
 class PriceRange(Result):
     """Range of a price in which the cheapest machine stays so; in SI units, energy in kWh."""
 
@@ -76,7 +71,6 @@ class PriceRange(Result):
     above: Annotated[str | None, Doc("that machine above; `null` where none is")]
 
 
-@dataclass(frozen=True)
 class SearchedShare(Result):
     """What was searched of a large grid, and how far that may be from the whole."""
 
@@ -87,8 +81,7 @@ class SearchedShare(Result):
     gap: Annotated[float, Doc("share by which one is ahead of it at most")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DesignOutput(Result):
+class DesignOutput(Result, kw_only=True):
     """Front of time, cost and energy over machines for a workload."""
 
     design: Annotated[str, Doc("name of the question")]

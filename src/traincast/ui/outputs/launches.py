@@ -1,7 +1,6 @@
 """What `export` and `check` print with `--json`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated
 
 from traincast.core.result import INLINE, Doc, Result
@@ -10,7 +9,6 @@ from traincast.step.estimate import Job
 from traincast.ui.outputs.plans import AboutPlan
 
 
-@dataclass(frozen=True)
 class ExportOutput(AboutPlan):
     """Launch of a plan in the settings of a training framework."""
 
@@ -26,7 +24,6 @@ class ExportOutput(AboutPlan):
     ]
 
 
-@dataclass(frozen=True)
 class CheckOutput(Result):
     """A launch compared with the best plan of its framework."""
 

@@ -1,6 +1,5 @@
 """What `plan`, `estimate` and `memory` print with `--json`."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from traincast.analysis.operation_anatomy import Anatomy
@@ -12,7 +11,6 @@ from traincast.step.metrics import Metrics
 from traincast.ui.outputs.reference import HtmlReport
 
 
-@dataclass(frozen=True)
 class AboutPlan(Result):
     """Answer about one plan: the case and its estimate."""
 
@@ -20,7 +18,6 @@ class AboutPlan(Result):
     estimate: Annotated[Estimate, Doc("time and memory of a step")]
 
 
-@dataclass(frozen=True)
 class EstimateOutput(AboutPlan):
     """Time and memory of one plan."""
 
@@ -37,7 +34,6 @@ class EstimateOutput(AboutPlan):
     html: HtmlReport = None
 
 
-@dataclass(frozen=True)
 class MemoryOutput(AboutPlan):
     """Memory of every stage of the pipeline."""
 
@@ -45,7 +41,6 @@ class MemoryOutput(AboutPlan):
     bytes_per_parameter: Annotated[PerParameter, Doc("bytes of a parameter before sharding")]
 
 
-@dataclass(frozen=True)
 class PlanOutput(Result):
     """The best plans, and why the others lose."""
 

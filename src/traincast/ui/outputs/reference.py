@@ -1,6 +1,5 @@
 """What `catalog`, `schema`, `completion`, `serve`, `study`, `merge`, `plot` print with `--json`; errors."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from traincast.core.result import Doc, Result
@@ -8,7 +7,6 @@ from traincast.core.result import Doc, Result
 HtmlReport = Annotated[str | None, Doc("with `--html`: the report written", optional=True)]
 
 
-@dataclass(frozen=True)
 class CatalogFigure(Result):
     """A figure of the catalogue."""
 
@@ -19,8 +17,7 @@ class CatalogFigure(Result):
     basis: Annotated[str, Doc("kind of source: specification, measured, fitted, …")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class CatalogOutput(Result):
+class CatalogOutput(Result, kw_only=True):
     """Every name of the catalogue or, with a name, every figure of one entry."""
 
     models: Annotated[list[str] | None, Doc("models, without a name", optional=True)] = None
@@ -31,7 +28,6 @@ class CatalogOutput(Result):
     figures: Annotated[list[CatalogFigure] | None, Doc("every figure of the entry", optional=True)] = None
 
 
-@dataclass(frozen=True)
 class StudyOutput(Result):
     """Table of a study."""
 
@@ -46,7 +42,6 @@ class StudyOutput(Result):
 MergeOutput = StudyOutput
 
 
-@dataclass(frozen=True)
 class PlotOutput(Result):
     """A figure."""
 
@@ -54,7 +49,6 @@ class PlotOutput(Result):
     kind: Annotated[str, Doc("kind of figure")]
 
 
-@dataclass(frozen=True)
 class ServeOutput(Result):
     """Address of the explorer, once it answers."""
 
@@ -71,7 +65,6 @@ class SchemaOutput(Result):
         return {"type": "dict"}
 
 
-@dataclass(frozen=True)
 class CompletionOutput(Result):
     """Completion script of a shell."""
 
@@ -79,7 +72,6 @@ class CompletionOutput(Result):
     script: Annotated[str, Doc("script that the shell reads")]
 
 
-@dataclass(frozen=True)
 class Failure(Result):
     """Reason of a failure."""
 
@@ -91,7 +83,6 @@ class Failure(Result):
     problems: Annotated[list[str], Doc("every mistake")]
 
 
-@dataclass(frozen=True)
 class ErrorOutput(Result):
     """An error, in place of the answer."""
 

@@ -1,6 +1,5 @@
 """What `tune` prints with `--json`."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from traincast.accuracy.fit.fit import FittedConstant
@@ -9,7 +8,6 @@ from traincast.tuner.replay import ReplayReport
 from traincast.tuner.tuner import TuneReport
 
 
-@dataclass(frozen=True)
 class TuneOutput(Result):
     """The best plan found by trials, or with `--replay` what trials of published runs would have found."""
 

@@ -27,7 +27,6 @@ DEFAULT_BUDGET_SECONDS: Final = 180.0
 HALF_COUNT: Final = 2  # shapes are fitted and left out alternately
 
 
-@dataclass(frozen=True)
 class StepRecord(Result):
     """A training step, measured and predicted."""
 
@@ -42,7 +41,6 @@ class StepRecord(Result):
     skipped: Annotated[str | None, Doc("why it is not predicted")]
 
 
-@dataclass(frozen=True)
 class StepErrors(Result):
     """Errors of all steps."""
 
@@ -51,7 +49,6 @@ class StepErrors(Result):
     left_out: Annotated[ErrorSummary | None, Doc("after calibration, of all other rows")]
 
 
-@dataclass(frozen=True)
 class StepComparison(Result):
     """Training steps and their predictions."""
 
