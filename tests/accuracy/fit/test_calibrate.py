@@ -16,6 +16,7 @@ from traincast.accuracy.fit.calibrate import calibrate
 from traincast.accuracy.fit.fit import fit, fitted_constant
 from traincast.accuracy.fit.fitted_yaml import load, put, text_of
 from traincast.accuracy.fit.least_squares import Data, linearised, solve
+from traincast.accuracy.fit.measured_files import read as read_measured
 from traincast.accuracy.fit.parameters import Parameter, Setting, prior_precision, touching_stack
 from traincast.accuracy.fit.residuals import MeasuredRuns, bundled_runs
 from traincast.accuracy.runs.run import read
@@ -350,6 +351,23 @@ def test_a_calibration_never_overwrites_and_says_what_is_wrong(tmp_path, capsys)
     assert not (tmp_path / "b.yaml").exists()
 
 
+def test_a_table_names_models_of_the_catalogue_and_the_command_the_system(tmp_path):
+    # as exact as the sizes, accelerator and precision written out, which examples/my_cluster/runs.csv has
+    table = csv.DictReader((MINE / "runs.csv").read_text().splitlines())
+    names = "model gpus tp cp ep pp vp gbs mbs seq sp recompute flash_attention stack step_seconds"
+    lines = [names.replace(" ", ",")] + [",".join(row[name] for name in names.split()) for row in table]
+    own = tmp_path / "own.csv"
+    own.write_text("\n".join(lines) + "\n")
+    given = {"precision": "bf16"}
+    short, long = (read_measured("dgx-h100", runs=[path], given=given) for path in (own, MINE / "runs.csv"))
+    assert [run.id for run in short.runs[:2]] == ["row 2", "row 3"]
+    assert [(run.model.parameters, run.plan, run.step_seconds) for run in short.runs] == [
+        (run.model.parameters, run.plan, run.step_seconds) for run in long.runs
+    ]
+    own.write_text("\n".join(lines).replace("llama-3-8b", "lama-3-8b") + "\n")
+    assert "(did you mean llama-3-8b?)" in read_measured("dgx-h100", runs=[own], given=given).left_out[0]
+
+
 def test_all_problems_of_given_values_are_reported_at_once(tmp_path, capsys):
     files = {
         "empty.csv": "",
@@ -393,8 +411,8 @@ def test_all_problems_of_given_values_are_reported_at_once(tmp_path, capsys):
             "empty.csv: the file is empty",
             "nothing.csv: no such file",
         ),
-        "short.csv: as a table of runs it lacks the columns seq, mlp, gpu, gpus, precision, tp, pp, gbs, "
-        "step_seconds",
+        "short.csv: as a table of runs it lacks the columns mlp, gpus, seq, precision, gbs, one of "
+        "step_seconds, ",
         "other.csv: cannot tell what this is",
         "nccl.csv: as a table of collectives it lacks the columns size_bytes, one of time_us, algbw_gb_s, "
         "busbw_gb_s",

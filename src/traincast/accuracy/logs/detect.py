@@ -33,6 +33,7 @@ from traincast.accuracy.logs.training_log import (
 )
 from traincast.accuracy.profiles import events as profiles
 from traincast.accuracy.runs import run as measurements
+from traincast.accuracy.runs.model import SIZES
 from traincast.core.errors import InputError, close_to, raise_problems
 
 FORMATS: Final = (megatron.FORMAT, torchtitan.FORMAT, deepspeed.FORMAT)  # the first whose signs are there
@@ -144,7 +145,8 @@ def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] 
         "products": bool(tables.product_columns(names)),
         "collectives": set(tables.COLLECTIVE_COLUMNS) <= set(names)
         and not set(tables.COLLECTIVE_TIMES).isdisjoint(names),
-        "runs": {"id", "step_seconds"} <= set(names),
+        "runs": not set(measurements.RATES).isdisjoint(names)
+        and ("id" in names or {"gpus", "gbs"} <= set(names)),
     }
     kind = next((kind for kind, resembles in kinds.items() if resembles), None)
     if kind and tables.parse(text):
@@ -168,7 +170,7 @@ def _unknown_file(path: Path, text: str) -> InputError:
         return InputError(str(path), ["is TensorBoard's own; export the step time from it as CSV or JSON"])
     names = [name.lower() for name in tables.header(text)]
     columns_of_kinds = {
-        "runs": measurements.NEEDED,
+        "runs": ("id", "model", *SIZES, *measurements.NEEDED, "tp", "pp"),
         "collectives": tables.COLLECTIVE_COLUMNS,
         "matrix products": ("m", "n", "k"),
     }
@@ -179,6 +181,10 @@ def _unknown_file(path: Path, text: str) -> InputError:
     if len(names) < MIN_TABLE_COLUMNS or shares[kind] < MIN_COLUMN_SHARE:
         return InputError(str(path), [f"cannot tell what this is; known are {KNOWN}"])
     missing = [name for name in columns_of_kinds[kind] if name not in names]
+    if kind == "runs":
+        missing = measurements.missing_columns(
+            {*names, "gpu"}
+        )  # what has no GPU of its own gets the system's
     if kind == "collectives" and set(tables.COLLECTIVE_TIMES).isdisjoint(names):
         missing.append(f"one of {', '.join(tables.COLLECTIVE_TIMES)}")
     return InputError(str(path), [f"as a table of {kind} it lacks the columns {', '.join(missing)}"])
@@ -189,7 +195,7 @@ def _read_runs(path: Path, given: Mapping[str, Any]) -> TrainingRows:
     filled = [
         {name: cell for name, cell in row.items() if name}
         | {name: str(value) for name, value in given.items() if not row.get(name)}
-        for row in measurements.rows(path)
+        for row in measurements.rows(path, given)
     ]
     left_out, rows = [], []
     for row, run in measurements.readable(filled):

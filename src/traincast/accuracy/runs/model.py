@@ -7,6 +7,7 @@ gated) have biases, learned positions and tied embeddings, later models have rot
 import re
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -16,6 +17,7 @@ from traincast.core.adapters import Adapters, parse_training
 from traincast.core.model import Model
 from traincast.core.model_blocks import GATED, Experts, Latent, Local, Mlp
 
+SIZES: Final = ("layers", "hidden", "heads", "mlp")  # columns that a model of the catalogue stands for
 PHRASE_COLUMNS: Final = ("model", "trained", "moe_detail", "notes")
 MODEL_FILE: Final = "model file"  # key of the file that a row's `model` names
 # Of any words, "adapter" among them.
@@ -45,6 +47,11 @@ def shape(cells: Cells) -> dict[str, Any]:
     if name := cells.text(MODEL_FILE) or _catalogue_name(cells):
         model = replace(_of_catalogue(cells, name), adapters=adapters(cells))
         return {item.name: getattr(model, item.name) for item in fields(Model)}
+    named = cells.text("model").lower()
+    if not any(map(cells.text, SIZES)) and (
+        close := get_close_matches(named, model_names(), n=1, cutoff=0.9)
+    ):
+        cells.problem(f"model {named!r} is not in the catalogue (did you mean {close[0]}?)")
     mlp = cells.text("mlp").lower()
     if mlp not in get_args(Mlp):
         cells.problem(f"mlp = {cells.text('mlp')!r}" if mlp else "mlp is not known")
@@ -106,7 +113,7 @@ def _of_catalogue(cells: Cells, name: str) -> Model:
 
 def _catalogue_name(cells: Cells) -> str:
     """Return the model of the catalogue that a row without sizes names; empty if there is none."""
-    if any(map(cells.text, ("layers", "hidden", "heads"))):
+    if any(map(cells.text, SIZES[:3])):
         return ""
     stated = re.sub(r"[_ ]+", "-", cells.text("model").lower().replace("~", "")) + "-"
     versions = stated, stated.replace("-v", "-"), re.sub(r"(?<=[a-z])(?=\d)", "-", stated)  # V3 Nano, gemma4

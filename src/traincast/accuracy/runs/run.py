@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, first_match, is_file, patterns
-from traincast.accuracy.runs.model import note_unmodelled, separate_model_file, shape
+from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
 from traincast.accuracy.runs.plan import filled, plan
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, raw
 from traincast.catalog.load import accelerator_called, load_system
@@ -33,9 +33,9 @@ from traincast.step.memory import Reported
 
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
-NEEDED_COLUMNS = "id layers hidden heads seq mlp gpu gpus precision tp pp gbs step_seconds"
-NEEDED: Final = tuple(NEEDED_COLUMNS.split())
+NEEDED: Final = ("gpus", "seq", "precision", "gbs")  # columns that nothing stands for
 RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")
+MEASURED: Final = (*RATES, "memory_gb_published")
 MIN_STEP_SECONDS: Final = 1e-6  # below a kernel launch it is another unit or a mistake [s]
 MAX_STEP_SECONDS: Final = 1e6  # above days as well [s]
 MAX_MEMORY_GB: Final = 1e5  # of a rank [GB]
@@ -157,11 +157,12 @@ def _value(cell: str) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def rows(path: str | Path) -> list[dict[str, str]]:
+def rows(path: str | Path, given: Iterable[str] = ()) -> list[dict[str, str]]:
     """Read the rows of a table of runs from a CSV file; optional columns may be missing (docs/validation.md).
 
-    Files named in the columns `system` and `model` are relative to the folder of the table. Raises
-    InputError if the file cannot be read, or columns are missing or repeated.
+    Files named in the columns `system` and `model` are relative to the folder of the table. `given` are
+    columns whose values are known otherwise. Raises InputError if the file cannot be read, or columns are
+    missing or repeated.
     """
     try:
         text = raw(Path(path), MAX_TABLE_BYTES).decode("utf-8-sig")
@@ -172,9 +173,18 @@ def rows(path: str | Path) -> list[dict[str, str]]:
         header, table = list(reader.fieldnames or ()), list(reader)
     except (ValueError, csv.Error) as error:
         raise InputError(str(path), [f"cannot be read as a table of runs ({error})"]) from None
-    missing = [f"column {name}: missing" for name in NEEDED if name not in header]
+    missing = [f"column {name}: missing" for name in missing_columns({*header, *given})]
     raise_problems(str(path), repeated(header) or (missing if table else ["holds no run"]))
     return [_numbered_row(row, number, Path(path).parent) for number, row in enumerate(table, start=2)]
+
+
+def missing_columns(header: set[str]) -> list[str]:
+    """Return the columns that a table of runs needs and lacks; where one of several is enough, in words."""
+    sizes = [] if "model" in header else [name for name in SIZES if name not in header]
+    missing = ["model"] if len(sizes) == len(SIZES) else sizes
+    missing += [name for name in NEEDED if name not in header]
+    missing += ["gpu or system"] if header.isdisjoint({"gpu", "system"}) else []
+    return missing + ([f"one of {', '.join(MEASURED)}"] if header.isdisjoint(MEASURED) else [])
 
 
 def repeated(header: Iterable[str]) -> list[str]:

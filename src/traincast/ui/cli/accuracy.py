@@ -176,7 +176,7 @@ def calibrate(
     *,
     system: Annotated[str, question_option(_BASE_SYSTEM, metavar="SYSTEM", completer=names_of_systems)],
     runs: Annotated[
-        FileList, several("Tables of runs, CSV files with the columns of the bundled one.")
+        FileList, several("Tables of runs, CSV: model,gpus,seq,precision,tp,gbs,step_seconds, …")
     ] = None,
     log: Annotated[FileList, several(_LOGS)] = None,
     nccl: Annotated[FileList, several("Output of nccl-tests, rccl-tests or all_reduce_bench.")] = None,

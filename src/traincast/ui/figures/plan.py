@@ -15,7 +15,7 @@ from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
 from traincast.core.system import Accelerator, System
 from traincast.core.units import count_of, seconds
-from traincast.planner.evaluation import evaluate
+from traincast.planner.evaluation import evaluate, rank_layouts
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.layouts import space_of
 from traincast.planner.plan_sentences import MIN_CHANGE_REPORTED
@@ -32,6 +32,7 @@ LABEL_SHARE: Final = 0.08  # of the height of an axis that a label takes
 MAX_OPERATIONS_LABELLED: Final = 8  # in a roofline
 DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
 UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
+CAPACITY: Final = "accelerator.hbm_bytes"
 MATRIX: Final = "accelerator.matrix_flops"
 BANDWIDTH: Final = "accelerator.hbm_bandwidth"
 POINT: Final[dict[str, Any]] = {"linestyle": "", "marker": ".", "color": style.GREY, "markersize": 3}
@@ -279,11 +280,23 @@ def _changed_seconds(result: Found, paths: list[str]) -> Floats:
 
 
 def _best_seconds(result: Found, machines: System, batch: CandidateBatch) -> Floats:
-    """Return the least step time of a batch's plans on each machine [s], infinite where nothing fits."""
-    space = space_of(result, result.system, batch, result.gpus)
-    evaluation = evaluate(space, machines, result.assumptions)
-    outcomes = (evaluation.outcomes(machine)[0] for machine in range(machines.machines()))
-    return np.array([outcome.least_seconds.min(initial=np.inf) for outcome in outcomes])
+    """Return the least step time of a batch's plans on each machine [s], infinite where nothing fits.
+
+    No time changes by a larger ratio than a figure does: layouts that are slower by more on a machine of the
+    same capacity are not the fastest.
+    """
+    space, machine = space_of(result, result.system, batch, result.gpus), range(machines.machines())
+    capacities = result.system.with_figures({CAPACITY: machines.accelerator.hbm_bytes})
+    before = evaluate(space, capacities, result.assumptions)
+    after = evaluate(space, machines, result.assumptions)
+    layouts = []
+    for outcome in (before.outcomes(i)[0] for i in machine):
+        least = outcome.least_seconds
+        layouts.append(outcome.fitting[least <= least.min(initial=np.inf) / (1 - RELATIVE_CHANGE)])
+    best = rank_layouts([after.outcomes(i)[0] for i in machine], layouts, 1)
+    found = np.full(len(machine), np.inf)
+    found[best.outcome] = best.seconds
+    return found
 
 
 def _figure_title(system: System, path: str) -> str:
