@@ -125,6 +125,22 @@ def test_a_configuration_that_is_not_there_is_asked_for_and_can_be_given(tmp_pat
     assert plan_of(NAMED, tmp_path, other).zero == 3
 
 
+def test_advice_on_deepspeed_is_in_its_names(tmp_path):
+    """Nothing is advised of FSDP, nor is anything to go that does not state what changes."""
+    config = {**DEEPSPEED, "tensor_parallel": {}, "zero_optimization": {"stage": 1}}
+    (tmp_path / "ds.json").write_text(json.dumps(config), encoding="utf-8")
+    path = tmp_path / "run.yaml"
+    document = {**NAMED, "deepspeed_config": {"deepspeed_config_file": "ds.json"}}
+    path.write_text(json.dumps(document), encoding="utf-8")
+    checked = tc.check(path, "dgx-h100", "llama-3-8b", gbs=64)
+    named = {(each.setting, each.new) for change in checked.tried for each in change.spelled}
+    assert {
+        ("deepspeed_config.zero_stage", "2"), ("deepspeed_config.zero_optimization.stage", None),
+    } <= named  # fmt: skip
+    assert not any("fsdp" in name or "parallelism_config" in name or "bf16" in name for name, _ in named)
+    assert not any("fsdp" in each.setting for each in checked.best_settings)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -292,7 +292,9 @@ def test_what_deepspeed_starts_is_predicted_as_deepspeed(tmp_path):
         "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
         "data_types": {"grad_accum_dtype": "fp32"},
     }
-    for name, config in (("usual", {"zero_optimization": {"stage": 3}}), ("stated", lines)):
+    for name, config in (
+        ("usual", {"zero_optimization": {"stage": 3}, "bf16": {"enabled": True}}), ("stated", lines),
+    ):  # fmt: skip
         (tmp_path / f"{name}.json").write_text(json.dumps(config), encoding="utf-8")
     path = tmp_path / "run.yaml"
     path.write_text(AXOLOTL + "deepspeed: usual.json\n", encoding="utf-8")
@@ -301,7 +303,7 @@ def test_what_deepspeed_starts_is_predicted_as_deepspeed(tmp_path):
     assert usual.est.plan.columns().ready(usual.est.assumptions).gradient_bytes == 2
     spelled = {each.setting for change in usual.tried for each in change.spelled}
     assert "deepspeed.zero_optimization.stage" in spelled
-    assert not any("fsdp" in name for name in spelled)
+    assert not any("fsdp" in name or "bf16" in name for name in spelled)
     assert usual.best.plan.tp == 1  # which the file cannot say
     path.write_text(AXOLOTL + "deepspeed: stated.json\ncut_cross_entropy: true\n", encoding="utf-8")
     stated = tc.check(path, "dgx-h100", gpus=8)

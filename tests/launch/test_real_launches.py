@@ -272,7 +272,18 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
     "yanring/Megatron-MoE-ModelZoo best_practice/deepseek-v3/run_deepseek_v3_h100.sh e865065": (
         MODEL_ZOO, {"recipe": "1"}, {"format": "modelzoo", "model": "deepseek-v3", "gpus": 1024, "tp": 2, "pp": 8,
                                      "vp": 4, "ep": 64, "gbs": 8192, "ep_overlap": True,
-                                     "precision": "fp8-block", "recompute": "mla_up_proj+mlp"}),
+                                     "precision": "fp8-block", "recompute": "mla_up_proj+mlp",
+                                     "tp_overlap": False}),
+    "the same, its second run, for which A2A_OVERLAP=1 of the first does not count": (
+        MODEL_ZOO, {"recipe": "2"}, {"gpus": 256, "ep": 32, "ep_overlap": False, "precision": "mxfp8"}),
+    # Of runtime_configs/benchmarking: PR and SEQ_LEN by default, the rest by model in runtime.conf (e865065).
+    "yanring/Megatron-MoE-ModelZoo best_practice/qwen3/run_30b.sh e865065, its third run": (
+        "export MODEL=Qwen3-30B-A3B\nEP=8 MBS=4 NNODES=1 bash sbatch_benchmarking.sh",
+        {}, {"gpus": 8, "mbs": 4, "gbs": 256, "seq": 4096, "precision": "bf16", "tp_overlap": True}),
+    "yanring/Megatron-MoE-ModelZoo runtime_configs/benchmarking/runtime.conf e865065, DeepSeek-V2": (
+        "MODEL=DeepSeek-V2 bash sbatch_benchmarking.sh", {},
+        {"gpus": 256, "pp": 16, "vp": 2, "ep": 8, "gbs": 1024, "recompute": "full",
+         "layout": ",".join(["1", *["2"] * 14, "1"] * 2)}),
     "NVIDIA-NeMo/Megatron-Bridge perf_recipes/llama/h100/llama3.py 067f987": (
         RECIPES, {"recipe": "8gpu_h100_bf16"}, {"format": "bridge-recipe", "model": "llama-3-8b", "gpus": 8, "cp": 2,
                                                 "gbs": 128, "grad_dtype": "16-bit", "precision": "bf16"}),

@@ -527,13 +527,21 @@ EOT
 
 def test_a_configuration_that_the_script_writes(reading):
     result = reading(WRITTEN + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1")
-    assert [(unread.setting, unread.value) for unread in result.unread] == [
-        ("deepspeed_config.zero_optimization.offload_optimizer.device", "cpu")
-    ]
+    assert (result.facts["offload"], result.unread, result.not_understood) == ("optimizer", (), ())
     without = reading(
         WRITTEN.replace("=cpu", "=none") + MEGATRON + " --deepspeed --deepspeed_config ds.json --zero-stage 1"
     )
-    assert (without.unread, without.not_understood) == ((), ())
+    assert (without.facts["offload"], without.unread, without.not_understood) == ("none", (), ())
+
+
+def test_what_is_offloaded_by_flags_and_by_old_switches(reading):
+    """deepspeed/runtime/zero/config.py has the old switches, megatron/arguments.py (4efb479) the flags."""
+    flags = reading(MEGATRON + " --cpu-optimizer --checkpoint-in-cpu --partition-activations")
+    assert flags.facts["offload"] == "activations+optimizer"
+    assert [unread.setting for unread in flags.unread] == ["--partition-activations"]
+    flags.check_unread()  # it is named, not refused
+    old = '"zero_optimization": {"stage": 3, "cpu_offload": true, "cpu_offload_param": true}'
+    assert reading(DEEPSPEED.format(old), "deepspeed").facts["offload"] == "optimizer+weights"
 
 
 def test_a_precision_that_another_program_fills_in(reading):

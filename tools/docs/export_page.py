@@ -182,7 +182,7 @@ def _rules() -> str:
 
 def _format(format_: Format, first: Format) -> str:
     """Return the section of a format: its table, what it cannot express, and what is not read."""
-    rows = (_cells(format_, row) for section in format_.rows.values() for row in section)
+    rows = (_cells(format_, row) for section in format_.rows.values() for row in section if row.facts)
     lines = [
         "| fact | setting |",
         "| --- | --- |",

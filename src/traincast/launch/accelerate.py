@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from traincast.core.errors import InputError
+from traincast.launch import deepspeed
 from traincast.launch.beside import DEEPSPEED, deepspeed_settings
 from traincast.launch.canonical import Facts
 from traincast.launch.format import Writing
@@ -13,6 +14,8 @@ from traincast.launch.text_formats import TEXT_FORMATS
 
 DEGREES: Final = "parallelism_config.parallelism_config_"
 REPLICATE, SHARD = f"{DEGREES}dp_replicate_size", f"{DEGREES}dp_shard_size"
+MESH: Final = ("tp", "cp")
+OFFLOAD, RECOMPUTE = "fsdp_config.fsdp_offload_params", "fsdp_config.fsdp_activation_checkpointing"
 RESHARD: Final = "fsdp_config.fsdp_reshard_after_forward"
 STRATEGY: Final = "fsdp_config.fsdp_sharding_strategy"
 SEQUENCE: Final = f"{DEGREES}sp_size"
@@ -38,23 +41,23 @@ ZERO_STAGES: Final = {  # of FSDP1's strategies
 }
 
 
-ON_CPUS: Final[Values] = {  # neither FSDP nor meshes: DDP, which the launcher of several GPUs starts
-    "use_cpu": True,
-    "compute_environment": "LOCAL_MACHINE",
-    "distributed_type": "MULTI_GPU",
-    "machine_rank": 0,
-}
+ALONE: Final[Values] = {"compute_environment": "LOCAL_MACHINE", "machine_rank": 0}
+# Neither FSDP nor meshes: DDP, which the launcher of several GPUs starts.
+ON_CPUS: Final[Values] = {**ALONE, "use_cpu": True, "distributed_type": "MULTI_GPU"}
+FSDP_STACK, DEEPSPEED_STACK = "torchtitan-2025", "deepspeed-2025"  # software stacks
 
 
 def writer(write: Callable[[Writing], str]) -> Callable[[Writing], str]:
-    """Return a writer that on CPUs leaves out what Accelerate refuses there, else `write`."""
+    """Return a writer without FSDP on CPUs, where Accelerate refuses it, and with DeepSpeed; else `write`."""
 
     def on_device(writing: Writing) -> str:
-        if writing.facts.get("device") != "cpu":
+        settings, further = dict(writing.all_settings), ALONE
+        if writing.facts.get("device") == "cpu":
+            names = {"num_machines", "num_processes", "mixed_precision"}
+            settings, further = {name: settings[name] for name in settings if name in names}, ON_CPUS
+        elif settings.get("distributed_type") != "DEEPSPEED":
             return write(writing)
-        names = ("num_machines", "num_processes", "mixed_precision")
-        settings = {name: writing.all_settings[name] for name in names if name in writing.all_settings}
-        return TEXT_FORMATS[".yaml"].write({**settings, **ON_CPUS}, writing.head)
+        return TEXT_FORMATS[".yaml"].write({**settings, **further}, writing.head)
 
     return on_device
 
@@ -70,8 +73,11 @@ def read_machines(settings: Settings) -> Facts:
 
 
 def write_data(facts: Facts) -> Values:
-    """Write replicate and shard degrees of data parallelism; DDP where nothing is sharded."""
+    """Write degrees of data parallelism: DDP where nothing is sharded; or the stage of DeepSpeed."""
     zero = facts.get("zero", 0)
+    if on_deepspeed(facts):
+        stage = {"distributed_type": "DEEPSPEED", f"{DEEPSPEED}zero_stage": zero}
+        return {} if facts.get("replicas", 1) > 1 else stage
     replicas = facts.get("replicas", 1) if zero else facts["dp"]
     if facts["dp"] % replicas:
         return {}
@@ -140,6 +146,44 @@ def _read_deepspeed_data(settings: Settings) -> Facts:
     return {"dp": settings.number(REPLICATE) * settings.number(SHARD)}
 
 
+def write_mesh(facts: Facts) -> Values:
+    """Write the tensor- and context-parallel degrees, which meshes with FSDP have."""
+    return {} if on_deepspeed(facts) else {f"{DEGREES}{axis}_size": facts[axis] for axis in MESH}
+
+
+def read_mesh(settings: Settings) -> Facts:
+    """Read the tensor- and context-parallel degrees."""
+    return {axis: settings.number(f"{DEGREES}{axis}_size") for axis in MESH}
+
+
+def write_recompute(facts: Facts) -> Values:
+    """Write that all layers are recomputed, for FSDP; with DeepSpeed it is the training program's."""
+    return {RECOMPUTE: True} if facts["recompute"] == "full" and not on_deepspeed(facts) else {}
+
+
+def read_recompute(settings: Settings) -> Facts:
+    """Read whether layers are recomputed."""
+    return {"recompute": "full" if settings.is_on(RECOMPUTE) else "none"}
+
+
+def write_offload(facts: Facts) -> Values:
+    """Write what is offloaded to the host."""
+    if on_deepspeed(facts):
+        names = {new: f"{DEEPSPEED}{name}" for name, new in DEEPSPEED_NAMES.items()}
+        return {names[name]: device for name, device in deepspeed.write_offload(facts).items()}
+    return {OFFLOAD: True} if facts["offload"] == "optimizer+weights" else {}
+
+
+def read_offload(settings: Settings) -> Facts:
+    """Read what FSDP offloads to the host; the row of DeepSpeed's configuration reads its devices."""
+    return {"offload": "optimizer+weights" if settings.is_on(OFFLOAD) else "none"}
+
+
+def on_deepspeed(facts: Facts) -> bool:
+    """Return whether DeepSpeed shards, by the software stack of a launch."""
+    return facts.get("stack") == DEEPSPEED_STACK
+
+
 def read_sequence(settings: Settings) -> Facts:
     """Read sequence parallelism of DeepSpeed (Ulysses)."""
     degree = settings.number(SEQUENCE)
@@ -154,4 +198,4 @@ def read_accumulation(settings: Settings) -> Facts:
 def stack(settings: Settings) -> str:
     """Return the software stack: that of DeepSpeed, or of FSDP2."""
     is_deepspeed = str(settings.get("distributed_type", "")).upper() == "DEEPSPEED"
-    return "deepspeed-2025" if is_deepspeed else "torchtitan-2025"
+    return DEEPSPEED_STACK if is_deepspeed else FSDP_STACK

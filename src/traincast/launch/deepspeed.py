@@ -13,9 +13,9 @@ BATCH: Final = {  # setting -> fact
     "gradient_accumulation_steps": "accumulation",
 }
 ZERO: Final = "zero_optimization."
-OFFLOAD: Final = {
-    "optimizer": f"{ZERO}offload_optimizer.device",
-    "weights": f"{ZERO}offload_param.device",
+OFFLOAD: Final = {  # part -> its device, and switches of old versions
+    "optimizer": (f"{ZERO}offload_optimizer.device", f"{ZERO}cpu_offload"),
+    "weights": (f"{ZERO}offload_param.device", f"{ZERO}cpu_offload_param", f"{ZERO}cpu_offload_params"),
 }
 
 
@@ -70,12 +70,12 @@ def read_sequence(settings: Settings) -> Facts:
 def write_offload(facts: Facts) -> Values:
     """Write what is offloaded to the host."""
     offloaded = facts["offload"].split("+")
-    return {name: "cpu" for part, name in OFFLOAD.items() if part in offloaded}
+    return {names[0]: "cpu" for part, names in OFFLOAD.items() if part in offloaded}
 
 
 def read_offload(settings: Settings) -> Facts:
     """Read what is offloaded to the host."""
-    offloaded = [part for part, name in OFFLOAD.items() if settings.get(name) in ("cpu", "nvme")]
+    offloaded = [part for part, names in OFFLOAD.items() if settings.any_on(*names)]
     return {"offload": "+".join(offloaded) or "none"}
 
 

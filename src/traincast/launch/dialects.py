@@ -61,6 +61,7 @@ def translated(name: str, own: Mapping[str, Any]) -> Settings:
     table = TABLE[name]
     names, inverted, values = (table.get(part, {}) for part in ("names", "inverted", "values"))
     settings = Settings(table.get("always", {}))
+    own = table.get("models", {}).get(str(own.get("MODEL")), {}) | dict(own)
     for setting, value in own.items():
         known = values.get(setting, {})
         match = next(
@@ -76,7 +77,9 @@ def translated(name: str, own: Mapping[str, Any]) -> Settings:
             settings[names[setting]] = value
         elif match is None or ANY in known:
             settings[setting] = value
-    adjust = {"gpt-neox": _adjusted_neox, "mlperf": _adjusted_mlperf}.get(name)
+    adjust = {"gpt-neox": _adjusted_neox, "mlperf": _adjusted_mlperf, "modelzoo": _adjusted_modelzoo}.get(
+        name
+    )
     return adjust(settings) if adjust else settings
 
 
@@ -111,6 +114,15 @@ def _adjusted_mlperf(settings: Settings) -> Settings:
         settings["gradient_accumulation_steps"] = max(batch // settings.number("micro_batch_size"), 1)
     if "SKIP_EVALS" not in settings and not same_value(settings.get("SEQ_PARALLEL"), False):
         settings["sequence_parallel"] = True  # gpt3, conf/megatron_gpt_config_custom.yaml
+    return settings
+
+
+def _adjusted_modelzoo(settings: Settings) -> Settings:
+    """Return the ModelZoo's settings with the layers of the end stages, where stages cannot be even."""
+    if megatron.layers_of(settings) % settings.number("pipeline_model_parallel_size"):
+        for name, own in zip(megatron.OF_END_STAGES, ("PP_FIRST", "PP_LAST"), strict=True):
+            if settings.is_on(own):
+                settings.setdefault(name, settings[own])
     return settings
 
 

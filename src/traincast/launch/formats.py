@@ -32,8 +32,8 @@ from traincast.launch import (
 from traincast.launch.canonical import Facts
 from traincast.launch.format import Format, alone, load_format
 from traincast.launch.settings import Settings
-from traincast.launch.table import ComputedRow
-from traincast.launch.unread_settings import UnreadEffect, UnreadRules
+from traincast.launch.table import ComputedRow, Row
+from traincast.launch.unread_settings import UnreadRules
 
 # Settings of DeepSpeed's configuration that Megatron-DeepSpeed's flags give as well.
 READ_BY_FLAGS: Final = (
@@ -53,29 +53,30 @@ def _named_beside(deepspeed_rules: UnreadRules) -> UnreadRules:
 
 
 def _with_deepspeed(form: Format) -> Format:
-    """Return Accelerate's format with the row of the configuration of DeepSpeed beside it."""
-    own = (*accelerate.DEEPSPEED_NAMES, *sorted(_DEEPSPEED.known))
+    """Return Accelerate's format with the rows of the configuration of DeepSpeed beside it."""
 
-    def read(settings: Settings) -> Facts:
-        if accelerate.distributed_type(settings) != "DEEPSPEED":
-            return {}
-        errors = ErrorCollector("DeepSpeed")
-        facts = errors.require(_DEEPSPEED.facts(accelerate.native_deepspeed(settings), errors))
-        without_effect = {"tp": 1, "accumulation": 0}
-        return {
-            name: value
-            for name, value in facts.items()
-            if name in READ_OF_DEEPSPEED and without_effect.get(name) != value
-        }
+    def beside_it(row: Row) -> ComputedRow:
+        def read(settings: Settings) -> Facts:
+            if accelerate.distributed_type(settings) != "DEEPSPEED":
+                return {}
+            without_effect = {"tp": 1, "accumulation": 0}
+            return {
+                name: value
+                for name, value in row.read(accelerate.native_deepspeed(settings)).items()
+                if name in READ_OF_DEEPSPEED and without_effect.get(name) != value
+            }
 
-    row = ComputedRow(
-        facts=READ_OF_DEEPSPEED,
-        settings=tuple(f"{beside.DEEPSPEED}{name}" for name in own),
-        read=read,
-        note="DeepSpeed's configuration, with `distributed_type` DEEPSPEED",
-    )
+        own = (name for name, new in accelerate.DEEPSPEED_NAMES.items() if new in row.settings)
+        return ComputedRow(
+            facts=tuple(name for name in row.facts if name in READ_OF_DEEPSPEED),
+            settings=tuple(f"{beside.DEEPSPEED}{name}" for name in (*own, *row.settings)),
+            read=read,
+            note="with `distributed_type` DEEPSPEED",
+        )
+
+    rows = tuple(beside_it(row) for rows in _DEEPSPEED.rows.values() for row in rows)
     rules = form.unread + _named_beside(_DEEPSPEED.unread)
-    return replace(form, rows={**form.rows, "DeepSpeed": (row,)}, unread=rules, takes_files=True)
+    return replace(form, rows={**form.rows, "DeepSpeed": rows}, unread=rules, takes_files=True)
 
 
 _DEEPSPEED: Final = load_format("deepspeed", "deepspeed", deepspeed)
@@ -85,10 +86,7 @@ _BRIDGE: Final = load_format(
     assumptions=megatron_bridge.assumptions, left={},
 )  # fmt: skip
 # Rules on a DeepSpeed configuration that a script of Megatron-DeepSpeed itself writes.
-_WRITTEN: Final = _DEEPSPEED.unread + UnreadRules(
-    matter=(UnreadEffect("offloading to the host", tuple(deepspeed.OFFLOAD.values()), neutral=("none",)),),
-    harmless=READ_BY_FLAGS,
-)
+_WRITTEN: Final = _DEEPSPEED.unread + UnreadRules(harmless=READ_BY_FLAGS)
 _SCRIPTS: Final = (
     load_format(
         name, "megatron", megatron,
@@ -114,8 +112,12 @@ def _on_trainer(program: huggingface.Program) -> Format:
         program.name, "huggingface", program, read=program.read, write=program.write, spelled=program.spelled,
         named_model=program.named_model,
     )  # fmt: skip
-    beside_it = ComputedRow(facts=(), settings=tuple(sorted(_ACCELERATE.known)), note="those of Accelerate")
-    rows = {**form.rows, "Accelerate": (beside_it,)}
+    beside_it = (
+        ComputedRow(facts=(), settings=row.settings, note="of Accelerate")
+        for rows in _ACCELERATE.rows.values()
+        for row in rows
+    )
+    rows = {**form.rows, "Accelerate": tuple(beside_it)}
     return replace(
         form, rows=rows, unread=form.unread + _ACCELERATE.unread, takes_files=True, names_model=True
     )

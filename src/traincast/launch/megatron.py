@@ -6,8 +6,10 @@ from typing import Any, Final
 from traincast.catalog.load import load_model
 from traincast.core.adapters import Adapters
 from traincast.core.errors import InputError
+from traincast.launch import deepspeed
 from traincast.launch.adapters import BRIDGE_NAMES, BRIDGE_RANK, module_names, probability, targets_of
 from traincast.launch.arguments import Arguments
+from traincast.launch.beside import deepspeed_settings
 from traincast.launch.canonical import Facts, normalized_recompute
 from traincast.launch.checkpoints import NAMED_MODEL, catalogue_name
 from traincast.launch.layer_patterns import layer_pattern, layout_chunks, layout_text, marked_layers
@@ -33,6 +35,7 @@ CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}
 FLEX_DISPATCHER_FLAGS: Final = ("moe_enable_deepep", "moe_flex_dispatcher_backend")
 FSDP_FLAGS: Final = ("use_megatron_fsdp", "use_custom_fsdp", "use_torch_fsdp2")
+OF_END_STAGES: Final = tuple(f"decoder_{end}_pipeline_num_layers" for end in ("first", "last"))
 LAYERS: Final = ("num_layers", "encoder_num_layers")
 BERT: Final = "pretrain_bert.py"
 STAGE: Final = "deepspeed_config.zero_optimization.stage"
@@ -349,7 +352,7 @@ def write_chunks(facts: Facts) -> Values:
 
 def read_chunks(settings: Settings) -> Facts:
     """Read the model chunks of a rank, and their layers from a layout or the split settings."""
-    pp, layers = settings.count("pipeline_model_parallel_size") or 1, settings.count(*LAYERS)
+    pp, layers = settings.count("pipeline_model_parallel_size") or 1, layers_of(settings)
     layout = settings.get("pipeline_model_parallel_layout")
     if layout is not None:
         chunks = layout_chunks(str(layout))
@@ -365,14 +368,15 @@ def read_chunks(settings: Settings) -> Facts:
         default=max((layers + sum(ends)) // pp // layers_per_chunk, 1) if layers_per_chunk and layers else 1,
         least=0,
     )
-    if pp == 1 or not layers:
+    uneven = any(ends) or settings.any_on(*OF_END_STAGES)
+    if pp == 1 or not layers or not (uneven or settings.count(*LAYERS)):
         return {"vp": vp}
     return {"vp": vp, "chunks": _chunk_layers(settings, layers, pp, vp, ends)}
 
 
 def _chunk_layers(settings: Settings, layers: int, pp: int, vp: int, ends: list[bool]) -> tuple[int, ...]:
     """Return the layers of chunks: even, fewer at the ends where embedding and loss count, or as set."""
-    first, last = (settings.count(f"decoder_{end}_pipeline_num_layers") for end in ("first", "last"))
+    first, last = map(settings.count, OF_END_STAGES)
     chunks = [0] * (pp * vp)
     for stage, number in ((0, first), (pp - 1, last)):
         if number:
@@ -514,7 +518,7 @@ def read_recompute(settings: Settings) -> Facts:
 def _read_recomputed_layers(settings: Settings) -> Facts:
     """Read which layers are recomputed: all, or with the method `block` a number of each chunk."""
     names = ("recompute_num_layers", "activations_checkpoint_num_layers")
-    recomputed, layers = settings.count(*names), _layers(settings)
+    recomputed, layers = settings.count(*names), layers_of(settings)
     method = settings.get("recompute_method", settings.get("activations_checkpoint_method"))
     if method == "block" and not recomputed and settings.any_on(*names):
         return {"recompute": "none"}
@@ -526,7 +530,7 @@ def _read_recomputed_layers(settings: Settings) -> Facts:
     return {"recompute": "full", "recompute_every": max(round(chunk_layers / recomputed), 1)}
 
 
-def _layers(settings: Settings) -> int:
+def layers_of(settings: Settings) -> int:
     """Return the number of layers, which is that of a model of the catalogue where only its name is given."""
     name = catalogue_name(str(settings.get(NAMED_MODEL, "")))
     return settings.count(*LAYERS) or (load_model(name).layers if name else 0)
@@ -542,13 +546,15 @@ def write_offload(facts: Facts) -> Values:
 
 
 def read_offload(settings: Settings) -> Facts:
-    """Read what is offloaded to the host."""
-    offloaded = ["optimizer"] if settings.is_on("optimizer_cpu_offload") else []
+    """Read what is offloaded to the host: by flags, or by DeepSpeed's configuration."""
+    offloaded = set(deepspeed.read_offload(deepspeed_settings(settings, {}))["offload"].split("+")) - {"none"}
+    offloaded |= {"optimizer"} if settings.any_on("optimizer_cpu_offload", "cpu_optimizer") else set()
+    offloaded |= {"activations"} if settings.is_on("checkpoint_in_cpu") else set()
     facts: Facts = {}
     if moved := settings.count("cpu_offloading_num_layers"):
-        offloaded.append("activations")
-        facts["offload_every"] = max(round((_layers(settings) or moved) / moved), 1)
-    return {"offload": "+".join(offloaded) or "none", **facts}
+        offloaded.add("activations")
+        facts["offload_every"] = max(round((layers_of(settings) or moved) / moved), 1)
+    return {"offload": "+".join(sorted(offloaded)) or "none", **facts}
 
 
 # The software
@@ -579,7 +585,7 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
         "all layers are recomputed, as the file does not say how many there are": (
             settings.is_on("recompute_num_layers")
             and settings.get("recompute_method") == "block"
-            and not _layers(settings)
+            and not layers_of(settings)
         ),
         "zero = 1: in bf16 DeepSpeed shards the optimizer at stage 0 as well": (
             settings.is_on("bf16")

@@ -131,6 +131,7 @@ def read(text: str, given: Given = NOTHING) -> Script:
         script.values |= {variable: [str(value)] for variable in SLURM_VARIABLES[name]}
     script.values |= {name: [value] for name, value in given.variables.items()}
     interpret(text, script)
+    script.values = {name: [value] for name, value in script.passed.items()} | script.values
     return script
 
 

@@ -102,6 +102,7 @@ class Script:
     fixed: frozenset[str] = frozenset()  # variables given from outside, which no statement changes
     not_read: list[str] = field(default_factory=list)  # files that it reads and that are not beside it
     missed: set[str] = field(default_factory=set)  # variables without a value in the present condition
+    passed: dict[str, str] = field(default_factory=dict)  # of single commands, whose launchers pass them on
     folder: Path | None = None
     frames: list[_Frame] = field(default_factory=list)
     steps: int = 0
@@ -436,8 +437,7 @@ def _run(text: str, script: Script, depth: int) -> None:
         script.values |= {str(number): [word] for number, word in enumerate(expanded[2:], 1)}
     elif command := split_command_lines(expanded):
         everything = {name: " ".join(value) for name, value in script.values.items()} | variables
-        for name, value in variables.items():  # of this command alone, but a launcher passes them on
-            script.values.setdefault(name, [value])
+        script.passed = variables | script.passed
         script.commands.append(Command(command, everything if variables else {}, script.certain))
 
 
