@@ -39,6 +39,7 @@ from traincast.step.uncertainty import (
 STACKS: Final = ("megatron-core", "megatron-bridge", "nemo", "mlperf", "torchtitan", "automodel")
 LEAST_GPUS: Final = 64
 CLOSE: Final = 0.1  # how much faster than the expert's plan ours may be said to be without a word about it
+RUN_TO_RUN: Final = 0.03  # by which runs of the same plan differ
 LIKELY: Final = 0.1  # probability with which a plan that ran must be predicted to fit
 NUMERICS: Final = ("precision", "grad_dtype", "optimizer_kind")  # held: they are no choice of speed alone
 HELD: Final = (*NUMERICS, "attention")  # and whether the software of its day fused attention
@@ -204,7 +205,9 @@ def compare(run: Run) -> Comparison:
 def page(rows: Sequence[Comparison]) -> str:
     """Return the page."""
     close = sum(row.slower <= CLOSE for row in rows)
-    believed = sum(row.slower > CLOSE and row.known_faster for row in rows)
+    far = [row for row in rows if row.slower > CLOSE]
+    believed = sum(row.known_faster for row in far)
+    proved = [row for row in far if _reached(row.run)[1] > CLOSE]
     unlikely = [row for row in rows if (row.expert.fits_probability or 0.0) < LIKELY]
     faster = [row for row in rows if row.slower < -1e-9]
     outside = [row for row in rows if not row.inside]
@@ -219,15 +222,17 @@ accelerator that of the newest release, there the one on the most GPUs ([bundled
 software stack, the numerics ({", ".join(f"`{name}`" for name in NUMERICS)}), and whether attention is fused.
 
 It searches what the software could run in the month of the run, not what it has learned since (`planner/framework_history.py` has the
-months, with the commits): no recomputation of single modules before April 2025, no overlapped exchange with experts before August 2025.
+months, with the commits): no recomputation of single modules before April 2025, no overlapped exchange with experts before August 2025, no virtual stages of
+unequal length before June 2025.
 DeepSeek's own software is searched as `any` with its ZeRO stage, Meta's as its paper describes it. Where a source leaves a knob open
 (often the micro-batch, virtual stages or recomputation), the expert's plan has the best value of it. Plans fit with a probability of at
 least {FIT_PROBABILITY:.0%}, as what `plan` recommends; where the plan that ran is predicted to need more memory than such plans, the search may use as
 much.
 
-* In {close} of {len(rows)} the expert's plan is predicted within {100 * CLOSE:.0f} % of the fastest. Of the {len(rows) - close}
+* In {close} of {len(rows)} the expert's plan is predicted within {100 * CLOSE:.0f} % of the fastest. Of the {len(far)}
   others, {believed} differ by more than 90 % of the errors of such differences ([uncertainty](uncertainty.md)): believe those, measure the
   rest.
+* {_listed("Of no other job was a faster plan measured", f"Another plan was measured more than {100 * CLOSE:.0f} % faster with the same model, accelerator, precision and framework", proved)}
 * {_listed("Inside of the space are all plans", "Outside of the space", outside)}
 * {_listed("Every plan that ran is predicted to fit", f"Predicted to fit with less than {LIKELY:g}, though they ran", unlikely)}
 * {_listed("None is predicted faster than the fastest found", "Predicted faster than the fastest found", faster)}
@@ -241,7 +246,7 @@ much.
 The components of the step that gain, in percent of the expert's step; and the best that other published runs reach with the same model,
 accelerator, precision and framework.
 
-{"".join(_gain(row) for row in rows if row.slower > CLOSE)}
+{"".join(map(_gain, far))}
 ## What experts changed
 
 Whether to believe such a difference can be measured where a later release ran the same job, as large, with another plan. Predicted and
@@ -352,11 +357,16 @@ def _gain(row: Comparison) -> str:
     """Return the line of a run of which ours is faster."""
     named = ", ".join(f"{COLUMNS[name].meaning} {100 * gain:.0f}" for name, gain in row.gains[:3])
     belief = "believe it" if row.known_faster else "within the errors of the model: measure both"
-    return f"* `{row.run.id}`, {100 * row.slower:.0f} %: {named}. {belief[0].upper()}{belief[1:]}.{_reached(row.run)}\n"
+    best, faster = _reached(row.run)
+    plan = f"on {best.plan.gpus:,} GPUs with `{_short(best.plan)}`"
+    measured = f" Measured: `{best.id}` is {100 * faster:.0f} % faster {plan}." if faster > RUN_TO_RUN else ""
+    return (
+        f"* `{row.run.id}`, {100 * row.slower:.0f} %: {named}. {belief[0].upper()}{belief[1:]}.{measured}\n"
+    )
 
 
-def _reached(run: Run) -> str:
-    """Say which published run of a job's kind does the same with less time of accelerators, if any does."""
+def _reached(run: Run) -> tuple[Run, float]:
+    """Return the published run of a job's kind that takes least time of accelerators, and how much faster it is."""
 
     def kind(other: Run) -> tuple[object, ...]:
         model, framework = other.model, stack_file(other.stack).framework
@@ -368,7 +378,4 @@ def _reached(run: Run) -> str:
 
     alike = [other for other in _published() if kind(other) == kind(run) and other.plan != run.plan]
     best = min(alike, key=spent, default=run)
-    faster = 100 * (spent(run) / spent(best) - 1)
-    if faster < 3:  # of which runs of the same plan differ
-        return ""
-    return f" Measured: `{best.id}` is {faster:.0f} % faster on {best.plan.gpus:,} GPUs with `{_short(best.plan)}`."
+    return best, spent(run) / spent(best) - 1

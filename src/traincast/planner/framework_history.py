@@ -42,6 +42,12 @@ DATA_PARALLEL_ATTENTION: Final = Rule(
     lambda model, plan, gbs: True if model.experts is None else (plan.tp == 1) & (plan.cp == 1),
     search_only=True,
 )
+EVEN_CHUNKS: Final = Rule(  # get_num_layers_to_build in transformer_block.py: first and last stage may differ
+    "virtual stages are equally long, embedding and head counted or not",
+    ("pp", "vp"),
+    lambda model, plan, gbs: (model.layers % plan.vp == 0) | (-model.layers % (plan.pp * plan.vp) <= 2),
+    search_only=True,
+)
 FEATURES: Final = (
     Feature(
         "megatron", "order", (2024, 4), f"{MEGATRON} 6513cde7b2, use-tp-pp-dp-mapping",
@@ -61,7 +67,12 @@ FEATURES: Final = (
         "megatron", "ep_overlap", (2025, 8), f"{MEGATRON} ae1c88296f, overlap-moe-expert-parallel-comm",
         frozenset({True}),
     ),
+    Feature(
+        "megatron", "layout", (2025, 6), f"{MEGATRON} 77732c3628, pipeline-model-parallel-layout",
+        until=EVEN_CHUNKS,
+    ),
     Feature("torchtitan", "schedule", (2025, 2), "pytorch/torchtitan 3996b634a, #817", frozenset({"zb-v"})),
+    Feature("automodel", "tp_overlap", (2026, 4), f"{AUTOMODEL} 2013a4dd6, #1711", frozenset({True})),
     Feature("automodel", "recompute", (2026, 6), f"{AUTOMODEL} 02c0077f6, #2389", frozenset({"per-op"})),
     Feature("automodel", "tp", (2026, 7), f"{AUTOMODEL} 8a83fdcee, #2995", until=DATA_PARALLEL_ATTENTION),
 )  # fmt: skip
