@@ -53,11 +53,6 @@ def text(c: Config) -> Keys:
     return keys | {"seq": seq}
 
 
-def grouped(c: Config) -> Keys:
-    """Read the number of heads of keys and values, and the width of a head."""
-    return {"kv_heads": c.figure("num_key_value_heads"), "head_dim": c.figure("head_dim")}
-
-
 def gated(c: Config) -> Keys:
     """Read the activation of a gated MLP."""
     return {"mlp": c.word("hidden_act", GATED)}
@@ -78,28 +73,6 @@ def rotary(c: Config) -> Keys:
     return {"norm": "rmsnorm", "positions": "rotary"}
 
 
-def biased(c: Config) -> Keys:
-    """Read the flags for biases: of all projections of attention, and of the MLP."""
-    attention = ["qkv", "proj"] if c.flag("attention_bias") else []
-    return {"biases": attention + (["mlp"] if c.flag("mlp_bias") else [])}
-
-
-def qkv_biased(c: Config) -> Keys:
-    """Read the flag for biases of queries, keys and values."""
-    return {"biases": ["qkv"] if c.flag("qkv_bias") else []}
-
-
-def biased_by_part(c: Config) -> Keys:
-    """Read the flags for biases: of queries, keys and values, of the output projection, and of the MLP."""
-    flags = {"qkv": "attention_bias", "proj": "attention_out_bias", "mlp": "mlp_bias"}
-    return {"biases": [part for part, flag in flags.items() if c.flag(flag)]}
-
-
-def parallel(c: Config) -> Keys:
-    """Read the flag for attention and MLP in parallel, each with a norm of its own."""
-    return {"parallel": c.flag("use_parallel_residual")}
-
-
 def bert(c: Config) -> Keys:
     """Read the table of token types, and whether attention is causal.
 
@@ -107,11 +80,6 @@ def bert(c: Config) -> Keys:
     """
     keys: Keys = {"causal": c.flag("is_decoder"), "biases": ["qkv", "proj", "mlp"], "head_bias": True}
     return keys | {"token_types": c.count("type_vocab_size", least=0)}
-
-
-def head_biased(c: Config) -> Keys:
-    """Read the flag for a bias of the output head."""
-    return {"head_bias": c.flag("head_bias")}
 
 
 def falcon(c: Config) -> Keys:
@@ -142,11 +110,6 @@ def experts_beside_shared(c: Config) -> Keys:
     shared = c.count("shared_intermediate_size", least=0)
     width = {"shared_ffn": c.sourced(shared, "shared_intermediate_size")} if shared else {}
     return {"experts": routed(c, "intermediate_size") | width}
-
-
-def router_biased(c: Config) -> Keys:
-    """Set a bias of the router of experts read before."""
-    return {"experts": c.content["experts"] | {"router_bias": True}} if "experts" in c.content else {}
 
 
 def experts_everywhere(c: Config) -> Keys:
@@ -347,7 +310,7 @@ def _moe_layers(c: Config, is_moe: Sequence[bool], name: str) -> Keys:
 def latent(c: Config) -> Keys:
     """Read multi-head latent attention, unless it is said not to be used (DeepSeek-VL2)."""
     if c.fields.get("use_mla") is False:
-        return grouped(c)
+        return SIMPLE["grouped"](c)
     names = {"kv_rank": "kv_lora_rank", "q_rank": "q_lora_rank", "nope_dim": "qk_nope_head_dim"}
     names |= {"rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim"}
     figures = {key: c.figure(name) for key, name in names.items()}
@@ -454,31 +417,60 @@ def experts_beside_gated(c: Config) -> Keys:
     return {"experts": routed(c, "moe_intermediate_size") | {"shared_ffn": width, "shared_gate": True}}
 
 
-FLAGGED: Final[Mapping[str, tuple[str, Keys]]] = {  # feature -> its flag, and the keys where that is set
-    "qk_normed": ("qk_norm", {"qk_norm": "full"}),  # with separate weights for every head
-    "qk_normed_per_head": ("qk_norm", {"qk_norm": "head"}),  # with weights that all heads share
-    "llama4_qk_norm": ("use_qk_norm", {"qk_norm": "plain"}),  # without weights
-    "four_norms": ("use_post_norm", {"norms": 4}),  # those of the results of attention and MLP as well
-    "stablelm": ("use_parallel_residual", {"parallel": True, "norms": 1}),  # attention and MLP share a norm
-}
+def copied(**fields: str) -> Feature:
+    """Return a feature that reads figures as they are: key of a model file = field."""
+    return lambda c: {key: c.figure(name) for key, name in fields.items()}
 
 
-def flagged(flag: str, keys: Keys) -> Feature:
+def flags(**fields: str) -> Feature:
+    """Return a feature that reads flags as they are: key of a model file = field."""
+    return lambda c: {key: c.flag(name) for key, name in fields.items()}
+
+
+def biases(**fields: str) -> Feature:
+    """Return a feature that reads which linear layers have a bias: layer = its flag."""
+    return lambda c: {"biases": [layer for layer, name in fields.items() if c.flag(name)]}
+
+
+def of_experts(key: str) -> Feature:
+    """Return a feature that sets a key of experts read before."""
+    return lambda c: {"experts": c.content["experts"] | {key: True}} if "experts" in c.content else {}
+
+
+def flagged(flag: str, **keys: Any) -> Feature:
     """Return a feature that adds keys where a flag of the configuration is set."""
     return lambda c: keys if c.flag(flag) else {}
 
 
+SIMPLE: Final[Mapping[str, Feature]] = {  # features that are rows
+    "grouped": copied(kv_heads="num_key_value_heads", head_dim="head_dim"),
+    "alone": copied(layers="num_hidden_layers", hidden="hidden_size"),  # Mamba and nothing else
+    "one_more_token": copied(small_end_weights="hidden_size"),  # a row of the embedding (Moshi)
+    "last_biased": copied(small_weights="hidden_size"),  # the MLP's second layer alone (TeleChat)
+    "gate_biased": copied(small_weights="num_attention_heads"),  # the gate of each head
+    "parallel": flags(parallel="use_parallel_residual"),  # blocks with a norm each
+    "head_biased": flags(head_bias="head_bias"),
+    "biased": biases(qkv="attention_bias", proj="attention_bias", mlp="mlp_bias"),
+    "qkv_biased": biases(qkv="qkv_bias"),
+    "biased_by_part": biases(qkv="attention_bias", proj="attention_out_bias", mlp="mlp_bias"),
+    "router_biased": of_experts("router_bias"),
+    "result_normed": of_experts("result_norm"),
+    "qk_normed": flagged("qk_norm", qk_norm="full"),  # with separate weights for every head
+    "qk_normed_per_head": flagged("qk_norm", qk_norm="head"),  # with weights that all heads share
+    "llama4_qk_norm": flagged("use_qk_norm", qk_norm="plain"),  # without weights
+    "four_norms": flagged("use_post_norm", norms=4),  # those of the results of attention and MLP as well
+    "stablelm": flagged("use_parallel_residual", parallel=True, norms=1),  # attention and MLP share a norm
+}
 FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
-    **{name: flagged(*row) for name, row in FLAGGED.items()},
+    **SIMPLE,
     "sliding_everywhere": sliding_everywhere,
     "sliding_every_other": sliding_every_other,
     "sliding_by_pattern": sliding_by_pattern,
 } | {
     feature.__name__: feature
     for feature in (
-        trunk, text, grouped, gated, gemma_gated, plain, rotary, biased, qkv_biased, biased_by_part,
-        parallel, bert, head_biased, falcon, multi_query,
-        head_type, experts_beside_shared, router_biased, experts_everywhere, sparse_layers, ernie_experts,
+        trunk, text, gated, gemma_gated, plain, rotary, bert, falcon, multi_query,
+        head_type, experts_beside_shared, experts_everywhere, sparse_layers, ernie_experts,
         qwen_sliding, sliding_by_type, chunked, experts, gpt_oss_experts, qwen_experts, flint_experts,
         qwen2_experts, deepseek_experts, llama4_experts, latent, values_as_wide, multi_token_prediction,
         learned, learned_after_two, four_times_as_wide, as_wide_as_the_model, gpt_neo, mpt,

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 from traincast.catalog.huggingface.config import Config
 from traincast.catalog.huggingface.features import (
     FULL_ATTENTION,
+    SIMPLE,
     Feature,
     Keys,
     experts_beside_shared,
@@ -183,11 +184,6 @@ def mamba2(c: Config) -> Keys:
     figures = {key: c.figure(name) for key, name in names.items()}
     flags = {"conv_bias": c.flag("use_conv_bias"), "bias": c.flag("use_bias")}
     return {"mamba2": {"heads": c.figure("mamba_num_heads"), "head_dim": head_dim} | figures | flags}
-
-
-def alone(c: Config) -> Keys:
-    """Read a model whose layers are Mamba and nothing else."""
-    return {"layers": c.figure("num_hidden_layers"), "hidden": c.figure("hidden_size")}
 
 
 def mamba(c: Config) -> Keys:
@@ -378,7 +374,7 @@ def xlstm(c: Config) -> Keys:
     multiple = c.size("ffn_round_up_to_multiple_of")
     ffn = int((wide["ffn_proj_factor"] + multiple - 1) // multiple * multiple)
     net = {"heads": c.figure("num_attention_heads"), "gates": 2, "chunk": c.figure("chunk_size")} | dims
-    keys = alone(c) | {"layer_kinds": ["gated_linear dense"], "gated_linear": net}
+    keys = SIMPLE["alone"](c) | {"layer_kinds": ["gated_linear dense"], "gated_linear": net}
     return keys | {"ffn": c.sourced(ffn, "ffn_proj_factor", "hidden_size", "ffn_round_up_to_multiple_of")}
 
 
@@ -397,7 +393,9 @@ def rwkv(c: Config) -> Keys:
     if c.value("attention_hidden_size") is not None:
         c.only("attention_hidden_size", c.value("hidden_size"))
     ffn = c.figure("intermediate_size")
-    return alone(c) | {"rwkv": {"width": hidden}, "ffn": ffn} | ({} if ffn else four_times_as_wide(c))
+    return (
+        SIMPLE["alone"](c) | {"rwkv": {"width": hidden}, "ffn": ffn} | ({} if ffn else four_times_as_wide(c))
+    )
 
 
 def longcat(c: Config) -> Keys:
@@ -456,7 +454,7 @@ def lfm2(c: Config) -> Keys:
 HYBRID_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     feature.__name__: feature
     for feature in (
-        indexed, block_indexed, deepseek_v4, mamba2, alone, mamba, plain_inner_norms, jamba, falcon_h1,
+        indexed, block_indexed, deepseek_v4, mamba2, mamba, plain_inner_norms, jamba, falcon_h1,
         lightning, recurrent_gemma, nemotron_h, bamba, granite_hybrid, olmo_hybrid, kimi_delta, ling_delta,
         xlstm, rwkv, longcat, gated_delta, short_conv, lfm2,
     )

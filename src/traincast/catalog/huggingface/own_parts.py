@@ -10,19 +10,9 @@ from traincast.catalog.huggingface.hybrids import shaped
 from traincast.core.errors import is_whole
 
 
-def result_normed(c: Config) -> Keys:
-    """Set a norm of the result of experts read before."""
-    return {"experts": c.content["experts"] | {"result_norm": True}} if "experts" in c.content else {}
-
-
 def half_as_wide(c: Config) -> Keys:
     """Read the width of a gated MLP, half of what is written."""
     return {"ffn": c.sourced((c.count("intermediate_size") or 0) // 2, "intermediate_size")}
-
-
-def one_more_token(c: Config) -> Keys:
-    """Count a row of the embedding besides the vocabulary (Moshi's text model)."""
-    return {"small_end_weights": c.figure("hidden_size")}
 
 
 def mllama(c: Config) -> Keys:
@@ -91,11 +81,6 @@ def persimmon(c: Config) -> Keys:
     width = c.size("hidden_size") // c.size("num_attention_heads")
     shifts = c.sourced(2 * width, "hidden_size", "num_attention_heads")
     return {"qk_norm": "head", "small_weights": shifts}
-
-
-def gate_biased(c: Config) -> Keys:
-    """Count a bias of each head's gate."""
-    return {"small_weights": c.figure("num_attention_heads")}
 
 
 def per_head_gate(c: Config) -> Keys:
@@ -271,7 +256,7 @@ def nested(c: Config) -> Keys:
 OWN_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     feature.__name__: feature
     for feature in (
-        result_normed, half_as_wide, one_more_token, mllama, norm_type, shifted_norms, cpmant, doge,
-        last_bias, persimmon, gate_biased, per_head_gate, laguna, mimo_lists, mimo, gemma4, gemma3n, nested,
+        half_as_wide, mllama, norm_type, shifted_norms, cpmant, doge,
+        last_bias, persimmon, per_head_gate, laguna, mimo_lists, mimo, gemma4, gemma3n, nested,
     )
 }  # fmt: skip

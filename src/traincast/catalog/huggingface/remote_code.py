@@ -192,11 +192,6 @@ def across_layers(c: Config) -> Keys:
     return shaped(["moe"] * layers, figures, {})
 
 
-def last_biased(c: Config) -> Keys:
-    """Count the bias of the MLP's second layer, which has the only one there (TeleChat)."""
-    return {"small_weights": c.figure("hidden_size")}
-
-
 def molmo(c: Config) -> Keys:
     """Read Molmo's language model: biases of queries, keys and values, and a second part of the embedding."""
     rows, hidden = c.count("additional_vocab_size", least=0) or 0, c.size("hidden_size")
@@ -222,7 +217,7 @@ def nomic(c: Config) -> Keys:
 CODE_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     feature.__name__: feature
     for feature in (
-        chatglm, hf_olmo, blocks, openelm, across_layers, arctic, grok2, ring_linear, step, last_biased,
+        chatglm, hf_olmo, blocks, openelm, across_layers, arctic, grok2, ring_linear, step,
         molmo, nomic,
     )
 }  # fmt: skip
