@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
 
-class Counts(NamedTuple):
+class LinearCounts(NamedTuple):
     """What every kind of linear attention has: widths, weights, and FLOPs of the scan."""
 
     inner: int  # width of the result of all heads or channels
@@ -41,10 +41,10 @@ class Mamba:
         return self.rank + 2 * self.state
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LinearCounts:
         """Widths, weights and FLOPs: 9 for an element of a state (mamba_ssm, issue 110)."""
         norms = self.selected if self.norm and self.norm_weights else 0
-        return Counts(
+        return LinearCounts(
             inner=self.width,
             projected=2 * self.width,  # x and the gate z
             sharded=(self.width,),
@@ -74,11 +74,11 @@ class Mamba2:
     chunk: int = 256  # tokens of a chunk of the scan
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LinearCounts:
         """Widths, weights and FLOPs, these as Megatron-LM counts them (mamba_layer_flops)."""
         inner = self.heads * self.head_dim
         conv_width = inner + 2 * self.groups * self.state  # x, B and C
-        return Counts(
+        return LinearCounts(
             inner=inner,
             projected=inner + conv_width + self.heads,  # the gate z, the convolution's channels, and dt
             sharded=(self.heads, self.groups),
@@ -116,12 +116,12 @@ class GatedDelta:
         return self.value_heads * (self.key_dim if self.channel_decay else 1)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LinearCounts:
         """Widths, weights and FLOPs, these as Megatron-LM counts them (gdn_layer_flops)."""
         inner, rank, heads = self.value_heads * self.value_dim, self.gate_rank or 0, self.value_heads
         conv_width = 2 * self.key_heads * self.key_dim + inner  # queries, keys and values
         gates = inner + self.decays  # gate z and decay, through the narrow width if there is one
-        return Counts(
+        return LinearCounts(
             inner=inner,
             projected=conv_width + (0 if rank else gates) + heads,  # and the strength of each head
             sharded=(heads, self.key_heads),
@@ -158,10 +158,10 @@ class GatedLinear:
         return self.heads * (2 * self.key_dim + self.value_dim)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LinearCounts:
         """Widths, weights and FLOPs, these of the recurrence S = a S + k' v, o = q S."""
         inner, numbers = self.heads * self.value_dim, self.gates * self.heads
-        return Counts(
+        return LinearCounts(
             inner=inner,
             projected=self.attending + inner + numbers,  # queries, keys, values; gate; numbers of heads
             sharded=(self.heads,),
@@ -184,9 +184,9 @@ class RgLru:
     bias: ClassVar[bool] = True
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LinearCounts:
         """Widths, weights and FLOPs, these of the recurrence h = a h + b x."""
-        return Counts(
+        return LinearCounts(
             inner=self.width,
             projected=2 * self.width,  # x and the branch that gates the result
             sharded=(self.blocks,),
@@ -211,9 +211,9 @@ class Rwkv:
     bias: ClassVar[bool] = False
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LinearCounts:
         """Widths, weights and FLOPs, these of numerator and denominator of the mean, and their decay."""
-        return Counts(
+        return LinearCounts(
             inner=self.width,
             projected=3 * self.width,  # keys, values and receptance
             sharded=(1,),  # no software cuts it
@@ -231,9 +231,9 @@ class ShortConv:
     bias: bool = False  # whether convolution and projections have a bias
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LinearCounts:
         """Widths, weights and FLOPs, these of the convolution."""
-        return Counts(
+        return LinearCounts(
             inner=self.width,
             projected=3 * self.width,  # x and both gates
             sharded=(self.width,),

@@ -6,15 +6,15 @@ from typing import Any
 
 from traincast.catalog.huggingface import diffusers
 from traincast.catalog.huggingface.config import HEADS, Config, model_types, parts
+from traincast.catalog.huggingface.decoders import DECODER_FEATURES
 from traincast.catalog.huggingface.encoders import ENCODER_FEATURES, head_keys, head_of
 from traincast.catalog.huggingface.features import FEATURES
 from traincast.catalog.huggingface.hybrids import HYBRID_FEATURES
-from traincast.catalog.huggingface.own_parts import OWN_FEATURES
 from traincast.catalog.huggingface.remote_code import CODE_FEATURES
 from traincast.catalog.huggingface.towers import text_defaults, tower, whole
 from traincast.core.errors import InputError, raise_problems
 
-ALL_FEATURES = {**FEATURES, **HYBRID_FEATURES, **ENCODER_FEATURES, **OWN_FEATURES, **CODE_FEATURES}
+ALL_FEATURES = {**FEATURES, **HYBRID_FEATURES, **ENCODER_FEATURES, **DECODER_FEATURES, **CODE_FEATURES}
 CONTRASTIVE = {"clip": "clip_vision_model", "siglip": "siglip_vision_model"}  # their larger tower
 TOWERS = {  # fields that describe or name a part besides the text model
     "vision_config": "vision", "vision": "vision", "visual": "vision", "vision_cfg": "vision",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from traincast.catalog.huggingface.config import Config
+from traincast.catalog.huggingface.decoders import per_head_gate
 from traincast.catalog.huggingface.features import (
     FULL_ATTENTION,
     Feature,
@@ -13,7 +14,6 @@ from traincast.catalog.huggingface.features import (
     routed,
 )
 from traincast.catalog.huggingface.hybrids import heads_of, layer_kinds, pairs, shaped
-from traincast.catalog.huggingface.own_parts import per_head_gate
 from traincast.core.errors import is_whole
 
 

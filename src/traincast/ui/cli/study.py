@@ -182,7 +182,7 @@ def _draw_design(found: "Designs", html: Path | None, figures: Path | None, form
         write_html(design_report.page(found), html)
     if figures is None:
         return []
-    from traincast.ui.figures.machines import figures_of
+    from traincast.ui.figures.designs import figures_of
 
     return save_figures(((stem, figure) for stem, _, figure, _ in figures_of(found)), figures, form)
 

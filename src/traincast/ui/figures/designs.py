@@ -1,126 +1,195 @@
-"""Figures of hand-made plans that differ in their pipeline stages, each with all its placements."""
+"""Figures of designs of machines: front, least cost over two figures, prices, and which figure binds."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
 
-from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError
-from traincast.core.knobs import STRATEGIES
-from traincast.core.model import Model
-from traincast.core.plan import Plan, Plans
-from traincast.core.system import System
-from traincast.step.estimate import Estimates, estimate
-from traincast.step.placement import placements
+from traincast.core.quantities import Floats
+from traincast.planner.design.machines import FIGURES, written
 from traincast.ui.figures import style
+from traincast.ui.figures.study import label_isolines
 
-BASE_PLAN: Final = Plan(tp=8)
-MAX_OVER_SLOWEST_BEST: Final = 1.6  # top of the axis, over the slowest of the plans' best placements
-MIN_SHARE_DRAWN: Final = 1e-3  # of a component of the step time
-STAGES_TRIED: Final = tuple(1 << power for power in range(8))
+if TYPE_CHECKING:
+    from traincast.planner.design.designs import Designs
+
+CHANGE_DRAWN: Final = 0.005  # share of the cost by which a price that is drawn changes it
+DAYS: Final = "Time of the workload [d]"
+COST: Final = "Cost of the workload [$M]"
+
+
+def figures_of(found: "Designs") -> Iterator[tuple[str, str, Figure, str]]:
+    """Yield name, title, figure and caption of each figure that can be drawn."""
+    for stem, title, draw, caption in DRAWN:
+        with suppress(InputError):
+            yield stem, title, draw(found), caption
 
 
 @style.styled
-def design_space(
-    model: Model,
-    system: System,
-    gpus: int,
-    gbs: int,
-    base: Plan = BASE_PLAN,
-    stages: Sequence[int] = STAGES_TRIED,
-    assumptions: str | Assumptions | None = None,
-) -> Figure:
-    """Draw time and memory of plans chosen by hand, each with every placement (arXiv 2410.00273, study 3).
-
-    Plans have the base in common and differ in their pipeline stages; data parallelism takes the GPUs that
-    are left. Stages that break a rule are left out.
-    """
-    columns: list[Estimates] = []
-    for plan in _plans(system, gpus, base, stages):
-        with suppress(InputError):  # breaks a rule
-            columns.append(estimate(model, system, plan, gbs=gbs, assumptions=assumptions))
-    if not columns:
-        problem = "no number of pipeline stages gives a plan that meets the rules"
-        raise InputError("design space", [f"{base} on {gpus:,} GPUs: {problem}"])
-    figure = Figure((style.PAGE, 4.8), layout="constrained")
-    ax, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2.4, 1))
-    style.small_ticks(ax, bottom)
-    best = [float(np.min(style.in_unit("step_seconds", np.asarray(est.step_seconds)))) for est in columns]
-    limit = MAX_OVER_SLOWEST_BEST * max(best)
-    components = dict[str, None]()
-    for place, est in enumerate(columns):
-        components |= dict.fromkeys(_draw_placements(ax, place, est, limit))
-    memory = [float(np.max(style.in_unit("memory_bytes", est.memory_bytes))) for est in columns]
-    fits = [bool(np.all(est.fits)) for est in columns]  # the same for every placement
-    _draw_memory(bottom, memory, fits, float(style.in_unit("memory_bytes", system.accelerator.hbm_bytes)))
-    ax.set_ylim(0, limit)
-    ax.set_xlim(-0.5, len(columns) - 0.5)
-    ax.set_ylabel(style.label("step_seconds"))
-    axes = STRATEGIES[base.strategy].axes
-    ticks = []
-    for est in columns:
-        plan = est.plan.take(int(np.argmin(np.atleast_1d(est.step_seconds))))
-        fast = "·".join(f"{getattr(plan, f'fast_{axis}'):.0f}" for axis in axes)
-        ticks.append(f"{np.max(est.plan.pp):.0f}\n{np.max(est.plan.dp):,.0f}\n{fast}")
-    bottom.set_xticks(range(len(columns)), ticks)
-    rows = f"pp\ndp\nfast {'·'.join(axes)}"
-    style.note(bottom, rows, (0, 0), (-4, -7), xycoords="axes fraction", fontsize=7, ha="right", va="top")
-    degrees = f"{style.label('pp')}, {style.label('dp').lower()}"
-    bottom.set_xlabel(f"{degrees}, and ranks of each group in one fast domain of the fastest placement")
-    about = f"{base}, every placement"
-    figure.suptitle(f"{model.title} on {gpus:,} GPUs of {system.name}, {about}", fontsize=7.5)
-    handles = style.component_legend([*components])
-    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+def cost_front(found: "Designs") -> Figure:
+    """Draw time against cost of every machine within the limits, with the front and machines of today."""
+    figure, (ax,) = style.panels(1, width=style.PAGE, height=4.0)
+    days, cost = found.hours / 24, found.cost / 1e6
+    names = list(dict.fromkeys(part.family.name for part in found.parts if part.points))
+    for name, colour in zip(names, (*style.COLOURS, style.BROWN, style.GREY), strict=False):
+        number = [part.family.name for part in found.parts].index(name)
+        rows = found.feasible & (found.part == number)
+        look: dict[str, Any] = {"s": 9, "linewidths": 0, "alpha": 0.6, "rasterized": bool(rows.sum() > 5000)}
+        ax.scatter(days[rows], cost[rows], color=colour, label=name, **look)
+    front = np.array(found.front_rows)
+    front = front[np.argsort(days[front], kind="stable")]
+    lowest = np.minimum.accumulate(cost[front])
+    stairs = front[cost[front] <= lowest]  # of time and cost; energy keeps others on the front
+    if len(stairs) > 1:
+        ax.plot(days[stairs], cost[stairs], "-", color=style.BLACK, drawstyle="steps-post", label="front")
+    today = np.flatnonzero(~found.designed & np.isfinite(found.hours))
+    shown = [found.cheapest, *today.tolist()]
+    low, high = (found.intervals(shown) / 24).T
+    cheap, dear = (np.array([getattr(price, end) for price in found.prices]) for end in ("low", "high"))
+    for row, first, last in zip(shown, low, high, strict=True):
+        built = row == found.cheapest
+        ends = found.hours[row] * found.rates[:, row] / 1e6  # cost [$M] of one unit of each price
+        look = {"color": style.VERMILION if built else style.BLACK}
+        ax.plot([first, last], [cost[row]] * 2, "-", linewidth=0.6, **look)
+        ax.plot([days[row]] * 2, [cheap @ ends, dear @ ends], "-", linewidth=0.6, **look)
+        look |= {"s": 70, "marker": "*"} if built else {"s": 18, "marker": "s"}
+        ax.scatter(days[row], cost[row], zorder=4, **look)
+    style.log_axes(ax)
+    ax.set(xlabel=DAYS, ylabel=COST)
+    figure.legend(loc="outside lower center", ncols=4)
+    figure.draw_without_rendering()
+    labels = ["cheapest", *(found.parts[found.part[row]].family.name for row in today)]
+    style.label_points(ax, [(days[row], cost[row]) for row in shown], labels)
     return figure
 
 
-def _draw_placements(ax: Axes, place: int, est: Estimates, limit: float) -> list[str]:
-    """Draw the components of the time of all placements of a plan, the fastest first; return those drawn."""
-    seconds = np.atleast_1d(np.asarray(est.step_seconds, float))
-    order = np.argsort(seconds, kind="stable")
-    width = 0.84 / len(order)
-    x = place - 0.42 + width * (np.arange(len(order)) + 0.5)
-    under, drawn = np.zeros(len(order)), list[str]()
-    for name, part in est.breakdown.items():
-        sizes = style.in_unit("step_seconds", np.broadcast_to(part, seconds.shape)[order])
-        if (sizes > MIN_SHARE_DRAWN * seconds[order]).any():
-            ax.bar(x, sizes, width * 0.92, under, **style.component_style(name))
-            under = under + sizes
-            drawn.append(name)
-    if under[-1] > limit:  # cut by the axis
-        look: dict[str, Any] = {"ha": "center", "va": "top", "bbox": style.WHITE_BOX}
-        style.note(ax, f"up to {under[-1]:,.0f} s", (place, limit), (0, -2), fontsize=6, **look)
-    return drawn
+@style.styled
+def price_tornado(found: "Designs") -> Figure:
+    """Draw the change of the cost for each price at either end of its range."""
+    hours, prices = found.hours[found.cheapest], found.prices
+    cost = found.cost[found.cheapest]
+    among = found.feasible & (found.designed == found.designed[found.cheapest])
+    changes = np.zeros((2, len(prices), 2))  # machine kept or chosen anew, price, end
+    for number, price in enumerate(prices):
+        for end, value in enumerate((price.low, price.high)):
+            step = value - price.value
+            changes[0, number, end] = hours * found.rates[number, found.cheapest] * step
+            costs = found.cost[among] + found.hours[among] * found.rates[number, among] * step
+            changes[1, number, end] = costs.min() - cost
+    changes *= 100 / cost
+    largest = np.abs(changes).max(axis=(0, 2))
+    order = [i for i in np.argsort(largest, kind="stable") if largest[i] >= 100 * CHANGE_DRAWN]
+    if not order:
+        raise InputError("tornado", ["no price has a range that changes the cost"])
+    figure, (ax,) = style.panels(1, width=5.2, height=0.9 + 0.36 * len(order))
+    drawn = [prices[i] for i in order]
+    titles = [f"{price.title}\n{price.text(price.low)} to {price.text(price.high)}" for price in drawn]
+    colours = {"low end of the range": style.BLUE, "high end of the range": style.ORANGE}
+    style.tornado_bars(ax, changes[:, order], titles, colours, ("machine kept", "machine chosen anew"))
+    ax.set_xlabel("Cost of the workload, change [%]")
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
 
 
-def _draw_memory(ax: Axes, memory: Sequence[float], fits: Sequence[bool], capacity: float) -> None:
-    """Draw the memory of every plan, against capacity; plans that do not fit are hollow."""
-    ax.plot(range(len(memory)), memory, "-", color=style.GREY, linewidth=0.8)
-    for place, (size, enough) in enumerate(zip(memory, fits, strict=True)):
-        face = style.BLACK if enough else "white"
-        ax.plot(place, size, "o", color=style.BLACK, markerfacecolor=face)
-        box = style.WHITE_BOX | {"pad": 0.6}  # the capacity line may cross it
-        style.note(ax, f"{size:,.0f}", (place, size), (0, 4.5), ha="center", bbox=box)
-    ax.axhline(capacity, color=style.BLACK, linestyle="--", linewidth=0.8)
-    text = "capacity" if all(fits) else "capacity; above it, a plan does not fit"
-    style.note(ax, text, (1, capacity), (-2, 2), xycoords=ax.get_yaxis_transform(), ha="right")
-    ax.set_ylim(0, 1.25 * max(capacity, *memory))
-    ax.set_ylabel(f"Memory [{style.unit_of('memory_bytes')[0]}]")
+@style.styled
+def iso_cost(found: "Designs") -> Figure:
+    """Draw contours of the least cost over the two figures of the map, and the time of that machine."""
+    x, y, xs, ys, cost, days = _least_cost(found)
+    if min(len(xs), len(ys)) < 2 or np.isfinite(cost).sum() < cost.size / 2:
+        raise InputError("iso-cost", ["too few machines fit over the two figures"])
+    figure, (ax,) = style.panels(1, width=style.COLUMN + 1.4, height=3.4)
+    across, up = style.in_unit(x, xs), style.in_unit(y, ys)
+    known = np.ma.masked_invalid(cost)
+    ax.set(xlim=(across[0], across[-1]), ylim=(up[0], up[-1]))
+    style.log_axes(ax)
+    ax.set_facecolor("#f2f2f2")
+    filled = ax.contourf(across, up, known, 8, cmap="cividis_r")
+    ax.contour(across, up, known, 8, colors="black", linewidths=0.5)  # the bar beside says their cost
+    dashed: dict[str, Any] = {"colors": "white", "linestyles": "dashed", "linewidths": 0.9}
+    of_time = ax.contour(across, up, np.ma.masked_invalid(days), 4, **dashed)
+    label_isolines(ax, of_time, "%.3g d")
+    _mark_cheapest(found, ax, x, y)
+    ax.set(xlabel=style.label(x), ylabel=style.label(y))
+    figure.colorbar(filled, ax=ax, label=COST, pad=0.02).ax.tick_params(labelsize=7)
+    return figure
 
 
-def _plans(system: System, gpus: int, base: Plan, stages: Sequence[int]) -> Iterator[Plans]:
-    """Yield each plan as columns over its placements."""
-    for pp in stages:
-        dp, rest = divmod(gpus, base.tp * base.tp2 * base.cp * pp)
-        if rest or not dp:
-            continue
-        fast_pp, fast_dp = (1 if degree == 1 else None for degree in (pp, dp))
-        plan = replace(base, pp=pp, dp=dp, fast_pp=fast_pp, fast_dp=fast_dp)
-        columns = placements(plan, system.fast_domain)
-        if columns is not None:
-            yield columns
+def _mark_cheapest(found: "Designs", ax: Axes, x: str, y: str) -> None:
+    part = found.parts[found.part[found.cheapest]]
+    machine = found.within[found.cheapest] // part.sizes
+    point = [float(style.in_unit(path, part.figure(path)[machine])) for path in (x, y)]
+    star: dict[str, Any] = {"color": style.VERMILION, "markersize": 9, "markeredgecolor": "white"}
+    ax.plot(*point, "*", clip_on=False, zorder=5, **star)
+
+
+def _least_cost(found: "Designs") -> tuple[str, str, Floats, Floats, Floats, Floats]:
+    """Return two figures, their values, and cost [$M] and time [d] of the cheapest machine at each pair."""
+    if found.map_axes is None:
+        raise InputError("iso-cost", ["fewer than two figures vary"])
+    x, y = found.map_axes
+    number = int(found.part[found.cheapest])
+    part = found.parts[number]
+    rows = np.flatnonzero(found.part == number)
+    machine = found.within[rows] // part.sizes
+    xs, across = np.unique(part.figure(x)[machine], return_inverse=True)
+    ys, up = np.unique(part.figure(y)[machine], return_inverse=True)
+    cost, days = np.full((2, len(ys), len(xs)), np.nan)
+    for i in np.argsort(-found.cost[rows], kind="stable"):  # the cheapest last
+        if found.feasible[rows[i]]:
+            cost[up[i], across[i]] = found.cost[rows[i]] / 1e6
+            days[up[i], across[i]] = found.hours[rows[i]] / 24
+    return x, y, xs, ys, cost, days
+
+
+@style.styled
+def binding_map(found: "Designs") -> Figure:
+    """Draw which figure binds over two figures of the cheapest machine."""
+    of = found.binding_map
+    if of is None:
+        raise InputError("binding", ["fewer than two figures vary: there is no map"])
+    looks = dict(zip(of.paths, (*style.COLOURS, style.BROWN, style.GREY), strict=False))
+    figure, (ax,) = style.panels(1, width=style.COLUMN + 1.4, height=3.4)
+    for up, across in np.ndindex(of.binding.shape):
+        path = None if of.binding[up, across] < 0 else of.paths[of.binding[up, across]]
+        look: dict[str, Any] = style.INFEASIBLE if path is None else {"facecolor": looks[path], "alpha": 0.7}
+        ax.add_patch(Rectangle((across - 0.5, up - 0.5), 1, 1, edgecolor="white", **look))
+        if path is not None:
+            ax.text(across, up, f"{of.elasticity[up, across]:.2f}", ha="center", va="center", fontsize=7)
+    ax.set(xlim=(-0.5, len(of.xs) - 0.5), ylim=(-0.5, len(of.ys) - 0.5))
+    ax.set_xticks(range(len(of.xs)), [written(of.x, value) for value in of.xs])
+    ax.set_yticks(range(len(of.ys)), [written(of.y, value) for value in of.ys])
+    ax.set(xlabel=style.label(of.x, ""), ylabel=style.label(of.y, ""))
+    drawn = [path for number, path in enumerate(of.paths) if (of.binding == number).any()]
+    handles = [Patch(facecolor=looks[path], alpha=0.7, label=FIGURES[path]) for path in drawn]
+    if (of.binding < 0).any():
+        handles.append(Patch(label="does not fit", **style.INFEASIBLE))
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    return figure
+
+
+DRAWN: Final = (  # name, title, function and caption
+    (
+        "front", "Time and cost", cost_front,
+        "Every machine within the limits. Bars: where 90 % of measured times lie, and the cost where all "
+        "prices are at either end of their range.",
+    ),
+    (
+        "prices", "What prices change", price_tornado,
+        "Cost of the workload where one price is at either end of its range: on the cheapest machine at the "
+        "prices given, and on the one that is then the cheapest.",
+    ),
+    (
+        "iso-cost", "Least cost over two figures", iso_cost,
+        "Least cost of the workload over all other figures. Dashed: time of that machine in days.",
+    ),
+    (
+        "binding", "Which figure binds", binding_map,
+        "Figure of which a share more saves most time, the others as on the cheapest machine. Number: share "
+        "of the time that 1 % more of it saves, in percent.",
+    ),
+)  # fmt: skip

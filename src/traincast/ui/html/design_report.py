@@ -6,7 +6,7 @@ import numpy as np
 
 from traincast.core.units import count_of, number_text, percent, rate
 from traincast.planner.design.machines import FIGURES
-from traincast.ui.figures.machines import figures_of
+from traincast.ui.figures.designs import figures_of
 from traincast.ui.html.rendering import Page, Pairs, Table, Tiles
 from traincast.ui.html.sources import assumptions
 from traincast.ui.text.designs import COLUMNS, cells

@@ -253,7 +253,7 @@ def nested(c: Config) -> Keys:
     return keys | {"experts": experts, "ffn": experts["ffn"]}
 
 
-OWN_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
+DECODER_FEATURES: Final[Mapping[str, Feature]] = {  # by the name that model_types.yaml uses
     feature.__name__: feature
     for feature in (
         half_as_wide, mllama, norm_type, shifted_norms, cpmant, doge,
