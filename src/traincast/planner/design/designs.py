@@ -7,7 +7,7 @@ prices are exact over the machines searched.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from traincast.core.errors import NothingFits
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.plan import Plan
 from traincast.core.quantities import Bools, Floats, Ints
+from traincast.core.result import Doc, Result
 from traincast.core.system import CAPACITY
 from traincast.core.units import count_of, number_text
 from traincast.core.version import __version__
@@ -95,15 +96,14 @@ def worst_ratios(of: Floats, others: Floats, low: Floats, high: Floats) -> Float
     return np.asarray(np.maximum((low @ of) / (low @ others), (above / below).max(axis=0)))
 
 
-@dataclass(frozen=True)
-class Worth:
-    """Worth of more of a figure to the workload at the cheapest machine."""
+class Worth(Result):
+    """What more of a figure is worth at the cheapest machine, at the same cost of the workload."""
 
-    figure: str
-    factor: float
-    faster: float  # share of the time that it saves
-    worth: float | None  # of an accelerator, at the same cost of the workload [$]; None where nothing fits
-    price: float  # what the parts ask for it [$]
+    figure: Annotated[str, Doc("path of the figure")]
+    factor: Annotated[float, Doc("how much of it there would be, relative to the machine's")]
+    faster: Annotated[float, Doc("share of the time that it saves")]
+    worth: Annotated[float | None, Doc("what a GPU may cost more for it; `null` where nothing fits", "$")]
+    price: Annotated[float, Doc("what the parts ask for it", "$")]
 
     @property
     def title(self) -> str:
@@ -136,15 +136,14 @@ class BindingMap:
     elasticity: Floats  # share of the time that a share more of it saves
 
 
-@dataclass(frozen=True)
-class Refinement:
-    """Searches near the front only, and how far they may be from searches of every machine."""
+class Refinement(Result):
+    """What was searched of a large grid, and how far that may be from searches of every machine."""
 
-    machines: int  # of the grid
-    searched: int
-    checked: int  # random machines searched besides, at the end
-    ahead: int  # of them, not behind the front
-    gap: float  # largest share in time, cost and energy by which one is ahead of every machine of the front
+    machines: Annotated[int, Doc("machines of the grid")]
+    searched: Annotated[int, Doc("machines searched, near the front")]
+    checked: Annotated[int, Doc("random machines searched besides")]
+    ahead: Annotated[int, Doc("of them, ahead of the front")]
+    gap: Annotated[float, Doc("share in time, cost and energy by which one is ahead of it at most")]
 
 
 class Designs:

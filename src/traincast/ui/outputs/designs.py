@@ -1,17 +1,15 @@
 """What `design` prints with `--json`."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.result import Doc, Result, described
+from traincast.planner.design.designs import Designs, Refinement, Worth
 from traincast.planner.design.machines import FIGURES
 from traincast.ui.outputs.reference import HtmlReport
-
-if TYPE_CHECKING:
-    from traincast.planner.design.designs import Designs
 
 _NUMBER: Final = {"type": ["number", "null"]}
 _FIGURES: Final = {
@@ -50,16 +48,6 @@ class DesignedMachine(Result):
     plans: Annotated[list[PlanOfModel], Doc("the fastest plan of each model")]
 
 
-class WorthOfFigure(Result):
-    """What more of a figure is worth at the cheapest machine."""
-
-    figure: Annotated[str, Doc("path of the figure")]
-    factor: Annotated[float, Doc("how much of it there would be, relative to the machine's")]
-    faster: Annotated[float, Doc("share of the time that it saves")]
-    worth: Annotated[float | None, Doc("what a GPU may cost more for it; `null` where nothing fits", "$")]
-    price: Annotated[float, Doc("what the parts ask for it", "$")]
-
-
 class PriceRange(Result):
     """Range of a price in which the cheapest machine stays so; in SI units, energy in kWh."""
 
@@ -71,16 +59,6 @@ class PriceRange(Result):
     above: Annotated[str | None, Doc("that machine above; `null` where none is")]
 
 
-class SearchedShare(Result):
-    """What was searched of a large grid, and how far that may be from the whole."""
-
-    machines: Annotated[int, Doc("machines of the grid")]
-    searched: Annotated[int, Doc("machines searched, near the front")]
-    checked: Annotated[int, Doc("random machines searched besides")]
-    ahead: Annotated[int, Doc("of them, ahead of the front")]
-    gap: Annotated[float, Doc("share by which one is ahead of it at most")]
-
-
 class DesignOutput(Result, kw_only=True):
     """Front of time, cost and energy over machines for a workload."""
 
@@ -90,17 +68,17 @@ class DesignOutput(Result, kw_only=True):
     safest: Annotated[str, Doc("machine of least regret over the ranges of prices and runs")]
     front: Annotated[list[DesignedMachine], Doc("machines that no other beats, the cheapest first")]
     today: Annotated[list[DesignedMachine], Doc("systems and offers of the question")]
-    worth: Annotated[list[WorthOfFigure], Doc("worth of more of each figure at the cheapest machine")]
+    worth: Annotated[list[Worth], Doc("worth of more of each figure at the cheapest machine")]
     prices: Annotated[list[PriceRange], Doc("ranges of prices in which the cheapest stays so")]
     sentences: Annotated[list[str], Doc("the answer in words")]
-    refinement: Annotated[SearchedShare | None, Doc("what was searched of a large grid", optional=True)]
+    refinement: Annotated[Refinement | None, Doc("what was searched of a large grid", optional=True)]
     output: Annotated[str | None, Doc("with `--output`: table of all machines", optional=True)]
     html: HtmlReport
     figures: Annotated[list[str] | None, Doc("with `--figures`: figures drawn", optional=True)]
 
 
 def design_output(
-    found: "Designs", output: str | None, html: str | None, figures: Sequence[str] | None
+    found: Designs, output: str | None, html: str | None, figures: Sequence[str] | None
 ) -> DesignOutput:
     """Return what is printed of designs, and the files written."""
     front = found.front_rows
@@ -115,7 +93,7 @@ def design_output(
         safest=found.name(found.safest),
         front=rows[1 : 1 + len(front)],
         today=rows[1 + len(front) :],
-        worth=[WorthOfFigure(**vars(worth)) for worth in found.worth],
+        worth=list(found.worth),
         prices=[
             PriceRange(
                 of.price.name, of.price.value, of.low, _known(of.high), row_name[of.below], row_name[of.above]
@@ -123,7 +101,7 @@ def design_output(
             for of in found.break_even
         ],
         sentences=found.sentences(),
-        refinement=None if found.refinement is None else SearchedShare(**vars(found.refinement)),
+        refinement=found.refinement,
         output=output,
         html=html,
         figures=None if figures is None else list(figures),
@@ -135,7 +113,7 @@ def _known(value: Any) -> float | None:
     return float(value) if value is not None and np.isfinite(value) else None
 
 
-def _machines(found: "Designs", rows: Sequence[int]) -> list[DesignedMachine]:
+def _machines(found: Designs, rows: Sequence[int]) -> list[DesignedMachine]:
     """Return machines with their plans."""
     listed = []
     for row, plans in zip(rows, found.plans(rows), strict=True):
