@@ -525,7 +525,22 @@ def test_long_questions_time_out(static):
         wrong = refused(client, "search", **LARGE)
         assert "longer than 0.5 s" in wrong["message"]
         app.state.pool.seconds = 600.0  # however slow the machine is
-        assert asked(client, "model", model="gpt-125m")["layers"] == 12  # another worker took the place
+        assert asked(client, "model", model="gpt-125m")["layers"] == 12
+
+
+@pytest.mark.parametrize(("grace", "same"), [(60.0, True), (0.0, False)])
+def test_a_search_over_its_time_limit_ends_itself_or_is_killed(grace, same, monkeypatch):
+    monkeypatch.setattr("traincast.ui.explorer.worker_pool.GRACE_SECONDS", grace)
+    worker = Worker()
+    try:
+        assert worker.ask("model", "{}", 60.0)[0] == 200
+        process = worker._process
+        assert b"longer than 0.2 s" in worker.ask("search", json.dumps(asdict(State(**LARGE))), 0.2)[1]
+        assert (worker._process is process) == same
+        worker.prepare()
+        assert worker.ask("model", "{}", 60.0)[0] == 200
+    finally:
+        worker.close()
 
 
 def test_a_full_server_says_so(static):

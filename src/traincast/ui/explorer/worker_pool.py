@@ -15,6 +15,7 @@ from traincast.ui.explorer.worker import READY, SearchStatus, failure, work
 StatusAndBody = tuple[int, bytes]
 SLOW: Final = ("space", "explain", "scaling", "timeline")
 START_SECONDS: Final = 60.0  # time limit for the imports of a new process
+GRACE_SECONDS: Final = 2.0  # in which a worker ends a request after its time limit, before it is killed
 CACHE_BYTES: Final = 32 << 20  # size of the cached answers with their requests
 WORKERS: Final = max(2, min(8, os.cpu_count() or 1))
 KILLED: Final = (422, failure("the search was ended by the system; it may have needed too much memory"))
@@ -25,7 +26,7 @@ class Busy(Exception):
 
 
 class Worker:
-    """A process that answers one request at a time; at its time limit it is killed and replaced."""
+    """A process that answers one request at a time; it is replaced if it does not end at its time limit."""
 
     def __init__(self) -> None:
         self.last_text = ""
@@ -62,6 +63,10 @@ class Worker:
                 if self._pipe.poll(seconds):
                     received: StatusAndBody = self._pipe.recv()
                     return received
+                self.status.is_abandoned = True
+                if self._pipe.poll(GRACE_SECONDS):
+                    self._pipe.recv()
+                    return answer
         except (EOFError, OSError):
             answer = KILLED
         with self._lock:
