@@ -11,23 +11,31 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait busily; read when numpy is imported
+
 import traincast as tc
 from made_once import FOLDER
+from traincast.catalog import disk_cache
 
 settings.register_profile(
     "traincast", deadline=None, derandomize=True
 )  # on a busy machine, and the same everywhere
 settings.load_profile("traincast")
 
-os.environ["TRAINCAST_CACHE"] = "off"  # what is tested is read from its files
 GOLDEN = Path(__file__).parent / "published"
 
 
 def pytest_configure(config):
-    """Let the workers of a run share results of calibration that take long."""
-    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
-        os.environ[FOLDER] = folder = tempfile.mkdtemp(prefix="traincast-")
-        config.add_cleanup(lambda: shutil.rmtree(folder))
+    """Let the processes of a run share results of calibration, which take long, and the catalogue.
+
+    Those of the tests themselves read the catalogue from its files.
+    """
+    if not hasattr(config, "workerinput"):
+        os.environ[FOLDER] = tempfile.mkdtemp(prefix="traincast-")
+        config.add_cleanup(lambda: shutil.rmtree(os.environ[FOLDER], ignore_errors=True))
+    os.environ[disk_cache.VARIABLE] = "off"
+    disk_cache._folder()
+    os.environ[disk_cache.VARIABLE] = os.environ[FOLDER]  # for processes that tests start
 
 
 def pytest_collection_finish():

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -15,9 +16,8 @@ from traincast.step.uncertainty import errors
 def folder(tmp_path, monkeypatch):
     """A folder for kept results, empty at first."""
     monkeypatch.setenv(disk_cache.VARIABLE, str(tmp_path))
-    disk_cache._folder.cache_clear()
-    yield tmp_path
-    disk_cache._folder.cache_clear()
+    monkeypatch.setattr(disk_cache, "_folder", cache(disk_cache._folder.__wrapped__))
+    return tmp_path
 
 
 def files(folder):

@@ -6,6 +6,7 @@ nightly run.
 
 import json
 from collections import Counter
+from importlib.util import find_spec
 
 import pytest
 
@@ -17,12 +18,11 @@ from traincast.operations.operation import Gemm
 from traincast.operations.transformer import layer, parts
 from traincast.step.memory import Footprint
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make oracle installs it")
-transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed: make oracle does it"
-)
-
-pytestmark = pytest.mark.nightly
+LACKING = [name for name in ("torch", "transformers") if find_spec(name) is None]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(bool(LACKING), reason=f"not installed: {' '.join(LACKING)}; `make oracle` does it"),
+]
 
 EAGER = load_stack("huggingface-eager").with_values({"memory.vocab_multiple": 1})
 B, S = 2, 64  # sequences of a micro-batch, tokens of a sequence
@@ -58,6 +58,9 @@ DROPOUTS = ("attention_dropout", "hidden_dropout", "residual_dropout", "embeddin
 
 def both(model_type, tmp_path, attention, train="full", **more):
     """The model that transformers builds, and ours of the same configuration."""
+    import torch
+    import transformers
+
     default = transformers.AutoConfig.for_model(model_type).to_dict()
     fields = {**SIZES, "max_position_embeddings": S, **CONFIGS.get(model_type, {}), **more}
     fields |= {name: 0.0 for name in (*DROPOUTS, "embd_pdrop") if name in default}
@@ -79,6 +82,8 @@ def both(model_type, tmp_path, attention, train="full", **more):
 
 def saved_by_torch(built, place):
     """Bytes of unique storages that the layer of a place saves, without weights and what it is given."""
+    import torch
+
     given, kept, held = set(), {}, []
     inner = next(module for name, module in built.named_modules() if name.endswith(f"layers.{place}"))
     recording = []
@@ -148,6 +153,7 @@ def matrix_flops(model):
 @pytest.mark.parametrize("model_type", CONFIGS)
 def test_products_are_those_that_torch_counts(model_type, tmp_path):
     """To the last FLOP, of a whole model, forward and backward (torch.utils.flop_counter)."""
+    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     built, model = both(model_type, tmp_path, "eager")
@@ -161,6 +167,7 @@ def test_products_are_those_that_torch_counts(model_type, tmp_path):
 
 def test_products_of_compressed_attention_are_those_that_torch_counts(tmp_path):
     """DeepSeek-V4's forward pass; eager attention and its indexer score all keys, compressed ones as well."""
+    import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     heads, width, index_heads, index_width = 4, 64, 2, 32
