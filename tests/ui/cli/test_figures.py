@@ -146,6 +146,7 @@ def test_wrong_requests_for_figures(run, tmp_path, table):
             "--workers",
             "0",
         ],
+        "dask = ''": ["study", table.parent / "study.yaml", "--output", tmp_path / "b.parquet", "--dask", ""],
         "already exists": ["study", table.parent / "study.yaml", "--output", table],
         "chunks are missing": ["merge", table.parent / "study.yaml", "--output", tmp_path / "c.parquet"],
     }

@@ -70,7 +70,7 @@ def study(
 
     errors = ErrorCollector("study")
     if is_results(file):
-        if dask or mpi or shard != "1/1" or workers != 1 or html is not None:
+        if dask is not None or mpi or shard != "1/1" or workers != 1 or html is not None:
             unused = "--workers, --dask, --mpi, --shard and --html are of studies that run"
             errors.add([f"{file} holds results: {unused}"])
         errors.catch(check_output, output, force, FORMATS)
@@ -92,8 +92,9 @@ def study(
 
 def _worker_problems(workers: int, dask: str | None, mpi: bool) -> list[str]:
     """Return what is wrong with where searches shall run."""
-    both = ["--dask and --mpi: give one of them"] if dask and mpi else []
-    return whole_number_problems("workers", workers) + both
+    both = ["--dask and --mpi: give one of them"] if dask is not None and mpi else []
+    empty = ["dask = '': must be an address, or local"] if dask == "" else []
+    return whole_number_problems("workers", workers) + both + empty
 
 
 @contextmanager
