@@ -53,10 +53,16 @@ def test_sizes_are_those_of_the_base_configuration_scaled(tmp_path):
     ("more", "said"),
     [
         ("remat_policy: custom", "remat_policy = 'custom'"),
-        ("ici_tensor_parallelism: -1", "tp: must be given"),
+        (
+            "ici_tensor_parallelism: -1",
+            "ici_tensor_parallelism = -1: must be a whole number above 0; data and fsdp",
+        ),
         ("ici_tensor_parallelism: two", "ici_tensor_parallelism = two"),
-        ("per_device_batch_size: 0.5", "must be a whole number of sequences"),
-        ("ici_pipeline_parallelism: 4", "circular pipelines"),
+        (
+            "per_device_batch_size: 0.5",
+            "per_device_batch_size = 0.5: must be a multiple of 1",
+        ),
+        ("ici_pipeline_parallelism: 4", "num_pipeline_repeats = -1: must be 1 with 4 stages"),
         ("model_name: llama9-1b", "model_name = llama9-1b: no model of the catalogue"),
         ("use_dpo: true", "use_dpo"),
         ("quantization: fp3", "quantization = 'fp3'"),

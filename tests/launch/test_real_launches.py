@@ -120,6 +120,23 @@ export FP8_DPA=0
 export SKIP_EVALS=3
 export DGXNNODES=8
 """
+PRIMUS_405B = """
+work_group: a
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: ${PRIMUS_MODEL:llama3.1_405B}.yaml
+    overrides: {global_batch_size: 256, seq_length: 8192, tensor_model_parallel_size: 8, fp8: hybrid,
+      pipeline_model_parallel_size: 9, multi_latent_attention: false}
+"""
+NEOX_EXPERTS = """{
+  "pipe_parallel_size": 1, "model_parallel_size": 1, "num_layers": 12, "hidden_size": 768, "pos_emb": "rotary",
+  "num_attention_heads": 12, "seq_length": 2048, "max_position_embeddings": 2048, "no_weight_tying": true,
+  "moe_num_experts": 8, "te_mha": true, "te_fp8_format": "hybrid", "train_micro_batch_size_per_gpu": 4,
+  "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu"}}, "precision": "bfloat16",
+  "make_vocab_size_divisible_by": 128, "vocab_size": 50304
+}"""
 MODEL_ZOO = """
 export MODEL=DeepSeek-V3 MBS=1 SEQ_LEN=4096
 A2A_OVERLAP=1 PP=8 VPP=4 TP=2 EP=64 NNODES=128 GBS=8192 PR=fp8 bash sbatch_benchmarking.sh \\
@@ -274,6 +291,13 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
                                      "vp": 4, "ep": 64, "gbs": 8192, "ep_overlap": True,
                                      "precision": "fp8-block", "recompute": "mla_up_proj+mlp",
                                      "tp_overlap": False}),
+    # Primus: sequence parallelism and micro-batches of 2 by default (trainer_base.yaml, language_model.yaml, fd1eeab).
+    "AMD-AGI/Primus examples/megatron/configs/MI300X/llama3.1_405B-FP8-pretrain.yaml fd1eeab, named by a variable": (
+        PRIMUS_405B, {"gpus": 144}, {"model": "llama-3.1-405b", "tp": 8, "pp": 9, "mbs": 2, "gbs": 256, "sp": True,
+                                    "precision": "fp8"}),
+    "EleutherAI/gpt-neox configs/125M-dmoe.yml ea7aefd: no token is dropped, and attention is Transformer Engine's": (
+        NEOX_EXPERTS, {"gpus": 8}, {"format": "gpt-neox", "topk": 1, "capacity": None, "attention": "flash",
+                                    "precision": "bf16", "offload": "optimizer"}),
     "the same, its second run, for which A2A_OVERLAP=1 of the first does not count": (
         MODEL_ZOO, {"recipe": "2"}, {"gpus": 256, "ep": 32, "ep_overlap": False, "precision": "mxfp8"}),
     # Of runtime_configs/benchmarking: PR and SEQ_LEN by default, the rest by model in runtime.conf (e865065).
@@ -324,7 +348,7 @@ def figures(checked):
         "format": checked.reading.format, "model": model.name, "gbs": est.gbs, "gpus": est.plan.gpus,
         "billions": model.parameters / 1e9, "kinds": model.layer_kinds,
         "rank": model.adapters and model.adapters.rank,
-        "topk": model.experts and model.experts.topk, "every": model.experts and model.experts.every,
+        "topk": model.experts and model.experts.topk, "capacity": model.experts and model.experts.capacity, "every": model.experts and model.experts.every,
         **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal", "ffn", "dropout", "biases")},
     }  # fmt: skip
     return vars(est.plan) | more

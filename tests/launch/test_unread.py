@@ -649,3 +649,10 @@ def test_overlap_of_deepspeed(reading):
     """`overlap_comm` of a configuration; where it is missing nothing is said."""
     text = DEEPSPEED.format('"zero_optimization": {"stage": 2, "overlap_comm": false}')
     assert reading(text, "deepspeed").facts["dp_overlap"] is False
+
+
+def test_what_nemo_says_of_offloading_in_another_setting(reading):
+    """NVIDIA/NeMo-Framework-Launcher training/gpt3/mlperf-24n.yaml (26e42fa) has it off, with 95 layers."""
+    flags = " --cpu-offloading-num-layers 2 --cpu-offloading={}"
+    assert reading(MEGATRON + flags.format("true")).facts["offload"] == "activations"
+    assert reading(MEGATRON + flags.format("false")).facts["offload"] == "none"

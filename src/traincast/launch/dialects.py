@@ -3,11 +3,13 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from traincast.catalog.documents import parsed
+from traincast.catalog.load import load_model
 from traincast.launch import megatron
-from traincast.launch.checkpoints import NAMED_MODEL, catalogue_name
+from traincast.launch.checkpoints import NAMED_MODEL, catalogue_name, unknown_model
 from traincast.launch.format import Format, Reader
 from traincast.launch.given import NOTHING, Given, chosen
 from traincast.launch.read_bash import arguments, directives
@@ -45,15 +47,26 @@ def dialect(name: str, base: Format, read: Reader) -> Format:
         spelled=lambda setting: own_names.get(setting, setting),
         stack=(lambda _: table["stack"]) if "stack" in table else base.stack,
         assumptions=base.assumptions if "stack" not in table else lambda _: (),
-        named_model=base.named_model if base.names_model else named_model,
+        named_model=base.named_model
+        if base.names_model
+        else partial(named_model, setting=own_names.get(NAMED_MODEL, "model")),
     )
 
 
-def named_model(settings: Settings) -> str:
-    """Return the model of the catalogue that settings name without giving its sizes; empty if none."""
-    if settings.is_on("num_layers") or settings.is_on("hidden_size"):
+def named_model(settings: Settings, setting: str = "model") -> str:
+    """Return the model of the catalogue that a `setting` names, without sizes beside it; empty if none.
+
+    Raises
+    ------
+    InputError
+        If the catalogue has no model of this name.
+    """
+    name = str(settings.get(NAMED_MODEL) or "")
+    if not name or settings.any_on("num_layers", "hidden_size"):
         return ""
-    return catalogue_name(str(settings.get(NAMED_MODEL, "")))
+    if model := catalogue_name(name):
+        return model
+    raise unknown_model(setting, name)
 
 
 def translated(name: str, own: Mapping[str, Any]) -> Settings:
@@ -86,7 +99,8 @@ def translated(name: str, own: Mapping[str, Any]) -> Settings:
 def _adjusted_neox(settings: Settings) -> Settings:
     """Return gpt-neox's settings with the width of its MLP, one stage for none, and kinds of layers.
 
-    Attention is that of flash-attn only where `attention_config` says so: the kind "global" is unfused.
+    Attention is fused only where `attention_config` says flash or Transformer Engine's stands in its place
+    (megatron/model/transformer.py, ea7aefd): the kind "global" is unfused.
     """
     if width := settings.size("intermediate_size") or 4 * settings.count("hidden_size"):
         inner = int(width * 2 / 3) // 2 if settings.any_on("swiglu", "quick_geglu") else width
@@ -96,7 +110,7 @@ def _adjusted_neox(settings: Settings) -> Settings:
     if same_value(settings.get("pipeline_model_parallel_size"), 0):
         settings["pipeline_model_parallel_size"] = 1
     kinds = set(re.findall(r"[a-z]\w+", str(settings.get("use_flash_attn") or "global"))) - {"all"}
-    settings["use_flash_attn"] = kinds == {"flash"}
+    settings["use_flash_attn"] = kinds == {"flash"} or settings.any_on("te_mha", "te_fp8_mha")
     if kinds not in ({"flash"}, {"global"}):
         settings["attention_kinds"] = " ".join(sorted(kinds))
     if settings.number("tensor_model_parallel_size") == 1 or not settings.is_on("checkpoint_activations"):
@@ -167,13 +181,14 @@ def read_primus(text: str, given: Given = NOTHING) -> Settings:
     trainer: Mapping[str, Any] = next(iter(modules.values()), {}) if isinstance(modules, Mapping) else {}
     if (framework := str(trainer.get("framework", "megatron"))) not in PRIMUS_FRAMEWORKS:
         raise not_allowed("framework", framework, PRIMUS_FRAMEWORKS)
-    settings |= {name: value for name, value in trainer.items() if name != "overrides"}
-    overrides = trainer.get("overrides") or {}
-    filled = {name: _filled(value, given.variables) for name, value in dotted(overrides).items()}
-    settings |= filled
+    own = {name: value for name, value in trainer.items() if name != "overrides"}
+    own |= dotted(trainer.get("overrides") or {})
+    settings |= {name: _filled(value, given.variables) for name, value in own.items()}
     if "model" in settings:
         name = str(settings["model"]).removesuffix(".yaml")
         settings[NAMED_MODEL] = name
+        if (known := catalogue_name(name)) and load_model(known).latent is None:
+            settings.pop("multi_latent_attention", None)
         if framework == "torchtitan" and name.endswith("-fp8"):  # a model file with its converter
             settings |= {
                 NAMED_MODEL: name.removesuffix("-fp8"),

@@ -164,15 +164,18 @@ def _degrees(settings: Settings) -> dict[str, int]:
 
 def read_mesh(settings: Settings) -> Facts:
     """Read degrees, and what FSDP shards: without a degree of its own it takes all that a slice has left."""
+    allowed = {
+        True: (r"-1|[1-9]\d{0,6}", ", or -1"),
+        False: (r"[1-9]\d{0,6}", "; data and fsdp alone may be -1"),
+    }
+    rules = {name: allowed[name.split("_")[1] in ("data", "fsdp")] for name in DEGREES if name in settings}
     problems = [
-        f"{name} = {settings[name]}: must be a whole number above 0, or -1"
-        for name in DEGREES
-        if name in settings and not re.fullmatch(r"-1|[1-9]\d{0,6}", str(settings[name]))
+        f"{name} = {settings[name]}: must be a whole number above 0{further}"
+        for name, (pattern, further) in rules.items()
+        if not re.fullmatch(pattern, str(settings[name]))
     ]
-    degrees = {} if problems else _degrees(settings)
-    problems += [f"{knob}: must be given, as no more than data and fsdp are found by themselves"
-                 for knob in ("tp", "cp", "pp", "ep") if degrees.get(knob) == 0]  # fmt: skip
     raise_problems("mesh", problems)
+    degrees = _degrees(settings)
     facts: Facts = {knob: degrees[knob] for knob in ("tp", "cp", "pp")}
     facts |= {"ep": degrees["ep"], "etp": degrees["tp"]} if degrees["ep"] > 1 else {}
     if facts["cp"] > 1:
@@ -233,8 +236,9 @@ def read_batch(settings: Settings) -> Facts:
     except ValueError:
         mbs = 0.0
     if mbs < 1 or mbs != int(mbs):
-        what = f"{ranks} ranks of a replica" + (f", in {passes} micro-batches," if passes > 1 else "")
-        raise InputError(BATCH, [f"{BATCH} = {text}: with {what} must be a whole number of sequences"])
+        passing = f" and {passes} micro-batches" if passes > 1 else ""
+        whole = f"must be a multiple of {passes / ranks:g}: tensor, context and pipeline degrees of {ranks}"
+        raise InputError(BATCH, [f"{BATCH} = {text}: {whole}{passing} need whole sequences"])
     return {"mbs": int(mbs), "accumulation": passes * settings.number("gradient_accumulation_steps")}
 
 
@@ -253,7 +257,7 @@ def read_pipeline(settings: Settings) -> Facts:
     repeats = str(settings.get("num_pipeline_repeats", -1))
     layers = settings.number("num_layers_per_pipeline_stage")
     if stages > 1 and repeats != "1":
-        problem = "circular pipelines are not predicted: give num_pipeline_repeats 1"
+        problem = f"must be 1 with {stages} stages, as circular pipelines are not predicted"
         raise InputError("num_pipeline_repeats", [f"num_pipeline_repeats = {repeats}: {problem}"])
     assert layers
     return {"schedule": "gpipe", "vp": 1} if stages > 1 else {"vp": 1}

@@ -551,7 +551,8 @@ def read_offload(settings: Settings) -> Facts:
     offloaded |= {"optimizer"} if settings.any_on("optimizer_cpu_offload", "cpu_optimizer") else set()
     offloaded |= {"activations"} if settings.is_on("checkpoint_in_cpu") else set()
     facts: Facts = {}
-    if moved := settings.count("cpu_offloading_num_layers"):
+    off = "cpu_offloading" in settings and not settings.is_on("cpu_offloading")  # as NeMo's files say
+    if (moved := settings.count("cpu_offloading_num_layers")) and not off:
         offloaded.add("activations")
         facts["offload_every"] = max(round((layers_of(settings) or moved) / moved), 1)
     return {"offload": "+".join(sorted(offloaded)) or "none", **facts}
