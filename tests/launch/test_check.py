@@ -154,6 +154,25 @@ def test_a_setting_that_states_a_changed_knob_in_another_way_is_dropped(
         assert best.get(flag, (None, None))[0] is None, "what the launch does not set has no value now"
 
 
+def test_what_a_dropped_flag_stood_for_is_written_in_full(tmp_path):
+    """--recompute-activations is short for --recompute-granularity selective (validate_args of arguments.py),
+    without which --recompute-modules has no effect."""
+    launch = (
+        "torchrun pretrain_gpt.py --num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --swiglu --bf16 "
+        "--num-attention-heads 64 --group-query-attention --num-query-groups 8 --seq-length 8192 "
+        "--position-embedding-type rope --normalization RMSNorm --disable-bias-linear --vocab-size 128256 "
+        "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --micro-batch-size 1 "
+        "--global-batch-size 256 --use-flash-attn --use-distributed-optimizer --recompute-activations"
+    )
+    (tmp_path / "run.sh").write_text(launch)
+    checked = tc.check(tmp_path / "run.sh", "dgx-h100", gpus=64)
+    changes = [{name: new for name, _, new in each.settings} for each in checked.changes]
+    of_modules = [change for change in changes if "recompute_modules" in change]
+    assert of_modules
+    for change in of_modules:
+        assert (change["recompute_granularity"], change["recompute_activations"]) == ("selective", None)
+
+
 def test_overlap_of_gradients_is_read_and_advised(tmp_path):
     """Megatron-LM reduces gradients after the last backward pass unless --overlap-grad-reduce is set
     (arguments.py)."""

@@ -153,7 +153,10 @@ class ChangeTester:
         return launch_facts(self.est.model, plan, self.est.gbs) | {"per_node": 1, "stack": self.stack}
 
     def differing(self, plan: Plan) -> tuple[Difference, ...]:
-        """Return the settings of another plan that differ, without those that spell a changed knob now."""
+        """Return the settings of another plan that differ, without those that spell a changed knob now.
+
+        What those stood for is written in full: without --recompute-activations nothing is recomputed.
+        """
         old, new = self.settings, self.form.settings(self._facts(plan))
         names = dict.fromkeys((*old, *new))
         changed = {name: old.get(name) for name in names if old.get(name) != new.get(name)}
@@ -162,7 +165,7 @@ class ChangeTester:
             others = [name for name in row.settings if name not in names and self.own.is_on(name)]
             if others and changed.keys() & {*row.settings}:
                 replaced += [(name, self.own[name], None) for name in others]
-                changed |= dict.fromkeys(changed.keys() & {*row.settings} - self.own.keys())
+                changed |= {name: None for name in row.settings if name in names and name not in self.own}
         differences = ((name, value, new.get(name)) for name, value in changed.items())
         return (*(pair for pair in differences if pair[1] != pair[2]), *replaced)
 

@@ -47,13 +47,14 @@ def label(component: str, *plans: Plan) -> str:
 
 def in_words(plan: Plan, domain: int) -> str:
     """Say what a placed plan is, on a machine with fast domains of so many accelerators."""
-    return ", ".join(_parts(plan, "node" if domain <= LARGEST_NODE else f"fast domain of {domain}"))
+    large = f"fast domain of {domain}", f"fast domains of {domain}"
+    return ", ".join(_parts(plan, *(("node", "nodes") if domain <= LARGEST_NODE else large)))
 
 
-def _parts(plan: Plan, domain: str) -> Iterator[str]:
+def _parts(plan: Plan, domain: str, domains: str) -> Iterator[str]:
     def where(axis: str) -> str:
         degree, inside = getattr(plan, axis), getattr(plan, f"fast_{axis}") or 1
-        return f"inside a {domain}" if inside == degree else f"over {degree // inside} {domain}s"
+        return f"inside a {domain}" if inside == degree else f"over {degree // inside} {domains}"
 
     if plan.tp_kind == "summa":
         yield f"SUMMA tensor parallel on a grid of {plan.tp2} × {plan.tp}"

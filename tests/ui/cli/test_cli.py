@@ -601,6 +601,7 @@ def test_gpus_of_a_plan_give_dp_and_sequences_are_counted_in_1024(run):
     for given, said in (
         ("--gpus 60 --tp 8", "60: must be divisible by the degrees, tp 8 = 8"),
         ("--gpus 64 --tp 8 --dp 4", "64: must be the product of the degrees, tp 8 × dp 4 = 32"),
+        ("--gpus 64 --tp 8 --dp 1", "64: must be the product of the degrees, tp 8 × dp 1 = 8"),
         ("--gpus 0", "gpus = 0: must be a whole number"),
         ("--seq 8x", "--seq = '8x'"),
     ):

@@ -24,6 +24,7 @@ WRONG = {
     "plan m --system s --gpus 8 --tp 8 --tp 4": ["--tp: given more than once"],
     "plan m n o --system s --gpus 8": ["'n': not expected here", "'o': not expected here"],
     "plan m --system s --gpus 8 --wibble 3": ["--wibble: unknown option"],
+    "plan m --system s --gpus 8 --qlora": ["--qlora: unknown option; write --train qlora"],
     "plan m n --systm s --gpus 8 --set x --tp q --json -3h": [
         "--systm: unknown option; did you mean --system?",
         "--set: unknown option; did you mean --seq?",

@@ -201,8 +201,9 @@ def _knob_options(name: str, locks: bool) -> Any:
         kind: Any = int if knob.name in KNOBS else knob.type
         kind = Annotated[kind, Parameter(name=("--mbs", *MICRO_BATCH_SIZE))] if knob.name == "mbs" else kind
         if not locks:
-            kind = kind | None if knob.name in PLACEMENTS else kind
-            rows.append((knob.name, kind, field(default=knob.default, metadata=knob.metadata)))
+            default = None if knob.name == "dp" else knob.default  # without --dp it follows from --gpus
+            kind = kind if default is not None else kind | None
+            rows.append((knob.name, kind, field(default=default, metadata=knob.metadata)))
         elif knob.name not in PLACEMENTS:
             kind = kind | None
             if knob.name in SHORTER:
@@ -260,9 +261,10 @@ class PlanQuestion:
         from traincast.step.estimate import estimate, usual_assumptions
 
         errors = errors or ErrorCollector("estimate")
-        plan = errors.catch(Plan, **vars(self.knobs))
+        knobs = {name: value for name, value in vars(self.knobs).items() if value is not None}
+        plan = errors.catch(Plan, **knobs)
         if plan is not None and self.gpus is not None:
-            plan = errors.catch(_on_gpus, plan, self.gpus)
+            plan = errors.catch(_on_gpus, plan, self.gpus, "dp" in knobs)
         batch = None if usual is None or plan is None else usual * plan.dp
         model_read, machine, gbs = self.run.read(errors, model, self.system, batch)
         if framework is None or model_read is None:
@@ -277,15 +279,16 @@ class PlanQuestion:
         return estimate(*subject, gbs=require(gbs), assumptions=require(assumed))
 
 
-def _on_gpus(plan: "Plan", gpus: int) -> "Plan":
-    """Return a plan on a number of GPUs: with the dp that its other degrees leave, where dp is 1."""
+def _on_gpus(plan: "Plan", gpus: int, dp_given: bool) -> "Plan":
+    """Return a plan on a number of GPUs: with the dp that its other degrees leave, where none is given."""
     from traincast.core.plan import AXES
 
     raise_problems("--gpus", whole_number_problems("gpus", gpus))
     dp, rest = divmod(gpus, plan.gpus)
-    if rest or (plan.dp > 1 and dp != 1):
-        given = " × ".join(f"{axis} {degree}" for axis in AXES if (degree := getattr(plan, axis)) > 1)
-        must = "be the product of the degrees" if plan.dp > 1 else "be divisible by the degrees"
+    if rest or (dp_given and dp != 1):
+        named = [axis for axis in AXES if getattr(plan, axis) > 1 or (dp_given and axis == "dp")]
+        given = " × ".join(f"{axis} {getattr(plan, axis)}" for axis in named)
+        must = "be the product of the degrees" if dp_given else "be divisible by the degrees"
         raise InputError("--gpus", [f"{gpus}: must {must}, {given} = {plan.gpus}"])
     return replace(plan, dp=dp * plan.dp)
 

@@ -169,5 +169,10 @@ def with_options(message: str) -> str:
 
 
 def warn(message: str) -> None:
-    """Print one message on standard error."""
-    print(f"traincast: {printable(with_options(message))}", file=sys.stderr, flush=True)
+    """Print one message on standard error, wrapped on a terminal."""
+    said = f"traincast: {printable(with_options(message))}"
+    if sys.stderr.isatty():
+        from traincast.ui.text.tables import paragraphs
+
+        said = "\n".join(paragraphs(said))
+    print(said, file=sys.stderr, flush=True)

@@ -19,6 +19,7 @@ from cyclopts.exceptions import UnusedCliTokensError
 from traincast.ui.cli.app import app
 
 ALLOWED: Final = {int: "must be a whole number", float: "must be a number", bool: "takes no value"}
+TRAINED: Final = ("--lora", "--qlora", "--dpo")  # tried as options, and values of --train
 ANY_VALUE: Final = "1"  # can be read as a number, a name and a path
 
 
@@ -103,7 +104,9 @@ def _option(word: str) -> str:
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str:
-    """Return a suggestion for a misspelt word, or nothing."""
+    """Return a suggestion for a misspelt word, or for what is a value of --train, or nothing."""
+    if word in TRAINED and "--train" in known:
+        return f"; write --train {word.removeprefix('--')}"
     close = get_close_matches(word, list(known), n=1, cutoff=0.7)
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -73,13 +73,14 @@ def _best(checked: Checked) -> Parts:
 def _changes(checked: Checked) -> Parts:
     """Show the changes of one setting that help, and the best combination of two or three."""
     yield heading("What to change")
-    together = [] if checked.together is None else [checked.together]
+    listed = [(change, "") for change in checked.changes[:MAX_CHANGES_LISTED]]
+    together = [] if checked.together is None else [(checked.together, "together:\n")]
     rows = [
         (
-            *(percent(change.gain), seconds(change.est.step_seconds)),
-            *(gib(change.est.memory_bytes), "\n".join(_setting_lines(checked, change.settings))),
+            *(percent(change.gain), seconds(change.est.step_seconds), gib(change.est.memory_bytes)),
+            title + "\n".join(_setting_lines(checked, change.settings)),
         )
-        for change in (*checked.changes[:MAX_CHANGES_LISTED], *together)
+        for change, title in listed + together
     ]
     if rows:
         yield table(("gain", "step", "memory", "change"), rows, left=(3,), wrap=(3,))

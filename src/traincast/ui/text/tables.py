@@ -42,7 +42,7 @@ def _printable(item: RenderableType) -> RenderableType:
 
 def title_line(text: str) -> Text:
     """Return a line in bold."""
-    return Text(printable(text), style=BOLD)
+    return Text("\n".join(paragraphs(printable(text))), style=BOLD)
 
 
 def heading(text: str) -> Text:
