@@ -6,10 +6,11 @@ from itertools import product
 import pytest
 
 import traincast as tc
+from traincast.catalog.load import model_names
 from traincast.catalog.software_stacks import calibrated, load_stack
 from traincast.core.assumptions import PAPER
 from traincast.core.plan import Plans
-from traincast.operations.transformer import layer
+from traincast.operations.transformer import layer, parts
 from traincast.step.memory import Footprint, devices_memory, memory_as_reported, states
 from traincast.step.pipeline_stages import stages
 
@@ -419,6 +420,28 @@ def test_overlapped_exchanges_keep_a_chunk_more():
     # (2 (pp - 1) + (v - 1) pp + 1) / v of them in flight (arXiv 2205.05198, 4.2.3), and half of them
     assert first == pytest.approx(11 / 2 * (layers + 1))
     assert later - first == pytest.approx((layers + 1) / 2)
+
+
+@pytest.mark.parametrize("name", model_names(aliases=False))
+@pytest.mark.parametrize("recompute", ["none", "selective", "full", "per-op"])
+def test_memory_of_a_part_is_proportional_to_the_micro_batch(name, recompute):
+    """Counts of what fits rely on it; 16 sequences and 48 cut evenly over 2 x 2 ranks."""
+    model = tc.load_model(name)
+    if recompute == "per-op" and model.encoder is not None:
+        return  # which is not modelled
+    small, large = (
+        {
+            part: Footprint.of(operations, plan)
+            for plan in [Plans(mbs=mbs, tp=2.0, cp=2.0, cp_kind="all-gather", recompute=recompute)]
+            for part, operations in parts(model, plan, CALIBRATED, {}).items()
+        }
+        for mbs in (16.0, 48.0)
+    )
+    for part, footprint in large.items():
+        for figure in ("saved", "live"):
+            assert getattr(footprint, figure) == pytest.approx(3 * getattr(small[part], figure), rel=1e-12)
+        if part in ("head", "mtp"):
+            assert footprint.peak == pytest.approx(3 * small[part].peak, rel=1e-12)
 
 
 def test_logits_are_freed_before_a_layer_is_recomputed():

@@ -1,9 +1,12 @@
 """Count the layouts of a search that fit in memory, without a look at each of them.
 
+Layouts that differ in the micro-batch alone are a *family*. What its micro-batches need is proportional to
+their size, so that the largest that fits follows from the *room* that the smallest leaves.
+
 What a rank holds (weights, gradients, optimizer) depends neither on the micro-batch nor on recomputation, and
-what micro-batches need depends neither on ZeRO and replicas nor on the optimizer. Batches share both: a
-layout's *room* is the difference of two numbers from small tables. Shapes whose layouts are all among those
-of another share its tables. Where the room is no larger than rounding, `layouts_memory` decides.
+what micro-batches need depends neither on ZeRO and replicas nor on the optimizer. Batches share both. Shapes
+whose families are all among those of another share its tables. Where rounding may decide, `layouts_memory`
+does.
 """
 
 from collections import defaultdict
@@ -16,8 +19,8 @@ import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.assumptions import Assumptions
-from traincast.core.columns import distinct, minimum
-from traincast.core.knobs import DEFAULTS
+from traincast.core.columns import distinct_values, minimum, numbered
+from traincast.core.knobs import DEFAULTS, words
 from traincast.core.plan import Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints, nonzero
 from traincast.core.system import System
@@ -35,8 +38,10 @@ from traincast.planner.search_space import (
 from traincast.step.memory import (
     BesideActivations,
     Footprint,
+    Left,
     beside_activations,
     held,
+    largest_microbatch,
     left_for_states,
     taken_by_states,
     working,
@@ -45,7 +50,7 @@ from traincast.step.pipeline_stages import Stages, most_chunks, stages
 from traincast.step.placement import divisors
 from traincast.times.pipeline.schedules import SCHEDULES
 
-ROWS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
+FAMILIES_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less
 EVERY: Final = ("recompute_every", "offload_every")  # knobs that a batch has one value of
 # Choices that these do not depend on: what a rank holds, what micro-batches need, the part of it in
@@ -56,7 +61,7 @@ AROUND_BESIDE: Final = (*AROUND_WORKING, *EVERY, "recompute", "offload")
 AROUND_FOOTPRINT: Final = tuple({*AROUND_LAYERS, *AROUND_WORKING} - {"recompute"})
 AROUND_OPERATIONS: Final = (*AROUND_FOOTPRINT, "recompute", "recompute_every")
 Figure = Callable[[Space], Column]  # a figure of layouts that follows from their degrees
-Devices = list[tuple[Column, Column]]  # two figures of each device
+Held = list[tuple[Column, Column]]  # `taken_by_states` of each device
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,36 +84,64 @@ class Searched:
         return float(self.system.accelerator.hbm_bytes)
 
 
+class Largest(NamedTuple):
+    """The largest micro-batches that fit of families of layouts, with each number of replicas."""
+
+    surely: Ints  # however sums are rounded [sequences]
+    maybe: Ints  # in some order of them [sequences]
+    room: Floats  # that the smallest micro-batch leaves, negative where it does not fit [byte]
+
+
 @dataclass(eq=False)
 class Fitting:
-    """Which layouts of a batch fit."""
+    """Which layouts of a batch fit: of each family, those in its first rows."""
 
     candidates: int  # that fit
-    may_fit: Bools  # rows of the outline of which some layout does, or may but for rounding
-    may_not: Bools  # those of which some does not
+    first: Ints  # first row of each family in the outline, and the end
+    most: Ints  # rows of each family of which some layout fits, or may but for rounding
+    least: Ints  # rows of which all do, however sums are rounded
     room: Floats  # memory that the leanest layout of each row of degrees leaves, if any [byte]
 
     @classmethod
-    def of(cls, space: Space) -> "Fitting":
+    def of(cls, space: Space, first: Ints) -> "Fitting":
         """Return the state before any layout of an outline's space is counted."""
-        may_fit, may_not = np.zeros((2, len(space.degree)), np.bool_)
-        return cls(0, may_fit, may_not, np.full(len(space.fills.count), -np.inf))
+        most, least = np.zeros((2, len(first)), np.int64)
+        room = np.full(len(space.fills.count), -np.inf)
+        return cls(0, np.append(first, len(space.degree)), most, least, room)
 
-    def add(self, block: "_Block", room: Floats, rounding: float) -> Ints:
-        """Count layouts whose room is known [byte]; return rows that are not counted, for rounding."""
+    @cached_property
+    def may_fit(self) -> Bools:
+        """Rows of the outline of which some layout fits, or may but for rounding."""
+        return self._among_first(self.most)
+
+    @cached_property
+    def may_not(self) -> Bools:
+        """Rows of the outline of which some layout does not fit, or may not but for rounding."""
+        return ~self._among_first(self.least)
+
+    def _among_first(self, number: Ints) -> Bools:
+        """Return which rows are among the first so many of their family."""
+        ends = np.repeat(self.first[:-1] + number, np.diff(self.first))
+        return np.arange(len(ends)) < ends
+
+    def add(self, block: "_Block", largest: Largest) -> Ints:
+        """Count layouts of families that fit; return rows of those that are not counted, for rounding."""
         if not len(block.first):
             return block.first
-        room = room[block.taken]
-        number = block.number(room >= 0)
-        self.may_fit[block.rows], self.may_not[block.rows] = number > 0, number < block.layouts
-        most = np.maximum.reduceat(room, block.of_degree)
-        self.room[block.degree] = np.maximum(self.room[block.degree], most)
-        close = np.abs(room) < rounding
-        near = np.flatnonzero(block.number(close)) if close.any() else block.first[:0]
-        self.candidates += int(number @ block.counts - number[near] @ block.counts[near])
-        rows = near + block.rows.start
-        self.may_fit[rows] = self.may_not[rows] = True
-        return np.asarray(rows)
+        surely, maybe = (of[block.taken] for of in largest[:2])
+        number = at_most = block.number(surely)
+        if len(close := np.flatnonzero(surely != maybe)):
+            at_most = np.array(number)
+            at_most[close] = block.number(maybe[close], close)
+        self.most[block.families] = np.maximum.reduceat(at_most, block.layouts)
+        self.least[block.families] = np.minimum.reduceat(number, block.layouts)
+        room = np.maximum.reduceat(largest.room[block.taken], block.of_degree)
+        self.room[block.degree] = np.maximum(self.room[block.degree], room)
+        near = np.zeros(len(block.counts), np.bool_)
+        near[block.family[at_most > number]] = True
+        self.candidates += int(np.where(near, 0, np.add.reduceat(number, block.layouts)) @ block.counts)
+        families = np.flatnonzero(near) + block.families.start
+        return ragged(self.first, np.diff(self.first), families)
 
 
 class Census:
@@ -117,21 +150,27 @@ class Census:
     def __init__(self, searched: Searched, progress: Progress | None = None):
         outlines, batches, self._assumed = searched.outlines, searched.batches, searched.assumed
         self._outlines, self._batches = outlines, batches
-        self._capacity, self._rounding = searched.capacity, ROUNDING * searched.capacity
+        self._capacity = searched.capacity
+        self._rounding = ROUNDING * self._capacity if np.isfinite(self._capacity) else 0.0
         self._footprints: dict[Any, dict[str, Footprint]] = {}
         self._counted: dict[Any, Counted] = defaultdict(dict)  # operations of layers, recomputation aside
         self._layers: dict[str, Plans] = {}  # distinct ones, `experts_apart`, by strategy
-        self._layer: dict[CandidateBatch, Ints] = {}  # place among these of each layout of a shape
+        offloads = any("activations" in words(batch.given.get("offload", "none")) for batch in batches)
+        self._first = {shape: self._families(outlines[shape], offloads) for shape in outlines}  # rows
+        self._layer: dict[CandidateBatch, Ints] = {}  # place among these layers of each family of a shape
         of_strategy: dict[str, list[CandidateBatch]] = defaultdict(list)
         for shape in outlines:
             of_strategy[shape.strategy].append(shape)
         for name, shapes in of_strategy.items():
-            spaces = [outlines[shape].space for shape in shapes]
-            tables = [replace(space.layers, pp=1.0, dp=1.0) for space in spaces]
+            rows = [outlines[shape].space.layer_row[self._first[shape]] for shape in shapes]
+            used = list(map(numbered, rows))
+            tables = [
+                replace(outlines[shape].space.layers.take(layers), pp=1.0, dp=1.0)
+                for shape, (layers, _) in zip(shapes, used, strict=True)
+            ]
             self._layers[name], places = distinct_layers(tables)
             self._layer |= {
-                shape: place[space.layer_row]
-                for shape, space, place in zip(shapes, spaces, places, strict=True)
+                shape: place[row] for shape, (_, row), place in zip(shapes, used, places, strict=True)
             }
         of_shape: dict[CandidateBatch, list[int]] = defaultdict(list)
         for index, batch in enumerate(batches):
@@ -179,20 +218,32 @@ class Census:
 
     def nearest(self, index: int) -> Ints:
         """Return the rows of a batch's outline that may have the layouts nearest to fitting without it."""
-        rows, left = [np.zeros(0, np.int64)], [np.zeros(0)]
-        for row, rooms in self._rooms(self._batches[index].shape, [index]):
-            for room in rooms:
-                over = room < self._rounding
-                rows.append(row[over])
-                left.append(room[over])
-        row, lacking = np.concatenate(rows), np.concatenate(left)
-        nearest = lacking[lacking <= -self._rounding].max(initial=-np.inf)
-        return np.unique(row[lacking >= nearest - self._rounding])
+        batch, fitting = self._batches[index], self.fittings[index]
+        outline, first = self._outlines[batch.shape], self._first[batch.shape]
+        leanest = np.r_[True, fitting.may_fit][:-1]  # of those of its family that do not fit
+        leanest[first] = True
+        rows = np.flatnonzero(fitting.may_not & (fitting.may_fit | leanest))
+        _, memory = self._exact(batch, rows)
+        nearest = memory[memory > self._capacity].min(initial=np.inf)
+        of_layouts = rows if outline.replicas is None else outline.replicas.of(rows)[0]
+        near = of_layouts[(memory > self._capacity) & (memory <= nearest + self._rounding)]
+        family = np.searchsorted(first, np.arange(len(fitting.may_not)), side="right")
+        return np.flatnonzero(fitting.may_not & np.isin(family, family[near]))
+
+    def _families(self, outline: Outline, offloads: bool) -> Ints:
+        """Return the first row of each family of an outline; every row where sizes are not proportional."""
+        space, every = outline.space, np.arange(len(outline.space.degree))
+        if offloads or space.model.adapters is not None:
+            return every
+        if self._assumed.memory.gradients_last != "backward":
+            return outline.first
+        # a single micro-batch has a family of its own: gradients are freed early
+        return distinct_values(np.r_[outline.first, every[space.layouts.microbatches(space.gbs) == 1]])
 
     def _hulls(self) -> dict[CandidateBatch, dict[CandidateBatch, Ints]]:
-        """Return the shapes whose rows those of others are among, and of each of these which.
+        """Return the shapes whose families those of others are among, and of each of these which.
 
-        Equal rows of them have the same stages; shapes with replicas stay apart.
+        Equal families of them have the same stages; shapes with replicas stay apart.
         """
         hulls: dict[CandidateBatch, dict[CandidateBatch, Ints]] = {}
         alike: dict[Any, list[CandidateBatch]] = defaultdict(list)
@@ -211,11 +262,11 @@ class Census:
         return hulls
 
     def _numbers(self, shape: CandidateBatch) -> Ints:
-        """Return a number for each row of a shape's outline, different ones for different rows."""
+        """Return a number for each family of a shape, different ones for different families."""
         space, layer = self._outlines[shape].space, self._layer[shape]
-        degrees = divisors(space.gpus[0])
-        pipeline = layer * len(degrees) + np.searchsorted(degrees, space.layouts.pp)
-        return np.asarray(pipeline * (most_chunks(space.model) + 1) + space.layouts.vp, np.int64)
+        degrees, layouts = divisors(space.gpus[0]), space.layouts.take(self._first[shape])
+        pipeline = layer * len(degrees) + np.searchsorted(degrees, layouts.pp)
+        return np.asarray(pipeline * (most_chunks(space.model) + 1) + layouts.vp, np.int64)
 
     def _exact(self, batch: CandidateBatch, rows: Ints) -> tuple[Space, Floats]:
         """Return the layouts of rows of a batch's outline, and their memory [byte]."""
@@ -227,58 +278,92 @@ class Census:
     ) -> list[Fitting]:
         """Return what fits of batches whose shapes have the same hull."""
         shapes = [self._batches[index].shape for index in indices]
-        fittings = [Fitting.of(self._outlines[shape].space) for shape in shapes]
-        for row, rooms in self._rooms(hull, indices):
+        fittings = [Fitting.of(self._outlines[shape].space, self._first[shape]) for shape in shapes]
+        for families, family, every in self._blocks(hull, indices):
             blocks = {
-                shape: _Block.of(self._outlines[shape].space, rows, row) for shape, rows in members.items()
+                shape: _Block.of(self._outlines[shape].space, self._first[shape], places, families, family)
+                for shape, places in members.items()
             }
-            for index, shape, fitting, room in zip(indices, shapes, fittings, rooms, strict=True):
-                near = fitting.add(blocks[shape], room, self._rounding)
+            for index, shape, fitting, largest in zip(indices, shapes, fittings, every, strict=True):
+                near = fitting.add(blocks[shape], largest)
                 if len(near):
                     layouts, memory = self._exact(self._batches[index], near)
                     fitting.candidates += int(layouts.counts[memory <= self._capacity].sum())
         return fittings
 
-    def _rooms(self, hull: CandidateBatch, indices: Sequence[int]) -> Iterator[tuple[Ints, Iterator[Floats]]]:
-        """Yield rows of a hull's outline once for each layout, and their room in each of batches [byte]."""
-        space, holders = self._outlines[hull].space, _Holders.of(self._outlines[hull])
+    def _blocks(
+        self, hull: CandidateBatch, indices: Sequence[int]
+    ) -> Iterator[tuple[slice, Ints, Iterator[Largest]]]:
+        """Yield blocks of a hull's families, that of each number of replicas, and what fits of batches."""
+        outline, first = self._outlines[hull], self._first[hull]
         usual = {name: DEFAULTS[name] for name, _ in hull.choices}
-        given = [space.layouts.given(**usual | dict(self._batches[i].choices)) for i in indices]
-        asked = [_Asked.of(plans.ready(self._assumed)) for plans in given]
-        alike = {one.by_held: one.plans for one in asked}
-        holding = {key: self._held(plans, hull, holders) for key, plans in alike.items()}
-        for low in range(0, len(space.degree), ROWS_PER_BLOCK):
-            block = slice(low, min(low + ROWS_PER_BLOCK, len(space.degree)))
-            kind = holders.kind[block]
-            row = np.repeat(np.arange(block.start, block.stop), holders.count[kind])
-            held_row = ragged(holders.first, holders.count, kind)
+        given = [
+            outline.space.layouts.given(**usual | dict(self._batches[i].choices)).ready(self._assumed)
+            for i in indices
+        ]
+        asked = list(map(_Asked.of, given))
+        for low in range(0, len(first), FAMILIES_PER_BLOCK):
+            families = slice(low, min(low + FAMILIES_PER_BLOCK, len(first)))
+            rows = first[families]
+            if outline.replicas is None:
+                yield families, np.arange(len(rows)), self._largest(hull, asked, families)
+            else:
+                row, replicas = outline.replicas.of(rows)
+                family = np.searchsorted(rows, row)
+                yield families, family, self._largest(hull, asked, families, family, replicas)
 
-            def rooms(block: slice = block, row: Ints = row, held_row: Ints = held_row) -> Iterator[Floats]:
-                taken: dict[Any, Devices] = {}
-                left: dict[Any, Devices] = {}
-                found: dict[Any, Floats] = {}
-                beside: dict[Any, list[BesideActivations]] = {}
-                devices = stages(space.model, asked[0].plans.take(block))
-                for one in asked:
-                    if one.by_held not in taken:
-                        taken[one.by_held] = _rows(holding[one.by_held], held_row)
-                    if one.by_working not in left:
-                        of_block = self._left(one, hull, block, devices, beside)
-                        same = len(row) == block.stop - block.start  # each row is one layout
-                        left[one.by_working] = of_block if same else _rows(of_block, row - block.start)
-                    key = one.by_held, one.by_working
-                    if key not in found:
-                        room = _room(taken[one.by_held], left[one.by_working])
-                        found[key] = np.broadcast_to(room, len(row))
-                    yield found[key]
+    def _largest(
+        self,
+        hull: CandidateBatch,
+        asked: Sequence["_Asked"],
+        families: slice,
+        family: Ints | None = None,
+        replicas: Column = 1.0,
+    ) -> Iterator[Largest]:
+        """Yield the largest micro-batches of families that fit in each of batches.
 
-            yield row, rooms()
+        With replicas, `family` is that of each number of them.
+        """
+        space, rows = self._outlines[hull].space, self._first[hull][families]
+        devices = stages(space.model, space.layouts.take(rows))
+        held_by, every = devices, np.arange(families.start, families.stop)
+        if family is not None:
+            rows, held_by, every = rows[family], devices.take(family), every[family]
+        mbs = space.layouts.take(rows).mbs
+        taken: dict[Any, Held] = {}
+        left: dict[Any, list[Left]] = {}
+        found: dict[Any, Largest] = {}
+        beside: dict[Any, list[BesideActivations]] = {}
+        for one in asked:
+            key = one.by_held, one.by_working
+            if one.by_held not in taken:
+                plans = one.plans.take(rows).given(replicas=replicas)
+                taken[one.by_held] = self._held(plans, hull, every, held_by)
+            if one.by_working not in left:
+                left[one.by_working] = self._left(one, hull, families, devices, beside)
+            if key not in found:
+                of_layouts = left[one.by_working]
+                if family is not None:
+                    of_layouts = [device.take(family) for device in of_layouts]
+                found[key] = self._fitting(taken[one.by_held], of_layouts, mbs, space.gbs)
+            yield found[key]
 
-    def _held(self, plan: Plans, shape: CandidateBatch, holders: "_Holders") -> Devices:
-        """Return all that devices hold, and gradients alone, for each kind and number of replicas [byte]."""
-        plans = plan.take(holders.sample).given(replicas=holders.replicas)
-        footprints = self._parts(plan, shape, holders.sample)
-        devices = stages(self._outlines[shape].space.model, plans)
+    def _fitting(self, taken: Held, left: Sequence[Left], mbs: Column, gbs: int) -> Largest:
+        """Return the largest micro-batches that fit, given what devices hold, and what smaller ones leave."""
+        room = surely = maybe = np.full(np.shape(mbs), np.inf)
+        for (states, gradients), of_device in zip(taken, left, strict=True):
+            free = of_device.most - states
+            if nonzero(of_device.shared):
+                free = free + minimum(gradients, of_device.shared)
+            room = np.minimum(room, free)
+            surely = np.minimum(surely, largest_microbatch(free - self._rounding, of_device))
+            maybe = np.minimum(maybe, largest_microbatch(free + self._rounding, of_device))
+        low, high = (np.clip(ratio * mbs, 0, gbs).astype(np.int64) for ratio in (surely, maybe))
+        return Largest(low, high, room)
+
+    def _held(self, plans: Plans, shape: CandidateBatch, families: Ints, devices: Stages) -> Held:
+        """Return all that devices hold, and gradients alone, of layouts of some families [byte]."""
+        footprints = self._parts(plans, shape, families)
         of_devices = (held(footprints, plans, counts, self._assumed) for counts in devices.stored_parts)
         return [taken_by_states(one, self._assumed) for one in of_devices]
 
@@ -286,22 +371,23 @@ class Census:
         self,
         asked: "_Asked",
         shape: CandidateBatch,
-        rows: slice,
+        families: slice,
         devices: Stages,
         beside: dict[Any, list[BesideActivations]],
-    ) -> Devices:
-        """Return `left_for_states` of rows on each device [byte]; `beside` keeps what batches share."""
-        gbs, assumed, plans = self._outlines[shape].space.gbs, self._assumed, asked.plans.take(rows)
-        footprints, nm = self._parts(plans, shape, rows), plans.microbatches(gbs)
+    ) -> list[Left]:
+        """Return `left_for_states` of families on each device; `beside` keeps what batches share."""
+        gbs, assumed = self._outlines[shape].space.gbs, self._assumed
+        plans = asked.plans.take(self._first[shape][families])
+        footprints, nm = self._parts(plans, shape, families), plans.microbatches(gbs)
         if asked.by_beside not in beside:
             beside[asked.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
         return [
-            left_for_states(working(footprints, plans, devices, i, one, assumed), nm, self._capacity, assumed)
+            left_for_states(working(footprints, plans, devices, i, one), nm, self._capacity, assumed)
             for i, one in enumerate(beside[asked.by_beside])
         ]
 
-    def _parts(self, plan: Plans, shape: CandidateBatch, rows: Any) -> dict[str, Any]:
-        """Return the footprints of parts in rows of layouts."""
+    def _parts(self, plan: Plans, shape: CandidateBatch, families: Any) -> dict[str, Any]:
+        """Return the footprints of parts in families."""
         key = shape.strategy, _key(plan, AROUND_FOOTPRINT)
         if key not in self._footprints:
             given = plan.choices() | {"recompute_every": plan.recompute_every}
@@ -309,7 +395,7 @@ class Census:
             counted = self._counted[shape.strategy, _key(plan, AROUND_OPERATIONS)]
             operations = parts(self._outlines[shape].space.model, layers, self._assumed, counted)
             self._footprints[key] = {name: Footprint.of(part, layers) for name, part in operations.items()}
-        place = self._layer[shape][rows]
+        place = self._layer[shape][families]
         layer = place % np.size(self._layers[shape.strategy].mbs)
         return {name: _FootprintRows(part, place, layer) for name, part in self._footprints[key].items()}
 
@@ -345,65 +431,44 @@ class _Asked(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Rows of a shape's outline among those of a block of its hull's."""
+    """Families of a shape among those of a block of its hull's; a layout of one has a number of replicas."""
 
     taken: Ints | slice  # index of their layouts among those of the block
-    rows: slice  # of the shape's outline
-    counts: Ints  # candidates of a layout of each row
-    first: Ints  # first layout of each row
-    layouts: Ints  # of each row
+    families: slice  # of the shape
+    counts: Ints  # candidates of a layout in a row of each family
+    layouts: Ints  # first layout of each family
     degree: Ints  # rows of degrees, ascending
     of_degree: Ints  # first layout of each of these
+    keys: Ints  # of rows, by family and micro-batch, ascending
+    apart: int  # how far those of the next family are
+    family: Ints  # of each layout, among these
+    first: Ints  # number of rows before those of each layout's family
 
     @classmethod
-    def of(cls, space: Space, places: Ints, row: Ints) -> "_Block":
-        """Return the rows of an outline at ascending places in its hull, given that of each layout."""
-        begin, end = row[0], row[-1] + 1
-        rows = slice(*map(int, np.searchsorted(places, (begin, end))))
-        every = rows.stop - rows.start == end - begin
-        of_layouts = row if every else places[rows]
-        first = np.flatnonzero(np.diff(of_layouts, prepend=-1))
-        degree = space.degree[rows]
+    def of(cls, space: Space, first: Ints, places: Ints, families: slice, family: Ints) -> "_Block":
+        """Return the families of an outline at ascending places in its hull, given that of each layout."""
+        mine = slice(*map(int, np.searchsorted(places, (families.start, families.stop))))
+        every = mine.stop - mine.start == families.stop - families.start
+        local = places[mine] - families.start
+        taken = slice(None) if every else np.flatnonzero(np.isin(family, local))
+        of_layouts = np.searchsorted(local, family[taken])
+        layouts = np.searchsorted(of_layouts, np.arange(len(local)))
+        rows = slice(*np.append(first, len(space.degree))[[mine.start, mine.stop]].tolist())
+        first = first[mine]
+        degree = space.degree[first]
         starts = np.flatnonzero(np.diff(degree, prepend=-1))
+        of_rows = np.searchsorted(first, np.arange(rows.start, rows.stop), side="right") - 1
+        apart = space.gbs + 1
+        keys = of_rows * apart + np.asarray(space.layouts.mbs, np.int64)[rows]
+        counts, before = space.counts[first], (first - rows.start)[of_layouts]
         return cls(
-            slice(None) if every else of_layouts - begin,
-            rows,
-            space.counts[rows],
-            first,
-            np.diff(first, append=len(of_layouts)),
-            degree[starts],
-            first[starts],
+            taken, mine, counts, layouts, degree[starts], layouts[starts], keys, apart, of_layouts, before
         )
 
-    def number(self, layouts: Bools) -> Ints:
-        """Count the layouts of each row that are marked."""
-        if len(layouts) == len(self.first):
-            return layouts.astype(np.int64)
-        return np.asarray(np.add.reduceat(layouts, self.first, dtype=np.int64))
-
-
-@dataclass(frozen=True, eq=False)
-class _Holders:
-    """Kinds of layouts by what their ranks hold, each with every number of replicas."""
-
-    kind: Ints  # of each row of the outline
-    first: Ints  # of each kind among what is held
-    count: Ints
-    sample: Ints  # a row of the outline for all that is held
-    replicas: Floats
-
-    @classmethod
-    def of(cls, outline: Outline) -> "_Holders":
-        """Return the kinds of an outline."""
-        space, replicas = outline.space, outline.replicas
-        knobs = [getattr(space.layouts, knob) for knob in ("vp", "ep", "etp")]
-        columns = [space.degree, *(column for column in knobs if np.ndim(column))]
-        sample, kind = distinct(columns, len(space.degree))
-        if replicas is None:
-            one = np.ones(len(sample))
-            return cls(kind, np.arange(len(sample)), one.astype(np.int64), sample, one)
-        count = replicas.count[replicas.kind[sample]]
-        return cls(kind, np.cumsum(count) - count, count, *replicas.of(sample))
+    def number(self, mbs: Ints, layouts: Any = slice(None)) -> Ints:
+        """Count the rows with at most some micro-batch, of the family of each of some layouts."""
+        key = self.family[layouts] * self.apart + mbs
+        return np.asarray(np.searchsorted(self.keys, key, side="right") - self.first[layouts])
 
 
 def _key(plan: Plans, around: Sequence[str]) -> Any:
@@ -414,24 +479,6 @@ def _key(plan: Plans, around: Sequence[str]) -> Any:
     given = plan.choices() | {name: getattr(plan, name) for name in EVERY}
     given["ep_overlap"] = plan.ep_overlap and SCHEDULES[plan.schedule].ahead_of_exchanges > 0
     return tuple(value for name, value in given.items() if name not in around)
-
-
-def _rows(devices: Devices, rows: Ints) -> Devices:
-    """Return rows of two columns of each device; numbers stay numbers."""
-    return [
-        (a[rows] if isinstance(a, np.ndarray) else a, b[rows] if isinstance(b, np.ndarray) else b)
-        for a, b in devices
-    ]
-
-
-def _room(taken: Devices, left: Devices) -> Column:
-    """Return what is left of memory on the fullest device, given `taken_by_states` and `left_for_states`."""
-    least: Column = np.inf
-    for (states, gradients), (most, shared) in zip(taken, left, strict=False):
-        room = most - states
-        room = room + minimum(gradients, shared) if nonzero(shared) else room
-        least = minimum(least, room)
-    return least
 
 
 def _among(numbers: Ints, all_numbers: Ints) -> Ints | None:

@@ -184,6 +184,7 @@ class Outline:
 
     space: Space  # its layouts have one replica each; `rejected` counts all of them
     replicas: Replicas | None  # None where one replica is all there is
+    first: Ints  # first row of each family: rows that differ in the micro-batch alone, ascending
 
     @cached_property
     def counts(self) -> Ints:
@@ -418,7 +419,8 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
         fills=_fills(batch, degrees[used], counts[used], wide[used], places, placeable[used]),
         rejected=rejected,
     )
-    return Outline(space, None if replicas is None else replace(replicas, kind=replicas.kind[row]))
+    of_rows = None if replicas is None else replace(replicas, kind=replicas.kind[row])
+    return Outline(space, of_rows, np.flatnonzero(np.diff(which[valid], prepend=-1)))
 
 
 # Fills: panels and placements -------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from traincast.times.process_groups import is_group
 
 # parts that hold a matrix of the vocabulary
 VOCABULARY: Final = ("embedding", "decoder embedding", "head", "tied")
+NOTHING: Final = 1e-6  # bytes that count as none
 Reported = Literal["allocated", "paged", "reserved", "device"]
 LEFT_OUT: Final[Mapping[Reported, tuple[str, ...]]] = {  # what a tool reports -> components it leaves out
     "allocated": ("reserved", "buffers"),  # torch.cuda.max_memory_allocated
@@ -86,7 +87,7 @@ def devices_memory(
     return [
         _on_device(
             held(footprints, plan, stages.stored_parts[i], assumed),
-            working(footprints, plan, stages, i, on_device, assumed),
+            working(footprints, plan, stages, i, on_device),
             plan.microbatches(gbs),
             assumed,
         )
@@ -139,14 +140,17 @@ def beside_activations(
     return beside
 
 
+class Working(NamedTuple):
+    """What micro-batches need on a device [byte]."""
+
+    activations: Column
+    temporary: Column  # what a layer at work needs beside them and the logits
+    beside: BesideActivations
+
+
 def working(
-    footprints: Mapping[str, Footprint],
-    plan: Plans,
-    stages: Stages,
-    i: int,
-    beside: BesideActivations,
-    assumed: Assumptions,
-) -> dict[str, Column]:
+    footprints: Mapping[str, Footprint], plan: Plans, stages: Stages, i: int, beside: BesideActivations
+) -> Working:
     """Return the memory of what micro-batches need on a device, whatever ZeRO and optimizer."""
     saved = _sum(footprints, stages.executed_parts[i], "saved") * beside.in_flight
     present = stages.present_parts[i]
@@ -159,12 +163,7 @@ def working(
     if any(nonzero(footprint.frozen) for footprint in footprints.values()):  # a weight dequantised
         inside = {part: n for part, n in present.items() if part not in ENDS}
         live = live + _largest(footprints, inside, "peak")
-    return {
-        "activations": saved,
-        "logits": beside.logits,
-        "buffers": beside.buffers,
-        "workspace": maximum(live - beside.logits, 0 * live) + beside.matrix + assumed.memory.library_bytes,
-    }
+    return Working(saved, maximum(live - beside.logits, 0 * live), beside)
 
 
 def _buffers(plan: Plans, assumed: Assumptions) -> Column:
@@ -175,12 +174,14 @@ def _buffers(plan: Plans, assumed: Assumptions) -> Column:
 
 
 def _on_device(
-    held: Mapping[str, Column], working: Mapping[str, Column], nm: Column, assumed: Assumptions
+    held: Mapping[str, Column], working: Working, nm: Column, assumed: Assumptions
 ) -> dict[str, Column]:
     """Return the memory by component of a device from what it holds and works with [byte]."""
     parts = {name: held[name] for name in ("weights", "gradients", "optimizer")}
-    parts |= {name: working[name] for name in ("activations", "logits")}
-    parts |= {"gathered": held["gathered"], **{name: working[name] for name in ("buffers", "workspace")}}
+    beside, gathered = working.beside, held["gathered"]
+    parts |= {"activations": working.activations, "logits": beside.logits, "gathered": gathered}
+    workspace = working.temporary + beside.matrix + assumed.memory.library_bytes
+    parts |= {"buffers": beside.buffers, "workspace": workspace}
     if assumed.memory.gradients_last == "backward":
         freed = minimum(parts["gradients"], parts["activations"] + parts["logits"])
         parts["gradients"] = where(nm > 1, parts["gradients"], parts["gradients"] - freed)
@@ -200,17 +201,50 @@ def taken_by_states(held: Mapping[str, Column], assumed: Assumptions) -> tuple[C
     return inside + apart / (1 + assumed.memory.allocator_share), freed
 
 
-def left_for_states(
-    working: Mapping[str, Column], nm: Column, capacity: float, assumed: Assumptions
-) -> tuple[Column, Column]:
-    """Return the memory that `working` leaves for `held`, and how much of it gradients do not need [byte].
+@dataclass(frozen=True, slots=True)
+class Left(TakesRows):
+    """Memory that micro-batches leave for what a device holds, and what larger ones take of it [byte]."""
+
+    most: Column
+    shared: Column  # of what they need themselves, what gradients do not need
+    activations: Column
+    all_activations: Column  # with every micro-batch of the step in flight
+    passing: Column  # logits or what a layer at work needs beside activations, the larger
+
+
+def left_for_states(working: Working, nm: Column, capacity: float, assumed: Assumptions) -> Left:
+    """Return the memory that `working` leaves for `held` [byte].
 
     A device is full where `taken_by_states` is what is left, as `devices_memory` adds both up.
     """
-    passing = working["activations"] + working["logits"]
-    usable = (capacity - working["buffers"]) / (1 + assumed.memory.allocator_share)
-    shared = where(nm > 1, 0.0, passing) if assumed.memory.gradients_last == "backward" else 0.0
-    return usable - passing - working["workspace"], shared
+    activations, temporary, beside = working
+    usable = (capacity - beside.buffers) / (1 + assumed.memory.allocator_share)
+    shared: Column = 0.0
+    if assumed.memory.gradients_last == "backward":
+        shared = where(nm > 1, 0.0, activations + beside.logits)
+    passing = beside.logits + temporary
+    most = usable - activations - passing - beside.matrix - assumed.memory.library_bytes
+    return Left(most, shared, activations, activations / beside.in_flight * nm, passing)
+
+
+def largest_microbatch(room: Column, left: Left) -> Column:
+    """Return how many times larger a micro-batch fits on a device, above 1 where it does itself.
+
+    Activations grow with the micro-batch until all of the step are in flight, which they take together from
+    then on; logits and what layers at work need grow on. Both are proportional to the micro-batch, but for
+    offloaded activations and dequantised weights.
+
+    Parameters
+    ----------
+    room : float or array
+        Memory that the micro-batch leaves free, negative where it does not fit [byte].
+    left : Left
+        What it leaves for what the device holds.
+    """
+    growing = left.activations + left.passing
+    most = room + growing
+    saturated = (most - left.all_activations) / maximum(left.passing, NOTHING)
+    return maximum(most / maximum(growing, NOTHING), saturated)
 
 
 def memory_as_reported(used: Mapping[str, Column], kind: Reported) -> Column:
