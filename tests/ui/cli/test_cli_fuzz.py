@@ -26,6 +26,7 @@ from traincast.ui.cli.main import OWN_MISTAKE
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CASES = int(os.environ.get("TRAINCAST_FUZZ", "40"))
+PARTS = 4  # of the seeds, for workers to share
 MAX_CALLS = 40_000_000  # the largest search of the catalogue's models on 4,096 GPUs makes a third
 MAX_BYTES = 6 << 30  # of memory, above what this process has
 FILES = {
@@ -120,9 +121,9 @@ def changed(draw, text):
 
 
 @st.composite
-def cases(draw):
-    """Words of a command line, and the files that it finds."""
-    name, *words = draw(st.sampled_from(SEEDS)).split()
+def cases(draw, part):
+    """Words of a command line, and the files that it finds; of the seeds of a part."""
+    name, *words = draw(st.sampled_from(SEEDS[part::PARTS])).split()
     for change in draw(st.lists(st.sampled_from(["value", "option", "lost", "word"]), max_size=3)):
         at = draw(st.integers(0, max(len(words) - 1, 0)))
         if change == "option" and OPTIONS[name]:
@@ -163,11 +164,14 @@ def bounded():
             sys.setprofile(None)
 
 
-@settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
-@given(case=cases())
+@settings(
+    max_examples=-(-CASES // PARTS), deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+@given(data=st.data())
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.skipif(sys.platform == "win32", reason="bounds the memory as POSIX systems do")
-def test_any_command_line_and_file(case, run, tmp_path, monkeypatch):
-    words, files = case
+def test_any_command_line_and_file(part, data, run, tmp_path, monkeypatch):
+    words, files = data.draw(cases(part))
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
     for name, content in files.items():
         (folder / name).write_bytes(content)
