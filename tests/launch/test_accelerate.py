@@ -62,6 +62,11 @@ PUBLISHED = {
         },
         (4, 1, 2, "ulysses", 3, 1, 1, "bf16", "none", "none"),
     ),
+    "accelerate: examples/config_yaml_templates/fp8.yaml": (  # DelayedScaling in utils/transformer_engine.py
+        {"distributed_type": "NO", "num_processes": 1, "mixed_precision": "fp8",
+         "fp8_config": {"backend": "TE"}},
+        (1, 1, 1, "none", 0, 1, 1, "fp8", "none", "none"),
+    ),
     "trl: examples/accelerate_configs/context_parallel_2gpu.yaml": (
         {
             "distributed_type": "FSDP", "mixed_precision": "bf16", "num_processes": 2,

@@ -48,6 +48,15 @@ def test_verl_on_fsdp(tmp_path):
     assert (plan.dp, plan.mbs, plan.zero, plan.recompute, plan.precision) == (16, 4, 3, "full", "bf16")
 
 
+def test_dynamic_micro_batches_of_verl(tmp_path):
+    """As many sequences of 1,536 tokens as divide the 80 of a GPU: 10, though 15 have 24,000 tokens."""
+    actor = "actor_rollout_ref.actor"
+    est = est_of(
+        tmp_path, VERL.format(f"{actor}.use_dynamic_bsz=True {actor}.ppo_max_token_len_per_gpu=24000")
+    )
+    assert (est.plan.dp, est.plan.mbs, est.gbs) == (16, 10, 1280)
+
+
 def test_verl_on_megatron_lm(tmp_path):
     degrees = "actor_rollout_ref.actor.megatron.{}_model_parallel_size=2"
     est = est_of(tmp_path, VERL.format(f"{degrees.format('tensor')} {degrees.format('pipeline')}"))

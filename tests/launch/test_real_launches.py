@@ -130,6 +130,15 @@ modules:
     overrides: {global_batch_size: 256, seq_length: 8192, tensor_model_parallel_size: 8, fp8: hybrid,
       pipeline_model_parallel_size: 9, multi_latent_attention: false}
 """
+SMOLLM3 = """
+parallelism: {dp: 12, pp: 1, tp: 2, context_parallel_size: 4, pp_engine: 1f1b, tp_mode: REDUCE_SCATTER}
+model:
+  model_config:
+    {is_qwen2_config: true, hidden_size: 2048, intermediate_size: 11008, num_attention_heads: 16, num_hidden_layers: 36,
+     num_key_value_heads: 4, vocab_size: 128256, _attn_implementation: llama3_ring_attention, ring_attn_heads_k_stride: 1}
+tokens: {sequence_length: 32768, micro_batch_size: 1, batch_accumulation_per_replica: 6}
+optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true}
+"""
 NEOX_EXPERTS = """{
   "pipe_parallel_size": 1, "model_parallel_size": 1, "num_layers": 12, "hidden_size": 768, "pos_emb": "rotary",
   "num_attention_heads": 12, "seq_length": 2048, "max_position_embeddings": 2048, "no_weight_tying": true,
@@ -291,6 +300,9 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
                                      "vp": 4, "ep": 64, "gbs": 8192, "ep_overlap": True,
                                      "precision": "fp8-block", "recompute": "mla_up_proj+mlp",
                                      "tp_overlap": False}),
+    # nanotron, nn/llama3_ring_attention.py (2411b02): keys and values are gathered.
+    "huggingface/smollm text/pretraining/smollm3/long_context_4k_to_32k.yaml a041759, shorter": (
+        SMOLLM3, {"accept_unread": True}, {"gpus": 96, "tp": 2, "cp": 4, "cp_kind": "all-gather", "dp": 12, "gbs": 72}),
     # Primus: sequence parallelism and micro-batches of 2 by default (trainer_base.yaml, language_model.yaml, fd1eeab).
     "AMD-AGI/Primus examples/megatron/configs/MI300X/llama3.1_405B-FP8-pretrain.yaml fd1eeab, named by a variable": (
         PRIMUS_405B, {"gpus": 144}, {"model": "llama-3.1-405b", "tp": 8, "pp": 9, "mbs": 2, "gbs": 256, "sp": True,

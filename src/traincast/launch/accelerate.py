@@ -24,6 +24,9 @@ DDP_TYPES: Final = tuple(
     f"MULTI_{device}" for device in ("CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON")
 )  # accelerate/utils/dataclasses.py, DistributedType
 PRECISIONS: Final = {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8-current"}
+FP8: Final = (
+    "fp8_config."  # Transformer Engine's scales are delayed, torchao's current: utils/transformer_engine.py
+)
 # Of Accelerate's `deepspeed_config` -> of DeepSpeed.
 DEEPSPEED_NAMES: Final = {
     "zero_stage": "zero_optimization.stage",
@@ -108,6 +111,8 @@ def read_precision(settings: Settings) -> Facts:
     word = "no" if is_off(mixed) else str(mixed).lower()
     if word not in PRECISIONS:
         raise not_allowed("mixed_precision", mixed, PRECISIONS)
+    if word == "fp8" and str(settings.get(f"{FP8}backend")).upper() == "TE":
+        return {"precision": "mxfp8" if settings.is_on(f"{FP8}use_mxfp8_block_scaling") else "fp8"}
     return {"precision": PRECISIONS[word]}
 
 

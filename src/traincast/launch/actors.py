@@ -36,9 +36,10 @@ def read_verl(text: str, given: Given = NOTHING) -> Settings:
     length = sum(_number(own, f"data.max_{part}_length", 512) for part in ("prompt", "response"))
     batch = _number(own, "actor.ppo_mini_batch_size", 256) * _number(own, "rollout.n", 1)
     rows = _number(own, "actor.ppo_micro_batch_size_per_gpu", 1)
-    if own.is_on("actor.use_dynamic_bsz"):
-        rows = max(_number(own, "actor.ppo_max_token_len_per_gpu", 16_384) // length, 1)
     ranks = _number(own, "trainer.nnodes", 1) * _number(own, "trainer.n_gpus_per_node", 8)
+    if own.is_on("actor.use_dynamic_bsz"):  # as many as divide the batch
+        most, each = _number(own, "actor.ppo_max_token_len_per_gpu", 16_384) // length, batch // max(ranks, 1)
+        rows = next((rows for rows in range(min(most, each), 0, -1) if each % rows == 0), 1)
     if is_megatron(text):
         computed: Mapping[str, Any] = {
             "seq_length": length,

@@ -67,6 +67,7 @@ HARMLESS_SECTIONS: Final = (
     *("rerun_state_machine", "env_vars"),
 )
 
+TWIN: Final = "optimizer.use_distributed_optimizer"  # which must be what `ddp` says
 HARMLESS_OF_LORA: Final = ("peft.alpha", "peft.lora_A_init_method", "peft.lora_B_init_method")
 
 
@@ -76,7 +77,15 @@ def unread_rules(rules: UnreadRules) -> UnreadRules:
     sections = (f"{section}.*" for section in HARMLESS_SECTIONS)
     return replace(
         in_sections,
-        harmless=(*in_sections.harmless, *sections, "recipe", NAMED_MODEL, *HARMLESS_OF_LORA, "helpers"),
+        harmless=(
+            *in_sections.harmless,
+            *sections,
+            "recipe",
+            NAMED_MODEL,
+            *HARMLESS_OF_LORA,
+            "helpers",
+            TWIN,
+        ),
     )
 
 
