@@ -8,6 +8,7 @@ PIPFLAGS ?= --quiet --quiet --disable-pip-version-check
 WORKERS  ?= 3
 DRAWS    ?= 10
 FRAMEWORKS ?= .venv/frameworks
+ORACLES    := torch==2.13.0 transformers==5.23.0
 LAUNCHED   ?= tests/frameworks
 
 BIN     := .venv/bin
@@ -35,6 +36,7 @@ test: .venv/.dev  ## Run the tests
 
 nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all commands of the docs, engines that are killed
 	bash .ci/engines
+	$(INSTALL) $(ORACLES) || echo 'torch or transformers: not installed, tests are skipped' >&2
 	$(MAKE) coverage
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly
 	TRAINCAST_FUZZ=10000 $(BIN)/python -m pytest tests/ui/cli/test_cli_fuzz.py tests/launch/test_round_trip.py
@@ -67,13 +69,13 @@ kernels: .venv/.dev  ## Fit constants of kernels to tables of timed kernels in T
 	cd calibration && OPENBLAS_NUM_THREADS=1 ../$(BIN)/python kernel_tables.py $(abspath $(TABLES))
 
 oracle: .venv/.dev  ## Compare configurations, FLOPs and saved activations with transformers and torch
-	$(INSTALL) torch==2.13.0 transformers==5.23.0
+	$(INSTALL) $(ORACLES)
 	$(BIN)/python tools/oracle.py --draws $(DRAWS)
 	$(BIN)/python -m pytest -m "" tests/operations/test_torch_oracle.py
 
 frameworks: .venv/.dev  ## Let the frameworks, installed in FRAMEWORKS, read what is exported, and launch it on CPUs
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
-	$(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) torch==2.13.0 transformers==5.23.0 accelerate==1.15.0 deepspeed==0.19.8 || \
+	$(FRAMEWORKS)/bin/python -m pip install $(PIPFLAGS) $(ORACLES) accelerate==1.15.0 deepspeed==0.19.8 || \
 	  echo 'DeepSpeed or Accelerate: not installed, tests are skipped' >&2
 	for packages in 'torchtitan==0.3.0 torchao triton' megatron-core==0.16.1 lightning==2.6.6 'trl==1.16.0 peft==0.21.2' \
 	  'addict blobfile fire omegaconf sentencepiece tiktoken'; do \

@@ -8,6 +8,7 @@ import io
 import re
 import shlex
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,10 @@ def pages_with_commands():
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         if page.name not in GENERATED and commands(page):
             marks = [pytest.mark.nightly] if page.name in SLOW else []
+            if find_spec("torch") is None and any(
+                line.startswith("traincast tune") for line in commands(page)
+            ):
+                marks.append(pytest.mark.skip("its launches train with PyTorch, which is not installed"))
             yield pytest.param(page, marks=marks, id=str(page.relative_to(ROOT)))
 
 

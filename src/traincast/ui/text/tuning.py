@@ -55,7 +55,8 @@ def conclusion(report: "TuneReport") -> list[str]:
     lines = [f"The best plan is that of trial {best.trial}: {best.plan}, {seconds(best.seconds)} a step."]
     if report.first_seconds and best.trial > 1:
         gain = report.first_seconds / best.seconds - 1
-        lines.append(f"The plan predicted to be the fastest takes {gain:.1%} longer.")
+        compared = f"takes {gain:.1%} longer" if gain >= 0 else f"took {-gain:.1%} less, within the noise"
+        lines.append(f"The plan predicted to be the fastest {compared}.")
     within = probability_text(min(remaining.within, MOST_SHARE))
     lines.append(
         f"It is within 1 % of all {report.candidates:,} candidates with a probability of {within}; further "
