@@ -79,11 +79,11 @@ def test_a_line_cut_off_by_a_crash_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "message"), [({"gpus": 16}, "gpus = 8, and 16"), ({"gbs": 64}, "gbs = 32, and 64"),
+    ("more", "message"), [({"gpus": 16}, "gpus = 8, not 16"), ({"gbs": 64}, "gbs = 32, not 64"),
                           ({"locks": {"tp": 1}}, "content")]
 )  # fmt: skip
 def test_a_journal_of_another_question_is_refused(finished, more, message):
-    with pytest.raises(tc.InputError, match=f"(?s)journal of another question.*{message}"):
+    with pytest.raises(tc.InputError, match=f"(?s)journal with other options.*{message}"):
         tuner(journal=finished[1], **more)
 
 

@@ -95,7 +95,7 @@ class Explanation(Result):
 
     @property
     def accuracy(self) -> Annotated[dict[str, str], Doc(place=1)]:
-        """What each recipe asked for may cost in accuracy, with the source, by choice and value."""
+        """What each requested recipe may cost in accuracy, with the source, by choice and value."""
         return accuracy_costs(self.search.locks)
 
     @property
@@ -185,7 +185,7 @@ class Explanation(Result):
         ]
 
     def held_constant(self) -> list[str]:
-        """Lines on the knobs that were not searched, if any, and on the accuracy of recipes asked for."""
+        """Lines on the knobs that were not searched, if any, and on the accuracy of requested recipes."""
         # where nothing fits, those that would make it fit have lines of their own
         held = ", ".join(str(knob) if self.plans else knob.knob for knob in self.held)
         held_lines = [f"Held constant, not searched: {held}."] if held else []

@@ -46,9 +46,9 @@ class Journal:
         names = dict.fromkeys((*known, *question))
         other = [name for name in names if known.get(name) != question.get(name)]
         if other and len(events) > 1:
-            asked = [f"{name} = {known.get(name)!r}, and {question.get(name)!r} is asked" for name in other]
-            hint = "give another folder (--output), or the same question"
-            raise InputError(str(path), [f"is the journal of another question: {'; '.join(asked)}; {hint}"])
+            differing = [f"{name} = {known.get(name)!r}, not {question.get(name)!r}" for name in other]
+            hint = "give another folder (--output), or the same options"
+            raise InputError(str(path), [f"is a journal with other options: {'; '.join(differing)}; {hint}"])
         if other:  # of which nothing was tried
             events = [{"question": dict(question)}]
         self.events = events[1:]

@@ -170,7 +170,7 @@ def test_sentences_say_worth_break_even_and_machines_of_today(designs):
     said = "\n".join(designs.sentences())
     for part in (
         "Cheapest machine to build: HBM",
-        "Worth more than the parts ask: ",
+        "Worth more than the parts cost: ",
         "Prices at which it stays the cheapest to build: ",
         "dgx-h200 (1,024 GPUs)",
         "dgx-b200, rented",

@@ -58,7 +58,7 @@ def test_trials_continue_and_another_question_is_refused(run, folder):
     assert "small-gpt on 2 GPUs" in (folder / "out/tune/report.html").read_text()
     code, _, err = run(f"{command} --gbs 16")
     assert code == 2
-    assert "journal of another question: gbs = 32, and 16 is asked" in err
+    assert "journal with other options: gbs = 32, not 16" in err
     assert run(f"{command} --gbs 16 --trials 1 --force").code == 0
 
 

@@ -103,7 +103,7 @@ class Worth(Result):
     factor: Annotated[float, Doc("how much of it there would be, relative to the machine's")]
     faster: Annotated[float, Doc("share of the time that it saves")]
     worth: Annotated[float | None, Doc("what a GPU may cost more for it; `null` where nothing fits", "$")]
-    price: Annotated[float, Doc("what the parts ask for it", "$")]
+    price: Annotated[float, Doc("what the parts cost", "$")]
 
     @property
     def title(self) -> str:
@@ -509,7 +509,7 @@ class Designs:
         said.append(f"The {built} is bound by {FIGURES[path]}: 1% more saves {share:.2f}% of the time.")
         pays = [of for of in self.worth if of.worth is not None and of.worth > of.price]
         deals = (f"{of.title} (${of.worth:,.0f} a GPU for ${of.price:,.0f})" for of in pays)
-        return [*said, f"Worth more than the parts ask: {'; '.join(deals) or 'nothing'}."]
+        return [*said, f"Worth more than the parts cost: {'; '.join(deals) or 'nothing'}."]
 
     def sentences(self) -> list[str]:
         """Say the headline, prices at which the cheapest stays so, and how machines of today compare."""

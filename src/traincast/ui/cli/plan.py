@@ -2,6 +2,7 @@
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -117,8 +118,9 @@ def plan(
         print_json(outputs.plans.PlanOutput(record, file_name(html)))
     else:
         if best is not None:
-            shown = options.metrics(best[1]), options.leaves_batch(result.model)
-            text.tables.show(text.plans.search(result, explanation, elapsed, *shown, each=all_, why=why))
+            measures, usual = options.metrics(best[1]), options.leaves_batch(result.model)
+            shown = partial(text.plans.search, each=all_, why=why, rejected=rejected)
+            text.tables.show(shown(result, explanation, elapsed, measures, usual))
         if rejected:
             text.tables.show(text.plans.rejected(result))
         print_files(html)

@@ -97,7 +97,7 @@ def serve(
     port: Annotated[int, option("Port to listen on; 0 takes any that is free.")] = 8765,
     json: Json = False,
 ) -> None:
-    """Serve the explorer, a web page that searches anew at every change of model, machine and knobs.
+    """Serve the explorer, a web page that searches again at every change of model, machine and knobs.
 
     Ctrl-C ends it.
 

@@ -134,7 +134,7 @@ def design(
     force: Annotated[bool, output_option(_FORCE)] = False,
     json: Json = False,
 ) -> None:
-    """Find which machine to build or buy for a workload: front of time, cost and energy, worth, prices.
+    """Find the machine to build or buy for a workload: Pareto front, worth of each figure, break-even prices.
 
     With --output it continues after an interruption.
 

@@ -90,7 +90,7 @@ def price_tornado(found: "Designs") -> Figure:
     drawn = [prices[i] for i in order]
     titles = [f"{price.title}\n{price.text(price.low)} to {price.text(price.high)}" for price in drawn]
     colours = {"low end of the range": style.BLUE, "high end of the range": style.ORANGE}
-    style.tornado_bars(ax, changes[:, order], titles, colours, ("machine kept", "machine chosen anew"))
+    style.tornado_bars(ax, changes[:, order], titles, colours, ("machine fixed", "machine re-optimised"))
     ax.set_xlabel("Cost of the workload, change [%]")
     figure.legend(loc="outside lower center", ncols=2)
     return figure

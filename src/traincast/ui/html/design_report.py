@@ -94,7 +94,7 @@ def _worth(found: "Designs") -> Table:
         for of in found.worth
     ]
     caption = "What a GPU of the cheapest machine may cost more at the same cost of the workload"
-    return Table(caption, ("figure", "times as much", "faster by", "worth a GPU", "parts ask"), rows)
+    return Table(caption, ("figure", "times as much", "faster by", "worth a GPU", "parts cost"), rows)
 
 
 def _between(price: "Price", *ends: float) -> str:

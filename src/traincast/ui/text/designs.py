@@ -31,7 +31,7 @@ def answer(found: "Designs") -> Parts:
     guesses = f"{sum(price.basis == 'guess' for price in found.prices)} of {len(found.prices)} prices"
     yield note(f"regret: worst over the ranges of prices and runs; guesses: {guesses}")
     yield heading("What more of a figure is worth for a GPU, at the same cost of the workload")
-    yield table(("", "faster by", "worth", "parts ask"), [_worth_cells(of) for of in found.worth])
+    yield table(("", "faster by", "worth", "parts cost"), [_worth_cells(of) for of in found.worth])
     yield from _break_even(found)
     yield from _today(found)
     yield heading("Plans on the cheapest machine to build")

@@ -75,11 +75,12 @@ def search(
     *,
     each: bool = False,
     why: bool = False,
+    rejected: bool = False,
 ) -> Parts:
     """Show the recommended plan in three lines, the best others, and what decides.
 
     With `each`, plans alike are listed one by one; with `why`, the parts of time and memory, and why all
-    alternatives lose.
+    alternatives lose. The last line names `--why` and `--rejected` where they are not given.
     """
     yield from answer(result, measures)
     yield ""
@@ -104,8 +105,12 @@ def search(
             yield from _outside(result.recommended[1])
     details = explanation.lines() if why else [*explanation.binding(), *explanation.next_best()]
     yield from paragraphs(*details)
-    shown = "" if why else "--why: parts of time and memory, every degree of tp and cp, near misses; "
-    yield note(f"\n{shown}--rejected: candidates that break each rule")
+    more = {
+        "--why: parts of time and memory, every degree of tp and cp, near misses": why,
+        "--rejected: candidates that break each rule": rejected,
+    }
+    if left := [option for option, shown in more.items() if not shown]:
+        yield note(f"\n{'; '.join(left)}")
 
 
 def answer(result: "Found", measures: Metrics) -> Parts:
@@ -115,7 +120,7 @@ def answer(result: "Found", measures: Metrics) -> Parts:
     plan, est = result.recommended
     knobs = " ".join(word for word in str(plan).split() if not word.startswith("fast_"))
     without = f", without its {est.model.left_out}" if est.model.left_out else ""
-    yield title_line("\n".join(paragraphs(f"{_kind(result)}: {knobs}{without}")))
+    yield title_line(f"{_kind(result)}: {knobs}{without}")
     yield from paragraphs(f"  in words: {in_words(plan, result.system.fast_domain)}.")
     time = seconds(est.step_seconds)
     if est.interval is not None:
@@ -300,7 +305,7 @@ class Ranking:
         yield "; ".join(f"{SHORT_KNOBS.get(name, name)}: {short_meaning(name)}" for name in columns)
         if self.is_placed:
             yield f"fast: ranks of a group in one fast domain of {system.fast_domain}, where several are"
-        if any(family.others(name) for family in self.families for name in VARIED):
+        if any(family.others(name) for family in self.families for name in VARIED if name in columns):
             yield f"(…): values of plans otherwise alike, within {WITHIN:.0%} of the line's time"
         plans = [family.plan for family in self.families]
         sets = {plan.recompute: _short_words(plan.recompute) for plan in plans if "+" in plan.recompute}
