@@ -86,9 +86,9 @@ def replicated(model, tp):
     """Parameters outside experts that every tensor rank has, and what it has more: Megatron-Core's column-
     and row-parallel layers.
 
-    Norms, biases of row-parallel layers, routers, down-projections of latent attention, projections of
-    latent experts and tables of positions are on every rank; heads of keys and values are where there are
-    fewer of them than ranks.
+    Norms (also that which heads of linear attention share), biases of row-parallel layers, routers,
+    down-projections of latent attention and of gates, projections of latent experts and tables of positions
+    are on every rank; heads of keys and values are where there are fewer of them than ranks.
     """
     e, vectors = model.hidden, 2 if model.norm == "layernorm" else 1
     layers = [*model.pattern, *[model.pattern[-1]] * model.mtp]
@@ -99,6 +99,9 @@ def replicated(model, tp):
     for kind in layers:
         norms = model.norms if kind.is_pair else model.norms // 2
         on_all_ranks += norms * vectors * e + (e if "proj" in model.biases else 0) + model.small_weights
+        if (linear := model.linear_attention(kind)) is not None:
+            on_all_ranks += e * linear.counts.replicated
+            on_all_ranks += linear.value_dim if linear is model.gated_delta else 0
         if model.latent is not None:
             config = model.latent
             on_all_ranks += (
