@@ -784,6 +784,23 @@ def test_no_list_of_thousands_of_millions_of_layers_is_made(model_type: str, tmp
         load_model(path)
 
 
+def test_no_list_of_thousands_of_millions_of_layers_of_a_tower_is_made(tmp_path: Path) -> None:
+    counted = json.loads(
+        (Path(__file__).parents[1] / "data/vision_language_counts.json").read_text(encoding="utf-8")
+    )
+    path = tmp_path / "config.json"
+    for document in (each["config"] for each in counted):
+        deep = dict.fromkeys(("depth", "num_hidden_layers", "layers"), 2**31)
+        path.write_text(
+            json.dumps(document | {"vision_config": document["vision_config"] | deep}), encoding="utf-8"
+        )
+        with (
+            bounded_memory(1 << 30),
+            pytest.raises(InputError, match=r"= 2147483648: must be at most 10,000"),
+        ):
+            load_model(path)
+
+
 def test_all_mistakes_at_once(load: Callable[..., Model]) -> None:
     change = {
         "hidden_size": ...,

@@ -53,7 +53,6 @@ def as_model_file(document: Mapping[str, Any], path: Path, seq: int | None = Non
     place = f"{path.name}, {text_part}{only}" if isinstance(text_config, dict) else path.name
     place = f"{path.name}, vision_config" if seen else place
     config = Config(inner, model_type, place, seq)
-    raise_problems(str(path), config.problems)
     if inner is text_config and not _ends_known(document, config):
         document = {**document, "architectures": None}  # that of the whole, of which the text part is read
     config.problems += _architecture_problems(document, config)

@@ -67,7 +67,6 @@ class Config:
         self.fields, self.model_type, self.place, self.seq = fields, model_type, place, seq
         self.problems: list[str] = []
         self.content: dict[str, Any] = {}  # keys of the model file read so far
-        self._check_depth()
 
     def spelled(self, name: str) -> str:
         """Return the spelling of a field in the configuration: that of the type, or the usual one.
@@ -98,6 +97,9 @@ class Config:
         layers = self.fields.get(self.spelled("num_hidden_layers"))
         if isinstance(value, list) and 0 < len(value) == layers == value.count(value[0]):
             value = value[0]
+        if name in DEPTHS and is_whole(value) and value > MAX_LAYERS:  # features list layers one by one
+            self.wrong(name, f"must be at most {MAX_LAYERS:,}")
+            return None
         if is_whole(value) or (least == 0 and value == 0 and type(value) is int):
             return int(value)
         nullable = name in NULLABLE or self.defaults.get(name, _MISSING) is None
@@ -156,13 +158,6 @@ class Config:
         """Note a field whose value is not the only one that can be represented."""
         if self.value(name) != allowed:
             self.wrong(name, f"cannot be represented; only {allowed!r} can")
-
-    def _check_depth(self) -> None:
-        """Note more layers than any model has, before features list them one by one."""
-        for name in DEPTHS:
-            layers: Any = self.fields.get(self.spelled(name))
-            if is_whole(layers) and layers > MAX_LAYERS:
-                self.wrong(name, f"must be at most {MAX_LAYERS:,}")
 
     def _present(self, name: str) -> bool:
         return self.spelled(name) in self.fields
