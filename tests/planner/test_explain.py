@@ -475,6 +475,16 @@ def test_data_is_json_without_nan_and_says_what_the_objects_say(capacity, gpus):
     )
 
 
+def test_a_batch_that_shares_few_divisors_with_the_gpus_is_named():
+    # 12 = 4 x 3 and 64: at most 4 replicas of 3 ranks; 60 = 12 x 5 is the next batch that 12 replicas divide
+    said = "\n".join(tc.search("llama-3-8b", "dgx-h100", gpus=12, gbs=64).explain().binding())
+    assert "dp is at most 4, which divides 12 GPUs and the global batch of 64: a replica" in said
+    assert "A global batch of 60 allows dp=12, 8 GPUs dp=8." in said
+    for gbs in (60, 8):  # every dp is possible, or replicas of two ranks
+        more = tc.search("llama-3-8b", "dgx-h100", gpus=16 if gbs == 8 else 12, gbs=gbs).explain().binding()
+        assert "dp is at most" not in "\n".join(more)
+
+
 def test_communication_is_named_by_the_axes_of_the_plans():
     tp, cp, both = tc.Plan(tp=2), tc.Plan(cp=2, cp_kind="ring"), tc.Plan(tp=2, cp=2, cp_kind="ring")
     names = [label("tp_comm", *plans) for plans in ((tp,), (cp,), (both,), (tp, cp), ())]

@@ -1,7 +1,7 @@
 """Explain a search: what limits the recommended plan, how others differ, and what would make misses fit."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Annotated, Any, Final, TypeAlias
@@ -10,7 +10,7 @@ import numpy as np
 
 from traincast.catalog.software_stacks import with_fitted_values
 from traincast.core.knobs import STRATEGIES
-from traincast.core.plan import AXES, Plans
+from traincast.core.plan import AXES, Plan, Plans
 from traincast.core.quantities import Column
 from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import PEAKS, System
@@ -202,7 +202,7 @@ class Explanation(Result):
         return None
 
     def binding(self) -> list[str]:
-        """Lines on what the step is spent on, and what better hardware would change."""
+        """Lines on what the step is spent on, what better hardware would change, and a limit on replicas."""
         plan, best = self.plans[0]
         shares = [(float(value / best.step_seconds), name) for name, value in best.breakdown.items()]
         largest = sorted((row for row in shares if row[0] > MIN_CHANGE_REPORTED), reverse=True)
@@ -212,7 +212,22 @@ class Explanation(Result):
         return [
             f"Spends its step on {spent}.",
             f"10% better hardware would change its step time by: {', '.join(moved) or 'nothing'}.",
+            *self._replica_limit(plan),
         ]
+
+    def _replica_limit(self, plan: Plan) -> Iterator[str]:
+        """Yield a line where batch and GPUs share so few divisors that replicas are wide."""
+        gpus, gbs = self.search.gpus, self.search.gbs
+        replicas = math.gcd(gpus, gbs)
+        ranks = gpus // replicas
+        if plan.dp == replicas and ranks & (ranks - 1):  # powers of two are usual degrees
+            fewer = next(n for n in range(gpus - 1, 0, -1) if n // math.gcd(n, gbs) in (1, 2, 4, 8))
+            batch = max(round(gbs / gpus), 1) * gpus
+            yield (
+                f"dp is at most {replicas:,}, which divides {gpus:,} GPUs and the global batch of {gbs:,}: a "
+                f"replica takes {ranks:,} ranks or more. A global batch of {batch:,} allows dp={gpus:,}, "
+                f"{count_of(fewer, 'GPU')} dp={math.gcd(fewer, gbs):,}."
+            )
 
     def next_best(self) -> list[str]:
         """Lines on the runner-up, if any, and why it loses."""

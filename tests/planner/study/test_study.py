@@ -392,11 +392,16 @@ def test_ways_to_write_values(tmp_path):
         "global_batch: {doubling: [8, 32]}\n"
         "vary:\n  - accelerator.hbm_bytes: {logspace: [10 GB, 1 TB, 3]}\n"
         "  - network.0.latency: [1 us, 2.5 us]\n"
+        "  - model.seq: [2k, 3000]\n"  # k is 1024, as in --seq
     )
     study = load_study(path)
     assert (study.name, study.gpus, study.batches) == ("study", (8, 16, 24), (8, 16, 32))
     assert np.allclose(study.vary[0]["accelerator.hbm_bytes"], [1e10, 1e11, 1e12])
     assert study.vary[1]["network.0.latency"] == (1e-6, 2.5e-6)
+    assert study.vary[2]["model.seq"] == (2048, 3000)
+    path.write_text(path.read_text().replace("2k", "2x"))
+    with pytest.raises(tc.InputError, match=r"vary.2.model.seq = '2x': must be a whole number"):
+        load_study(path)
 
 
 def test_all_mistakes_of_a_study_are_reported_at_once(tmp_path):

@@ -16,7 +16,7 @@ from traincast.catalog.training import Training, read_training
 from traincast.core.errors import InputError, raise_problems
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
-from traincast.core.units import EXAMPLES, parse
+from traincast.core.units import EXAMPLES, parse, parse_count
 from traincast.planner.study.sweep import Study, define, listed
 
 MAX_SWEEP_VALUES: Final = 1_000_000  # values of one field
@@ -167,11 +167,15 @@ def _number(place: str, raw: Any, problems: list[str], unit: str) -> float:
     try:
         if unit in EXAMPLES:
             return parse(raw, unit)
+        if isinstance(raw, str) and ".model.seq" in place:
+            return parse_count(raw, place, 1024)  # as --seq
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise ValueError("not a number")
         if not math.isfinite(raw):
             raise ValueError("not finite")
         return float(raw)
+    except InputError as error:
+        problems.append(f"{place} = {error.problems[0]}")
     except ValueError as error:
         problems.append(f"{place} = {raw!r}: {error}")
-        return 1.0
+    return 1.0

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from traincast.core.errors import InputError, printable
 from traincast.core.output_files import check_output
+from traincast.core.units import rate
 from traincast.ui import outputs
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def progress(name: str) -> Iterator[Callable[..., None]]:
         decided += candidates
         far = f" after {done / total:.0%}" if total else ""
         if bar is not None:
-            rate = f"{decided / (time.perf_counter() - begin) / 1e6:.1f} M candidates/s" if decided else ""
-            bar.update(done, total, rate)
+            speed = rate(decided / (time.perf_counter() - begin), " candidates/s") if decided else ""
+            bar.update(done, total, speed)
 
     try:
         yield update
