@@ -80,6 +80,15 @@ def report():
 
 
 @pytest.fixture(scope="session")
+def reproduced():
+    """The published results of arXiv 2410.00273, recomputed."""
+    from made_once import made_once
+    from traincast.analysis.paper_results import reproduce
+
+    return made_once(reproduce)()
+
+
+@pytest.fixture(scope="session")
 def golden_operations():
     """Rows of the golden file of single operations."""
     with (GOLDEN / "paper_ops.csv").open(encoding="utf-8") as file:

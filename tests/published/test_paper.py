@@ -9,7 +9,6 @@ from functools import cache
 import pytest
 
 import traincast as tc
-from traincast.analysis.paper_results import reproduce
 from traincast.core.assumptions import PRESETS
 from traincast.core.model import Model
 from traincast.core.plan import Plans
@@ -120,11 +119,6 @@ def test_operations(golden_operations):
 
 def test_every_operation_of_the_file_is_tested(golden_operations):
     assert {row["op"] for row in golden_operations} == set(OPERATION)
-
-
-@pytest.fixture(scope="module")
-def reproduced():
-    return reproduce()
 
 
 def test_configurations(reproduced):

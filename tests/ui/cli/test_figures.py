@@ -158,11 +158,12 @@ def test_wrong_requests_for_figures(run, tmp_path, table):
     assert not (tmp_path / "a.svg").exists()
 
 
-def test_the_papers_figures(run, tmp_path, monkeypatch):
+def test_the_papers_figures(run, tmp_path, monkeypatch, reproduced):
     """All are written and named: here one for each name, tests/ui/figures/test_texts.py draws the paper's."""
     figure = Figure((1, 1))
     names = [f"{k}-a-figure" for k in range(1, paper.FIGURES + 1)]
     monkeypatch.setattr(paper, "paper_figures", lambda: ((name, figure) for name in names))
+    monkeypatch.setattr("traincast.analysis.paper_results.reproduce", lambda: reproduced)
     code, out, _ = run("reproduce", "2410.00273", "--figures", tmp_path / "figures")
     assert code == 0
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {f"{name}.svg" for name in names}
