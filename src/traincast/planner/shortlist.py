@@ -2,12 +2,14 @@
 
 A layout has a bound from below on its time that does not depend on placement, ZeRO, replicas, offload or
 recomputation: the passes of its layers, each collective placed as well as any placement allows, and the
-bubble. Layouts are evaluated (memory, then times) in the order of these bounds, up to a horizon. An answer
-that no time beyond the horizon can change is that of all layouts; else the horizon is moved.
+bubble. In large searches families of layouts that differ in the micro-batch alone are bounded first. Layouts
+are evaluated (memory, then times) in the order of these bounds, up to a horizon. An answer that no time
+beyond the horizon can change is that of all layouts; else the horizon is moved.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -15,7 +17,7 @@ import numpy as np
 from traincast.core.assumptions import Assumptions
 from traincast.core.columns import distinct_values, minimum, numbered, where
 from traincast.core.knobs import CHOICES, DEFAULTS
-from traincast.core.plan import Plans
+from traincast.core.plan import TAKEN, Plans
 from traincast.core.quantities import Bools, Column, Floats, Ints
 from traincast.core.system import CAPACITY
 from traincast.planner.evaluation import (
@@ -46,6 +48,7 @@ from traincast.step.step_time import least_step_seconds
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
 FIRST_ROWS: Final = 1 << 10, 1 << 12  # but at least and at most so many rows
 FIRST_OF_GROUP: Final = 8  # of each of several groups
+COARSE: Final = 16  # times as many rows have bounds of their own, the others those of families
 MORE_ROWS: Final = 8  # times as many in each round, at most
 # Assumptions of groups of experts inside a fast domain, and of others (`Plans.of_dispatcher`)
 BY_DISPATCHER: Final = (
@@ -79,7 +82,7 @@ class _Family:
     batches: dict[str, list[int]]  # by recomputation
     given: dict[str, Any]  # choices of one of them
     costs: dict[str, Costs]  # least ones of distinct layers, by recomputation
-    place: Ints  # of each of the outline's layer rows among these layers
+    place: Ints  # of each of the outline's layer rows among these layers, -1 where no row is asked about
     bounds: dict[str, Floats]  # of the outline's rows as far as known, by recomputation [s]
 
     @property
@@ -98,6 +101,8 @@ class Bounds:
     def __init__(self, searched: Searched, kept: Mapping[int, Bools], progress: Progress | None = None):
         self.searched, self.assumed, self._kept = searched, searched.assumed, kept
         self._least = least_of_dispatchers(self.assumed)
+        host = replace(self.assumed.host, microbatch_seconds=0.0)  # which larger micro-batches pay less often
+        self._without_waits = replace(self.assumed, host=host)
         self._domain = searched.system.fast_domain
         space = next(iter(searched.outlines.values())).space
         self._model, self._near = space.model, near_members(searched.system, space.gpus[0])
@@ -122,7 +127,7 @@ class Bounds:
         """Yield the families of batches, by shape, whose layers have the same operations."""
         spaces = [self.searched.outlines[shape].space for shape in same]
         used = [
-            distinct_values(space.layer_row[kept_in(self._kept, of_shape, len(space.layer_row))])
+            numbered(space.layer_row[kept_in(self._kept, of_shape, len(space.layer_row))])[0]
             for space, of_shape in zip(spaces, same.values(), strict=True)
         ]
         if not any(map(len, used)):
@@ -144,7 +149,7 @@ class Bounds:
             for index in of_shape:
                 by_recompute.setdefault(_recompute(self.searched.batches[index]), []).append(index)
             given = self.searched.batches[of_shape[0]].given
-            of_rows = np.zeros(np.size(self.searched.outlines[shape].space.layers.mbs), np.int64)
+            of_rows = np.full(np.size(self.searched.outlines[shape].space.layers.mbs), -1)
             of_rows[rows] = place
             yield _Family(self.searched.outlines[shape], by_recompute, given, costs, of_rows, {})
 
@@ -157,6 +162,38 @@ class Bounds:
         if batch.overlaps_in_domain:
             return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self._domain))
         return layers
+
+    def of_families(self, family: _Family, rows: Ints) -> Floats:
+        """Return bounds of rows of a family's outline that hold for every micro-batch and recomputation [s].
+
+        Passes take at least as long per sequence as with the best micro-batch, and the bubble is at least as
+        long as with the smallest.
+        """
+        space = family.outline.space
+        numbers, of_rows = numbered(np.searchsorted(family.outline.first, rows, side="right") - 1)
+        first = family.outline.first[numbers]
+        plans = space.layouts.given(**family.given).take(first)
+        # layers that differ in more than the micro-batch
+        apart = np.ones(np.size(space.layers.mbs), np.bool_)
+        columns = (getattr(space.layers, name) for name in TAKEN if name != "mbs")
+        apart[1:] = np.any([a[1:] != a[:-1] for a in columns if isinstance(a, np.ndarray)], axis=0)
+        kind = (np.cumsum(apart) - 1)[space.layer_row[first]]
+
+        def least(column: Column) -> Column:
+            if not isinstance(column, np.ndarray):
+                return column
+            of_layers = np.where(family.place < 0, np.inf, column[family.place]) / space.layers.mbs
+            per_sequence: Floats = np.minimum.reduceat(of_layers, np.flatnonzero(apart))
+            of_first: Column = plans.mbs * per_sequence[kind]
+            return of_first
+
+        costs = {
+            part: replace(cost, forward=least(cost.forward), dispatch=least(cost.dispatch))
+            for part, cost in family.costs["none"].items()
+        }
+        devices = stages(space.model, plans)
+        bounds = least_step_seconds(costs, plans, devices, space.gbs, self._without_waits)
+        return np.broadcast_to(bounds, len(first))[of_rows]
 
     def of_rows(self, family: _Family, rows: Ints, recompute: str) -> Floats:
         """Return the bounds of rows of a family's outline [s]."""
@@ -186,7 +223,7 @@ class _Rows:
 
     family: _Family
     rows: Ints
-    bounds: Floats  # without recomputation [s]
+    bounds: Floats  # without recomputation; of families where that is enough so far [s]
     group: Ints  # number of each row's group, shape (1,) where there is one only
 
 
@@ -269,13 +306,16 @@ class Shortlist:
         figures = [of if len(of) == 1 else of[rows] for of, (_, rows) in zip(figures, families, strict=True)]
         self._groups, group = numbered(np.concatenate([np.zeros(0), *figures]))
         ends = np.cumsum([len(of) for of in figures], dtype=np.int64)
-        self._asked = [
-            _Rows(family, rows, evaluated.bounds.of_rows(family, rows, "none"), of_rows)
-            for (family, rows), of_rows in zip(families, np.split(group, ends)[:-1], strict=True)
-        ]
         every = sum(len(rows) for _, rows in families)
         rows = int(np.clip(FIRST_SHARE * every, *FIRST_ROWS))
         self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
+        self._coarse = every > COARSE * self._first
+        bounds = evaluated.bounds
+        first_bounds = bounds.of_families if self._coarse else partial(bounds.of_rows, recompute="none")
+        self._asked = [
+            _Rows(family, rows, first_bounds(family, rows), of_rows)
+            for (family, rows), of_rows in zip(families, np.split(group, ends)[:-1], strict=True)
+        ]
         self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
 
     def answer(self, question: Callable[[LeastTimes], _Answer]) -> tuple[LeastTimes, _Answer]:
@@ -316,6 +356,15 @@ class Shortlist:
 
     def _nearest(self, number: int, needed: Floats) -> Floats:
         """Return what is needed of each group, or its lowest bounds but so many where these are less [s]."""
+        if self._coarse:
+            needed = self._lowest(COARSE * number, needed)
+            for asked in self._asked:
+                near = np.flatnonzero(asked.bounds <= needed[asked.group])
+                asked.bounds[near] = self._evaluated.bounds.of_rows(asked.family, asked.rows[near], "none")
+        return self._lowest(number, needed)
+
+    def _lowest(self, number: int, needed: Floats) -> Floats:
+        """Return `_nearest` by bounds as far as they are known."""
         nearest = np.array(needed)
         for i, most in enumerate(needed):
             of_group = np.concatenate(
