@@ -48,6 +48,11 @@ def config(name: str, **change: Any) -> dict[str, Any]:
     return {key: value for key, value in content.items() if value is not ...}
 
 
+def known(model_type: str, **change: Any) -> dict[str, Any]:
+    """Return a small configuration of a type, with changes."""
+    return next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == model_type) | change
+
+
 @pytest.fixture
 def load(tmp_path: Path) -> Callable[..., Model]:
     """Return a function that loads the content of a configuration."""
@@ -73,9 +78,8 @@ def problems(load: Callable[..., Model], content: dict[str, Any]) -> tuple[str, 
     [("opt", "dropout"), ("xglm", "dropout"), ("gpt_neo", "resid_dropout"), ("mpt", "emb_pdrop")],
 )
 def test_dropout_by_its_other_names(model_type: str, field: str, load: Callable[..., Model]) -> None:
-    known = next(entry["config"] for entry in COUNTED if entry["config"]["model_type"] == model_type)
-    assert load(known | {field: 0.1}).dropout
-    assert not load(known | {field: 0.0}).dropout
+    assert load(known(model_type, **{field: 0.1})).dropout
+    assert not load(known(model_type, **{field: 0.0})).dropout
 
 
 def test_biases_of_qwen2_moe(load: Callable[..., Model]) -> None:
@@ -85,6 +89,34 @@ def test_biases_of_qwen2_moe(load: Callable[..., Model]) -> None:
     assert explicit.parameters - off.parameters == 28 * (28 + 4 + 4) * 128
     (problem,) = problems(load, config("qwen2-57b-a14b", qkv_bias="no"))
     assert problem == "qkv_bias = 'no': must be true or false"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (known("dinov2", mlp_ratio=[1]), "mlp_ratio = [1]: must be a number above 0"),
+        (
+            known("lfm2", block_auto_adjust_ff_dim=True, block_ffn_dim_multiplier=float("inf")),
+            "ffn_dim_multiplier = inf: must be a number",
+        ),
+        (known("gpt_neo", attention_types=[["local", "x"]]), "must be a list of kinds and how often they"),
+        (known("ernie4_5_moe", moe_layer_end_index="x"), "moe_layer_end_index = 'x': must be a whole number"),
+        (known("modernbert", layer_types=True), "layer_types = True: must be a list of"),
+        (config("llama-4-scout"), "pixel_shuffle_ratio = inf: must be a number above 0"),
+    ],
+)
+def test_fields_of_a_wrong_kind(content: dict[str, Any], problem: str, load: Callable[..., Model]) -> None:
+    if "vision_config" in content:
+        content["vision_config"]["pixel_shuffle_ratio"] = float("inf")
+    assert problem in " ".join(problems(load, content))
+
+
+def test_layers_of_modernbert_with_a_window(load: Callable[..., Model]) -> None:
+    """The published base model: one layer in three, from the first, attends to all tokens (2412.13663)."""
+    base = known("modernbert", num_hidden_layers=22, global_attn_every_n_layers=3, local_attention=128)
+    local = load(base).local
+    assert (local.window, len(local.layers), local.layers[:4]) == (129, 14, (2, 3, 5, 6))
+    assert load(base | {"global_attn_every_n_layers": 1}).local is None
 
 
 def test_classifiers_and_backbones_have_no_output_head(load: Callable[..., Model]) -> None:

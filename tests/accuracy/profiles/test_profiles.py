@@ -175,6 +175,10 @@ def test_a_table_of_nsight_systems_has_no_launches(tmp_path):
         ('{"traceEvents": [], "distributedInfo": [1]}', "distributedInfo: must be a mapping"),
         (gzip.compress(b'{"traceEvents": []}', mtime=0)[:-6], "compressed file is cut off"),
         ("just text\n", "is no profile; known are"),
+        (
+            "Start (ns),Duration (ns),Name\nabc,1,gemm\n",
+            "'abc' for '1', of gemm: must be numbers of ns",
+        ),
         (b"SQLite format 3\0 and no more", "is no export of Nsight Systems"),
     ],
 )

@@ -139,6 +139,16 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
     if not isinstance(distributed, dict):
         wrong["distributedInfo: must be a mapping"] = None
     raise_problems(str(path), wrong)
+    work, steps = _events_of_trace(events)
+    return _device_events(
+        path, work, steps, str(properties[0].get("name", "")), distributed.get("world_size")
+    )
+
+
+def _events_of_trace(
+    events: Iterable[dict[str, Any]],
+) -> tuple[list[_Event], Sequence[tuple[float, float]]]:
+    """Return the work of a device, or of the host of a trace without one, and the marked steps."""
     by_category: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for event in events:
         by_category[str(event.get("cat", "")).lower()].append(event)
@@ -148,10 +158,7 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
     launched.pop(None, None)
     operators = by_category["cpu_op"]
     labels = labels_of(
-        [
-            Operator(str(e["name"]), *_span(e), (e.get("pid"), e.get("tid")), e.get("args", {}))
-            for e in operators
-        ]
+        [Operator(str(e["name"]), *_span(e), _thread(e), e.get("args", {})) for e in operators]
     )
     by_id = {e.get("args", {}).get("External id"): label for e, label in zip(operators, labels, strict=True)}
     by_id.pop(None, None)
@@ -168,9 +175,7 @@ def _kineto(path: Path, text: str) -> DeviceEvents:
     ] or list(_operators(by_category, zip(operators, labels, strict=True)))
     marks = by_category["gpu_user_annotation"], by_category["user_annotation"]
     steps = next((found for group in marks if (found := _steps((e["name"], *_span(e)) for e in group))), ())
-    return _device_events(
-        path, work, steps, str(properties[0].get("name", "")), distributed.get("world_size")
-    )
+    return work, steps
 
 
 def _wrong_fields(event: Mapping[str, Any]) -> Iterator[str]:
@@ -193,6 +198,10 @@ def _correlation(event: Mapping[str, Any]) -> Any:
     return event.get("args", {}).get("correlation")
 
 
+def _thread(event: Mapping[str, Any]) -> tuple[str, str]:
+    return str(event.get("pid")), str(event.get("tid"))
+
+
 def _span(event: Mapping[str, Any]) -> tuple[float, float]:
     start = float(event["ts"]) * 1e-6
     return start, start + float(event.get("dur", 0.0)) * 1e-6
@@ -209,11 +218,11 @@ def _operators(
     labelled: Iterable[tuple[Mapping[str, Any], str]],
 ) -> Iterator[_Event]:
     """Yield what ran on the host of a profile without a device: operators' own times, gloo's collectives."""
-    threads: dict[Any, list[tuple[float, float, tuple[str, str]]]] = defaultdict(list)
+    threads: dict[tuple[str, str], list[tuple[float, float, tuple[str, str]]]] = defaultdict(list)
     for event, label in labelled:
         if not str(event["name"]).startswith(NO_DEVICE_WORK):
             named = str(event["name"]), label
-            threads[event.get("pid"), event.get("tid")].append((*_span(event), named))
+            threads[_thread(event)].append((*_span(event), named))
     for spans in threads.values():
         open_spans: list[tuple[float, tuple[str, str]]] = []
         now = 0.0
@@ -291,7 +300,11 @@ def _nsight_table(path: Path, text: str) -> DeviceEvents:
     for row in csv.DictReader(lines[first:]):
         start, duration, name = (row[column] or "" for column in NSYS_COLUMNS)
         if start and duration:
-            begins, lasts = float(start) * 1e-9, float(duration) * 1e-9
+            try:
+                begins, lasts = float(start) * 1e-9, float(duration) * 1e-9
+            except ValueError:
+                wrong = f"{start!r} for {duration!r}, of {name}: must be numbers of ns"
+                raise InputError(str(path), [wrong]) from None
             is_copy = name.startswith("[CUDA mem")
             work.append(_Event(name, begins, begins + lasts, is_copy=is_copy, label=label_of(name)))
     return _device_events(path, work, (), "", None)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,11 @@ def parts() -> dict[str, list[Any]]:
 @cache
 def _tables() -> Any:
     return read(Path(__file__).with_name("model_types.yaml"))
+
+
+def is_factor(value: Any) -> bool:
+    """Return whether a value is a finite number above 0; True is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
 
 
 class Config:
@@ -121,6 +127,13 @@ class Config:
         default = f" (default of {self.model_type})"
         origins = [self.spelled(name) + ("" if self._present(name) else default) for name in names]
         return {"value": number, "source": f"{self.place}: {', '.join(origins)}"}
+
+    def factor(self, name: str) -> float:
+        """Return a number above 0; 1 if it is wrong, which is noted."""
+        if not is_factor(value := self.value(name)):
+            self.wrong(name, "must be a number above 0")
+            return 1.0
+        return float(value)
 
     def flag(self, name: str) -> bool:
         """Return a boolean; False if it is wrong, which is noted."""

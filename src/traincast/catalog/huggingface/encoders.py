@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from traincast.catalog.huggingface.config import Config
-from traincast.catalog.huggingface.features import GATED, MAX_ASSUMED_SEQ, PLAIN, Feature, Keys
+from traincast.catalog.huggingface.features import GATED, MAX_ASSUMED_SEQ, PLAIN, Feature, Keys, layer_words
 
 SOUND_FRAMES: Final = 1499  # [frames] of 30 s: 480,000 samples at a stride of 320 (arXiv 2006.11477)
 T5_MLP: Final = {**{f"gated-{word}": mlp for word, mlp in GATED.items()}, **PLAIN}
@@ -229,21 +229,13 @@ def modernbert(c: Config) -> Keys:
     """
     c.only("norm_bias", False)
     keys: Keys = {"transform_bias": c.flag("classifier_bias"), "head_bias": c.flag("decoder_bias")}
-    window = c.count("local_attention")
-    if window is None or not _is_sliding(c):
+    window, every = c.count("local_attention"), c.size("global_attn_every_n_layers")
+    words = layer_words(c, {"sliding_attention": "local", "full_attention": ""})
+    rule = ["local" if i % every else "" for i in range(c.size("num_hidden_layers"))]
+    layers = [i for i, word in enumerate(words or rule, 1) if word]
+    if window is None or not layers:
         return keys
-    return keys | {"local": {"window": c.sourced(window // 2 * 2 + 1, "local_attention")} | _where(c)}
-
-
-def _is_sliding(c: Config) -> bool:
-    """Return whether some layer has local attention."""
-    return "sliding_attention" in (c.value("layer_types") or [])
-
-
-def _where(c: Config) -> Keys:
-    """Return the layers with local attention, counted from 1."""
-    words = c.value("layer_types")
-    return {"layers": [i for i, word in enumerate(words, 1) if word == "sliding_attention"]}
+    return keys | {"local": {"window": c.sourced(window // 2 * 2 + 1, "local_attention"), "layers": layers}}
 
 
 def deberta(c: Config) -> Keys:
@@ -315,11 +307,8 @@ def last_biased_bert(c: Config) -> Keys:
 
 def dinov2(c: Config) -> Keys:
     """Read DINOv2: scales of the residual stream, tokens of class and mask; two vectors to classify."""
-    hidden, ratio = c.size("hidden_size"), c.value("mlp_ratio")
-    if not isinstance(ratio, int | float) or isinstance(ratio, bool) or ratio <= 0:
-        c.wrong("mlp_ratio", "must be a number above 0")
-        return {}
-    keys: Keys = {"ffn": c.sourced(int(ratio * hidden), "mlp_ratio", "hidden_size")}
+    hidden = c.size("hidden_size")
+    keys: Keys = {"ffn": c.sourced(int(c.factor("mlp_ratio") * hidden), "mlp_ratio", "hidden_size")}
     if c.flag("use_swiglu_ffn"):  # two thirds, in multiples of 8
         keys = {
             "mlp": "swiglu",

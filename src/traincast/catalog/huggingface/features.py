@@ -134,8 +134,9 @@ def sparse_layers(c: Config) -> Keys:
 def ernie_experts(c: Config) -> Keys:
     """Read routed and shared experts from a first to a last layer; the router has a bias."""
     layers, every = c.count("num_hidden_layers") or 0, c.size("moe_layer_interval")
-    first, last = c.count("moe_layer_start_index", least=0) or 0, c.value("moe_layer_end_index")
-    last = layers - 1 if last == -1 else last
+    first, last = c.count("moe_layer_start_index", least=0) or 0, layers - 1
+    if c.value("moe_layer_end_index") != -1:
+        last = c.count("moe_layer_end_index", least=0) or 0
     is_moe = [(i + 1) % every == 0 and first <= i <= last for i in range(layers)]
     keys = routed(c, "moe_intermediate_size") | _moe_layers(c, is_moe, "moe_layer_end_index")
     keys |= shared(c, "moe_intermediate_size")
@@ -362,9 +363,13 @@ def as_wide_as_the_model(c: Config) -> Keys:
 
 def gpt_neo(c: Config) -> Keys:
     """Read the layers of GPT-Neo that attend to a window."""
-    kinds = [kind for kinds, times in c.value("attention_types") or [] for kind in kinds * times]
-    window = c.figure("window_size")
-    return {} if window is None else _local(window, [kind == "local" for kind in kinds])
+    window, is_local = c.figure("window_size"), list[bool]()
+    try:
+        for kinds, times in c.value("attention_types") or []:
+            is_local += [kind == "local" for kind in kinds] * times
+    except (TypeError, ValueError):
+        c.wrong("attention_types", "must be a list of kinds and how often they repeat")
+    return {} if window is None else _local(window, is_local)
 
 
 def mpt(c: Config) -> Keys:

@@ -1,7 +1,6 @@
 """Features of models whose layers are of several kinds: hybrids, and attention to selected keys."""
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import Any, Final, cast
 
 from traincast.catalog.huggingface.config import Config
@@ -140,8 +139,8 @@ def deepseek_v4(c: Config) -> Keys:
     keys["experts"] = routed(c, "moe_intermediate_size") | shared(c, "moe_intermediate_size")
     width = c.figure("head_dim")
     rotary = c.value("qk_rope_head_dim")
-    share = c.value("partial_rotary_factor")
-    turned = rotary if is_whole(rotary) else int(c.size("head_dim") * (share or 64 / 512))
+    share = 64 / 512 if c.value("partial_rotary_factor") is None else c.factor("partial_rotary_factor")
+    turned = rotary if is_whole(rotary) else int(c.size("head_dim") * share)
     value = (width or {"value": 1})["value"]
     if turned >= value:
         c.wrong("qk_rope_head_dim", f"must be below head_dim = {value}")
@@ -363,7 +362,7 @@ def xlstm(c: Config) -> Keys:
     for name, same in {"num_blocks": "num_hidden_layers", "embedding_dim": "hidden_size"}.items():
         if c.fields.get(name) is not None:
             c.only(name, c.value(same))
-    wide = {name: _factor(c, name) * hidden for name in ("qk_dim_factor", "v_dim_factor", "ffn_proj_factor")}
+    wide = {name: c.factor(name) * hidden for name in ("qk_dim_factor", "v_dim_factor", "ffn_proj_factor")}
     for name in ("qk_dim_factor", "v_dim_factor"):
         if int(wide[name]) % heads:
             c.wrong(name, f"times hidden_size = {hidden} must be a multiple of the heads, {heads}")
@@ -376,15 +375,6 @@ def xlstm(c: Config) -> Keys:
     net = {"heads": c.figure("num_attention_heads"), "gates": 2, "chunk": c.figure("chunk_size")} | dims
     keys = SIMPLE["alone"](c) | {"layer_kinds": ["gated_linear dense"], "gated_linear": net}
     return keys | {"ffn": c.sourced(ffn, "ffn_proj_factor", "hidden_size", "ffn_round_up_to_multiple_of")}
-
-
-def _factor(c: Config, name: str) -> float:
-    """Return a number above 0; 1 if it is wrong, which is noted."""
-    value = c.value(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-        c.wrong(name, "must be a number above 0")
-        return 1.0
-    return float(value)
 
 
 def rwkv(c: Config) -> Keys:
@@ -438,15 +428,12 @@ def short_conv(c: Config) -> Keys:
 
 def lfm2(c: Config) -> Keys:
     """Read the width of the MLP of LFM2: two thirds of what is written, rounded up, if it is adjusted."""
-    width, scale = c.count("intermediate_size"), c.value("block_ffn_dim_multiplier")
+    width = c.count("intermediate_size")
     if not c.flag("block_auto_adjust_ff_dim") or width is None:
         return {}
-    if scale is None:
+    if c.value("block_ffn_dim_multiplier") is None:
         return {"ffn": c.sourced(2 * width // 3, "intermediate_size")}
-    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < inf:
-        c.wrong("block_ffn_dim_multiplier", "must be a number above 0")
-        return {}
-    multiple = c.size("block_multiple_of")
+    scale, multiple = c.factor("block_ffn_dim_multiplier"), c.size("block_multiple_of")
     adjusted = -(-int(scale * (2 * width // 3)) // multiple) * multiple
     return {"ffn": c.sourced(adjusted, "intermediate_size", "block_ffn_dim_multiplier", "block_multiple_of")}
 

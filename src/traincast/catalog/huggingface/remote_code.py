@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from traincast.catalog.huggingface.config import Config
+from traincast.catalog.huggingface.config import Config, is_factor
 from traincast.catalog.huggingface.decoders import per_head_gate
 from traincast.catalog.huggingface.features import (
     FULL_ATTENTION,
@@ -161,7 +161,7 @@ def openelm(c: Config) -> Keys:
     layers, divisor = c.size("num_hidden_layers"), c.size("ffn_dim_divisor")
     heads, groups = c.numbers("num_query_heads"), c.numbers("num_kv_heads")
     times = c.value("ffn_multipliers")
-    is_list = isinstance(times, list) and all(isinstance(n, int | float) and n > 0 for n in times)
+    is_list = isinstance(times, list) and all(map(is_factor, times))
     if not is_list or {len(heads), len(groups), len(times)} != {layers}:
         c.wrong("ffn_multipliers", f"and num_query_heads, num_kv_heads must hold {layers} numbers")
         return {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from traincast.catalog.documents import read
-from traincast.catalog.huggingface.config import Config
+from traincast.catalog.huggingface.config import Config, is_factor
 from traincast.catalog.huggingface.features import GATED, PLAIN, Keys
 
 LAYERS_OF_TILES: Final = ("num_hidden_layers", "num_global_layers")
@@ -92,20 +92,10 @@ def _side(c: Config, name: str) -> int:
 
 def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
     """Return the keys of a tower but for what leads to the language model."""
-    names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
-    layers: Keys = {key: c.figure(name) for key, name in names.items()} | family.get("same", {})
-    hidden, ratio = c.size("hidden_size"), c.value("mlp_ratio")
-    inner = family.get("inner", "intermediate_size")
-    layers["ffn"] = c.sourced(int(hidden * ratio), "mlp_ratio") if ratio else c.figure(inner)
-    layers["mlp"] = c.word("hidden_act", GATED if family["mlp"] == "gated" else PLAIN)
-    if family.get("biased_attention"):
-        layers["biases"] = ["qkv"] if c.flag("attention_bias") else []
+    layers, hidden = _layers(c, family), c.size("hidden_size")
     vectors = family.get("vectors", 0)
-    if family.get("internvl"):
-        layers["norm"] = c.word("norm_type", {"layer_norm": "layernorm", "rms_norm": "rmsnorm"})
-        layers["biases"] = [*(["qkv"] if c.flag("attention_bias") else []), "proj", "mlp"]
-        layers |= {"qk_norm": "full"} if c.flag("use_qk_norm") else {}
-        vectors += 0 if c.flag("use_mean_pooling") else 2  # else the pooled result is normed
+    if family.get("internvl") and not c.flag("use_mean_pooling"):
+        vectors += 2  # the pooled result is normed
     patch, frames = (
         _side(c, "patch_size"),
         c.defaults.get("temporal_patch_size") and c.count("temporal_patch_size"),
@@ -116,15 +106,15 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
     resizable = not has_size or bool(family.get("resizable"))
     classes = family.get("classes", 0)
     rows = _table(c, family.get("table"), (size // patch) ** 2 + classes)
-    layers_of = c.size("num_hidden_layers")
-    small = (rows + vectors + layers_of * family.get("layer_vectors", 0)) * hidden
+    small = (rows + vectors + c.size("num_hidden_layers") * family.get("layer_vectors", 0)) * hidden
     if family.get("head") and c.flag(family["head"]):  # pools by attention: probe, attention, norm and MLP
         ffn = c.size("intermediate_size")
         small += hidden + 4 * hidden**2 + 4 * hidden + 2 * hidden + 2 * hidden * ffn + ffn + hidden
     tiled: Keys = _tiled(c, rows * hidden) if family.get("crossed") else {}
     small += tiled.pop("small_weights", 0)
     if tiled:
-        layers["layers"] = c.sourced(layers_of + c.size("num_global_layers"), *LAYERS_OF_TILES)
+        both = c.size("num_hidden_layers") + c.size("num_global_layers")
+        layers["layers"] = c.sourced(both, *LAYERS_OF_TILES)
         classes = classes - (rows % -8)  # rows that fill a tile up to a multiple of 8
     if family.get("windows"):
         layers |= _windows(c, patch)
@@ -143,6 +133,24 @@ def _tower(c: Config, family: Mapping[str, Any]) -> Keys:
         "resizable": resizable,
         "side": size // patch,
     } | tiled
+
+
+def _layers(c: Config, family: Mapping[str, Any]) -> Keys:
+    """Return the keys of a tower's layers."""
+    names = {"layers": "num_hidden_layers", "hidden": "hidden_size", "heads": "num_attention_heads"}
+    layers: Keys = {key: c.figure(name) for key, name in names.items()} | family.get("same", {})
+    if c.value("mlp_ratio") is None:
+        layers["ffn"] = c.figure(family.get("inner", "intermediate_size"))
+    else:
+        layers["ffn"] = c.sourced(int(c.size("hidden_size") * c.factor("mlp_ratio")), "mlp_ratio")
+    layers["mlp"] = c.word("hidden_act", GATED if family["mlp"] == "gated" else PLAIN)
+    if family.get("biased_attention"):
+        layers["biases"] = ["qkv"] if c.flag("attention_bias") else []
+    if family.get("internvl"):
+        layers["norm"] = c.word("norm_type", {"layer_norm": "layernorm", "rms_norm": "rmsnorm"})
+        layers["biases"] = [*(["qkv"] if c.flag("attention_bias") else []), "proj", "mlp"]
+        layers |= {"qk_norm": "full"} if c.flag("use_qk_norm") else {}
+    return layers
 
 
 def _table(c: Config, rows: Any, patches: int) -> int:
@@ -188,7 +196,7 @@ def _merged(c: Config, around: Config, row: Mapping[str, Any], keys: Mapping[str
         merge, source = keys["side"] // tokens, around.sourced(1, row["tokens"])["source"]
     elif "merge" in row:
         value = _number(around.value(row["merge"]))
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        if not is_factor(value):
             around.wrong(row["merge"], "must be a number above 0")
             return {}
         merge = round(1 / value) if value < 1 else round(value)

@@ -1,6 +1,6 @@
 """Figures of a study's table: strong scaling, optimal plans, contours over two varied fields."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, product
 from typing import Any, Final
 
@@ -91,11 +91,9 @@ def strong_scaling(
             if not len(of_panel) and group is not groups[0]:  # said once
                 ax.set_axis_off()
                 continue
-            for system in group:
-                look = looks[system]
-                line = of_panel.filter(pl.col("system") == system).sort("gpus")
+            for system, line in _lines(of_panel, group):
                 y = style.in_unit(column, line[column]) * size
-                ax.plot(line["gpus"], y, label=f"{system} {strategy}", alpha=0.85, **look)
+                ax.plot(line["gpus"], y, label=f"{system} {strategy}", alpha=0.85, **looks[system])
             if not len(of_panel):
                 ax.text(0.5, 0.5, "nothing fits", transform=ax.transAxes, ha="center", fontsize=7)
             else:
@@ -129,6 +127,12 @@ def groups_of_lines(systems: Iterable[str]) -> list[list[str]]:
                 groups.append([])
             groups[-1].append(name)
     return groups
+
+
+def _lines(panel: pl.DataFrame, group: Iterable[str]) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Yield each system of a panel and its rows by number of GPUs."""
+    for system in group:
+        yield system, panel.filter(pl.col("system") == system).sort("gpus")
 
 
 def _first_run(rows: pl.DataFrame) -> dict[str, Any]:
@@ -188,8 +192,7 @@ def speedup(frame: pl.DataFrame, base: str = "1d") -> Figure:
     figure, axes = style.panel_grid(len(models) * len(groups), len(strategies))
     for (model, group, strategy), ax in zip(product(models, groups, strategies), axes.ravel(), strict=True):
         panel = rows.filter(pl.col("model") == model, pl.col("strategy") == strategy)
-        for system in group:
-            line = panel.filter(pl.col("system") == system).sort("gpus")
+        for system, line in _lines(panel, group):
             speed, label = line["base"] / line["step_seconds"], f"{system} {strategy}"
             ax.plot(line["gpus"], speed, label=label, **looks[system])
         ax.axhline(1, color=style.GREY, linestyle="--", linewidth=0.8)
