@@ -44,7 +44,7 @@ def advise(
     network_share: Annotated[float, option(_NETWORK_SHARE)] = 0.05,
     json: Json = False,
 ) -> None:
-    """Advise on a plan and model: memory, FLOP/s, methods, sizes, network, rules, and why it is slow.
+    """Advise on a plan: where its time and memory go, and what to change in methods, sizes and network.
 
     Tiles, waves and losses of a real machine are known to calibrated assumptions, not to those of the paper.
 

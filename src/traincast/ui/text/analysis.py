@@ -14,7 +14,7 @@ from traincast.analysis.trace import Trace
 from traincast.core.units import count_of, gib, number_text, percent, rate, seconds, signed
 from traincast.planner.plan_sentences import label
 from traincast.step.estimate import Estimate
-from traincast.ui.text.plans import memory_breakdown
+from traincast.ui.text.plans import breakdowns
 from traincast.ui.text.tables import Parts, heading, note, paragraphs, table, title_line
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ SHARES: Final = ("FLOP", "memory", "network")
 
 
 def advice(result: Advice) -> Parts:
-    """Show memory, bytes per parameter, throughput, dimensions, batches, network and rules of thumb."""
-    yield title_line(f"Plan: {result.est.plan}")
-    yield from memory_breakdown(result.est)
+    """Show time, memory, bytes per parameter, throughput, dimensions, batches, network, rules of thumb."""
+    yield from breakdowns(result.est)
     yield from bytes_per_parameter(result.est)
     yield from _throughput(result)
     yield from _causes(result)
