@@ -11,17 +11,17 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4980,
-    "catalog": 10050,
+    "core": 4780,
+    "catalog": 10000,
     "operations": 2900,
     "times": 2420,
-    "step": 3660,
+    "step": 3650,
     "planner": 8840,
     "launch": 11050,
-    "analysis": 3470,
-    "accuracy": 9590,
-    "tuner": 1770,
-    "ui": 13630,
+    "analysis": 3420,
+    "accuracy": 9570,
+    "tuner": 1760,
+    "ui": 13590,
     "(top)": 110,
 }
 
