@@ -161,27 +161,19 @@ def read_mesh(settings: Settings) -> Facts:
     return {axis: settings.number(f"{DEGREES}{axis}_size") for axis in MESH}
 
 
-def write_recompute(facts: Facts) -> Values:
-    """Write that all layers are recomputed, for FSDP; with DeepSpeed it is the training program's."""
-    return {RECOMPUTE: True} if facts["recompute"] == "full" and not on_deepspeed(facts) else {}
-
-
-def read_recompute(settings: Settings) -> Facts:
-    """Read whether layers are recomputed."""
-    return {"recompute": "full" if settings.is_on(RECOMPUTE) else "none"}
-
-
-def write_offload(facts: Facts) -> Values:
-    """Write what is offloaded to the host."""
+def write_memory(facts: Facts) -> Values:
+    """Write what is recomputed and offloaded; with DeepSpeed the training program recomputes."""
     if on_deepspeed(facts):
         names = {new: f"{DEEPSPEED}{name}" for name, new in DEEPSPEED_NAMES.items()}
         return {names[name]: device for name, device in deepspeed.write_offload(facts).items()}
-    return {OFFLOAD: True} if facts["offload"] == "optimizer+weights" else {}
+    switches = {RECOMPUTE: facts["recompute"] == "full", OFFLOAD: facts["offload"] == "optimizer+weights"}
+    return {name: on for name, on in switches.items() if on}
 
 
-def read_offload(settings: Settings) -> Facts:
-    """Read what FSDP offloads to the host; the row of DeepSpeed's configuration reads its devices."""
-    return {"offload": "optimizer+weights" if settings.is_on(OFFLOAD) else "none"}
+def read_memory(settings: Settings) -> Facts:
+    """Read what FSDP recomputes and offloads; the rows of DeepSpeed's configuration read its devices."""
+    offload = "optimizer+weights" if settings.is_on(OFFLOAD) else "none"
+    return {"recompute": "full" if settings.is_on(RECOMPUTE) else "none", "offload": offload}
 
 
 def on_deepspeed(facts: Facts) -> bool:

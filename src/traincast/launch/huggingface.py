@@ -7,7 +7,7 @@ file is read, and back when one is written.
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from traincast.launch.checkpoints import model_called, repository
 from traincast.launch.format import Writing
 from traincast.launch.given import NOTHING, Given
 from traincast.launch.settings import Settings, dotted, is_off, not_allowed
-from traincast.launch.table import Values
+from traincast.launch.table import Values, load_document, matches
 from traincast.launch.text_formats import TEXT_FORMATS
 
 BATCH, ACCUMULATION = "per_device_train_batch_size", "gradient_accumulation_steps"
@@ -31,7 +31,7 @@ SEQ: Final = ("max_length", "max_seq_length")
 FSDP: Final = "fsdp_config.fsdp_"
 PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
 WITH_REFERENCE: Final = ("dpo", "ipo")
-DTYPES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16"}
+DTYPES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16", "True": "bf16"}
 OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as there is room
     "adam": "adamw_torch_fused adamw_torch adamw_hf adamw_apex_fused adamw_torch_xla paged_adamw_32bit"
     " paged_adamw adamw_torch_npu_fused",
@@ -52,75 +52,39 @@ ON_DEEPSPEED: Final = {  # stack -> with DeepSpeed
     "huggingface-fused-loss": "huggingface-deepspeed-fused-loss",
 }
 DEFAULT_TARGETS: Final = ("q", "v")  # of PEFT for most models: peft/utils/constants.py
-SCRIPTS: Final = {  # word of a command line -> objective of TRL
-    "sft": "sft", "dpo": "dpo", "orpo": "orpo", "cpo": "cpo", "grpo": "grpo", "rloo": "rloo", "ppo": "ppo",
-    "kto": "kto", "reward": "reward", "reward_modeling": "reward", "gkd": "gkd", "online_dpo": "online_dpo",
-}  # fmt: skip
+# Words of a command line that are objectives of TRL.
+SCRIPTS: Final = ("sft", "dpo", "orpo", "cpo", "grpo", "rloo", "ppo", "kto", "reward", "gkd", "online_dpo")
 SIGNS_OF_DPO: Final = ("beta", "precompute_ref_log_probs", "max_prompt_length", "ref_model_init_kwargs")
 FLAT: Final = {  # arguments of `accelerate launch` -> names in its configuration
     name: f"{DEEPSPEED}{name}" for name in (*accelerate.DEEPSPEED_NAMES, "deepspeed_config_file")
 }
-_PRESET: Final = {"mixed_precision": "bf16", "num_processes": 8}
-PRESETS: Final[Mapping[str, Values]] = {  # trl/accelerate_configs
-    **{
-        f"zero{stage}": {**_PRESET, "distributed_type": "DEEPSPEED", f"{DEEPSPEED}zero_stage": stage}
-        for stage in (1, 2, 3)
-    },
-    **{
-        f"fsdp{version}": {**_PRESET, "distributed_type": "FSDP", f"{FSDP}version": version}
-        for version in (1, 2)
-    },
-    "multi_gpu": {**_PRESET, "distributed_type": "MULTI_GPU"},
-    "single_gpu": {**_PRESET, "distributed_type": "NO", "num_processes": 1},
-}
+TABLE: Final = load_document("huggingface")
+PRESETS: Final = {name: dotted(preset) for name, preset in TABLE["presets"].items()}  # of accelerate_config
 PRESET_OF_FSDP: Final = (f"{FSDP}version", f"{FSDP}auto_wrap_policy")  # what fsdp2 sets as exports do
 READ_OF_ACCELERATE: Final = (
     *("dp", "zero", "replicas", "shards", "tp", "cp", "cp_kind", "offload", "dp_overlap"),
     *("pp", "vp", "order", "tp_kind"),
 )
-AXOLOTL_NAMES: Final = {
-    "base_model": MODEL,
-    "micro_batch_size": BATCH,
-    "sequence_len": SEQ[0],
-    "optimizer": "optim",
-    "sample_packing": "packing",
-    "peft_use_dora": "use_dora",
-    "rl_beta": "beta",
-    "freeze_mm_modules": "frozen_tower",
-    "fsdp_version": f"{FSDP}version",
-    "tensor_parallel_size": f"{accelerate.DEGREES}tp_size",
-    "dp_shard_size": accelerate.SHARD,
-    "dp_replicate_size": accelerate.REPLICATE,
-    "sequence_parallel_degree": "context_parallel_size",
-}
-LLAMA_FACTORY_NAMES: Final = {
-    "cutoff_len": SEQ[0],
-    "lora_rank": "lora_r",
-    "lora_target": "lora_target_modules",
-    "double_quantization": "use_bnb_nested_quant",
-    "quantization_type": "bnb_4bit_quant_type",
-    "enable_liger_kernel": "use_liger_kernel",
-    "freeze_vision_tower": "frozen_tower",
-    "freeze_multi_modal_projector": "frozen_projector",
-    "freeze_language_model": "frozen_model",
-    "additional_target": "lora_modules_to_save",
-}
-LARGEST_IMAGE: Final = 768**2  # pixels: LLaMA-Factory's hparams/model_args.py, ProcessorArguments
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Program:
-    """What differs between programs on the Trainer: names and defaults. Its methods convert the settings."""
+    """What differs between programs on the Trainer, as in the table; its methods convert the settings."""
 
     name: str  # of the format
-    names: Mapping[str, str]  # its own -> those of the Trainer
-    seq: int  # default sequence length [tokens]
-    mbs: int  # default micro-batch [rows]
-    recomputes: bool  # whether gradient checkpointing is on by default
-    rank: int  # default of LoRA
-    dropout: float  # default of LoRA
-    double_quantization: bool  # default
-    bf16: bool  # whether mixed precision is the default
+    usual: Values  # of settings that a file does not have
+    adapted: Values  # the setting with which adapters are trained, and its value
+    weights: str = ""  # settings of the precision in which weights are loaded; if empty, that of products
+    has_meshes: bool = False  # whether it takes degrees of parallelism itself
+    fsdp_by_options: bool = False  # whether an option of FSDP turns it on
+    starts: bool = False  # whether it starts the processes
+    joined: bool = False  # whether names of modules are one text
+    names: Mapping[str, str] = field(default_factory=dict)  # its own -> those of the Trainer
+    prefixes: Mapping[str, str]  # of names of the Trainer and Accelerate -> its own
+    writes: Mapping[
+        str, Values
+    ]  # by what they stand for: `always`, or for packed documents, adapters and so on
+    values: Mapping[str, Mapping[str, Values]]  # the same by fact and its value
     # Facts of Accelerate's settings
     accelerate: Callable[[Settings], Facts] = lambda _: {}
 
@@ -142,10 +106,11 @@ class Program:
             named = [
                 word for before, word in pairwise(("", *words)) if before == "trl" or word.endswith(".py")
             ]
-            titles = (word.rpartition("/")[2].removesuffix(".py").removeprefix("run_") for word in named)
-            if objective := next((SCRIPTS[title] for title in titles if title in SCRIPTS), ""):
+            files = (word.rpartition("/")[2].removesuffix(".py").removeprefix("run_") for word in named)
+            titles = (title.removesuffix("_modeling") for title in files)
+            if objective := next((title for title in titles if title in SCRIPTS), ""):
                 settings["objective"] = objective
-        preset = PRESETS.get(str(settings.get("accelerate_config")), {})
+        preset = PRESETS.get(str(settings.get("accelerate_config")), Settings())
         return Settings({**preset, **{self._common(name): value for name, value in settings.items()}})
 
     def _common(self, name: str) -> str:
@@ -166,10 +131,9 @@ class Program:
     def spelled(self, name: str) -> str:
         """Return a setting's name as the program spells it."""
         own = next((own for own, common in self.names.items() if common == name), name)
-        if self.name == "trl":
-            own = own.replace(DEEPSPEED, "deepspeed.")
-            return own.removeprefix("fsdp_config.").removeprefix("parallelism_config.")
-        return own.replace(FSDP, "fsdp_config.").replace(DEEPSPEED, "deepspeed.")
+        for prefix, short in self.prefixes.items():
+            own = own.replace(prefix, short)
+        return own
 
     def write(self, writing: Writing) -> str:
         """Write a configuration in the program's own names."""
@@ -179,17 +143,9 @@ class Program:
 
     def required(self, writing: Writing) -> Values:
         """Return the model's checkpoint, and what the program requires besides."""
-        further: dict[str, Any] = {"output_dir": "output", "learning_rate": 1e-5}
-        if self.name == "axolotl":
-            further |= {"datasets": [{"path": "tatsu-lab/alpaca", "type": "alpaca"}]}
-        else:
-            further |= (
-                {"dataset": "alpaca_en_demo"}
-                if self.name == "llama-factory"
-                else {"dataset_name": "stanfordnlp/imdb"}
-            )
-        if (documents := writing.facts.get("documents")) is not None and documents.packed:
-            further |= {"packing": True} | ({"neat_packing": True} if self.name == "llama-factory" else {})
+        documents = writing.facts.get("documents")
+        packed = self.writes["packed"] if documents is not None and documents.packed else {}
+        further = {"output_dir": "output", "learning_rate": 1e-5, **self.writes["always"], **packed}
         return {MODEL: repository(writing.name) or writing.name, **further}
 
     # rows
@@ -204,7 +160,7 @@ class Program:
 
     def write_machines(self, facts: Facts) -> Values:
         """Write processes and machines, where the program starts them."""
-        if self.name != "trl":
+        if not self.starts:
             return {}
         return {"num_processes": facts["gpus"], "num_machines": facts["gpus"] // facts["per_node"]}
 
@@ -221,13 +177,13 @@ class Program:
 
     def read_batch(self, settings: Settings) -> Facts:
         """Read micro-batch [sequences], accumulation steps and sequence length; a pair is two sequences."""
-        rows = settings.number(BATCH, "per_gpu_train_batch_size", default=self.mbs)
+        rows = settings.number(BATCH, "per_gpu_train_batch_size", default=self.usual[BATCH])
         steps = settings.number(ACCUMULATION)
         if settings.is_on("batch_size") and not settings.is_on(ACCUMULATION):
             steps = max(settings.number("batch_size") // rows, 1)
         name = next((name for name in SEQ if name in settings), SEQ[0])
         unlimited = name in settings and is_off(settings[name])
-        length = {} if unlimited else {"seq": settings.number(name, default=self.seq)}
+        length = {} if unlimited else {"seq": settings.number(name, default=self.usual[SEQ[0]])}
         pairs = 2 if self.objective(settings) in PAIRS else 1
         return {"mbs": rows * pairs, "accumulation": steps, **length}
 
@@ -240,38 +196,38 @@ class Program:
     def read_training(self, settings: Settings) -> Facts:
         """Read what is trained: adapters, their base, a reference model, images, a frozen vision tower."""
         facts: Facts = {"reference": True} if self.objective(settings) in WITH_REFERENCE else {}
-        frozen = settings.is_on("frozen_tower") or (
-            self.name == "llama-factory" and "frozen_tower" not in settings
-        )
-        facts |= {"frozen_tower": True} if frozen else {}
-        if self.name == "llama-factory":
-            facts["image_pixels"] = settings.number("image_max_pixels", default=LARGEST_IMAGE)
-        elif self.name == "axolotl" and settings.is_on("image_size"):
+        facts |= {"frozen_tower": True} if self._states("frozen_tower", settings) else {}
+        if pixels := settings.number(
+            "image_max_pixels", default=self.usual.get("image_max_pixels", 0), least=0
+        ):
+            facts["image_pixels"] = pixels
+        if settings.is_on("image_size"):
             facts["image_size"] = settings.number("image_size")
         if not self._has_adapters(settings):
             return facts
-        modules = settings.get("lora_target_modules", "all" if self.name == "llama-factory" else None)
-        if isinstance(modules, str) and self.name == "llama-factory":
+        modules = settings.get("lora_target_modules", self.usual.get("lora_target_modules"))
+        if isinstance(modules, str) and self.joined:
             modules = [part.strip() for part in modules.split(",")]
         if settings.is_on("lora_target_linear") or modules in (["all"], ["all-linear"]):
             targets: tuple[str, ...] = ("all",)
         else:
             targets = targets_of("lora_target_modules", _listed(modules)) if modules else DEFAULT_TARGETS
-        dropout = self.dropout > 0
+        dropout = self.usual["lora_dropout"] > 0
         if settings.get("lora_dropout") is not None:
             dropout = probability(settings, "lora_dropout")
-        rank = settings.number("lora_r", default=self.rank)
+        rank = settings.number("lora_r", default=self.usual["lora_r"])
         adapters = Adapters(rank=rank, targets=targets, base=self._base(settings), dropout=dropout)  # type: ignore[arg-type]
         return facts | {"adapters": adapters}
 
     def _has_adapters(self, settings: Settings) -> bool:
         """Return whether adapters are trained."""
-        match self.name:
-            case "axolotl":
-                return settings.is_on("adapter")
-            case "llama-factory":
-                return str(settings.get("finetuning_type", "lora")) == "lora"
-        return settings.is_on("use_peft")
+        ((name, wanted),) = self.adapted.items()
+        return matches(settings.get(name, self.usual.get(name)), wanted)
+
+    def _states(self, name: str, settings: Settings) -> bool:
+        """Return whether a setting is on, as the program has it where it is absent."""
+        value = settings.get(name)
+        return not is_off(self.usual.get(name) if value is None else value)
 
     def _base(self, settings: Settings) -> str:
         """Return how the frozen model is held."""
@@ -282,38 +238,20 @@ class Program:
             return "int8"
         if not settings.is_on("load_in_4bit") and bits != 4:
             return "16-bit"
-        nested = settings.get("use_bnb_nested_quant")
-        return "nf4" if (self.double_quantization if nested is None else not is_off(nested)) else "nf4-single"
+        return "nf4" if self._states("use_bnb_nested_quant", settings) else "nf4-single"
 
     def write_training(self, facts: Facts) -> Values:
         """Write what is trained; nothing of adapters where a layer has no name of its own."""
         adapters: Adapters | None = facts.get("adapters")
-        dpo: dict[str, Any] = {}
-        if facts.get("reference"):
-            dpo = {"axolotl": {"rl": "dpo"}, "llama-factory": {"stage": "dpo"}}.get(self.name, {"beta": 0.1})
-        kind = "full" if adapters is None else "lora"
-        own: dict[str, Any] = {"finetuning_type": kind} if self.name == "llama-factory" else {}
-        own |= {"stage": "sft"} if own and not dpo else {}
+        own = self.writes["pairs"] if facts.get("reference") else self.writes.get("answers", {})
         modules = module_names(adapters, LAYERS) if adapters else None
         if adapters is None or modules is None or adapters.base == "operand":
-            return dpo | own
-        packed = adapters.base.startswith("nf4")
-        if self.name == "trl":
-            own |= {"use_peft": True}
-        elif self.name == "axolotl":
-            own |= {"adapter": "qlora" if packed else "lora"}
-        if self.name == "llama-factory":
-            own |= {"quantization_bit": 4 if packed else 8} if adapters.base != "16-bit" else {}
-        else:
-            own |= {"load_in_4bit": True} if packed else {}
-            own |= {"load_in_8bit": True} if adapters.base == "int8" else {}
-        own |= {"use_bnb_nested_quant": adapters.base == "nf4"} if packed and self.name != "axolotl" else {}
-        names = ",".join(modules) if self.name == "llama-factory" else modules
-        dropout = 0.05 if adapters.dropout else 0.0
+            return {**own, **self.writes.get("full", {})}
         return {
-            **dpo, **own,
-            "lora_r": adapters.rank, "lora_alpha": 2 * adapters.rank, "lora_target_modules": names,
-            "lora_dropout": dropout,
+            **own, **self.writes["adapters"], **self.values["base"].get(adapters.base, {}),
+            "lora_r": adapters.rank, "lora_alpha": 2 * adapters.rank,
+            "lora_target_modules": ",".join(modules) if self.joined else modules,
+            "lora_dropout": 0.05 if adapters.dropout else 0.0,
         }  # fmt: skip
 
     def derived(self, settings: Settings) -> Settings:
@@ -323,7 +261,7 @@ class Program:
         options = " ".join(words) if isinstance(words, list | tuple) else str(words or "")
         is_fsdp = not is_off(words) if not isinstance(words, list) else bool(words)
         is_fsdp = is_fsdp or settings.is_on("use_fsdp") or settings.any_on(accelerate.SHARD, f"{FSDP}version")
-        is_fsdp = is_fsdp or (self.name == "axolotl" and any(name.startswith(FSDP) for name in settings))
+        is_fsdp = is_fsdp or (self.fsdp_by_options and any(name.startswith(FSDP) for name in settings))
         is_deepspeed = settings.is_on("use_deepspeed") or any(
             name.startswith(DEEPSPEED) and not is_off(value) for name, value in settings.items()
         )
@@ -372,7 +310,7 @@ class Program:
             f"{accelerate.DEGREES}tp_size": tp,
         }
         if zero == 0:
-            return degrees if tp > 1 and self.name == "axolotl" else {}
+            return degrees if tp > 1 and self.has_meshes else {}
         offloaded = facts.get("offload") == "optimizer+weights"
         sharded: dict[str, Any] = {
             f"{FSDP}version": 2,
@@ -380,30 +318,27 @@ class Program:
             f"{FSDP}auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
             **({f"{FSDP}offload_params": True} if offloaded else {}),
         }
-        if self.name == "axolotl":
+        if self.has_meshes:
             return {**degrees, **sharded}
-        if self.name == "llama-factory":
-            return {"fsdp": "full_shard auto_wrap", **sharded} if tp == replicas == 1 else {}
         if tp > 1 or replicas > 1:
             return {}
-        own = {name: value for name, value in sharded.items() if name not in PRESET_OF_FSDP}
-        return {"accelerate_config": "fsdp2", **own}
+        fsdp = self.writes["sharded"]
+        preset: tuple[str, ...] = PRESET_OF_FSDP if "accelerate_config" in fsdp else ()
+        return {**fsdp, **{name: value for name, value in sharded.items() if name not in preset}}
 
     def read_recompute(self, settings: Settings) -> Facts:
         """Read whether layers are recomputed."""
-        stated = settings.get("gradient_checkpointing")
-        on = self.recomputes if stated is None else not is_off(stated)
+        on = self._states("gradient_checkpointing", settings)
         on = on and not settings.is_on("disable_gradient_checkpointing")
         return {"recompute": "full" if on or settings.is_on(f"{FSDP}activation_checkpointing") else "none"}
 
     def write_recompute(self, facts: Facts) -> Values:
         """Write whether layers are recomputed."""
-        if facts["recompute"] not in ("none", "full") or facts.get("recompute_every", 1) > 1:
-            return {}
-        on = facts["recompute"] == "full"
-        if self.name == "llama-factory":
-            return {"disable_gradient_checkpointing": not on}
-        return {"gradient_checkpointing": on}
+        return (
+            {}
+            if facts.get("recompute_every", 1) > 1
+            else self.values["recompute"].get(facts["recompute"], {})
+        )
 
     def read_attention(self, settings: Settings) -> Facts:
         """Read the attention kernel."""
@@ -413,10 +348,7 @@ class Program:
 
     def write_attention(self, facts: Facts) -> Values:
         """Write the attention kernel."""
-        fused = facts.get("attention", "flash") == "flash"
-        if self.name == "llama-factory":
-            return {"flash_attn": "fa2" if fused else "disabled"}
-        return {"attn_implementation": "flash_attention_2" if fused else "eager"}
+        return self.values["attention"][facts.get("attention", "flash")]
 
     def _mixed(self, settings: Settings) -> str:
         """Return the precision of products; empty where nothing mixes them."""
@@ -430,16 +362,14 @@ class Program:
         facts = accelerate.read_precision(self.derived(settings))
         if facts["precision"] != "fp32":
             return str(facts["precision"])
-        return "bf16" if stated is None and self.bf16 else ""
+        return "bf16" if stated is None and self.usual["bf16"] else ""
 
     def _loaded(self, settings: Settings) -> str:
         """Return the precision in which the weights are loaded, and trained unless sharded."""
-        if self.name == "axolotl":  # loaders: torch_dtype follows bf16 and fp16
+        if not self.weights:
             return self._mixed(settings) or "fp32"
-        if self.name == "llama-factory":  # model/adapter.py casts what is trained to fp32
-            return "bf16" if settings.is_on("pure_bf16") else "fp32"
-        name = next((name for name in ("dtype", "torch_dtype") if settings.get(name) is not None), "")
-        return DTYPES.get(str(settings[name]).removeprefix("torch."), "fp32") if name else "fp32"
+        stated = (settings[name] for name in self.weights.split() if settings.get(name) is not None)
+        return DTYPES.get(str(next(stated, "")).removeprefix("torch."), "fp32")
 
     def read_numbers(self, settings: Settings) -> Facts:
         """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""
@@ -461,22 +391,11 @@ class Program:
     def write_numbers(self, facts: Facts) -> Values:
         """Write precision and optimizer."""
         precision, kind = facts["precision"], facts["optimizer_kind"]
-        pure = precision == "bf16-pure"
-        optim = "adam" if pure and kind == "adam-bf16" else kind
+        optim = "adam" if precision == "bf16-pure" and kind == "adam-bf16" else kind
         values: dict[str, Any] = {"optim": OPTIMIZERS[optim].split()[0]} if optim in OPTIMIZERS else {}
-        if self.name == "llama-factory" and kind == "muon":
-            values = {"use_muon": True}
-        if precision not in ("bf16", "fp16", "fp32", "bf16-pure", "fp8-current"):
-            return values
-        if precision == "fp8-current" and self.name == "trl":
-            return values | {"mixed_precision": "fp8", "bf16": False}
-        values |= {"bf16": precision not in ("fp16", "fp32")}
-        values |= {"fp16": True} if precision == "fp16" else {}
-        values |= {"fp8": True} if precision == "fp8-current" else {}
-        if self.name == "trl":
-            values |= {"mixed_precision": "no"} if precision == "fp32" else {}
-            return values | {"dtype": "bfloat16" if pure or facts.get("adapters") else "float32"}
-        return values | ({"pure_bf16": True} if pure and self.name == "llama-factory" else {})
+        own = self.values.get("optimizer_kind", {}).get(kind, values)
+        values = {**own, **self.values["precision"].get(precision, {})}
+        return values | ({"dtype": "bfloat16"} if "dtype" in values and facts.get("adapters") else {})
 
     # in words
 
@@ -495,9 +414,13 @@ class Program:
         if self._has_adapters(settings):
             if not (settings.get("lora_target_modules") or settings.is_on("lora_target_linear")):
                 notes += ["adapters of queries and values, PEFT's default for most models"] * (
-                    self.name != "llama-factory"
+                    "lora_target_modules" not in self.usual
                 )
-            if self._base(settings) == "16-bit" and self.name == "trl" and self._loaded(settings) == "fp32":
+            if (
+                self._base(settings) == "16-bit"
+                and "dtype" in self.weights
+                and self._loaded(settings) == "fp32"
+            ):
                 notes.append(
                     "the frozen model is in 16 bits; TRL loads it in fp32 unless dtype says otherwise"
                 )
@@ -530,8 +453,4 @@ def _listed(modules: Any) -> Any:
     return modules
 
 
-PROGRAMS: Final = (
-    Program("trl", {}, 1024, 8, True, 16, 0.05, False, True),
-    Program("axolotl", AXOLOTL_NAMES, 512, 1, False, 8, 0.0, True, True),
-    Program("llama-factory", LLAMA_FACTORY_NAMES, 2048, 8, True, 8, 0.0, True, False),
-)
+PROGRAMS: Final = tuple(Program(name=name, **spec) for name, spec in TABLE["programs"].items())

@@ -15,6 +15,7 @@ A table is a TOML file in `tables` (the standard library reads them in milliseco
   defaults: those of models with a `fact`, or with one `value` of it.
 - `fixed`: further settings that are written because the program requires them.
 - `unread`: settings that no row reads, by their effect.
+- `programs`: what differs between programs that share the table: fields of a class of the module.
 
 Where a framework has several formats, a row with `only`, and texts by format, belong to one of them.
 """
@@ -97,10 +98,10 @@ class ChoiceRow(_Row):
             known = (values.get(name) for _, values in (*self.written, *self.understood) if name in values)
             allowed, value = dict.fromkeys((*known, *(self.others or ()))), settings.get(name)
             absent = is_off(value) and value != "auto"
-            if not absent and not any(_matches(value, wanted) for wanted in allowed):
+            if not absent and not any(matches(value, wanted) for wanted in allowed):
                 raise not_allowed(name, value, allowed)
         for fact, values in sorted((*self.understood, *self.written), key=lambda case: -len(case[1])):
-            if all(_matches(settings.get(name), wanted) for name, wanted in values.items()):
+            if all(matches(settings.get(name), wanted) for name, wanted in values.items()):
                 return {self.facts[0]: fact}
         return {}
 
@@ -117,7 +118,7 @@ class ComputedRow(_Row):
 Row: TypeAlias = ValueRow | ChoiceRow | ComputedRow
 
 
-def _matches(value: Any, wanted: Any) -> bool:
+def matches(value: Any, wanted: Any) -> bool:
     """Return whether a value is the wanted one, however it is spelled."""
     if wanted == ANY:
         return not is_off(value)
