@@ -111,7 +111,8 @@ def read_precision(settings: Settings) -> Facts:
     word = "no" if is_off(mixed) else str(mixed).lower()
     if word not in PRECISIONS:
         raise not_allowed("mixed_precision", mixed, PRECISIONS)
-    if word == "fp8" and str(settings.get(f"{FP8}backend")).upper() == "TE":
+    backend = settings.choice(f"{FP8}backend", ("AO", "TE", "MSAMP", "MS-AMP"), "AO")
+    if word == "fp8" and backend == "TE":
         return {"precision": "mxfp8" if settings.is_on(f"{FP8}use_mxfp8_block_scaling") else "fp8"}
     return {"precision": PRECISIONS[word]}
 

@@ -133,7 +133,8 @@ def _adjusted_mlperf(settings: Settings) -> Settings:
 
 def _adjusted_modelzoo(settings: Settings) -> Settings:
     """Return the ModelZoo's settings with the layers of the end stages, where stages cannot be even."""
-    if megatron.layers_of(settings) % settings.number("pipeline_model_parallel_size"):
+    stages = str(settings.get("pipeline_model_parallel_size", 1))
+    if stages.isdecimal() and int(stages) and megatron.layers_of(settings) % int(stages):
         for name, own in zip(megatron.OF_END_STAGES, ("PP_FIRST", "PP_LAST"), strict=True):
             if settings.is_on(own):
                 settings.setdefault(name, settings[own])

@@ -189,6 +189,8 @@ def read(
         raise InputError(str(path), dict.fromkeys(lines))
     if not facts or not set(settings) & _settings_of(detected, set(detected.rows) - {*OF_LAUNCHERS}):
         read_too = f"; not beside it: {value_text(settings['source'])}" if "source" in settings else ""
+        config = next((word for word in words if word.endswith((".toml", ".yaml", ".yml"))), "")
+        read_too += f"; it starts a program with {config}: check that file instead" if config else ""
         problem = f"holds no setting of {detected.title} on model, degrees, batch or memory{read_too}"
         raise InputError(str(path), [problem])
     notes = ["degrees and batch are the program's defaults, as the script has none"]
