@@ -177,7 +177,7 @@ def test_a_table_of_nsight_systems_has_no_launches(tmp_path):
         ("just text\n", "is no profile; known are"),
         (
             "Start (ns),Duration (ns),Name\nabc,1,gemm\n",
-            "'abc' for '1', of gemm: must be numbers of ns",
+            r"Start \(ns\) = 'abc', Duration \(ns\) = '1' of gemm: must be numbers",
         ),
         (b"SQLite format 3\0 and no more", "is no export of Nsight Systems"),
     ],

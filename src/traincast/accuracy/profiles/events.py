@@ -303,7 +303,7 @@ def _nsight_table(path: Path, text: str) -> DeviceEvents:
             try:
                 begins, lasts = float(start) * 1e-9, float(duration) * 1e-9
             except ValueError:
-                wrong = f"{start!r} for {duration!r}, of {name}: must be numbers of ns"
+                wrong = f"Start (ns) = {start!r}, Duration (ns) = {duration!r} of {name}: must be numbers"
                 raise InputError(str(path), [wrong]) from None
             is_copy = name.startswith("[CUDA mem")
             work.append(_Event(name, begins, begins + lasts, is_copy=is_copy, label=label_of(name)))
