@@ -39,6 +39,9 @@ PAGES = [
 ]
 PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 CAPTURE = re.compile(r"<!-- capture: (.*?) -->\n```text\n(.*?)```", re.DOTALL)
+EXCERPT = re.compile(
+    r"^`traincast ([^`]+)` prints among other lines\n\n```text\n(.*?)```", re.DOTALL | re.MULTILINE
+)
 DOCTESTS = [
     "traincast",
     "traincast.core.plan",
@@ -133,6 +136,16 @@ def test_captures_are_what_the_command_prints(capsys):
     for command, shown in captures:
         main(command.split())
         assert without_time(capsys.readouterr().out).startswith(without_time(shown))
+
+
+def test_excerpts_are_lines_that_the_command_prints(capsys):
+    excerpts = [
+        found for page in ROOT.glob("docs/*.md") for found in EXCERPT.findall(page.read_text("utf-8"))
+    ]
+    assert excerpts
+    for command, shown in excerpts:
+        main(command.split())
+        assert set(shown.splitlines()) <= set(capsys.readouterr().out.splitlines()), command
 
 
 def without_time(text):
