@@ -111,11 +111,16 @@ def numbered(column: Any) -> tuple[Floats | Ints, Ints]:
 
 def distinct(columns: Sequence[Any], rows: int) -> tuple[Ints, Ints]:
     """Return the first of each kind of equal rows of columns, and the number of the kind of every row."""
-    key, kinds = np.zeros(rows, np.int64), 1
-    for column in columns:
+    kind, kinds = np.zeros(rows, np.int64), 1
+    for i, column in enumerate(columns):
         values, which = numbered(column)
-        key, kinds = key * len(values) + which, kinds * len(values)
-    values, kind = numbered(key)
-    first = np.empty(len(values), np.int64)
+        if kinds * len(values) > TABLE * rows:  # more than a table has place for
+            used, kind = numbered(kind)
+            kinds = len(used)
+        kind, kinds = kind * len(values) + which if i else which, kinds * len(values)
+    if len(columns) != 1:
+        used, kind = numbered(kind)
+        kinds = len(used)
+    first = np.empty(kinds, np.int64)
     first[kind[::-1]] = np.arange(rows)[::-1]
     return first, kind

@@ -372,7 +372,7 @@ def _enumerate(model: Model, gpus: tuple[int, ...], domain: int, gbs: int, batch
     def check(rule: Rule) -> None:
         nonlocal valid
         holds = rule.holds(model, plan, gbs)
-        if np.ndim(holds) or not holds:
+        if not np.all(holds):
             reject(rule.broken, valid & ~np.asarray(holds), candidates)
             valid = valid & holds
 
@@ -670,7 +670,7 @@ def _layer_knobs(layouts: Plans, batch: CandidateBatch) -> list[str]:
 
 def _layer_rows(layouts: Plans, knobs: Sequence[str], kind: Ints, mbs: Ints) -> tuple[Plans, Ints]:
     """Return the distinct layers of layouts, given the numbers of their knobs' kind and of their mbs."""
-    first, layer_row = distinct([kind, mbs], len(kind))
+    first, layer_row = distinct([kind * (1 + mbs.max(initial=0)) + mbs], len(kind))
     columns = {knob: getattr(layouts, knob)[first] for knob in (*knobs, "mbs")}
     load = layouts.load[first] if np.ndim(layouts.load) else layouts.load  # type: ignore[index]
     return Plans(**columns, load=load, **layouts.choices()), layer_row
