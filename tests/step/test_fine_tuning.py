@@ -228,7 +228,9 @@ def test_gradients_of_adapters_alone_are_reduced():
     wide = replace(plan, zero=3)
     full, lora, qlora = (LLAMA, tuned("lora"), tuned("qlora"))
     comm = {
-        (zero.zero, i): tc.estimate(model, "dgx-h100", zero, gbs=8).breakdown["dp_comm"]
+        (zero.zero, i): tc.estimate(
+            model, "dgx-h100", zero, gbs=8, assumptions="megatron-core-2025"
+        ).breakdown["dp_comm"]
         for zero in (plan, wide)
         for i, model in enumerate((full, lora, qlora))
     }

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from traincast.core.adapted_layers import adapter_parameters, adapter_problems, adapter_targets
-from traincast.core.adapters import Adapters
+from traincast.core.adapters import PACKED, Adapters
 from traincast.core.documents import Documents
 from traincast.core.errors import WHOLE, InputError, is_whole, raise_problems
 from traincast.core.linear_attention import LinearAttention
@@ -91,6 +91,11 @@ class Model(ModelFigures):
     def tower_parameters(self) -> int:
         """Weights of the vision tower and its projectors; 0 without one."""
         return 0 if self.tower is None else self.tower.parameters
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether frozen weights are packed by bitsandbytes (QLoRA)."""
+        return self.adapters is not None and self.adapters.base in PACKED
 
     @property
     def trained_parameters(self) -> int:

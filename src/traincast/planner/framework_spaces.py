@@ -9,8 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.catalog.software_stacks import DEFAULT_STACK, usual_stack
-from traincast.core.adapters import PACKED
+from traincast.catalog.software_stacks import DEFAULT_STACK, PACKED_STACK, usual_stack
 from traincast.core.assumptions import Assumptions
 from traincast.core.errors import InputError, require_known, unknown_name_error, whole_number_problems
 from traincast.core.knobs import ALLOWED, CHOICES, DEFAULTS, KNOBS, STRATEGIES, choice_problems
@@ -354,7 +353,7 @@ UNTIED_PIPELINE: Final = Rule(  # the same function
 UNPACKED_SHARDS: Final = Rule(
     "transformers runs weights that bitsandbytes packs (QLoRA) on no tensor ranks",
     ("tp",),
-    lambda model, plan, gbs: (plan.tp == 1) | (model.adapters is None or model.adapters.base not in PACKED),
+    lambda model, plan, gbs: (plan.tp == 1) | (not model.is_packed),
     search_only=True,
 )
 ALL_FORWARD_FIRST: Final = Rule(  # MaxText 0.2.2, src/maxtext/layers/pipeline.py: XLA derives the backward
@@ -529,7 +528,7 @@ FRAMEWORKS: Final = {
             hybrid=True,
             interleaved=False,
             pipeline_zero=0,
-            assumptions="huggingface-eager",
+            assumptions=PACKED_STACK,
             on_request=("context", "ring"),
             held={
                 "offload": ("optimizer", "optimizer+weights"),
@@ -624,11 +623,14 @@ def framework(name: str | Framework) -> Framework:
 def default_framework(model: Model, strategies: Sequence[str] | None) -> Framework:
     """Return the default framework: the paper's for its kind of model, else Megatron-Core, else any.
 
-    A model of the paper's kind has no vocabulary; requested `strategies` have to be among those of the
-    framework.
+    A model of the paper's kind has no vocabulary. Weights that bitsandbytes packs (QLoRA) are those of
+    transformers, not of Megatron-Core 0.16.1. Requested `strategies` have to be among those of the framework.
     """
     requested, megatron = set(strategies or ()), FRAMEWORKS["megatron"]
     if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):
         return FRAMEWORKS["paper"]
+    transformers = FRAMEWORKS["huggingface"]
+    if model.is_packed and requested <= set(transformers.runs):
+        return transformers
     has_layers = MEGATRON_LINEAR.holds(model, Plans(), 1)
     return megatron if has_layers and requested <= set(megatron.runs) else FRAMEWORKS["any"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, Typ
 import numpy as np
 
 from traincast.catalog.load import as_model, as_system
-from traincast.catalog.software_stacks import usual_stack, with_fitted_values
+from traincast.catalog.software_stacks import PACKED_STACK, usual_stack, with_fitted_values
 from traincast.core.assumptions import PAPER, Assumptions
 from traincast.core.errors import ErrorCollector, InputError, raise_problems, require_type, type_problems
 from traincast.core.model import Model
@@ -417,8 +417,9 @@ AROUND_DENSE: Final = ("order", "fast_pp", "fast_dp")  # and without experts
 
 def usual_assumptions(model: Model | None) -> str:
     """Return the name of the default assumptions: the paper's without a vocabulary, else the usual stack."""
-    is_of_paper = model is None or (model.vocab is None and model.diffusion is None)
-    return PAPER.name if model is None or is_of_paper else usual_stack(model)
+    if model is None or (model.vocab is None and model.diffusion is None):
+        return PAPER.name
+    return PACKED_STACK if model.is_packed else usual_stack(model)
 
 
 @overload

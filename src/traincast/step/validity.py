@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from traincast.core.adapters import PACKED
 from traincast.core.errors import raise_problems
 from traincast.core.linear_attention import LINEAR, LinearAttention, Mamba, RgLru
 from traincast.core.model import Model
@@ -95,7 +94,7 @@ RULES: Final = (
     Rule(
         "a packed base is multiplied at 16 bits: precision must be bf16, fp16 or fp32",
         (),
-        lambda m, p, gbs: m.adapters is None or m.adapters.base not in PACKED or not p.recipe.is_low,
+        lambda m, p, gbs: not m.is_packed or not p.recipe.is_low,
     ),
     Rule(
         "a base held as operands of products below 16 bits needs a precision such as fp8 or nvfp4",
