@@ -542,6 +542,8 @@ def test_what_is_offloaded_by_flags_and_by_old_switches(reading):
     flags.check_unread()  # it is named, not refused
     old = '"zero_optimization": {"stage": 3, "cpu_offload": true, "cpu_offload_param": true}'
     assert reading(DEEPSPEED.format(old), "deepspeed").facts["offload"] == "optimizer+weights"
+    with pytest.raises(tc.InputError, match=r"offload_param\.device = 'disk': must be one of none, cpu"):
+        reading(DEEPSPEED.format('"zero_optimization": {"offload_param": {"device": "disk"}}'), "deepspeed")
 
 
 def test_a_precision_that_another_program_fills_in(reading):

@@ -24,9 +24,7 @@ DDP_TYPES: Final = tuple(
     f"MULTI_{device}" for device in ("CPU", "NPU", "MLU", "SDAA", "MUSA", "XPU", "HPU", "NEURON")
 )  # accelerate/utils/dataclasses.py, DistributedType
 PRECISIONS: Final = {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8-current"}
-FP8: Final = (
-    "fp8_config."  # Transformer Engine's scales are delayed, torchao's current: utils/transformer_engine.py
-)
+FP8: Final = "fp8_config."
 # Of Accelerate's `deepspeed_config` -> of DeepSpeed.
 DEEPSPEED_NAMES: Final = {
     "zero_stage": "zero_optimization.stage",
@@ -112,7 +110,9 @@ def read_precision(settings: Settings) -> Facts:
     if word not in PRECISIONS:
         raise not_allowed("mixed_precision", mixed, PRECISIONS)
     backend = settings.choice(f"{FP8}backend", ("AO", "TE", "MSAMP", "MS-AMP"), "AO")
-    if word == "fp8" and backend == "TE":
+    if (
+        word == "fp8" and backend == "TE"
+    ):  # its scales are delayed, torchao's current: utils/transformer_engine.py
         return {"precision": "mxfp8" if settings.is_on(f"{FP8}use_mxfp8_block_scaling") else "fp8"}
     return {"precision": PRECISIONS[word]}
 

@@ -13,6 +13,7 @@ BATCH: Final = {  # setting -> fact
     "gradient_accumulation_steps": "accumulation",
 }
 ZERO: Final = "zero_optimization."
+DEVICES: Final = ("none", "cpu", "nvme")
 OFFLOAD: Final = {  # part -> its device, and switches of old versions
     "optimizer": (f"{ZERO}offload_optimizer.device", f"{ZERO}cpu_offload"),
     "weights": (f"{ZERO}offload_param.device", f"{ZERO}cpu_offload_param", f"{ZERO}cpu_offload_params"),
@@ -74,7 +75,10 @@ def write_offload(facts: Facts) -> Values:
 
 
 def read_offload(settings: Settings) -> Facts:
-    """Read what is offloaded to the host."""
+    """Read what is offloaded to the host; refuse a device that DeepSpeed does not have."""
+    for device, *_ in OFFLOAD.values():
+        if settings.is_on(device):
+            settings.choice(device, DEVICES)
     offloaded = [part for part, names in OFFLOAD.items() if settings.any_on(*names)]
     return {"offload": "+".join(offloaded) or "none"}
 

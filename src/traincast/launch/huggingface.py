@@ -31,7 +31,9 @@ SEQ: Final = ("max_length", "max_seq_length")
 FSDP: Final = "fsdp_config.fsdp_"
 PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
 WITH_REFERENCE: Final = ("dpo", "ipo")
-DTYPES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16", "True": "bf16"}
+DTYPES: Final = {  # True: of the switch pure_bf16
+    "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16", "True": "bf16",
+}  # fmt: skip
 OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as there is room
     "adam": "adamw_torch_fused adamw_torch adamw_hf adamw_apex_fused adamw_torch_xla paged_adamw_32bit"
     " paged_adamw adamw_torch_npu_fused",
