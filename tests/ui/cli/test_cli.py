@@ -598,6 +598,10 @@ def test_gpus_of_a_plan_give_dp_and_sequences_are_counted_in_1024(run):
     answer = json.loads(out)
     assert (code, answer["seq"], answer["global_batch"]) == (0, 8192, 64)
     assert (answer["estimate"]["plan"]["dp"], answer["estimate"]["plan"]["mbs"]) == (2, 2)
+    of_gpus, of_degrees = (
+        run(f"estimate llama-3-8b --system dgx-h100 {by} --tp 2") for by in ("--gpus 8", "--dp 4")
+    )
+    assert of_gpus == of_degrees  # placed alike, inside the node
     for given, said in (
         ("--gpus 60 --tp 8", "60: must be divisible by the degrees, tp 8 = 8"),
         ("--gpus 64 --tp 8 --dp 4", "64: must be the product of the degrees, tp 8 × dp 4 = 32"),

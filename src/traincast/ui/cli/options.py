@@ -1,5 +1,6 @@
 """Options that the commands share: model, system, batch, and the knobs of a plan."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -264,7 +265,7 @@ class PlanQuestion:
         knobs = {name: value for name, value in vars(self.knobs).items() if value is not None}
         plan = errors.catch(Plan, **knobs)
         if plan is not None and self.gpus is not None:
-            plan = errors.catch(_on_gpus, plan, self.gpus, "dp" in knobs)
+            plan = errors.catch(_on_gpus, plan, self.gpus, knobs)
         batch = None if usual is None or plan is None else usual * plan.dp
         model_read, machine, gbs = self.run.read(errors, model, self.system, batch)
         if framework is None or model_read is None:
@@ -279,9 +280,11 @@ class PlanQuestion:
         return estimate(*subject, gbs=require(gbs), assumptions=require(assumed))
 
 
-def _on_gpus(plan: "Plan", gpus: int, dp_given: bool) -> "Plan":
-    """Return a plan on a number of GPUs: with the dp that its other degrees leave, where none is given."""
-    from traincast.core.plan import AXES
+def _on_gpus(plan: "Plan", gpus: int, knobs: Mapping[str, Any]) -> "Plan":
+    """Return the plan of `knobs` on some GPUs: with the dp its degrees leave where none is given."""
+    from traincast.core.plan import AXES, Plan
+
+    dp_given = "dp" in knobs
 
     raise_problems("--gpus", whole_number_problems("gpus", gpus))
     dp, rest = divmod(gpus, plan.gpus)
@@ -290,7 +293,7 @@ def _on_gpus(plan: "Plan", gpus: int, dp_given: bool) -> "Plan":
         given = " × ".join(f"{axis} {getattr(plan, axis)}" for axis in named)
         must = "be the product of the degrees" if dp_given else "be divisible by the degrees"
         raise InputError("--gpus", [f"{gpus}: must {must}, {given} = {plan.gpus}"])
-    return replace(plan, dp=dp * plan.dp)
+    return Plan(**{**knobs, "dp": dp * plan.dp})  # placed afresh: of dp 1 fast_dp would be 1
 
 
 PlanArguments = Annotated[PlanQuestion, Parameter(name="*", group=QUESTION)]
