@@ -249,6 +249,23 @@ def test_a_column_that_stands_there_twice(tmp_path):
             ask()
 
 
+def test_columns_may_have_the_names_of_launch_scripts(tmp_path):
+    path = write(tmp_path / "runs.csv", [BY_ID["korth-008"]])
+    [expected] = validate(path).predictions
+    header, row = path.read_text().splitlines()
+    names = {
+        "mbs": "micro_batch_size",
+        "gbs": "global_batch",
+        "tp": "tensor_model_parallel_size",
+        "seq": "seq_len",
+    }
+    path.write_text(f"{','.join(names.get(name, name) for name in header.split(','))}\n{row}\n")
+    assert validate(path).predictions == (expected,)
+    path.write_text(f"{header},micro_batch\n{row},1\n")
+    with pytest.raises(tc.InputError, match="column mbs: stands there 2 times; keep one"):
+        validate(path)
+
+
 def test_times_in_another_unit_are_noticed(tmp_path, capsys):
     milliseconds = str(1000 * float(BY_ID["korth-008"]["step_seconds"]))
     main(

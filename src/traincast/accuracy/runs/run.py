@@ -34,6 +34,16 @@ from traincast.step.memory import Reported
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
 NEEDED: Final = ("gpus", "seq", "precision", "gbs")  # columns that nothing stands for
+OTHER_NAMES: Final = {  # of columns, as launch scripts have them
+    **dict.fromkeys(("micro_batch", "micro_batch_size"), "mbs"),
+    **dict.fromkeys(("global_batch", "global_batch_size"), "gbs"),
+    **dict.fromkeys(("seq_len", "seq_length", "sequence_length"), "seq"),
+    **dict.fromkeys(("num_gpus", "world_size"), "gpus"),
+    **{f"{axis}_model_parallel_size": f"{axis[0]}p" for axis in ("tensor", "pipeline", "expert")},
+    "context_parallel_size": "cp",
+    "data_parallel_size": "dp",
+    "step_time": "step_seconds",
+}
 RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")
 MEASURED: Final = (*RATES, "memory_gb_published")
 MIN_STEP_SECONDS: Final = 1e-6  # below a kernel launch it is another unit or a mistake [s]
@@ -170,7 +180,8 @@ def rows(path: str | Path, given: Iterable[str] = ()) -> list[dict[str, str]]:
         reader = csv.DictReader(
             io.StringIO(text, newline=""), restval="", delimiter=max(",;\t", key=first.count)
         )
-        header, table = list(reader.fieldnames or ()), list(reader)
+        header = reader.fieldnames = [OTHER_NAMES.get(name.strip(), name) for name in reader.fieldnames or ()]
+        table = list(reader)
     except (ValueError, csv.Error) as error:
         raise InputError(str(path), [f"cannot be read as a table of runs ({error})"]) from None
     missing = [f"column {name}: missing" for name in missing_columns({*header, *given})]
