@@ -282,6 +282,29 @@ def test_recipes_complete_rows(row_id, recompute, attention):
     assert "recompute" in run.assumed
 
 
+@pytest.mark.parametrize(
+    ("row_id", "virtual"),
+    [
+        ("dgxc-223", 10),  # NeMo: 80 layers over 8 stages, one layer in a chunk
+        ("mlm21-020", 1),  # Megatron-LM of 2021, which says nothing of interleaving
+        ("mlm21-007", 10),  # says that it interleaves: 80 layers over 8 stages
+        ("mbridge-075", 1),  # experts
+    ],
+)
+def test_tuned_recipes_of_dense_models_interleave(row_id, virtual):
+    run = read(changed(row_id, vp=""))
+    assert run.plan.vp == virtual
+    assert ("vp" in run.assumed) == (virtual > 1)
+
+
+@pytest.mark.parametrize(
+    ("row_id", "attention"), [("nemo-013", "flash"), ("mpt-001", "flash"), ("korth-008", "unfused")]
+)
+def test_attention_of_gpts_is_that_of_their_software(row_id, attention):
+    """Rows of NeMo and llm-foundry state fused attention, those of Megatron-LM in 2022 none."""
+    assert read(changed(row_id, flash_attention="")).plan.attention == attention
+
+
 def test_families_complete_heads_and_windows():
     """config.json of gpt-oss-120b and Qwen3-30B-A3B: head_dim 64 and 128, sliding_window 128; a row counts
     first."""

@@ -71,14 +71,18 @@ def _context_ranks(cells: Cells, gpus: int, split: int) -> int:
 
 
 def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
-    """Return the virtual stages; if interleaved without number, the fewest that divide a stage's layers."""
+    """Return the virtual stages; without a number, of dense models the most that divide a stage's layers.
+
+    Interleaving costs them little: tuned recipes that state it have few layers in a chunk.
+    """
     of_chunk = cells.stated_number("layers_of_chunk")
     stated = max(layers // (pp * of_chunk), 1) if of_chunk else cells.positive("vp", 1)
     if pp == 1:
         return 1
     if not cells.text("vp") and (letters := cells.states("letter_layout")):
         return max(len(written_out(letters[1]).split(",")) // pp, 1)
-    if cells.text("vp") or not cells.states("interleaved"):
+    dense = not cells.text("experts")
+    if cells.text("vp") or not (cells.states("interleaved") or (dense and cells.states("tuned"))):
         return stated
     cells.assume("vp")
     of_source = cells.stated_number("vp_of_source")
@@ -86,7 +90,8 @@ def _virtual_stages(cells: Cells, layers: int, pp: int) -> int:
         return of_source
     if cells.states("torchtitan"):
         return 2
-    return next((v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0), 1)
+    even = [v for v in range(2, layers // pp + 1) if layers % (pp * v) == 0]
+    return (max if dense else min)(even, default=1)
 
 
 def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
@@ -107,7 +112,7 @@ def plan(cells: Cells, model: dict[str, Any]) -> dict[str, Any]:
     sp = tp == 1 or moe or cells.choose("sp")
     tp_overlap = cells.choose("tp_overlap")
     if tp_overlap is None:
-        tp_overlap = sp and not moe and cells.states("overlaps_tp")
+        tp_overlap = sp and not moe and cells.states("tuned")
     arguments: dict[str, Any] = {
         **cut,
         "etp": etp,
