@@ -13,7 +13,7 @@ from traincast.core.model_blocks import Experts
 from traincast.planner import evaluation, least_times
 from traincast.planner.evaluation import evaluate
 from traincast.planner.evaluation import least_times as times_of
-from traincast.planner.fitting import Searched
+from traincast.planner.fits_in_memory import Searched
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import enumerate_outlines, enumerate_space
@@ -121,13 +121,13 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     assume(len(rows))
     evaluation = evaluate(enumerate_space(model, (gpus,), domain, 96, batch), unlimited(system), assumed)
     every = Bounds(Searched(outlines, [batch], system, assumed), {0: np.ones(len(rows), bool)})
-    (family,) = every.families
-    (recompute,) = family.batches
-    bounds, least = (every.of_rows(family, rows, name) for name in (recompute, "none"))
+    (alike,) = every.alike
+    (recompute,) = alike.batches
+    bounds, least = (every.of_rows(alike, rows, name) for name in (recompute, "none"))
     row = rows if outline.replicas is None else outline.replicas.of(rows)[0]
     assert (least > 0).all()
     assert (least * (1 - ROUNDING) <= bounds).all()
-    of_families = every.of_families(family, rows)
+    of_families = every.of_families(alike, rows)
     assert ((of_families > 0) & (of_families * (1 - ROUNDING) <= least)).all()
     assert (bounds[row] <= evaluation.least_seconds[0]).all()
 

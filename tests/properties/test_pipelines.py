@@ -82,7 +82,7 @@ def test_schedules_of_two_chunks_take_at_most_the_closed_form(name, data):
 @settings(max_examples=60)
 @given(st.data())
 def test_automatic_schedules_are_close_to_the_lower_bound(data):
-    """The closed form of ZB-2p is a bound from below; the slack was measured on 3,000 random plans."""
+    """The closed form of ZB-2p is a lower bound; the slack was measured on 3,000 random plans."""
     numbers, times = data.draw(pipelines("zb-2p")), data.draw(F_B_W)
     for barrier, seconds in both_ways(uniform("zb-2p", *numbers, times)):
         least = closed("zb-2p", *numbers, times, barrier)

@@ -16,7 +16,7 @@ from traincast.core.result import KEY, Doc, Result
 from traincast.core.system import PEAKS, System
 from traincast.core.units import count_of, gib, percent, signed
 from traincast.planner.evaluation import layouts_memory
-from traincast.planner.fitting import ROUNDING, Figure
+from traincast.planner.fits_in_memory import ROUNDING, Figure
 from traincast.planner.layouts import Layouts, space_of
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.plan_changes import HeldKnob, accuracy_costs, held_knobs
@@ -56,7 +56,7 @@ class JobSize(Result):
 
 
 class Explanation(Result):
-    """Why the best plan is the best; each part is computed when it is asked for."""
+    """Why the best plan is the best; each part is computed when it is read."""
 
     search: Search = field(compare=False)
     plans: list[Answer]  # the recommended plan and others, best first

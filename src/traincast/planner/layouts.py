@@ -14,7 +14,7 @@ import numpy as np
 from traincast.core.quantities import Bools, Floats, Ints
 from traincast.core.system import CAPACITY, System
 from traincast.planner.evaluation import StrategyResult, evaluate_all
-from traincast.planner.fitting import Census, Figure, Searched
+from traincast.planner.fits_in_memory import Census, Figure, Searched
 from traincast.planner.framework_spaces import CandidateBatch
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import Progress, Space, by_domain, enumerate_space, later
@@ -127,7 +127,7 @@ class FewLayouts(Layouts):
         return self._census
 
     def evaluated(self, progress: Progress | None = None) -> Evaluated:
-        """Return the layouts that may fit, evaluated as far as asked for."""
+        """Return the layouts that may fit, evaluated as far as needed."""
         if self._known is None:
             self._known = Evaluated(Bounds(self._searched, self._may_fit, progress))
         return self._known

@@ -1,8 +1,8 @@
 """Least times of the layouts of a search, computed for those that can matter to a question.
 
-Every layout that fits has a bound from below on its time, and the time itself once a question has asked for
-it. A question says which time a layout must not exceed to matter, as far as times are known. Layouts whose
-bound does not are timed, lowest bounds first, until none is left: the answer is that of timing all.
+Every layout that fits has a lower bound on its time, and the time itself once a question has needed it. A
+question says which time a layout must not exceed to matter, as far as times are known. Layouts whose bound
+does not are timed, lowest bounds first, until none is left: the answer is that of timing all.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class LeastTimes:
     outcome: Ints  # index of the outcome of each layout, shape (layouts,)
     layout: Ints  # row of the outcome's space
     memory: Floats  # [byte]
-    seconds: Floats  # least time where `timed`, else a bound from below [s]
+    seconds: Floats  # least time where `timed`, else a lower bound [s]
     timed: Bools
     place: Ints  # of each layout in the order of enumeration: numbers that ascend
     exhaustive: bool = False  # whether all were timed from the start

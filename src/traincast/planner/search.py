@@ -115,7 +115,7 @@ def search(
         What is best. All of the GPUs are used, so that the least time is the most throughput and the least
         cost.
     exhaustive : bool
-        Whether every candidate that fits is timed, also those that a bound from below on their time excludes.
+        Whether every candidate that fits is timed, also those that a lower bound on their time excludes.
         The answers are the same.
     fit_probability : float, optional
         Probability of fitting in memory of the recommended plan, at least, between 0 and 1; 0.9 if left out.

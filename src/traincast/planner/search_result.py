@@ -28,7 +28,7 @@ from traincast.planner.evaluation import (
     rank_layouts,
 )
 from traincast.planner.explain import MAX_SLOWDOWN_LISTED, Explanation
-from traincast.planner.fitting import Searched
+from traincast.planner.fits_in_memory import Searched
 from traincast.planner.framework_spaces import CandidateBatch, Framework
 from traincast.planner.layouts import AllLayouts, FewLayouts, Layouts
 from traincast.planner.least_times import LeastTimes

@@ -1,6 +1,6 @@
 """The layouts of a search that can matter to a question about times, found without a look at most others.
 
-A layout has a bound from below on its time that does not depend on placement, ZeRO, replicas, offload or
+A layout has a lower bound on its time that does not depend on placement, ZeRO, replicas, offload or
 recomputation: the passes of its layers, each collective placed as well as any placement allows, and the
 bubble. In large searches families of layouts that differ in the micro-batch alone are bounded first. Layouts
 are evaluated (memory, then times) in the order of these bounds, up to a horizon. An answer that no time
@@ -29,7 +29,7 @@ from traincast.planner.evaluation import (
     groups,
     take_costs,
 )
-from traincast.planner.fitting import Searched
+from traincast.planner.fits_in_memory import Searched
 from traincast.planner.framework_spaces import ORDER, CandidateBatch
 from traincast.planner.least_times import LeastTimes
 from traincast.planner.search_space import (
@@ -75,14 +75,14 @@ def least_of_dispatchers(assumed: Assumptions) -> Assumptions:
 
 
 @dataclass(eq=False)
-class _Family:
+class _AlikeBatches:
     """Batches of one shape whose layers have the same operations, recomputation aside."""
 
     outline: Outline
     batches: dict[str, list[int]]  # by recomputation
     given: dict[str, Any]  # choices of one of them
     costs: dict[str, Costs]  # least ones of distinct layers, by recomputation
-    place: Ints  # of each of the outline's layer rows among these layers, -1 where no row is asked about
+    place: Ints  # of each of the outline's layer rows among these layers, -1 where no row is wanted
     bounds: dict[str, Floats]  # of the outline's rows as far as known, by recomputation [s]
 
     @property
@@ -106,10 +106,10 @@ class Bounds:
         self._domain = searched.system.fast_domain
         space = next(iter(searched.outlines.values())).space
         self._model, self._near = space.model, near_members(searched.system, space.gpus[0])
-        self.families = list(self._bounded(progress))
+        self.alike = list(self._bounded(progress))
 
-    def _bounded(self, progress: Progress | None) -> Iterator[_Family]:
-        """Yield the families of all batches."""
+    def _bounded(self, progress: Progress | None) -> Iterator[_AlikeBatches]:
+        """Yield all batches, those alike together."""
         together: dict[Any, dict[CandidateBatch, list[int]]] = {}
         for index in self._kept:
             batch = self.searched.batches[index]
@@ -123,8 +123,8 @@ class Bounds:
             if progress is not None:
                 progress(done, len(self._kept), 0)
 
-    def _sharing(self, same: Mapping[CandidateBatch, Sequence[int]]) -> Iterator[_Family]:
-        """Yield the families of batches, by shape, whose layers have the same operations."""
+    def _sharing(self, same: Mapping[CandidateBatch, Sequence[int]]) -> Iterator[_AlikeBatches]:
+        """Yield batches of each shape whose layers have the same operations."""
         spaces = [self.searched.outlines[shape].space for shape in same]
         used = [
             numbered(space.layer_row[kept_in(self._kept, of_shape, len(space.layer_row))])[0]
@@ -151,7 +151,7 @@ class Bounds:
             given = self.searched.batches[of_shape[0]].given
             of_rows = np.full(np.size(self.searched.outlines[shape].space.layers.mbs), -1)
             of_rows[rows] = place
-            yield _Family(self.searched.outlines[shape], by_recompute, given, costs, of_rows, {})
+            yield _AlikeBatches(self.searched.outlines[shape], by_recompute, given, costs, of_rows, {})
 
     def _layers(self, layers: Plans, batch: CandidateBatch) -> Plans:
         """Return layers with the choices of a batch, overlapped wherever they may be."""
@@ -163,16 +163,16 @@ class Bounds:
             return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self._domain))
         return layers
 
-    def of_families(self, family: _Family, rows: Ints) -> Floats:
-        """Return bounds of rows of a family's outline that hold for every micro-batch and recomputation [s].
+    def of_families(self, alike: _AlikeBatches, rows: Ints) -> Floats:
+        """Return bounds of rows of an outline that hold for every micro-batch and recomputation [s].
 
         Passes take at least as long per sequence as with the best micro-batch, and the bubble is at least as
         long as with the smallest.
         """
-        space = family.outline.space
-        numbers, of_rows = numbered(np.searchsorted(family.outline.first, rows, side="right") - 1)
-        first = family.outline.first[numbers]
-        plans = space.layouts.given(**family.given).take(first)
+        space = alike.outline.space
+        numbers, of_rows = numbered(np.searchsorted(alike.outline.first, rows, side="right") - 1)
+        first = alike.outline.first[numbers]
+        plans = space.layouts.given(**alike.given).take(first)
         # layers that differ in more than the micro-batch
         apart = np.ones(np.size(space.layers.mbs), np.bool_)
         columns = (getattr(space.layers, name) for name in TAKEN if name != "mbs")
@@ -182,31 +182,31 @@ class Bounds:
         def least(column: Column) -> Column:
             if not isinstance(column, np.ndarray):
                 return column
-            of_layers = np.where(family.place < 0, np.inf, column[family.place]) / space.layers.mbs
+            of_layers = np.where(alike.place < 0, np.inf, column[alike.place]) / space.layers.mbs
             per_sequence: Floats = np.minimum.reduceat(of_layers, np.flatnonzero(apart))
             of_first: Column = plans.mbs * per_sequence[kind]
             return of_first
 
         costs = {
             part: replace(cost, forward=least(cost.forward), dispatch=least(cost.dispatch))
-            for part, cost in family.costs["none"].items()
+            for part, cost in alike.costs["none"].items()
         }
         devices = stages(space.model, plans)
         bounds = least_step_seconds(costs, plans, devices, space.gbs, self._without_waits)
         return np.broadcast_to(bounds, len(first))[of_rows]
 
-    def of_rows(self, family: _Family, rows: Ints, recompute: str) -> Floats:
-        """Return the bounds of rows of a family's outline [s]."""
-        space = family.outline.space
-        if recompute not in family.bounds:
-            family.bounds[recompute] = np.full(family.rows, np.nan)
-        bounds = family.bounds[recompute]
+    def of_rows(self, alike: _AlikeBatches, rows: Ints, recompute: str) -> Floats:
+        """Return the bounds of rows of an outline [s]."""
+        space = alike.outline.space
+        if recompute not in alike.bounds:
+            alike.bounds[recompute] = np.full(alike.rows, np.nan)
+        bounds = alike.bounds[recompute]
         unknown = rows[np.isnan(bounds[rows])]
-        plans = space.layouts.given(**family.given)
+        plans = space.layouts.given(**alike.given)
         for low in range(0, len(unknown), CANDIDATES_PER_BLOCK):
             block = unknown[low : low + CANDIDATES_PER_BLOCK]
             of_block = plans.take(block)
-            costs = take_costs(family.costs[recompute], family.place[space.layer_row[block]])
+            costs = take_costs(alike.costs[recompute], alike.place[space.layer_row[block]])
             devices = stages(space.model, of_block)
             bounds[block] = least_step_seconds(costs, of_block, devices, space.gbs, self.assumed)
         return bounds[rows]
@@ -219,16 +219,16 @@ def _of_search(space: Space) -> Column:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Rows of a family's outline that are asked about."""
+    """Rows of an outline that are wanted, of batches that are alike."""
 
-    family: _Family
+    alike: _AlikeBatches
     rows: Ints
     bounds: Floats  # without recomputation; of families where that is enough so far [s]
     group: Ints  # number of each row's group, shape (1,) where there is one only
 
 
 class Evaluated:
-    """Layouts of a search that were evaluated, each once, whatever asked for it.
+    """Layouts of a search that were evaluated, each once, whichever question needs it.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ class Shortlist:
     evaluated : Evaluated
         Layouts of the search evaluated so far, to which more are added.
     kept : mapping of int to array of bool
-        By the number of a batch, the rows of its outline that are asked about.
+        By the number of a batch, the rows of its outline that are wanted.
     figure : callable
         Figure of the layouts of a space by which they are grouped: each group has a horizon of its own.
     foresight : float
@@ -301,20 +301,20 @@ class Shortlist:
         foresight: float = 0.0,
     ):
         self._evaluated, self._kept, self._figure, self._foresight = evaluated, kept, figure, foresight
-        families = [(family, self._rows_of(family)) for family in evaluated.bounds.families]
-        figures = [np.atleast_1d(figure(family.outline.space)) for family, _ in families]
-        figures = [of if len(of) == 1 else of[rows] for of, (_, rows) in zip(figures, families, strict=True)]
+        tables = [(alike, self._rows_of(alike)) for alike in evaluated.bounds.alike]
+        figures = [np.atleast_1d(figure(alike.outline.space)) for alike, _ in tables]
+        figures = [of if len(of) == 1 else of[rows] for of, (_, rows) in zip(figures, tables, strict=True)]
         self._groups, group = numbered(np.concatenate([np.zeros(0), *figures]))
         ends = np.cumsum([len(of) for of in figures], dtype=np.int64)
-        every = sum(len(rows) for _, rows in families)
+        every = sum(len(rows) for _, rows in tables)
         rows = int(np.clip(FIRST_SHARE * every, *FIRST_ROWS))
         self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
         self._coarse = every > COARSE * self._first
         bounds = evaluated.bounds
         first_bounds = bounds.of_families if self._coarse else partial(bounds.of_rows, recompute="none")
-        self._asked = [
-            _Rows(family, rows, first_bounds(family, rows), of_rows)
-            for (family, rows), of_rows in zip(families, np.split(group, ends)[:-1], strict=True)
+        self._wanted = [
+            _Rows(alike, rows, first_bounds(alike, rows), of_rows)
+            for (alike, rows), of_rows in zip(tables, np.split(group, ends)[:-1], strict=True)
         ]
         self.horizon = np.zeros(len(self._groups))  # layouts that may be faster are evaluated [s]
 
@@ -328,10 +328,10 @@ class Shortlist:
                 return times, rows
             self._evaluate(needed)
 
-    def _rows_of(self, family: _Family) -> Ints:
-        """Return the rows of a family that are asked about in some batch."""
-        every = [index for batches in family.batches.values() for index in batches]
-        return np.flatnonzero(kept_in(self._kept, every, family.rows))
+    def _rows_of(self, alike: _AlikeBatches) -> Ints:
+        """Return the rows of an outline that are wanted in some batch."""
+        every = [index for batches in alike.batches.values() for index in batches]
+        return np.flatnonzero(kept_in(self._kept, every, alike.rows))
 
     def _needed(self, times: LeastTimes) -> Floats:
         """Return the horizon of each group that the last question needs [s]."""
@@ -348,8 +348,8 @@ class Shortlist:
         if self._foresight and times.timed.any():
             needed = np.maximum(needed, (1 + self._foresight) * times.seconds[times.timed].min())
         horizon = np.maximum(self.horizon, self._nearest(self._first, needed))
-        for asked in self._asked:
-            opened |= self._opened(asked, horizon)
+        for wanted in self._wanted:
+            opened |= self._opened(wanted, horizon)
         self._evaluated.add(opened)
         self._first *= MORE_ROWS
         self.horizon = horizon
@@ -358,9 +358,9 @@ class Shortlist:
         """Return what is needed of each group, or its lowest bounds but so many where these are less [s]."""
         if self._coarse:
             needed = self._lowest(COARSE * number, needed)
-            for asked in self._asked:
-                near = np.flatnonzero(asked.bounds <= needed[asked.group])
-                asked.bounds[near] = self._evaluated.bounds.of_rows(asked.family, asked.rows[near], "none")
+            for wanted in self._wanted:
+                near = np.flatnonzero(wanted.bounds <= needed[wanted.group])
+                wanted.bounds[near] = self._evaluated.bounds.of_rows(wanted.alike, wanted.rows[near], "none")
         return self._lowest(number, needed)
 
     def _lowest(self, number: int, needed: Floats) -> Floats:
@@ -368,24 +368,24 @@ class Shortlist:
         nearest = np.array(needed)
         for i, most in enumerate(needed):
             of_group = np.concatenate(
-                [asked.bounds[(asked.bounds <= most) & (asked.group == i)] for asked in self._asked]
+                [wanted.bounds[(wanted.bounds <= most) & (wanted.group == i)] for wanted in self._wanted]
             )
             if number < len(of_group):
                 nearest[i] = np.partition(of_group, number)[number]
         return nearest
 
-    def _opened(self, asked: _Rows, horizon_of: Floats) -> dict[int, Ints]:
-        """Return the rows of a family up to the horizon of each group, by the number of the batch."""
+    def _opened(self, wanted: _Rows, horizon_of: Floats) -> dict[int, Ints]:
+        """Return the rows of an outline up to the horizon of each group, by the number of the batch."""
         opened: dict[int, Ints] = {}
-        family = asked.family
-        within = asked.bounds <= horizon_of[asked.group]
-        rows, horizon = asked.rows[within], np.broadcast_to(horizon_of[asked.group], within.shape)[within]
-        for recompute, batches in family.batches.items() if len(rows) else ():
-            kept = kept_in(self._kept, batches, family.rows)[rows]
+        alike = wanted.alike
+        within = wanted.bounds <= horizon_of[wanted.group]
+        rows, horizon = wanted.rows[within], np.broadcast_to(horizon_of[wanted.group], within.shape)[within]
+        for recompute, batches in alike.batches.items() if len(rows) else ():
+            kept = kept_in(self._kept, batches, alike.rows)[rows]
             some = rows[kept]
-            some = some[self._evaluated.bounds.of_rows(family, some, recompute) <= horizon[kept]]
+            some = some[self._evaluated.bounds.of_rows(alike, some, recompute) <= horizon[kept]]
             for index in batches:
-                of_index = kept_in(self._kept, [index], family.rows)[some]
+                of_index = kept_in(self._kept, [index], alike.rows)[some]
                 if of_index.any():
                     opened[index] = some if of_index.all() else some[of_index]
         return opened

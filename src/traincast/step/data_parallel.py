@@ -56,7 +56,7 @@ def data_parallel(
 def least_data_parallel(
     costs: Costs, stages: Stages, placement: AnyPlacement, nm: Column, system: System, assumed: Assumptions
 ) -> Column:
-    """Return a bound from below on `data_parallel` over all placements of its groups [s].
+    """Return a lower bound on `data_parallel` over all placements of its groups [s].
 
     It leaves out all-reduces over replicas, and broadcasts.
     """
@@ -97,7 +97,7 @@ class _DataParallelTraffic:
     def least_exposed(
         self, exchanges: Exchanges, direction: str, device: Counts, passes: Column = 1.0
     ) -> Column:
-        """Return a bound from below on `exposed` that rises with the time of every exchange [s]."""
+        """Return a lower bound on `exposed` that rises with the time of every exchange [s]."""
         contention = minimum(self.assumed.overlap.dp_contention, 1.0)
         return self._exposed(exchanges, direction, device, passes, contention)
 

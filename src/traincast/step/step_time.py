@@ -100,7 +100,7 @@ def step_seconds_bound(
     assumed: Assumptions,
     near: Sequence[tuple[float, ...]] = (),
 ) -> Column:
-    """Return a bound from below on the time of a step, which needs no placement of pp and dp [s].
+    """Return a lower bound on the time of a step, which needs no placement of pp and dp [s].
 
     It has the passes of the slowest device, the bubble, and the waits for host and stragglers; with `near`
     (that of `near_members`) also what ZeRO-3 exposes at least. What it leaves out takes no negative time:
@@ -115,7 +115,7 @@ def step_seconds_bound(
 
 
 def least_step_seconds(costs: Costs, plan: Plans, stages: Stages, gbs: int, assumed: Assumptions) -> Column:
-    """Return a bound from below on the time of a step, from bounds on the passes of its parts [s].
+    """Return a lower bound on the time of a step, from bounds on the passes of its parts [s].
 
     It rises with every one of these: the bubble counts where the schedule loses a fixed share of the passes
     (up to one micro-batch), so that a longer slowest stage costs more than shorter others gain.

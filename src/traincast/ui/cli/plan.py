@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from traincast.step.estimate import Estimate
 
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
-_FRAMEWORK = "Its plans: {frameworks}. Default: megatron or any; QLoRA: huggingface; no vocabulary: paper."
+_FRAMEWORK = "Its plans: {frameworks}; else megatron or any, huggingface for QLoRA, paper without vocab."
 _STRATEGY = "Sharding of layers: {strategies}."
 _FIT_PROBABILITY = "Recommend what fits as surely as this; else 90%."
 _WITHIN = "Recommend within this share of the fastest; else 2%."

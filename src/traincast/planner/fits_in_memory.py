@@ -301,21 +301,21 @@ class Census:
             outline.space.layouts.given(**usual | dict(self._batches[i].choices)).ready(self._assumed)
             for i in indices
         ]
-        asked = list(map(_Asked.of, given))
+        of_batches = list(map(_BatchLayouts.of, given))
         for low in range(0, len(first), FAMILIES_PER_BLOCK):
             families = slice(low, min(low + FAMILIES_PER_BLOCK, len(first)))
             rows = first[families]
             if outline.replicas is None:
-                yield families, np.arange(len(rows)), self._largest(hull, asked, families)
+                yield families, np.arange(len(rows)), self._largest(hull, of_batches, families)
             else:
                 row, replicas = outline.replicas.of(rows)
                 family = np.searchsorted(rows, row)
-                yield families, family, self._largest(hull, asked, families, family, replicas)
+                yield families, family, self._largest(hull, of_batches, families, family, replicas)
 
     def _largest(
         self,
         hull: CandidateBatch,
-        asked: Sequence["_Asked"],
+        of_batches: Sequence["_BatchLayouts"],
         families: slice,
         family: Ints | None = None,
         replicas: Column = 1.0,
@@ -334,7 +334,7 @@ class Census:
         left: dict[Any, list[Left]] = {}
         found: dict[Any, Largest] = {}
         beside: dict[Any, list[BesideActivations]] = {}
-        for one in asked:
+        for one in of_batches:
             key = one.by_held, one.by_working
             if one.by_held not in taken:
                 plans = one.plans.take(rows).given(replicas=replicas)
@@ -369,7 +369,7 @@ class Census:
 
     def _left(
         self,
-        asked: "_Asked",
+        batch: "_BatchLayouts",
         shape: CandidateBatch,
         families: slice,
         devices: Stages,
@@ -377,13 +377,13 @@ class Census:
     ) -> list[Left]:
         """Return `left_for_states` of families on each device; `beside` keeps what batches share."""
         gbs, assumed = self._outlines[shape].space.gbs, self._assumed
-        plans = asked.plans.take(self._first[shape][families])
+        plans = batch.plans.take(self._first[shape][families])
         footprints, nm = self._parts(plans, shape, families), plans.microbatches(gbs)
-        if asked.by_beside not in beside:
-            beside[asked.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
+        if batch.by_beside not in beside:
+            beside[batch.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
         return [
             left_for_states(working(footprints, plans, devices, i, one), nm, self._capacity, assumed)
-            for i, one in enumerate(beside[asked.by_beside])
+            for i, one in enumerate(beside[batch.by_beside])
         ]
 
     def _parts(self, plan: Plans, shape: CandidateBatch, families: Any) -> dict[str, Any]:
@@ -401,7 +401,7 @@ class Census:
 
 
 class _FootprintRows:
-    """Rows of a footprint of layers `experts_apart`, each figure's taken when it is asked for."""
+    """Rows of a footprint of layers `experts_apart`, each figure's taken when it is read."""
 
     def __init__(self, footprint: Footprint, place: Ints, layer: Ints):
         self._footprint, self._place, self._layer = footprint, place, layer
@@ -416,7 +416,7 @@ class _FootprintRows:
         return rows
 
 
-class _Asked(NamedTuple):
+class _BatchLayouts(NamedTuple):
     """Layouts of a hull with the choices of a batch, and the choices that parts of their memory depend on."""
 
     plans: Plans
@@ -425,7 +425,7 @@ class _Asked(NamedTuple):
     by_beside: Any
 
     @classmethod
-    def of(cls, plans: Plans) -> "_Asked":
+    def of(cls, plans: Plans) -> "_BatchLayouts":
         """Return layouts with their keys."""
         return cls(plans, *(_key(plans, omitted) for omitted in (AROUND_HELD, AROUND_WORKING, AROUND_BESIDE)))
 
