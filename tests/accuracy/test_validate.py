@@ -9,6 +9,7 @@ import pytest
 
 import traincast as tc
 from normalise import published
+from traincast.accuracy.logs import holds
 from traincast.accuracy.runs.run import NEEDED, bundled, read
 from traincast.accuracy.scores import Prediction, spearman
 from traincast.accuracy.validate import validate
@@ -261,6 +262,7 @@ def test_columns_may_have_the_names_of_launch_scripts(tmp_path):
     }
     path.write_text(f"{','.join(names.get(name, name) for name in header.split(','))}\n{row}\n")
     assert validate(path).predictions == (expected,)
+    assert holds(path) == "runs"  # which `calibrate` reads
     path.write_text(f"{header},micro_batch\n{row},1\n")
     with pytest.raises(tc.InputError, match="column mbs: stands there 2 times; keep one"):
         validate(path)

@@ -100,6 +100,10 @@ def test_biases_of_qwen2_moe(load: Callable[..., Model]) -> None:
             "ffn_dim_multiplier = inf: must be a number",
         ),
         (known("gpt_neo", attention_types=[["local", "x"]]), "must be a list of kinds and how often they"),
+        (
+            known("gpt_neo", attention_types=[[["local"], 5]]),
+            "attention_types = [[['local'], 5]]: must have 4 layers",
+        ),
         (known("ernie4_5_moe", moe_layer_end_index="x"), "moe_layer_end_index = 'x': must be a whole number"),
         (known("modernbert", layer_types=True), "layer_types = True: must be a list of"),
         (config("llama-4-scout"), "pixel_shuffle_ratio = inf: must be a number above 0"),
@@ -813,6 +817,13 @@ def test_no_list_of_thousands_of_millions_of_layers_is_made(model_type: str, tmp
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"model_type": model_type} | deep), encoding="utf-8")
     with bounded_memory(1 << 30), pytest.raises(InputError, match=r"= 2147483648: must be at most 10,000"):
+        load_model(path)
+
+
+def test_no_list_of_thousands_of_millions_of_kinds_of_layers_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(known("gpt_neo", attention_types=[[["local"], 2**31]])), encoding="utf-8")
+    with bounded_memory(1 << 30), pytest.raises(InputError, match="must have 4 layers"):
         load_model(path)
 
 

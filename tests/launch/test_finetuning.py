@@ -366,6 +366,16 @@ trl dpo --model_name_or_path $MODEL --per_device_train_batch_size 2 --gradient_a
 
 
 @pytest.mark.parametrize(
+    ("switch", "precision"), [("", "bf16-pure"), (" true", "bf16-pure"), (" false", "fp32")]
+)
+def test_switches_of_a_command_line_may_have_a_value(switch, precision, tmp_path):
+    """Of LLaMA-Factory's own command; HfArgumentParser reads `true` as it does `True`."""
+    text = "llamafactory-cli train --model_name_or_path meta-llama/Meta-Llama-3-8B --cutoff_len 2048"
+    reading = reading_of(f"{text} --finetuning_type full --pure_bf16{switch}", tmp_path)
+    assert launch_of(reading)[1].precision == precision
+
+
+@pytest.mark.parametrize(
     ("checkpoint", "model"),
     [
         ("meta-llama/Llama-3.3-70B-Instruct", "llama-3-70b"),

@@ -295,7 +295,7 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
     "mlcommons/training_results_v4.1 NVIDIA llama2_70b_lora eos_n8, config_DGXH100_8x8x1xtp4pp1cp2.sh b87b9e3": (
         MLPERF_LORA, {}, {"format": "mlperf", "model": "llama-2-70b", "gpus": 64, "tp": 4, "cp": 2, "mbs": 1, "gbs": 8,
                           "seq": 8192, "precision": "fp8", "rank": 16}),
-    "yanring/Megatron-MoE-ModelZoo best_practice/deepseek-v3/run_deepseek_v3_h100.sh e865065": (
+    "yanring/Megatron-MoE-ModelZoo best_practice/deepseek-v3/run_deepseek_v3_h100.sh e865051": (
         MODEL_ZOO, {"recipe": "1"}, {"format": "modelzoo", "model": "deepseek-v3", "gpus": 1024, "tp": 2, "pp": 8,
                                      "vp": 4, "ep": 64, "gbs": 8192, "ep_overlap": True,
                                      "precision": "fp8-block", "recompute": "mla_up_proj+mlp",
@@ -312,11 +312,11 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
                                     "precision": "bf16", "offload": "optimizer"}),
     "the same, its second run, for which A2A_OVERLAP=1 of the first does not count": (
         MODEL_ZOO, {"recipe": "2"}, {"gpus": 256, "ep": 32, "ep_overlap": False, "precision": "mxfp8"}),
-    # Of runtime_configs/benchmarking: PR and SEQ_LEN by default, the rest by model in runtime.conf (e865065).
-    "yanring/Megatron-MoE-ModelZoo best_practice/qwen3/run_30b.sh e865065, its third run": (
+    # Of runtime_configs/benchmarking: PR and SEQ_LEN by default, the rest by model in runtime.conf (e865051).
+    "yanring/Megatron-MoE-ModelZoo best_practice/qwen3/run_30b.sh e865051, its third run": (
         "export MODEL=Qwen3-30B-A3B\nEP=8 MBS=4 NNODES=1 bash sbatch_benchmarking.sh",
         {}, {"gpus": 8, "mbs": 4, "gbs": 256, "seq": 4096, "precision": "bf16", "tp_overlap": True}),
-    "yanring/Megatron-MoE-ModelZoo runtime_configs/benchmarking/runtime.conf e865065, DeepSeek-V2": (
+    "yanring/Megatron-MoE-ModelZoo runtime_configs/benchmarking/runtime.conf e865051, DeepSeek-V2": (
         "MODEL=DeepSeek-V2 bash sbatch_benchmarking.sh", {},
         {"gpus": 256, "pp": 16, "vp": 2, "ep": 8, "gbs": 1024, "recompute": "full",
          "layout": ",".join(["1", *["2"] * 14, "1"] * 2)}),
@@ -387,7 +387,7 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
 
 
 @pytest.mark.parametrize(("text", "given", "expected"), [
-    # yanring/Megatron-MoE-ModelZoo model_configs/benchmarking/Qwen3-Next-80B-A3B.yaml e865065; its name
+    # yanring/Megatron-MoE-ModelZoo model_configs/benchmarking/Qwen3-Next-80B-A3B.yaml e865051; its name
     (NEXT, {"gpus": 64}, {"parameters": pytest.approx(80e9, rel=0.01)}),
     (NEXT.replace("freq: 4", "freq: '([1]*3+[0]*1)*12'"), {"gpus": 64}, {"parameters": pytest.approx(80e9, rel=0.01)}),
     # gpt-neox, megatron/model/transformer.py (ea7aefd), ParallelMLP: int(4 * 4096 * 2 / 3) // 2, rounded up to 256

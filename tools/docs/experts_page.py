@@ -229,11 +229,11 @@ DeepSeek's own software is searched as `any` with its ZeRO stage, Meta's as its 
 least {FIT_PROBABILITY:.0%}, as what `plan` recommends; where the plan that ran is predicted to need more memory than such plans, the search may use as
 much.
 
-* In {close} of {len(rows)} the expert's plan is predicted within {100 * CLOSE:.0f} % of the fastest. Of the {len(far)}
-  others, {believed} differ by more than 90 % of the errors of such differences ([uncertainty](uncertainty.md)): believe those, measure the
-  rest.
+* In {close} of {len(rows)} the expert's plan is predicted within {100 * CLOSE:.0f} % of the fastest. In {believed} of the {len(far)}
+  others the difference exceeds 90 % of the model's errors of such differences ([uncertainty](uncertainty.md)): believe those, measure
+  the rest.
 * {_listed("Of no other job was a faster plan measured", f"Another plan was measured more than {100 * CLOSE:.0f} % faster with the same model, accelerator, precision and framework", proved)}
-* {_listed("Inside of the space are all plans", "Outside of the space", outside)}
+* {_listed("The space searched has every plan that ran", "The space searched lacks the plans of", outside)}
 * {_listed("Every plan that ran is predicted to fit", f"Predicted to fit with less than {LIKELY:g}, though they ran", unlikely)}
 * {_listed("None is predicted faster than the fastest found", "Predicted faster than the fastest found", faster)}
 {_reasons(unlikely, faster)}

@@ -236,13 +236,12 @@ def _cells(form: Format, row: Row) -> tuple[str, str]:
                 "" if row.default is None else f"; default {row.default}"
             )
         case ChoiceRow():
-            text = "; ".join(
-                f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.written
+            written, understood = (
+                "; ".join(f"{_word(value)}: {_settings(form, settings)}" for value, settings in cases)
+                for cases in (row.written, row.understood)
             )
-            alternatives = [
-                f"{_word(value)}: {_settings(form, settings)}" for value, settings in row.understood
-            ]
-            text += f"; read as well: {'; '.join(alternatives)}" if alternatives else ""
+            also = f"read as well: {understood}" if written else f"read: {understood}"
+            text = "; ".join(filter(None, (written, understood and also)))
         case ComputedRow():
             text = ", ".join(filter(None, (_names(form, row.settings), row.note)))
     return _facts(row.facts), text + (f" ({row.source})" if row.source else "")

@@ -52,7 +52,7 @@ class Mamba:
             scan_flops=self.width * (9 * self.state + 2),
             conv_width=self.width,
             conv_weights=self.width * (self.conv + self.conv_bias),
-            inner_matrices=self.width * (self.selected + self.rank),  # and from dt to its channels
+            inner_matrices=self.width * (self.selected + self.rank),  # to dt, B, C; from dt
         )
 
 

@@ -42,17 +42,17 @@ ZERO_STAGES: Final = {  # of FSDP1's strategies
 }
 
 
-ALONE: Final[Values] = {"compute_environment": "LOCAL_MACHINE", "machine_rank": 0}
+LOCAL: Final[Values] = {"compute_environment": "LOCAL_MACHINE", "machine_rank": 0}
 # Neither FSDP nor meshes: DDP, which the launcher of several GPUs starts.
-ON_CPUS: Final[Values] = {**ALONE, "use_cpu": True, "distributed_type": "MULTI_GPU"}
+ON_CPUS: Final[Values] = {**LOCAL, "use_cpu": True, "distributed_type": "MULTI_GPU"}
 FSDP_STACK, DEEPSPEED_STACK = "torchtitan-2025", "deepspeed-2025"  # software stacks
 
 
 def writer(write: Callable[[Writing], str]) -> Callable[[Writing], str]:
-    """Return a writer without FSDP on CPUs, where Accelerate refuses it, and with DeepSpeed; else `write`."""
+    """Return a writer that leaves FSDP out on CPUs, where Accelerate refuses it, and with DeepSpeed."""
 
     def on_device(writing: Writing) -> str:
-        settings, further = dict(writing.all_settings), ALONE
+        settings, further = dict(writing.all_settings), LOCAL
         if writing.facts.get("device") == "cpu":
             names = {"num_machines", "num_processes", "mixed_precision"}
             settings, further = {name: settings[name] for name in settings if name in names}, ON_CPUS
@@ -110,9 +110,7 @@ def read_precision(settings: Settings) -> Facts:
     if word not in PRECISIONS:
         raise not_allowed("mixed_precision", mixed, PRECISIONS)
     backend = settings.choice(f"{FP8}backend", ("AO", "TE", "MSAMP", "MS-AMP"), "AO")
-    if (
-        word == "fp8" and backend == "TE"
-    ):  # its scales are delayed, torchao's current: utils/transformer_engine.py
+    if word == "fp8" and backend == "TE":  # delayed scales (utils/transformer_engine.py); torchao's: current
         return {"precision": "mxfp8" if settings.is_on(f"{FP8}use_mxfp8_block_scaling") else "fp8"}
     return {"precision": PRECISIONS[word]}
 

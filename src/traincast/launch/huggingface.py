@@ -31,8 +31,8 @@ SEQ: Final = ("max_length", "max_seq_length")
 FSDP: Final = "fsdp_config.fsdp_"
 PAIRS: Final = ("dpo", "ipo", "orpo", "simpo", "cpo")  # objectives on two answers; the first two: a reference
 WITH_REFERENCE: Final = ("dpo", "ipo")
-DTYPES: Final = {  # True: of the switch pure_bf16
-    "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16", "True": "bf16",
+DTYPES: Final = {  # true: of the switch pure_bf16
+    "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "bf16", "true": "bf16",
 }  # fmt: skip
 OPTIMIZERS: Final = {  # of `optim`; paged states are on the device as long as there is room
     "adam": "adamw_torch_fused adamw_torch adamw_hf adamw_apex_fused adamw_torch_xla paged_adamw_32bit"
@@ -83,10 +83,9 @@ class Program:
     joined: bool = False  # whether names of modules are one text
     names: Mapping[str, str] = field(default_factory=dict)  # its own -> those of the Trainer
     prefixes: Mapping[str, str]  # of names of the Trainer and Accelerate -> its own
-    writes: Mapping[
-        str, Values
-    ]  # by what they stand for: `always`, or for packed documents, adapters and so on
-    values: Mapping[str, Mapping[str, Values]]  # the same by fact and its value
+    # Settings that it writes: `always`, for packed documents, adapters and so on; then by fact and value
+    writes: Mapping[str, Values]
+    values: Mapping[str, Mapping[str, Values]]
     # Facts of Accelerate's settings
     accelerate: Callable[[Settings], Facts] = lambda _: {}
 
@@ -199,9 +198,8 @@ class Program:
         """Read what is trained: adapters, their base, a reference model, images, a frozen vision tower."""
         facts: Facts = {"reference": True} if self.objective(settings) in WITH_REFERENCE else {}
         facts |= {"frozen_tower": True} if self._states("frozen_tower", settings) else {}
-        if pixels := settings.number(
-            "image_max_pixels", default=self.usual.get("image_max_pixels", 0), least=0
-        ):
+        largest = self.usual.get("image_max_pixels", 0)
+        if pixels := settings.number("image_max_pixels", default=largest, least=0):
             facts["image_pixels"] = pixels
         if settings.is_on("image_size"):
             facts["image_size"] = settings.number("image_size")
@@ -336,11 +334,9 @@ class Program:
 
     def write_recompute(self, facts: Facts) -> Values:
         """Write whether layers are recomputed."""
-        return (
-            {}
-            if facts.get("recompute_every", 1) > 1
-            else self.values["recompute"].get(facts["recompute"], {})
-        )
+        if facts.get("recompute_every", 1) > 1:
+            return {}
+        return self.values["recompute"].get(facts["recompute"], {})
 
     def read_attention(self, settings: Settings) -> Facts:
         """Read the attention kernel."""
@@ -371,7 +367,7 @@ class Program:
         if not self.weights:
             return self._mixed(settings) or "fp32"
         stated = (settings[name] for name in self.weights.split() if settings.get(name) is not None)
-        return DTYPES.get(str(next(stated, "")).removeprefix("torch."), "fp32")
+        return DTYPES.get(str(next(stated, "")).lower().removeprefix("torch."), "fp32")
 
     def read_numbers(self, settings: Settings) -> Facts:
         """Read precision and optimizer: bf16 weights that nothing shards are trained as they are."""

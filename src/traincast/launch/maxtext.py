@@ -12,6 +12,7 @@ from typing import Any, Final
 from traincast.catalog.documents import parsed
 from traincast.catalog.documents import read as read_file
 from traincast.core.errors import InputError, raise_problems
+from traincast.core.units import count_of
 from traincast.launch.canonical import Facts, normalized_recompute
 from traincast.launch.checkpoints import catalogue_name, unknown_model
 from traincast.launch.given import NOTHING, Given, chosen
@@ -236,9 +237,10 @@ def read_batch(settings: Settings) -> Facts:
     except ValueError:
         mbs = 0.0
     if mbs < 1 or mbs != int(mbs):
-        passing = f" and {passes} micro-batches" if passes > 1 else ""
-        whole = f"must be a multiple of {passes / ranks:g}: tensor, context and pipeline degrees of {ranks}"
-        raise InputError(BATCH, [f"{BATCH} = {text}: {whole}{passing} need whole sequences"])
+        what = f"each of {passes} micro-batches" if passes > 1 else "the batch"
+        whole = f"{what} of a replica, on {count_of(ranks, 'device')}, has whole sequences"
+        problem = f"{BATCH} = {text}: must be a multiple of {passes / ranks:g}, as {whole}"
+        raise InputError(BATCH, [problem])
     return {"mbs": int(mbs), "accumulation": passes * settings.number("gradient_accumulation_steps")}
 
 

@@ -610,7 +610,7 @@ def distinct_rows(tables: Sequence[Plans]) -> tuple[Plans, list[Ints]]:
 
 
 def by_domain(system: System, gpus: Sequence[int], batch: CandidateBatch) -> dict[int, tuple[int, ...]]:
-    """Return numbers of GPUs that use as much of a fast domain together, by the GPUs of it that they use."""
+    """Group numbers of GPUs by how many GPUs of a fast domain they use."""
     used = {n: system.domain(n) if batch.ordered else system.fast_domain for n in gpus}
     return {domain: tuple(n for n in used if used[n] == domain) for domain in used.values()}
 

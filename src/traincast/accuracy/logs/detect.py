@@ -141,12 +141,13 @@ def not_used(given: Iterable[str], kinds: Sequence[Kind]) -> list[str]:
 def _kind(path: Path, text: str) -> tuple[Kind, LogFormat | Callable[..., Rows] | None]:
     """Return the kind of measurements in a text; of a log its format, of output of nccl-tests its reader."""
     names = tables.header(text)
+    of_runs = set(measurements.column_names(names))
     kinds: dict[Kind, bool] = {
         "products": bool(tables.product_columns(names)),
         "collectives": set(tables.COLLECTIVE_COLUMNS) <= set(names)
         and not set(tables.COLLECTIVE_TIMES).isdisjoint(names),
-        "runs": not set(measurements.RATES).isdisjoint(names)
-        and ("id" in names or {"gpus", "gbs"} <= set(names)),
+        "runs": not of_runs.isdisjoint(measurements.RATES)
+        and ("id" in of_runs or {"gpus", "gbs"} <= of_runs),
     }
     kind = next((kind for kind, resembles in kinds.items() if resembles), None)
     if kind and tables.parse(text):
@@ -168,7 +169,7 @@ def _unknown_file(path: Path, text: str) -> InputError:
     """Return the error for an unknown file; one that resembles a table gets the columns it lacks."""
     if "tfevents" in path.name:
         return InputError(str(path), ["is TensorBoard's own; export the step time from it as CSV or JSON"])
-    names = [name.lower() for name in tables.header(text)]
+    names = measurements.column_names(map(str.lower, tables.header(text)))
     columns_of_kinds = {
         "runs": ("id", "model", *SIZES, *measurements.NEEDED, "tp", "pp"),
         "collectives": tables.COLLECTIVE_COLUMNS,
@@ -181,10 +182,8 @@ def _unknown_file(path: Path, text: str) -> InputError:
     if len(names) < MIN_TABLE_COLUMNS or shares[kind] < MIN_COLUMN_SHARE:
         return InputError(str(path), [f"cannot tell what this is; known are {KNOWN}"])
     missing = [name for name in columns_of_kinds[kind] if name not in names]
-    if kind == "runs":
-        missing = measurements.missing_columns(
-            {*names, "gpu"}
-        )  # what has no GPU of its own gets the system's
+    if kind == "runs":  # rows that name no GPU have the system's
+        missing = measurements.missing_columns({*names, "gpu"})
     if kind == "collectives" and set(tables.COLLECTIVE_TIMES).isdisjoint(names):
         missing.append(f"one of {', '.join(tables.COLLECTIVE_TIMES)}")
     return InputError(str(path), [f"as a table of {kind} it lacks the columns {', '.join(missing)}"])

@@ -180,13 +180,21 @@ def rows(path: str | Path, given: Iterable[str] = ()) -> list[dict[str, str]]:
         reader = csv.DictReader(
             io.StringIO(text, newline=""), restval="", delimiter=max(",;\t", key=first.count)
         )
-        header = reader.fieldnames = [OTHER_NAMES.get(name.strip(), name) for name in reader.fieldnames or ()]
+        header = reader.fieldnames = column_names(reader.fieldnames or ())
         table = list(reader)
     except (ValueError, csv.Error) as error:
         raise InputError(str(path), [f"cannot be read as a table of runs ({error})"]) from None
-    missing = [f"column {name}: missing" for name in missing_columns({*header, *given})]
+    missing = [
+        f"{name}: missing" if " " in name else f"column {name}: missing"
+        for name in missing_columns({*header, *given})
+    ]
     raise_problems(str(path), repeated(header) or (missing if table else ["holds no run"]))
     return [_numbered_row(row, number, Path(path).parent) for number, row in enumerate(table, start=2)]
+
+
+def column_names(header: Iterable[str]) -> list[str]:
+    """Return the names of columns, those of launch scripts replaced by the names of this table."""
+    return [OTHER_NAMES.get(name.strip(), name) for name in header]
 
 
 def missing_columns(header: set[str]) -> list[str]:
@@ -242,11 +250,8 @@ def _run(cells: Cells) -> Run:
     stack, system, sizes = software(cells), machine(cells), shape(cells)
     cells.row[SOFTWARE] = stack
     arguments = plan(cells, sizes)
-    gbs, memory, kind = (
-        batch(cells, sizes, arguments),
-        cells.number("memory_gb_published"),
-        memory_kind(cells),
-    )
+    gbs = batch(cells, sizes, arguments)
+    memory, kind = cells.number("memory_gb_published"), memory_kind(cells)
     for name in RATES:
         cells.measured(name)
     if (measured_memory := cells.measured("memory_gb_published")) and measured_memory > MAX_MEMORY_GB:
@@ -277,7 +282,7 @@ def _run(cells: Cells) -> Run:
 
 
 def batch(cells: Cells, model: Mapping[str, Any], plan: Mapping[str, Any]) -> int:
-    """Return the global batch of a row, or that which its step time and rate make [sequences]."""
+    """Return the global batch of a row; if not stated, step time times rate of tokens [sequences]."""
     seconds, rate = cells.number("step_seconds"), cells.number("tokens_per_s_per_gpu")
     if cells.text("gbs") or not seconds or not rate:
         return cells.positive("gbs")

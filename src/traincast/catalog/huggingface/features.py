@@ -363,10 +363,12 @@ def as_wide_as_the_model(c: Config) -> Keys:
 
 def gpt_neo(c: Config) -> Keys:
     """Read the layers of GPT-Neo that attend to a window."""
-    window, is_local = c.figure("window_size"), list[bool]()
+    window, layers, is_local = c.figure("window_size"), c.size("num_hidden_layers"), list[bool]()
     try:
         for kinds, times in c.value("attention_types") or []:
-            is_local += [kind == "local" for kind in kinds] * times
+            is_local += [kind == "local" for kind in kinds] * min(times, layers + 1)
+        if is_local and len(is_local) != layers:
+            c.wrong("attention_types", f"must have {layers} layers")
     except (TypeError, ValueError):
         c.wrong("attention_types", "must be a list of kinds and how often they repeat")
     return {} if window is None else _local(window, is_local)

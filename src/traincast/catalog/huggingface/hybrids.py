@@ -379,13 +379,11 @@ def xlstm(c: Config) -> Keys:
 
 def rwkv(c: Config) -> Keys:
     """Read RWKV-4, whose time mixing is as wide as the model."""
-    hidden = c.figure("hidden_size")
     if c.value("attention_hidden_size") is not None:
         c.only("attention_hidden_size", c.value("hidden_size"))
+    keys = SIMPLE["alone"](c) | {"rwkv": {"width": c.figure("hidden_size")}}
     ffn = c.figure("intermediate_size")
-    return (
-        SIMPLE["alone"](c) | {"rwkv": {"width": hidden}, "ffn": ffn} | ({} if ffn else four_times_as_wide(c))
-    )
+    return keys | ({"ffn": ffn} if ffn else four_times_as_wide(c))
 
 
 def longcat(c: Config) -> Keys:

@@ -645,7 +645,7 @@ class Designs:
 
 
 def factor_of(path: str) -> float:
-    """Return how much more of a figure is asked about."""
+    """Return how much more of a figure is tried."""
     return STEP if is_column(path) else 2.0
 
 

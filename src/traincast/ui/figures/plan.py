@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from traincast.core.errors import InputError
 from traincast.core.nomenclature import COLUMNS
 from traincast.core.quantities import Floats
-from traincast.core.system import Accelerator, System
+from traincast.core.system import CAPACITY, Accelerator, System
 from traincast.core.units import count_of, seconds
 from traincast.planner.evaluation import evaluate, rank_layouts
 from traincast.planner.framework_spaces import CandidateBatch
@@ -32,7 +32,6 @@ LABEL_SHARE: Final = 0.08  # of the height of an axis that a label takes
 MAX_OPERATIONS_LABELLED: Final = 8  # in a roofline
 DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
 UNIT_COLOURS: Final = {"matrix": style.BLUE, "vector": style.ORANGE}
-CAPACITY: Final = "accelerator.hbm_bytes"
 MATRIX: Final = "accelerator.matrix_flops"
 BANDWIDTH: Final = "accelerator.hbm_bandwidth"
 POINT: Final[dict[str, Any]] = {"linestyle": "", "marker": ".", "color": style.GREY, "markersize": 3}
