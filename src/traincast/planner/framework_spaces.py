@@ -621,10 +621,10 @@ def framework(name: str | Framework) -> Framework:
 
 
 def default_framework(model: Model, strategies: Sequence[str] | None) -> Framework:
-    """Return the default framework: the paper's for its kind of model, else Megatron-Core, else any.
+    """Return the paper's framework, transformers, Megatron-Core or any: the first that suits the arguments.
 
-    A model of the paper's kind has no vocabulary. Weights that bitsandbytes packs (QLoRA) are those of
-    transformers, not of Megatron-Core 0.16.1. Requested `strategies` have to be among those of the framework.
+    A model of the paper's kind has no vocabulary. Transformers holds weights that bitsandbytes packs (QLoRA);
+    Megatron-Core 0.16.1 has none.
     """
     requested, megatron = set(strategies or ()), FRAMEWORKS["megatron"]
     if model.vocab is None and model.diffusion is None and requested <= set(FRAMEWORKS["paper"].strategies):

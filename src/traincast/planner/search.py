@@ -107,8 +107,8 @@ def search(
     vp : int, optional
         Virtual stages of a device (interleaved 1F1B), the same for every candidate.
     framework : str or Framework, optional
-        What is searched: what a framework can run. If left out, the paper's space for its strategies and for
-        models without a vocabulary, else that of Megatron-Core.
+        What is searched: what a framework can run. If left out, the paper's space for models without a
+        vocabulary, transformers' for QLoRA, else Megatron-Core's, or any where it lacks layers or strategies.
     locks : mapping of str to value, optional
         Knobs and choices of a plan that have one value only, such as ``{"tp": 8, "zero": 3}``.
     objective : {"time", "throughput", "cost", "memory"}

@@ -416,7 +416,7 @@ AROUND_DENSE: Final = ("order", "fast_pp", "fast_dp")  # and without experts
 
 
 def usual_assumptions(model: Model | None) -> str:
-    """Return the name of the default assumptions: the paper's without a vocabulary, else the usual stack."""
+    """Return the name of the default assumptions: the paper's without a vocabulary, else a stack."""
     if model is None or (model.vocab is None and model.diffusion is None):
         return PAPER.name
     return PACKED_STACK if model.is_packed else usual_stack(model)
@@ -463,8 +463,8 @@ def estimate(
         Global batch [sequences]; the model's own if left out, or else one of about 4M tokens.
     assumptions : str or Assumptions, optional
         Name of a preset (``"paper"``, ``"paper-published"``, ``"calibrated"``) or of a software stack, or
-        `Assumptions`. If left out, ``"paper"`` for models of the paper's kind, without a vocabulary, and
-        ``"calibrated"`` for others.
+        `Assumptions`. If left out, ``"paper"`` for models of the paper's kind, without a vocabulary,
+        ``"huggingface-eager"`` for QLoRA, and ``"calibrated"`` for others.
 
     Returns
     -------

@@ -262,8 +262,7 @@ def study(
         Axes, each a mapping of fields that vary together to their values, numbers in SI or text with a unit,
         such as ``{"accelerator.hbm_bytes": [80e9, "192 GB"]}``.
     framework : str, optional
-        What is searched, by default what `search` does: for each model the paper's space if it has no
-        vocabulary, else that of Megatron-Core.
+        What is searched; if left out, for each model what `search` does.
     executor : concurrent.futures.Executor, optional
         Where to run; else in this process, or in `workers` local ones.
     workers : int
