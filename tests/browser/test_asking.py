@@ -216,12 +216,12 @@ def test_requests_to_a_busy_server_are_repeated(opened):
 def test_a_long_search_shows_its_progress_and_can_be_cancelled(opened):
     page = opened(SMALL)
     before = step(page)
-    status = {"done": 18, "total": 24, "candidates": 1234567}
+    status = {"done": 1800, "total": 2400, "candidates": 1234567}
     page.route("**/api/search", lambda route: None)  # never answered
     page.route("**/api/progress", lambda route: route.fulfill(json=status))
     page.get_by_role("button", name="Twice as many GPUs").click()
     bar = page.get_by_role("progressbar", name="Search")
-    page.locator("#searching", has_text="18 of 24 steps, 1,234,567 candidates").wait_for()
+    page.locator("#searching", has_text="1,800 of 2,400 steps, 1,234,567 candidates").wait_for()
     assert bar.evaluate("bar => bar.position") == 0.75
     with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/search")):
         page.get_by_role("button", name="Cancel", exact=True).click()
@@ -257,6 +257,13 @@ def test_what_follows_a_long_search_shows_its_progress_and_can_be_cancelled(open
     page.get_by_role("button", name="Search again").click()
     page.locator(f"#{name}:not(.stale)").wait_for()
     assert (step(page), page.locator("#trouble").inner_text()) == (after, "")
+
+
+def test_facts_of_another_model_are_not_shown_while_searching(opened):
+    page = opened(SMALL)
+    page.route("**/api/search", lambda route: None)  # never answered
+    page.get_by_label("Model", exact=True).select_option("llama-2-7b")
+    assert page.locator("#model-facts").inner_text() == "…"
 
 
 def test_the_latest_answer_wins(opened):

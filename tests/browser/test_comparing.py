@@ -90,7 +90,7 @@ def test_table_and_figures_as_files(opened):
     rows = Path(table.value.path()).read_text().splitlines()
     assert len(rows) == 11
     assert rows[0].startswith("rank,strategy,tp")
-    for name in ("time", "memory", "space", "scaling", "sensitivity"):
+    for name in ("time", "memory", "space", "scaling", "sensitivity", "timeline"):
         with page.expect_download() as figure:
             page.locator(f"#{name} .save").click()
         root = ElementTree.parse(figure.value.path()).getroot()
@@ -98,6 +98,9 @@ def test_table_and_figures_as_files(opened):
         assert {"class", "style"}.isdisjoint({key for element in root.iter() for key in element.attrib})
         fills = {shape.get("fill") for shape in root.iter() if shape.tag.endswith(("rect", "path", "circle"))}
         assert len(fills) >= 2
+        key = page.locator(f"#{name} .legend li").all_inner_texts()
+        texts = {text.text: text.get("text-anchor") for text in root.iter("{http://www.w3.org/2000/svg}text")}
+        assert all(texts.get(words) == "start" for words in key)
 
 
 def test_the_timeline_is_the_traces(opened):
@@ -127,3 +130,7 @@ def test_flags_of_a_framework(opened):
     text = page.locator("#take-text").inner_text()
     assert re.search(r"--tensor-model-parallel-size[ =]2\b", text)
     assert re.search(r"--pipeline-model-parallel-size[ =]2\b", text)
+    page.locator("#take-as").select_option("launch: accelerate")
+    assert page.locator("#take-unsaid").inner_text() == "FSDP2 alone runs no pipeline (pp = 2)"
+    assert page.locator("#take-text").is_hidden()
+    assert page.get_by_role("button", name="Copy", exact=True).is_disabled()

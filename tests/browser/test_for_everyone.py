@@ -48,6 +48,18 @@ def test_nothing_is_wider_than_the_screen(opened, width):
     assert page.locator("#bar").is_visible() == (width < 960)
 
 
+@pytest.mark.parametrize("width", [390, 1024])
+def test_no_label_of_a_figure_is_cut(opened, width):
+    page = opened(f"{SMALL}&tp=2&pp=16", viewport={"width": width, "height": 740})
+    complete(page)
+    labels = page.locator("figure svg text").evaluate_all("""labels => labels.map((label) => {
+        const [own, all] = [label, label.closest("svg")].map((one) => one.getBoundingClientRect());
+        return [label.textContent, own.left >= all.left && own.right <= all.right];
+    })""")
+    assert {"TP and CP communication", "stage 15"} <= {text for text, _ in labels}
+    assert not [text for text, is_inside in labels if not is_inside]
+
+
 def test_with_the_keyboard_alone(opened):
     page = opened(SMALL)
     page.keyboard.press("Tab")

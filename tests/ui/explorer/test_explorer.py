@@ -687,13 +687,18 @@ def test_an_abandoned_search_ends_after_a_batch():
     assert asyncio.run(abandon()) == [("search", json.dumps(SMALL)), ("model", "{}")]
 
 
-def test_a_worker_that_died_idle_is_replaced():
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_worker_that_died_idle_is_replaced(is_seen, monkeypatch):
+    """Unseen is one that is still dying when it is given a question."""
+
     async def kill_and_ask():
         pool = Pool(workers=1)
         try:
             assert (await pool.answer("model", "{}"))[0] == 200
             pool._all[0]._process.kill()
             pool._all[0]._process.join()
+            if not is_seen:
+                monkeypatch.setattr(pool._all[0]._process, "is_alive", lambda: True)
             return await pool.answer("system", "{}")
         finally:
             pool.close()

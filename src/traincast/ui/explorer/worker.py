@@ -25,6 +25,7 @@ class SearchStatus(ctypes.Structure):
         ("done", ctypes.c_int64),  # steps
         ("total", ctypes.c_int64),
         ("candidates", ctypes.c_int64),
+        ("is_begun", ctypes.c_bool),  # the worker has read the request
         ("is_abandoned", ctypes.c_bool),
     )
 
@@ -53,6 +54,7 @@ def work(pipe: Connection, status: SearchStatus) -> None:
             kind, text = pipe.recv()
         except EOFError:
             return
+        status.is_begun = True
         pipe.send(respond(kind, text, progress))
         if not gc.get_freeze_count():
             gc.freeze()  # imports and data of the first answer stay: exempt from collection

@@ -49,10 +49,14 @@ class Worker:
             self.end()
             self._start()
         self.status.done = self.status.total = self.status.candidates = 0
-        self.status.is_abandoned = False
+        self.status.is_begun = self.status.is_abandoned = False
 
     def ask(self, kind: str, text: str, seconds: float) -> StatusAndBody:
-        """Return the answer; blocks, so it is called in a thread."""
+        """Return the answer; blocks, so it is called in a thread.
+
+        A process that dies before it has read the request, which `prepare` cannot see while it is dying, is
+        replaced, and the new one asked.
+        """
         self.last_text = text
         hint = "ask for fewer GPUs, another framework, or lock some knobs"
         answer = 422, failure(f"this takes longer than {seconds:g} s: {hint}")
@@ -69,11 +73,12 @@ class Worker:
                     return answer
         except (EOFError, OSError):
             answer = KILLED
+        was_idle = answer is KILLED and self._is_ready and not self.status.is_begun
         with self._lock:
             self.end()
             if not self._is_closed:
                 self._start()
-        return answer
+        return self.ask(kind, text, seconds) if was_idle and not self._is_closed else answer
 
     def close(self) -> None:
         """End the process for good, also while a thread waits for its answer."""

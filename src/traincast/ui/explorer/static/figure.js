@@ -79,7 +79,7 @@ function standalone(drawing, title) {
     for (const name of ["class", "tabindex", "role"]) element.removeAttribute(name);
   });
   const [width, height] = ["width", "height"].map((name) => Number(drawing.getAttribute(name)));
-  const key = keyRows(drawing.parentElement.querySelectorAll(".legend li"), height);
+  const key = keyRows(drawing.closest(".plot").querySelectorAll(".legend li"), height);
   const size = { width: width + 2 * MARGIN, height: height + 2 * MARGIN + KEY_ROW * key.length };
   const frame = { x: -MARGIN, y: -MARGIN, ...size };
   const fill = getComputedStyle(document.documentElement).backgroundColor;
@@ -96,9 +96,14 @@ function keyRows(items, height) {
   return [...items].map((item, i) => {
     const y = height + KEY_ROW * i;
     const { color } = getComputedStyle(item);
-    const font = { "font-family": "system-ui, sans-serif", "font-size": 12, fill: color };
-    const fill = getComputedStyle(item.firstElementChild).backgroundColor;
-    const swatch = s("rect", { x: 0, y: y + 8, width: 11, height: 11, fill });
+    const font = { "font-family": "system-ui, sans-serif", "font-size": 12, "text-anchor": "start", fill: color };
+    const look = getComputedStyle(item.firstElementChild);
+    const line = { stroke: look.borderTopColor, "stroke-width": look.borderTopWidth };
+    const box = { x: 0, y: y + 8, width: 11, height: 11, rx: Math.min(6, parseFloat(look.borderRadius)) };
+    const swatch =
+      look.borderTopStyle === "dashed"
+        ? s("line", { x1: 0, x2: 11, y1: y + 13, y2: y + 13, "stroke-dasharray": "4 3", ...line })
+        : s("rect", { ...box, fill: look.backgroundColor, opacity: look.opacity, ...line });
     return s("g", swatch, s("text", { x: 18, y: y + 18, ...font }, item.textContent));
   });
 }

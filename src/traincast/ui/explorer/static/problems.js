@@ -5,6 +5,9 @@ import { button, byId, h } from "./dom.js";
 const WITHOUT_INPUT = ["tokens", "top", "price", "restart"]; // fields of the address alone
 const OTHER_WORDS = { gbs: "global_batch", "global batch": "global_batch" };
 
+/** A sentence with its full stop. */
+const stopped = (line) => line.replace(/(?<![.?])$/, ".");
+
 /** Remove earlier problems. */
 export function clear() {
   document.querySelectorAll("#question .error").forEach((line) => line.remove());
@@ -17,7 +20,7 @@ export function clear() {
 
 /** Show that the server asks to wait. */
 export function wait(message) {
-  byId("trouble").replaceChildren(h("p", `${message.replace(/(?<![.?])$/, ".")} Trying again …`));
+  byId("trouble").replaceChildren(h("p", `${stopped(message)} Trying again …`));
 }
 
 /** Show every problem where it belongs; `answered` is whether an earlier answer is still shown below, and
@@ -26,7 +29,7 @@ export function show({ problems, status }, answered, again) {
   clear();
   const rest = problems.filter((line, i) => !showAtField(fieldOf(line), line, i));
   const lines = rest.length ? rest : ["The question cannot be answered; see the marked fields."];
-  if (answered) lines.push(`${lines.pop()} Below is the last answer.`);
+  if (answered) lines.push(`${stopped(lines.pop())} Below is the last answer.`);
   byId("trouble").replaceChildren(...lines.map((line) => h("p", line)));
   if (!status) byId("trouble").append(button("Search again", () => (clear(), again())));
 }

@@ -24,9 +24,10 @@ export function prepare(catalog, change) {
   options("strategy", catalog.strategies, "all it has");
   options("objective", catalog.objectives);
   for (const id of CHOICES)
-    byId(id).addEventListener("change", ({ target }) =>
-      change({ [id]: target.value || null, ...DEPENDENT[id] }),
-    );
+    byId(id).addEventListener("change", ({ target }) => {
+      byId(`${id}-facts`)?.replaceChildren("…"); // those shown are of another one
+      change({ [id]: target.value || null, ...DEPENDENT[id] });
+    });
   const numberOf = ({ value }) => (value === "" ? null : Number(value));
   for (const id of NUMBERS) {
     byId(id).addEventListener("input", ({ target }) => change({ [id]: numberOf(target) }, false));

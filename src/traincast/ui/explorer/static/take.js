@@ -38,6 +38,7 @@ function fill(select, options) {
 function show() {
   const [, text, unsaid] = texts.find(([name]) => name === byId("take-as").value) ?? ["", "", []];
   byId("take-text").textContent = text;
+  byId("take-text").hidden = byId("take-copy").disabled = !text; // a framework that cannot run the plan
   byId("take-unsaid").replaceChildren(...unsaid.map((line) => h("li", line)));
 }
 

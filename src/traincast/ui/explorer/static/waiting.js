@@ -28,7 +28,7 @@ function show(what, { done, total, candidates }) {
   const [bar, words] = [byId("searching").querySelector("progress"), byId("searching-says")];
   if (total) Object.assign(bar, { max: total, value: done });
   else bar.removeAttribute("value"); // it waits for a worker
-  const far = `${done} of ${total} steps, ${whole(candidates)} candidates`;
+  const far = `${whole(done)} of ${whole(total)} steps, ${whole(candidates)} candidates`;
   words.textContent = `${what} … ${total ? far : ""}`;
   byId("searching").hidden = false;
 }

@@ -74,7 +74,7 @@ export function draw({ answer, space, pareto, pins, pinned, toggle }, width) {
   drawing.querySelector(".front").after(...buttons, ...marks.flat());
   const strategies = [...new Set(cloud.map(({ strategy }) => strategy))];
   const key = strategies.map((name) => [`dot s-${name}`, name]);
-  return [drawing, legend([...key, ["dot s-front", "Pareto front"], ["dashed", "capacity of a GPU"]])];
+  return [drawing, legend([...key, ["dot open", "Pareto front"], ["dot s-front", "its fastest plan"], ["dashed", "capacity of a GPU"]])];
 }
 
 function frontButton(plan, i, place, pins) {

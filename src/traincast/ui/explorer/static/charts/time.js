@@ -6,6 +6,7 @@ import { number, percent, seconds } from "../format.js";
 const ROW = 24;
 const BAR = 14;
 const STRIP = 26;
+const LETTER = 7; // pixels of a letter of a label, in the widest of the fonts
 const MIN_SHARE = 1e-4; // of the step; smaller components are left out
 
 /** The components of a plan that take time, in the order they are drawn: `{name, meaning, words, value}`. */
@@ -25,7 +26,7 @@ export function says({ plan, components }) {
 
 export function draw({ plan, components }, width) {
   const rows = spent(plan, components);
-  const left = Math.min(190, width * 0.46);
+  const left = 10 + LETTER * Math.max(...rows.map(({ words }) => words.length));
   const most = Math.max(plan.step_seconds, plan.step_seconds_high ?? 0);
   const x = (value) => left + ((width - left - 52) * value) / most;
   let begin = 0;
@@ -36,9 +37,9 @@ export function draw({ plan, components }, width) {
     const title = s("title", `${meaning}: ${seconds(value)}`);
     const guide = s("line.guide", { x1: to, x2: to, y1: y, y2: y + ROW });
     const label = s("text", { x: left - 10, y: i * ROW + 16, "text-anchor": "end" }, words);
-    const mark = s("rect.mark", { x: from, y, width: Math.max(to - from, 1.5), height: BAR }, title);
+    const mark = s("rect.mark", { x: from, y, width: Math.max(to - from, 1.5), height: BAR });
     const share = s("text.quiet.small", { x: to + 6, y: i * ROW + 16 }, percent(value / plan.step_seconds));
-    return s(`g.c-${name}`, guide, label, mark, share);
+    return s(`g.c-${name}`, title, guide, label, mark, share);
   });
   const bottom = rows.length * ROW + 6;
   return s("svg", { width, height: bottom + ROW }, bars, total(plan, bottom, x));
