@@ -259,6 +259,19 @@ def test_what_follows_a_long_search_shows_its_progress_and_can_be_cancelled(open
     assert (step(page), page.locator("#trouble").inner_text()) == (after, "")
 
 
+def test_a_search_of_machines_shows_its_progress_and_can_be_cancelled(opened):
+    page = opened(SMALL)
+    page.route("**/api/design", lambda route: None)  # never answered
+    page.route(
+        "**/api/progress", lambda route: route.fulfill(json={"done": 1, "total": 2, "candidates": 1234567})
+    )
+    page.get_by_role("button", name="Search machines").click()
+    page.locator("#design-body", has_text="1,234,567 candidates").wait_for()
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/design")):
+        page.locator("#design-body").get_by_role("button", name="Cancel").click()
+    assert page.locator("#design-body").inner_text() == "Search machines"
+
+
 def test_facts_of_another_model_are_not_shown_while_searching(opened):
     page = opened(SMALL)
     page.route("**/api/search", lambda route: None)  # never answered

@@ -33,7 +33,7 @@ def test_dark_and_light(opened):
     )
 
 
-@pytest.mark.parametrize("width", [360, 768, 1024, 1280])
+@pytest.mark.parametrize("width", [360, 390, 768, 1024, 1280])
 def test_nothing_is_wider_than_the_screen(opened, width):
     page = opened(SMALL, viewport={"width": width, "height": 740})
     complete(page)
@@ -42,6 +42,9 @@ def test_nothing_is_wider_than_the_screen(opened, width):
     page.locator("#compare table").wait_for()
     page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    assert width < 390 or page.locator("#compare .scroll").evaluate(
+        "box => box.scrollWidth <= box.clientWidth"
+    )
     ranked = page.locator("#plans .scroll")  # knobs that have no room beside the figures stand below them
     assert width < 390 or ranked.evaluate("box => box.scrollWidth <= box.clientWidth")
     assert ranked.locator("th.knob").first.is_visible() != ranked.locator("td.knobs").first.is_visible()

@@ -56,7 +56,7 @@ function strips(plans, components, width) {
 
 function differences([a, b], catalog, capacity) {
   const range = ({ step_seconds_low: low, step_seconds_high: high }) =>
-    h("td.range", `${seconds(low)} to ${seconds(high)}`);
+    h("td.range", `${seconds(low)} to `, seconds(high));
   const both = (name, key, form) => [name, form(a[key]), form(b[key]), ""];
   const ratio = (...row) => both(...row).with(3, change(b[row[1]] / a[row[1]] - 1));
   const rows = [

@@ -2,14 +2,16 @@
 
 import { button, byId, h, scroller, table } from "./dom.js";
 import { legend } from "./figure.js";
-import { days, large, percent } from "./format.js";
+import { days, large, percent, whole } from "./format.js";
 import { ask, cancel, Refused } from "./server.js";
+import { EVERY } from "./waiting.js";
 import { logAxis, Plot, plotted } from "./charts/plot.js";
 import { logTicks } from "./charts/ticks.js";
 
 const PATH = "/api/design";
 const COLOURS = { machine: "var(--blue)", cheapest: "var(--vermilion)", page: "currentColor" };
 const MARGINS = { marginLeft: 62, marginRight: 24, marginTop: 26, marginBottom: 38 };
+const LABEL_ROOM = 100; // pixels that a time needs, more at one end of the axis than at the other
 let asked = null; // the question that is answered, as text
 
 /** Offer a search for a question; the answer to an earlier one goes. */
@@ -23,13 +25,21 @@ export function renew(body) {
 async function search(body) {
   const key = (asked = JSON.stringify(body));
   const show = (...content) => asked === key && byId("design-body").replaceChildren(...content);
-  show(h("p.says", { role: "status" }, "Searching the machines …"));
+  const [far, again] = [h("span"), () => ((asked = null), renew(body))];
+  const says = h("span", { role: "status" }, "Searching the machines …");
+  show(h("div.tools", h("progress", { "aria-label": "Machines" }), says, far, button("Cancel", again)));
+  const look = setInterval(async () => {
+    const status = await ask("/api/progress", body, { name: "machines" }).catch(() => null);
+    if (status?.candidates) far.textContent = `${whole(status.candidates)} candidates`;
+  }, EVERY);
   try {
     const answer = await ask(PATH, body);
     if (answer) show(...shown(answer, byId("design-body").clientWidth));
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     show(h("p.error", { role: "alert" }, error.message));
+  } finally {
+    clearInterval(look);
   }
 }
 
@@ -62,6 +72,8 @@ function chart(machines, width) {
   const [times, costs] = ["days", "cost"].map((name) => machines.map((row) => row[name]));
   const domain = (values) => [Math.min(...values) / 1.15, Math.max(...values) * 1.15];
   const [across, up] = [domain(times), domain(costs)];
+  const ticks = logTicks(...across);
+  const every = Math.ceil((ticks.length * LABEL_ROOM) / width);
   return plotted({
     width,
     height: 300,
@@ -71,7 +83,7 @@ function chart(machines, width) {
     r: { type: "identity" },
     marks: [
       logAxis("↑ cost [$]", logTicks(...up), (value) => large(value)),
-      Plot.axisX(logTicks(...across), { text: (value) => days(value), tickSize: 0, label: "time →", labelArrow: "none" }),
+      Plot.axisX(ticks.filter((_, i) => i % every === 0), { text: (value) => days(value), tickSize: 0, label: "time →", labelArrow: "none" }),
       Plot.dot(machines, { x: "days", y: "cost", r: (row) => (row.kind === "machine" ? 3 : 5), fill: (row) => COLOURS[row.kind] }),
     ],
   });

@@ -5,7 +5,7 @@ import { whole } from "./format.js";
 import { ask } from "./server.js";
 
 const FIRST = 1000; // milliseconds after which a search under way is shown
-const EVERY = 300; // milliseconds between two looks at it
+export const EVERY = 300; // milliseconds between two looks at it
 let [timer, turn] = [0, 0];
 
 /** Show what is asked about `body`, in `words`, from its second second on; `announce` says it to those who cannot
