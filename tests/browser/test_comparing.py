@@ -26,6 +26,9 @@ def test_two_plans_side_by_side(opened):
         str(first.plan),
         str(fifth.plan),
     ]
+    knobs = table.locator("th.mono")
+    assert any(name.startswith("fast_") for name in knobs.all_inner_texts())
+    assert all(knobs.evaluate_all("heads => heads.map((head) => head.title)"))
     cells = table.locator("tr", has_text="memory of").locator("td").all_inner_texts()
     assert cells[:2] == [f"{est.memory_bytes / 2**30:.3g} GiB" for est in (first, fifth)]
     ratio = fifth.step_seconds / first.step_seconds - 1

@@ -19,9 +19,9 @@ const MEANINGS = {
   fast: "how many ranks of each group share a fast domain, such as the GPUs of a node",
 };
 
-/** What a column or figure means; a unit in brackets is no part of its name. */
+/** What a column or figure means; a unit in brackets and the group of fast_ are no part of its name. */
 export const meaning = (name, catalog) =>
-  MEANINGS[name.replace(/ [[(].*/, "")] ?? catalog?.locks.find((lock) => lock.name === name)?.meaning;
+  MEANINGS[name.replace(/ [[(].*|(?<=^fast)_.*/, "")] ?? catalog?.locks.find((lock) => lock.name === name)?.meaning;
 
 /** The head of a column, with its meaning for a pointer. */
 export const head = (name, catalog, of = "th") => h(of, { scope: "col", title: meaning(name, catalog) }, name);
