@@ -99,6 +99,14 @@ def test_mean_power_by_hand(est):
     assert mean_power(est) < 800
 
 
+def test_a_run_that_never_restarts_in_time_has_no_length(est):
+    """exp(-R/M) is 0 in double precision above some 745 times M."""
+    metrics = tc.metrics(est, tokens=1e12, restart_seconds=1e12)
+    assert (metrics.goodput, metrics.effective_days) == (0, None)
+    assert metrics.missing["effective_days"] == ("time to train between failures",)
+    assert metrics.days > 0
+
+
 def test_goodput(est):
     """50,000 h / 16 between failures; 14 bytes per parameter at 16 × 100 MB/s."""
     metrics = tc.metrics(est, tokens=TOKENS, restart_seconds=600)

@@ -106,8 +106,9 @@ def carbon_kg(energy_kwh: Column, carbon: Column) -> Column:
 
 
 def effective_days(days: Column, goodput: Column) -> Column:
-    """Return the length of a run with failures [day]."""
-    return days / goodput
+    """Return the length of a run with failures [day], infinite where they leave no time to train."""
+    with np.errstate(divide="ignore"):
+        return plain(np.divide(days, goodput))
 
 
 FORMULAS: Final[tuple[tuple[str, Formula, tuple[str, ...]], ...]] = (  # metric, formula, the figures it takes
@@ -154,7 +155,11 @@ class _Sheet:
         if needed:
             self.missing[metric] = tuple(dict.fromkeys(needed))
         else:
-            self.known[metric] = plain(formula(*(self.known[name] for name in inputs)))
+            value = plain(formula(*(self.known[name] for name in inputs)))
+            if np.ndim(value) == 0 and np.isinf(value):
+                self.missing[metric] = ("time to train between failures",)
+            else:
+                self.known[metric] = value
 
 
 def metrics(

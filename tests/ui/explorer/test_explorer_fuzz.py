@@ -1,4 +1,4 @@
-"""Random requests to the explorer get answers or clear errors; TRAINCAST_FUZZ=1000 sends more.
+"""Random requests to the explorer get answers or clear errors; TRAINCAST_FUZZ=10000 sends more.
 
 The server answers in the process of the tests, whose memory is limited: a request that takes it all gets a
 status of 500.
