@@ -40,7 +40,6 @@ nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all com
 	$(MAKE) coverage
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly
 	TRAINCAST_FUZZ=10000 $(BIN)/python -m pytest tests/ui/cli/test_cli_fuzz.py tests/ui/explorer/test_explorer_fuzz.py tests/launch/test_round_trip.py
-	TRAINCAST_FUZZ=1000 $(BIN)/python -m pytest tests/ui/explorer/test_explorer_fuzz.py
 	NIGHTLY=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/planner/test_superset.py tests/docs/test_experts.py
 	$(MAKE) frameworks
 
