@@ -99,6 +99,11 @@ def test_the_fastest_is_not_held_against_its_memory_where_it_fits_as_wanted(odds
     )
 
 
+def test_a_plan_that_takes_as_long_is_not_called_faster():
+    fastest, chosen = Candidate(Plan(dp=8), 5.0, 70e9), Candidate(Plan(tp=2, dp=4), 5.0, 60e9)
+    assert _fastest_sentence(fastest, chosen, None, 0.9).startswith("The fastest of all takes as long: tp 1")
+
+
 def test_the_reason_says_the_probability_and_the_cost():
     found = tc.search("llama-3-70b", "dgx-h100", gpus=512, gbs=512)
     (plan, est), (fast, fastest) = found.recommended, found.fastest

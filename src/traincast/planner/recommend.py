@@ -232,10 +232,11 @@ def _fastest_sentence(
     """Say what the recommended plan costs against the fastest."""
     if fastest.plan == chosen.plan:
         return "It is the fastest of all that fit."
-    gain = f"{100 * (1 - fastest.seconds / chosen.seconds):.2g}% faster ({seconds(fastest.seconds)})"
+    percent = 100 * (1 - fastest.seconds / chosen.seconds)
+    gain = "takes as long" if percent < 0.005 else f"is {percent:.2g}% faster ({seconds(fastest.seconds)})"
     fits = None if probability is None else probability(fastest.memory)
     risk = "" if fits is None else f" {'but' if fits < wanted else 'and'} fits with {probability_text(fits)}"
-    return f"The fastest of all is {gain}{risk}: {differences(fastest.plan, chosen.plan)}."
+    return f"The fastest of all {gain}{risk}: {differences(fastest.plan, chosen.plan)}."
 
 
 def _percent(share: float) -> str:
