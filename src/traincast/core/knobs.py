@@ -172,7 +172,8 @@ def choice_problems(choice: str, value: Any) -> list[str]:
     if all_allowed and (alone is None or len(parts) == 1 or not set(parts) & set(alone)):
         return []
     joined = f", or several of them but {' and '.join(alone)} joined by +" if alone else ""
-    return [f"{choice} = {value!r}: must be one of {', '.join(map(str, allowed))}{joined}"]
+    listed = sorted(allowed) if type(allowed[0]) is int else allowed  # stages of ZeRO, the default first
+    return [f"{choice} = {value!r}: must be one of {', '.join(map(str, listed))}{joined}"]
 
 
 def _layout_problems(value: Any) -> list[str]:
