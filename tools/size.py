@@ -11,7 +11,7 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4790,
+    "core": 4800,
     "catalog": 10000,
     "operations": 2900,
     "times": 2420,
