@@ -135,6 +135,7 @@ INPUTS: Final = {  # inputs that may not be known, and where to give them
     "storage_bandwidth": "the system's storage_bandwidth (or checkpoint_seconds)",
     "restart_seconds": "restart_seconds",
 }
+UNBOUNDED: Final = {"effective_days": "time to train between failures"}  # what infinite metrics lack
 
 
 @dataclass
@@ -156,8 +157,8 @@ class _Sheet:
             self.missing[metric] = tuple(dict.fromkeys(needed))
         else:
             value = plain(formula(*(self.known[name] for name in inputs)))
-            if np.ndim(value) == 0 and np.isinf(value):
-                self.missing[metric] = ("time to train between failures",)
+            if metric in UNBOUNDED and np.ndim(value) == 0 and np.isinf(value):
+                self.missing[metric] = (UNBOUNDED[metric],)
             else:
                 self.known[metric] = value
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from traincast.accuracy.logs import settings
 from traincast.accuracy.logs.text import number, truth, whole_number
 from traincast.accuracy.logs.training_log import Log, LogFormat
+from traincast.accuracy.runs.run import OF_MEGATRON
 from traincast.core.errors import InputError
 from traincast.launch.formats import FORMATS
 from traincast.launch.megatron import SHARDING_STRATEGIES
@@ -25,9 +26,8 @@ NEMO: Final = (  # a line, or a progress bar
 BRIDGE: Final = rf"Step Time\s*:\s*(?P<s>{NUMBER})\s*s\b"
 MEMORY: Final = re.compile(rf"memory \(([MG])B\).*?max[ -]allocated(?:-gigabytes)?:\s*({NUMBER})")
 GIB: Final = {"M": 1 / 1024, "G": 1e9 / 2**30}  # Megatron-LM counts MiB, Megatron-Bridge 10^9 bytes
-MAPPED_COLUMNS: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
 WHOLE_COLUMNS: Final = {  # column -> its names over time; the first that is set counts
-    **{column: FORMATS["megatron"].names_of(column) for column in MAPPED_COLUMNS},
+    **{column: FORMATS["megatron"].names_of(column) for column in OF_MEGATRON},
     "vocab": ("padded_vocab_size", "vocab_size"),  # a log contains both
     "gpus": ("world_size",),
     "num_nodes": ("num_nodes",),

@@ -29,20 +29,17 @@ from traincast.core.model import Model
 from traincast.core.model_blocks import Experts, Latent, Local
 from traincast.core.plan import Plan
 from traincast.core.system import System
+from traincast.launch.formats import FORMATS
 from traincast.step.memory import Reported
 
 system_of: Final = lru_cache(load_system)  # a system of the catalogue, read once for all rows
 SMALL_NODE: Final = 4  # accelerators of a node, half of the usual 8
 NEEDED: Final = ("gpus", "seq", "precision", "gbs")  # columns that nothing stands for
-OTHER_NAMES: Final = {  # of columns, as launch scripts have them
-    **dict.fromkeys(("micro_batch", "micro_batch_size"), "mbs"),
-    **dict.fromkeys(("global_batch", "global_batch_size"), "gbs"),
-    **dict.fromkeys(("seq_len", "seq_length", "sequence_length"), "seq"),
-    **dict.fromkeys(("num_gpus", "world_size"), "gpus"),
-    **{f"{axis}_model_parallel_size": f"{axis[0]}p" for axis in ("tensor", "pipeline", "expert")},
-    "context_parallel_size": "cp",
-    "data_parallel_size": "dp",
-    "step_time": "step_seconds",
+OF_MEGATRON: Final = ("layers", "hidden", "heads", "ffn", "seq", "tp", "pp", "cp", "ep", "mbs", "gbs")
+OTHER_NAMES: Final = {  # of columns: as arguments of Megatron-LM, and as tables often have them
+    **{name: column for column in OF_MEGATRON for name in FORMATS["megatron"].names_of(column)},
+    **{"micro_batch": "mbs", "global_batch": "gbs", "seq_len": "seq", "sequence_length": "seq"},
+    **{"num_gpus": "gpus", "world_size": "gpus", "data_parallel_size": "dp", "step_time": "step_seconds"},
 }
 RATES: Final = ("step_seconds", "tokens_per_s_per_gpu", "tflops_published", "mfu_published")
 MEASURED: Final = (*RATES, "memory_gb_published")
