@@ -550,7 +550,7 @@ def test_how_memory_was_measured(row_id, cells, kind):
         ({"recompute": "nonee", "recompute_detail": ""}, "recompute nonee: no kind that is known"),
         ({"tp": "3"}, "does not divide"),
         ({"dp": "7"}, "not the"),
-        ({"precision": "int1"}, "precision int1"),
+        ({"precision": "int1"}, "precision = 'int1': must be one of fp32"),
         ({"zero": "9"}, "zero = '9'"),
         (
             {"step_seconds": "", "tokens_per_s_per_gpu": "", "tflops_published": "", "mfu_published": ""},
@@ -781,6 +781,35 @@ def test_strategies_of_megatron_fsdp_are_levels(strategy, level):
 def test_an_empty_accelerator_is_the_one_in_the_log():
     run = read(changed("korth-008", gpu="", notes="median of 3 runs; accelerator 'NVIDIA L40S'"))
     assert run.system.name == "l40s"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "bandwidth"),
+    [  # of the data sheets: PCIe 4.0 and 5.0 x16, and six NVLinks of 25 GB/s, one direction
+        ("a100-pcie-80", "A100 PCIe 80 GB", 32e9),
+        ("A100 PCIe", "A100 PCIe 40 GB", 32e9),
+        ("h100-pcie", "H100 PCIe 80 GB", 64e9),
+        ("v100-sxm-16", "V100 SXM2 16 GB", 150e9),
+    ],
+)
+def test_cards_without_hosts_of_their_own_stand_in_those_of_others(gpu, name, bandwidth):
+    run = read(changed("korth-008", gpu=gpu, interconnect="", step_seconds="100"))
+    assert (run.system.accelerator.name, run.system.tiers[0].bandwidth) == (name, bandwidth)
+    assert "interconnect" in run.assumed
+
+
+@pytest.mark.parametrize(
+    ("word", "precision"),
+    [  # of torch, Lightning and the recipes of Megatron-Bridge
+        *(("bfloat16", "bf16"), ("bf16-mixed", "bf16"), ("16-mixed", "fp16"), ("float16", "fp16")),
+        *(("FP8-CS", "fp8-current"), ("fp8_mx", "mxfp8"), ("fp8_sc", "fp8-block")),
+        *(("fp8 (current scaling)", "fp8-current"), ("fp8-delayed", "fp8"), ("fp8-blockwise", "fp8-block")),
+    ],
+)
+def test_other_words_for_precisions_are_read(word, precision):
+    cells = {"precision": word, "precision_detail": "", "gpu": "b200", "gpus": "8", "gpus_per_node": "8"}
+    cells |= {"tp": "1", "cp": "1", "pp": "1", "dp": "8"}
+    assert read(changed("mlperf-007", **LORA_OF_MLPERF | cells)).plan.precision == precision
 
 
 def test_a_row_without_sizes_has_those_of_the_catalogue():

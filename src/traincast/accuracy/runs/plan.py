@@ -149,7 +149,8 @@ def _precision(cells: Cells) -> str:
     stated = cells.text("precision").lower()
     recipe = cells.choose("precision") or (stated if stated in PRECISIONS else None)
     if recipe is None:
-        cells.problem(f"precision {stated or 'not known'}")
+        known = f"= {stated!r}: must be one of {', '.join(PRECISIONS)}"
+        cells.problem(f"precision {known if stated else 'not known'}")
     return recipe or "bf16"
 
 

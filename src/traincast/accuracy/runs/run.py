@@ -21,7 +21,7 @@ from traincast.accuracy.runs.cells import ROW, SOFTWARE, Cells, Unreadable, firs
 from traincast.accuracy.runs.model import SIZES, note_unmodelled, separate_model_file, shape
 from traincast.accuracy.runs.plan import filled, plan
 from traincast.catalog.documents import MAX_TABLE_BYTES, catalogue, raw
-from traincast.catalog.load import accelerator_called, load_system
+from traincast.catalog.load import accelerator_called, load_accelerator, load_system, systems_with
 from traincast.catalog.software_stacks import stack_names
 from traincast.core.assumptions import CALIBRATED
 from traincast.core.errors import InputError, TraincastError, raise_problems
@@ -90,11 +90,20 @@ def machine(cells: Cells) -> System | None:
     if networks := patterns()["systems"].get(gpu):
         if not network or cells.states("network_not_stated"):
             cells.assume("interconnect")
-        return _limited(cells, system_of(first_match(networks, network)))
+        return _limited(cells, _hosts_of(first_match(networks, network), gpu))
     close = get_close_matches(name, accelerators(), n=3, cutoff=0.4)
     hint = f" (did you mean {' or '.join(close)}?)" if close else ""
     cells.problem(f"accelerator {name!r} is not known{hint}" if name else "accelerator is not known")
     return None
+
+
+@lru_cache
+def _hosts_of(name: str, accelerator: str) -> System:
+    """Return a system, with the accelerator instead of its own where the catalogue has no hosts of it."""
+    system = system_of(name)
+    if name in systems_with(accelerator):
+        return system
+    return replace(system, name=f"{accelerator} in {name}", accelerator=load_accelerator(accelerator))
 
 
 def _limited(cells: Cells, system: System) -> System:
