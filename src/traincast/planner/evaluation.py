@@ -39,6 +39,7 @@ OUT_OF_MEMORY: Final = "does not fit in memory"
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
+KEPT: Final = 1 << 17  # layouts up to which the columns that bounds read are cached as well
 # Choices that `step` and `devices_memory` do not read: they see them in the costs and footprints of a layer.
 OF_LAYERS: Final = ("tp_kind", "cp_kind", "attention", "tp_overlap", "recompute")
 # Choices that the passes of a layer's operations do not depend on; their times do as `_sharing_layers` says.
@@ -50,73 +51,80 @@ LAYOUTS_SHARING_SHARDS: Final = 1 << 19
 Parts: TypeAlias = dict[str, tuple[Operation, ...]]
 
 
-class Portion(NamedTuple):
-    """Candidates of layouts of one space."""
+class Gathered(NamedTuple):
+    """Candidates of layouts of several spaces as columns, one space after the other."""
 
-    parts: Mapping[str, Any]  # footprints or costs of the parts of the model, columns over candidates
+    pieces: list[tuple[int, slice, Ints]]  # space, which of its layouts, row of each candidate in its table
     plans: Plans
+    stages: Stages
     starts: Ints  # first candidate of each layout
 
 
-def of_layouts(
+def gathered(
     spaces: Sequence[Space],
     layouts: Sequence[Ints],
-    portion: Callable[[int, Ints], Portion],
-    figure: Callable[[Mapping[str, Any], Plans, Stages], Column],
-    counts: Sequence[Ints] | None = None,
-    chosen: Sequence[Ints] | None = None,
+    portion: Callable[[int, Ints], tuple[Ints, Plans, Ints]],
+    counts: Sequence[Ints],
     ordered: bool = False,
-) -> list[Floats]:
-    """Compute a figure of layouts of several spaces, the least over the candidates of each.
+) -> Iterator[Gathered]:
+    """Yield the candidates of rows of layouts of spaces `with_assumptions`, together where `step` allows it.
 
-    Parameters
-    ----------
-    spaces : sequence of Space
-        Spaces `with_assumptions`, of one model and batch.
-    layouts : sequence of array of int
-        Rows of the layouts of each space.
-    portion : callable
-        Returns candidates of layouts, from the number of the space and rows of its layouts.
-    figure : callable
-        Returns the figure of candidates; it may read only those choices that are not `OF_LAYERS`.
-    counts : sequence of array of int, optional
-        Candidates of each of the layouts; 1 if left out.
-    chosen : sequence of array of int, optional
-        Set to the number of the first candidate of each layout that has the least.
-    ordered : bool
-        Whether the figure depends on the order of ranks.
-
-    Returns
-    -------
-    list of array of float
-        The figure of the layouts of each space.
+    `portion` returns the candidates of rows of one of the spaces: their rows in its table of parts, their
+    plans, and the first of each layout; `counts` has their number. If `ordered`, orders of ranks stay apart.
     """
-    least = [np.empty(len(rows)) for rows in layouts]
     together: dict[Any, list[int]] = {}
     for index, space in enumerate(spaces):
         if len(layouts[index]):
             together.setdefault(_wrapping(space, ordered), []).append(index)
     for members in together.values():
-        sizes = [np.ones(len(layouts[i]), np.int64) if counts is None else counts[i] for i in members]
-        for pieces in _pieces(sizes):
-            portions = [portion(members[i], layouts[members[i]][rows]) for i, rows in pieces]
-            number = [len(one.plans.mbs) for one in portions]  # type: ignore[arg-type]
-            parts = {
-                part: stacked([one.parts[part] for one in portions], number) for part in portions[0].parts
-            }
-            plans = stacked([one.plans for one in portions], number)
-            before = np.cumsum([0, *number])
-            starts = np.concatenate([one.starts + low for one, low in zip(portions, before, strict=False)])
-            values = figure(parts, plans, stages(spaces[members[0]].model, plans))
-            values = np.broadcast_to(values, before[-1])
-            lowest = np.minimum.reduceat(values, starts)
-            ends = np.cumsum([len(one.starts) for one in portions])[:-1]
-            for (i, rows), values_of in zip(pieces, np.split(lowest, ends), strict=True):
-                least[members[i]][rows] = values_of
-            if chosen is not None:
-                candidates = _first_at(values, lowest, starts)
-                for (i, rows), numbers in zip(pieces, np.split(candidates, ends), strict=True):
-                    chosen[members[i]][rows] = numbers
+        for pieces in _pieces([counts[i] for i in members]):
+            of_spaces = [(members[i], some) for i, some in pieces]
+            portions = (portion(i, layouts[i][some]) for i, some in of_spaces)
+            rows, plans, first = zip(*portions, strict=True)
+            columns = stacked(plans, list(map(len, rows)))
+            before = np.cumsum([0, *map(len, rows)])
+            starts = np.concatenate([some + low for some, low in zip(first, before, strict=False)])
+            places = [(*piece, of_piece) for piece, of_piece in zip(of_spaces, rows, strict=True)]
+            yield Gathered(places, columns, stages(spaces[0].model, columns), starts)
+
+
+def least_of_layouts(
+    blocks: Iterable[Gathered],
+    sizes: Iterable[int],
+    tables: Sequence[Mapping[str, Any]],
+    figure: Callable[[Mapping[str, Any], Plans, Stages], Column],
+    chosen: Sequence[Ints] | None = None,
+) -> list[Floats]:
+    """Return a figure of the layouts of each of several spaces, the least over the candidates of each.
+
+    Parameters
+    ----------
+    blocks : iterable of Gathered
+        The candidates.
+    sizes : iterable of int
+        Number of layouts of each space.
+    tables : sequence of mapping
+        Footprints or costs of the parts of the model of each space, as columns.
+    figure : callable
+        Returns the figure of candidates from these of their parts, the plans and their stages; it may read
+        only those choices that are not `OF_LAYERS`.
+    chosen : sequence of array of int, optional
+        Set to the number of the first candidate of each layout that has the least.
+    """
+    least = [np.empty(size) for size in sizes]
+    for pieces, plans, devices, starts in blocks:
+        numbers = [len(rows) for *_, rows in pieces]
+        taken = [{name: part.take(rows) for name, part in tables[i].items()} for i, _, rows in pieces]
+        parts = {name: stacked([of_piece[name] for of_piece in taken], numbers) for name in taken[0]}
+        values = np.broadcast_to(figure(parts, plans, devices), sum(numbers))
+        lowest = np.minimum.reduceat(values, starts)
+        ends = np.cumsum([some.stop - some.start for _, some, _ in pieces])[:-1]
+        for (i, some, _), of_piece in zip(pieces, np.split(lowest, ends), strict=True):
+            least[i][some] = of_piece
+        if chosen is not None:
+            candidates = _first_at(values, lowest, starts)
+            for (i, some, _), of_piece in zip(pieces, np.split(candidates, ends), strict=True):
+                chosen[i][some] = of_piece
     return least
 
 
@@ -224,17 +232,18 @@ def _layouts_memory(spaces: Sequence[Space], assumed: Assumptions) -> list[Float
             of_parts = {part: Footprint.of(of_part, layers) for part, of_part in operations.items()}
             footprints |= dict.fromkeys(same, of_parts)
 
-    def portion(index: int, rows: Ints) -> Portion:
-        space, layer = spaces[index], layer_rows[index][rows]
-        taken = {part: of_part.take(layer) for part, of_part in footprints[index].items()}
-        return Portion(taken, space.layouts.take(rows), np.arange(len(rows)))
+    def portion(index: int, rows: Ints) -> tuple[Ints, Plans, Ints]:
+        return layer_rows[index][rows], spaces[index].layouts.take(rows), np.arange(len(rows))
 
     def fullest(of_parts: Mapping[str, Footprint], plans: Plans, devices: Stages) -> Column:
         components = devices_memory(of_parts, plans, devices, spaces[0].gbs, assumed)
         totals: list[Column] = [total(device.values()) for device in components]
         return reduce(maximum, totals)
 
-    return of_layouts(spaces, [np.arange(len(space.layer_row)) for space in spaces], portion, fullest)
+    layouts = [np.arange(len(space.layer_row)) for space in spaces]
+    blocks = gathered(spaces, layouts, portion, list(map(np.ones_like, layouts)))
+    tables = [footprints[index] for index in range(len(spaces))]
+    return least_of_layouts(blocks, map(len, layouts), tables, fullest)
 
 
 class CandidateBlock(NamedTuple):
@@ -503,28 +512,45 @@ def least_times(
     """
     first = evaluations[0]
     system, assumed = first.system.take(machine), first.assumptions
-    spaces = [evaluation.space for evaluation in evaluations]
     near = near_members(system, first.space.gpus[0]) if bound else []
     near = near if len(near) <= MOST_NEAR else []
-    of_spaces = [space.fills.one_per_layer_placement if bound else space.fills for space in spaces]
-
-    def portion(index: int, rows: Ints) -> Portion:
-        evaluation, space, fills = evaluations[index], spaces[index], of_spaces[index]
-        count = fills.count[space.degree[rows]]
-        layout, fill = np.repeat(rows, count), fills.of(space.degree[rows])
-        shard = evaluation.shards.row[space.layer_row[layout], fills.layer_placement[fill]]
-        costs = take_costs(evaluation.costs, (evaluation.timing[machine], shard))
-        return Portion(costs, space.plans(layout, fill), np.cumsum(count) - count)
+    timed = tuple(evaluation.timed for evaluation in evaluations)
+    tables = {id(of.costs): of for of in evaluations}  # batches that recompute alike share one
+    costs = {key: take_costs(of.costs, of.timing[machine]) for key, of in tables.items()}
 
     def seconds(costs: Costs, plans: Plans, devices: Stages) -> Column:
         if bound:
             return step_seconds_bound(costs, plans, devices, first.space.gbs, system, assumed, near)
         return step(costs, plans, devices, first.space.gbs, system, assumed).seconds
 
+    every = bound and all(len(rows) == len(of.fitting) for rows, of in zip(layouts, timed, strict=True))
+    blocks = _bounded(timed) if every and sum(map(len, layouts)) <= KEPT else _placed(timed, layouts, bound)
+    of_spaces = [costs[id(of.costs)] for of in evaluations]
+    return least_of_layouts(blocks, map(len, layouts), of_spaces, seconds, fastest)
+
+
+@lru_cache(CACHED_SPACES)
+def _bounded(timed: tuple[TimedCandidates, ...]) -> list[Gathered]:
+    """Return the candidates of all layouts that fit whose times are bounded, kept for the next machine."""
+    return list(_placed(timed, [of_space.fitting for of_space in timed], bound=True))
+
+
+def _placed(timed: Sequence[TimedCandidates], layouts: Sequence[Ints], bound: bool) -> Iterator[Gathered]:
+    """Return candidates of layouts; for bounds one of those alike in all that the time of a layer reads."""
+    spaces = [of_space.space for of_space in timed]
+    of_spaces = [space.fills.one_per_layer_placement if bound else space.fills for space in spaces]
+
+    def portion(index: int, rows: Ints) -> tuple[Ints, Plans, Ints]:
+        space, fills = spaces[index], of_spaces[index]
+        count = fills.count[space.degree[rows]]
+        layout, fill = np.repeat(rows, count), fills.of(space.degree[rows])
+        shard = timed[index].shards.row[space.layer_row[layout], fills.layer_placement[fill]]
+        return shard, space.plans(layout, fill), np.cumsum(count) - count
+
     counts = [
         fills.count[space.degree[rows]] for fills, space, rows in zip(of_spaces, spaces, layouts, strict=True)
     ]
-    return of_layouts(spaces, layouts, portion, seconds, counts, fastest, ordered=not bound)
+    return gathered(spaces, layouts, portion, counts, ordered=not bound)
 
 
 def take_costs(costs: Costs, index: Any) -> Costs:
