@@ -639,6 +639,29 @@ def test_unmodelled_features_named_in_a_row_are_skipped(cells, reason):
     assert str(error.value) == reason
 
 
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [  # as recipes, papers and model cards spell them
+        *((name, "linear-attention") for name in ("Qwen3_Next_80B_a3B", "Qwen3.5-397B-A17B", "LFM2-8B")),
+        *(
+            (name, "linear-attention")
+            for name in ("Kimi Linear 48B", "MiniMax-Text-01", "Ring-mini-linear-2.0")
+        ),
+        *((name, "state-space") for name in ("Granite_4.0_H_Small", "Falcon_H1_34B", "Nemotron_Nano_12B_v2")),
+        *((name, "diffusion") for name in ("Wan2.2_A14B", "HunyuanVideo", "Qwen_Image", "SD3")),
+        *((name, "multimodal") for name in ("GLM-4.5V", "Pixtral-12B")),
+    ],
+)
+def test_models_of_other_kinds_are_skipped_by_name(model, kind):
+    with pytest.raises(Unreadable, match=f"^(is|has) .*{kind}"):
+        read(changed("korth-008", model=model))
+
+
+@pytest.mark.parametrize("model", ["Qwen3-30B-A3B", "Nemotron Nano 8B v1", "Ling-lite", "MiniMax-M2"])
+def test_plain_models_of_like_names_are_read(model):
+    assert read(changed("korth-008", model=model)).model.name == model
+
+
 WITHOUT_SIZES = dict.fromkeys(("layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "mlp"), "")
 
 
