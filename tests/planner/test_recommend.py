@@ -89,7 +89,10 @@ def test_the_first_of_the_list_is_recommended_and_the_others_are_ranked(found):
     assert first.plans == found.plans[:1]
 
 
-@pytest.mark.parametrize(("odds", "said"), [(0.93, "and fits with 93%"), (0.84, "but fits with 84%")])
+@pytest.mark.parametrize(
+    ("odds", "said"),
+    [(0.93, "and fits with 93%"), (0.84, "but fits with 84%"), (0.898, "but fits with less than 90%")],
+)
 def test_the_fastest_is_not_held_against_its_memory_where_it_fits_as_wanted(odds, said):
     fastest, chosen = Candidate(Plan(dp=8), 5.0, 70e9), Candidate(Plan(tp=2, dp=4), 5.05, 60e9)
     sentence = _fastest_sentence(fastest, chosen, lambda nbytes: odds, wanted=0.9)

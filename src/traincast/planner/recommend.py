@@ -235,7 +235,10 @@ def _fastest_sentence(
     percent = 100 * (1 - fastest.seconds / chosen.seconds)
     gain = "takes as long" if percent < 0.005 else f"is {percent:.2g}% faster ({seconds(fastest.seconds)})"
     fits = None if probability is None else probability(fastest.memory)
-    risk = "" if fits is None else f" {'but' if fits < wanted else 'and'} fits with {probability_text(fits)}"
+    risk = ""
+    if fits is not None:
+        under = "less than " if fits < wanted and probability_text(fits) == probability_text(wanted) else ""
+        risk = f" {'but' if fits < wanted else 'and'} fits with {under}{probability_text(fits)}"
     return f"The fastest of all {gain}{risk}: {differences(fastest.plan, chosen.plan)}."
 
 

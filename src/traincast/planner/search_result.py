@@ -336,6 +336,7 @@ class Found:
             framework=self.framework.name,
             objective=self.objective,
             strategies=self.strategies,
+            locks=dict(self.locks),
             candidates=self.candidates,
             feasible=self.feasible,
             rejected=self.rejected,
@@ -410,6 +411,7 @@ class SearchRecord(Result, kw_only=True):
     framework: Annotated[str, Doc("framework whose plans were searched")]
     objective: Annotated[Objective, Doc("what is best")]
     strategies: Annotated[tuple[str, ...], Doc("strategies that were searched")]
+    locks: Annotated[dict[str, Any], Doc("knobs held constant, and their values", kind="object")]
     candidates: Annotated[int, Doc("candidates that meet every rule")]
     feasible: Annotated[int, Doc("candidates that fit in memory")]
     rejected: Annotated[

@@ -429,6 +429,16 @@ def test_all_mistakes_of_a_study_are_reported_at_once(tmp_path):
         "gpt3-1x",
     ):
         assert part in text
+    path.write_text(json.dumps({"model": "gpt3-1t", "system": "h200-nvs8", "gpus": 8, "seq": 4096}))
+    with pytest.raises(tc.InputError) as caught:
+        load_study(path)
+    assert list(caught.value.problems) == [
+        "models: missing",
+        "systems: missing",
+        "model: unknown key; did you mean models?",
+        "system: unknown key; did you mean systems?",
+        "seq: unknown key; write it under vary, as model.seq",
+    ]
     path.write_text(json.dumps(wrong | {"models": ["gpt3-1t"]}))
     with pytest.raises(tc.InputError) as caught:
         load_study(path)

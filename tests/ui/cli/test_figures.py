@@ -107,6 +107,30 @@ def test_figures_of_a_plan(run, tmp_path):
         assert (tmp_path / f"{kind}.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_plan_that_another_search_would_recommend_is_not_drawn(run, tmp_path):
+    """Locks are in the file and searched with; what is trained stands there in words alone."""
+    asked = ["plan", "llama-3-8b", "--system", "dgx-h100", "--gpus", "8", "--tp", "8", "--json"]
+    wanted = {(): (0, ""), ("--train", "lora"): (2, "plan --html draws a search with all of its options")}
+    for options, (expected, said) in wanted.items():
+        code, out, _ = run(*asked, *options)
+        assert code == 0
+        (tmp_path / "plan.json").write_text(out)
+        figure = ["--kind", "waterfall", "--output", tmp_path / "waterfall.png", "--force"]
+        code, _, err = run("plot", tmp_path / "plan.json", *figure)
+        assert code == expected
+        assert said in err
+
+
+def test_a_point_of_the_varied_fields_is_selected(run, tmp_path, table):
+    figure = ["plot", table, "--kind", "throughput", "--output", tmp_path / "figure.svg"]
+    code, _, err = run(*figure)
+    assert (code, "select one with --point" in err) == (2, True)
+    code, _, err = run(*figure, "--point", "5")
+    assert (code, err) == (0, "")
+    code, _, err = run(*figure, "--point", "12", "--force")  # 3 capacities x 4 bandwidths, from 0
+    assert (code, "point = 12: must be one of 0, 1" in err) == (2, True)
+
+
 def test_wrong_requests_for_figures(run, tmp_path, table):
     (tmp_path / "taken.svg").write_text("mine")
     wrong = {

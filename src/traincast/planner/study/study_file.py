@@ -81,7 +81,8 @@ def load_study(path: str | Path) -> Study:
             name=file.name or Path(path).stem,
         )
     except InputError as error:
-        problems += error.problems
+        missing = {problem.partition(":")[0] for problem in problems if problem.endswith(": missing")}
+        problems += [problem for problem in error.problems if problem.partition(":")[0] not in missing]
     raise_problems(str(path), problems)
     return study
 
@@ -103,6 +104,8 @@ def _problem(detail: ErrorDetails) -> str:
     if detail["type"] == "extra_forbidden":
         close = get_close_matches(key, StudyFile.model_fields, n=1)
         allowed = f"did you mean {close[0]}?" if close else f"allowed: {', '.join(StudyFile.model_fields)}"
+        varied = [name for name in COLUMNS if name.endswith(f".{key}")]
+        allowed = f"write it under vary, as {' or '.join(varied[:2])}" if varied else allowed
         return f"{key}: unknown key; {allowed}"
     return f"{key} = {detail['input']!r}: must be a name"
 

@@ -276,6 +276,7 @@ def plot(
     ] = None,
     strategy: Annotated[str | None, option("Only rows of this strategy.")] = None,
     gbs: Annotated[int | None, option("Only rows of this global batch.")] = None,
+    point: Annotated[int | None, option("Only rows of this point of the varied fields.")] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -297,7 +298,8 @@ def plot(
     elif kind in OF_A_PLAN:
         figure = draw_plan(file, kind)
     else:
-        figure = draw_study(file, kind, x, y, gpus, model=model, system=system, strategy=strategy, gbs=gbs)
+        select = {"model": model, "system": system, "strategy": strategy, "gbs": gbs, "point": point}
+        figure = draw_study(file, kind, x, y, gpus, **select)
     save(figure, output)
     if json:
         print_json(outputs.reference.PlotOutput(str(output), kind))

@@ -19,7 +19,16 @@ from cyclopts.exceptions import UnusedCliTokensError
 from traincast.ui.cli.app import app
 
 ALLOWED: Final = {int: "must be a whole number", float: "must be a number", bool: "takes no value"}
-TRAINED: Final = ("--lora", "--qlora", "--dpo")  # tried as options, and values of --train
+WRITTEN: Final = {  # options of training frameworks, and what says the same here
+    "--lora": "--train lora", "--qlora": "--train qlora", "--dpo": "--train dpo",
+    "--lora-rank": "--train lora:r=N", "--fsdp": "--zero 3", "--ddp": "--zero 0",
+    "--nodes": "--gpus N, those of all nodes", "--nnodes": "--gpus N, those of all nodes",
+    "--batch-size": "--global-batch N or --mbs N", "--context-length": "--seq N",
+    "--tensor-model-parallel-size": "--tp N", "--pipeline-model-parallel-size": "--pp N",
+    "--context-parallel-size": "--cp N", "--expert-model-parallel-size": "--ep N",
+    "--expert-tensor-parallel-size": "--etp N", "--data-parallel-size": "--dp N", "--fp8": "--precision fp8",
+    "--bf16": "--precision bf16",
+}  # fmt: skip
 ANY_VALUE: Final = "1"  # can be read as a number, a name and a path
 
 
@@ -104,10 +113,11 @@ def _option(word: str) -> str:
 
 
 def _suggestion(word: str, known: Iterable[str]) -> str:
-    """Return a suggestion for a misspelt word, or for what is a value of --train, or nothing."""
-    if word in TRAINED and "--train" in known:
-        return f"; write --train {word.removeprefix('--')}"
-    close = get_close_matches(word, list(known), n=1, cutoff=0.7)
+    """Return a suggestion for a word that is misspelt or of another tool, or nothing."""
+    known = list(known)
+    if (written := WRITTEN.get(word)) and written.split()[0] in known:
+        return f"; write {written}"
+    close = get_close_matches(word, known, n=1, cutoff=0.7)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from traincast.catalog.documents import MAX_JSON_BYTES, raw
 from traincast.catalog.load import load_model, load_system
 from traincast.core.errors import InputError
+from traincast.core.units import seconds
 from traincast.planner.search import search
 from traincast.planner.search_result import Found
 from traincast.planner.study.results import Results, read
@@ -35,9 +36,11 @@ def draw_plan(path: Path, kind: str) -> Figure:
         document: dict[str, Any] = json.loads(text)
         model = load_model(document["model"], seq=document.get("seq"))
         system = load_system(document["system"])
-        names = ("gpus", "assumptions", "framework")
+        names = ("gpus", "assumptions", "framework", "objective")
         arguments = {name: document[name] for name in names}
         arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}
+        arguments["locks"] = document.get("locks")
+        expected = document["recommended"]
         result = search(model, system, **arguments)
     except InputError:
         raise
@@ -45,6 +48,11 @@ def draw_plan(path: Path, kind: str) -> Figure:
         raise InputError(str(path), ["is no search as traincast plan --json prints it"]) from None
     if result.best is None:
         raise InputError(str(path), ["no plan fits, so there is none to draw"])
+    best = result.record().to_dict()["recommended"]
+    if best != expected:  # of LoRA, of packed documents, or of a model or machine that has changed
+        again = f"searching its model and machine again recommends {seconds(best['step_seconds'])} a step"
+        problem = f"{again}, where the file has {seconds(expected['step_seconds'])}"
+        raise InputError(str(path), [f"{problem}; plan --html draws a search with all of its options"])
     return OF_A_PLAN[kind](result)
 
 

@@ -56,7 +56,7 @@ def best_rows(frame: pl.DataFrame, what: str, *single: str) -> pl.DataFrame:
             more = ", …" if len(values) > MAX_VALUES_LISTED else ""
             listed = ", ".join(map(str, values[:MAX_VALUES_LISTED])) + more
             count = f"the table has {len(values)} ({listed})"
-            problems.append(f"the figure shows one {name}, {count}: select one")
+            problems.append(f"the figure shows one {name}, {count}: select one with --{name}")
     raise_problems(what, problems)
     return rows
 
