@@ -33,7 +33,7 @@ def test_two_plans_side_by_side(opened):
     assert cells[:2] == [f"{est.memory_bytes / 2**30:.3g} GiB" for est in (first, fifth)]
     ratio = fifth.step_seconds / first.step_seconds - 1
     assert f"B takes {100 * ratio:.2g}" in page.locator("#compare .says").inner_text().replace("\xa0", " ")
-    assert page.locator("#space .letter").all_text_contents() == ["A", "B"]
+    assert page.locator("#space .letter").all_text_contents() == ["★", "A", "B"]
     page.get_by_role("button", name="Pinned plan B").click()
     assert f"{fifth.step_seconds:.4g}".rstrip("0") in page.locator("#time .says").inner_text()
     shared = opened(asked(page))

@@ -40,8 +40,12 @@ def test_nothing_is_wider_than_the_screen(opened, width):
     for i in (0, 1):
         page.locator("#plans .pin").nth(i).click()
     page.locator("#compare table").wait_for()
+    page.get_by_role("button", name="Search machines").click()
+    machines = page.locator("#design .scroll")
+    machines.wait_for()
     page.evaluate("() => document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+    assert not 390 <= width < 480 or machines.evaluate("box => box.scrollWidth <= box.clientWidth")
     assert width < 390 or page.locator("#compare .scroll").evaluate(
         "box => box.scrollWidth <= box.clientWidth"
     )

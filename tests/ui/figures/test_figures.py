@@ -432,7 +432,8 @@ def test_pareto_marks_front_and_winner(found, every):
     front = [(est.memory_bytes / GIB, est.step_seconds) for _, est in found.pareto()]
     np.testing.assert_allclose(line(ax, f"Pareto front, {len(front)} plans"), front)
     np.testing.assert_allclose(
-        line(ax, str(found.best[0])), [(found.best[1].memory_bytes / GIB, found.best[1].step_seconds)]
+        line(ax, f"recommended: {found.best[0]}"),
+        [(found.best[1].memory_bytes / GIB, found.best[1].step_seconds)],
     )
     assert line(ax, "capacity")[0, 0] == 6e9 / GIB
 

@@ -96,6 +96,7 @@ FIGURES = {
     "stage_memory": lambda: figures.stage_memory(estimate()),
     "pareto": lambda: figures.pareto(tc.search(MODEL, "h200-nvs8", gpus=64)),
     "pareto large": lambda: figures.pareto(tc.search("gpt3-175b", "dgx-a100", gpus=1024, strategy="1d")),
+    "pareto long": lambda: figures.pareto(tc.search("mixtral-8x22b", "dgx-h200", gpus=128, gbs=512)),
     "tornado": lambda: figures.tornado(tc.search(MODEL, "h200-nvs8", gpus=64)),
     "profiled_step": lambda: figures.profiled_step(tc.profile(PROFILE, estimate())),
     "timeline": lambda: figures.timeline(tc.trace(estimate())),

@@ -358,11 +358,8 @@ def listed(value: Any) -> list[Any]:
 
 def _check_names(models: Sequence[Any], systems: Sequence[Any], names: Sequence[str]) -> None:
     """Refuse empty lists, and two models or systems of one name."""
-    problems = [
-        f"{what}: give at least one"
-        for what, given in (("models", models), ("systems", systems))
-        if not given
-    ]
+    given = {"models": models, "systems": systems}
+    problems = [f"{what}: give at least one" for what, values in given.items() if not values]
     problems += [f"{name} is given twice" for name, count in Counter(names).items() if count > 1]
     raise_problems("search", problems)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from itertools import product
-from textwrap import wrap
+from textwrap import fill, wrap
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +28,7 @@ MIN_SHARE_DRAWN: Final = 5e-4  # smaller components are not drawn
 RELATIVE_CHANGE: Final = 0.1  # of each hardware figure
 MAX_NAME_CHARACTERS: Final = 24  # of a network tier next to an axis
 MAX_LABEL_CHARACTERS: Final = 34  # of a line next to an axis
+LEGEND_CHARACTERS: Final = 60  # of a line of a legend below a figure of one column
 LABEL_SHARE: Final = 0.08  # of the height of an axis that a label takes
 MAX_OPERATIONS_LABELLED: Final = 8  # in a roofline
 DIRECTION_MARKERS: Final = {"forward": "o", "backward": "^"}
@@ -196,7 +197,7 @@ def _draw_roofs(ax: Axes, chip: Accelerator, intensity: Floats, achieved: Floats
 
 @style.styled
 def pareto(result: Found) -> Figure:
-    """Draw time against memory of all layouts that fit, with the Pareto front and the fastest plan.
+    """Draw time against memory of all layouts that fit, with the Pareto front and the recommended plan.
 
     A point is a layout with its best placement.
     """
@@ -218,8 +219,10 @@ def pareto(result: Found) -> Figure:
         ]
         front_label = f"Pareto front, {len(front)} plans"
         ax.plot(*zip(*front, strict=True), "o-", color=style.BLUE, drawstyle="steps-pre", label=front_label)
+        plan, est = result.best
         star: dict[str, Any] = {"color": style.VERMILION, "markersize": 9, "markeredgecolor": "white"}
-        ax.plot(*front[0], "*", **star, label=str(result.best[0]))
+        star["label"] = f"recommended: {fill(str(plan), LEGEND_CHARACTERS)}"
+        ax.plot(style.in_unit("memory_bytes", est.memory_bytes), est.step_seconds, "*", **star)
         style.log_axes(ax, "y")
     ax.plot([], [], **POINT, label=f"{result.feasible:,} of {result.candidates:,} candidates fit")
     ax.set_xlabel(style.label("memory_bytes"))

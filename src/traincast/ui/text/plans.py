@@ -186,6 +186,10 @@ def remarks(est: "Found | Estimate", usual_batch: bool = False, timed: bool = Tr
         lines.append(f"{model.name} has no global batch of its own: {default}")
     if est.assumptions.name == PAPER.name == usual_assumptions(model):
         lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
+    if est.system.accelerator.name.startswith("tpu") and est.assumptions.name == usual_assumptions(model):
+        lines.append(
+            "TPUs run JAX: plan --framework jax searches what MaxText runs, and assumes maxtext-2025"
+        )
     if timed and est.assumptions.errors_known:
         lines.append("times are calibrated to published runs; 90% of other runs lie within the limits")
     elif timed and not est.assumptions.kernels.sustained_rates:

@@ -11,7 +11,7 @@ import { logTicks } from "./charts/ticks.js";
 const PATH = "/api/design";
 const COLOURS = { machine: "var(--blue)", cheapest: "var(--vermilion)", page: "currentColor" };
 const MARGINS = { marginLeft: 62, marginRight: 24, marginTop: 26, marginBottom: 38 };
-const LABEL_ROOM = 100; // pixels that a time needs, more at one end of the axis than at the other
+const LABEL_ROOM = 100; // pixels that a time needs
 let asked = null; // the question that is answered, as text
 
 /** Offer a search for a question; the answer to an earlier one goes. */
@@ -72,8 +72,9 @@ function chart(machines, width) {
   const [times, costs] = ["days", "cost"].map((name) => machines.map((row) => row[name]));
   const domain = (values) => [Math.min(...values) / 1.15, Math.max(...values) * 1.15];
   const [across, up] = [domain(times), domain(costs)];
-  const ticks = logTicks(...across);
-  const every = Math.ceil((ticks.length * LABEL_ROOM) / width);
+  const room = (LABEL_ROOM / width) * Math.log(across[1] / across[0]);
+  const far = (tick, kept) => !kept.length || Math.log(tick / kept.at(-1)) > room;
+  const ticks = logTicks(...across).reduce((kept, tick) => (far(tick, kept) ? [...kept, tick] : kept), []);
   return plotted({
     width,
     height: 300,
@@ -83,7 +84,7 @@ function chart(machines, width) {
     r: { type: "identity" },
     marks: [
       logAxis("↑ cost [$]", logTicks(...up), (value) => large(value)),
-      Plot.axisX(ticks.filter((_, i) => i % every === 0), { text: (value) => days(value), tickSize: 0, label: "time →", labelArrow: "none" }),
+      Plot.axisX(ticks, { text: (value) => days(value), tickSize: 0, label: "time →", labelArrow: "none" }),
       Plot.dot(machines, { x: "days", y: "cost", r: (row) => (row.kind === "machine" ? 3 : 5), fill: (row) => COLOURS[row.kind] }),
     ],
   });

@@ -1,4 +1,4 @@
-// The design space: time against memory of the layouts that fit, the Pareto front, and the pinned plans.
+// The design space: time against memory of the layouts that fit, the Pareto front, the recommended and the pinned plans.
 
 import { samePlan } from "../address.js";
 import { s, table } from "../dom.js";
@@ -66,15 +66,15 @@ export function draw({ answer, space, pareto, pins, pinned, toggle }, width) {
   const buttons = front.map((plan, i) => frontButton(plan, i, at(plan), pins));
   const pin = (i) => () => toggle(front[i].knobs);
   buttons.forEach((button, i) => listenToKeys(button, i, { buttons, drawing, pin: pin(i) }));
-  const marks = pinned.map((pin, i) => {
-    const plan = pin?.plan;
-    return plan?.fits ? [pinMark(left(plan.memory_bytes / GIB), top(plan.step_seconds), i)] : [];
-  });
+  const marked = [[answer.plans[0], "recommended", "★"], ...pinned.map((pin, i) => [pin?.plan, `pinned-${"ab"[i]}`, "AB"[i]])];
+  const marks = marked.map(([plan, name, letter]) =>
+    plan?.fits ? [mark(left(plan.memory_bytes / GIB), top(plan.step_seconds), name, letter)] : [],
+  );
   drawing.setAttribute("role", "group");
   drawing.querySelector(".front").after(...buttons, ...marks.flat());
   const strategies = [...new Set(cloud.map(({ strategy }) => strategy))];
   const key = strategies.map((name) => [`dot s-${name}`, name]);
-  return [drawing, legend([...key, ["dot open", "Pareto front"], ["dot s-front", "its fastest plan"], ["dashed", "capacity of a GPU"]])];
+  return [drawing, legend([...key, ["dot open", "Pareto front"], ["dot s-front", "its fastest plan"], ["dot s-front", "★ recommended plan"], ["dashed", "capacity of a GPU"]])];
 }
 
 function frontButton(plan, i, place, pins) {
@@ -109,11 +109,8 @@ function listenToKeys(button, i, { buttons, drawing, pin }) {
   });
 }
 
-function pinMark(x, y, i) {
-  const letter = "AB"[i];
-  const circle = s(`circle.pinned-${letter.toLowerCase()}`, { cx: x, cy: y, r: 8 });
-  return s("g", circle, s("text.letter", { x, y: y + 3.5 }, letter));
-}
+const mark = (x, y, name, letter) =>
+  s("g", s(`circle.${name}`, { cx: x, cy: y, r: 8 }), s("text.letter", { x, y: y + 3.5 }, letter));
 
 function words({ knobs, strategy }) {
   const values = Object.entries(knobs).filter(([name]) => !KINDS.includes(name));
