@@ -148,6 +148,7 @@ def _runner(
 
     `job` is model, system, GPUs and global batch; `limits` are those of all trials and of one [s].
     """
+    from traincast.accuracy.measure.measure import TORCH_MISSING
     from traincast.launch.formats import FORMATS
     from traincast.planner.framework_spaces import default_framework
     from traincast.tuner.launches import STEPS, OwnTraining
@@ -163,7 +164,8 @@ def _runner(
         training = OwnTraining(model, int(gbs or 1), steps)
         if command is None:
             command, log = own_command(training.command), str(folder / "{trial}.csv")
-            _require_torch()
+            if find_spec("torch") is None:
+                raise InputError("tune", [f"the training loop {TORCH_MISSING}"])
         more = {"to": training, "plans": training.plans(gpus)}
         more["assumptions"] = settings["assumptions"] or "pytorch"
     elif settings["framework"] is None:
@@ -179,13 +181,6 @@ def _runner(
     if tuner.journal.torn:
         warn(f"{folder / JOURNAL}: its last line was cut off, and is left out")
     return runner
-
-
-def _require_torch() -> None:
-    from traincast.accuracy.measure.measure import TORCH_MISSING
-
-    if find_spec("torch") is None:
-        raise InputError("tune", [f"the training loop {TORCH_MISSING}"])
 
 
 def _format(to: str | None, own: bool) -> str | None:

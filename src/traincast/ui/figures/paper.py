@@ -25,7 +25,6 @@ from traincast.catalog.load import load_model, load_system
 from traincast.catalog.software_stacks import resolve, with_fitted_values
 from traincast.core.assumptions import CALIBRATED, PAPER, Assumptions
 from traincast.core.plan import Plan
-from traincast.core.system import System
 from traincast.planner.study.executors import run
 from traincast.planner.study.sweep import Axis, Study, define
 
@@ -118,14 +117,11 @@ def collectives_figure(
     from traincast.ui import figures as plots
 
     machine, assumed = load_system(system), resolve(assumptions)
-    theory = _joined_pairwise(load_system(THEORY_SYSTEM)) if machine.name == "perlmutter" else machine
+    theory = load_system(THEORY_SYSTEM) if machine.name == "perlmutter" else machine
+    if theory is not machine:  # its fast domain is a mesh: few of its members use as few of its links
+        theory = replace(theory, tiers=(replace(theory.tiers[0], mesh=True), *theory.tiers[1:]))
     theories = {"theory of arXiv 2410.00273": collective_seconds(theory, PAPER, timings)}
     if assumed.name != PAPER.name:
         named = f"{assumed.name} on {machine.name}"
         theories[named] = collective_seconds(machine, with_fitted_values(machine, assumed), timings)
     return plots.collectives(timings, theories, f"Collectives measured on {machine.name}, and predicted")
-
-
-def _joined_pairwise(system: System) -> System:
-    """Return a system whose fast domain is a mesh: few of its members use as few of its links."""
-    return replace(system, tiers=(replace(system.tiers[0], mesh=True), *system.tiers[1:]))

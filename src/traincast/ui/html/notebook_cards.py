@@ -23,11 +23,9 @@ from traincast.ui.text.plans import (
 from traincast.ui.text.tables import BOLD, title_line
 
 if TYPE_CHECKING:
-    from traincast.accuracy.validate import Report
     from traincast.analysis.zero_scaling import Scaling
     from traincast.planner.search_result import Found
     from traincast.planner.study.results import Results
-    from traincast.step.estimate import Estimate
     from traincast.step.metrics import Metrics
 
 MAX_CARD_ROWS: Final = 10  # of a long table
@@ -70,10 +68,6 @@ def _html_table(table: terminal.Table, caption: str) -> Table:
     return Table(caption, names, list(zip(*cells, strict=True)), left)
 
 
-def _estimate(est: "Estimate") -> Parts:
-    return (*header(est), *breakdowns(est))
-
-
 def _search(result: "Found") -> Parts:
     yield from header(result)
     yield f"{result.candidates:,} candidates of {result.framework.name}, {result.feasible:,} fit"
@@ -95,10 +89,6 @@ def _results(results: "Results") -> Parts:
     yield first_points(results, MAX_CARD_ROWS)
 
 
-def _report(report: "Report") -> Parts:
-    return (*accuracy.validation(report), largest_errors(report, MAX_CARD_ROWS // 2))
-
-
 def _metrics(measures: "Metrics") -> Parts:
     if np.ndim(measures.tokens_per_second):  # columns of plans
         return ()
@@ -118,10 +108,10 @@ def _scaling(stage: "Scaling") -> Parts:
 
 
 CARDS: Final[Mapping[str, Callable[[Any], Parts]]] = {
-    "Estimate": _estimate,
+    "Estimate": lambda est: (*header(est), *breakdowns(est)),
     "Found": _search,
     "Results": _results,
-    "Report": _report,
+    "Report": lambda report: (*accuracy.validation(report), largest_errors(report, MAX_CARD_ROWS // 2)),
     "Metrics": _metrics,
     "Scaling": _scaling,
     "Limits": analysis.limits,

@@ -10,7 +10,7 @@ from traincast.core.assumptions import from_dict
 from traincast.core.knobs import STRATEGIES
 from traincast.core.model import Model
 from traincast.core.nomenclature import COLUMNS
-from traincast.core.system import System
+from traincast.core.system import CAPACITY, System
 from traincast.core.units import count_of, gib, quantity, seconds
 from traincast.planner.study.results import Results
 from traincast.ui.html.rendering import MAX_TABLE_ROWS, Page, Pairs, Table, Tiles
@@ -111,7 +111,8 @@ def _figures(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[tuple[str
             series = rows.filter(*(pl.col(name) == best[name] for name in ("model", "system", "strategy")))
             shown = "degrees, memory, and time by component"
             caption = f"The best plan on each number of GPUs for {model}: {shown}."
-            yield f"optima-{number}", f"Best plans of {model}", optima(series, _capacity(series)), caption
+            capacity = series[CAPACITY][0] if CAPACITY in series.columns else None  # that the study sets
+            yield f"optima-{number}", f"Best plans of {model}", optima(series, capacity), caption
     axes = [next(iter(axis)) for axis in study["vary"]]
     if len(axes) > 1:
         value, gpus = "training_days" if has_days else "step_seconds", int(max(rows["gpus"]))
@@ -120,11 +121,6 @@ def _figures(rows: pl.DataFrame, study: Mapping[str, Any]) -> Iterator[tuple[str
             meaning = COLUMNS[value].meaning.capitalize()
             caption = f"{meaning} at the best plan: {model} on {gpus:,} GPUs over two figures."
             yield f"contour-{number}", f"Over the sweep: {model}", figure, caption
-
-
-def _capacity(rows: pl.DataFrame) -> float | None:
-    """Return the memory of the accelerator that the study sets [byte], or None."""
-    return float(rows["accelerator.hbm_bytes"][0]) if "accelerator.hbm_bytes" in rows.columns else None
 
 
 def _points(rows: pl.DataFrame, study: Mapping[str, Any]) -> Table:

@@ -186,7 +186,7 @@ def remarks(est: "Found | Estimate", usual_batch: bool = False, timed: bool = Tr
         lines.append(f"{model.name} has no global batch of its own: {default}")
     if est.assumptions.name == PAPER.name == usual_assumptions(model):
         lines.append("paper is the default for a model without a vocabulary (see --assumptions)")
-    if est.system.accelerator.name.startswith("tpu") and est.assumptions.name == usual_assumptions(model):
+    if est.system.accelerator.name.startswith("TPU") and est.assumptions.name == usual_assumptions(model):
         lines.append(
             "TPUs run JAX: plan --framework jax searches what MaxText runs, and assumes maxtext-2025"
         )
