@@ -37,13 +37,15 @@ test: .venv/.dev  ## Run the tests
 nightly: .venv/.dev  ## Run what takes long: ten thousand command lines, all commands of the docs, engines that are killed
 	bash .ci/engines
 	$(INSTALL) $(ORACLES) || echo 'torch or transformers: not installed, tests are skipped' >&2
-	$(MAKE) coverage
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly
-	TRAINCAST_FUZZ=10000 $(BIN)/python -m pytest tests/ui/cli/test_cli_fuzz.py tests/ui/explorer/test_explorer_fuzz.py tests/launch/test_round_trip.py
-	NIGHTLY=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal tests/planner/test_superset.py tests/docs/test_experts.py
-	$(MAKE) frameworks
+	@echo 'Trials are timed first, while nothing else runs.'
+	$(BIN)/python -m pytest -m nightly tests/tuner/test_live.py
+	@echo 'Beside the tests the frameworks are installed and launched; what they print follows at the end.'
+	@make frameworks >.venv/frameworks.log 2>&1 & frameworks=$$!; trap 'kill $$frameworks; exit 130' INT TERM; \
+	TRAINCAST_FUZZ=10000 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'nightly or random' \
+	  --ignore tests/tuner/test_live.py; tests=$$?; \
+	wait $$frameworks; launches=$$?; cat .venv/frameworks.log; exit $$((tests | launches))
 
-coverage: .venv/.dev  ## Run the tests and measure which lines they reach, which takes longer
+coverage: .venv/.dev  ## Run the tests and measure which lines they reach, which takes half as long again
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cov
 
 lint: .venv/.dev  ## Check style, types, the layering of imports and the size of packages

@@ -1,7 +1,6 @@
 """What experts ran: their plans are in the space, are said to fit, and no search misses them."""
 
 import importlib.util
-import os
 from functools import cache
 from pathlib import Path
 
@@ -95,7 +94,7 @@ def test_experts_of_meta_are_met(gpus):
     assert low <= row.step_seconds <= high
 
 
-@pytest.mark.skipif("NIGHTLY" not in os.environ, reason="half a minute of searches; set NIGHTLY")
+@pytest.mark.nightly
 def test_experts_page_is_up_to_date():
     text = generator("generate").slow_pages()["experts.md"]
     page = ROOT / "docs" / "experts.md"

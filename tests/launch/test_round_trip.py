@@ -113,6 +113,7 @@ def given_back(est, written):
     return knobs, left_out - KNOBS - {"chunks", "placement", "gpus", "gbs"} != set()
 
 
+@pytest.mark.random
 @pytest.mark.parametrize("to", FORMATS)
 def test_what_is_left_out_can_be_given_to_check(to, tmp_path):
     """Of 40 plans each, nightly 1,000: step time and memory are those of the plan that was written."""

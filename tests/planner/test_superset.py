@@ -12,11 +12,12 @@ from traincast.core.model_blocks import Experts
 from traincast.planner.framework_spaces import FRAMEWORKS, SEARCHED
 from traincast.times.pipeline.schedules import SCHEDULES, Passes
 
-NIGHTLY = "NIGHTLY" in os.environ  # more questions, and every framework and every lock of each
+NIGHTLY = int(os.environ.get("TRAINCAST_FUZZ", "0")) >= 10_000  # every framework and lock of more questions
 QUESTIONS = 40 if NIGHTLY else 8
 STACKS = ("megatron-core-2025", "torchtitan-2025", "deepspeed-2025", "nanotron-2025", "maxtext-2025", "paper")
 OTHERS = [name for name in FRAMEWORKS if name != "any"]
 ROUNDING = 1e-12  # of sums in another order
+pytestmark = pytest.mark.random
 
 
 def question(seed):

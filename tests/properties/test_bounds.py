@@ -228,7 +228,7 @@ LOCKS = (
 )  # fmt: skip
 
 
-def compare(random, monkeypatch, sizes, batches):
+def compare(random, monkeypatch, sizes, batches, explained=True):
     """Search a question drawn at random, and the same timing everything: all that is reported is equal."""
     monkeypatch.setattr(least_times, "FIRST_ROUND", int(random.integers(100, 3000)))
     model, system = MODELS[random.integers(len(MODELS))], SYSTEMS[random.integers(len(SYSTEMS))]
@@ -242,7 +242,7 @@ def compare(random, monkeypatch, sizes, batches):
         "objective": random.choice(["time", "memory"], p=[0.8, 0.2]).item(),
     }
     question["locks"] = {} if model is PAPERS else LOCKS[random.integers(len(LOCKS))]
-    return equal_answers(model, with_memory(system, memory), question)
+    return equal_answers(model, with_memory(system, memory), question, explained)
 
 
 def with_memory(system, nbytes):
@@ -250,11 +250,18 @@ def with_memory(system, nbytes):
     return replace(system, accelerator=replace(system.accelerator, hbm_bytes=nbytes))
 
 
-def equal_answers(model, machine, question):
+def reported(found, explained):
+    """All that a search reports, or what it finds before it explains that."""
+    if explained:
+        return found.to_dict()
+    return found.ranked, found.candidates, found.rejected, found.times.plans(found.times.front())
+
+
+def equal_answers(model, machine, question, explained=True):
     """Search, and again timing everything: plans, counts, reasons, front and explanation agree."""
     found = tc.search(model, machine, **question)
     exhaustive = tc.search(model, machine, **question, exhaustive=True)
-    assert found.to_dict() == exhaustive.to_dict()
+    assert reported(found, explained) == reported(exhaustive, explained)
     assert found.least_seconds == exhaustive.least_seconds
     assert exhaustive.times.timed.all()
     return found
@@ -269,9 +276,15 @@ def test_a_search_equals_one_that_times_all(seed, monkeypatch):
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(40))
 def test_thousands_of_searches_equal_those_that_time_all(seed, monkeypatch):
-    """4,000 small questions; with some nothing is possible, or nothing fits."""
+    """2,400 small questions, of which 240 are explained, which takes most of the time.
+
+    With some nothing is possible, or nothing fits.
+    """
     random = np.random.default_rng((1, seed))
-    found = [compare(random, monkeypatch, (2, 4, 6, 8), (4, 8, 12)) for _ in range(100)]
+    found = [
+        compare(random, monkeypatch, (2, 4, 6, 8), (4, 8, 12), explained=number % 10 == 0)
+        for number in range(60)
+    ]
     assert np.mean([result.feasible > 0 for result in found]) > 0.3
 
 

@@ -19,7 +19,9 @@ from traincast.ui.explorer.app import POST_QUESTIONS, application
 from traincast.ui.explorer.question import FIELDS, LOCKS, State
 from traincast.ui.explorer.worker_pool import Pool
 
-REQUESTS = int(os.environ.get("TRAINCAST_FUZZ", "30"))
+REQUESTS = int(os.environ.get("TRAINCAST_FUZZ", "30"))  # of each kind
+PARTS = max(REQUESTS // 1000, 1)  # for workers to share; each draws others
+pytestmark = pytest.mark.random
 SECONDS = 1.0  # a search of millions is cut off
 MAX_BYTES = 2 << 30  # of memory of the server, above what it starts with; its caches take a tenth
 
@@ -147,12 +149,16 @@ def answered(response):
     return response.status_code
 
 
-quick = settings(max_examples=REQUESTS, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+quick = settings(
+    max_examples=REQUESTS // PARTS, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+in_parts = pytest.mark.parametrize("part", range(PARTS))
 
 
 @quick
 @given(kind=st.sampled_from(POST_QUESTIONS), content=st.one_of(likely, odd))
-def test_states(client, kind, content):
+@in_parts
+def test_states(client, part, kind, content):
     body = json.dumps(for_kind(kind, content))
     answered(client.post(f"/api/{kind}", content=body, headers={"content-type": "application/json"}))
 
@@ -162,7 +168,8 @@ def test_states(client, kind, content):
     kind=st.sampled_from(POST_QUESTIONS),
     body=st.one_of(st.binary(max_size=200), anything.map(lambda content: json.dumps(content).encode())),
 )
-def test_bodies(client, kind, body):
+@in_parts
+def test_bodies(client, part, kind, body):
     answered(client.post(f"/api/{kind}", content=body, headers={"content-type": "application/json"}))
 
 
@@ -176,7 +183,8 @@ def test_bodies(client, kind, body):
         max_size=4,
     )
 )
-def test_addresses(client, query):
+@in_parts
+def test_addresses(client, part, query):
     response = client.get(
         "/api/plans.csv", params={"gpus": 8, "model": "gpt-125m", "global_batch": 8} | query
     )
