@@ -111,7 +111,7 @@ def test_bounds_are_not_above_the_times_of_any_candidate(batch, model, system, a
 def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     batch, model, system, assumptions, gpus
 ):
-    """Also those without recomputation, of layouts that recompute, with any replicas, and of families."""
+    """Also those without recomputation, of layouts that recompute, with any replicas, and of ladders."""
     assume(batch.given["precision"] == "bf16" or system.accelerator.fp8_flops is not None)
     assumed = check_assumptions(assumptions, "calibrated")
     domain = system.domain(gpus) if batch.ordered else system.fast_domain
@@ -127,8 +127,8 @@ def test_bounds_of_a_shortlist_are_not_above_the_times_of_any_candidate(
     row = rows if outline.replicas is None else outline.replicas.of(rows)[0]
     assert (least > 0).all()
     assert (least * (1 - ROUNDING) <= bounds).all()
-    of_families = every.of_families(alike, rows)
-    assert ((of_families > 0) & (of_families * (1 - ROUNDING) <= least)).all()
+    of_ladders = every.of_ladders(alike, rows)
+    assert ((of_ladders > 0) & (of_ladders * (1 - ROUNDING) <= least)).all()
     assert (bounds[row] <= evaluation.least_seconds[0]).all()
 
 

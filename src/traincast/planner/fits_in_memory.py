@@ -1,11 +1,11 @@
 """Count the layouts of a search that fit in memory, without a look at each of them.
 
-Layouts that differ in the micro-batch alone are a *family*. What its micro-batches need is proportional to
+Layouts that differ in the micro-batch alone are a *ladder*. What its micro-batches need is proportional to
 their size, so that the largest that fits follows from the *room* that the smallest leaves.
 
 What a rank holds (weights, gradients, optimizer) depends neither on the micro-batch nor on recomputation, and
 what micro-batches need depends neither on ZeRO and replicas nor on the optimizer. Batches share both. Shapes
-whose families are all among those of another share its tables. Where rounding may decide, `layouts_memory`
+whose ladders are all among those of another share its tables. Where rounding may decide, `layouts_memory`
 does.
 """
 
@@ -50,7 +50,7 @@ from traincast.step.pipeline_stages import Stages, most_chunks, stages
 from traincast.step.placement import divisors
 from traincast.times.pipeline.schedules import SCHEDULES
 
-FAMILIES_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
+LADDERS_PER_BLOCK: Final = 1 << 14  # whose columns stay in the processor's cache
 ROUNDING: Final = 1e-9  # of the capacity: sums in another order differ by far less
 EVERY: Final = ("recompute_every", "offload_every")  # knobs that a batch has one value of
 # Choices that these do not depend on: what a rank holds, what micro-batches need, the part of it in
@@ -85,7 +85,7 @@ class Searched:
 
 
 class Largest(NamedTuple):
-    """The largest micro-batches that fit of families of layouts, with each number of replicas."""
+    """The largest micro-batches that fit of ladders of layouts, with each number of replicas."""
 
     surely: Ints  # however sums are rounded [sequences]
     maybe: Ints  # in some order of them [sequences]
@@ -94,11 +94,11 @@ class Largest(NamedTuple):
 
 @dataclass(eq=False)
 class Fitting:
-    """Which layouts of a batch fit: of each family, those in its first rows."""
+    """Which layouts of a batch fit: of each ladder, those in its first rows."""
 
     candidates: int  # that fit
-    first: Ints  # first row of each family in the outline, and the end
-    most: Ints  # rows of each family of which some layout fits, or may but for rounding
+    first: Ints  # first row of each ladder in the outline, and the end
+    most: Ints  # rows of each ladder of which some layout fits, or may but for rounding
     least: Ints  # rows of which all do, however sums are rounded
     room: Floats  # memory that the leanest layout of each row of degrees leaves, if any [byte]
 
@@ -120,12 +120,12 @@ class Fitting:
         return ~self._among_first(self.least)
 
     def _among_first(self, number: Ints) -> Bools:
-        """Return which rows are among the first so many of their family."""
+        """Return which rows are among the first so many of their ladder."""
         ends = np.repeat(self.first[:-1] + number, np.diff(self.first))
         return np.arange(len(ends)) < ends
 
     def add(self, block: "_Block", largest: Largest) -> Ints:
-        """Count layouts of families that fit; return rows of those that are not counted, for rounding."""
+        """Count layouts of ladders that fit; return rows of those that are not counted, for rounding."""
         if not len(block.first):
             return block.first
         surely, maybe = (of[block.taken] for of in largest[:2])
@@ -133,15 +133,15 @@ class Fitting:
         if len(close := np.flatnonzero(surely != maybe)):
             at_most = np.array(number)
             at_most[close] = block.number(maybe[close], close)
-        self.most[block.families] = np.maximum.reduceat(at_most, block.layouts)
-        self.least[block.families] = np.minimum.reduceat(number, block.layouts)
+        self.most[block.ladders] = np.maximum.reduceat(at_most, block.layouts)
+        self.least[block.ladders] = np.minimum.reduceat(number, block.layouts)
         room = np.maximum.reduceat(largest.room[block.taken], block.of_degree)
         self.room[block.degree] = np.maximum(self.room[block.degree], room)
         near = np.zeros(len(block.counts), np.bool_)
-        near[block.family[at_most > number]] = True
+        near[block.ladder[at_most > number]] = True
         self.candidates += int(np.where(near, 0, np.add.reduceat(number, block.layouts)) @ block.counts)
-        families = np.flatnonzero(near) + block.families.start
-        return ragged(self.first, np.diff(self.first), families)
+        ladders = np.flatnonzero(near) + block.ladders.start
+        return ragged(self.first, np.diff(self.first), ladders)
 
 
 class Census:
@@ -156,8 +156,8 @@ class Census:
         self._counted: dict[Any, Counted] = defaultdict(dict)  # operations of layers, recomputation aside
         self._layers: dict[str, Plans] = {}  # distinct ones, `experts_apart`, by strategy
         offloads = any("activations" in words(batch.given.get("offload", "none")) for batch in batches)
-        self._first = {shape: self._families(outlines[shape], offloads) for shape in outlines}  # rows
-        self._layer: dict[CandidateBatch, Ints] = {}  # place among these layers of each family of a shape
+        self._first = {shape: self._ladders(outlines[shape], offloads) for shape in outlines}  # rows
+        self._layer: dict[CandidateBatch, Ints] = {}  # place among these layers of each ladder of a shape
         of_strategy: dict[str, list[CandidateBatch]] = defaultdict(list)
         for shape in outlines:
             of_strategy[shape.strategy].append(shape)
@@ -220,30 +220,30 @@ class Census:
         """Return the rows of a batch's outline that may have the layouts nearest to fitting without it."""
         batch, fitting = self._batches[index], self.fittings[index]
         outline, first = self._outlines[batch.shape], self._first[batch.shape]
-        leanest = np.r_[True, fitting.may_fit][:-1]  # of those of its family that do not fit
+        leanest = np.r_[True, fitting.may_fit][:-1]  # of those of its ladder that do not fit
         leanest[first] = True
         rows = np.flatnonzero(fitting.may_not & (fitting.may_fit | leanest))
         _, memory = self._exact(batch, rows)
         nearest = memory[memory > self._capacity].min(initial=np.inf)
         of_layouts = rows if outline.replicas is None else outline.replicas.of(rows)[0]
         near = of_layouts[(memory > self._capacity) & (memory <= nearest + self._rounding)]
-        family = np.searchsorted(first, np.arange(len(fitting.may_not)), side="right")
-        return np.flatnonzero(fitting.may_not & np.isin(family, family[near]))
+        ladder = np.searchsorted(first, np.arange(len(fitting.may_not)), side="right")
+        return np.flatnonzero(fitting.may_not & np.isin(ladder, ladder[near]))
 
-    def _families(self, outline: Outline, offloads: bool) -> Ints:
-        """Return the first row of each family of an outline; every row where sizes are not proportional."""
+    def _ladders(self, outline: Outline, offloads: bool) -> Ints:
+        """Return the first row of each ladder of an outline; every row where sizes are not proportional."""
         space, every = outline.space, np.arange(len(outline.space.degree))
         if offloads or space.model.adapters is not None:
             return every
         if self._assumed.memory.gradients_last != "backward":
             return outline.first
-        # a single micro-batch has a family of its own: gradients are freed early
+        # a single micro-batch has a ladder of its own: gradients are freed early
         return distinct_values(np.r_[outline.first, every[space.layouts.microbatches(space.gbs) == 1]])
 
     def _hulls(self) -> dict[CandidateBatch, dict[CandidateBatch, Ints]]:
-        """Return the shapes whose families those of others are among, and of each of these which.
+        """Return the shapes whose ladders those of others are among, and of each of these which.
 
-        Equal families of them have the same stages; shapes with replicas stay apart.
+        Equal ladders of them have the same stages; shapes with replicas stay apart.
         """
         hulls: dict[CandidateBatch, dict[CandidateBatch, Ints]] = {}
         alike: dict[Any, list[CandidateBatch]] = defaultdict(list)
@@ -262,7 +262,7 @@ class Census:
         return hulls
 
     def _numbers(self, shape: CandidateBatch) -> Ints:
-        """Return a number for each family of a shape, different ones for different families."""
+        """Return a number for each ladder of a shape, different ones for different ladders."""
         space, layer = self._outlines[shape].space, self._layer[shape]
         degrees, layouts = divisors(space.gpus[0]), space.layouts.take(self._first[shape])
         pipeline = layer * len(degrees) + np.searchsorted(degrees, layouts.pp)
@@ -279,9 +279,9 @@ class Census:
         """Return what fits of batches whose shapes have the same hull."""
         shapes = [self._batches[index].shape for index in indices]
         fittings = [Fitting.of(self._outlines[shape].space, self._first[shape]) for shape in shapes]
-        for families, family, every in self._blocks(hull, indices):
+        for ladders, ladder, every in self._blocks(hull, indices):
             blocks = {
-                shape: _Block.of(self._outlines[shape].space, self._first[shape], places, families, family)
+                shape: _Block.of(self._outlines[shape].space, self._first[shape], places, ladders, ladder)
                 for shape, places in members.items()
             }
             for index, shape, fitting, largest in zip(indices, shapes, fittings, every, strict=True):
@@ -294,7 +294,7 @@ class Census:
     def _blocks(
         self, hull: CandidateBatch, indices: Sequence[int]
     ) -> Iterator[tuple[slice, Ints, Iterator[Largest]]]:
-        """Yield blocks of a hull's families, that of each number of replicas, and what fits of batches."""
+        """Yield blocks of a hull's ladders, that of each number of replicas, and what fits of batches."""
         outline, first = self._outlines[hull], self._first[hull]
         usual = {name: DEFAULTS[name] for name, _ in hull.choices}
         given = [
@@ -302,33 +302,33 @@ class Census:
             for i in indices
         ]
         of_batches = list(map(_BatchLayouts.of, given))
-        for low in range(0, len(first), FAMILIES_PER_BLOCK):
-            families = slice(low, min(low + FAMILIES_PER_BLOCK, len(first)))
-            rows = first[families]
+        for low in range(0, len(first), LADDERS_PER_BLOCK):
+            ladders = slice(low, min(low + LADDERS_PER_BLOCK, len(first)))
+            rows = first[ladders]
             if outline.replicas is None:
-                yield families, np.arange(len(rows)), self._largest(hull, of_batches, families)
+                yield ladders, np.arange(len(rows)), self._largest(hull, of_batches, ladders)
             else:
                 row, replicas = outline.replicas.of(rows)
-                family = np.searchsorted(rows, row)
-                yield families, family, self._largest(hull, of_batches, families, family, replicas)
+                ladder = np.searchsorted(rows, row)
+                yield ladders, ladder, self._largest(hull, of_batches, ladders, ladder, replicas)
 
     def _largest(
         self,
         hull: CandidateBatch,
         of_batches: Sequence["_BatchLayouts"],
-        families: slice,
-        family: Ints | None = None,
+        ladders: slice,
+        ladder: Ints | None = None,
         replicas: Column = 1.0,
     ) -> Iterator[Largest]:
-        """Yield the largest micro-batches of families that fit in each of batches.
+        """Yield the largest micro-batches of ladders that fit in each of batches.
 
-        With replicas, `family` is that of each number of them.
+        With replicas, `ladder` is that of each number of them.
         """
-        space, rows = self._outlines[hull].space, self._first[hull][families]
+        space, rows = self._outlines[hull].space, self._first[hull][ladders]
         devices = stages(space.model, space.layouts.take(rows))
-        held_by, every = devices, np.arange(families.start, families.stop)
-        if family is not None:
-            rows, held_by, every = rows[family], devices.take(family), every[family]
+        held_by, every = devices, np.arange(ladders.start, ladders.stop)
+        if ladder is not None:
+            rows, held_by, every = rows[ladder], devices.take(ladder), every[ladder]
         mbs = space.layouts.take(rows).mbs
         taken: dict[Any, Held] = {}
         left: dict[Any, list[Left]] = {}
@@ -340,11 +340,11 @@ class Census:
                 plans = one.plans.take(rows).given(replicas=replicas)
                 taken[one.by_held] = self._held(plans, hull, every, held_by)
             if one.by_working not in left:
-                left[one.by_working] = self._left(one, hull, families, devices, beside)
+                left[one.by_working] = self._left(one, hull, ladders, devices, beside)
             if key not in found:
                 of_layouts = left[one.by_working]
-                if family is not None:
-                    of_layouts = [device.take(family) for device in of_layouts]
+                if ladder is not None:
+                    of_layouts = [device.take(ladder) for device in of_layouts]
                 found[key] = self._fitting(taken[one.by_held], of_layouts, mbs, space.gbs)
             yield found[key]
 
@@ -361,9 +361,9 @@ class Census:
         low, high = (np.clip(ratio * mbs, 0, gbs).astype(np.int64) for ratio in (surely, maybe))
         return Largest(low, high, room)
 
-    def _held(self, plans: Plans, shape: CandidateBatch, families: Ints, devices: Stages) -> Held:
-        """Return all that devices hold, and gradients alone, of layouts of some families [byte]."""
-        footprints = self._parts(plans, shape, families)
+    def _held(self, plans: Plans, shape: CandidateBatch, ladders: Ints, devices: Stages) -> Held:
+        """Return all that devices hold, and gradients alone, of layouts of some ladders [byte]."""
+        footprints = self._parts(plans, shape, ladders)
         of_devices = (held(footprints, plans, counts, self._assumed) for counts in devices.stored_parts)
         return [taken_by_states(one, self._assumed) for one in of_devices]
 
@@ -371,14 +371,14 @@ class Census:
         self,
         batch: "_BatchLayouts",
         shape: CandidateBatch,
-        families: slice,
+        ladders: slice,
         devices: Stages,
         beside: dict[Any, list[BesideActivations]],
     ) -> list[Left]:
-        """Return `left_for_states` of families on each device; `beside` keeps what batches share."""
+        """Return `left_for_states` of ladders on each device; `beside` keeps what batches share."""
         gbs, assumed = self._outlines[shape].space.gbs, self._assumed
-        plans = batch.plans.take(self._first[shape][families])
-        footprints, nm = self._parts(plans, shape, families), plans.microbatches(gbs)
+        plans = batch.plans.take(self._first[shape][ladders])
+        footprints, nm = self._parts(plans, shape, ladders), plans.microbatches(gbs)
         if batch.by_beside not in beside:
             beside[batch.by_beside] = beside_activations(footprints, plans, devices, gbs, assumed)
         return [
@@ -386,8 +386,8 @@ class Census:
             for i, one in enumerate(beside[batch.by_beside])
         ]
 
-    def _parts(self, plan: Plans, shape: CandidateBatch, families: Any) -> dict[str, Any]:
-        """Return the footprints of parts in families."""
+    def _parts(self, plan: Plans, shape: CandidateBatch, ladders: Any) -> dict[str, Any]:
+        """Return the footprints of parts in ladders."""
         key = shape.strategy, _key(plan, AROUND_FOOTPRINT)
         if key not in self._footprints:
             given = plan.choices() | {"recompute_every": plan.recompute_every}
@@ -395,7 +395,7 @@ class Census:
             counted = self._counted[shape.strategy, _key(plan, AROUND_OPERATIONS)]
             operations = parts(self._outlines[shape].space.model, layers, self._assumed, counted)
             self._footprints[key] = {name: Footprint.of(part, layers) for name, part in operations.items()}
-        place = self._layer[shape][families]
+        place = self._layer[shape][ladders]
         layer = place % np.size(self._layers[shape.strategy].mbs)
         return {name: _FootprintRows(part, place, layer) for name, part in self._footprints[key].items()}
 
@@ -431,27 +431,27 @@ class _BatchLayouts(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """Families of a shape among those of a block of its hull's; a layout of one has a number of replicas."""
+    """Ladders of a shape among those of a block of its hull's; a layout of one has a number of replicas."""
 
     taken: Ints | slice  # index of their layouts among those of the block
-    families: slice  # of the shape
-    counts: Ints  # candidates of a layout in a row of each family
-    layouts: Ints  # first layout of each family
+    ladders: slice  # of the shape
+    counts: Ints  # candidates of a layout in a row of each ladder
+    layouts: Ints  # first layout of each ladder
     degree: Ints  # rows of degrees, ascending
     of_degree: Ints  # first layout of each of these
-    keys: Ints  # of rows, by family and micro-batch, ascending
-    apart: int  # how far those of the next family are
-    family: Ints  # of each layout, among these
-    first: Ints  # number of rows before those of each layout's family
+    keys: Ints  # of rows, by ladder and micro-batch, ascending
+    apart: int  # how far those of the next ladder are
+    ladder: Ints  # of each layout, among these
+    first: Ints  # number of rows before those of each layout's ladder
 
     @classmethod
-    def of(cls, space: Space, first: Ints, places: Ints, families: slice, family: Ints) -> "_Block":
-        """Return the families of an outline at ascending places in its hull, given that of each layout."""
-        mine = slice(*map(int, np.searchsorted(places, (families.start, families.stop))))
-        every = mine.stop - mine.start == families.stop - families.start
-        local = places[mine] - families.start
-        taken = slice(None) if every else np.flatnonzero(np.isin(family, local))
-        of_layouts = np.searchsorted(local, family[taken])
+    def of(cls, space: Space, first: Ints, places: Ints, ladders: slice, ladder: Ints) -> "_Block":
+        """Return the ladders of an outline at ascending places in its hull, given that of each layout."""
+        mine = slice(*map(int, np.searchsorted(places, (ladders.start, ladders.stop))))
+        every = mine.stop - mine.start == ladders.stop - ladders.start
+        local = places[mine] - ladders.start
+        taken = slice(None) if every else np.flatnonzero(np.isin(ladder, local))
+        of_layouts = np.searchsorted(local, ladder[taken])
         layouts = np.searchsorted(of_layouts, np.arange(len(local)))
         rows = slice(*np.append(first, len(space.degree))[[mine.start, mine.stop]].tolist())
         first = first[mine]
@@ -466,8 +466,8 @@ class _Block(NamedTuple):
         )
 
     def number(self, mbs: Ints, layouts: Any = slice(None)) -> Ints:
-        """Count the rows with at most some micro-batch, of the family of each of some layouts."""
-        key = self.family[layouts] * self.apart + mbs
+        """Count the rows with at most some micro-batch, of the ladder of each of some layouts."""
+        key = self.ladder[layouts] * self.apart + mbs
         return np.asarray(np.searchsorted(self.keys, key, side="right") - self.first[layouts])
 
 

@@ -184,7 +184,7 @@ class Outline:
 
     space: Space  # its layouts have one replica each; `rejected` counts all of them
     replicas: Replicas | None  # None where one replica is all there is
-    first: Ints  # first row of each family: rows that differ in the micro-batch alone, ascending
+    first: Ints  # first row of each ladder: rows that differ in the micro-batch alone, ascending
 
     @cached_property
     def counts(self) -> Ints:

@@ -2,7 +2,7 @@
 
 A layout has a lower bound on its time that does not depend on placement, ZeRO, replicas, offload or
 recomputation: the passes of its layers, each collective placed as well as any placement allows, and the
-bubble. In large searches families of layouts that differ in the micro-batch alone are bounded first. Layouts
+bubble. In large searches ladders of layouts that differ in the micro-batch alone are bounded first. Layouts
 are evaluated (memory, then times) in the order of these bounds, up to a horizon. An answer that no time
 beyond the horizon can change is that of all layouts; else the horizon is moved.
 """
@@ -48,7 +48,7 @@ from traincast.step.step_time import least_step_seconds
 FIRST_SHARE: Final = 1 / 8  # of the rows of outlines that is evaluated first,
 FIRST_ROWS: Final = 1 << 10, 1 << 12  # but at least and at most so many rows
 FIRST_OF_GROUP: Final = 8  # of each of several groups
-COARSE: Final = 16  # times as many rows have bounds of their own, the others those of families
+COARSE: Final = 16  # times as many rows have bounds of their own, the others those of ladders
 MORE_ROWS: Final = 8  # times as many in each round, at most
 # Assumptions of groups of experts inside a fast domain, and of others (`Plans.of_dispatcher`)
 BY_DISPATCHER: Final = (
@@ -163,7 +163,7 @@ class Bounds:
             return replace(layers, tp_overlap=(layers.tp > 1) & (layers.tp <= self._domain))
         return layers
 
-    def of_families(self, alike: _AlikeBatches, rows: Ints) -> Floats:
+    def of_ladders(self, alike: _AlikeBatches, rows: Ints) -> Floats:
         """Return bounds of rows of an outline that hold for every micro-batch and recomputation [s].
 
         Passes take at least as long per sequence as with the best micro-batch, and the bubble is at least as
@@ -223,7 +223,7 @@ class _Rows:
 
     alike: _AlikeBatches
     rows: Ints
-    bounds: Floats  # without recomputation; of families where that is enough so far [s]
+    bounds: Floats  # without recomputation; of ladders where that is enough so far [s]
     group: Ints  # number of each row's group, shape (1,) where there is one only
 
 
@@ -311,7 +311,7 @@ class Shortlist:
         self._first = rows if len(self._groups) == 1 else FIRST_OF_GROUP
         self._coarse = every > COARSE * self._first
         bounds = evaluated.bounds
-        first_bounds = bounds.of_families if self._coarse else partial(bounds.of_rows, recompute="none")
+        first_bounds = bounds.of_ladders if self._coarse else partial(bounds.of_rows, recompute="none")
         self._wanted = [
             _Rows(alike, rows, first_bounds(alike, rows), of_rows)
             for (alike, rows), of_rows in zip(tables, np.split(group, ends)[:-1], strict=True)
