@@ -611,3 +611,20 @@ def test_gpus_of_a_plan_give_dp_and_sequences_are_counted_in_1024(run):
     ):
         code, _, err = run(f"estimate llama-3-8b --system dgx-h100 {given}")
         assert (code, said in err) == (2, True), err
+
+
+def test_restarts_are_answered_for(run, tmp_path):
+    """`--restart` changes nothing but goodput: it is printed, or what is missing to know it."""
+    asked = "plan llama-3-8b --gpus 8 --global-batch 64 --top 1 --restart 1800 --system"
+    code, out, _ = run(f"{asked} dgx-h100")
+    assert code == 0
+    assert re.search(r"goodput 9\d\.\d%: failures, restarts and a checkpoint", out)
+    code, out, _ = run(f"{asked} h200-nvs8")  # of the paper, which has no rate of failures
+    assert code == 0
+    assert "goodput: not known without" in out
+    assert "the system's failure_hours" in out.replace("\n ", "")
+    _, out, _ = run(
+        "estimate llama-3-8b --system h200-nvs8 --dp 8 --zero 3 --gbs 64 --recompute full --restart 1800"
+    )
+    assert "goodput: not known without" in out
+    assert "the system's failure_hours" in out.replace("\n ", "")

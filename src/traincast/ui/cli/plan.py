@@ -121,6 +121,8 @@ def plan(
             measures, usual = options.metrics(best[1]), options.leaves_batch(result.model)
             shown = partial(text.plans.search, each=all_, why=why, rejected=rejected)
             text.tables.show(shown(result, explanation, elapsed, measures, usual))
+            if options.restart is not None:
+                text.tables.show(text.tables.paragraphs(text.plans.goodput(measures)))
         if rejected:
             text.tables.show(text.plans.rejected(result))
         print_files(html)
@@ -174,6 +176,8 @@ def estimate(
     else:
         show, plans = text.tables.show, text.plans
         show(plans.header(est, usual_batch), plans.breakdowns(est), plans.utilisation(measures, est))
+        if question.run.restart is not None and measures.goodput is None:
+            show(text.tables.paragraphs(plans.goodput(measures)))
         if operations:
             show(plans.operations(est, anatomy(est)))
         print_files(html)

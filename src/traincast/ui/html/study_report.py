@@ -86,7 +86,7 @@ def _question(study: Mapping[str, Any], rows: pl.DataFrame) -> Pairs:
     yield "Assumptions", study["assumptions"]["name"]
     yield "Plans kept", f"{study['top']} at each point"
     for path, values in chain.from_iterable(axis.items() for axis in study["vary"]):
-        low, high = _value_text(path, min(values)), _value_text(path, max(values))
+        low, high = (quantity(end(values), COLUMNS[path].unit) for end in (min, max))
         yield path, f"{len(values)} values from {low} to {high}"
     yield "Candidates", f"{rows['candidates'].sum():,}, of which {rows['feasible'].sum():,} fit"
 
@@ -148,7 +148,8 @@ def _point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> 
     varied, identifying = list(chain.from_iterable(study["vary"])), _identifying_columns(rows)
     knobs = [name for name in TABLE_KNOBS if name in rows.columns and (rows[name] > 1).any()]
     results = ("step", "memory", "whole run", *knobs, "fast")
-    header = ("GPUs", *identifying, *map(_column_title, varied), *results, "candidates", "fit")
+    titles = (path if path.startswith("network") else path.rpartition(".")[2] for path in varied)
+    header = ("GPUs", *identifying, *titles, *results, "candidates", "fit")
 
     def result_cells(row: Mapping[str, Any]) -> list[object]:
         if row["step_seconds"] is None:
@@ -160,7 +161,10 @@ def _point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> 
 
     cells = []
     for row in rows.to_dicts():
-        fields = [*(row[name] for name in identifying), *(_value_text(path, row[path]) for path in varied)]
+        fields = [
+            *(row[name] for name in identifying),
+            *(quantity(row[path], COLUMNS[path].unit) for path in varied),
+        ]
         counts = (f"{row['candidates']:,}", f"{row['feasible']:,}")
         cells.append([f"{row['gpus']:,}", *fields, *result_cells(row), *counts])
     return Table(caption, header, cells, [name for name in identifying if name != "gbs"])
@@ -168,15 +172,6 @@ def _point_table(rows: pl.DataFrame, study: Mapping[str, Any], caption: str) -> 
 
 def _identifying_columns(rows: pl.DataFrame) -> list[str]:
     return [name for name in IDENTIFYING_COLUMNS if rows[name].n_unique() > 1]
-
-
-def _column_title(path: str) -> str:
-    part, _, name = path.rpartition(".")
-    return name if part in ("accelerator", "model", "plan") else path
-
-
-def _value_text(path: str, value: float) -> str:
-    return quantity(value, COLUMNS[path].unit)
 
 
 def _uncertainty(rows: pl.DataFrame) -> Iterator[str]:

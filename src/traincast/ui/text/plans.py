@@ -497,16 +497,19 @@ def utilisation(measures: Metrics, est: Estimate) -> Parts:
     ]
     if known and est.model.training_tokens is not None:
         lines.append(f"{large(est.model.training_tokens)} tokens: {', '.join(known)}, failures aside")
-    if measures.goodput is not None and measures.checkpoint_interval is not None:
-        often = long_duration(float(measures.checkpoint_interval))
-        run = "" if measures.effective_days is None else f", {days(measures.effective_days)} with them"
-        written = ""
-        if measures.checkpoint_seconds is not None:
-            written = f" of {long_duration(float(measures.checkpoint_seconds))}"
-        lost = f"failures, restarts and a checkpoint{written} every {often}{run}"
-        lines.append(f"goodput {measures.goodput:.1%}: {lost}")
     yield heading("Utilisation and cost")
-    yield from paragraphs(*lines)
+    yield from paragraphs(*lines, *([] if measures.goodput is None else [goodput(measures)]))
+
+
+def goodput(measures: Metrics) -> str:
+    """Return the share of the time that is training, and what is lost, or what is missing to know it."""
+    if measures.goodput is None or measures.checkpoint_interval is None:
+        return f"goodput: not known without {' and '.join(measures.missing['goodput'])}"
+    often = long_duration(float(measures.checkpoint_interval))
+    run = "" if measures.effective_days is None else f", {days(measures.effective_days)} with them"
+    written = measures.checkpoint_seconds
+    of = "" if written is None else f" of {long_duration(float(written))}"
+    return f"goodput {measures.goodput:.1%}: failures, restarts and a checkpoint{of} every {often}{run}"
 
 
 def stage_memory(est: Estimate) -> Parts:
