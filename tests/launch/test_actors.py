@@ -77,7 +77,31 @@ def test_slime(tmp_path):
     est = est_of(tmp_path, SLIME.format(""), model="llama-3-8b")
     plan = est.plan
     assert (est.model.seq, est.gbs) == (8192, 256)
-    assert (plan.tp, plan.dp, plan.precision, plan.zero) == (2, 4, "bf16", 1)
+    assert (plan.tp, plan.dp, plan.mbs, plan.precision, plan.zero) == (2, 4, 1, "bf16", 1)
+
+
+def test_dynamic_micro_batches_of_slime(tmp_path):
+    """Of 9,216 tokens on each of 2 context ranks: 4 sequences of 4,096, which divide the 128 of a replica."""
+    text = SLIME.replace("8192", "4096").format("--context-parallel-size 2")
+    est = est_of(tmp_path, text, model="llama-3-8b")
+    assert (est.plan.cp, est.plan.dp, est.plan.mbs, est.gbs) == (2, 2, 4, 256)
+
+
+def test_dynamic_micro_batches_of_verl_on_megatron_lm(tmp_path):
+    """A replica of 4 GPUs has 320 sequences of 1,536 tokens: 20 divide them, though 21 fit 16,384 on each of 2."""
+    more = "megatron.{0}_parallel_size=2 megatron.{1}_parallel_size=2 use_dynamic_bsz=True"
+    named = more.format("context", "tensor_model").split()
+    more = " ".join(f"actor_rollout_ref.actor.{each}" for each in named)
+    est = est_of(tmp_path, VERL.format(more))
+    assert (est.plan.tp, est.plan.cp, est.plan.dp, est.plan.mbs) == (2, 2, 4, 20)
+
+
+def test_fine_tuning_with_slime_is_not_called_reinforcement_learning(tmp_path):
+    """As scripts/run-qwen3-4B-base-sft.sh (THUDM/slime 624b824)."""
+    path = tmp_path / "run.sh"
+    path.write_text(SLIME.format("--loss-type sft_loss"), encoding="utf-8")
+    with pytest.raises(tc.InputError, match=r"slime .supervised fine-tuning.*--actor reads"):
+        tc.check(path, "dgx-h100")
 
 
 @pytest.mark.parametrize(

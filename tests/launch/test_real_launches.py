@@ -267,6 +267,14 @@ device_train_microbatch_size: 8
 precision: amp_bf16
 fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE, activation_checkpointing: true}
 """
+GPT = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 36 " + SIZES.format(4096, 32, 2048, 2048)
+    + "--micro-batch-size 1 --global-batch-size 64 --bf16 "
+)  # fmt: skip
+YAML_OF_BERT = (
+    "MODEL_ARGS:\n  --num-layers: 24\n  --hidden-size: 1024\n  --num-attention-heads: 16\n  --seq-length: 512\n"
+    "  --max-position-embeddings: 512\n  --micro-batch-size: 4\n  --global-batch-size: 128\n  --bf16: true\n"
+)
 READINGS = {  # repository, path and commit: text, what is given, and figures of that file
     "NVIDIA/Megatron-LM tests/functional_tests/test_cases/mixtral/mixtral_8x22b_tp2pp8ep8vpp1_release d98e8a6": (
         YAML_OF_TESTS, {"gpus": 256, "variables": {"PP": "8"}},
@@ -279,9 +287,7 @@ READINGS = {  # repository, path and commit: text, what is given, and figures of
         NEMO, {}, {"format": "nemo", "gpus": 1024, "tp": 4, "pp": 8, "vp": 6, "gbs": 2048, "sp": True,
                    "zero": 1, "precision": "bf16", "recompute": "none", "billions": 174.6}),
     "NVIDIA/Megatron-LM tests/functional_tests/test_cases/bert/bert_mcore_tp2_pp2 d98e8a6, in part": (
-        "MODEL_ARGS:\n  --num-layers: 24\n  --hidden-size: 1024\n  --num-attention-heads: 16\n  --seq-length: 512\n"
-        "  --max-position-embeddings: 512\n  --micro-batch-size: 4\n  --global-batch-size: 128\n  --bf16: true\n"
-        "  --data-path: /data/my-bert_00_text_sentence\n", {"gpus": 8, "vocab": 28996},
+        YAML_OF_BERT + "  --data-path: /data/my-bert_00_text_sentence\n", {"gpus": 8, "vocab": 28996},
         {"format": "megatron-yaml", "causal": False, "mbs": 4, "gbs": 128, "layers": 24}),
     "AMD-AGI/Primus examples/megatron/configs/MI300X/llama3.1_8B-BF16-pretrain.yaml fd1eeab": (
         PRIMUS, {}, {"format": "primus", "model": "llama-3-8b", "gpus": 8, "mbs": 2, "gbs": 128, "seq": 8192,
@@ -361,7 +367,7 @@ def figures(checked):
         "billions": model.parameters / 1e9, "kinds": model.layer_kinds,
         "rank": model.adapters and model.adapters.rank,
         "topk": model.experts and model.experts.topk, "capacity": model.experts and model.experts.capacity, "every": model.experts and model.experts.every,
-        **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal", "ffn", "dropout", "biases")},
+        **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal", "ffn", "dropout", "biases", "token_types")},
     }  # fmt: skip
     return vars(est.plan) | more
 
@@ -414,6 +420,19 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
     # megatron/core/transformer/transformer_config.py: moe_layer_recompute adds moe to core_attn
     (YAML_OF_TESTS + "  --moe-layer-recompute: true\n", {"gpus": 256, "variables": {"PP": "8"}},
      {"recompute": "attention+experts"}),
+    # tests/functional_tests/shell_test_utils/_run_training.sh (d98e8a6) takes brackets around words away
+    (YAML_OF_TESTS + "  --recompute-granularity: selective\n  --recompute-modules: '[layernorm moe_act]'\n",
+     {"gpus": 256, "variables": {"PP": "8"}}, {"recompute": "activation+norms"}),
+    # examples/bert/pretrain_bert.py (d98e8a6): num_tokentypes = 2 if args.bert_binary_head else 0
+    (YAML_OF_BERT + "  --bert-no-binary-head: true\n", {"gpus": 8, "vocab": 28996}, {"causal": False, "token_types": 0}),
+    (YAML_OF_BERT + "  --data-path: /data/my-bert_00_text_sentence\n", {"gpus": 8, "vocab": 28996},
+     {"causal": False, "token_types": 2}),
+    # deepspeed/runtime/zero/config.py: overlap_comm by default with ZeRO-3
+    (f"{GPT} --vocab-size 50304 --deepspeed --zero-stage 3", {}, {"zero": 3, "dp_overlap": True}),
+    (f"{GPT} --vocab-size 50304 --deepspeed --zero-stage 1", {}, {"zero": 1, "dp_overlap": False}),
+    (f"{GPT} --vocab-size 50304 --micro-batch-size 2 2>&1 | tee log", {}, {"mbs": 2}),
+    (f"{GPT} --vocab-size 50304 --micro-batch-size 2 > log.txt", {}, {"mbs": 2}),
+    (f"bash -c '{GPT} \\\n  --micro-batch-size 2 \\\n  --vocab-size 50304\n'", {}, {"mbs": 2}),
 ])  # fmt: skip
 def test_settings_mean_what_the_framework_does(text, given, expected, tmp_path):
     path = tmp_path / "launch"
@@ -490,12 +509,6 @@ def test_shell_loops_arrays_and_files_beside(tmp_path):
     assert script.undecided == {"if [ -f /x ]": {"Q"}}
 
 
-GPT = (
-    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 36 " + SIZES.format(4096, 32, 2048, 2048)
-    + "--micro-batch-size 1 --global-batch-size 64 --bf16 "
-)  # fmt: skip
-
-
 @pytest.mark.parametrize(("tokenizer", "size"), [
     ("--vocab-file /data/gpt2-vocab.json", 50257),  # OpenAI's encoder.json
     ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model meta-llama/Llama-3.1-8B", 128256),  # its config.json
@@ -556,6 +569,15 @@ def test_what_is_no_training_or_another_is_refused_in_a_sentence(text, message, 
     path.write_text(text, encoding="utf-8")
     with pytest.raises(tc.InputError, match=message):
         tc.check(path, "dgx-h100", gpus=8, model="llama-3-8b" if "layers" not in text else None)
+
+
+def test_variables_before_a_sourced_file_are_set_in_it(tmp_path):
+    """As in THUDM/slime scripts/models/deepseek-v3-20layer.sh (624b824)."""
+    (tmp_path / "sizes.sh").write_text("MODEL_ARGS=(--num-layers ${LAYERS:-61})", encoding="utf-8")
+    run = tmp_path / "run.sh"
+    program = GPT.replace("--num-layers 36", "${MODEL_ARGS[@]}")
+    run.write_text(f"LAYERS=20 source ./sizes.sh\n{program} --vocab-size 50304\n", encoding="utf-8")
+    assert tc.check(run, "dgx-h100").est.model.layers == 20
 
 
 def test_arguments_of_a_sourced_file_are_those_of_the_launch(tmp_path):

@@ -6,7 +6,9 @@ long as it may get. Answers are written, and scored by other models, before it. 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from math import prod
 from typing import Any, Final
 
 from traincast.core.errors import InputError
@@ -21,6 +23,7 @@ GROUPS: Final = (  # of verl's settings, whose members have names of their own
     "actor_rollout_ref.",
 )  # fmt: skip
 SETTING: Final = re.compile(r"\+*([a-z_]\w*(?:\.\w+)+)=(.*)", re.DOTALL)
+AXES: Final = ("tensor_model", "pipeline_model", "context")
 NOTE: Final = "the actor's training step alone"
 
 
@@ -37,9 +40,10 @@ def read_verl(text: str, given: Given = NOTHING) -> Settings:
     batch = _number(own, "actor.ppo_mini_batch_size", 256) * _number(own, "rollout.n", 1)
     rows = _number(own, "actor.ppo_micro_batch_size_per_gpu", 1)
     ranks = _number(own, "trainer.nnodes", 1) * _number(own, "trainer.n_gpus_per_node", 8)
-    if own.is_on("actor.use_dynamic_bsz"):  # as many as divide the batch
-        most, each = _number(own, "actor.ppo_max_token_len_per_gpu", 16_384) // length, batch // max(ranks, 1)
-        rows = next((rows for rows in range(min(most, each), 0, -1) if each % rows == 0), 1)
+    if own.is_on("actor.use_dynamic_bsz"):
+        tokens = _number(own, "actor.ppo_max_token_len_per_gpu", 16_384)
+        degrees = [_number(own, f"actor.megatron.{axis}_parallel_size", 1) for axis in AXES]
+        rows = _dynamic_rows(tokens, length, batch, ranks, degrees if is_megatron(text) else (1,))
     if is_megatron(text):
         computed: Mapping[str, Any] = {
             "seq_length": length,
@@ -84,8 +88,14 @@ def read_slime(text: str, given: Given = NOTHING) -> Settings:
         "global_batch_size": prompts * samples // _number(own, "num_steps_per_rollout", 1),
     }
     settings = Settings({**{name: value for name, value in usual.items() if value}, **own})
-    for name in ("use_dynamic_batch_size", "max_tokens_per_gpu"):  # of sequences that are shorter
-        settings.pop(name, None)
+    tokens = _number(settings, "max_tokens_per_gpu")
+    settings.pop("max_tokens_per_gpu", None)
+    if settings.pop("use_dynamic_batch_size", None) and tokens:
+        with suppress(InputError):  # what is wrong is said where it is read
+            ranks = _number(own, "actor_num_nodes", 1) * _number(own, "actor_num_gpus_per_node", 8)
+            length, batch = (_number(settings, name) for name in ("seq_length", "global_batch_size"))
+            degrees = [_number(own, f"{axis}_parallel_size", 1) for axis in AXES]
+            settings["micro_batch_size"] = _dynamic_rows(tokens, length, batch, ranks, degrees)
     if "model" in given.facts and all("models/" in path for path in own.get("source", ())):
         settings.pop("source", None)  # which describes the model that is given
     return settings
@@ -106,6 +116,16 @@ def _number(own: Settings, name: str, default: int = 0) -> int:
     """Return a setting as a whole number, also of a sum or product of numbers."""
     computed = evaluated(str(own[name]).strip("$()")) if name in own else None
     return computed if isinstance(computed, int) else own.number(name, default=default, least=0)
+
+
+def _dynamic_rows(tokens: int, length: int, batch: int, ranks: int, degrees: Sequence[int]) -> int:
+    """Return the sequences of a micro-batch of at most so many tokens a rank: as many as divide the batch.
+
+    A micro-batch is of the ranks that share its sequences: `degrees` end with theirs (verl's dp_actor.py and
+    megatron_actor.py, b178a3c; slime's dp_schedule.py, 624b824).
+    """
+    most, each = tokens * degrees[-1] // (length or tokens), batch // max(ranks // max(prod(degrees), 1), 1)
+    return next((rows for rows in range(min(most, each), 0, -1) if each % rows == 0), 1)
 
 
 def _steps(batch: int, rows: int, ranks: int) -> Settings:

@@ -159,7 +159,8 @@ def read_megatron_yaml(text: str, given: Given = NOTHING) -> Settings:
     settings = Settings()
     for name, value in (table if isinstance(table, Mapping) else {}).items():
         plain = str(name).removeprefix("--").replace("-", "_")
-        word = re.sub(r"""^(['"])(.*)\1$""", r"\2", str(value))  # without quotes of the shell
+        # Without quotes of the shell, and brackets around words (functional_tests, _run_training.sh).
+        word = re.sub(r"""^(['"])(.*)\1$|^\[([^,]*)\]$""", r"\2\3", str(value))
         filled = re.sub(r"\$\{?(\w+)\}?", lambda match: given.variables.get(match[1], match[0]), word)
         settings[plain] = filled if isinstance(value, str) else value
         if isinstance(value, list):  # of which one text may hold several words
@@ -168,6 +169,7 @@ def read_megatron_yaml(text: str, given: Given = NOTHING) -> Settings:
             settings["program"] = megatron.BERT  # its data are sentences (tools/preprocess_data.py)
         if isinstance(settings[plain], str) and " " in filled and not filled.startswith(("(", "[", "$")):
             settings[plain] = tuple(filled.split())
+    megatron.name_hybrid(settings)
     return settings
 
 

@@ -96,10 +96,15 @@ def read_ffn(settings: Settings) -> Facts:
 
 
 def read_program(settings: Settings) -> Facts:
-    """Read what a program trains besides GPTs: pretrain_bert.py an encoder with BERT's embedding and head."""
-    if settings.get("program") != BERT:
+    """Read what a program trains besides GPTs: pretrain_bert.py an encoder with BERT's embedding and head.
+
+    It has token types where it predicts which sentence is the next (pretrain_bert.py, `num_tokentypes`).
+    """
+    without_pairs = settings.is_on("bert_no_binary_head")
+    if settings.get("program") != BERT and not without_pairs:
         return {"causal": True}
-    return {"causal": False, "token_types": 2, "head_transform": True, "head_bias": True}
+    types = {} if without_pairs else {"token_types": 2}
+    return {"causal": False, **types, "head_transform": True, "head_bias": True}
 
 
 def read_encoder(settings: Settings) -> Facts:
@@ -113,6 +118,13 @@ def read_encoder(settings: Settings) -> Facts:
     lengths = {name: settings.count(f"{name}_seq_length", "seq_length") for name in ("encoder", "decoder")}
     facts = {"encoder.layers": encoder, "encoder.seq": lengths["encoder"]}
     return facts | {"layers": encoder + decoder, "seq": lengths["decoder"], "head_bias": True}
+
+
+def name_hybrid(settings: Settings) -> None:
+    """Name a hybrid's specification without its module, as releases have it in several."""
+    spec = settings.get("spec")
+    if isinstance(spec, tuple) and spec[-1] in HYBRID_STACKS:
+        settings["spec"] = spec[-1]
 
 
 def read_hybrid(settings: Settings) -> Facts:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from traincast.catalog.documents import read as read_document
 from traincast.launch.beside import found
 from traincast.launch.given import NOTHING, Given, chosen
-from traincast.launch.megatron import HYBRID_STACKS
+from traincast.launch.megatron import name_hybrid
 from traincast.launch.settings import Settings, dotted
 from traincast.launch.shell import Command, Script, interpret, split_command_lines, substitute
 
@@ -51,8 +51,7 @@ def settings_of(text: str, given: Given = NOTHING) -> Settings:
         settings |= arguments(words)
     if str(settings.get("num_experts")) == "1":  # a dense model
         del settings["num_experts"]
-    if isinstance(settings.get("spec"), tuple) and settings["spec"][-1] in HYBRID_STACKS:
-        settings["spec"] = settings["spec"][-1]
+    name_hybrid(settings)
     files = [path for path in script.not_read if not ENVIRONMENT.search(path)]
     if files:
         settings["source"] = tuple(files)

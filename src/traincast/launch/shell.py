@@ -62,6 +62,7 @@ PATTERN: Final = re.compile(r"^\(?\s*([^()]*?)\s*\)\s*(.*)$", re.DOTALL)
 COMPARISONS: Final = {
     "-eq": "==", "-ne": "!=", "-lt": "<", "-le": "<=", "-gt": ">", "-ge": ">=",
 }  # fmt: skip
+REDIRECTION: Final = re.compile(r"\d*>{1,2}[|&]?(.*)", re.DOTALL)  # and the file it names
 OF_FILES: Final = ("-f", "-d", "-e", "-s", "-r", "-x", "-L", "-h", "-t", "-v")  # tests: not known
 
 
@@ -412,7 +413,7 @@ def _run(text: str, script: Script, depth: int) -> None:
         items = _words(text[array.end() :].rstrip().removesuffix(")"))
         script.set(array[1], [part for item in items for part in expand_word(item, script)], bool(array[2]))
         return
-    words, variables = list(_words(text)), {}
+    words, variables = list(_without_redirections(_words(text))), {}
     declares = False
     while words and (words[0] in DECLARATIONS or ASSIGNMENT.fullmatch(words[0]) or declares):
         word = words.pop(0)
@@ -422,9 +423,10 @@ def _run(text: str, script: Script, depth: int) -> None:
             before = "".join(script.values.get(name, [])) if append else ""
             variables[name] = before + " ".join(expand_word(value, script, split=False))
     expanded = [part for word in words for part in expand_word(word, script)]
-    if not expanded or expanded[0] in (":",):
+    if not expanded or expanded[0] in (":", "source", "."):
         for name, value in variables.items():
             script.set(name, [value], False)
+    if not expanded or expanded[0] == ":":
         return
     if expanded[0] in ("source", ".") and len(expanded) > 1 and depth < MAX_DEPTH:
         _source(expanded[1], script, depth)
@@ -439,6 +441,15 @@ def _run(text: str, script: Script, depth: int) -> None:
         everything = {name: " ".join(value) for name, value in script.values.items()} | variables
         script.passed = variables | script.passed
         script.commands.append(Command(command, everything if variables else {}, script.certain))
+
+
+def _without_redirections(words: Iterator[str]) -> Iterator[str]:
+    """Yield words without redirections such as `2> FILE`."""
+    for word in words:
+        if redirection := REDIRECTION.fullmatch(word):
+            _ = redirection[1] or next(words, "")
+        else:
+            yield word
 
 
 def _formatted(form: str, words: Sequence[str]) -> str:
@@ -615,7 +626,7 @@ def split_command_lines(words: Sequence[str]) -> list[str]:
     for word in words:
         if " --" in word or (word.startswith("--") and " " in word):
             try:
-                parts += shlex.split(word, comments=False)
+                parts += shlex.split(word.replace("\\\n", " "), comments=False)
             except ValueError:
                 parts += word.split()
         else:
