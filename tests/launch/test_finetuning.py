@@ -210,6 +210,13 @@ def test_published_files_are_read(name, tmp_path):
     assert tuple(getattr(plan, knob) for knob in NAMES) == wanted
 
 
+def test_adapters_of_every_builder_are_read(tmp_path):
+    """As torchtune's recipes/configs/phi3/mini_qlora_single_device.yaml, whose model is given."""
+    text = PUBLISHED["torchtune: recipes/configs/llama3_1/8B_lora_dpo.yaml"][0]
+    reading = reading_of(text.replace("llama3_1.lora_llama3_1_8b", "phi3.qlora_phi3_mini"), tmp_path)
+    assert (reading.facts["adapters"].rank, reading.facts["adapters"].base) == (8, "nf4")
+
+
 AXOLOTL = (
     "base_model: meta-llama/Meta-Llama-3-8B\nsequence_len: 4096\nmicro_batch_size: 2\nbf16: true\n"
     "gradient_checkpointing: true\n"

@@ -396,6 +396,10 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
     # yanring/Megatron-MoE-ModelZoo model_configs/benchmarking/Qwen3-Next-80B-A3B.yaml e865051; its name
     (NEXT, {"gpus": 64}, {"parameters": pytest.approx(80e9, rel=0.01)}),
     (NEXT.replace("freq: 4", "freq: '([1]*3+[0]*1)*12'"), {"gpus": 64}, {"parameters": pytest.approx(80e9, rel=0.01)}),
+    # gpt-neox, neox_args.py (ea7aefd): both switches are on by default
+    (NEOX, {"gpus": 96, "vocab": 50432}, {"biases": ("mlp", "proj", "qkv")}),
+    (NEOX.replace('"pos-emb"', '"use_bias_in_attn_linear": false, "pos-emb"'), {"gpus": 96, "vocab": 50432},
+     {"biases": ("mlp",)}),
     # gpt-neox, megatron/model/transformer.py (ea7aefd), ParallelMLP: int(4 * 4096 * 2 / 3) // 2, rounded up to 256
     (NEOX.replace("6144", "4096").replace('"pos-emb"', '"activation": "swiglu", "mlp_multiple_of": 256, "pos-emb"'),
      {"gpus": 8, "vocab": 50432}, {"ffn": 5632}),
@@ -407,7 +411,9 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
      {"grad_dtype": "16-bit", "precision": "bf16"}),
     # bigscience train/tr13-mtf/tr13-176B-mtf-p31lossseq.slurm: "bf16 must use z0! it implements its own zero stage 1"
     (BLOOM.replace("--fp16", "--bf16"), {}, {"zero": 1, "precision": "bf16"}),
-    (f"name: megatron_bert\n{NEMO}", {}, {"causal": False}),  # conf/training/bert/4b.yaml 26e42fa
+    (f"name: megatron_bert\n{NEMO}", {}, {"causal": False, "token_types": 2}),  # conf/training/bert/4b.yaml 26e42fa
+    # conf/training/bert/20b.yaml 26e42fa; NVIDIA/NeMo, nemo/collections/llm/bert/model/base.py
+    (f"name: megatron_bert\n{NEMO}  bert_binary_head: False\n", {}, {"causal": False, "token_types": 0}),
     # NeMo-Framework-Launcher, conf/training/qwen2 (26e42fa): queries, keys and values alone have biases
     (NEMO + "  bias: false\n  qkv_bias: true\n", {}, {"biases": ("qkv",)}),
     (NEMO.replace("mcore_distributed_optim, overlap_grad_sync: True", "distributed_fused_adam, overlap_grad_sync: false"), {},
@@ -423,6 +429,12 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
     # tests/functional_tests/shell_test_utils/_run_training.sh (d98e8a6) takes brackets around words away
     (YAML_OF_TESTS + "  --recompute-granularity: selective\n  --recompute-modules: '[layernorm moe_act]'\n",
      {"gpus": 256, "variables": {"PP": "8"}}, {"recompute": "activation+norms"}),
+    # nanotron, helpers.py (2411b02), init_optimizer_and_grad_accumulator: it steps the weights of 16 bits
+    (MAMBA.replace("in_fp32: true", "in_fp32: false"), {},
+     {"precision": "bf16-pure", "grad_dtype": "16-bit", "optimizer_kind": "adam-bf16"}),
+    # examples/qwen2/run_mcore_qwen2_moe.sh and examples/deepseek_v3/run_mcore_deepseek.sh (alibaba/Pai-Megatron-Patch a098c5a)
+    (f"echo Disable --overlap-grad-reduce and --overlap-param-gather\n{GPT} --vocab-size 50304 --mtp-num-layers 1 ${{more}}", {},
+     {"dp_overlap": False, "mbs": 1}),
     # examples/bert/pretrain_bert.py (d98e8a6): num_tokentypes = 2 if args.bert_binary_head else 0
     (YAML_OF_BERT + "  --bert-no-binary-head: true\n", {"gpus": 8, "vocab": 28996}, {"causal": False, "token_types": 0}),
     (YAML_OF_BERT + "  --data-path: /data/my-bert_00_text_sentence\n", {"gpus": 8, "vocab": 28996},

@@ -33,6 +33,7 @@ ENVIRONMENT: Final = re.compile(  # files that set the environment, not the run
     re.IGNORECASE,
 )
 DIRECTIVE: Final = re.compile(r"\s(?:--([\w-]+)(?:=|\s+)|(-N)\s*)(?!--)(\S+)")  # an option for Slurm
+UNSET: Final = re.compile(r"\$\w+|\$\{\w+\}")  # a variable that the script does not set
 LEAST_ARGUMENTS: Final = 3  # in which runs can differ
 
 
@@ -119,7 +120,8 @@ def arguments(words: Sequence[str]) -> Settings:
         elif taking and word not in ("$@", "$*"):
             value: Any = settings[name]
             more = value if isinstance(value, tuple) else (value,)
-            settings[name] = word if value is True else (*more, word)
+            if value is True or not UNSET.fullmatch(word):  # without a value it is no word
+                settings[name] = word if value is True else (*more, word)
     return settings
 
 
@@ -130,6 +132,7 @@ def read(text: str, given: Given = NOTHING) -> Script:
         script.values |= {variable: [str(value)] for variable in SLURM_VARIABLES[name]}
     script.values |= {name: [value] for name, value in given.variables.items()}
     interpret(text, script)
+    script.commands = [each for each in script.commands if each.words[0] not in ("echo", "printf")]
     script.values = {name: [value] for name, value in script.passed.items()} | script.values
     return script
 

@@ -17,7 +17,7 @@ COMPILED: Final = "torchtune-2025"  # software stack of compiled models with the
 MODEL: Final = "model._component_"
 OPTIMIZER, LOSS = "optimizer._component_", "loss._component_"
 SEQ: Final = "tokenizer.max_seq_len"
-BUILDER: Final = re.compile(r"(?:(q?lora)_)?((?:llama|gemma|qwen|mistral)\w*)$")
+BUILDER: Final = re.compile(r"(?:(q?lora)_)?(\w+)")
 NAME: Final = re.compile(r"(llama|gemma|qwen|mistral)(\d?)(?:_(\d))?_(.+)")
 BUILDERS: Final = {  # model of the catalogue -> its builder: torchtune/models
     **{f"llama-2-{size}": f"llama2.llama2_{size}" for size in ("7b", "13b", "70b")},
