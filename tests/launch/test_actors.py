@@ -65,6 +65,16 @@ def test_verl_on_megatron_lm(tmp_path):
     assert (plan.tp, plan.pp, plan.dp, plan.mbs, plan.zero, plan.sp) == (2, 2, 4, 4, 1, True)
 
 
+def test_end_stages_of_verl_on_megatron_lm(tmp_path):
+    """As in examples/grpo_trainer/run_deepseek671b_math_megatron_80gb.sh (volcengine/verl b178a3c)."""
+    megatron = "actor_rollout_ref.actor.megatron"
+    layers = f"{megatron}.override_transformer_config.num_layers_in_{{}}_pipeline_stage={{}}"
+    more = (
+        f"{megatron}.pipeline_model_parallel_size=4 +{layers.format('first', 6)} +{layers.format('last', 8)}"
+    )
+    assert est_of(tmp_path, VERL.format(more)).plan.layout == "6,7,7,8"
+
+
 def test_openrlhf(tmp_path):
     est = est_of(tmp_path, OPENRLHF.format("--gradient_checkpointing --adam_offload"))
     plan = est.plan

@@ -367,7 +367,7 @@ def figures(checked):
         "billions": model.parameters / 1e9, "kinds": model.layer_kinds,
         "rank": model.adapters and model.adapters.rank,
         "topk": model.experts and model.experts.topk, "capacity": model.experts and model.experts.capacity, "every": model.experts and model.experts.every,
-        **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal", "ffn", "dropout", "biases", "token_types")},
+        **{name: getattr(model, name) for name in ("layers", "hidden", "seq", "causal", "ffn", "dropout", "biases", "token_types", "mtp")},
     }  # fmt: skip
     return vars(est.plan) | more
 
@@ -423,6 +423,13 @@ NEXT = YAML_OF_TESTS.replace("${PP}", "1").replace(": 56", ": 48").replace("6144
      {"recompute": "none"}),
     (PRIMUS + "      recompute_granularity: full\n      recompute_method: block\n      recompute_num_layers: 8\n", {},
      {"recompute": "full", "recompute_every": 4}),
+    # of each chunk, of which the layout has 8 (examples/megatron/configs/MI355X/qwen3_235B_A22B-BF16-pretrain.yaml fd1eeab)
+    (PRIMUS + "      recompute_granularity: full\n      recompute_method: block\n      recompute_num_layers: 2\n"
+     "      pipeline_model_parallel_size: 2\n      pipeline_model_parallel_layout: 'Et*4|(t*4|)*6t*4L'\n", {},
+     {"recompute": "full", "recompute_every": 2, "vp": 4}),
+    # Primus, models/megatron/deepseek_v3.yaml (fd1eeab) has one; an override counts, also beside a model that is given
+    (PRIMUS.replace("llama3.1_8B", "deepseek_v3") + "      mtp_num_layers: null\n", {"gpus": 64}, {"mtp": 0}),
+    (PRIMUS.replace("llama3.1_8B", "deepseek_v3"), {"gpus": 64}, {"mtp": 1}),
     # megatron/core/transformer/transformer_config.py: moe_layer_recompute adds moe to core_attn
     (YAML_OF_TESTS + "  --moe-layer-recompute: true\n", {"gpus": 256, "variables": {"PP": "8"}},
      {"recompute": "attention+experts"}),

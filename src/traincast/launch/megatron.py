@@ -536,10 +536,8 @@ def _read_recomputed_layers(settings: Settings) -> Facts:
         return {"recompute": "none"}
     if method != "block" or not recomputed or not layers:
         return {"recompute": "full"}
-    pp = settings.count("pipeline_model_parallel_size") or 1
-    vp = settings.count("num_virtual_stages_per_pipeline_rank") or 1
-    chunk_layers = settings.count("num_layers_per_virtual_pipeline_stage") or layers // (pp * vp)
-    return {"recompute": "full", "recompute_every": max(round(chunk_layers / recomputed), 1)}
+    chunks = (settings.count("pipeline_model_parallel_size") or 1) * read_chunks(settings)["vp"]
+    return {"recompute": "full", "recompute_every": max(round(layers / chunks / recomputed), 1)}
 
 
 def layers_of(settings: Settings) -> int:

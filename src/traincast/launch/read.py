@@ -327,8 +327,9 @@ def complete_launch(
         facts.pop("chunks", None)
     transformer = errors.catch(_described_model, reading, facts, assumed) if model is None else model
     if model is not None:
+        if "mtp" in facts and set(reading.form.names_of("mtp")) & set(reading.settings):
+            model = replace(model, mtp=facts["mtp"])  # a choice of the training
         transformer = errors.catch(trained, model, facts)
-    if model is not None:
         model_values = model_facts(model)
         assumed += [
             f"{name} = {model_values.get(name)} as of {model.name}, not {facts[name]} as in the file"
