@@ -49,14 +49,18 @@ def unknown_model(setting: str, name: str) -> InputError:
 
 
 def catalogue_name(name: str) -> str:
-    """Return the model of the catalogue of a name, whatever its punctuation; empty if there is none.
+    """Return the model of the catalogue of a name, whatever its punctuation or what it is tuned for.
+
+    It is empty if there is none.
 
     Examples
     --------
     >>> catalogue_name("llama31_405b"), catalogue_name("meta-llama/Llama-3.1-8B")
     ('llama-3.1-405b', 'llama-3-8b')
     """
-    return _names_by_letters().get(_letters(name.rpartition("/")[2].removesuffix(".yaml")), "")
+    plain = name.rpartition("/")[2].removesuffix(".yaml").lower()
+    known = _names_by_letters()
+    return known.get(_letters(plain), known.get(_letters(TUNED.sub("", plain)), ""))
 
 
 @cache

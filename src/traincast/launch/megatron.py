@@ -598,6 +598,9 @@ def assumptions(settings: Settings) -> tuple[str, ...]:
             and settings.get("recompute_method") == "block"
             and not layers_of(settings)
         ),
+        "layers are split over stages as by default, as the file does not say how many there are": (
+            settings.any_on(*OF_END_STAGES) and not layers_of(settings)
+        ),
         "zero = 1: in bf16 DeepSpeed shards the optimizer at stage 0 as well": (
             settings.is_on("bf16")
             and str(settings.get("zero_stage", settings.get(STAGE))).removesuffix(".0") == "0"
