@@ -6,9 +6,8 @@ long as it may get. Answers are written, and scored by other models, before it. 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from math import prod
 from typing import Any, Final
 
 from traincast.core.errors import InputError
@@ -42,8 +41,7 @@ def read_verl(text: str, given: Given = NOTHING) -> Settings:
     ranks = _number(own, "trainer.nnodes", 1) * _number(own, "trainer.n_gpus_per_node", 8)
     if own.is_on("actor.use_dynamic_bsz"):
         tokens = _number(own, "actor.ppo_max_token_len_per_gpu", 16_384)
-        degrees = [_number(own, f"actor.megatron.{axis}_parallel_size", 1) for axis in AXES]
-        rows = _dynamic_rows(tokens, length, batch, ranks, degrees if is_megatron(text) else (1,))
+        rows = _dynamic_rows(own, "actor.megatron.", tokens, length, batch, ranks)
     if is_megatron(text):
         computed: Mapping[str, Any] = {
             "seq_length": length,
@@ -80,22 +78,18 @@ def read_openrlhf(text: str, given: Given = NOTHING) -> Settings:
 def read_slime(text: str, given: Given = NOTHING) -> Settings:
     """Return the arguments of slime, which trains with Megatron-LM."""
     own = settings_of(text, given)
-    answers = _number(own, "rollout_max_response_len")
-    length = _number(own, "rollout_max_prompt_len") + answers
+    length = sum(_number(own, f"rollout_max_{part}_len") for part in ("prompt", "response"))
     prompts, samples = _number(own, "rollout_batch_size"), _number(own, "n_samples_per_prompt", 1)
-    usual = {
-        "seq_length": length,
-        "global_batch_size": prompts * samples // _number(own, "num_steps_per_rollout", 1),
-    }
+    batch = prompts * samples // _number(own, "num_steps_per_rollout", 1)
+    usual = {"seq_length": length, "global_batch_size": batch}
     settings = Settings({**{name: value for name, value in usual.items() if value}, **own})
-    tokens = _number(settings, "max_tokens_per_gpu")
+    tokens = _number(own, "max_tokens_per_gpu")
     settings.pop("max_tokens_per_gpu", None)
     if settings.pop("use_dynamic_batch_size", None) and tokens:
         with suppress(InputError):  # what is wrong is said where it is read
             ranks = _number(own, "actor_num_nodes", 1) * _number(own, "actor_num_gpus_per_node", 8)
             length, batch = (_number(settings, name) for name in ("seq_length", "global_batch_size"))
-            degrees = [_number(own, f"{axis}_parallel_size", 1) for axis in AXES]
-            settings["micro_batch_size"] = _dynamic_rows(tokens, length, batch, ranks, degrees)
+            settings["micro_batch_size"] = _dynamic_rows(own, "", tokens, length, batch, ranks)
     if "model" in given.facts and all("models/" in path for path in own.get("source", ())):
         settings.pop("source", None)  # which describes the model that is given
     return settings
@@ -118,13 +112,13 @@ def _number(own: Settings, name: str, default: int = 0) -> int:
     return computed if isinstance(computed, int) else own.number(name, default=default, least=0)
 
 
-def _dynamic_rows(tokens: int, length: int, batch: int, ranks: int, degrees: Sequence[int]) -> int:
+def _dynamic_rows(own: Settings, group: str, tokens: int, length: int, batch: int, ranks: int) -> int:
     """Return the sequences of a micro-batch of at most so many tokens a rank: as many as divide the batch.
 
-    A micro-batch is of the ranks that share its sequences: `degrees` end with theirs (verl's dp_actor.py and
-    megatron_actor.py, b178a3c; slime's dp_schedule.py, 624b824).
+    Context ranks share them (verl's megatron_actor.py, b178a3c; slime's dp_schedule.py, 624b824).
     """
-    most, each = tokens * degrees[-1] // (length or tokens), batch // max(ranks // max(prod(degrees), 1), 1)
+    tp, pp, cp = (_number(own, f"{group}{axis}_parallel_size", 1) for axis in AXES)
+    most, each = tokens * cp // (length or tokens), batch // max(ranks // max(tp * pp * cp, 1), 1)
     return next((rows for rows in range(min(most, each), 0, -1) if each % rows == 0), 1)
 
 

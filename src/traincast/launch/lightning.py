@@ -114,11 +114,8 @@ def read_precision(settings: Settings) -> Facts:
     precision, kind = PRECISIONS[name], OPTIMIZERS.get(str(settings.get("optimizer", "AdamW")), "adam")
     if precision != "bf16-pure":
         return {"precision": precision, "optimizer_kind": kind}
-    return {
-        "precision": precision,
-        "grad_dtype": "16-bit",
-        "optimizer_kind": "adam-bf16" if kind == "adam" else kind,
-    }
+    kind = "adam-bf16" if kind == "adam" else kind
+    return {"precision": precision, "grad_dtype": "16-bit", "optimizer_kind": kind}
 
 
 def _strategy_name(settings: Settings) -> str:

@@ -28,39 +28,29 @@ IN_TEXT: Final = re.compile(r"python3?\s+(?:-\w+\s+)*\S*maxtext", re.IGNORECASE)
 TRAINING: Final = re.compile(r"train|sft|\$|\bEXECUTABLE", re.IGNORECASE)  # programs that train
 ICI: Final = 8  # accelerators that a slice has on GPUs: those of a node
 AXES: Final = {  # knob -> axes of the mesh
-    "tp": ("tensor", "tensor_sequence"),
-    "cp": ("context",),
-    "pp": ("pipeline",),
-    "ep": ("expert",),
-    "data": ("data",),
-    "fsdp": ("fsdp", "fsdp_transpose"),
-}
+    "tp": ("tensor", "tensor_sequence"), "cp": ("context",), "pp": ("pipeline",), "ep": ("expert",),
+    "data": ("data",), "fsdp": ("fsdp", "fsdp_transpose"),
+}  # fmt: skip
 AUTO: Final = {"dcn_data_parallelism": -1, "ici_fsdp_parallelism": -1}  # by default
 DEGREES: Final = tuple(
     f"{net}_{axis}_parallelism" for axes in AXES.values() for axis in axes for net in ("ici", "dcn")
 )
 CP_KINDS: Final = {"all_gather": "all-gather", "ring": "ring", "ulysses": "ulysses"}
 RECOMPUTED: Final = {  # remat_policy -> what is recomputed
-    "full": "full",
-    "none": "none",
-    "minimal": "attention+norms+activation",
-    "minimal_with_quantization": "attention+norms+activation",
-    "minimal_with_context": "norms+activation",
-    "minimal_with_context_and_quantization": "norms+activation",
-    "minimal_flash": "norms+activation",
-    "save_dot_with_context_except_mlp": "norms+mlp",
-    "save_dot_except_mlp": "attention+norms+mlp",
-}
+    **{name: name for name in ("full", "none")},
+    **dict.fromkeys(("minimal", "minimal_with_quantization"), "attention+norms+activation"),
+    **dict.fromkeys(
+        ("minimal_flash", "minimal_with_context", "minimal_with_context_and_quantization"), "norms+activation"
+    ),
+    "save_dot_with_context_except_mlp": "norms+mlp", "save_dot_except_mlp": "attention+norms+mlp",
+}  # fmt: skip
 PRECISIONS: Final = {  # quantization -> precision of products
     "int8": "int8", "fp8": "fp8-current", "fp8_full": "fp8-current", "fp8_gpu": "fp8", "nanoo_fp8": "fp8",
     "te_fp8_delayedscaling": "fp8", "te_fp8_currentscaling": "fp8-current", "te_mxfp8": "mxfp8",
 }  # fmt: skip
 MLPS: Final = {
-    ("gelu",): "gelu",
-    ("relu",): "relu",
-    ("silu", "linear"): "swiglu",
-    ("gelu", "linear"): "geglu",
-}
+    ("gelu",): "gelu", ("relu",): "relu", ("silu", "linear"): "swiglu", ("gelu", "linear"): "geglu",
+}  # fmt: skip
 SIZES: Final = {  # setting -> value of base.yml
     "base_num_decoder_layers": 16, "base_emb_dim": 2048, "base_num_query_heads": 16,
     "base_num_kv_heads": 16, "base_mlp_dim": 7168, "head_dim": 128, "vocab_size": 32_000,

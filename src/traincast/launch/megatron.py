@@ -18,18 +18,13 @@ from traincast.launch.table import Values
 
 ARGUMENTS: Final = Arguments("megatron_arguments")
 RECOMPUTE_MODULES: Final = {  # names of --recompute-modules -> traincast's
-    "core_attn": "attention",
-    "layernorm": "norms",
-    "moe_act": "activation",
-    "mlp": "mlp",
-    "moe": "experts",
+    "core_attn": "attention", "layernorm": "norms", "moe_act": "activation", "mlp": "mlp", "moe": "experts",
     "mla_up_proj": "mla_up_proj",
-}
+}  # fmt: skip
 OLD_RECOMPUTE_FLAGS: Final = {  # -> --recompute-granularity
-    "checkpoint_activations": "full",
-    "activations_checkpoint_method": "full",
+    "checkpoint_activations": "full", "activations_checkpoint_method": "full",
     "recompute_activations": "selective",
-}
+}  # fmt: skip
 CP_KINDS: Final = {"p2p": "ring", "a2a": "ulysses", "allgather": "all-gather", "a2a+p2p": "hybrid"}
 CP_COMM_TYPES: Final = {kind: name for name, kind in CP_KINDS.items()}
 SHARDING_STRATEGIES: Final = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}

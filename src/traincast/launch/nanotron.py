@@ -16,9 +16,8 @@ RECOMPUTED: Final = {  # recompute -> setting
     "full": "parallelism.recompute_layer",
     "experts": "parallelism.moe_layer_recompute",
 }
-DTYPES: Final = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-OPTIMIZERS: Final = {"adam": "adamW", "sgd": "sgd"}
-IN_FP32: Final = "optimizer.accumulate_grad_in_fp32"
+DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+OPTIMIZERS: Final = {"adamW": "adam", "sgd": "sgd"}
 SSM: Final = f"{CONFIG}ssm_cfg."
 SHARED_FFN: Final = 5632  # models_config.py, MoEConfig: shared_expert_intermediate_size
 
@@ -48,31 +47,18 @@ def read_recompute(settings: Settings) -> Facts:
     return {"recompute": next((kind for kind, name in RECOMPUTED.items() if settings.is_on(name)), "none")}
 
 
-def write_numbers(facts: Facts) -> Values:
-    """Write precision, how gradients are accumulated, and the optimizer."""
-    precision, kind = facts["precision"], facts["optimizer_kind"]
-    pure = precision == "bf16-pure"
-    dtype = DTYPES.get("bf16" if pure else precision)
-    name = OPTIMIZERS.get("adam" if pure and kind == "adam-bf16" else kind)
-    in_fp32 = not pure and (precision != "fp16" or facts["grad_dtype"] != "16-bit")
-    named = {"model.dtype": dtype, "optimizer.optimizer_factory.name": name}
-    return {setting: value for setting, value in named.items() if value} | {IN_FP32: in_fp32}
+def read_precision(settings: Settings) -> Facts:
+    """Read precision: without gradients in fp32 it steps the 16-bit weights (helpers.py, 2411b02)."""
+    precision = DTYPES[settings.choice("model.dtype", DTYPES, "bfloat16")]
+    pure = precision == "bf16" and settings.get("optimizer.accumulate_grad_in_fp32") is False
+    return {"precision": "bf16-pure" if pure else precision}
 
 
-def read_numbers(settings: Settings) -> Facts:
-    """Read precision and optimizer; it steps the weights themselves without gradients in fp32.
-
-    As helpers.py (2411b02), `init_optimizer_and_grad_accumulator`.
-    """
-    dtype = settings.choice("model.dtype", DTYPES.values(), DTYPES["bf16"])
-    name = settings.choice("optimizer.optimizer_factory.name", OPTIMIZERS.values(), OPTIMIZERS["adam"])
-    precision = next(each for each, word in DTYPES.items() if word == dtype)
-    kind = next(each for each, word in OPTIMIZERS.items() if word == name)
-    if settings.get(IN_FP32) is not False or precision == "fp32":
-        return {"precision": precision, "grad_dtype": "usual", "optimizer_kind": kind}
-    if precision == "bf16":
-        precision, kind = "bf16-pure", "adam-bf16" if kind == "adam" else kind
-    return {"precision": precision, "grad_dtype": "16-bit", "optimizer_kind": kind}
+def read_optimizer(settings: Settings) -> Facts:
+    """Read the optimizer, whose states are as wide as the weights that it steps."""
+    kind = OPTIMIZERS[settings.choice("optimizer.optimizer_factory.name", OPTIMIZERS, "adamW")]
+    pure = read_precision(settings)["precision"] == "bf16-pure"
+    return {"optimizer_kind": "adam-bf16" if pure and kind == "adam" else kind}
 
 
 def write_experts(facts: Facts) -> Values:

@@ -47,20 +47,15 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     names = dict(program.names)
     program.run(_main(tree), names)
     recipes["the program itself"] = next(filter(program.is_recipe, names.values()), None)
-    recipes = {
-        name: built
-        for name, built in recipes.items()
-        if isinstance(built, InputError) or program.is_recipe(built)
-    }
+    known = ((n, r) for n, r in recipes.items() if isinstance(r, InputError) or program.is_recipe(r))
+    recipes = dict(known)
     begun_by_others = {
         called(node) for name in recipes if name in program.functions
         for node in ast.walk(program.functions[name]) if called(node) != name
     }  # fmt: skip
     kept = {name: built for name, built in recipes.items() if name not in begun_by_others} or recipes
     if not kept:
-        raise InputError(
-            "Python", ["builds no recipe that is known: of run.Partial, or of a factory of NeMo"]
-        )
+        raise InputError("Python", ["builds no recipe that is known: of run.Partial or a factory of NeMo"])
     recipe = kept[chosen(kept, given.recipe, "recipes")]
     if isinstance(recipe, InputError):
         raise recipe

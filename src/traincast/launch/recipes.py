@@ -14,21 +14,16 @@ from traincast.launch.python_source import called, tree_of
 from traincast.launch.settings import Settings, dotted, nested
 
 PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_precision
-    "bf16": "bf16_mixed",
-    "fp8_cs": "bf16_with_fp8_current_scaling_mixed",
-    "fp8_ds": "bf16_with_fp8_delayed_scaling_mixed",
-    "fp8_mx": "bf16_with_mxfp8_mixed",
+    "bf16": "bf16_mixed", "fp8_mx": "bf16_with_mxfp8_mixed", "nvfp4": "bf16_with_nvfp4_mixed",
+    "fp8_cs": "bf16_with_fp8_current_scaling_mixed", "fp8_ds": "bf16_with_fp8_delayed_scaling_mixed",
     "fp8_sc": "bf16_with_fp8_subchannel_scaling_mixed",
-    "nvfp4": "bf16_with_nvfp4_mixed",
-}
+}  # fmt: skip
 # What recipes begin with (recipes/common.py, _pretrain_common).
 DEFAULTS: Final[Mapping[str, Any]] = {
     f"mixed_precision.{CLASS}": "bf16_mixed",
-    "ddp.use_distributed_optimizer": True,
-    "ddp.overlap_grad_reduce": True,
-    "ddp.overlap_param_gather": True,
-    "ddp.grad_reduce_in_fp32": True,
-}
+    "ddp.use_distributed_optimizer": True, "ddp.overlap_grad_reduce": True,
+    "ddp.overlap_param_gather": True, "ddp.grad_reduce_in_fp32": True,
+}  # fmt: skip
 DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 CONTAINER: Final = "ConfigContainer"
 TEXT: Final = "()"  # key of the text that a call is given

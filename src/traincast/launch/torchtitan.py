@@ -29,21 +29,15 @@ WHY: Final = {
     " torchtitan stops unless one is registered by this name"
 }
 DEGREES: Final[Mapping[str, str]] = {  # column of a table of runs -> name of the degree's setting
-    "tp": "tensor_parallel_degree",
-    "cp": "context_parallel_degree",
-    "pp": "pipeline_parallel_degree",
-    "ep": "expert_parallel_degree",
-    "replicate": "data_parallel_replicate_degree",
+    "tp": "tensor_parallel_degree", "cp": "context_parallel_degree", "pp": "pipeline_parallel_degree",
+    "ep": "expert_parallel_degree", "replicate": "data_parallel_replicate_degree",
     "shard": "data_parallel_shard_degree",
-}
+}  # fmt: skip
 INTERLEAVED: Final = "Interleaved1F1B"
 SCHEDULE_NAMES: Final[Mapping[str, ScheduleName]] = {  # of torchtitan -> schedule
-    "1F1B": "1f1b",
-    "GPipe": "gpipe",
-    "ZBVZeroBubble": "zb-v",
-    "DualPipeV": "dualpipe-v",
+    "1F1B": "1f1b", "GPipe": "gpipe", "ZBVZeroBubble": "zb-v", "DualPipeV": "dualpipe-v",
     INTERLEAVED: "1f1b",
-}
+}  # fmt: skip
 RESHARD_POLICIES: Final = {2: "never", 3: "always"}  # by ZeRO stage
 PARALLELISM: Final = "parallelism."
 REPLICATE, SHARD = (f"{PARALLELISM}{DEGREES[degree]}" for degree in ("replicate", "shard"))

@@ -18,12 +18,7 @@ _WORDS: Final = """
 """
 SUSPECT_WORDS: Final = frozenset(_WORDS.split())
 NOT_UNDERSTOOD: Final = "not understood, may matter"
-LISTS: Final = (
-    "settings",
-    "neutral",
-    "at",
-    "unless",
-)  # keys of an effect whose value is several names or values
+LISTS: Final = ("settings", "neutral", "at", "unless")  # keys of an effect with several names or values
 WORD_SEPARATOR: Final = re.compile(r"[._\-]+|(?<=[a-z])(?=[A-Z])")  # between the words of a name
 
 

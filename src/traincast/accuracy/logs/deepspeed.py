@@ -15,7 +15,7 @@ CURRENT: Final = (  # of the last step
     rf"(?:global_step=|\b\d+/)(?P<at>\d{{1,12}}),.*?CurrSamplesPerSec=(?P<samples>{NUMBER})(?=[,\s])"
 )
 AVERAGE: Final = (  # of all steps so far, in old logs
-    rf"(?:global_step=|\b\d+/)(?P<at>\d{{1,12}}),.*?\bSamplesPerSec=(?P<samples>{NUMBER})(?=[,\s])"
+    rf"(?:global_step=|\b\d+/)(?P<at>\d{{1,12}}),.*?\bSamplesPerSec=(?P<samples>{NUMBER})(?=[,\s]|$)"
 )
 WALL_CLOCK: Final = (
     rf"time \(ms\) \| (?:fwd|forward): (?P<ms>{NUMBER}) \| (?:bwd|backward): (?P<ms2>{NUMBER}) \|"

@@ -9,19 +9,14 @@ from traincast.accuracy.logs import (
     all_reduce_bench,
     deepspeed,
     megatron,
+    named_times,
     nccl_tests,
     settings,
     step_times,
     tables,
     torchtitan,
 )
-from traincast.accuracy.logs.rows import (
-    TRAINING,
-    CollectiveRows,
-    GemmRows,
-    TrainingRows,
-    check_columns,
-)
+from traincast.accuracy.logs.rows import TRAINING, CollectiveRows, GemmRows, TrainingRows, check_columns
 from traincast.accuracy.logs.text import content, number, whole_number
 from traincast.accuracy.logs.training_log import (
     WARM_UP,
@@ -36,7 +31,8 @@ from traincast.accuracy.runs import run as measurements
 from traincast.accuracy.runs.model import SIZES
 from traincast.core.errors import InputError, close_to, raise_problems
 
-FORMATS: Final = (megatron.FORMAT, torchtitan.FORMAT, deepspeed.FORMAT)  # the first whose signs are there
+# The first whose signs are there.
+FORMATS: Final = (megatron.FORMAT, torchtitan.FORMAT, deepspeed.FORMAT, *named_times.FORMATS)
 Kind: TypeAlias = Literal["runs", "collectives", "products"]
 Rows: TypeAlias = TrainingRows | CollectiveRows | GemmRows
 GIVEN: Final[Mapping[Kind, tuple[str, ...]]] = {
@@ -45,9 +41,9 @@ GIVEN: Final[Mapping[Kind, tuple[str, ...]]] = {
     "products": tables.PRODUCT_GIVEN,
 }
 KNOWN: Final = (
-    "logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, DeepSpeed or MLPerf, a Trainer's state, step "
-    "times exported from Weights & Biases or TensorBoard (CSV, JSON), profiles of torch.profiler or Nsight "
-    "Systems, output of nccl-tests (text or JSON) or all_reduce_bench, and CSV tables of runs, of "
+    "logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, DeepSpeed, MaxText, nanotron, Composer or "
+    "MLPerf, a Trainer's state, step times exported from Weights & Biases or TensorBoard (CSV, JSON), "
+    "profiles of torch.profiler or Nsight Systems, output of nccl-tests (text or JSON) or all_reduce_bench, and CSV tables of runs, of "
     "collectives or of matrix products"
 )
 MIN_TABLE_COLUMNS: Final = 3  # of a text that resembles a table

@@ -15,9 +15,9 @@ from traincast.launch.settings import is_off
 from traincast.launch.unsupported import UNAMBIGUOUS_SETTINGS, check_training_kind
 
 NUMBER: Final = r"[\d.,'’_\u00a0\u202f]*\d"
-ITERATION: Final = (
+ITERATION: Final = (  # of Primus with the mean behind a slash
     rf"iteration\s+(?P<at>{NUMBER})\s*/\s*[\d.,]+\s*\|"
-    rf".*?elapsed time per iteration \((?:ms\):\s*(?P<ms>{NUMBER})|s\):\s*(?P<s>{NUMBER}))\s*\|"
+    rf".*?elapsed time per iteration \((?:ms\):\s*(?P<ms>{NUMBER})(?:/[\d.]+)?|s\):\s*(?P<s>{NUMBER}))\s*\|"
 )
 NEMO: Final = (  # a line, or a progress bar
     r"(?:iteration (?P<at>\d{1,12})/\d+ \||\| (?P<at2>\d{1,12})/\d+ \[)"

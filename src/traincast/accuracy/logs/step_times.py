@@ -24,13 +24,8 @@ STEP_TIME: Final = re.compile(
 )
 MILLISECONDS: Final = re.compile(r"\(ms\)|[ _-]ms\b")
 STEPS: Final = ("trainer/global_step", "train/global_step", "global_step", "_step", "step", "iteration")
-CLOCKS: Final = (
-    "wall time",
-    "_timestamp",
-    "_runtime",
-    "relative time (process)",
-    "relative time (wall)",
-)  # [s]
+# Columns of clocks [s].
+CLOCKS: Final = ("wall time", "_timestamp", "_runtime", "relative time (process)", "relative time (wall)")
 OF_A_PANEL: Final = ("__min", "__max")  # W&B's range of a point
 TRAINER_SIGNS: Final = r'"train_steps_per_second"|"log_history"'
 TRAINER_LINE: Final = re.compile(r"^(\{'(?:loss|train_runtime)':.*\})\s*$", re.MULTILINE)  # that it prints

@@ -185,11 +185,11 @@ def _gpu(header: list[str]) -> str | None:
 
 
 FORMAT: Final = LogFormat(
-    signs=r"\bstep:\s*\d+\s+loss:.*tps:",
+    signs=r"\bstep:\s*\d+\s+loss:.*[tw]ps:",
     starts=rf"Starting job:|Training starts at step|{CONFIG_DUMP}",
     progress=(
         r"^(?!.*\b(?:validat|eval)\w*:?\s+step:).*?"
-        r"step:\s*(?P<at>[\d,]+)\s+loss:.*?\btps:\s*(?P<tokens>[\d.,'’_\u00a0\u202f]*\d)(?=\s|$)",
+        r"step:\s*(?P<at>[\d,]+)\s+loss:.*?\b[tw]ps:\s*(?P<tokens>[\d.,'’_\u00a0\u202f]*\d)(?=\s|$)",
     ),
     memory=r"memory:\s*([\d.,]+)GiB",
     memory_kind="reserved",

@@ -20,21 +20,13 @@ WARM_UP: Final = 3  # progress lines: compilation, allocation and cold caches
 NEVER: Final = r"(?!)"  # a pattern that nothing matches
 SECONDS: Final = {"s": 1.0, "ms": 1e-3}  # of the groups of progress patterns that hold times
 NEEDED_COLUMNS: Final = {  # column that a prediction needs -> values that may be given
-    "layers": "a whole number, or model=",
-    "hidden": "a whole number, or model=",
-    "heads": "a whole number, or model=",
-    "mlp": "gelu, swiglu, geglu, relu or relu2, or model=",
-    "seq": "tokens of a sequence",
-    "gpu": f"one of {', '.join(accelerators())}",
-    "gpus": "how many ran",
-    "precision": "fp32, fp16, bf16, fp8, mxfp8 or nvfp4",
-    "tp": "tensor-parallel degree",
-    "pp": "pipeline-parallel degree",
-    "mbs": "sequences of a micro-batch",
-    "gbs": "sequences of a step",
-    "zero": "0, 1, 2, 3 or hsdp",
-    "recompute": "none, selective or full",
-}
+    "layers": "a whole number, or model=", "hidden": "a whole number, or model=",
+    "heads": "a whole number, or model=", "mlp": "gelu, swiglu, geglu, relu or relu2, or model=",
+    "seq": "tokens of a sequence", "gpu": f"one of {', '.join(accelerators())}", "gpus": "how many ran",
+    "precision": "fp32, fp16, bf16, fp8, mxfp8 or nvfp4", "tp": "tensor-parallel degree",
+    "pp": "pipeline-parallel degree", "mbs": "sequences of a micro-batch", "gbs": "sequences of a step",
+    "zero": "0, 1, 2, 3 or hsdp", "recompute": "none, selective or full",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
