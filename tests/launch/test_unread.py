@@ -381,6 +381,13 @@ def test_accepted_it_is_named_in_the_first_lines(capsys, tmp_path):
         ),
         (DEEPSPEED.format('"zero_optimization": {"stage": 3, "mics_shard_size": -1}'), "deepspeed"),
         (DEEPSPEED.format('"curriculum_learning": {"enabled": false, "min_difficulty": 8}'), "deepspeed"),
+        # compression/bert/config/XTC (deepspeedai/DeepSpeedExamples 45b4b71), with all of it off
+        (
+            DEEPSPEED.format(
+                '"compression_training": {"layer_reduction": {"enabled": false, "keep_number_layer": 6}}'
+            ),
+            "deepspeed",
+        ),
         (
             NANOTRON.format(
                 parallelism="  tp_recompute_allgather: true\n", model="    moe_config: null\n", optimizer=""

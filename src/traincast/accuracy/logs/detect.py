@@ -43,8 +43,8 @@ GIVEN: Final[Mapping[Kind, tuple[str, ...]]] = {
 KNOWN: Final = (
     "logs of Megatron-LM, Megatron-Bridge, NeMo, torchtitan, DeepSpeed, MaxText, nanotron, Composer or "
     "MLPerf, a Trainer's state, step times exported from Weights & Biases or TensorBoard (CSV, JSON), "
-    "profiles of torch.profiler or Nsight Systems, output of nccl-tests (text or JSON) or all_reduce_bench, and CSV tables of runs, of "
-    "collectives or of matrix products"
+    "profiles of torch.profiler or Nsight Systems, output of nccl-tests (text or JSON) or all_reduce_bench, "
+    "and CSV tables of runs, of collectives or of matrix products"
 )
 MIN_TABLE_COLUMNS: Final = 3  # of a text that resembles a table
 MIN_COLUMN_SHARE: Final = 0.3  # of the columns of a kind of table that such a text has
