@@ -98,7 +98,7 @@ def test_dynamic_micro_batches_of_slime(tmp_path):
 
 
 def test_dynamic_micro_batches_of_verl_on_megatron_lm(tmp_path):
-    """A replica of 4 GPUs has 320 sequences of 1,536 tokens: 20 divide them, though 21 fit 16,384 on each of 2."""
+    """Of a replica's 320 sequences of 1,536 tokens 20 divide them, though 21 fit 16,384 on each of 2 GPUs."""
     more = "megatron.{0}_parallel_size=2 megatron.{1}_parallel_size=2 use_dynamic_bsz=True"
     named = more.format("context", "tensor_model").split()
     more = " ".join(f"actor_rollout_ref.actor.{each}" for each in named)
