@@ -12,7 +12,7 @@ TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
     "core": 4800,
-    "catalog": 10000,
+    "catalog": 10010,
     "operations": 2900,
     "times": 2420,
     "step": 3660,

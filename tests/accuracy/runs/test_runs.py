@@ -56,6 +56,7 @@ def test_machines_and_stacks_are_of_the_catalogue():
         ({"stack": "NeMo", "source": "NeMo 24.07"}, "nemo-2024"),
         ({"stack": "NeMo", "source": "NeMo 24.12"}, "megatron-core-2024"),
         ({"stack": "NeMo", "source": "container 25.04", "experts": "8"}, "nemo-2025"),
+        ({"stack": "NeMo", "source": "container 25.04", "experts": "8", "gpu": "gb200"}, "nemo-2025-grace"),
         ({"stack": "Megatron-Bridge", "source": "26.02 container"}, "megatron-bridge-26.02"),
         ({"stack": "Megatron-Bridge", "source": "26.08 container"}, "megatron-bridge-2026"),
         (
