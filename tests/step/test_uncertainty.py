@@ -97,20 +97,20 @@ def test_short_steps_widen_intervals_inside_measured_ranges():
 def test_unmeasured_hardware_and_software_widen_intervals_and_are_named():
     software, chip = replace(USUAL, stack="mine"), replace(USUAL, accelerator="H1000")
     assert outside_measured_range(USUAL) == []
-    assert outside_measured_range(software) == ["software without a run that constants are fitted to: mine"]
+    assert outside_measured_range(software) == ["software without a run that constants are fitted to (mine)"]
     assert outside_measured_range(replace(USUAL, accelerator="H100 PCIe 80 GB")) == [
-        "accelerator without a measured run: H100 PCIe 80 GB"
+        "accelerator without a measured run (H100 PCIe 80 GB)"
     ]
     assert "no accelerator of its generation has one" in outside_measured_range(chip)
     assert outside_measured_range(replace(USUAL, precision="nvfp4")) == [
-        "precision without a measured run on H100 SXM5 80 GB: nvfp4"
+        "precision without a measured run on H100 SXM5 80 GB (nvfp4)"
     ]
     hybrid = replace(USUAL, layers=frozenset({"attention", "mamba2"}))
     assert outside_measured_range(hybrid) == []
     scans = (USUAL.factor(KNOWN) * KNOWN.scans) ** 2
     assert deviation(hybrid, KNOWN) ** 2 == pytest.approx(deviation(USUAL, KNOWN) ** 2 + scans)
     layers = replace(USUAL, layers=frozenset({"attention", "indexed"}))
-    assert "layers without a measured run: indexed" in outside_measured_range(layers)
+    assert "layers without a measured run (indexed)" in outside_measured_range(layers)
     added = KNOWN.drifts["new_layers"] ** 2
     assert deviation(layers, KNOWN) ** 2 == pytest.approx(deviation(USUAL, KNOWN) ** 2 + added)
     assert deviation(chip, KNOWN) > deviation(USUAL, KNOWN)
@@ -119,9 +119,9 @@ def test_unmeasured_hardware_and_software_widen_intervals_and_are_named():
     spans = KNOWN.evidence.dense
     respects = outside_measured_range(many)
     assert [respect for respect in respects if "like this one" not in respect] == [
-        f"more GPUs than any dense run: 100,000 against {spans['gpus'].most:,.0f}",
-        f"shorter steps than any dense run: seconds 0.001 against {spans['seconds'].least:.2g}",
-        f"newer software than any dense run: year 2031 against {spans['year'].most:g}",
+        f"more GPUs than any dense run (100,000 against {spans['gpus'].most:,.0f})",
+        f"shorter steps than any dense run (seconds 0.001 against {spans['seconds'].least:.2g})",
+        f"newer software than any dense run (year 2031 against {spans['year'].most:g})",
     ]
 
 
@@ -133,7 +133,7 @@ def test_what_is_outside_of_all_evidence_is_said_first():
     for alone in (replace(USUAL, accelerator="H1000"), replace(USUAL, layers=frozenset({"rwkv"}))):
         assert outside_measured_range(alone)[0] == "no measured run is like this one"
     small = replace(USUAL, tower_share=0.1)
-    assert outside_measured_range(small) == ["layers without a measured run: vision tower"]
+    assert outside_measured_range(small) == ["layers without a measured run (vision tower)"]
 
 
 @given(name=st.sampled_from(list(COMPONENTS)), small=shares, more=shares)
@@ -187,7 +187,7 @@ def test_calibrated_is_the_usual_stack():
         gbs=512,
         assumptions=replace(load_stack("megatron-core-2025"), name="mine"),
     )
-    assert renamed.outside == ["software without a run that constants are fitted to: mine"]
+    assert renamed.outside == ["software without a run that constants are fitted to (mine)"]
     assert renamed.interval[1] > stack.interval[1]
 
 

@@ -294,11 +294,11 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
     known, kind = known or errors(), "mixture-of-experts run" if case.moe else "dense run"
     new_layers = [*sorted(case.layers - known.evidence.layers), *(["vision tower"] * (case.tower_share > 0))]
     words = {
-        "new_stack": f"software without a run that constants are fitted to: {case.stack}",
-        "new_accelerator": f"accelerator without a measured run: {case.accelerator}",
+        "new_stack": f"software without a run that constants are fitted to ({case.stack})",
+        "new_accelerator": f"accelerator without a measured run ({case.accelerator})",
         "new_generation": "no accelerator of its generation has one",
-        "new_precision": f"precision without a measured run on {case.accelerator}: {case.precision}",
-        "new_layers": f"layers without a measured run: {', '.join(new_layers)}",
+        "new_precision": f"precision without a measured run on {case.accelerator} ({case.precision})",
+        "new_layers": f"layers without a measured run ({', '.join(new_layers)})",
     }
     respects, distances = [], case.distances(known)
     for name, distance in distances.items():
@@ -310,7 +310,7 @@ def outside_measured_range(case: ErrorCase, known: Errors | None = None) -> list
         size, span, value = SIZES[name], case.spans(known)[name], float(case.sizes[name])
         which, end = (size.more, span.most) if value > span.most else (size.fewer, span.least)
         against = size.text(end).removeprefix(size.unit)
-        respects.append(f"{which} than any {kind}: {size.text(value)} against {against}")
+        respects.append(f"{which} than any {kind} ({size.text(value)} against {against})")
     is_new = distances["new_generation"] > 0 or distances["new_layers"] > 0.5  # of most of its FLOPs
     if respects and (is_new or deviation(case, known) > UNLIKE * measured_deviation(case, known)):
         return ["no measured run is like this one", *respects]

@@ -401,7 +401,7 @@ def breakdowns(est: Estimate) -> Parts:
 def _outside(est: Estimate) -> Parts:
     """Show in which respects a plan lies outside of measured runs."""
     if est.outside:
-        yield from paragraphs(f"Limits are wider, being outside of measured runs: {'; '.join(est.outside)}.")
+        yield from paragraphs(f"The limits are wider outside of measured runs: {'; '.join(est.outside)}.")
 
 
 def _bound_sentences(est: Estimate) -> list[str]:
