@@ -234,6 +234,16 @@ FACTORY = (
         (AXOLOTL + "reward_model: true\n", "is a launch of a reward model"),
         (FACTORY + "stage: ppo\n", "is a launch of reinforcement learning"),
         (FACTORY + "stage: rm\n", "is a launch of a reward model"),
+        # examples/megatron_bridge/llama3_sft.yaml (hiyouga/LLaMA-Factory ff6d4d1)
+        (
+            FACTORY + "tensor_model_parallel_size: 1\nmixed_precision: bf16_mixed\n",
+            "is a launch of LLaMA-Factory on Megatron-Core, which is not supported yet",
+        ),
+        # optimum-neuron/llama3/slurm/fine-tuning (aws-samples/awsome-distributed-training 7217859)
+        (
+            "export NEURON_CC_FLAGS='--target=trn1'\ntorchrun train.py --bf16 True --max_steps 9",
+            "is a launch of a program for AWS Neuron",
+        ),
         (
             "accelerate launch --num_processes 8 grpo.py --model_name_or_path m --num_train_epochs 1"
             " --per_device_train_batch_size 1",
