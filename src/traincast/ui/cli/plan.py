@@ -53,8 +53,8 @@ if TYPE_CHECKING:
 MAX_PLANS_TRIED: Final = 10  # best plans of a search; the first that the format can express is written
 _FRAMEWORK = "Its plans: {frameworks}; else megatron or any, huggingface for QLoRA, paper without vocab."
 _STRATEGY = "Sharding of layers: {strategies}."
-_FIT_PROBABILITY = "Recommend what fits as surely as this; else 90%."
-_WITHIN = "Recommend within this share of the fastest; else 2%."
+_FIT_PROBABILITY = "Least probability that the plan fits; else 90%."
+_WITHIN = "How much slower than the fastest it may be; else 2%."
 _ALL = "Show every plan, not the best of each family."
 _WHY = "Show time and memory by part, and why others lose."
 _REJECTED = "Show how many candidates break each rule."

@@ -35,8 +35,8 @@ MORE_DATA_HELPS: Final = (
     "More runs help, of several plans, and so do nccl-tests (--nccl) and tables of matrix products (--gemm)."
 )
 ERRORS_STILL_LARGE: Final = (
-    "That is far for measurements of one machine: is it the right system, with the right network, are times "
-    "in seconds, and are they those of whole steps?"
+    "Runs of one machine are usually closer. Check the system and its network, that times are in seconds "
+    "and that they are those of whole steps."
 )
 STEP_ERRORS: Final = (
     "Errors are predicted over measured step time, less 1; the spread is the middle half of the steps over "
