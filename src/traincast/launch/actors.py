@@ -118,7 +118,7 @@ def _dynamic_rows(own: Settings, group: str, tokens: int, length: int, batch: in
     Context ranks share them (verl's megatron_actor.py, b178a3c; slime's dp_schedule.py, 624b824).
     """
     tp, pp, cp = (_number(own, f"{group}{axis}_parallel_size", 1) for axis in AXES)
-    most, each = tokens * cp // (length or tokens), batch // max(ranks // max(tp * pp * cp, 1), 1)
+    most, each = tokens * cp // max(length, 1), batch // max(ranks // max(tp * pp * cp, 1), 1)
     return next((rows for rows in range(min(most, each), 0, -1) if each % rows == 0), 1)
 
 

@@ -531,7 +531,7 @@ def _read_recomputed_layers(settings: Settings) -> Facts:
         return {"recompute": "none"}
     if method != "block" or not recomputed or not layers:
         return {"recompute": "full"}
-    chunks = (settings.count("pipeline_model_parallel_size") or 1) * read_chunks(settings)["vp"]
+    chunks = (settings.count("pipeline_model_parallel_size") or 1) * max(read_chunks(settings)["vp"], 1)
     return {"recompute": "full", "recompute_every": max(round(layers / chunks / recomputed), 1)}
 
 

@@ -119,7 +119,7 @@ def arguments(words: Sequence[str]) -> Settings:
         elif taking and word not in ("$@", "$*"):
             value: Any = settings[name]
             more = value if isinstance(value, tuple) else (value,)
-            if value is True or not UNSET.fullmatch(word):  # without a value it is no word
+            if value is True or not UNSET.fullmatch(word):  # which bash drops
                 settings[name] = word if value is True else (*more, word)
     return settings
 
