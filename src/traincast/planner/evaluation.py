@@ -36,6 +36,7 @@ from traincast.times.operation_time import LeastTimer, OperationTimer, Passes
 from traincast.times.pipeline.schedules import SCHEDULES
 
 OUT_OF_MEMORY: Final = "does not fit in memory"
+FEW: Final = 1 << 12  # layouts with ZeRO-3: to time them takes less than to bound what ZeRO-3 exposes
 CANDIDATES_PER_BLOCK: Final = 1 << 15  # timed at once, so that columns stay in the processor's cache
 LAYOUTS_PER_GROUP: Final = 1 << 18  # of spaces evaluated together, a second's work or so
 CACHED_SPACES: Final = 8  # spaces whose memory and candidates are cached for the next machine
@@ -512,7 +513,8 @@ def least_times(
     """
     first = evaluations[0]
     system, assumed = first.system.take(machine), first.assumptions
-    near = near_members(system, first.space.gpus[0]) if bound else []
+    of_zero_3 = (rows for of, rows in zip(evaluations, layouts, strict=True) if of.space.layouts.zero == 3)
+    near = near_members(system, first.space.gpus[0]) if bound and sum(map(len, of_zero_3)) > FEW else []
     near = near if len(near) <= MOST_NEAR else []
     timed = tuple(evaluation.timed for evaluation in evaluations)
     tables = {id(of.costs): of for of in evaluations}  # batches that recompute alike share one
@@ -538,18 +540,16 @@ def _bounded(timed: tuple[TimedCandidates, ...]) -> list[Gathered]:
 def _placed(timed: Sequence[TimedCandidates], layouts: Sequence[Ints], bound: bool) -> Iterator[Gathered]:
     """Return candidates of layouts; for bounds one of those alike in all that the time of a layer reads."""
     spaces = [of_space.space for of_space in timed]
-    of_spaces = [space.fills.one_per_layer_placement if bound else space.fills for space in spaces]
+    if bound:
+        spaces = [replace(space, fills=space.fills.one_per_layer_placement) for space in spaces]
 
     def portion(index: int, rows: Ints) -> tuple[Ints, Plans, Ints]:
-        space, fills = spaces[index], of_spaces[index]
-        count = fills.count[space.degree[rows]]
-        layout, fill = np.repeat(rows, count), fills.of(space.degree[rows])
-        shard = timed[index].shards.row[space.layer_row[layout], fills.layer_placement[fill]]
+        space, count = spaces[index], spaces[index].counts[rows]
+        layout, fill = np.repeat(rows, count), space.fills.of(space.degree[rows])
+        shard = timed[index].shards.row[space.layer_row[layout], space.fills.layer_placement[fill]]
         return shard, space.plans(layout, fill), np.cumsum(count) - count
 
-    counts = [
-        fills.count[space.degree[rows]] for fills, space, rows in zip(of_spaces, spaces, layouts, strict=True)
-    ]
+    counts = [space.counts[rows] for space, rows in zip(spaces, layouts, strict=True)]
     return gathered(spaces, layouts, portion, counts, ordered=not bound)
 
 
