@@ -1,5 +1,5 @@
 """Load test of the explorer: answers to sliders, with one client and with many. `python
-benchmarks/explorer.py`.
+benchmarks/explorer.py` prints the rows of the table in `docs/explorer.md`, in two minutes on an idle machine.
 
 Each client moves a slider: every request is for another machine, so that no cached answer serves it. If the
 server is busy (503), the client waits for the time in `retry-after` and retries. A request without any answer
@@ -25,6 +25,7 @@ STATE = {
     "gpus": 512,
     "framework": "megatron",
 }  # the default space
+USUAL = ("200", "503, asked again")
 
 
 def serve() -> tuple[subprocess.Popen[str], str]:
@@ -79,18 +80,25 @@ class Load:
             self.report(clients, time.perf_counter() - begin)
 
     def report(self, clients: int, took: float) -> None:
-        """Print one line of results."""
+        """Print a row of the table of `docs/explorer.md`."""
         times = sorted(self.seconds)
-        milliseconds = (
-            [1000 * times[min(int(quantile * len(times)), len(times) - 1)] for quantile in (0.5, 0.99)]
+        median, p99 = (
+            [times[min(int(quantile * len(times)), len(times) - 1)] for quantile in (0.5, 0.99)]
             if times
             else [0.0, 0.0]
         )
-        kind = "few machines" if self.same else "other machines"
-        statuses = ", ".join(f"{count} × {name}" for name, count in sorted(self.met.items()))
+        kind = "one of 8 machines" if self.same else "another machine each time"
+        refused = self.met["503, asked again"]
         lost = sum(count for name, count in self.met.items() if name.startswith("lost"))
-        rate = f"{len(times) / took:8.1f} requests/s, median {milliseconds[0]:7.1f} ms, p99 {milliseconds[1]:8.1f} ms"  # noqa: E501
-        print(f"{clients:>4} clients, {kind:>14}: {rate}, lost {lost}; {statuses}", flush=True)
+        figures = f"{len(times) / took:,.1f} | {duration(median)} | {duration(p99)} | {refused} | {lost}"
+        print(f"| {clients} | {kind} | {figures} |", flush=True)
+        if unusual := {name: count for name, count in self.met.items() if name not in USUAL}:
+            print(f"other statuses: {unusual}", file=sys.stderr)
+
+
+def duration(seconds: float) -> str:
+    """Write a time as the table of `docs/explorer.md` does."""
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def first_page(url: str) -> None:

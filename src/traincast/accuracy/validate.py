@@ -254,7 +254,7 @@ def _batch_predictions(
         if run.step_seconds is not None and share[i] > MAX_SHARE:
             problem = (
                 f"the model's FLOPs take {rounded(share[i] * run.step_seconds)} at the dense peak, "
-                f"of which no accelerator sustains more than {100 * MAX_SHARE:g} %"
+                f"of which no accelerator sustains more than {100 * MAX_SHARE:g}%"
             )
             yield Prediction(run.id, skipped=f"step_seconds = {run.step_seconds:g}: {problem}")
             continue

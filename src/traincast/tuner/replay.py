@@ -376,16 +376,16 @@ def goals(summaries: Sequence[ReplaySummary], lists: Sequence[LongList]) -> list
     reliability = first.reliability or 0.0
     result = [
         Goal("stops after at most 3 trials, mean", f"{first.trials:.2f}", first.trials <= 3),
-        Goal("stops within 4 trials in 90 %", f"{first.within_four:.1%}", first.within_four >= 0.9),
-        Goal("ends within 1 % of the best in 95 %", f"{first.right:.1%}", first.right >= 0.95),
-        Goal("regret at most 0.2 %, mean", f"{first.regret:.2%}", first.regret <= 0.002),
-        Goal("is right in 90 % when it states 95 %", f"{reliability:.1%}", reliability >= 0.9),
+        Goal("stops within 4 trials in 90%", f"{first.within_four:.1%}", first.within_four >= 0.9),
+        Goal("ends within 1% of the best in 95%", f"{first.right:.1%}", first.right >= 0.95),
+        Goal("regret at most 0.2%, mean", f"{first.regret:.2%}", first.regret <= 0.002),
+        Goal("is right in 90% when it states 95%", f"{reliability:.1%}", reliability >= 0.9),
     ]
     for other in others:
         more, regret = other.trials / first.trials - 1, other.regret
-        result.append(Goal(f"{other.wrong}: at most 25 % more trials", f"{more:+.1%}", more <= 0.25))
+        result.append(Goal(f"{other.wrong}: at most 25% more trials", f"{more:+.1%}", more <= 0.25))
         same = regret <= max(first.regret, 0.002)
-        result.append(Goal(f"{other.wrong}: the same regret, or 0.2 %", f"{regret:.2%}", same))
+        result.append(Goal(f"{other.wrong}: the same regret, or 0.2%", f"{regret:.2%}", same))
     for one in lists:
         ratio = one.trials / one.ranked
         name = f"long list, {one.truth}, to {one.within:.0%}: at most 0.6 of the ranking's trials"

@@ -122,7 +122,7 @@ def fit(
     def model(theta: Floats) -> tuple[Floats, Floats]:
         y, slopes = map(np.concatenate, zip(*(part.residuals(theta) for part in parts), strict=True))
         if progress:
-            progress(f"mean error {100 * float(np.mean(np.abs(np.expm1(y[data.weights > 0])))):.2f} %")
+            progress(f"mean error {100 * float(np.mean(np.abs(np.expm1(y[data.weights > 0])))):.2f}%")
         return y, slopes
 
     start = np.zeros(len(parameters))

@@ -175,7 +175,7 @@ def binding_map(found: "Designs") -> Figure:
 DRAWN: Final = (  # name, title, function and caption
     (
         "front", "Time and cost", cost_front,
-        "Every machine within the limits. Bars: where 90 % of measured times lie, and the cost where all "
+        "Every machine within the limits. Bars: where 90% of measured times lie, and the cost where all "
         "prices are at either end of their range.",
     ),
     (
@@ -190,6 +190,6 @@ DRAWN: Final = (  # name, title, function and caption
     (
         "binding", "Which figure binds", binding_map,
         "Figure of which a share more saves most time, the others as on the cheapest machine. Number: share "
-        "of the time that 1 % more of it saves, in percent.",
+        "of the time that 1% more of it saves, in percent.",
     ),
 )  # fmt: skip

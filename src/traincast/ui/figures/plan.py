@@ -253,7 +253,7 @@ def tornado(result: Found, least: float = MIN_CHANGE_REPORTED) -> Figure:
     order = np.argsort(largest_change, kind="stable")[left_out:]
     figure, (ax,) = style.panels(1, width=style.PAGE, height=1.4 + 0.36 * len(order))
     titles = [_figure_title(result.system, paths[i]) for i in order]
-    percent = f"{100 * RELATIVE_CHANGE:.0f} %"
+    percent = f"{100 * RELATIVE_CHANGE:.0f}%"
     colours = {f"−{percent}": style.ORANGE, f"+{percent}": style.BLUE}
     style.tornado_bars(ax, changes[:, order], titles, colours, ("plan fixed", "plan re-optimised"))
     left_out_text = f"\n{left_out} more: below {least:.2%}" if left_out else ""

@@ -59,7 +59,7 @@ def _summary(found: "Designs") -> Tiles:
     row = found.cheapest
     time, *ends = (number_text(hours / 24, 3) for hours in (found.hours[row], *found.intervals([row])[0]))
     is_known = len(set(ends)) > 1
-    interval = f"{' to '.join(ends)}, 90 % of measured times" if is_known else "no interval is known"
+    interval = f"{' to '.join(ends)}, 90% of measured times" if is_known else "no interval is known"
     cost, energy = (number_text(of[row] / 1e6, 3) for of in (found.cost, found.energy))
     yield "Time", f"{time} days", interval
     yield "Cost", f"${cost}M", f"{found.gpus[row]:,.0f} GPUs"

@@ -35,7 +35,7 @@ def _summary(report: TuneReport) -> Tiles:
         return
     yield "Best step", seconds(report.best.seconds), f"trial {report.best.trial}"
     within = probability_text(min(report.remaining.within, MOST_SHARE))
-    yield "Within 1 % of the best", within, f"of {report.candidates:,} candidates"
+    yield "Within 1% of the best", within, f"of {report.candidates:,} candidates"
     yield "Remaining gain", percent(report.remaining.gain or 0.0), "expected of all further trials"
     if report.learnt is not None:
         interval = f"{report.learnt.low:.3g} to {report.learnt.high:.3g}, 90%"

@@ -20,9 +20,9 @@ SUMMARY_COLUMNS: Final = (
 MOST_SHARE: Final = 0.995  # greater probabilities are shown as above it
 REPLAY_NOTE: Final = (
     "Trials at which the tuner stops by itself, the share of groups where that is within 4, where it ends "
-    "within 1 % of the best, and its regret, beside that of as many plans in the order of the ranking "
-    "(ranked). To 1%: trials until a plan within 1 % of the best was tried, and in the order of the ranking. "
-    "Right: how often a stop that was sure (95 %) is within 1 %."
+    "within 1% of the best, and its regret, beside that of as many plans in the order of the ranking "
+    "(ranked). To 1%: trials until a plan within 1% of the best was tried, and in the order of the ranking. "
+    "Right: how often a stop that was sure (95%) is within 1%."
 )
 
 
@@ -59,7 +59,7 @@ def conclusion(report: "TuneReport") -> list[str]:
         lines.append(f"The plan predicted to be the fastest {compared}.")
     within = probability_text(min(remaining.within, MOST_SHARE))
     lines.append(
-        f"It is within 1 % of all {report.candidates:,} candidates with a probability of {within}; further "
+        f"It is within 1% of all {report.candidates:,} candidates with a probability of {within}; further "
         f"trials are expected to gain {remaining.gain or 0.0:.1%}."
     )
     if report.stopped:

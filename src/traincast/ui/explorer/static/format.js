@@ -41,11 +41,11 @@ export const seconds = (value, digits = 3) => quantity(value, "s", digits);
 export const quarterGibs = (bytes) => (Math.ceil((4 * bytes) / GIB) * GIB) / 4;
 export const gib = (value, digits = 3) => `${number(value / GIB, digits)} GiB`;
 export const whole = (value) => number(Math.round(value), 1);
-export const percent = (share, digits = 2) => `${number(100 * share, digits)}\u00a0%`;
+export const percent = (share, digits = 2) => `${number(100 * share, digits)}%`;
 
-/** A change relative to 1, with its sign: `−7 %`. */
+/** A change relative to 1, with its sign: `−7%`. */
 export const change = (share, digits = 2) =>
-  Math.abs(share) < 5e-5 ? "0 %" : `${share < 0 ? "−" : "+"}${percent(Math.abs(share), digits)}`;
+  Math.abs(share) < 5e-5 ? "0%" : `${share < 0 ? "−" : "+"}${percent(Math.abs(share), digits)}`;
 
 /** A large count, with its prefix: `70.6 G`. */
 export function large(value, digits = 3) {

@@ -26,13 +26,13 @@ export function ranking({ plans, columns: knobNames }, catalog, pins, toggle) {
     h("td.range", `${fixed(plan.step_seconds_low / size)}–${fixed(plan.step_seconds_high / size)}`);
   const mfu = (plan) => {
     const [share] = Object.values(plan.metrics.mfu ?? {});
-    return share === undefined ? "–" : `${fixed(100 * share)}\u00a0%`;
+    return share === undefined ? "–" : `${fixed(100 * share)}%`;
   };
   const figures = [
     ["#", (plan, i) => String(i + 1)],
     ["pin", (plan, i) => pinButton(plan.knobs, `plan ${i + 1}, ${plan.label}`, pins, toggle)],
     [`step [${letter}s]`, (plan, i) => h(i ? "td" : "td.best", fixed(plan.step_seconds / size, 4))],
-    hasErrors ? [`90 % [${letter}s]`, interval] : null,
+    hasErrors ? [`90% [${letter}s]`, interval] : null,
     ["memory [GiB]", (plan) => fixed(plan.memory_bytes / GIB)],
     hasErrors ? ["fits", (plan) => percent(plan.fits_probability)] : null,
     ["MFU", mfu],
@@ -59,6 +59,6 @@ export function fold(box) {
 export function says({ feasible, candidates, system, plans }) {
   const fit = `${whole(feasible)} of ${whole(candidates)} candidates fit in ${gib(system.capacity_bytes)}`;
   const listed = `the first is recommended, the other ${plans.length - 1} are the best that differ from it`;
-  const alike = "In brackets: values of plans otherwise alike, within 2\u00a0% of the line's time";
+  const alike = "In brackets: values of plans otherwise alike, within 2% of the line's time";
   return `${fit}; ${listed}. ${alike}. Pin two to compare them.`;
 }

@@ -78,6 +78,6 @@ export function numbers({ rows }) {
     row.efficiency === null ? "–" : percent(row.efficiency),
     row.label ?? "nothing fits",
   ]);
-  const head = ["GPUs", "Step [s]", "90 % [s]", "token/s", "remaining", "Best plan"];
+  const head = ["GPUs", "Step [s]", "90% [s]", "token/s", "remaining", "Best plan"];
   return table("Strong scaling", head, cells, { class: "of-plans" });
 }

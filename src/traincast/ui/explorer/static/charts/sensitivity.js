@@ -1,4 +1,4 @@
-// By how much the best plan's step would change if a figure of the hardware were 10 % better: less to the left.
+// By how much the best plan's step would change if a figure of the hardware were 10% better: less to the left.
 
 import { table } from "../dom.js";
 import { change } from "../format.js";
@@ -14,7 +14,7 @@ export function says({ explanation }) {
   const [first] = sorted(explanation);
   if (!first) return "Nothing fits.";
   const [name, share] = first;
-  return `Each figure 10 % better, the plan as it is: ${name} changes most, by ${change(share)} of the step.`;
+  return `Each figure 10% better, the plan as it is: ${name} changes most, by ${change(share)} of the step.`;
 }
 
 export function draw({ explanation }, width) {
@@ -47,5 +47,5 @@ export function draw({ explanation }, width) {
 
 export function numbers({ explanation }) {
   const rows = sorted(explanation).map(([name, share]) => [name, change(share, 3)]);
-  return table("Change of the step if a figure is 10 % better", ["Figure", "Change"], rows);
+  return table("Change of the step if a figure is 10% better", ["Figure", "Change"], rows);
 }

@@ -64,7 +64,7 @@ export function numbers({ plan, components }) {
   const row = ({ meaning, value }) => [meaning, number(value, 4), percent(value / total)];
   const rows = spent(plan, components).map(row);
   const head = ["Component", "Seconds", "Share"];
-  return table("Time of a step by component", head, [...rows, ["step", number(total, 4), "100 %"]]);
+  return table("Time of a step by component", head, [...rows, ["step", number(total, 4), "100%"]]);
 }
 
 /** The time of a plan as one stacked bar, for a comparison on one scale. */
