@@ -1,7 +1,7 @@
 // The answer in words and numbers: the recommended plan's headline, or the nearest miss where nothing fits.
 
 import { button, h } from "./dom.js";
-import { days, fixed, gib, large, number, percent, prefix, quarterGibs, seconds, whole } from "./format.js";
+import { chance, days, fixed, gib, large, number, percent, prefix, quarterGibs, seconds, whole } from "./format.js";
 import { meaning } from "./terms.js";
 
 /** The headline of an answer. */
@@ -51,7 +51,7 @@ function step({ step_seconds: time, step_seconds_low: low, step_seconds_high: hi
 function stats(recommended, answer) {
   const { metrics, fits_probability: probability, training_days: time } = recommended;
   const [convention, mfu] = Object.entries(metrics.mfu ?? {})[0] ?? [];
-  const likely = Number.isFinite(probability) ? `, ${percent(probability)} sure` : "";
+  const likely = Number.isFinite(probability) ? `, ${chance(probability)} sure` : "";
   const rows = [
     ["Memory", gib(recommended.memory_bytes), `of ${gib(answer.system.capacity_bytes)}${likely}`],
     ["Throughput", `${number(recommended.tokens_per_second_per_gpu, 4)} token/s`, "each GPU"],

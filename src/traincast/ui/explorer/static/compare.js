@@ -1,7 +1,7 @@
 // Two pinned plans side by side: what each takes, where the difference is, and which knobs make it.
 
 import { button, h, scroller, table } from "./dom.js";
-import { change, days, gib, number, percent, seconds, whole } from "./format.js";
+import { chance, change, days, gib, number, percent, seconds, whole } from "./format.js";
 import { spent, strip } from "./charts/time.js";
 import { LETTERS } from "./plans.js";
 import { meaning } from "./terms.js";
@@ -63,7 +63,7 @@ function differences([a, b], catalog, capacity) {
     ratio("step", "step_seconds", (value) => seconds(value, 4)),
     a.step_seconds_low && ["90% of measured runs", range(a), range(b), ""],
     ratio(`memory of ${gib(capacity)}`, "memory_bytes", gib),
-    a.fits_probability !== undefined && both("fits", "fits_probability", percent),
+    a.fits_probability !== undefined && both("fits", "fits_probability", chance),
     ratio("token/s of a GPU", "tokens_per_second_per_gpu", (value) => number(value, 4)),
     a.training_days !== null && ratio("the whole run", "training_days", days),
     ...parts(a, b, catalog.components.time),

@@ -43,6 +43,9 @@ export const gib = (value, digits = 3) => `${number(value / GIB, digits)} GiB`;
 export const whole = (value) => number(Math.round(value), 1);
 export const percent = (share, digits = 2) => `${number(100 * share, digits)}%`;
 
+/** A probability: never 0% nor 100%. */
+export const chance = (share) => (share < 0.005 ? "<1%" : share > 0.995 ? ">99%" : percent(share));
+
 /** A change relative to 1, with its sign: `−7%`. */
 export const change = (share, digits = 2) =>
   Math.abs(share) < 5e-5 ? "0%" : `${share < 0 ? "−" : "+"}${percent(Math.abs(share), digits)}`;

@@ -2,7 +2,7 @@
 
 import { samePlan } from "./address.js";
 import { button, h, table } from "./dom.js";
-import { fixed, gib, GIB, percent, prefix, whole } from "./format.js";
+import { chance, fixed, gib, GIB, prefix, whole } from "./format.js";
 import { glossary, head } from "./terms.js";
 
 export const LETTERS = ["A", "B"];
@@ -34,7 +34,7 @@ export function ranking({ plans, columns: knobNames }, catalog, pins, toggle) {
     [`step [${letter}s]`, (plan, i) => h(i ? "td" : "td.best", fixed(plan.step_seconds / size, 4))],
     hasErrors ? [`90% [${letter}s]`, interval] : null,
     ["memory [GiB]", (plan) => fixed(plan.memory_bytes / GIB)],
-    hasErrors ? ["fits", (plan) => percent(plan.fits_probability)] : null,
+    hasErrors ? ["fits", (plan) => chance(plan.fits_probability)] : null,
     ["MFU", mfu],
   ].filter(Boolean);
   const knobs = knobNames.map((name, i) => [name, ({ cells }) => cells[i], i ? "knob" : "knob.text"]);

@@ -2,7 +2,7 @@
 
 import { s, table } from "../dom.js";
 import { legend } from "../figure.js";
-import { gib, GIB, number, percent } from "../format.js";
+import { chance, gib, GIB, number } from "../format.js";
 import { roundTicks } from "./ticks.js";
 
 const HEIGHT = 250;
@@ -25,7 +25,7 @@ export function says({ devices, capacity, plan }) {
   const fullest = devices.reduce((a, b) => (b.memory_bytes > a.memory_bytes ? b : a));
   const stage = devices.length > 1 ? `, most on stage ${fullest.stage} of 0 to ${devices.length - 1}` : "";
   const fits = bytes <= capacity ? `${gib(capacity - bytes)} to spare` : `${gib(bytes - capacity)} too much`;
-  const likely = Number.isFinite(probability) ? `; ${percent(probability)} likely to fit` : "";
+  const likely = Number.isFinite(probability) ? `; ${chance(probability)} likely to fit` : "";
   return `${gib(bytes)} of ${gib(capacity)}${stage}: ${fits}${likely}.`;
 }
 
