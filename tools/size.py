@@ -21,7 +21,7 @@ BUDGET = {  # lines, Python and other text together
     "analysis": 3420,
     "accuracy": 9630,
     "tuner": 1760,
-    "ui": 13630,
+    "ui": 13640,
     "(top)": 110,
 }
 
