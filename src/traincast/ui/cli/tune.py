@@ -26,9 +26,8 @@ from traincast.ui.cli.options import (
 from traincast.ui.cli.output import print_files, print_json, progress, warn, write_html
 
 if TYPE_CHECKING:
-    from traincast.accuracy.fit.calibrate import Calibration
     from traincast.tuner.running import Runner
-    from traincast.tuner.tuner import Trial, Tuner
+    from traincast.tuner.tuner import Trial
 
 OWN = "measure"  # launches of the training loop of `measure --step`
 JOURNAL, REPORT, SYSTEM = "journal.jsonl", "report.html", "system.yaml"
@@ -252,7 +251,8 @@ def _by_hand(runner: "Runner", batch: int, json: bool) -> None:
 def _conclude(runner: "Runner", folder: Path, json: bool) -> None:
     """Write the report and the calibrated system, and print what was found."""
     tuner = runner.tuner
-    report, calibration = tuner.report(), _calibration(tuner)
+    timed = any(trial.outcome == "time" for trial in tuner.trials)
+    report, calibration = tuner.report(), tuner.calibration() if timed and find_spec("scipy") else None
     system = None
     if calibration is not None:
         calibration.write(system := folder / SYSTEM, force=True)
@@ -268,12 +268,6 @@ def _conclude(runner: "Runner", folder: Path, json: bool) -> None:
     else:
         text.tables.show(text.tuning.tuned(report, calibration, system))
         print_files(*files)
-
-
-def _calibration(tuner: "Tuner") -> "Calibration | None":
-    """Return the system fitted to the trials, None without a time."""
-    measured = any(trial.outcome == "time" for trial in tuner.trials)
-    return tuner.calibration() if measured and find_spec("scipy") else None
 
 
 def _replay(json: bool) -> None:

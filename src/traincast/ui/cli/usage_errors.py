@@ -23,11 +23,10 @@ WRITTEN: Final = {  # options of training frameworks, and what says the same her
     "--lora": "--train lora", "--qlora": "--train qlora", "--dpo": "--train dpo",
     "--lora-rank": "--train lora:r=N", "--fsdp": "--zero 3", "--ddp": "--zero 0",
     "--nodes": "--gpus N, those of all nodes", "--nnodes": "--gpus N, those of all nodes",
-    "--batch-size": "--global-batch N or --mbs N", "--context-length": "--seq N",
+    "--batch-size": "--global-batch N or --mbs N", "--data-parallel-size": "--dp N",
     "--tensor-model-parallel-size": "--tp N", "--pipeline-model-parallel-size": "--pp N",
     "--context-parallel-size": "--cp N", "--expert-model-parallel-size": "--ep N",
-    "--expert-tensor-parallel-size": "--etp N", "--data-parallel-size": "--dp N", "--fp8": "--precision fp8",
-    "--bf16": "--precision bf16",
+    "--expert-tensor-parallel-size": "--etp N", "--fp8": "--precision fp8", "--bf16": "--precision bf16",
 }  # fmt: skip
 ANY_VALUE: Final = "1"  # can be read as a number, a name and a path
 
@@ -95,7 +94,7 @@ def _message(error: CycloptsError) -> str:
     """Return what is wrong, in words."""
     match error:
         case UnknownCommandError(unused_tokens=[word, *_]):
-            return f"{word!r}: unknown command{_suggestion(word, app)}"
+            return f"{word!r}: unknown command{_suggestion(word, list(app))}"
         case UnknownOptionError(token=token):
             return f"{token.keyword or token.value}: unknown option"
         case MissingArgumentError(keyword=str(option)):
@@ -112,9 +111,8 @@ def _option(word: str) -> str:
     return word.partition("=")[0]
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str:
+def _suggestion(word: str, known: Sequence[str]) -> str:
     """Return a suggestion for a word that is misspelt or of another tool, or nothing."""
-    known = list(known)
     if (written := WRITTEN.get(word)) and written.split()[0] in known:
         return f"; write {written}"
     close = get_close_matches(word, known, n=1, cutoff=0.7)

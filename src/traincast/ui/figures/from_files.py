@@ -36,8 +36,7 @@ def draw_plan(path: Path, kind: str) -> Figure:
         document: dict[str, Any] = json.loads(text)
         model = load_model(document["model"], seq=document.get("seq"))
         system = load_system(document["system"])
-        names = ("gpus", "assumptions", "framework", "objective")
-        arguments = {name: document[name] for name in names}
+        arguments = {name: document[name] for name in ("gpus", "assumptions", "framework", "objective")}
         arguments |= {"gbs": document["global_batch"], "strategy": document["strategies"]}
         arguments["locks"] = document.get("locks")
         expected = document["recommended"]
@@ -50,8 +49,8 @@ def draw_plan(path: Path, kind: str) -> Figure:
         raise InputError(str(path), ["no plan fits, so there is none to draw"])
     best = result.record().to_dict()["recommended"]
     if best != expected:  # of LoRA, of packed documents, or of a model or machine that has changed
-        again = f"searching its model and machine again recommends {seconds(best['step_seconds'])} a step"
-        problem = f"{again}, where the file has {seconds(expected['step_seconds'])}"
+        two = f"{seconds(best['step_seconds'])} a step, and the file has {seconds(expected['step_seconds'])}"
+        problem = f"searching its model and machine again recommends {two}"
         raise InputError(str(path), [f"{problem}; plan --html draws a search with all of its options"])
     return OF_A_PLAN[kind](result)
 
@@ -83,10 +82,8 @@ def draw_study(
     if kind == "contour":
         x, y = x or _first_field(path, results, 0), y or _first_field(path, results, 1)
         return contour(frame, x, y, max(frame["gpus"]) if gpus is None else gpus)
-    if kind == "optima":
-        return optima(frame)
-    if kind == "speedup":
-        return speedup(frame)
+    if kind in ("optima", "speedup"):
+        return optima(frame) if kind == "optima" else speedup(frame)
     return strong_scaling(frame, "throughput" if kind == "throughput" else "training_days")
 
 

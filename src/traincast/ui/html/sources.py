@@ -53,10 +53,11 @@ def assumptions(assumed: Assumptions, system: System | None = None, remark: str 
     """Return every assumption, as it applies to the system if there is one: value, meaning and source."""
     applied = assumed if system is None else stacks.with_fitted_values(system, assumed)
     origins = _origins(applied, system)
-    rows = [
-        (path, _value_text(value), _meaning(path), linked(origins.get(path, "set by the user")))
-        for path, value in applied.values().items()
-    ]
+    rows = []
+    for path, value in applied.values().items():
+        about, source = ASSUMPTIONS[path].metadata, linked(origins.get(path, "set by the user"))
+        meaning = f"{about['meaning']} [{about['unit']}]" if about["unit"] else about["meaning"]
+        rows.append((path, _value_text(value), meaning, source))
     header = ("assumption", "value", "meaning", "source")
     table = Table("How counts become seconds and bytes (SI units)", header, rows, ("meaning", "source"))
     return Subject("assumptions", f"What is assumed: {assumed.name}", table, remark)
@@ -85,11 +86,6 @@ def _value_text(value: object) -> str:
     if isinstance(value, tuple):
         return ", ".join(map(str, value))
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _meaning(path: str) -> str:
-    about = ASSUMPTIONS[path].metadata
-    return f"{about['meaning']} [{about['unit']}]" if about["unit"] else str(about["meaning"])
 
 
 def _origins(assumed: Assumptions, system: System | None) -> dict[str, str]:
