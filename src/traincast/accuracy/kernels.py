@@ -117,17 +117,9 @@ class Group(NamedTuple):
 
 
 def validate_kernels(tables: Sequence[str | Path]) -> KernelReport:
-    """Predict the kernels of tables, and compare with their measured times.
+    """Predict the kernels of tables (CSV, Parquet, folders of them), and compare with measured times.
 
-    Parameters
-    ----------
-    tables : sequence of str or Path
-        CSV or Parquet files, or folders of such files.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be read, or no table holds kernels that are predicted.
+    Raises `InputError` if a file cannot be read, or no table holds kernels that are predicted.
     """
     groups, left_out = groups_of(tables)
     if not groups:

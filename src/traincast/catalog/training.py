@@ -44,10 +44,7 @@ def read_training(
 ) -> Training:
     """Return what texts such as ``"dpo+lora:r=16"`` and ``"padded:512"`` say, and what images say.
 
-    Raises
-    ------
-    InputError
-        If a text is wrong, or `files` is false and it names one; all mistakes at once.
+    Raises `InputError` if a text is wrong, or `files` is false and it names one; all mistakes at once.
     """
     errors = ErrorCollector("training")
     objective, trained = split_objective(train or "full")

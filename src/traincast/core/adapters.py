@@ -35,10 +35,7 @@ HOW: Final = "full, or lora or qlora with settings such as lora:r=16,targets=q+v
 class Adapters:
     """Low-rank adapters, the only part of a model that is trained: y = x W + x A B (arXiv 2106.09685).
 
-    Raises
-    ------
-    InputError
-        If a number or word is not allowed; all mistakes at once.
+    Raises `InputError` if a number or word is not allowed; all mistakes at once.
     """
 
     rank: int = 16  # inner width r of A and B
@@ -71,8 +68,6 @@ class Adapters:
 def split_objective(text: str) -> tuple[str, str]:
     """Return the objective of a text of `--train`, and the rest of it: what is trained.
 
-    Examples
-    --------
     >>> split_objective("dpo+lora:r=16"), split_objective("dpo"), split_objective("qlora:targets=q+v")
     (('dpo', 'lora:r=16'), ('dpo', 'full'), ('sft', 'qlora:targets=q+v'))
     """
@@ -83,13 +78,8 @@ def split_objective(text: str) -> tuple[str, str]:
 def parse_training(text: str) -> Adapters | None:
     """Return the adapters that a text such as ``"lora:r=16,targets=q+v"`` states; None for ``"full"``.
 
-    Raises
-    ------
-    InputError
-        If the method, a setting or its value is not known.
+    Raises `InputError` if the method, a setting or its value is not known.
 
-    Examples
-    --------
     >>> parse_training("qlora:r=64").base
     'nf4'
     """

@@ -357,17 +357,9 @@ class Assumptions:
         return {path: self.value(path) for path in ASSUMPTIONS}
 
     def with_values(self, values: Mapping[str, Any]) -> "Assumptions":
-        """Return these assumptions with some values replaced.
+        """Return these assumptions with values replaced, by path: ``{"host.dispatch_seconds": 5e-6}`` [SI].
 
-        Parameters
-        ----------
-        values : mapping of str to Any
-            Values by path, such as ``{"host.dispatch_seconds": 5e-6}`` [SI].
-
-        Raises
-        ------
-        InputError
-            If a path is not known.
+        Raises `InputError` if a path is not known.
         """
         changes: dict[str, dict[str, Any]] = defaultdict(dict)
         for name, value in values.items():

@@ -20,10 +20,7 @@ MAX_LENGTHS: Final = 1_000_000
 class Documents:
     """Lengths of documents, and how they fill sequences.
 
-    Raises
-    ------
-    InputError
-        If a length or share is not allowed; all mistakes at once.
+    Raises `InputError` if a length or share is not allowed; all mistakes at once.
     """
 
     # Lengths [tokens] and the share of the documents that have each, in any unit. What is longer than a
@@ -77,15 +74,9 @@ class Documents:
 def parse_lengths(text: str, files: bool = True) -> Documents:
     """Return the documents of a text such as ``"512:0.7,2048:0.3"``, or of a file with one length a line.
 
-    ``padded:`` before it says that sequences are padded instead of packed.
+    ``padded:`` before it says that sequences are padded instead of packed. Raises `InputError` if a length or
+    share is wrong, or the file cannot be read.
 
-    Raises
-    ------
-    InputError
-        If a length or share is wrong, or the file cannot be read.
-
-    Examples
-    --------
     >>> parse_lengths("padded:512,1024").padding(1024)
     0.25
     """

@@ -448,10 +448,7 @@ class Tower:
     Images are square. Each has `patches` rows in the tower, and takes `tokens` of the sequence; in a model
     with an `encoder` the layers that `layer_kinds` calls cross attend to these instead.
 
-    Raises
-    ------
-    InputError
-        If a number is not allowed, or an image does not divide into tokens; all mistakes at once.
+    Raises `InputError` if a number is not allowed, or an image does not divide into tokens; all at once.
     """
 
     layers: Model  # of whose sequence length and ends nothing is used

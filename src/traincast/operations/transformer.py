@@ -32,14 +32,9 @@ def parts(
     """Count the parts of a model: every kind of layer, and the parts before the first and after the last.
 
     Only the degrees inside a layer (tp, tp2, cp, ep, etp, mbs, panels) and the choices of the plans matter.
-    `counted` keeps what plans that differ in recomputation alone have in common.
-
-    Returns
-    -------
-    dict of str to tuple of Operation
-        Kinds of layers by name (``"dense"``, ``"moe"``, ``"mamba2 only"``, ...), then ``"embedding"``,
-        ``"decoder embedding"``, ``"head"``, ``"mtp"`` and those of its tower where the model has them; per
-        rank and micro-batch.
+    `counted` keeps what plans that differ in recomputation alone have in common. Keys are kinds of layers
+    (``"dense"``, ``"moe"``, ``"mamba2 only"``, ...), then ``"embedding"``, ``"decoder embedding"``,
+    ``"head"``, ``"mtp"`` and those of its tower where the model has one; counts are per rank and micro-batch.
     """
     counted = {} if counted is None else counted
     operations = {str(kind): layer(model, plan, assumptions, kind, counted) for kind in model.kinds}

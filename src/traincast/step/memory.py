@@ -234,12 +234,8 @@ def largest_microbatch(room: Column, left: Left) -> Column:
     then on; logits and what layers at work need grow on. Both are proportional to the micro-batch, but for
     offloaded activations and dequantised weights.
 
-    Parameters
-    ----------
-    room : float or array
-        Memory that the micro-batch leaves free, negative where it does not fit [byte].
-    left : Left
-        What it leaves for what the device holds.
+    `room` is the memory that the micro-batch leaves free, negative where it does not fit [byte]; `left` says
+    what the device holds.
     """
     growing = left.activations + left.passing
     most = room + growing

@@ -104,8 +104,6 @@ def split(layers: int, number: int, end: int = 0, begin: int = 0) -> tuple[int, 
 
     `end` are the layers that the head counts for, `begin` those that a vision tower does.
 
-    Examples
-    --------
     >>> split(126, 16, end=1)
     (7, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 7)
     >>> split(61, 16, end=4)

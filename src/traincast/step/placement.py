@@ -29,8 +29,6 @@ def factorizations(n: int, parts: int) -> Ints:
 
     Each row is a way, in lexicographic order.
 
-    Examples
-    --------
     >>> factorizations(4, 2).tolist()
     [[1, 4], [2, 2], [4, 1]]
     """

@@ -116,15 +116,7 @@ class Outlook(NamedTuple):
 
 
 class Belief:
-    """Belief on candidates after trials.
-
-    Parameters
-    ----------
-    prior : Prior
-        The candidates.
-    draws : int
-        Samples for probabilities, with a fixed random state.
-    """
+    """Belief on candidates after trials; `draws` are samples for probabilities, with a fixed random state."""
 
     def __init__(self, prior: Prior, draws: int = DRAWS):
         self.prior, self.draws = prior, draws

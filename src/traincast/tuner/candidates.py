@@ -82,12 +82,7 @@ class _Blocks:
 def of_search(model: Any, system: Any, gpus: int, **options: Any) -> Candidates:
     """Return the plans of a search that may fit and may be the fastest; of each layout the best placed.
 
-    Parameters
-    ----------
-    model, system : Model, System
-        The question, with its number of `gpus`.
-    **options
-        Arguments of `traincast.search`: gbs, framework, assumptions, locks.
+    `options` are arguments of `traincast.search`: gbs, framework, assumptions, locks.
     """
     collector = ErrorCollector("search")
     request = collector.require(search_request(collector, model, system, (gpus,), top=1, **options))

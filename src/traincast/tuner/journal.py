@@ -13,12 +13,8 @@ from traincast.core.output_files import atomic_output
 class Journal:
     """Events of a tuner on disk, each there before the call that caused it returns.
 
-    Parameters
-    ----------
-    path : Path or None
-        The file, continued where it exists; None keeps no journal.
-    question : mapping of str to value
-        What is tuned: a journal of another question is refused.
+    The file of `path` is continued where it exists; without one no journal is kept. `question` says what is
+    tuned: a journal of another question is refused.
     """
 
     def __init__(self, path: Path | None, question: Mapping[str, Any]):

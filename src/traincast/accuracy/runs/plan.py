@@ -260,8 +260,6 @@ def layout(cells: Cells, layers: int, chunks: int) -> str:
 def written_out(letters: str) -> str:
     """Return a layout in letters as one in numbers: a layer is t, chunks are separated by |, * repeats.
 
-    Examples
-    --------
     >>> written_out("Et*4|(t*4|)*14tmL")
     '4,4,4,4,4,4,4,4,4,4,4,4,4,4,4,1'
     """

@@ -32,11 +32,7 @@ def load_training(text: str) -> Adapters | None:
 
     It is a method with settings (`parse_training`), or PEFT's adapter_config.json, alone or after a method:
     ``qlora:adapter_config.json``.
-
-    Raises
-    ------
-    InputError
-        If the text or the file states anything else, or the file what is not modelled.
+    Raises `InputError` if the text or the file states anything else, or the file what is not modelled.
     """
     method, _, rest = text.strip().partition(":")
     if not text.strip().lower().endswith(".json"):
