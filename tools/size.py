@@ -11,16 +11,16 @@ PACKAGE = "src/traincast/"
 TEXT = (".py", ".pyi", ".js", ".css", ".html", ".jinja", ".yaml", ".toml")
 MEASURED = ("vendor/", "catalog/measured/")  # others' code; measured data
 BUDGET = {  # lines, Python and other text together
-    "core": 4800,
+    "core": 4770,
     "catalog": 10010,
-    "operations": 2900,
+    "operations": 2890,
     "times": 2420,
-    "step": 3660,
+    "step": 3650,
     "planner": 8870,
     "launch": 11070,
     "analysis": 3420,
     "accuracy": 9630,
-    "tuner": 1760,
+    "tuner": 1740,
     "ui": 13640,
     "(top)": 110,
 }
