@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -104,6 +105,25 @@ def test_an_interrupted_trial_is_run_again(tmp_path):
     assert [trial.number for trial in again.tuner.running] == [1]
     run_all(again)
     assert [trial.outcome for trial in again.tuner.trials] == ["time", "time"]
+
+
+def test_an_interrupt_while_a_job_starts_ends_it(tmp_path, monkeypatch):
+    class Interrupted(subprocess.Popen):
+        """Is interrupted after the process has begun, before the caller knows of it."""
+
+        def __init__(self, *arguments, **more):
+            super().__init__(*arguments, **more)
+            signal.raise_signal(signal.SIGINT)
+            started.append(self.pid)
+
+    started = []
+    monkeypatch.setattr("traincast.tuner.running.Popen", Interrupted)
+    run = runner(tmp_path, "sleep 300", [tc.Plan(mbs=4, precision="fp32", **SMALL)])
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(run.tuner.ask())
+    assert not alive(started[0])
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_jobs_run_by_hand_are_read_once_their_log_is_complete(tmp_path):

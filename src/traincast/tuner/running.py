@@ -6,11 +6,13 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen, TimeoutExpired
-from typing import Any, Final
+from threading import current_thread, main_thread
+from typing import Any, BinaryIO, Final
 
 from traincast.accuracy.logs import StepTimes, read_times
 from traincast.accuracy.logs.training_log import WARM_UP
@@ -128,21 +130,11 @@ class Runner:
         values["LAUNCH"] = self.launch_path(trial)
         variables = {"STEPS": str(self.steps)} | {f"TRAINCAST_{key}": str(values[key]) for key in values}
         command = self._filled(self.command or "", trial)
-        with (
-            output.open("wb") as file,
-            Popen(
-                ["bash", "-c", command], stdin=DEVNULL, stdout=file, stderr=STDOUT,
-                env=os.environ | variables, start_new_session=True,
-            ) as process,
-        ):  # fmt: skip
+        with output.open("wb") as file, _job(command, variables, file) as process:
             try:
                 code: int | None = process.wait(limit)
             except TimeoutExpired:
-                _end(process)
                 code = None
-            except BaseException:
-                _end(process)
-                raise
         took = time.monotonic() - begin
         if code is None:
             return self.tuner.tell(trial, failed=f"no end after {seconds(limit)}", took=took)
@@ -193,6 +185,33 @@ def _tail(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - TAIL_BYTES, 0))
         return file.read().decode("utf-8", errors="replace")
+
+
+@contextmanager
+def _job(command: str, variables: Mapping[str, str], output: BinaryIO) -> Iterator["Popen[bytes]"]:
+    """Start a command in a session of its own; at the end of the block end what still runs of it.
+
+    An interrupt during the start waits until the process is known: otherwise nothing would end it.
+    """
+    held: list[int] = []
+    in_main = current_thread() is main_thread()  # which alone is interrupted
+    handler = signal.signal(signal.SIGINT, lambda number, _: held.append(number)) if in_main else None
+    process = None
+    try:
+        process = Popen(
+            ["bash", "-c", command], stdin=DEVNULL, stdout=output, stderr=STDOUT,
+            env=os.environ | variables, start_new_session=True,
+        )  # fmt: skip
+        if in_main:
+            signal.signal(signal.SIGINT, handler)
+        for number in held:
+            signal.raise_signal(number)
+        yield process
+    finally:
+        if in_main:
+            signal.signal(signal.SIGINT, handler)
+        if process is not None and process.poll() is None:
+            _end(process)
 
 
 def _end(process: "Popen[bytes]") -> None:
