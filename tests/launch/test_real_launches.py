@@ -7,6 +7,7 @@ import pytest
 
 import traincast as tc
 from traincast.launch.formats import READERS
+from traincast.launch.given import Given
 from traincast.launch.shell import Script, interpret
 
 YAML_OF_TESTS = """
@@ -499,15 +500,105 @@ def test_what_is_missing_is_asked_for(text, message, tmp_path):
     ("cfg.optimizer.exp_avg_dtype = torch.bfloat16", "exp_avg_dtype", "bf16"),
     ("cfg.comm_overlap.overlap_grad_reduce = False", "overlap_grad_reduce", False),
     ("cfg.model.pipeline_model_parallel_layout = _layout(4)", "pipeline_model_parallel_layout", "_layout()"),
-    ("_change(cfg)\n    _change_model(cfg.model)", "helpers", "_change_model, _change"),
     ("if FAST and not None:\n        cfg.model.recompute_num_layers = 4", "recompute_num_layers", "4"),
-    ("for stage in (1, 2):\n        cfg.model.window = stage", "helpers", "for"),
-    ("if unknown(cfg):\n        cfg.train.micro_batch_size = 4", "helpers", "unknown(cfg)"),
+    ("cfg.model.cuda_graph_impl = 'none'\n    cfg.model.cuda_graph_scope = 'full'", "cuda_graph_impl", "none"),
+    ("own, _ = distributed_muon_with_cosine_annealing(max_lr=1e-4)\n    cfg.optimizer = own", "optimizer", "dist_muon"),
+    ("def _leave(cfg):\n        return\n    cfg.train.global_batch_size = 8", "global_batch_size", "8"),
 ])  # fmt: skip
 def test_statements_of_a_recipe_are_followed_as_far_as_they_are_known(line, name, value):
     """By hand: what cannot be followed is named in place of a value."""
     text = RECIPES.replace("cfg.train.global_batch_size = 128", line).replace("def llama31", "def _llama31")
     assert READERS["bridge-recipe"].read(f"FAST = True\n{text}")[name] == value
+
+
+@pytest.mark.parametrize(("line", "names"), [
+    ("_change(cfg)\n    cfg.train.micro_batch_size = 4", {"_change", "global_batch_size", "mixed_precision"}),
+    ("_change(given=cfg)", {"_change", "mixed_precision"}),
+    ("_change_model(cfg.model)", {"_change_model", "recompute_modules"}),
+    ("for stage in (1, 2):\n        cfg.model.window = stage", {"for", "window"}),
+    ("if unknown(cfg):\n        cfg.train.lr = 4", {"unknown(cfg)", "lr"}),
+    ("if unknown(cfg):\n        _change(cfg)", {"unknown(cfg)", "tp_comm_overlap"}),
+    ("cfg.optimizer = make_optimizer()", {"make_optimizer", "exp_avg_dtype", "optimizer"}),
+])  # fmt: skip
+def test_what_a_recipe_leaves_open_is_named(line, names):
+    """By hand: what is set after it is not open."""
+    text = RECIPES.replace("cfg.train.micro_batch_size = 1", line).replace("def llama31", "def _llama31")
+    settings = READERS["bridge-recipe"].read(text)
+    by, _, named = settings["helpers"].partition(": ")
+    assert names <= {*by.split(", "), *named.split(", ")}
+    assert "train.micro_batch_size = 4" not in line or "micro_batch_size" not in named.split(", ")
+
+
+# As in NVIDIA-NeMo/Megatron-Bridge 067f987: recipes/deepseek/h100/deepseek_v3.py under the name that
+# recipes/deepseek/deepseek_v3.py gives it, perf_recipes/deepseek/common.py, and a recipe that imports both.
+PACKAGE = {
+    "recipes/deepseek/h100/deepseek_v3.py": """
+from megatron.bridge.recipes.common import _pretrain_common
+from .sizes import STAGES, doubled
+def deepseek_v3_pretrain_1024gpu_h100_bf16_config():
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained("deepseek-ai/DeepSeek-V3").to_megatron_provider(load_weights=False)
+    cfg.model.pipeline_model_parallel_size = STAGES
+    cfg.model.virtual_pipeline_model_parallel_size = None
+    cfg.model.recompute_modules = []
+    cfg.train.global_batch_size = doubled(2048)
+    cfg.optimizer.exp_avg_dtype = torch.bfloat16
+    return cfg
+""",
+    "recipes/deepseek/h100/sizes.py": "STAGES = 16\ndef doubled(sequences):\n    return sequences * 2\n",
+    "recipes/deepseek/__init__.py": """
+from .h100.deepseek_v3 import deepseek_v3_pretrain_1024gpu_h100_bf16_config as deepseek_v3_pretrain_config
+""",
+    "perf_recipes/deepseek/common.py": """
+from megatron.bridge.recipes.deepseek import deepseek_v3_pretrain_config
+def _deepseek_v3_common(cfg, *, overlap=True):
+    cfg.model.recompute_granularity = "selective"
+    cfg.comm_overlap.overlap_moe_expert_parallel_comm = overlap
+""",
+    "perf_recipes/deepseek/h100/deepseek_v3.py": """
+import megatron.bridge.perf_recipes.deepseek.common as shared
+from megatron.bridge.perf_recipes.deepseek.common import deepseek_v3_pretrain_config
+from ..common import _deepseek_v3_common
+def deepseek_v3_pretrain_256gpu_h100_bf16_config():
+    cfg = deepseek_v3_pretrain_config()
+    cfg.mixed_precision = _perf_precision("bf16")
+    _deepseek_v3_common(cfg)
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.expert_model_parallel_size = 8
+    shared._deepseek_v3_common(cfg, overlap=False)
+    return cfg
+""",
+}
+
+
+@pytest.mark.parametrize(("changed", "expected"), [
+    ({}, {"pipeline_model_parallel_size": "16", "global_batch_size": "4096", "exp_avg_dtype": "bf16",
+          "recompute_granularity": "selective", "overlap_moe_expert_parallel_comm": False, "helpers": None,
+          "catalogue_model": "deepseek-ai/DeepSeek-V3", "base_recipe": None, "world_size": "256"}),
+    ({"perf_recipes/deepseek/common.py": None}, {  # nothing of it is known: degrees and batch are missing
+        "pipeline_model_parallel_size": None, "exp_avg_dtype": None, "base_recipe": "deepseek_v3_pretrain_config"}),
+    ({"recipes/deepseek/h100/sizes.py": None}, {"exp_avg_dtype": "bf16", "pipeline_model_parallel_size": "STAGES"}),
+])  # fmt: skip
+def test_functions_of_other_files_are_followed(changed, expected, tmp_path):
+    for name, text in (PACKAGE | changed).items():
+        path = tmp_path / "src/megatron/bridge" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if text is not None:
+            path.write_text(text, encoding="utf-8")
+    settings = READERS["bridge-recipe"].read(PACKAGE[name], Given(folder=path.parent))
+    assert {name: settings.get(name) for name in expected} == expected
+
+
+def test_a_malformed_file_that_is_imported_is_named(tmp_path):
+    (tmp_path / "common.py").write_text("def _change(cfg:", encoding="utf-8")
+    text = "from common import _change\n" + RECIPES.replace("cfg.train.micro_batch_size = 1", "_change(cfg)")
+    with pytest.raises(tc.InputError, match=r"common\.py: malformed Python"):
+        READERS["bridge-recipe"].read(text, Given(recipe="8gpu_h100", folder=tmp_path))
+    (tmp_path / "common.py").write_text("from common import _change", encoding="utf-8")
+    assert (
+        "_change of common"
+        in READERS["bridge-recipe"].read(text, Given(recipe="8gpu_h100", folder=tmp_path))["helpers"]
+    )
 
 
 def test_shell_loops_arrays_and_files_beside(tmp_path):

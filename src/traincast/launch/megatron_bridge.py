@@ -92,8 +92,10 @@ def unread_rules(rules: UnreadRules) -> UnreadRules:
 def assumptions(settings: Settings) -> tuple[str, ...]:
     """Return what is assumed: of a recipe only the overrides are known."""
     recipe = settings.get("recipe")
-    notes = [f"what the recipe {recipe} sets besides the overrides is not read"] if recipe else []
-    notes += [f"what these change is not read: {settings['helpers']}"] if "helpers" in settings else []
+    helpers = settings.get("helpers", "")
+    named = recipe and str(recipe) not in helpers
+    notes = [f"what the recipe {recipe} sets besides the overrides is not read"] if named else []
+    notes += [f"values of this recipe, where what is not read may set others: {helpers}"] if helpers else []
     return (*megatron.assumptions(settings), *notes)
 
 

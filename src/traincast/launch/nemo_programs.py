@@ -37,7 +37,7 @@ OF_TRAINER: Final = {"trainer.num_nodes": "nnodes", "trainer.devices": "nproc_pe
 def read(text: str, given: Given = NOTHING) -> Settings:
     """Return the settings of the recipe that is meant as Megatron-LM's; others keep their names."""
     tree = tree_of(text)
-    program = _Program(tree, given.variables)
+    program = _Program(tree, given.variables, given.folder)
     recipes: dict[str, Any] = {}
     for name in program.functions:
         try:
@@ -80,17 +80,16 @@ class _Program(Program):
         """Return whether a value is a recipe."""
         return isinstance(built, dict) and "trainer" in built
 
-    def made(self, node: ast.Call, given: dict[str, Any], names: Mapping[str, Any], depth: int) -> Any:
+    def made(self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]) -> Any:
         """Return what a call of NeMo makes: a configuration, or the recipe of a factory that is known."""
         name = called(node)
         if name in BUILDERS and node.args:
             of = node.args[0]
-            title = self.value(of.slice, names, depth) if isinstance(of, ast.Subscript) else ast.unparse(of)
+            title = self.value(of.slice, names, 0) if isinstance(of, ast.Subscript) else ast.unparse(of)
             return {CLASS: str(title).rpartition(".")[2], **given}
         if factory := RECIPE.search(ast.unparse(node.func)):
             return _factory(f"{factory[1]}.{factory[2]}", given)
         if name == "default_finetune_recipe":
-            words = [self.value(word, names, depth) for word in node.args]
             nodes = dict(zip(("num_nodes", "num_gpus_per_node"), words[4:6], strict=False))
             packed = {UNKNOWN: "packed_sequence"} if words[6:7] not in ([], [False]) else {}
             return (

@@ -2,12 +2,24 @@
 
 import ast
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
 
 from traincast.core.errors import InputError
-from traincast.launch.python_source import MAX_CALLS, constant, constants_of, defaults_of, functions_of
+from traincast.launch.python_source import (
+    MAX_CALLS,
+    called,
+    constant,
+    constants_of,
+    defaults_of,
+    functions_of,
+    imports_of,
+    module_file,
+    tree_of_file,
+)
 
+NONE: Final[Mapping[str, Any]] = {}
 CLASS: Final = "class"  # key of what a configuration is of
 
 
@@ -27,33 +39,53 @@ class Program(ABC):
     doubt: str
     follows_calls = False  # whether calls whose values are dropped are followed
 
-    def __init__(self, tree: ast.Module, variables: Mapping[str, Any]):
+    def __init__(self, tree: ast.Module, variables: Mapping[str, Any], folder: Path | None = None):
         self.functions, self.names = functions_of(tree), {**constants_of(tree), **variables}
+        self.imports, self.folder = imports_of(tree), folder
+        self.others: dict[Path, Self] = {}  # files that this one and those of it import from
+        self.open: dict[str, set[str]] = {}  # what is not followed -> settings that it may set
 
     @abstractmethod
     def is_recipe(self, built: Any) -> bool:
         """Return whether a value is a recipe."""
 
+    def follows(self, name: str, words: list[Any]) -> bool:
+        """Return whether a function of another file is followed: one that may change a recipe."""
+        return any(map(self.is_recipe, words))
+
+    def home(self, named: ast.expr, depth: int = 0) -> tuple[Self, str] | None:
+        """Return the file that defines a name, and its name there; None where that is not on disk."""
+        first, *rest = ast.unparse(named).split(".")
+        if (first in self.functions or first in self.names) and not rest:
+            return self, first
+        if self.folder is None or first not in self.imports or depth > MAX_CALLS:
+            return None
+        module, name = self.imports[first]
+        for part in rest:
+            module, name = f"{module}.{name}" if module.strip(".") else module + name, part
+        file = module_file(module, self.folder)
+        if file is None:
+            return None
+        if file not in self.others:
+            other = self.others[file] = type(self)(tree_of_file(file), {}, file.parent)
+            other.others, other.open = self.others, self.open
+        return self.others[file].home(ast.Name(name), depth + 1)
+
     @abstractmethod
-    def made(self, node: ast.Call, given: dict[str, Any], names: Mapping[str, Any], depth: int) -> Any:
-        """Return what a call of another program's function makes, `given` its keyword arguments."""
+    def made(self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]) -> Any:
+        """Return what a call of another program's function makes; `words` and `given` are its arguments."""
 
     def call(
-        self, name: str, node: ast.Call | None = None, depth: int = 0, local: Mapping[str, Any] | None = None
+        self, name: str, words: Iterable[Any] = (), given: Mapping[str, Any] = NONE, depth: int = 0
     ) -> Any:
-        """Return what a function of the program returns, with the arguments of a call or its defaults."""
+        """Return what a function of the program returns, with arguments or its defaults."""
         function, names = self.functions[name], dict(self.names)
         if depth > MAX_CALLS:
             return Unread(name)
         for argument, default in defaults_of(function.args).items():
             names[argument] = None if default is None else self.value(default, self.names, depth)
-        if node is not None:
-            named = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
-            words = [
-                *zip(named, node.args, strict=False),
-                *((word.arg, word.value) for word in node.keywords),
-            ]
-            names |= {word: self.value(value, local or {}, depth) for word, value in words if word}
+        names |= zip((argument.arg for argument in function.args.args), words, strict=False)
+        names |= given
         result = self.run(function.body, names, depth)
         return result if result is not None else next(filter(self.is_recipe, names.values()), None)
 
@@ -63,8 +95,15 @@ class Program(ABC):
             match statement:
                 case ast.Return(value=ast.expr() as value):
                     return self.value(value, names, depth)
+                case ast.Return():
+                    return Unread("return")
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
                     names[name] = self.value(value, names, depth)
+                case ast.Assign(targets=[ast.Tuple(elts=targets)], value=value):
+                    parts = self.value(value, names, depth)
+                    if not isinstance(parts, list) or len(parts) != len(targets):
+                        parts = [Unread(called(value) or "if")] * len(targets)
+                    names |= zip(map(ast.unparse, targets), parts, strict=True)
                 case ast.Assign(targets=[ast.Attribute() as target], value=value):
                     self.set(ast.unparse(target).split("."), self.value(value, names, depth), names)
                 case ast.Expr(
@@ -80,19 +119,19 @@ class Program(ABC):
                 case ast.If():
                     decided = self.condition(statement.test, names)
                     if decided is None:
-                        self._doubt(ast.unparse(statement.test), names)
+                        self.doubts(ast.unparse(statement.test), statement, names)
                         continue
                     done = self.run(statement.body if decided else statement.orelse, names, depth)
                     if done is not None:
                         return done
-                case ast.For() | ast.While() | ast.Try() if _sets_attributes(statement):
-                    self._doubt(type(statement).__name__.lower(), names)
+                case ast.For() | ast.While() | ast.Try() if set_attributes(statement):
+                    self.doubts(type(statement).__name__.lower(), statement, names)
                 case _:
                     pass
         return None
 
-    def _doubt(self, text: str, names: Mapping[str, Any]) -> None:
-        """Note in the recipes that are being built what is not followed."""
+    def doubts(self, text: str, statement: ast.stmt, names: Mapping[str, Any]) -> None:
+        """Note in the recipes that are being built that a statement is not followed."""
         for recipe in filter(self.is_recipe, names.values()):
             recipe[self.doubt] = text[:80]
 
@@ -127,21 +166,28 @@ class Program(ABC):
         """Return the value of an expression: a configuration as a mapping, a literal, or its source."""
         match node:
             case ast.Name(id=name):
-                return names.get(name, self.names.get(name, Unread(name)))
+                home = None if name in names or name not in self.imports else self.home(node)
+                return home[0].names.get(home[1], Unread(name)) if home else names.get(name, Unread(name))
             case ast.Attribute():
                 path = ast.unparse(node).split(".")
                 found = self.get(path, names) if path[0] in names else Unread(path[-1])
                 return path[-1] if isinstance(found, Unread) and path[0] == "torch" else found
-            case ast.List(elts=elements):
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
                 return [self.value(element, names, depth) for element in elements]
             case ast.Call(func=ast.Attribute(value=owner, attr="lower")):
                 text = self.value(owner, names, depth)
                 return text.lower() if isinstance(text, str) else text
-            case ast.Call(func=ast.Name(id=name)) if name in self.functions:
-                return self.call(name, node, depth + 1, names)
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(name)), *_]):
+                return self.value(ast.Attribute(owner, name), names, depth)
             case ast.Call():
                 given = {word.arg: self.value(word.value, names, depth) for word in node.keywords if word.arg}
-                return self.made(node, given, names, depth)
+                words = [self.value(word, names, depth) for word in node.args]
+                home = self.home(node.func)
+                program, name = home or (self, "")
+                known = name in program.functions
+                if known and (program is self or self.follows(called(node), [*words, *given.values()])):
+                    return program.call(name, words, given, depth + 1)
+                return self.made(node, words, given, names)
             case ast.IfExp(test=test, body=body, orelse=other):
                 decided = self.condition(test, names)
                 chosen = body if decided else other
@@ -171,6 +217,7 @@ def _holds(value: Any, owner: Mapping[str, Any]) -> bool:
     return value is owner or (isinstance(value, dict) and any(_holds(part, owner) for part in value.values()))
 
 
-def _sets_attributes(statement: ast.stmt) -> bool:
+def set_attributes(statement: ast.stmt) -> list[str]:
+    """Return the attributes that a statement sets."""
     attributes = (node for node in ast.walk(statement) if isinstance(node, ast.Attribute))
-    return any(isinstance(node.ctx, ast.Store) for node in attributes)
+    return [ast.unparse(node) for node in attributes if isinstance(node.ctx, ast.Store)]

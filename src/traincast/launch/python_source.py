@@ -2,8 +2,10 @@
 
 import ast
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from traincast.catalog.documents import raw
 from traincast.core.errors import InputError
 
 MAX_CALLS: Final = 8  # of functions of a file by each other that are followed
@@ -17,9 +19,44 @@ def tree_of(text: str) -> ast.Module:
         raise InputError("Python", [f"malformed Python: {getattr(error, 'msg', None) or error}"]) from None
 
 
+def tree_of_file(file: Path) -> ast.Module:
+    """Return the syntax tree of a file that another one imports; an `InputError` names it."""
+    try:
+        return tree_of(raw(file).decode("utf-8-sig", errors="replace"))
+    except (ValueError, InputError) as error:
+        problem = error.problems[0] if isinstance(error, InputError) else error
+        raise InputError("Python", [f"{file}: {problem}"]) from None
+
+
 def functions_of(tree: ast.Module) -> dict[str, ast.FunctionDef]:
     """Return the functions of a file by name."""
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def imports_of(tree: ast.Module) -> dict[str, tuple[str, str]]:
+    """Return the names that a file imports: module, with dots before it where it is relative, and name."""
+    names = {}
+    for node in (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)):
+        for alias in node.names:
+            if isinstance(node, ast.ImportFrom):
+                names[alias.asname or alias.name] = "." * node.level + (node.module or ""), alias.name
+            else:
+                module, _, name = (alias.name if alias.asname else alias.name.split(".")[0]).rpartition(".")
+                names[alias.asname or name] = module, name
+    return names
+
+
+def module_file(module: str, folder: Path) -> Path | None:
+    """Return the file of a module that a file of a folder imports; None where it is not on disk.
+
+    It is looked for in the folder, in each one above, and in `src` in each.
+    """
+    name, above = module.lstrip("."), [folder.resolve(), *folder.resolve().parents]
+    level = len(module) - len(name)
+    bases = above[level - 1 : level] if level else [base for up in above for base in (up, up / "src")]
+    places = (base.joinpath(*name.split(".")) for base in bases)
+    files = (file for place in places for file in (place / "__init__.py", Path(f"{place}.py")))
+    return next((file for file in files if file.is_file()), None)
 
 
 def constants_of(tree: ast.Module) -> dict[str, Any]:
@@ -27,8 +64,8 @@ def constants_of(tree: ast.Module) -> dict[str, Any]:
     return {
         target.id: constant(node.value)
         for node in tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Name) and not isinstance(node.value, ast.Call)
     }
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 from traincast.core.errors import InputError
 from traincast.launch.checkpoints import NAMED_MODEL
 from traincast.launch.given import NOTHING, Given, chosen
-from traincast.launch.megatron_bridge import megatron_settings
-from traincast.launch.python_program import CLASS, Program
+from traincast.launch.megatron_bridge import HARMLESS_SECTIONS, PRESETS, megatron_settings
+from traincast.launch.python_program import CLASS, Program, Unread, set_attributes
 from traincast.launch.python_source import called, tree_of
 from traincast.launch.settings import Settings, dotted, nested
+from traincast.launch.unsupported import check_training_kind
 
 PRECISIONS: Final[Mapping[str, str]] = {  # perf_recipes/_common.py, _perf_precision
     "bf16": "bf16_mixed", "fp8_mx": "bf16_with_mxfp8_mixed", "nvfp4": "bf16_with_nvfp4_mixed",
@@ -38,25 +39,53 @@ PARTS: Final = {  # functions that set a field of a part of a recipe, their firs
     "set_deepseek_v3_pipeline_model_parallel_layout": "pipeline_model_parallel_layout",
 }
 HARMLESS: Final = ("_enable_overlap_param_gather_with_optimizer_step", "apply_determinism_overrides")
+OPTIMIZERS: Final = {  # functions that return an optimizer and a schedule
+    "distributed_fused_adam_with_cosine_annealing": "adam",
+    "distributed_muon_with_cosine_annealing": "dist_muon",
+}
+KNOWN: Final = (  # not followed
+    *PRESETS, *HARMLESS, *OPTIMIZERS, "_perf_precision", "get_mixed_precision_config", "default_peft_config",
+    "_pretrain_common", "_sft_common", "_peft_common",
+)  # fmt: skip
+# What functions of Megatron-Bridge that change a recipe or a part of it set (perf_recipes/*/common.py).
+MAY_SET: Final[Mapping[str, str]] = {
+    "model": "tensor_model_parallel_size pipeline_model_parallel_size virtual_pipeline_model_parallel_size"
+    " context_parallel_size expert_model_parallel_size seq_length recompute_granularity recompute_modules"
+    " moe_token_dispatcher_type cuda_graph_impl",
+    "train": "global_batch_size micro_batch_size",
+    "mixed_precision": "mixed_precision",
+    "optimizer": "optimizer exp_avg_dtype",
+    "ddp": "use_megatron_fsdp overlap_grad_reduce overlap_param_gather",
+    "comm_overlap": "tp_comm_overlap overlap_moe_expert_parallel_comm",
+}
 RECIPE: Final = re.compile(r"^(?P<model>\w+?)_(?P<kind>pretrain|sft|peft|finetune)(?:_|$)")
 GPUS: Final = re.compile(r"_(\d+)gpus?_")
 SET_BY_RECIPES: Final = {  # else by the recipe that they begin with
     "train.global_batch_size", "model.tensor_model_parallel_size", "model.pipeline_model_parallel_size"
 }  # fmt: skip
+GRAPHS: Final = ("cuda_graph_scope", "cuda_graph_modules", "cuda_graph_warmup_steps")
+OPENED: Final = [["optimizer"], ["ddp"], ["comm_overlap"]]  # fields of a recipe that a function may return
 
 
 def read(text: str, given: Given = NOTHING) -> Settings:
     """Read the recipe that is meant as settings of Megatron-LM; others keep their names."""
-    program = _Recipes(tree_of(text), given.variables)
-    recipes = [name for name in program.functions if not name.startswith("_") and RECIPE.match(name)]
+    program = _Recipes(tree_of(text), given.variables, given.folder)
+    models = {name: match["model"] for name in program.functions if (match := RECIPE.match(name))}
+    recipes = [name for name in models if not name.startswith("_")]
     if not recipes:
         raise InputError("Python", ["has no recipe: a function such as llama3_8b_pretrain_config"])
     name = chosen(recipes, given.recipe, "recipes")
+    check_training_kind([], {"recipe": models[name]}, "Python")
     recipe = program.call(name)
     built = dotted(recipe) if isinstance(recipe, dict) else {}
     if preset := built.get(f"mixed_precision.{TEXT}") or built.get(f"mixed_precision.{CLASS}"):
         built["mixed_precision"] = PRECISIONS.get(str(preset), preset)
-    overrides = {path: value for path, value in built.items() if path.rpartition(".")[2] not in (CLASS, TEXT)}
+    left_out = (CLASS, TEXT, *(GRAPHS if built.get("model.cuda_graph_impl") == "none" else ()))
+    overrides = {
+        path: value
+        for path, value in built.items()
+        if (last := path.rpartition(".")[2]) not in left_out and not last.startswith("_")
+    }
     overrides |= {  # what another function returns, which is not known
         path.removesuffix(f".{CLASS}"): f"{value}()"
         for path, value in built.items()
@@ -66,11 +95,13 @@ def read(text: str, given: Given = NOTHING) -> Settings:
     for own, usual in RENAMED.items():
         if own in overrides:
             overrides[usual] = overrides.pop(own)
-    helpers = [overrides.pop(path) for path in [*overrides] if path.rpartition(".")[2] == "helpers"]
     settings = Settings(megatron_settings({key: _text(value) for key, value in overrides.items()}))
-    settings |= {"helpers": ", ".join(helpers)} if helpers else {}
+    if still_open := {by: names for by, names in program.open.items() if names}:
+        names = sorted(set().union(*still_open.values()))
+        settings["helpers"] = f"{', '.join(still_open)}: {', '.join(names)}"
     if settings.is_on("recompute_modules"):  # as the recipe that this one begins with
         settings.setdefault("recompute_granularity", "selective")
+    settings = Settings({name: value for name, value in settings.items() if value != ""})
     base = str(overrides.get("recipe", ""))
     if base and (GPUS.search(base) or not overrides.keys() >= SET_BY_RECIPES):
         settings["base_recipe"] = base
@@ -81,33 +112,40 @@ def read(text: str, given: Given = NOTHING) -> Settings:
 
 def _text(value: Any) -> str:
     """Return a value as an override spells it; types of PyTorch have the names of Megatron-LM's arguments."""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and value:
         return f"[{','.join(map(str, value))}]"
-    return "" if value is None else DTYPES.get(str(value), str(value))
+    return "" if value in (None, []) else DTYPES.get(str(value), str(value))
 
 
 class _Recipes(Program):
     """Recipes of a file, each of which begins with another one of the file or of Megatron-Bridge."""
 
-    doubt, follows_calls = "helpers", True
+    follows_calls = True
+
+    def follows(self, name: str, words: list[Any]) -> bool:
+        """Return whether a function of another file is followed: one whose effect is not known."""
+        return not (name in KNOWN or name.endswith("benchmark_common") or (name in PARTS and len(words) > 1))
 
     def is_recipe(self, built: Any) -> bool:
         """Return whether a value is a recipe."""
         return isinstance(built, dict) and built.get(CLASS) == CONTAINER
 
-    def made(self, node: ast.Call, given: dict[str, Any], names: Mapping[str, Any], depth: int) -> Any:
+    def made(self, node: ast.Call, words: list[Any], given: dict[str, Any], names: Mapping[str, Any]) -> Any:
         """Return what a call of Megatron-Bridge makes: a recipe, one that is changed, or a configuration."""
-        name, words = called(node), [self.value(word, names, depth) for word in node.args]
-        if recipe := next(filter(self.is_recipe, words), None):
+        name = called(node)
+        if name in OPTIMIZERS:
+            return [{"optimizer": OPTIMIZERS[name]}, Unread(name)]
+        if recipe := next(filter(self.is_recipe, (*words, *given.values())), None):
             self._change(recipe, name, words)
             return recipe
         if words and isinstance(words[0], dict) and CLASS not in words[0]:  # a part of a recipe
             if name in PARTS and len(words) > 1:
-                words[0][PARTS[name]] = words[1]
+                self.set(["", PARTS[name]], words[1], {"": words[0]})
             else:
-                _name_helper(words[0], name)
-        if begun := RECIPE.match(name):
+                self._open(name, ast.unparse(node.args[0]).rpartition(".")[2])
+        if (begun := RECIPE.match(name)) and begun["model"] != "default":  # default_peft_config is LoRA
             peft = begun["kind"] == "peft"
+            self._open(name)
             return _recipe({NAMED_MODEL: begun["model"], "recipe": name}, peft)
         if name.endswith("_common"):  # _pretrain_common and its like
             return _recipe({}, "peft" in name)
@@ -119,24 +157,40 @@ class _Recipes(Program):
         """Change a recipe as a function of Megatron-Bridge does; one that is not known is named."""
         batch = next((word for word in words if not isinstance(word, dict)), None)
         if name.endswith("benchmark_common"):
-            super().set(["ddp", "grad_reduce_in_fp32"], False, recipe)
+            self.set(["", "ddp", "grad_reduce_in_fp32"], False, {"": recipe})
         elif "global_batch_size" in name and batch is not None:
-            super().set(["train", "global_batch_size"], batch, recipe)
+            self.set(["", "train", "global_batch_size"], batch, {"": recipe})
         elif name not in HARMLESS:
-            _name_helper(recipe, name)
+            self._open(name)
+
+    def _open(self, name: str, part: str = "") -> None:
+        """Note that a function which is not known may set what is not set after it."""
+        if name in self.imports:
+            name = f"{name} of {self.imports[name][0]}"
+        self.open[name] = set(MAY_SET.get(part, " ".join(MAY_SET.values())).split())
+
+    def doubts(self, text: str, statement: ast.stmt, names: Mapping[str, Any]) -> None:
+        """Note that a statement which is not followed may set what is not set after it."""
+        paths = (path.split(".") for path in set_attributes(statement))
+        named = {path[-1] for path in paths if not {*path[1:-1]} & {*HARMLESS_SECTIONS} and path[0] in names}
+        changed = (node.value for node in ast.walk(statement) if isinstance(node, ast.Expr))
+        words = (word for call in changed if isinstance(call, ast.Call) for word in call.args)
+        if any(isinstance(names.get(ast.unparse(word).partition(".")[0]), dict) for word in words):
+            self._open(text[:80])
+        self.open[text[:80]] = self.open.get(text[:80], set()) | named
 
     def set(self, path: list[str], value: Any, names: dict[str, Any]) -> None:
         """Set a field of a recipe."""
         if path[1:] == ["model"] and isinstance(value, dict) and TEXT in value:
             path, value = [path[0], NAMED_MODEL], value[TEXT]
+        for named in self.open.values():
+            named -= {path[-1], *(value if isinstance(value, dict) else ())}
+        made_by = value.get(CLASS, "") if isinstance(value, dict) else value
+        if path[1:] in OPENED and (isinstance(value, Unread) or str(made_by)[:1].islower()):
+            self._open(str(made_by), path[1])
         super().set(path, value, names)
         if path[1:] == ["comm_overlap", "tp_comm_overlap_cfg"] and value:
             self.get(path[:-1], names).setdefault("tp_comm_overlap", True)
-
-
-def _name_helper(part: dict[str, Any], name: str) -> None:
-    """Name a function that changes a part of a recipe, and that is not known."""
-    part["helpers"] = f"{part['helpers']}, {name}" if "helpers" in part else name
 
 
 def _recipe(settings: Mapping[str, Any], peft: bool) -> dict[str, Any]:
